@@ -1,1 +1,19 @@
-//! eyas-core
+//! eyas-core: every decision eyas takes, and nothing else.
+//!
+//! The state machines here take events and the time, and give back actions. There is no I/O, clock,
+//! thread or unseeded randomness in this crate: the live runtime, the simulator and the replayer all
+//! drive the same code. `clippy.toml` beside this crate lists the functions that would break that.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`dispatcher`] | which task runs where, and when its inputs start moving |
+//! | [`executor`] | on one node: which transfer, which start, which stage-out comes next |
+//! | [`placement`] | the placement policies and the index that makes them cheap |
+//! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
+//! | [`catalog`] | who holds which replica, both directions |
+//! | [`array`] | the folded form of many tasks |
+
+pub mod array;
+pub mod types;
+
+pub use types::*;
