@@ -1,1 +1,365 @@
-//! eyas-journal
+//! eyas-journal: an append-only log of opaque records that survives `kill -9` and power loss.
+//!
+//! The dispatcher writes submissions, completions and cancellations here before it acknowledges them
+//! (promise 1: no finished work is lost). In: bytes. Out: the same bytes, in the same order, after any crash.
+//!
+//! ```no_run
+//! # fn main() -> eyas_journal::Result<()> {
+//! use eyas_journal::{Journal, Options};
+//! let (journal, recovered) = Journal::open("state/journal".as_ref(), Options::default())?;
+//! recovered.for_each(|seq, body| println!("{seq}: {} bytes", body.len()))?;
+//! let seq = journal.append(b"task 41 is done")?;
+//! journal.wait_durable(seq)?;
+//! # Ok(()) }
+//! ```
+//!
+//! Records are numbered from 1 without gaps ([`Seq`]); compaction and restarts do not renumber them.
+//!
+//! Invariants (tests in `tests/`):
+//!   1. recovery gives exactly a prefix of what was appended, and all that [`Journal::durable_seq`] ever covered;
+//!   2. a record is acknowledged only after an `fdatasync` of all bytes up to its end succeeded (with
+//!      [`Sync::Fdatasync`]), and its file's name is durable too;
+//!   3. a torn end is cut off and reported; damage anywhere else is an error that names file and byte;
+//!   4. at most one process has a directory open.
+//!
+//! Why one writer thread: a sync costs the same for one record and for a thousand, so everything that
+//! arrives while the disk is busy goes in the next batch. Callers of [`Journal::append`] only copy bytes.
+//!
+//! Memory: two batches of at most [`Options::buffer_bytes_max`] each, however many records there are.
+//!
+//! Code map: `format` bytes of a file · `files` names, lock · `recover` opening and reading · `writer` group commit
+//! and what happens when the disk refuses · `compact` snapshots · `bench` rates.
+//!
+//! Not here: what the records mean, when to compact (see [`Stats::segment_bytes`]).
+
+pub mod bench;
+mod compact;
+mod crc;
+mod error;
+mod files;
+mod format;
+mod recover;
+mod writer;
+
+pub use error::{Error, ErrorKind, Result, Status};
+pub use format::{BODY_BYTES_MAX, FORMAT_VERSION};
+pub use recover::Recovered;
+
+use format::{FRAME_BYTES, MARKER_BYTES, begin_crc, push_record};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use writer::{Shared, Writer};
+
+/// Number of a record: 1 for the first ever appended; 0 stands for "none yet".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What an acknowledgement promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// Survives the end of the process and, as far as the disk tells the truth, a power loss.
+    Fdatasync,
+    /// Survives the end of the process only. After a power loss the end may be cut off further back
+    /// than what was acknowledged, which is then reported as truncated and not as damage.
+    None,
+}
+
+/// What the journal tells about itself, from its writer thread and in order.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    /// All records up to this one are durable.
+    Durable(Seq),
+    /// The disk refuses; records wait in memory and are tried again. Sent once for each stall.
+    Stalled(Stall),
+    /// The disk works again; sent before the [`Notice::Durable`] of what had waited.
+    Resumed,
+}
+
+/// A disk that refuses, since when and why.
+#[derive(Clone, Debug)]
+pub struct Stall {
+    /// What failed, as an infinitive: "write a batch to the journal".
+    pub operation: &'static str,
+    pub path: PathBuf,
+    /// Of the last try, like `message`; [`io::ErrorKind::StorageFull`] is the usual one.
+    pub error_kind: io::ErrorKind,
+    pub message: String,
+    pub since: Instant,
+    pub tries_n: u32,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stall { operation, path, message, tries_n, .. } = self;
+        write!(f, "cannot {operation} ({}): {message} (tries: {tries_n})", path.display())
+    }
+}
+
+/// State of the journal.
+#[derive(Clone, Debug)]
+pub enum Health {
+    Good,
+    Stalled(Stall),
+    Closed,
+}
+
+/// A step that changes files, in the sense of [`Options::on_step`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    SegmentCreate,
+    BatchWrite,
+    BatchSync,
+    DirSync,
+    SegmentDrop,
+    Seal,
+    SnapshotCreate,
+    SnapshotWrite,
+    SnapshotSync,
+    SnapshotRename,
+    SnapshotDirSync,
+    SnapshotDrop,
+}
+
+/// How a journal behaves.
+pub struct Options {
+    pub sync: Sync,
+    /// A segment ends with the batch that reaches this size.
+    pub segment_bytes: u64,
+    /// Most bytes of records that may wait for the disk, besides as many that are being written.
+    /// A single larger record is accepted when none waits.
+    pub buffer_bytes_max: usize,
+    /// Time between tries while stalled.
+    pub retry_interval: Duration,
+    /// Called from the writer thread. May append and ask; must not wait for durability, compact or close.
+    pub on_notice: Option<Box<dyn Fn(Notice) + Send + std::marker::Sync>>,
+    /// For fault tests: called before each step, which fails with the error that it returns.
+    pub on_step: Option<Box<dyn Fn(Step) -> io::Result<()> + Send + std::marker::Sync>>,
+}
+
+impl Default for Options {
+    /// `fdatasync`, segments of 64 MiB, a buffer of 16 MiB, a try each second, no callbacks.
+    fn default() -> Self {
+        Options {
+            sync: Sync::Fdatasync,
+            segment_bytes: 64 << 20,
+            buffer_bytes_max: 16 << 20,
+            retry_interval: Duration::from_secs(1),
+            on_notice: None,
+            on_step: None,
+        }
+    }
+}
+
+/// Counts since the journal was opened, and sizes as they are now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    pub appended_n: u64,
+    pub batches_n: u64,
+    /// Group commits that were made durable with one `fdatasync` each.
+    pub fdatasyncs_n: u64,
+    pub written_bytes: u64,
+    pub segments_n: u64,
+    /// Size of all segments: what a compaction could save.
+    pub segment_bytes: u64,
+    /// Size of the snapshot of the last compaction by this process; 0 before the first.
+    pub snapshot_bytes: u64,
+}
+
+/// What a compaction did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compacted {
+    pub records_n: u64,
+    pub snapshot_bytes: u64,
+    pub freed_bytes: u64,
+}
+
+/// An open journal. Shared by reference between threads; dropping it writes what is pending, as [`Journal::close`].
+pub struct Journal {
+    shared: Arc<Shared>,
+    /// What the newest snapshot covers; the lock also keeps compactions apart.
+    snapshot_covers: Mutex<Option<u64>>,
+    writer: Option<JoinHandle<()>>,
+    /// Held for as long as files may be written.
+    _lock: File,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("dir", &self.shared.dir).field("health", &self.health()).finish()
+    }
+}
+
+impl Journal {
+    /// Opens the journal in `dir`, creating both if absent, and takes it for this process.
+    ///
+    /// Everything that [`Recovered`] hands out is durable by then. Fails with [`ErrorKind::InUse`],
+    /// [`ErrorKind::Corrupt`], [`ErrorKind::Version`], [`ErrorKind::NotAJournal`] or [`ErrorKind::Io`].
+    pub fn open(dir: &Path, options: Options) -> Result<(Journal, Recovered)> {
+        files::create_dir(dir)?;
+        let lock = files::lock(dir)?;
+        let (found, recovered) = recover::recover(dir, options.sync)?;
+        let fail = |source| Error::io("open the journal", dir, source);
+        let snapshot_covers = files::list(dir).map_err(fail)?.snapshots.pop();
+        let shared = Arc::new(Shared::new(dir.to_owned(), options, &found));
+        let for_writer = Arc::clone(&shared);
+        let writer = std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || Writer::new(&for_writer, found).run())
+            .map_err(|source| Error::io("start the journal's thread", dir, source))?;
+        let journal = Journal {
+            shared,
+            snapshot_covers: Mutex::new(snapshot_covers),
+            writer: Some(writer),
+            _lock: lock,
+        };
+        Ok((journal, recovered))
+    }
+
+    /// Adds a record and returns its number. Copies the bytes and never waits for the disk.
+    ///
+    /// Fails with [`ErrorKind::Full`] when too many bytes wait for the disk (it is slow or refuses):
+    /// the caller then stops accepting work, which is what a dispatcher with an event loop needs.
+    /// A thread that has nothing better to do uses [`Journal::append_waiting`].
+    pub fn append(&self, body: &[u8]) -> Result<Seq> {
+        self.push(body, false)
+    }
+
+    /// As [`Journal::append`], but waits for room, for as long as the disk refuses.
+    pub fn append_waiting(&self, body: &[u8]) -> Result<Seq> {
+        self.push(body, true)
+    }
+
+    fn push(&self, body: &[u8], wait: bool) -> Result<Seq> {
+        const OPERATION: &str = "append to the journal";
+        if body.len() > BODY_BYTES_MAX {
+            let kind = ErrorKind::TooLarge { body_bytes: body.len(), body_bytes_max: BODY_BYTES_MAX };
+            return Err(Error::new(kind, OPERATION, &self.shared.dir));
+        }
+        let crc = begin_crc(body);
+        let shared = &*self.shared;
+        let mut state = shared.lock();
+        loop {
+            if state.closing {
+                return Err(shared.closed_error(OPERATION));
+            }
+            let bytes = state.pending.len() + FRAME_BYTES + body.len();
+            if state.pending.is_empty() || bytes <= shared.options.buffer_bytes_max {
+                break;
+            }
+            if !wait {
+                return Err(Error::new(ErrorKind::Full, OPERATION, &shared.dir));
+            }
+            state = shared.room.wait(state).expect("as in Shared::lock");
+        }
+        if state.pending.is_empty() {
+            state.pending.resize(MARKER_BYTES, 0);
+        }
+        let seq = state.next_seq;
+        state.next_seq += 1;
+        state.stats.appended_n += 1;
+        push_record(&mut state.pending, crc, seq, body);
+        let wake = std::mem::take(&mut state.writer_sleeps);
+        drop(state);
+        if wake {
+            shared.work.notify_one();
+        }
+        Ok(Seq(seq))
+    }
+
+    /// Number of the last appended record.
+    pub fn last_seq(&self) -> Seq {
+        Seq(self.shared.lock().next_seq - 1)
+    }
+
+    /// All records up to this one are durable. Never goes back.
+    pub fn durable_seq(&self) -> Seq {
+        Seq(self.shared.lock().durable_seq)
+    }
+
+    /// Waits until the record is durable, for as long as the disk works.
+    ///
+    /// Fails with [`ErrorKind::Stalled`] when the disk refuses: the record is kept and tried again, and
+    /// waiting again is allowed. Fails with [`ErrorKind::Invalid`] for a number that was not given out.
+    pub fn wait_durable(&self, seq: Seq) -> Result<()> {
+        const OPERATION: &str = "wait for the journal";
+        let shared = &*self.shared;
+        let mut state = shared.lock();
+        if seq.0 >= state.next_seq {
+            let what = format!("record {seq} does not exist yet");
+            return Err(Error::new(ErrorKind::Invalid { what }, OPERATION, &shared.dir));
+        }
+        while state.durable_seq < seq.0 {
+            if let Some(stall) = &state.stall {
+                return Err(Error {
+                    kind: ErrorKind::Stalled,
+                    operation: OPERATION,
+                    path: stall.path.clone(),
+                    source: Some(io::Error::new(stall.error_kind, stall.message.clone())),
+                });
+            }
+            if state.ended {
+                return Err(shared.closed_error(OPERATION));
+            }
+            state = shared.progress.wait(state).expect("as in Shared::lock");
+        }
+        Ok(())
+    }
+
+    /// Waits until all that was appended is durable; see [`Journal::wait_durable`].
+    pub fn flush(&self) -> Result<()> {
+        self.wait_durable(self.last_seq())
+    }
+
+    /// Whether the disk accepts records.
+    pub fn health(&self) -> Health {
+        self.shared.lock().health()
+    }
+
+    /// Tries now what the disk refused, instead of after [`Options::retry_interval`]. Does not wait.
+    pub fn retry(&self) {
+        let mut state = self.shared.lock();
+        if state.stall.is_some() {
+            state.retry_now = true;
+            self.shared.work.notify_one();
+        }
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.shared.lock().stats
+    }
+
+    /// Writes what is pending, once more if the disk refuses, and gives the directory free.
+    ///
+    /// Fails with [`ErrorKind::Stalled`] when records were left that are not durable; they are lost
+    /// then, and none of them had been acknowledged.
+    pub fn close(mut self) -> Result<()> {
+        self.end();
+        self.flush()
+    }
+
+    fn end(&mut self) {
+        let Some(writer) = self.writer.take() else { return };
+        self.shared.lock().closing = true;
+        self.shared.work.notify_one();
+        self.shared.room.notify_all();
+        // A writer that panicked has printed why, and has marked the journal as ended.
+        let _ = writer.join();
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,118 @@
+//! The directory of a journal: its lock, the names of its files, creation and removal.
+//!
+//! ```text
+//! lock                            flock'ed by the owner, holds its pid
+//! segment-<seq, 20 digits>.log    records from this number on
+//! snapshot-<seq, 20 digits>.log   stands for all records up to and including this number
+//! snapshot.tmp                    a compaction that has not finished
+//! ```
+
+use crate::error::{Error, ErrorKind, Result};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Records hold command lines and environments, which may hold secrets: nobody else reads them.
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
+
+pub(crate) const SNAPSHOT_TMP: &str = "snapshot.tmp";
+
+pub(crate) fn segment_path(dir: &Path, first_seq: u64) -> PathBuf {
+    dir.join(format!("segment-{first_seq:020}.log"))
+}
+
+pub(crate) fn snapshot_path(dir: &Path, covers: u64) -> PathBuf {
+    dir.join(format!("snapshot-{covers:020}.log"))
+}
+
+/// Numbers in the names of the segments and of the snapshots, ascending.
+pub(crate) struct Listing {
+    pub segments: Vec<u64>,
+    pub snapshots: Vec<u64>,
+}
+
+/// What a directory holds. Files with other names are left alone: the directory is shared.
+pub(crate) fn list(dir: &Path) -> io::Result<Listing> {
+    let mut listing = Listing { segments: Vec::new(), snapshots: Vec::new() };
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(".log")) else { continue };
+        for (prefix, found) in [("segment-", &mut listing.segments), ("snapshot-", &mut listing.snapshots)] {
+            if let Some(digits) = stem.strip_prefix(prefix)
+                && digits.len() == 20
+                && let Ok(seq) = digits.parse()
+            {
+                found.push(seq);
+            }
+        }
+    }
+    listing.segments.sort_unstable();
+    listing.snapshots.sort_unstable();
+    Ok(listing)
+}
+
+/// Creates the directory if it is absent, in a way that survives a power loss.
+pub(crate) fn create_dir(dir: &Path) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let fail = |source| Error::io("create the journal's directory", dir, source);
+    fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir).map_err(fail)?;
+    match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => sync_dir(parent).map_err(fail),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+pub(crate) fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)
+}
+
+/// Removes a file; that it is already gone is fine.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Takes the directory for this process. The lock goes with the returned file, also on `kill -9`.
+pub(crate) fn lock(dir: &Path) -> Result<File> {
+    let path = dir.join("lock");
+    let fail = |source| Error::io("lock the journal's directory", &path, source);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(FILE_MODE)
+        .open(&path)
+        .map_err(fail)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            // Only for the message: an owner that has not written its pid yet is an owner all the same.
+            let _ = file.read_to_string(&mut text);
+            let pid = text.trim().parse().ok();
+            return Err(Error::new(ErrorKind::InUse { pid }, "open the journal", dir));
+        }
+        Err(TryLockError::Error(source)) => return Err(fail(source)),
+    }
+    // On a full disk the pid cannot be written; the lock holds nevertheless, only its name is missing.
+    let write_pid = |file: &mut File| -> io::Result<()> {
+        file.set_len(0)?;
+        file.seek(SeekFrom::Start(0))?;
+        writeln!(file, "{}", std::process::id())
+    };
+    match write_pid(&mut file) {
+        Err(error) if error.kind() != io::ErrorKind::StorageFull => Err(fail(error)),
+        _ => Ok(file),
+    }
+}
