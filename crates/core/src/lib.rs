@@ -14,6 +14,7 @@
 //! | [`array`] | the folded form of many tasks |
 
 pub mod array;
+pub mod event;
 pub mod types;
 
 pub use types::*;

@@ -1,0 +1,337 @@
+//! What goes into and comes out of the two state machines, [`crate::dispatcher::Dispatcher`] and
+//! [`crate::executor::Executor`].
+//!
+//! Events are past tense, actions imperative. Every action that takes time comes back as an event,
+//! also when it fails. The event log writes these types as they stand (see
+//! `docs/reference/event-log.md`), so a replay feeds a state machine exactly what it was fed live.
+
+use crate::array::TaskArray;
+use crate::types::*;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+// ---------------------------------------------------------------- dispatcher
+
+/// Into the dispatcher.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A submission began; its tasks are collected but nothing starts yet.
+    RunOpened { run: RunId, name: String },
+    /// One more folded group of tasks of an open run.
+    ArrayAdded { run: RunId, array: Arc<TaskArray> },
+    /// The submission is complete and journalled: its tasks may start.
+    RunCommitted { run: RunId },
+    /// The submission broke off or was refused: nothing of it may start.
+    RunAborted { run: RunId },
+    /// Read back from the journal after a restart: this task had ended.
+    TaskRestored { task: TaskId, outcome: Outcome },
+    /// An executor said hello, for the first time or again after its connection broke.
+    ExecutorJoined { executor: ExecutorId, offer: Offer },
+    /// The connection to an executor broke; it may come back before its lease ends.
+    ExecutorSilent { executor: ExecutorId },
+    /// The executor is gone for good (it said goodbye, or its process was seen to end).
+    ExecutorLost { executor: ExecutorId, reason: String },
+    /// The executor takes nothing new and leaves when what it has is finished.
+    ExecutorDraining { executor: ExecutorId },
+    /// The program of an attempt ended, or the attempt failed before that.
+    AttemptEnded { executor: ExecutorId, report: AttemptReport },
+    /// All declared outputs of an attempt are at home.
+    OutputsHome { executor: ExecutorId, task: TaskId, attempt: AttemptNo, result: Result<(), Failure> },
+    /// An executor's cache changed; batched, so the catalog is loosely coherent (`Raicu09` §2.1).
+    ReplicasChanged { executor: ExecutorId, added: Vec<ReplicaAdded>, dropped: Vec<ObjectId> },
+    /// Somebody wants these tasks ended: one, or a whole run.
+    CancelRequested { run: RunId, task: Option<TaskId> },
+    /// Time passed; sent about once a second while nothing else happens.
+    Ticked,
+}
+
+/// What an executor brings.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Offer {
+    /// For people: host name and number.
+    pub name: String,
+    pub slots: u32,
+    pub memory_bytes: u64,
+    pub cache_bytes: u64,
+    /// What its cache holds already.
+    pub held: Vec<Held>,
+    /// Attempts it still has from before its connection broke.
+    pub attempts: Vec<(TaskId, AttemptNo)>,
+}
+
+/// One object that a (re)joining executor has.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Held {
+    pub digest: Digest,
+    pub size_bytes: u64,
+    /// Where it came from and what home said then, where the executor knows.
+    pub origin: Option<(String, HomeVersion)>,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct ReplicaAdded {
+    pub object: ObjectId,
+    pub digest: Digest,
+    pub size_bytes: u64,
+    /// Present when the bytes (or only the version) were read from home just now.
+    pub version: Option<HomeVersion>,
+}
+
+/// What an executor says of an attempt that ended.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct AttemptReport {
+    pub task: TaskId,
+    pub attempt: AttemptNo,
+    pub outcome: Outcome,
+    pub times: Times,
+    pub inputs: Vec<InputReport>,
+    pub outputs: Vec<OutputReport>,
+    /// Processor time of the program and its children.
+    pub cpu_ns: u64,
+    pub rss_bytes_max: u64,
+}
+
+/// When things happened to an attempt, by the dispatcher's clock as the executor estimates it.
+/// Zero where it did not come to that.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Times {
+    pub received: Timestamp,
+    pub inputs_ready: Timestamp,
+    pub started: Timestamp,
+    pub exited: Timestamp,
+}
+
+/// Where one input came from.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct InputReport {
+    pub object: ObjectId,
+    pub outcome: CacheOutcome,
+    pub size_bytes: u64,
+    /// From when the attempt asked for it until it was there; 0 for a local hit.
+    pub wait_ns: u64,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct OutputReport {
+    /// Position in the task's list of outputs.
+    pub output: u32,
+    pub digest: Digest,
+    pub size_bytes: u64,
+}
+
+/// Out of the dispatcher.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Give this attempt to this executor.
+    Assign { executor: ExecutorId, assignment: Assignment },
+    /// End this attempt wherever it is; the executor answers with `AttemptEnded`.
+    CancelAttempt { executor: ExecutorId, task: TaskId, attempt: AttemptNo },
+    /// Remove these replicas: their bytes are not what the catalog says any more.
+    DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
+    /// The task reached its last state. Journal it before telling anybody.
+    EndTask { task: TaskId, outcome: Outcome },
+    /// The submission cannot be accepted; the client is told why.
+    RefuseRun { run: RunId, message: String },
+    /// The last task of the run ended.
+    EndRun { run: RunId },
+    /// The lease of a silent executor ended: forget its connection.
+    ForgetExecutor { executor: ExecutorId },
+}
+
+/// One attempt as given to an executor.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Assignment {
+    pub task: TaskId,
+    pub attempt: AttemptNo,
+    pub run: RunId,
+    pub cpus: u32,
+    pub inputs: Vec<AssignedInput>,
+    /// Output objects, in the task's order.
+    pub outputs: Vec<ObjectId>,
+    /// Give the program private copies of its inputs, because an earlier attempt wrote to one.
+    pub private_inputs: bool,
+    pub why: Why,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct AssignedInput {
+    pub object: ObjectId,
+    /// What the dispatcher knows of the bytes, if anybody has read them yet.
+    pub known: Option<Known>,
+    /// Executors believed to hold it, best first; a hint.
+    pub sources: Vec<ExecutorId>,
+    /// Ask home whether it changed since an earlier run.
+    pub check_home: bool,
+    /// Do not cache (`first-available`): read from home for this attempt only.
+    pub direct: bool,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Known {
+    pub digest: Digest,
+    pub size_bytes: u64,
+    pub version: HomeVersion,
+}
+
+/// The parts of the decision that put an attempt where it is, kept for `eyas explain`.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Why {
+    /// The policy, or the mode it was in: `max-cache-hit` or `max-compute-util` under `good-cache-compute`.
+    pub policy: String,
+    /// Inputs in the executor's cache then.
+    pub n_hits: u32,
+    pub n_inputs: u32,
+    /// Slots with a task, and all slots, when the decision was taken.
+    pub n_slots_active: u32,
+    pub n_slots: u32,
+    /// Tasks queued then.
+    pub n_queued: u64,
+    /// The executor's slots were full: its inputs move while another task computes.
+    pub ahead: bool,
+}
+
+// ---------------------------------------------------------------- executor
+
+/// Where a transfer reads from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    Peer(ExecutorId),
+    Home,
+}
+
+/// Where a transfer writes to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// This node's cache; space is reserved.
+    Cache(ObjectId),
+    /// A private file of one attempt: input number `input`.
+    Private { task: TaskId, attempt: AttemptNo, input: u32 },
+}
+
+/// Why a transfer did not happen.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct TransferError {
+    pub kind: TransferErrorKind,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum TransferErrorKind {
+    /// The source does not have it (any more).
+    NotHeld,
+    /// The source serves too many already; try another or later.
+    Busy,
+    /// The bytes do not have the recorded digest.
+    Corrupt,
+    /// Home's version is not the one this run read before.
+    Changed,
+    /// Home says that it does not exist or may not be read.
+    Unavailable,
+    /// This node's disk is full.
+    NoSpace,
+    /// Anything else; another source or another time may work.
+    Temporary,
+}
+
+/// What reading an object gave.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Fetched {
+    pub digest: Digest,
+    pub size_bytes: u64,
+    /// Set when the bytes came from home.
+    pub version: Option<HomeVersion>,
+}
+
+/// What the runner saw of a program.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Exit {
+    /// `Ok` when the program ended with status 0.
+    pub result: Result<(), Failure>,
+    pub started: Timestamp,
+    pub exited: Timestamp,
+    pub cpu_ns: u64,
+    pub rss_bytes_max: u64,
+    /// Size of each declared output in the sandbox, `None` where it is missing.
+    pub outputs: Vec<Option<u64>>,
+    /// Inputs (by position) whose cached bytes the program changed.
+    pub inputs_modified: Vec<u32>,
+}
+
+/// Into the executor.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeEvent {
+    Assigned { assignment: Assignment },
+    CancelRequested { task: TaskId, attempt: AttemptNo },
+    DropRequested { objects: Vec<ObjectId> },
+    /// Home answered a [`NodeAction::AskHome`].
+    HomeAnswered { object: ObjectId, result: Result<HomeAnswer, TransferError> },
+    TransferEnded { target: Target, source: Source, result: Result<Fetched, TransferError> },
+    ProgramEnded { task: TaskId, attempt: AttemptNo, exit: Exit },
+    /// An output was hashed, and moved into the cache if `cached` was asked for.
+    OutputStored { task: TaskId, attempt: AttemptNo, output: u32, result: Result<Fetched, TransferError> },
+    /// An output arrived at home, or cannot.
+    OutputLanded { task: TaskId, attempt: AttemptNo, output: u32, result: Result<HomeVersion, TransferError> },
+    /// Somebody noticed that a cached object's bytes are not what was stored.
+    FoundCorrupt { object: ObjectId },
+    /// The dispatcher has durably recorded the end of this attempt.
+    EndRecorded { task: TaskId, attempt: AttemptNo },
+    Ticked,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct HomeAnswer {
+    pub version: HomeVersion,
+    /// Home is this node's own disk; the program can read it where it is.
+    pub in_place: bool,
+}
+
+/// Out of the executor.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeAction {
+    /// Ask home for size and version.
+    AskHome { object: ObjectId },
+    /// Move an object here.
+    Fetch { target: Target, object: ObjectId, source: Source, known: Option<Known>, size_bytes: u64 },
+    /// Delete a cached object. Done before any later action.
+    Evict { object: ObjectId },
+    /// Run the program in a slot. All inputs are there.
+    Start { task: TaskId, attempt: AttemptNo, inputs: Vec<Staged>, private_inputs: bool },
+    /// End the program and everything it started.
+    Kill { task: TaskId, attempt: AttemptNo },
+    /// Hash an output and, where `cache_bytes` is set, move it into the cache as `object`.
+    StoreOutput { task: TaskId, attempt: AttemptNo, output: u32, object: ObjectId, cache_bytes: Option<u64> },
+    /// Bring an output home, from the cache where `cached` says so, else from the sandbox.
+    Land { task: TaskId, attempt: AttemptNo, output: u32, object: ObjectId, cached: bool },
+    /// Remove what is left of the attempt on disk.
+    CleanUp { task: TaskId, attempt: AttemptNo },
+    /// Tell the dispatcher.
+    Tell { message: NodeMessage },
+}
+
+/// How an input reaches the sandbox.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Staged {
+    Cached(ObjectId),
+    /// The private file made for [`Target::Private`].
+    Private,
+    /// Where it lives at home, which is this node's own disk.
+    InPlace(ObjectId),
+}
+
+/// What the executor's state machine tells the dispatcher.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeMessage {
+    AttemptEnded { report: AttemptReport },
+    OutputsHome { task: TaskId, attempt: AttemptNo, result: Result<(), Failure> },
+    ReplicaAdded(ReplicaAdded),
+    ReplicaDropped(ObjectId),
+}

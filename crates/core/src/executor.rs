@@ -1,0 +1,1145 @@
+//! Executor: what one node does next with the attempts it was given.
+//!
+//! Input: [`NodeEvent`]s and the current [`Timestamp`]. Output: [`NodeAction`]s for a driver to carry
+//! out. There is no I/O, clock or lock here; `eyas-runtime` is the live driver.
+//!
+//! An attempt is in exactly one of these states (drawing in `docs/states/attempt.md`):
+//! `sizing` (home is asked how big an input is) → `blocked` (its inputs do not fit beside what is pinned)
+//! → `staging` (inputs pinned, some still moving) → `queued` (all here, waits for slots) → `running` →
+//! `storing` (outputs are hashed) → `landing` (outputs travel home) → `ended` (reported, not yet recorded).
+//!
+//! Invariants, checked by [`Executor::sanity_check`]:
+//!   1. an attempt from `staging` to `running` pins every input that it takes from the cache;
+//!   2. cached plus reserved bytes never exceed the budget (the cache's own check);
+//!   3. no more transfers are under way than the limits allow, in total, per peer and from home;
+//!   4. the inputs of one attempt are reserved all at once or not at all, so that two attempts cannot
+//!      each hold half of what they need;
+//!   5. per object there is at most one transfer into the cache; later attempts join it.
+//!
+//! Why attempts that wait for space may be overtaken, but not for ever: an attempt whose inputs are all
+//! here costs nothing to let pass, but its pins may be what keeps the waiting one waiting. After
+//! [`OVERTAKES_MAX`] of them nobody passes any more until the first one has its space.
+//!
+//! Not here: how bytes move and programs run (the driver), what is evicted ([`crate::eviction`]),
+//! which attempt comes to this node ([`crate::dispatcher`]).
+
+use crate::cache::{Cache, CacheConfig, Reserve};
+use crate::event::*;
+use crate::eviction::UnknownEviction;
+use crate::types::*;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How many attempts may pass one that waits for cache space.
+pub const OVERTAKES_MAX: u32 = 64;
+
+/// Programs shorter than this are handed to the runner one per slot ahead of time, so that a slot
+/// need not wait for a round trip between two of them.
+const SHORT_RUN_NS: u64 = 5_000_000;
+
+/// The fixed properties of one executor.
+#[derive(Clone, PartialEq, serde::Serialize, serde::Deserialize, Debug)]
+pub struct ExecutorConfig {
+    pub slots: u32,
+    pub cache: CacheConfig,
+    /// Transfers into this node under way at once.
+    pub transfers_max: u32,
+    /// Of these, from one peer.
+    pub transfers_per_peer_max: u32,
+    /// Of these, from or to home. Changed by [`Executor::set_home_streams`].
+    pub home_streams_max: u32,
+}
+
+type AttemptId = (TaskId, AttemptNo);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Sizing,
+    Blocked,
+    Staging,
+    Queued,
+    Running,
+    Storing,
+    Landing,
+    Ended,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plan {
+    /// Not decided: home has not answered yet.
+    Unknown,
+    /// From the cache; a hit or a transfer.
+    Cache,
+    /// A private copy, read from home for this attempt only.
+    Private,
+    /// Read where it is.
+    InPlace,
+}
+
+#[derive(Debug)]
+struct Input {
+    plan: Plan,
+    /// Set once the bytes are here.
+    outcome: Option<CacheOutcome>,
+    size_bytes: u64,
+    wait_ns: u64,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    assignment: Assignment,
+    state: State,
+    /// Order of arrival; decides who reserves and starts first.
+    seq: u64,
+    inputs: Vec<Input>,
+    /// Inputs whose plan waits for an answer from home.
+    n_unknown: u32,
+    /// Inputs that are not here yet.
+    n_missing: u32,
+    pinned: bool,
+    overtaken: u32,
+    cancelled: bool,
+    times: Times,
+    cpu_ns: u64,
+    rss_bytes_max: u64,
+    outputs: Vec<Output>,
+    n_outputs_pending: u32,
+    /// Messages to repeat if the dispatcher comes back without having recorded them.
+    told: Vec<NodeMessage>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Output {
+    stored: Option<Fetched>,
+    cached: bool,
+    failure: Option<Failure>,
+}
+
+#[derive(Debug)]
+struct Transfer {
+    object: ObjectId,
+    size_bytes: u64,
+    known: Option<Known>,
+    /// Still to be tried, best first.
+    sources: VecDeque<Source>,
+    /// Where it is being read from now.
+    active: Option<Source>,
+    /// Whose attempts wait for it: attempt and input number, the first one began it.
+    waiters: Vec<(AttemptId, u32)>,
+    /// What was tried and how it ended, for the failure's story.
+    story: Vec<String>,
+    since: Timestamp,
+}
+
+/// One stage-out that waits for a home stream.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Landing {
+    seq: u64,
+    attempt: AttemptId,
+    output: u32,
+}
+
+/// The state machine of one node. See the module's header.
+pub struct Executor {
+    config: ExecutorConfig,
+    cache: Cache,
+    attempts: BTreeMap<AttemptId, Attempt>,
+    next_seq: u64,
+    /// Attempts waiting for space, in order of arrival.
+    blocked: BTreeMap<u64, AttemptId>,
+    /// Attempts with all inputs, in order of arrival.
+    queued: BTreeMap<u64, AttemptId>,
+    /// Attempts that hold pins, and attempts whose outputs are being stored or brought home: when both
+    /// are none, waiting for space is in vain.
+    n_pinned: u32,
+    n_storing: u32,
+    slots_used: u32,
+    n_running: u32,
+    /// Smoothed run time of programs, to tell short ones.
+    run_ns_mean: Option<u64>,
+    /// What home said of an object, and in which run.
+    home: FxHashMap<ObjectId, (RunId, HomeAnswer)>,
+    /// Who waits for home's answer.
+    asking: BTreeMap<ObjectId, Vec<(AttemptId, u32)>>,
+    transfers: BTreeMap<Target, Transfer>,
+    /// Transfers that wait for a place, in order.
+    transfer_queue: VecDeque<Target>,
+    n_active: u32,
+    n_active_by_peer: BTreeMap<ExecutorId, u32>,
+    n_home_streams: u32,
+    landing_queue: BTreeSet<Landing>,
+    /// Cached objects to be dropped as soon as nobody needs them.
+    doomed: BTreeSet<ObjectId>,
+    /// What is known of each cached object's bytes.
+    held: FxHashMap<ObjectId, Fetched>,
+}
+
+impl Executor {
+    /// `Err` when the eviction policy's name is unknown.
+    pub fn new(config: ExecutorConfig) -> Result<Executor, UnknownEviction> {
+        let cache = Cache::new(config.cache.clone())?;
+        Ok(Executor {
+            config,
+            cache,
+            n_pinned: 0,
+            n_storing: 0,
+            attempts: BTreeMap::new(),
+            next_seq: 0,
+            blocked: BTreeMap::new(),
+            queued: BTreeMap::new(),
+            slots_used: 0,
+            n_running: 0,
+            run_ns_mean: None,
+            home: FxHashMap::default(),
+            asking: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            transfer_queue: VecDeque::new(),
+            n_active: 0,
+            n_active_by_peer: BTreeMap::new(),
+            n_home_streams: 0,
+            landing_queue: BTreeSet::new(),
+            doomed: BTreeSet::new(),
+            held: FxHashMap::default(),
+        })
+    }
+
+    /// The one door. Appends to `out` what the driver has to do, in this order.
+    pub fn handle(&mut self, now: Timestamp, event: NodeEvent, out: &mut Vec<NodeAction>) {
+        match event {
+            NodeEvent::Assigned { assignment } => self.on_assigned(now, assignment, out),
+            NodeEvent::CancelRequested { task, attempt } => self.on_cancel(now, (task, attempt), out),
+            NodeEvent::DropRequested { objects } => {
+                for object in objects {
+                    self.doomed.insert(object);
+                    self.drop_if_doomed(object, out);
+                }
+            }
+            NodeEvent::HomeAnswered { object, result } => self.on_home_answered(now, object, result, out),
+            NodeEvent::TransferEnded { target, source, result } => {
+                self.on_transfer_ended(now, target, source, result, out)
+            }
+            NodeEvent::ProgramEnded { task, attempt, exit } => {
+                self.on_program_ended(now, (task, attempt), exit, out)
+            }
+            NodeEvent::OutputStored { task, attempt, output, result } => {
+                self.on_output_stored(now, (task, attempt), output, result, out)
+            }
+            NodeEvent::OutputLanded { task, attempt, output, result } => {
+                self.on_output_landed(now, (task, attempt), output, result, out)
+            }
+            NodeEvent::FoundCorrupt { object } => self.drop_corrupt(object, out),
+            NodeEvent::EndRecorded { task, attempt } => {
+                if let Some(a) = self.attempts.get(&(task, attempt))
+                    && a.state == State::Ended
+                {
+                    self.attempts.remove(&(task, attempt));
+                }
+            }
+            NodeEvent::Ticked => {}
+        }
+        self.progress(now, out);
+    }
+
+    /// What a restarted executor found in its cache directory and knows the origin of.
+    pub fn restore(&mut self, object: ObjectId, bytes: Fetched, out: &mut Vec<NodeAction>) {
+        let mut evicted = vec![];
+        self.cache.insert_ready(object, bytes.size_bytes, &mut evicted);
+        for object in evicted {
+            self.evicted(object, out);
+        }
+        if self.cache.is_ready(object) {
+            self.held.insert(object, bytes);
+        }
+    }
+
+    /// Attempts that the dispatcher has not recorded as ended, for the next hello.
+    pub fn attempts(&self) -> Vec<(TaskId, AttemptNo)> {
+        self.attempts.keys().copied().collect()
+    }
+
+    /// What was told about attempts that are not recorded yet, to be told again after a reconnect.
+    pub fn unrecorded(&self) -> impl Iterator<Item = &NodeMessage> {
+        self.attempts.values().flat_map(|a| &a.told)
+    }
+
+    /// Everything in the cache, in id order.
+    pub fn held(&self) -> Vec<(ObjectId, Fetched)> {
+        let mut held: Vec<_> = self.held.iter().map(|(o, f)| (*o, f.clone())).collect();
+        held.sort_by_key(|(object, _)| *object);
+        held
+    }
+
+    /// This node's share of the streams that home storage allows; at least 1.
+    pub fn set_home_streams(&mut self, streams_max: u32) {
+        self.config.home_streams_max = streams_max.max(1);
+    }
+
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Programs handed to the runner and not ended.
+    pub fn n_running(&self) -> u32 {
+        self.n_running
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.attempts.is_empty()
+    }
+
+    // ------------------------------------------------------------ arrival and staging
+
+    fn on_assigned(&mut self, now: Timestamp, assignment: Assignment, out: &mut Vec<NodeAction>) {
+        let id = (assignment.task, assignment.attempt);
+        if self.attempts.contains_key(&id) {
+            return; // a reconnect may repeat an assignment
+        }
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let n = assignment.inputs.len();
+        let mut attempt = Attempt {
+            assignment,
+            state: State::Sizing,
+            seq,
+            inputs: Vec::with_capacity(n),
+            n_unknown: 0,
+            n_missing: 0,
+            pinned: false,
+            overtaken: 0,
+            cancelled: false,
+            times: Times { received: now, ..Times::default() },
+            cpu_ns: 0,
+            rss_bytes_max: 0,
+            outputs: vec![],
+            n_outputs_pending: 0,
+            told: vec![],
+        };
+        let mut ask = vec![];
+        for (i, input) in attempt.assignment.inputs.iter().enumerate() {
+            let (plan, size_bytes) = self.plan(input, attempt.assignment.run);
+            if plan == Plan::Unknown {
+                attempt.n_unknown += 1;
+                ask.push((input.object, i as u32));
+            }
+            attempt.inputs.push(Input { plan, outcome: None, size_bytes, wait_ns: 0 });
+        }
+        let unknown = attempt.n_unknown;
+        self.attempts.insert(id, attempt);
+        for (object, i) in ask {
+            let waiters = self.asking.entry(object).or_default();
+            if waiters.is_empty() {
+                out.push(NodeAction::AskHome { object });
+            }
+            waiters.push((id, i));
+        }
+        if unknown == 0 {
+            self.reserve_or_block(now, id, out);
+        }
+    }
+
+    /// How an input will come here, and its size where that is known.
+    fn plan(&self, input: &AssignedInput, run: RunId) -> (Plan, u64) {
+        if let Some((asked_run, answer)) = self.home.get(&input.object)
+            && (*asked_run == run || !input.check_home)
+        {
+            let size = answer.version.size_bytes;
+            return match (answer.in_place, input.direct) {
+                (true, _) => (Plan::InPlace, size),
+                (false, true) => (Plan::Private, size),
+                (false, false) => (Plan::Cache, size),
+            };
+        }
+        if input.check_home {
+            return (Plan::Unknown, 0);
+        }
+        if let Some(held) = self.held.get(&input.object) {
+            return (Plan::Cache, held.size_bytes);
+        }
+        match (&input.known, input.direct) {
+            (_, true) => (Plan::Unknown, 0),
+            (Some(known), false) => (Plan::Cache, known.size_bytes),
+            (None, false) => (Plan::Unknown, 0),
+        }
+    }
+
+    fn on_home_answered(
+        &mut self,
+        now: Timestamp,
+        object: ObjectId,
+        result: Result<HomeAnswer, TransferError>,
+        out: &mut Vec<NodeAction>,
+    ) {
+        let waiters = self.asking.remove(&object).unwrap_or_default();
+        match result {
+            Ok(answer) => {
+                let run = waiters.iter().filter_map(|(id, _)| self.attempts.get(id)).map(|a| a.assignment.run).max();
+                let Some(run) = run else { return };
+                self.drop_stale(object, &answer.version, out);
+                self.home.insert(object, (run, answer.clone()));
+                for (id, i) in waiters {
+                    let Some(attempt) = self.attempts.get_mut(&id) else { continue };
+                    let input = &mut attempt.inputs[i as usize];
+                    input.size_bytes = answer.version.size_bytes;
+                    input.plan = if answer.in_place {
+                        Plan::InPlace
+                    } else if attempt.assignment.inputs[i as usize].direct {
+                        Plan::Private
+                    } else {
+                        Plan::Cache
+                    };
+                    attempt.n_unknown -= 1;
+                    if attempt.n_unknown == 0 {
+                        self.reserve_or_block(now, id, out);
+                    }
+                }
+            }
+            Err(error) => {
+                for (id, _) in waiters {
+                    self.fail(now, id, failure_of(&error), out);
+                }
+            }
+        }
+    }
+
+    /// Home has a newer version than the replica here, which an earlier run left: drop the replica.
+    fn drop_stale(&mut self, object: ObjectId, version: &HomeVersion, out: &mut Vec<NodeAction>) {
+        let stale = self.held.get(&object).is_some_and(|h| h.version.as_ref().is_some_and(|v| v != version));
+        if stale {
+            self.doomed.insert(object);
+            self.drop_if_doomed(object, out);
+        }
+    }
+
+    /// All plans are known: take the space for everything that has to come, or wait for it.
+    fn reserve_or_block(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let needs_space = self.attempts[&id]
+            .inputs
+            .iter()
+            .zip(&self.attempts[&id].assignment.inputs)
+            .any(|(input, a)| input.plan == Plan::Cache && self.cache.state(a.object).is_none());
+        let must_wait = match self.blocked.first_key_value() {
+            None => false,
+            Some(_) if needs_space => true,
+            Some((_, first)) => self.attempts[first].overtaken >= OVERTAKES_MAX,
+        };
+        if must_wait || !self.try_reserve(now, id, out) {
+            let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+            attempt.state = State::Blocked;
+            self.blocked.insert(attempt.seq, id);
+        } else if let Some((_, first)) = self.blocked.first_key_value() {
+            self.attempts.get_mut(first).expect("blocked attempt is here").overtaken += 1;
+        }
+    }
+
+    /// Pins what is here, reserves what is not, and starts the transfers; all or nothing.
+    fn try_reserve(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) -> bool {
+        let attempt = &self.attempts[&id];
+        let mut wanted: Vec<(ObjectId, u64)> = attempt
+            .inputs
+            .iter()
+            .zip(&attempt.assignment.inputs)
+            .filter(|(input, _)| input.plan == Plan::Cache)
+            .map(|(input, assigned)| (assigned.object, input.size_bytes))
+            .collect();
+        wanted.sort_unstable();
+        wanted.dedup_by_key(|w| w.0);
+        // Pin first, so that making room for one input does not evict another.
+        for (object, _) in &wanted {
+            self.cache.pin(*object);
+        }
+        let mut absent: Vec<(ObjectId, u64)> =
+            wanted.iter().filter(|w| self.cache.state(w.0).is_none()).copied().collect();
+        let mut private = vec![];
+        let mut missing_bytes: u64 = absent.iter().map(|w| w.1).sum();
+        if missing_bytes > self.cache.available_bytes() {
+            let others_end = self.n_pinned > 0 || self.n_storing > 0 || self.cache.reserved_bytes() > 0;
+            let ever = absent.iter().filter(|w| w.1 <= self.cache.budget_bytes()).map(|w| w.1).sum::<u64>();
+            if others_end && ever > self.cache.available_bytes() {
+                for (object, _) in wanted {
+                    self.cache.unpin(object);
+                }
+                return false;
+            }
+            // Nobody else's ending can make room: the largest are read for this attempt only.
+            absent.sort_unstable_by_key(|w| (w.1, w.0));
+            while missing_bytes > self.cache.available_bytes() {
+                let (object, size_bytes) = absent.pop().expect("nothing missing needs no room");
+                missing_bytes -= size_bytes;
+                self.cache.unpin(object);
+                private.push(object);
+            }
+        }
+        let mut evicted = vec![];
+        for (object, size_bytes) in absent {
+            let granted = self.cache.reserve(object, size_bytes, &mut evicted);
+            assert_eq!(granted, Reserve::Granted, "the sum fits, so each part does");
+        }
+        for object in evicted {
+            self.evicted(object, out);
+        }
+        self.n_pinned += 1;
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        attempt.state = State::Staging;
+        attempt.pinned = true;
+        let mut fetches = vec![];
+        for i in 0..attempt.inputs.len() {
+            let object = attempt.assignment.inputs[i].object;
+            let input = &mut attempt.inputs[i];
+            if input.plan == Plan::Cache && private.contains(&object) {
+                input.plan = Plan::Private;
+            }
+            match input.plan {
+                Plan::Unknown => unreachable!("every plan is known before space is taken"),
+                Plan::InPlace => input.outcome = Some(CacheOutcome::InPlace),
+                Plan::Cache if self.cache.is_ready(object) => {
+                    input.outcome = Some(CacheOutcome::LocalHit);
+                    self.cache.touch(object);
+                }
+                Plan::Cache => {
+                    attempt.n_missing += 1;
+                    fetches.push((Target::Cache(object), i as u32));
+                }
+                Plan::Private => {
+                    attempt.n_missing += 1;
+                    let (task, attempt) = id;
+                    fetches.push((Target::Private { task, attempt, input: i as u32 }, i as u32));
+                }
+            }
+        }
+        for (target, i) in fetches {
+            self.want(now, target, id, i);
+        }
+        self.start_when_ready(now, id);
+        true
+    }
+
+    /// Joins the transfer to `target`, or queues it.
+    fn want(&mut self, now: Timestamp, target: Target, id: AttemptId, input: u32) {
+        if let Some(transfer) = self.transfers.get_mut(&target) {
+            transfer.waiters.push((id, input));
+            return;
+        }
+        let attempt = &self.attempts[&id];
+        let assigned = &attempt.assignment.inputs[input as usize];
+        let mut known = assigned.known.clone();
+        let answer = self.home.get(&assigned.object).map(|(_, a)| &a.version);
+        let mut sources: VecDeque<Source> = assigned.sources.iter().map(|e| Source::Peer(*e)).collect();
+        if let (Some(k), Some(version)) = (&known, answer)
+            && k.version != *version
+        {
+            // An earlier run knew other bytes under this name; peers may still hold those.
+            known = None;
+            sources.clear();
+        }
+        if matches!(target, Target::Private { .. }) && assigned.direct {
+            sources.clear();
+        }
+        sources.push_back(Source::Home);
+        let transfer = Transfer {
+            object: assigned.object,
+            size_bytes: attempt.inputs[input as usize].size_bytes,
+            known,
+            sources,
+            active: None,
+            waiters: vec![(id, input)],
+            story: vec![],
+            since: now,
+        };
+        self.transfers.insert(target, transfer);
+        self.transfer_queue.push_back(target);
+    }
+
+    fn on_transfer_ended(
+        &mut self,
+        now: Timestamp,
+        target: Target,
+        source: Source,
+        result: Result<Fetched, TransferError>,
+        out: &mut Vec<NodeAction>,
+    ) {
+        let Some(transfer) = self.transfers.get_mut(&target) else { return };
+        if transfer.active != Some(source) {
+            return;
+        }
+        transfer.active = None;
+        self.n_active -= 1;
+        match source {
+            Source::Home => self.n_home_streams -= 1,
+            Source::Peer(peer) => {
+                *self.n_active_by_peer.get_mut(&peer).expect("an active transfer from a peer is counted") -= 1
+            }
+        }
+        match result {
+            Ok(bytes) => {
+                let transfer = self.transfers.remove(&target).expect("just seen");
+                if let Target::Cache(object) = target {
+                    self.cache.commit(object, bytes.size_bytes);
+                    self.held.insert(object, bytes.clone());
+                    if let Some(version) = &bytes.version
+                        && let Some((_, answer)) = self.home.get_mut(&object)
+                    {
+                        answer.version = version.clone();
+                    }
+                    self.tell_replica(object, &bytes, out);
+                } else if let Target::Private { .. } = target
+                    && let Some(version) = &bytes.version
+                {
+                    // The first reader's digest and version are what the whole run is held to.
+                    self.home.entry(transfer.object).and_modify(|(_, a)| a.version = version.clone());
+                }
+                let first = match (source, target) {
+                    (_, Target::Private { .. }) => CacheOutcome::Direct,
+                    (Source::Peer(from), _) => CacheOutcome::RemoteHit { from },
+                    (Source::Home, _) => CacheOutcome::Miss,
+                };
+                for (n, (id, i)) in transfer.waiters.iter().enumerate() {
+                    let Some(attempt) = self.attempts.get_mut(id) else { continue };
+                    let input = &mut attempt.inputs[*i as usize];
+                    input.outcome = Some(if n == 0 { first } else { CacheOutcome::Joined });
+                    input.size_bytes = bytes.size_bytes;
+                    input.wait_ns = now.since_ns(attempt.times.received);
+                    attempt.n_missing -= 1;
+                    self.start_when_ready(now, *id);
+                }
+                if let Target::Cache(object) = target {
+                    self.drop_if_doomed(object, out);
+                }
+            }
+            Err(error) => {
+                transfer.story.push(match source {
+                    Source::Peer(peer) => format!("executor {peer} ({})", error.message),
+                    Source::Home => format!("home ({})", error.message),
+                });
+                let hopeless = matches!(error.kind, TransferErrorKind::Changed | TransferErrorKind::NoSpace);
+                if !hopeless && !transfer.sources.is_empty() {
+                    self.transfer_queue.push_back(target);
+                    return;
+                }
+                let transfer = self.transfers.remove(&target).expect("just seen");
+                let failure = Failure {
+                    message: if transfer.story.len() > 1 {
+                        format!("{}; tried {}", error.message, transfer.story.join(", "))
+                    } else {
+                        error.message.clone()
+                    },
+                    ..failure_of(&error)
+                };
+                for (id, _) in &transfer.waiters {
+                    self.fail(now, *id, failure.clone(), out);
+                }
+                if let Target::Cache(object) = target {
+                    self.cache.abort(object);
+                    self.doomed.remove(&object);
+                }
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ running
+
+    fn start_when_ready(&mut self, now: Timestamp, id: AttemptId) {
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        if attempt.state == State::Staging && attempt.n_missing == 0 {
+            attempt.state = State::Queued;
+            attempt.times.inputs_ready = now;
+            self.queued.insert(attempt.seq, id);
+        }
+    }
+
+    fn on_program_ended(&mut self, now: Timestamp, id: AttemptId, exit: Exit, out: &mut Vec<NodeAction>) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        if attempt.state != State::Running {
+            return;
+        }
+        self.n_running -= 1;
+        self.slots_used -= attempt.assignment.cpus;
+        attempt.times.started = exit.started;
+        attempt.times.exited = exit.exited;
+        attempt.cpu_ns = exit.cpu_ns;
+        attempt.rss_bytes_max = exit.rss_bytes_max;
+        let run_ns = exit.exited.since_ns(exit.started);
+        self.run_ns_mean = Some(self.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
+
+        let modified: Vec<ObjectId> = exit
+            .inputs_modified
+            .iter()
+            .filter(|i| attempt.inputs[**i as usize].plan == Plan::Cache)
+            .map(|i| attempt.assignment.inputs[*i as usize].object)
+            .collect();
+        self.unpin_all(id, out);
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        if attempt.cancelled {
+            self.end(now, id, Outcome::Cancelled, out);
+        } else if !modified.is_empty() {
+            for object in modified {
+                self.drop_corrupt(object, out);
+            }
+            let message = "the program wrote to one of its inputs; the cached copy was dropped".into();
+            self.fail(now, id, Failure { kind: FailureKind::InputModified, message }, out);
+        } else if let Err(failure) = exit.result {
+            self.fail(now, id, failure, out);
+        } else if exit.outputs.is_empty() {
+            self.end(now, id, Outcome::Done, out);
+        } else {
+            attempt.state = State::Storing;
+            self.n_storing += 1;
+            attempt.outputs = vec![Output::default(); exit.outputs.len()];
+            attempt.n_outputs_pending = exit.outputs.len() as u32;
+            let objects = attempt.assignment.outputs.clone();
+            for (i, size) in exit.outputs.iter().enumerate() {
+                let (size, object) = (size.unwrap_or(0), objects[i]);
+                let mut evicted = vec![];
+                let free = self.cache.state(object).is_none();
+                let cached = free && matches!(self.cache.reserve(object, size, &mut evicted), Reserve::Granted);
+                for object in evicted {
+                    self.evicted(object, out);
+                }
+                let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+                attempt.outputs[i].cached = cached;
+                let (task, attempt, output) = (id.0, id.1, i as u32);
+                let cache_bytes = cached.then_some(size);
+                out.push(NodeAction::StoreOutput { task, attempt, output, object, cache_bytes });
+            }
+        }
+    }
+
+    fn on_output_stored(
+        &mut self,
+        now: Timestamp,
+        id: AttemptId,
+        output: u32,
+        result: Result<Fetched, TransferError>,
+        out: &mut Vec<NodeAction>,
+    ) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        let object = attempt.assignment.outputs[output as usize];
+        let slot = &mut attempt.outputs[output as usize];
+        match result {
+            Ok(bytes) => {
+                if slot.cached {
+                    self.cache.commit(object, bytes.size_bytes);
+                    // The last copy until it is home.
+                    self.cache.keep(object);
+                    self.held.insert(object, bytes.clone());
+                }
+                slot.stored = Some(bytes);
+            }
+            Err(error) => {
+                if slot.cached {
+                    self.cache.abort(object);
+                    slot.cached = false;
+                }
+                let kind = if error.kind == TransferErrorKind::NoSpace { FailureKind::Node } else { FailureKind::OutputMissing };
+                slot.failure = Some(Failure { kind, message: error.message });
+            }
+        }
+        attempt.n_outputs_pending -= 1;
+        if attempt.n_outputs_pending > 0 {
+            return;
+        }
+        if let Some(failure) = attempt.outputs.iter().find_map(|o| o.failure.clone()) {
+            self.forget_outputs(id, out);
+            self.fail(now, id, failure, out);
+            return;
+        }
+        if attempt.cancelled {
+            self.forget_outputs(id, out);
+            self.end(now, id, Outcome::Cancelled, out);
+            return;
+        }
+        attempt.state = State::Landing;
+        attempt.n_outputs_pending = attempt.outputs.len() as u32;
+        let seq = attempt.seq;
+        for output in 0..attempt.outputs.len() as u32 {
+            self.landing_queue.insert(Landing { seq, attempt: id, output });
+        }
+        for (i, o) in self.attempts[&id].outputs.clone().iter().enumerate() {
+            if let (true, Some(bytes)) = (o.cached, &o.stored) {
+                let object = self.attempts[&id].assignment.outputs[i];
+                self.tell_replica(object, bytes, out);
+            }
+        }
+        let report = self.report(id, Outcome::Done);
+        self.tell(id, NodeMessage::AttemptEnded { report }, out);
+    }
+
+    fn on_output_landed(
+        &mut self,
+        now: Timestamp,
+        id: AttemptId,
+        output: u32,
+        result: Result<HomeVersion, TransferError>,
+        out: &mut Vec<NodeAction>,
+    ) {
+        self.n_home_streams -= 1;
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        let object = attempt.assignment.outputs[output as usize];
+        let run = attempt.assignment.run;
+        let slot = &mut attempt.outputs[output as usize];
+        if slot.cached {
+            self.cache.release(object);
+        }
+        match result {
+            Ok(version) => {
+                if slot.cached {
+                    if let Some(held) = self.held.get_mut(&object) {
+                        held.version = Some(version.clone());
+                        let bytes = held.clone();
+                        self.tell_replica(object, &bytes, out);
+                    }
+                    self.home.insert(object, (run, HomeAnswer { version, in_place: false }));
+                }
+            }
+            Err(error) => slot.failure = Some(Failure { kind: FailureKind::StageOut, message: error.message }),
+        }
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        attempt.n_outputs_pending -= 1;
+        if attempt.n_outputs_pending == 0 {
+            let result = match attempt.outputs.iter().find_map(|o| o.failure.clone()) {
+                Some(failure) => Err(failure),
+                None => Ok(()),
+            };
+            attempt.state = State::Ended;
+            self.n_storing -= 1;
+            out.push(NodeAction::CleanUp { task: id.0, attempt: id.1 });
+            self.tell(id, NodeMessage::OutputsHome { task: id.0, attempt: id.1, result }, out);
+        }
+        self.drop_if_doomed(object, out);
+        let _ = now;
+    }
+
+    fn on_cancel(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let Some(attempt) = self.attempts.get_mut(&id) else {
+            // Unknown here: say that it ended, so that the dispatcher does not wait for it.
+            let (task, attempt) = id;
+            let report = AttemptReport {
+                task,
+                attempt,
+                outcome: Outcome::Cancelled,
+                times: Times { received: now, ..Times::default() },
+                inputs: vec![],
+                outputs: vec![],
+                cpu_ns: 0,
+                rss_bytes_max: 0,
+            };
+            out.push(NodeAction::Tell { message: NodeMessage::AttemptEnded { report } });
+            return;
+        };
+        if attempt.cancelled {
+            return;
+        }
+        attempt.cancelled = true;
+        match attempt.state {
+            State::Sizing | State::Blocked | State::Staging | State::Queued => {
+                self.end(now, id, Outcome::Cancelled, out)
+            }
+            State::Running => out.push(NodeAction::Kill { task: id.0, attempt: id.1 }),
+            // The program is finished: storing ends as cancelled, what is landing lands.
+            State::Storing | State::Landing | State::Ended => {}
+        }
+    }
+
+    fn fail(&mut self, now: Timestamp, id: AttemptId, failure: Failure, out: &mut Vec<NodeAction>) {
+        self.end(now, id, Outcome::Failed(failure), out);
+    }
+
+    /// The attempt is over without outputs to bring home: release what it holds and report.
+    fn end(&mut self, _now: Timestamp, id: AttemptId, outcome: Outcome, out: &mut Vec<NodeAction>) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        if attempt.state == State::Ended {
+            return;
+        }
+        let (seq, state) = (attempt.seq, attempt.state);
+        self.n_storing -= u32::from(state == State::Storing);
+        self.blocked.remove(&seq);
+        self.queued.remove(&seq);
+        self.unpin_all(id, out);
+        if matches!(state, State::Sizing | State::Blocked | State::Staging) {
+            self.stop_waiting(id);
+        }
+        let report = self.report(id, outcome);
+        self.attempts.get_mut(&id).expect("attempt is here").state = State::Ended;
+        out.push(NodeAction::CleanUp { task: id.0, attempt: id.1 });
+        self.tell(id, NodeMessage::AttemptEnded { report }, out);
+    }
+
+    /// Takes the attempt out of every list of waiters.
+    fn stop_waiting(&mut self, id: AttemptId) {
+        for waiters in self.asking.values_mut() {
+            waiters.retain(|(waiter, _)| *waiter != id);
+        }
+        // Transfers go on: their bytes may serve the next attempt. Only this one stops waiting, and a
+        // private copy that nobody waits for and that has not begun is not begun.
+        for transfer in self.transfers.values_mut() {
+            transfer.waiters.retain(|(waiter, _)| *waiter != id);
+        }
+        let abandoned: Vec<Target> = self
+            .transfers
+            .iter()
+            .filter(|(_, t)| t.active.is_none() && t.waiters.is_empty())
+            .map(|(target, _)| *target)
+            .collect();
+        for target in abandoned {
+            self.transfers.remove(&target);
+            self.transfer_queue.retain(|t| *t != target);
+            if let Target::Cache(object) = target {
+                self.cache.abort(object);
+            }
+        }
+    }
+
+    fn report(&self, id: AttemptId, outcome: Outcome) -> AttemptReport {
+        let a = &self.attempts[&id];
+        let inputs = a.inputs.iter().zip(&a.assignment.inputs).filter_map(|(input, assigned)| {
+            Some(InputReport {
+                object: assigned.object,
+                outcome: input.outcome?,
+                size_bytes: input.size_bytes,
+                wait_ns: input.wait_ns,
+            })
+        });
+        let outputs = a.outputs.iter().enumerate().filter_map(|(i, o)| {
+            let s = o.stored.as_ref()?;
+            Some(OutputReport { output: i as u32, digest: s.digest, size_bytes: s.size_bytes })
+        });
+        AttemptReport {
+            task: id.0,
+            attempt: id.1,
+            outcome,
+            times: a.times,
+            inputs: inputs.collect(),
+            outputs: outputs.collect(),
+            cpu_ns: a.cpu_ns,
+            rss_bytes_max: a.rss_bytes_max,
+        }
+    }
+
+    // ------------------------------------------------------------ what may happen next
+
+    /// Gives freed space, streams and slots to whoever waits for them, in order.
+    fn progress(&mut self, now: Timestamp, out: &mut Vec<NodeAction>) {
+        while let Some((&seq, &id)) = self.blocked.first_key_value() {
+            if !self.try_reserve(now, id, out) {
+                break;
+            }
+            self.blocked.remove(&seq);
+        }
+        self.begin_transfers(out);
+        self.begin_landings(out);
+        let extra = match self.run_ns_mean {
+            Some(ns) if ns < SHORT_RUN_NS => self.config.slots,
+            _ => 0,
+        };
+        while let Some((&seq, &id)) = self.queued.first_key_value() {
+            let attempt = self.attempts.get_mut(&id).expect("queued attempt is here");
+            // A task that asks for more than there is gets all there is; the dispatcher refuses it earlier.
+            let cpus = attempt.assignment.cpus;
+            let fits = self.slots_used + cpus <= self.config.slots + extra || self.slots_used == 0;
+            if !fits {
+                break;
+            }
+            self.queued.remove(&seq);
+            attempt.state = State::Running;
+            attempt.times.started = now;
+            self.slots_used += cpus;
+            self.n_running += 1;
+            let inputs = attempt
+                .inputs
+                .iter()
+                .zip(&attempt.assignment.inputs)
+                .map(|(input, assigned)| match input.plan {
+                    Plan::Cache => Staged::Cached(assigned.object),
+                    Plan::InPlace => Staged::InPlace(assigned.object),
+                    Plan::Private | Plan::Unknown => Staged::Private,
+                })
+                .collect();
+            let private_inputs = attempt.assignment.private_inputs;
+            out.push(NodeAction::Start { task: id.0, attempt: id.1, inputs, private_inputs });
+        }
+    }
+
+    fn begin_transfers(&mut self, out: &mut Vec<NodeAction>) {
+        let mut i = 0;
+        while i < self.transfer_queue.len() && self.n_active < self.config.transfers_max {
+            let target = self.transfer_queue[i];
+            let transfer = self.transfers.get_mut(&target).expect("queued transfer is here");
+            let (by_peer, per_peer_max) = (&self.n_active_by_peer, self.config.transfers_per_peer_max);
+            let home_has_room = self.n_home_streams < self.config.home_streams_max;
+            let peers_left = transfer.sources.iter().any(|s| matches!(s, Source::Peer(_)));
+            let choice = transfer.sources.iter().position(|source| match source {
+                Source::Peer(peer) => by_peer.get(peer).copied().unwrap_or(0) < per_peer_max,
+                // Home is the last resort: a busy peer is waited for, shared storage is left alone.
+                Source::Home => !peers_left && home_has_room,
+            });
+            let Some(choice) = choice else {
+                i += 1;
+                continue;
+            };
+            let source = transfer.sources.remove(choice).expect("position is in range");
+            self.transfer_queue.remove(i);
+            transfer.active = Some(source);
+            self.n_active += 1;
+            match source {
+                Source::Home => self.n_home_streams += 1,
+                Source::Peer(peer) => *self.n_active_by_peer.entry(peer).or_default() += 1,
+            }
+            out.push(NodeAction::Fetch {
+                target,
+                object: transfer.object,
+                source,
+                known: transfer.known.clone(),
+                size_bytes: transfer.size_bytes,
+            });
+        }
+    }
+
+    fn begin_landings(&mut self, out: &mut Vec<NodeAction>) {
+        while self.n_home_streams < self.config.home_streams_max {
+            let Some(landing) = self.landing_queue.pop_first() else { return };
+            let (task, attempt) = landing.attempt;
+            let a = &self.attempts[&landing.attempt];
+            let object = a.assignment.outputs[landing.output as usize];
+            let cached = a.outputs[landing.output as usize].cached;
+            self.n_home_streams += 1;
+            out.push(NodeAction::Land { task, attempt, output: landing.output, object, cached });
+        }
+    }
+
+    // ------------------------------------------------------------ the cache
+
+    fn unpin_all(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        if !std::mem::take(&mut attempt.pinned) {
+            return;
+        }
+        self.n_pinned -= 1;
+        let mut objects: Vec<ObjectId> = attempt
+            .inputs
+            .iter()
+            .zip(&attempt.assignment.inputs)
+            .filter(|(input, _)| input.plan == Plan::Cache)
+            .map(|(_, assigned)| assigned.object)
+            .collect();
+        objects.sort_unstable();
+        objects.dedup();
+        for object in objects {
+            self.cache.unpin(object);
+            self.drop_if_doomed(object, out);
+        }
+    }
+
+    fn evicted(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
+        self.held.remove(&object);
+        out.push(NodeAction::Evict { object });
+        out.push(NodeAction::Tell { message: NodeMessage::ReplicaDropped(object) });
+    }
+
+    fn drop_if_doomed(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
+        if !self.doomed.contains(&object) {
+            return;
+        }
+        if self.cache.state(object).is_none() {
+            self.doomed.remove(&object);
+        } else if self.cache.remove(object).is_ok() {
+            self.doomed.remove(&object);
+            self.evicted(object, out);
+        }
+    }
+
+    /// The bytes are wrong: nobody may start with them any more.
+    fn drop_corrupt(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
+        if !self.cache.is_ready(object) {
+            return;
+        }
+        // Whoever is queued with it fetches it again; whoever runs with it is judged when it ends.
+        self.cache.forget_corrupt(object);
+        self.evicted(object, out);
+        let again: Vec<AttemptId> = self
+            .attempts
+            .iter()
+            .filter(|(_, a)| {
+                a.pinned
+                    && matches!(a.state, State::Staging | State::Queued)
+                    && a.inputs.iter().zip(&a.assignment.inputs).any(|(i, s)| i.plan == Plan::Cache && s.object == object)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in again {
+            let message = "a cached copy of an input was found damaged and dropped".into();
+            self.fail(Timestamp(0), id, Failure { kind: FailureKind::InputModified, message }, out);
+        }
+    }
+
+    fn forget_outputs(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let attempt = &self.attempts[&id];
+        let cached: Vec<ObjectId> = attempt
+            .outputs
+            .iter()
+            .zip(&attempt.assignment.outputs)
+            .filter(|(o, _)| o.cached)
+            .map(|(_, object)| *object)
+            .collect();
+        for object in cached {
+            self.cache.release(object);
+            self.doomed.insert(object);
+            self.drop_if_doomed(object, out);
+        }
+    }
+
+    fn tell(&mut self, id: AttemptId, message: NodeMessage, out: &mut Vec<NodeAction>) {
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            attempt.told.push(message.clone());
+        }
+        out.push(NodeAction::Tell { message });
+    }
+
+    fn tell_replica(&self, object: ObjectId, bytes: &Fetched, out: &mut Vec<NodeAction>) {
+        let added = ReplicaAdded {
+            object,
+            digest: bytes.digest,
+            size_bytes: bytes.size_bytes,
+            version: bytes.version.clone(),
+        };
+        out.push(NodeAction::Tell { message: NodeMessage::ReplicaAdded(added) });
+    }
+
+    /// Checks the invariants of the module's header; panics when one is broken. For tests.
+    pub fn sanity_check(&self) {
+        self.cache.sanity_check();
+        let active = self.transfers.values().filter(|t| t.active.is_some()).count();
+        assert_eq!(active, self.n_active as usize, "active transfers are counted");
+        assert!(self.n_active <= self.config.transfers_max);
+        for (peer, n) in &self.n_active_by_peer {
+            let real = self.transfers.values().filter(|t| t.active == Some(Source::Peer(*peer))).count();
+            assert_eq!(real, *n as usize, "transfers from executor {peer} are counted");
+            assert!(*n <= self.config.transfers_per_peer_max);
+        }
+        let running = self.attempts.values().filter(|a| a.state == State::Running);
+        assert_eq!(running.clone().count(), self.n_running as usize);
+        assert_eq!(running.map(|a| a.assignment.cpus).sum::<u32>(), self.slots_used);
+        for (id, attempt) in &self.attempts {
+            assert_eq!(attempt.state == State::Blocked, self.blocked.contains_key(&attempt.seq), "{id:?}");
+            assert_eq!(attempt.state == State::Queued, self.queued.contains_key(&attempt.seq), "{id:?}");
+            if matches!(attempt.state, State::Staging | State::Queued) {
+                for (input, assigned) in attempt.inputs.iter().zip(&attempt.assignment.inputs) {
+                    if input.plan == Plan::Cache {
+                        assert!(self.cache.n_pins(assigned.object) > 0, "{id:?} pins its inputs");
+                    }
+                }
+            }
+        }
+        for (target, transfer) in &self.transfers {
+            let queued = self.transfer_queue.iter().filter(|t| *t == target).count();
+            assert_eq!(queued, usize::from(transfer.active.is_none()), "a transfer is active or queued once");
+        }
+    }
+}
+
+fn failure_of(error: &TransferError) -> Failure {
+    let kind = match error.kind {
+        TransferErrorKind::Changed => FailureKind::InputChanged,
+        TransferErrorKind::NoSpace => FailureKind::Node,
+        _ => FailureKind::InputUnavailable,
+    };
+    Failure { kind, message: error.message.clone() }
+}
