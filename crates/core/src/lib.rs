@@ -14,6 +14,9 @@
 //! | [`array`] | the folded form of many tasks |
 
 pub mod array;
+pub mod cache;
+pub mod eviction;
+pub mod rng;
 pub mod types;
 
 pub use types::*;
