@@ -14,7 +14,11 @@
 //! | [`array`] | the folded form of many tasks |
 
 pub mod array;
+pub mod cache;
 pub mod event;
+pub mod eviction;
+pub mod executor;
+pub mod rng;
 pub mod types;
 
 pub use types::*;

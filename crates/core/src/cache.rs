@@ -1,0 +1,477 @@
+//! Cache: what one node keeps under a hard byte budget.
+//!
+//! A state machine of bytes, driven by the executor's: it moves nothing itself. Room is reserved before
+//! the first byte of a transfer arrives; what had to leave for it is reported in `evicted`, and the
+//! driver removes those files before it carries out anything later.
+//!
+//! A replica is *creating* (space reserved, bytes arriving) and then *ready*; dropping is immediate. An
+//! object can be held against eviction in two ways. *Pins* are counted, and belong to the object and
+//! not to its bytes: an attempt pins its inputs, present or not, and unpins each exactly once, whatever
+//! happened to the bytes meanwhile. *Keeping* guards the last copy of an output that is not home yet.
+//!
+//! Policies propose which object leaves ([`crate::eviction`]); the promises are kept here.
+//!
+//! Invariants, checked by [`Cache::sanity_check`]:
+//!   1. `used_bytes + reserved_bytes <= budget_bytes`, at every moment;
+//!   2. the policy may choose among exactly the ready objects that are neither pinned nor kept;
+//!   3. room is made completely or not at all: a request that cannot be met evicts nothing.
+//!
+//! Everything is O(1) in the number of objects, but for the policy's own cost (at most logarithmic)
+//! and [`Cache::iter`].
+//!
+//! Not here: which object to fetch and from where (`executor`); files and digests (`eyas-data`); what
+//! other nodes hold (`catalog`); objects larger than the budget, which are read in place.
+
+use crate::ObjectId;
+use crate::eviction::{self, Eviction, Row, UnknownEviction};
+use crate::rng::Rng;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::hash_map;
+
+/// What a cache is made from. A log must hold it to be replayed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct CacheConfig {
+    /// Ready and reserved bytes never exceed this; 0 caches only empty objects.
+    pub budget_bytes: u64,
+    /// A name in [`eviction::POLICIES`].
+    pub eviction: String,
+    /// Seed of the randomness that a policy may use.
+    pub seed: u64,
+}
+
+/// The state of a replica that is here. (One that is not has no state.)
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaState {
+    /// Its space is reserved; its bytes are arriving.
+    Creating,
+    /// All bytes are here.
+    Ready,
+}
+
+/// The answer to a request for room.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reserve {
+    /// The bytes are reserved, after the evictions reported.
+    Granted,
+    /// Not now: too much must stay. The last three add up to everything that is in the way.
+    Wait {
+        /// How much more would have to be free or evictable.
+        missing_bytes: u64,
+        /// Ready and pinned.
+        pinned_bytes: u64,
+        /// Ready, not pinned, but the last copy of outputs that are not home yet.
+        kept_bytes: u64,
+        /// Reserved for replicas that are being created.
+        reserved_bytes: u64,
+    },
+    /// Never: the object is larger than the whole cache.
+    NeverFits { budget_bytes: u64 },
+}
+
+/// Why [`Cache::remove`] refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhyNot {
+    /// An attempt needs it.
+    Pinned,
+    /// It is the last copy of an output that is not home yet.
+    Kept,
+    /// Its bytes are still arriving; see [`Cache::abort`].
+    Creating,
+    /// It is not here.
+    Absent,
+}
+
+/// What [`Cache::forget_corrupt`] took away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Forgotten {
+    pub size_bytes: u64,
+    /// Attempts that hold the object pinned, and go on doing so.
+    pub n_pins: u32,
+    /// It was the last copy of an output that was not home yet, which is now lost.
+    pub was_kept: bool,
+}
+
+/// One node's cache. See the module.
+#[derive(Debug)]
+pub struct Cache {
+    budget_bytes: u64,
+    /// Never iterated, as its order means nothing.
+    rows: FxHashMap<ObjectId, Row>,
+    /// By row. An unused row is absent and unpinned.
+    entries: Vec<Entry>,
+    unused_rows: Vec<Row>,
+    /// Bytes and objects by [`Class`].
+    totals: [Total; 5],
+    policy: Box<dyn Eviction>,
+    rng: Rng,
+}
+
+/// What is known of an object that is here or pinned.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    object: ObjectId,
+    /// `None`: pinned, but not here.
+    state: Option<ReplicaState>,
+    kept: bool,
+    n_pins: u32,
+    /// 0 when it is not here.
+    size_bytes: u64,
+}
+
+/// Every entry is in exactly one class, which decides what its bytes count as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    Absent,
+    Creating,
+    /// Ready and pinned, kept or not.
+    Pinned,
+    /// Ready, kept, not pinned.
+    Kept,
+    /// Ready, and nothing holds it: what the policy may choose from.
+    Evictable,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Total {
+    n_entries: usize,
+    bytes: u64,
+}
+
+impl Entry {
+    fn class(&self) -> Class {
+        match self.state {
+            None => Class::Absent,
+            Some(ReplicaState::Creating) => Class::Creating,
+            Some(ReplicaState::Ready) if self.n_pins > 0 => Class::Pinned,
+            Some(ReplicaState::Ready) if self.kept => Class::Kept,
+            Some(ReplicaState::Ready) => Class::Evictable,
+        }
+    }
+}
+
+impl Cache {
+    /// An empty cache.
+    pub fn new(config: CacheConfig) -> Result<Self, UnknownEviction> {
+        Ok(Cache {
+            budget_bytes: config.budget_bytes,
+            rows: FxHashMap::default(),
+            entries: Vec::new(),
+            unused_rows: Vec::new(),
+            totals: Default::default(),
+            policy: eviction::by_name(&config.eviction)?,
+            rng: Rng::new(config.seed),
+        })
+    }
+
+    /// Makes room for an object that is not here; when granted, it is creating.
+    ///
+    /// `evicted` gets the objects that had to leave, in that order; nothing leaves unless the answer is
+    /// [`Reserve::Granted`]. Panics when the object is here already.
+    pub fn reserve(&mut self, object: ObjectId, size_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
+        assert_eq!(self.state(object), None, "{object:?} is here already, so no space is to be reserved");
+        let answer = self.make_room(size_bytes, size_bytes, evicted);
+        if answer == Reserve::Granted {
+            let row = self.get_or_add(object);
+            self.policy.inserted(row);
+            self.change(row, |entry| {
+                entry.state = Some(ReplicaState::Creating);
+                entry.size_bytes = size_bytes;
+            });
+        }
+        answer
+    }
+
+    /// Makes the reservation of a creating object larger, when its size was unknown or wrong; one that
+    /// is large enough stays as it is. Unless granted, nothing changes, and the caller has to wait or
+    /// [`Cache::abort`]. Panics when the object is not creating.
+    pub fn grow(&mut self, object: ObjectId, to_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
+        let row = self.get_creating(object);
+        let more_bytes = to_bytes.saturating_sub(self.entries[row.0 as usize].size_bytes);
+        let answer = self.make_room(more_bytes, to_bytes, evicted);
+        if answer == Reserve::Granted {
+            self.change(row, |entry| entry.size_bytes += more_bytes);
+        }
+        answer
+    }
+
+    /// The object is complete: creating becomes ready, and reserved bytes that it did not need are free
+    /// again. Panics when it is not creating or larger than its reservation.
+    pub fn commit(&mut self, object: ObjectId, size_bytes: u64) {
+        let row = self.get_creating(object);
+        let reserved_bytes = self.entries[row.0 as usize].size_bytes;
+        assert!(
+            size_bytes <= reserved_bytes,
+            "{object:?} came with {size_bytes} bytes, {reserved_bytes} were reserved"
+        );
+        self.change(row, |entry| {
+            entry.state = Some(ReplicaState::Ready);
+            entry.size_bytes = size_bytes;
+        });
+    }
+
+    /// Gives up a creating object and its reservation; pins stay. Panics when it is not creating.
+    pub fn abort(&mut self, object: ObjectId) {
+        let row = self.get_creating(object);
+        self.leave(row);
+    }
+
+    /// Holds the object against eviction once more, whether it is ready, creating or not here yet.
+    pub fn pin(&mut self, object: ObjectId) {
+        let row = self.get_or_add(object);
+        self.change(row, |entry| entry.n_pins += 1);
+    }
+
+    /// Takes back one [`Cache::pin`]. Panics when there is none.
+    pub fn unpin(&mut self, object: ObjectId) {
+        let row = self.find(object).filter(|row| self.entries[row.0 as usize].n_pins > 0);
+        let row = row.unwrap_or_else(|| panic!("{object:?} is unpinned more often than pinned"));
+        self.change(row, |entry| entry.n_pins -= 1);
+        self.forget_if_unneeded(row);
+    }
+
+    /// From now on this is the last copy of an output that is not home yet. Harmless when it is kept
+    /// already; panics when the object is not here.
+    pub fn keep(&mut self, object: ObjectId) {
+        let row = self.find(object).filter(|row| self.entries[row.0 as usize].state.is_some());
+        let row = row.unwrap_or_else(|| panic!("{object:?} is not here to be kept"));
+        self.change(row, |entry| entry.kept = true);
+    }
+
+    /// The object is safe at home. Harmless when it is not kept or not here.
+    pub fn release(&mut self, object: ObjectId) {
+        if let Some(row) = self.find(object) {
+            self.change(row, |entry| entry.kept = false);
+        }
+    }
+
+    /// Tells the policy that the object was requested: once for each request, the one that made it come
+    /// included. Harmless when it is not here.
+    pub fn touch(&mut self, object: ObjectId) {
+        if let Some(row) = self.find(object).filter(|row| self.entries[row.0 as usize].state.is_some()) {
+            self.policy.accessed(row);
+        }
+    }
+
+    /// Drops a ready object by decision and gives its size; refuses what must stay.
+    pub fn remove(&mut self, object: ObjectId) -> Result<u64, WhyNot> {
+        let row = self.find(object).ok_or(WhyNot::Absent)?;
+        let entry = self.entries[row.0 as usize];
+        match entry.class() {
+            Class::Absent => Err(WhyNot::Absent),
+            Class::Creating => Err(WhyNot::Creating),
+            Class::Pinned => Err(WhyNot::Pinned),
+            Class::Kept => Err(WhyNot::Kept),
+            Class::Evictable => {
+                self.leave(row);
+                Ok(entry.size_bytes)
+            }
+        }
+    }
+
+    /// Drops a ready object although it may be pinned or kept, because its bytes are wrong. Pins stay:
+    /// those who hold them unpin as always, and a new [`Cache::reserve`] finds the object pinned.
+    /// `None` when it is not ready.
+    pub fn forget_corrupt(&mut self, object: ObjectId) -> Option<Forgotten> {
+        let row = self.find(object)?;
+        let Entry { state, size_bytes, n_pins, kept: was_kept, .. } = self.entries[row.0 as usize];
+        (state == Some(ReplicaState::Ready)).then(|| {
+            self.leave(row);
+            Forgotten { size_bytes, n_pins, was_kept }
+        })
+    }
+
+    /// Takes in an object that a restarted executor found on disk; it is ready. What has to leave to
+    /// stay within the budget is in `evicted`: others, or this object itself when they do not suffice.
+    /// To let `lru` go on where it was, insert the longest unused first. Panics when it is here already.
+    pub fn insert_ready(&mut self, object: ObjectId, size_bytes: u64, evicted: &mut Vec<ObjectId>) {
+        match self.reserve(object, size_bytes, evicted) {
+            Reserve::Granted => self.commit(object, size_bytes),
+            Reserve::Wait { .. } | Reserve::NeverFits { .. } => evicted.push(object),
+        }
+    }
+
+    /// Creating, ready, or `None` when it is not here.
+    pub fn state(&self, object: ObjectId) -> Option<ReplicaState> {
+        self.find_entry(object)?.state
+    }
+
+    pub fn is_ready(&self, object: ObjectId) -> bool {
+        self.state(object) == Some(ReplicaState::Ready)
+    }
+
+    /// Bytes of a ready object, or reserved for a creating one; `None` when it is not here.
+    pub fn size_bytes(&self, object: ObjectId) -> Option<u64> {
+        self.find_entry(object).filter(|entry| entry.state.is_some()).map(|entry| entry.size_bytes)
+    }
+
+    /// How often the object is pinned, here or not.
+    pub fn n_pins(&self, object: ObjectId) -> u32 {
+        self.find_entry(object).map_or(0, |entry| entry.n_pins)
+    }
+
+    /// Whether this is the last copy of an output that is not home yet.
+    pub fn is_kept(&self, object: ObjectId) -> bool {
+        self.find_entry(object).is_some_and(|entry| entry.kept)
+    }
+
+    pub fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    /// Bytes of all ready objects.
+    pub fn used_bytes(&self) -> u64 {
+        self.total(Class::Pinned).bytes + self.total(Class::Kept).bytes + self.total(Class::Evictable).bytes
+    }
+
+    /// Bytes set aside for creating objects.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.total(Class::Creating).bytes
+    }
+
+    /// Bytes of the budget that are neither used nor reserved.
+    pub fn free_bytes(&self) -> u64 {
+        self.budget_bytes - self.used_bytes() - self.reserved_bytes()
+    }
+
+    /// The largest object that [`Cache::reserve`] would grant now: free bytes and evictable ones.
+    pub fn available_bytes(&self) -> u64 {
+        self.free_bytes() + self.total(Class::Evictable).bytes
+    }
+
+    /// Ready and creating objects.
+    pub fn n_objects(&self) -> usize {
+        self.rows.len() - self.total(Class::Absent).n_entries
+    }
+
+    /// Every ready or creating object with its state and bytes, by id. Sorts: O(n log n).
+    pub fn iter(&self) -> impl Iterator<Item = (ObjectId, ReplicaState, u64)> + use<> {
+        let here = self.entries.iter().filter_map(|e| Some((e.object, e.state?, e.size_bytes)));
+        let mut objects: Vec<_> = here.collect();
+        objects.sort_unstable_by_key(|&(object, ..)| object);
+        objects.into_iter()
+    }
+
+    /// Recounts everything and panics where the books are wrong. O(n), for tests and checkers.
+    pub fn sanity_check(&self) {
+        let mut totals = [Total::default(); 5];
+        for (&object, &row) in &self.rows {
+            let entry = &self.entries[row.0 as usize];
+            assert_eq!(entry.object, object, "{row:?} belongs to another object");
+            assert!(entry.state.is_some() || entry.n_pins > 0, "{object:?} is neither here nor pinned");
+            assert!(entry.state.is_some() || (entry.size_bytes == 0 && !entry.kept), "{entry:?}");
+            let total = &mut totals[entry.class() as usize];
+            total.n_entries += 1;
+            total.bytes += entry.size_bytes;
+            let candidate = self.policy.is_candidate(row);
+            assert_eq!(candidate, entry.class() == Class::Evictable, "the policy is wrong on {entry:?}");
+        }
+        assert_eq!(totals, self.totals, "the totals by class are wrong");
+        assert_eq!(self.policy.n_candidates(), self.total(Class::Evictable).n_entries);
+        assert!(self.used_bytes() + self.reserved_bytes() <= self.budget_bytes, "over budget");
+        assert_eq!(self.rows.len() + self.unused_rows.len(), self.entries.len(), "a row is lost");
+        for row in &self.unused_rows {
+            let Entry { state, n_pins, kept, size_bytes, .. } = self.entries[row.0 as usize];
+            assert_eq!((state, n_pins, kept, size_bytes), (None, 0, false, 0), "unused {row:?}");
+        }
+    }
+
+    /// Evicts until `more_bytes` are free, if that is possible at all. `object_bytes` is the size of
+    /// the whole object, which decides whether waiting makes sense.
+    fn make_room(&mut self, more_bytes: u64, object_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
+        if object_bytes > self.budget_bytes {
+            return Reserve::NeverFits { budget_bytes: self.budget_bytes };
+        }
+        if more_bytes > self.available_bytes() {
+            return Reserve::Wait {
+                missing_bytes: more_bytes - self.available_bytes(),
+                pinned_bytes: self.total(Class::Pinned).bytes,
+                kept_bytes: self.total(Class::Kept).bytes,
+                reserved_bytes: self.reserved_bytes(),
+            };
+        }
+        while self.free_bytes() < more_bytes {
+            let victim =
+                self.policy.victim(&mut self.rng).expect("a policy has a victim while bytes are evictable");
+            let Entry { object, .. } = self.entries[victim.0 as usize];
+            self.leave(victim);
+            evicted.push(object);
+        }
+        Reserve::Granted
+    }
+
+    /// The replica is here no longer; pins stay.
+    fn leave(&mut self, row: Row) {
+        self.change(row, |entry| {
+            entry.state = None;
+            entry.size_bytes = 0;
+            entry.kept = false;
+        });
+        self.forget_if_unneeded(row);
+    }
+
+    /// The only place where entries change, so that totals and policy always agree with them.
+    fn change(&mut self, row: Row, change: impl FnOnce(&mut Entry)) {
+        let entry = &mut self.entries[row.0 as usize];
+        let (class_before, bytes_before) = (entry.class(), entry.size_bytes);
+        change(entry);
+        let (class, bytes) = (entry.class(), entry.size_bytes);
+        let before = &mut self.totals[class_before as usize];
+        before.n_entries -= 1;
+        before.bytes -= bytes_before;
+        let after = &mut self.totals[class as usize];
+        after.n_entries += 1;
+        after.bytes += bytes;
+        match (class_before == Class::Evictable, class == Class::Evictable) {
+            (false, true) => self.policy.freed(row),
+            (true, false) => self.policy.held(row),
+            _ => {}
+        }
+    }
+
+    fn get_or_add(&mut self, object: ObjectId) -> Row {
+        match self.rows.entry(object) {
+            hash_map::Entry::Occupied(slot) => *slot.get(),
+            hash_map::Entry::Vacant(slot) => {
+                let entry = Entry { object, state: None, kept: false, n_pins: 0, size_bytes: 0 };
+                let row = self.unused_rows.pop().unwrap_or_else(|| {
+                    self.entries.push(entry);
+                    Row(u32::try_from(self.entries.len() - 1).expect("as many rows as object ids"))
+                });
+                self.entries[row.0 as usize] = entry;
+                self.totals[Class::Absent as usize].n_entries += 1;
+                *slot.insert(row)
+            }
+        }
+    }
+
+    fn forget_if_unneeded(&mut self, row: Row) {
+        let entry = self.entries[row.0 as usize];
+        if entry.state.is_none() && entry.n_pins == 0 {
+            self.rows.remove(&entry.object);
+            self.unused_rows.push(row);
+            self.totals[Class::Absent as usize].n_entries -= 1;
+        }
+    }
+
+    fn find(&self, object: ObjectId) -> Option<Row> {
+        self.rows.get(&object).copied()
+    }
+
+    fn find_entry(&self, object: ObjectId) -> Option<&Entry> {
+        self.find(object).map(|row| &self.entries[row.0 as usize])
+    }
+
+    fn get_creating(&self, object: ObjectId) -> Row {
+        let creating = self
+            .find(object)
+            .filter(|row| self.entries[row.0 as usize].state == Some(ReplicaState::Creating));
+        creating.unwrap_or_else(|| panic!("{object:?} is not being created"))
+    }
+
+    fn total(&self, class: Class) -> Total {
+        self.totals[class as usize]
+    }
+}

@@ -1,0 +1,71 @@
+//! `fifo`: what entered the cache first leaves first.
+//!
+//! Source: Raicu09 2.1, which names the policy and says no more.
+//!
+//! Assumes that an object's requests lie close together in time, so that its age tells whether it is
+//! still wanted. Loops larger than the cache never hit.
+//!
+//! Exact meaning: an object's age counts from the moment space was reserved for it, that is from the
+//! request that missed, not from the end of its transfer. Uses and pins do not change it: an object
+//! whose last pin ends is as old as it would be without. What leaves and comes back is new.
+//!
+//! Cost: O(log n) to come and go, O(1) for a use.
+
+use super::{Eviction, Row, ranked::Ranked};
+use crate::rng::Rng;
+
+#[derive(Clone, Debug, Default)]
+pub struct Fifo {
+    n_inserted: u64,
+    /// Keyed by the number of insertions before.
+    rows: Ranked<u64>,
+}
+
+impl Eviction for Fifo {
+    fn inserted(&mut self, row: Row) {
+        self.rows.insert(row, self.n_inserted);
+        self.n_inserted += 1;
+    }
+
+    fn accessed(&mut self, _row: Row) {}
+
+    fn held(&mut self, row: Row) {
+        self.rows.remove_candidate(row);
+    }
+
+    fn freed(&mut self, row: Row) {
+        self.rows.add_candidate(row);
+    }
+
+    fn victim(&mut self, _rng: &mut Rng) -> Option<Row> {
+        self.rows.first()
+    }
+
+    fn is_candidate(&self, row: Row) -> bool {
+        self.rows.is_candidate(row)
+    }
+
+    fn n_candidates(&self) -> usize {
+        self.rows.n_candidates()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_uses_nor_pins_change_the_age() {
+        let mut policy = Fifo::default();
+        let mut rng = Rng::new(0);
+        for row in (0..3).map(Row) {
+            policy.inserted(row);
+        }
+        (0..3).rev().for_each(|row| policy.freed(Row(row)));
+        policy.accessed(Row(0));
+        policy.held(Row(0));
+        assert_eq!(policy.victim(&mut rng), Some(Row(1)));
+        policy.freed(Row(0));
+        assert_eq!(policy.victim(&mut rng), Some(Row(0)));
+    }
+}

@@ -1,0 +1,146 @@
+//! Candidates in the order of a key: the part that `fifo`, `lru` and `lfu` share.
+//!
+//! Every row has a key; some rows are candidates. [`Ranked::first`] is the candidate with the smallest
+//! key. Keys are unique among candidates (they end in a counter), so the answer depends on the keys
+//! alone and not on the order of calls.
+//!
+//! Why a heap and not the usual linked list: a pinned object leaves the candidates and comes back with
+//! the key that it has earned meanwhile, which need not be the newest; a list would have to search for
+//! its place, or to pretend that the end of a pin is a use. Why four children: half the levels of a
+//! binary heap, and siblings share a cache line. `first` and setting the key of what is no candidate
+//! are O(1), the rest is O(log n); coming back with the newest key, the usual case, is O(1).
+
+use super::Row;
+
+const ARITY: usize = 4;
+const NOT_A_CANDIDATE: u32 = u32::MAX;
+
+#[derive(Clone, Debug, Default)]
+pub struct Ranked<K> {
+    /// By row.
+    keys: Vec<K>,
+    /// By row: its position in `heap`.
+    at: Vec<u32>,
+    /// Min-heap of the candidates, with a copy of the key so that sifting stays in one place.
+    heap: Vec<(K, Row)>,
+}
+
+impl<K: Copy + Ord + Default> Ranked<K> {
+    /// Begins (or begins anew) a row, which is no candidate.
+    pub fn insert(&mut self, row: Row, key: K) {
+        let i = row.0 as usize;
+        if i >= self.keys.len() {
+            self.keys.resize(i + 1, K::default());
+            self.at.resize(i + 1, NOT_A_CANDIDATE);
+        }
+        assert!(!self.is_candidate(row), "{row:?} is taken by a candidate");
+        self.keys[i] = key;
+    }
+
+    pub fn key(&self, row: Row) -> K {
+        self.keys[row.0 as usize]
+    }
+
+    /// Changes the key of a row, candidate or not.
+    pub fn set_key(&mut self, row: Row, key: K) {
+        self.keys[row.0 as usize] = key;
+        let at = self.at[row.0 as usize];
+        if at != NOT_A_CANDIDATE {
+            self.heap[at as usize].0 = key;
+            self.sift(at as usize);
+        }
+    }
+
+    pub fn add_candidate(&mut self, row: Row) {
+        assert!(!self.is_candidate(row), "{row:?} is a candidate already");
+        self.heap.push((self.key(row), row));
+        self.sift(self.heap.len() - 1);
+    }
+
+    pub fn remove_candidate(&mut self, row: Row) {
+        let at = std::mem::replace(&mut self.at[row.0 as usize], NOT_A_CANDIDATE);
+        assert!(at != NOT_A_CANDIDATE, "{row:?} is no candidate");
+        self.heap.swap_remove(at as usize);
+        if (at as usize) < self.heap.len() {
+            self.sift(at as usize);
+        }
+    }
+
+    pub fn first(&self) -> Option<Row> {
+        self.heap.first().map(|&(_, row)| row)
+    }
+
+    pub fn is_candidate(&self, row: Row) -> bool {
+        self.at.get(row.0 as usize).is_some_and(|&at| at != NOT_A_CANDIDATE)
+    }
+
+    pub fn n_candidates(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Moves the item at `i`, the only one that may be out of place, up or down to where it belongs.
+    fn sift(&mut self, mut i: usize) {
+        let item = self.heap[i];
+        while i > 0 {
+            let parent = (i - 1) / ARITY;
+            if self.heap[parent].0 <= item.0 {
+                break;
+            }
+            self.put(i, self.heap[parent]);
+            i = parent;
+        }
+        loop {
+            let children = i * ARITY + 1..(i * ARITY + 1 + ARITY).min(self.heap.len());
+            let Some(child) = children.min_by_key(|&c| self.heap[c].0) else { break };
+            if item.0 <= self.heap[child].0 {
+                break;
+            }
+            self.put(i, self.heap[child]);
+            i = child;
+        }
+        self.put(i, item);
+    }
+
+    fn put(&mut self, i: usize, item: (K, Row)) {
+        self.heap[i] = item;
+        self.at[item.1.0 as usize] = i as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// Against a scan over all candidates, with keys that go up, down and stay.
+        #[test]
+        fn gives_the_smallest_key(steps in prop::collection::vec((0u32..40, 0u64..1_000, 0u8..3), 1..300)) {
+            let mut ranked = Ranked::default();
+            let mut keys = BTreeMap::new();
+            let mut candidates = BTreeMap::new();
+            for (row, key, step) in steps {
+                // The row makes keys unique, as a counter does in the policies.
+                let key = (key, row);
+                let row = Row(row);
+                if keys.insert(row, key).is_none() {
+                    ranked.insert(row, key);
+                } else {
+                    ranked.set_key(row, key);
+                }
+                if step > 0 && candidates.remove(&row).is_some() {
+                    ranked.remove_candidate(row);
+                } else if step == 2 {
+                    ranked.add_candidate(row);
+                    candidates.insert(row, ());
+                }
+                let first = candidates.keys().copied().min_by_key(|row| keys[row]);
+                prop_assert_eq!(ranked.first(), first);
+                prop_assert_eq!(ranked.n_candidates(), candidates.len());
+                prop_assert!(keys.keys().all(|r| ranked.is_candidate(*r) == candidates.contains_key(r)));
+                prop_assert!(keys.iter().all(|(r, k)| ranked.key(*r) == *k));
+            }
+        }
+    }
+}
