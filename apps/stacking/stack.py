@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Put the stacks of single exposures together and measure what is in the middle.
+
+    stack.py --cuts cuts --sky sky --out result
+
+Reads the output of every cutout task, adds the weighted sums, and measures the source with a
+matched filter: the height of a star profile at the centre, against the scatter of the same filter
+at positions away from the centre, where there is only noise. The same is done for disjoint random
+subsets of 1, 2, 4, ... tasks, and for single cutouts. If nothing but noise averages out, the
+signal-to-noise ratio grows as sqrt(N).
+
+Written below --out:
+
+    stack.fits     weighted mean of all cutouts, with N, SNR and where it comes from in its header
+    stack.png      an exposure, one cutout, the stack, and signal-to-noise against N
+    summary.json   the numbers in the picture
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutout import Image, StackingError, number, read_hdu, write_fits
+
+Floats = NDArray[np.float64]
+
+FILTER_REACH_SIGMAS = 3.0
+CENTRE_FREE_SIGMAS = 6.0  # filter positions nearer to the centre than this see the source
+SUBSETS_MAX = 256
+
+
+@dataclass(frozen=True)
+class Cutouts:
+    """Outputs of all tasks: weighted sums (n, s, s) with weights and counts, and one single each."""
+
+    sums: Floats
+    weights: Floats
+    counts: NDArray[np.int64]
+    singles: Floats
+    single_noise: Floats
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Signal-to-noise of stacks of `n` cutouts, mean over `n_subsets` disjoint ones."""
+
+    n: float
+    snr: float
+    snr_error: float
+    n_subsets: int
+
+
+def pixels_of(image: Image) -> Floats:
+    """Pixels as floats, (planes, height, width)."""
+    values = np.array(image.pixels, np.float64) * image.bscale + image.bzero
+    return values.reshape(image.n_planes, image.height, image.width)
+
+
+def read_cutouts(folder: Path) -> Cutouts:
+    """All cut files of a folder, by name."""
+    paths = sorted(folder.glob("*.fits"))
+    if not paths:
+        raise StackingError(f"there are no cutouts in {folder}")
+    images = [read_hdu(str(path)) for path in paths]
+    shape = (2, images[0].height, images[0].width)
+    for image in images:
+        if (image.n_planes, image.height, image.width) != shape:
+            raise StackingError(f"{image.name} is not as large as {images[0].name}")
+    planes = np.array([pixels_of(image) for image in images])
+    return Cutouts(
+        sums=planes[:, 0],
+        weights=np.array([number(image.header, "WSUM", image.name) for image in images]),
+        counts=np.array([int(number(image.header, "NSTACK", image.name)) for image in images]),
+        singles=planes[:, 1],
+        single_noise=np.array([number(image.header, "NOISE2", image.name) for image in images]),
+        names=[path.name for path in paths],
+    )
+
+
+# -------------------------------------------------------------------------------------- measurement
+
+
+def measure(images: Floats, psf_sigma: float) -> tuple[Floats, Floats]:
+    """Height of a star at the centre of each image (n, s, s), and variance of that height.
+
+    The filter is a Gaussian of `psf_sigma` pixels, normalised so that a star of height 1 gives 1.
+    Background and variance come from filter positions off the centre.
+    """
+    size = images.shape[1]
+    reach = math.ceil(FILTER_REACH_SIGMAS * psf_sigma)
+    profile = np.exp(-0.5 * (np.arange(-reach, reach + 1) / psf_sigma) ** 2)
+    n_positions = size - 2 * reach
+    shift = np.zeros((n_positions, size))
+    for position in range(n_positions):
+        shift[position, position : position + 2 * reach + 1] = profile / np.sum(profile**2)
+    filtered = shift @ images @ shift.T
+    middle = n_positions // 2
+    offset = np.arange(n_positions) - middle
+    away = np.hypot(offset[:, None], offset) > CENTRE_FREE_SIGMAS * psf_sigma
+    if np.count_nonzero(away) < 50:
+        raise StackingError(f"cutouts of {size} pixels leave no room to measure the noise beside the source")
+    return filtered[:, middle, middle] - filtered[:, away].mean(1), filtered[:, away].var(1)
+
+
+def point(images: Floats, n: float, psf_sigma: float) -> Point:
+    """Mean signal-to-noise of several stacks of the same depth: mean height over rms noise."""
+    heights, variances = measure(images, psf_sigma)
+    noise = math.sqrt(variances.mean())
+    return Point(n, float(heights.mean() / noise), 1.0 / math.sqrt(len(images)), len(images))
+
+
+def growth(cuts: Cutouts, psf_sigma: float, seed: int) -> list[Point]:
+    """Signal-to-noise for one cutout, then for 1, 2, 4, ... tasks and for all of them."""
+    points = [point(cuts.singles, 1, psf_sigma)]
+    order = np.random.default_rng(seed).permutation(len(cuts.weights))
+    depths = [2**power for power in range(len(order).bit_length())]
+    for depth in [*(d for d in depths if 2 * d <= len(order)), len(order)]:
+        n_subsets = min(len(order) // depth, SUBSETS_MAX)
+        subsets = order[: n_subsets * depth].reshape(n_subsets, depth)
+        stacks = cuts.sums[subsets].sum(1) / cuts.weights[subsets].sum(1)[:, None, None]
+        points.append(point(stacks, float(cuts.counts[subsets].sum(1).mean()), psf_sigma))
+    return points
+
+
+def fitted_exponent(points: list[Point]) -> tuple[float, float]:
+    """Exponent b of snr ~ N^b with its standard error, by weighted least squares in the logarithms.
+
+    Points whose own error is more than a third of them carry no logarithm worth fitting.
+    """
+    good = [p for p in points if p.snr > 3 * p.snr_error]
+    if len(good) < 2:
+        return math.nan, math.nan
+    x = np.log([p.n for p in good])
+    y = np.log([p.snr for p in good])
+    weight = np.array([(p.snr / p.snr_error) ** 2 for p in good])
+    centred = x - np.average(x, weights=weight)
+    spread = np.sum(weight * centred**2)
+    return float(np.sum(weight * centred * y) / spread), float(1.0 / math.sqrt(spread))
+
+
+def expected_snr_one(peak: float, weight: float, n: int, psf_sigma: float) -> float:
+    """Signal-to-noise of one source of height `peak` in one exposure, for white noise.
+
+    `weight` is the sum of 1 / noise^2 over `n` cutouts. Matched filter: the sum of the squared
+    profile is pi sigma^2.
+    """
+    return peak * math.sqrt(math.pi * weight / n) * psf_sigma
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Combine cutouts and measure the source in the middle.")
+    parser.add_argument("--cuts", type=Path, required=True, help="folder with the tasks' outputs")
+    parser.add_argument("--sky", type=Path, required=True, help="folder that make_sky.py wrote")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    args = parser.parse_args()
+    try:
+        run(args.cuts, args.sky, args.out)
+    except StackingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run(cuts_folder: Path, sky: Path, out: Path) -> dict[str, object]:
+    """Do all of it; returns what summary.json holds."""
+    try:
+        truth = json.loads((sky / "sky.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StackingError(f"{sky / 'sky.json'} cannot be read: {error}") from None
+    psf_sigma, seed = float(truth["psf_sigma_pixels"]), int(truth["seed"])
+    cuts = read_cutouts(cuts_folder)
+    n_cutouts, weight = int(cuts.counts.sum()), float(cuts.weights.sum())
+    stacked = cuts.sums.sum(0) / weight
+    heights, variances = measure(stacked[None], psf_sigma)
+    height, noise = float(heights[0]), math.sqrt(float(variances[0]))
+    points = growth(cuts, psf_sigma, seed)
+    exponent, exponent_error = fitted_exponent(points)
+    snr_one = expected_snr_one(float(truth["mean_peak"]), weight, n_cutouts, psf_sigma)
+    summary: dict[str, object] = {
+        "n_cutouts": n_cutouts,
+        "n_tasks": len(cuts.names),
+        "snr": round(height / noise, 2),
+        "snr_expected": round(snr_one * math.sqrt(n_cutouts), 2),
+        "snr_one_expected": round(snr_one, 4),
+        "exponent": round(exponent, 4),
+        "exponent_error": round(exponent_error, 4),
+        "source_height": round(height, 3),
+        "source_height_error": round(noise, 3),
+        "source_height_injected": round(float(truth["mean_peak"]), 3),
+        "seed": seed,
+        "growth": [asdict(p) for p in points],
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    write_fits(
+        str(out / "stack.fits"),
+        [stacked.tolist()],
+        [
+            ("N", n_cutouts, "cutouts in the mean"),
+            ("SNR", round(height / noise, 3), "matched filter, at the centre"),
+            ("NEXP", int(truth["n_exposures"]), "exposures"),
+            ("NTASK", len(cuts.names), "cutout tasks"),
+            ("WSUM", weight, "sum of weights, 1 / noise^2"),
+            ("SEED", seed, "of the generator"),
+            ("ORIGIN", "eyas apps/stacking/stack.py", ""),
+            ("SKYIMAGE", "astropy m13.fits + simulated sources", ""),
+        ],
+    )
+    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    from picture import draw  # needs Pillow; the numbers above do not
+
+    # The single cutout shown is the one of median noise: neither a lucky nor an unlucky one.
+    shown = int(np.argsort(cuts.single_noise)[len(cuts.names) // 2])
+    draw(out / "stack.png", sky, cuts.singles[shown], stacked, points, summary)
+    print(
+        f"  N = {n_cutouts:,}: signal-to-noise {height / noise:.1f} (expected {snr_one * math.sqrt(n_cutouts):.1f}), "
+        f"grows as N^{exponent:.2f} +- {exponent_error:.2f}"
+    )
+    return summary
+
+
+if __name__ == "__main__":
+    sys.exit(main())
