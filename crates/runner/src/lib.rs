@@ -1,1 +1,43 @@
-//! eyas-runner
+//! How one task is run on a node.
+//!
+//! Each slot of an executor is a *slot process*: small, single threaded, without tokio. It is the executor's
+//! own binary started again ([`spawn_slot`]) that calls [`slot_main`] at once. The two talk over a Unix stream
+//! socket in frames ([`protocol`]): the executor sends [`SlotCommand`]s, a few tasks ahead, and receives
+//! [`SlotReport`]s.
+//!
+//! A task: take an empty sandbox directory, link its inputs into it, start the program, capture the ends of
+//! its output, enforce its limits, kill whatever it left behind, look at its declared outputs, report.
+//!
+//! Invariants:
+//!   1. when a task is reported as ended, none of its processes lives (or `n_unkillable` says so), also not
+//!      those that called `setsid` or forked twice: the slot process is their reaper;
+//!   2. every `Start` is answered by exactly one `Ended`, whatever happens, unless the socket closes;
+//!   3. when the socket closes, the slot process kills what it runs, removes its sandboxes and ends;
+//!   4. memory of the slot process does not grow with what a task prints.
+//!
+//! Why a process per slot: starting a program from the executor itself would copy its page tables or be
+//! serialised in one place, and only a process can be the reaper of its descendants.
+//!
+//! Not here: where inputs come from, hashing and moving outputs, retries (the executor in `eyas-runtime`).
+
+pub mod bench;
+mod capture;
+mod error;
+mod exec_args;
+mod handle;
+mod program;
+pub mod protocol;
+pub mod sandbox;
+mod slot;
+mod spawn;
+mod stage;
+mod sys;
+mod tree;
+
+pub use error::{Error, ErrorKind, Status};
+pub use handle::{SlotHandle, spawn_slot};
+pub use protocol::{
+    ByteString, CaptureLimits, Captured, Decoder, ExitKind, Input, InputMode, LinkKind, NotStartedKind,
+    OutputState, Program, RunReport, RunSpec, SetupKind, SlotCommand, SlotConfig, SlotReport, Times, Usage,
+};
+pub use slot::slot_main;

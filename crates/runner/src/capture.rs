@@ -1,0 +1,79 @@
+//! Bounded capture of one output stream: its first and last bytes and its length.
+
+use crate::protocol::{ByteString, CaptureLimits, Captured};
+
+/// Buffers are kept from task to task; they grow to the limits only when a task prints that much.
+#[derive(Default)]
+pub struct Capture {
+    head: Vec<u8>,
+    /// A ring once it has reached `tail_max`; `oldest` is then its start.
+    tail: Vec<u8>,
+    oldest: usize,
+    head_max: usize,
+    tail_max: usize,
+    total_bytes: u64,
+}
+
+impl Capture {
+    pub fn reset(&mut self, limits: CaptureLimits) {
+        self.head.clear();
+        self.tail.clear();
+        self.oldest = 0;
+        self.head_max = limits.head_bytes as usize;
+        self.tail_max = limits.tail_bytes as usize;
+        self.total_bytes = 0;
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.total_bytes += bytes.len() as u64;
+        let (first, mut rest) = bytes.split_at(bytes.len().min(self.head_max - self.head.len()));
+        self.head.extend_from_slice(first);
+        if rest.len() >= self.tail_max {
+            self.tail.clear();
+            self.oldest = 0;
+            rest = &rest[rest.len() - self.tail_max..];
+        }
+        let (grow, wrap) = rest.split_at(rest.len().min(self.tail_max - self.tail.len()));
+        self.tail.extend_from_slice(grow);
+        let (until_end, from_start) = wrap.split_at(wrap.len().min(self.tail.len() - self.oldest));
+        self.tail[self.oldest..self.oldest + until_end.len()].copy_from_slice(until_end);
+        self.tail[..from_start.len()].copy_from_slice(from_start);
+        if !wrap.is_empty() {
+            self.oldest = (self.oldest + wrap.len()) % self.tail_max;
+        }
+    }
+
+    pub fn take(&mut self) -> Captured {
+        let mut tail = Vec::with_capacity(self.tail.len());
+        tail.extend_from_slice(&self.tail[self.oldest..]);
+        tail.extend_from_slice(&self.tail[..self.oldest]);
+        let head = ByteString(self.head.clone());
+        Captured { head, tail: ByteString(tail), total_bytes: self.total_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equals_the_ends_of_the_whole() {
+        let whole: Vec<u8> = (0..1000u32).map(|i| (i * 7 % 251) as u8).collect();
+        for (head, tail) in [(0, 0), (10, 0), (0, 10), (16, 48), (500, 500), (5000, 10), (10, 5000)] {
+            for piece in [1, 7, 13, 64, 999, 1000] {
+                for length in [0, 5, 60, 64, 65, 999, 1000] {
+                    let mut capture = Capture::default();
+                    capture.reset(CaptureLimits { head_bytes: head, tail_bytes: tail });
+                    whole[..length].chunks(piece).for_each(|chunk| capture.push(chunk));
+                    let got = capture.take();
+                    let head_end = length.min(head as usize);
+                    let tail_start = head_end.max(length.saturating_sub(tail as usize));
+                    assert_eq!(got.head.0, whole[..head_end]);
+                    assert_eq!(got.tail.0, whole[tail_start..length], "{head} {tail} {piece} {length}");
+                    assert_eq!(got.total_bytes, length as u64);
+                    assert_eq!(got.skipped_bytes(), (tail_start - head_end) as u64);
+                }
+            }
+        }
+    }
+}

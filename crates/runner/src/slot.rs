@@ -1,0 +1,754 @@
+//! The slot process: one loop around one `poll`.
+//!
+//! It watches four descriptors that stay the same from task to task: the socket, a signalfd for SIGCHLD, and
+//! the read ends of two pipes that all tasks of the slot write to. Keeping the pipes (and our own copies of
+//! their write ends) saves four descriptors per task and the wake-ups for their closing; it is safe because a
+//! task is over only when none of its processes lives. A signalfd rather than a pidfd, because it needs no
+//! descriptor per task and works on the older kernels that clusters have.
+//!
+//! A report may wait up to `report_hold_ns` while the next task runs, so that short tasks share system calls
+//! and wake-ups of the executor. An idle slot sends at once.
+//!
+//! The set-up of a sandbox is synchronous: a cancel that arrives during a long copy is seen after it.
+
+use crate::capture::Capture;
+use crate::error::Error;
+use crate::exec_args::ExecArgs;
+use crate::program::{self, Finder, NotStarted};
+use crate::protocol::{
+    ByteString, Decoder, ExitKind, OutputState, RunReport, RunSpec, SlotCommand, SlotConfig, SlotReport,
+    Times, Usage, encode_frame,
+};
+use crate::sandbox::{Pool, Sandbox};
+use crate::spawn::Spawner;
+use crate::stage::{self, SetupError, Staged};
+use crate::{sys, tree};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+
+const READ_BYTES: usize = 64 << 10;
+/// Bound of what is kept of one stream, whatever a spec asks for, so that a report fits into a frame.
+const CAPTURE_BYTES_MAX: u32 = 16 << 20;
+/// With this much unsent, no further task is started until the executor reads.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
+
+/// Turns this process into a slot process that talks over the socket `fd`. Call it first in `main`, while
+/// the process has one thread. Ends the process when the socket closes.
+pub fn slot_main(fd: RawFd) -> ! {
+    let code = match prepare_process(fd).and_then(serve) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("eyas slot process {}: {error}", std::process::id());
+            1
+        }
+    };
+    std::process::exit(code)
+}
+
+struct Kernel {
+    socket: OwnedFd,
+    children: OwnedFd,
+}
+
+/// Session, reaper, signals, descriptors.
+fn prepare_process(fd: RawFd) -> Result<Kernel, Error> {
+    let failed = |error| Error::system("prepare", "the slot process", error);
+    // SAFETY: this process has one thread and no signal handlers that matter; the descriptors made here are
+    // owned by nobody else.
+    unsafe {
+        // Keeps a terminal's Ctrl-C away from tasks: ending them is the executor's decision.
+        libc::setsid();
+        libc::prctl(libc::PR_SET_NAME, c"eyas-slot".as_ptr());
+        sys::check(libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)).map_err(failed)?;
+        for signal in 1..=64 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        // Standard streams may be closed; nothing of ours may land there.
+        while sys::open_at(libc::AT_FDCWD, c"/dev/null", libc::O_RDWR, 0).map_err(failed)?.as_raw_fd() <= 2 {
+            libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+        }
+        let socket = sys::check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3)).map_err(failed)?;
+        let socket = OwnedFd::from_raw_fd(socket);
+        if fd > 2 {
+            libc::close(fd);
+        } else {
+            let null = sys::open_at(libc::AT_FDCWD, c"/dev/null", libc::O_RDWR, 0).map_err(failed)?;
+            sys::check(libc::dup2(null.as_raw_fd(), fd)).map_err(failed)?;
+        }
+        // Descriptors that our parent leaked must not reach tasks. Old kernels do not know the call.
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        let mut mask = std::mem::MaybeUninit::uninit();
+        libc::sigemptyset(mask.as_mut_ptr());
+        libc::sigaddset(mask.as_mut_ptr(), libc::SIGCHLD);
+        sys::check(libc::sigprocmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut()))
+            .map_err(failed)?;
+        let children = libc::signalfd(-1, mask.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        let children = OwnedFd::from_raw_fd(sys::check(children).map_err(failed)?);
+        Ok(Kernel { socket, children })
+    }
+}
+
+/// Waits for the configuration, then runs tasks until the socket closes.
+fn serve(kernel: Kernel) -> Result<(), Error> {
+    let mut decoder = Decoder::new();
+    let mut buffer = vec![0; READ_BYTES].into_boxed_slice();
+    let config = loop {
+        match decoder.next_message()? {
+            Some(SlotCommand::Configure(config)) => break config,
+            Some(_) => return Err(Error::protocol("the first command", "it is not `Configure`")),
+            None => {}
+        }
+        match receive(&kernel.socket, &mut buffer, 0) {
+            Ok(0) => return Ok(()),
+            Ok(n) => decoder.extend(&buffer[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::system("read", "the slot socket", error)),
+        }
+    };
+    let socket = kernel.socket.as_raw_fd();
+    match Slot::new(kernel, config, decoder, buffer) {
+        Ok(mut slot) => slot.run(),
+        Err(error) => {
+            let mut frame = Vec::new();
+            encode_frame(&SlotReport::Refused { message: error.to_string() }, &mut frame)?;
+            send(socket, &frame, 0).map_err(|error| Error::system("write to", "the slot socket", error))?;
+            Ok(())
+        }
+    }
+}
+
+struct Queued {
+    spec: RunSpec,
+    received_ns: u64,
+}
+
+/// Why eyas ends a task that has not ended by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Walltime,
+    Memory,
+    Cancel,
+}
+
+struct Running {
+    spec: RunSpec,
+    sandbox: Sandbox,
+    staged: Staged,
+    pid: libc::pid_t,
+    times: Times,
+    usage: Usage,
+    is_start_reported: bool,
+    stop: Option<Stop>,
+    walltime_at_ns: Option<u64>,
+    kill_at_ns: Option<u64>,
+    memory_at_ns: Option<u64>,
+    /// Resident memory of the slot process when it started the task: the floor of what the kernel reports.
+    slot_rss_bytes: u64,
+}
+
+struct Slot {
+    socket: OwnedFd,
+    children: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    config: SlotConfig,
+    pid: u32,
+    decoder: Decoder,
+    buffer: Box<[u8]>,
+    unsent: Vec<u8>,
+    n_sent: usize,
+    /// Reports wait for company until then; `None` when there is nothing to say.
+    report_at_ns: Option<u64>,
+    pool: Pool,
+    spawner: Spawner,
+    finder: Finder,
+    exec_args: ExecArgs,
+    capture_out: Capture,
+    capture_err: Capture,
+    queue: VecDeque<Queued>,
+    running: Option<Running>,
+    unreleased: Vec<(u64, Sandbox)>,
+}
+
+/// The executor has closed the socket.
+struct Closed;
+
+impl Slot {
+    fn new(kernel: Kernel, config: SlotConfig, decoder: Decoder, buffer: Box<[u8]>) -> Result<Self, Error> {
+        let failed = |error| Error::system("prepare", "the slot process", error);
+        let (stdout, stdout_write) = pipe().map_err(failed)?;
+        let (stderr, stderr_write) = pipe().map_err(failed)?;
+        let pool = Pool::new(config.sandbox_root.as_path()).map_err(|error| {
+            Error::system("use the sandbox directory", config.sandbox_root.to_string(), error)
+        })?;
+        let mut slot = Self {
+            socket: kernel.socket,
+            children: kernel.children,
+            stdout,
+            stderr,
+            pid: std::process::id(),
+            decoder,
+            buffer,
+            unsent: Vec::new(),
+            n_sent: 0,
+            report_at_ns: None,
+            pool,
+            spawner: Spawner::new(stdout_write, stderr_write).map_err(failed)?,
+            finder: Finder::default(),
+            exec_args: ExecArgs::new(&config.base_env),
+            capture_out: Capture::default(),
+            capture_err: Capture::default(),
+            queue: VecDeque::new(),
+            running: None,
+            unreleased: Vec::new(),
+            config,
+        };
+        slot.report(&SlotReport::Ready { pid: slot.pid as i32 });
+        Ok(slot)
+    }
+
+    fn run(&mut self) -> Result<(), Error> {
+        let outcome = self.run_until_closed();
+        self.end_everything();
+        match outcome {
+            Err(Some(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// `Err(None)`: the executor has closed the socket, the usual end.
+    fn run_until_closed(&mut self) -> Result<(), Option<Error>> {
+        self.read_commands_decoded()?;
+        loop {
+            while self.running.is_none() && self.unsent.len() - self.n_sent < UNSENT_BYTES_MAX {
+                let Some(queued) = self.queue.pop_front() else { break };
+                self.start(queued);
+            }
+            let now = sys::monotonic_ns();
+            if self.running.is_none() || self.report_at_ns.is_some_and(|at| at <= now) {
+                self.flush().map_err(|Closed| None)?;
+            }
+            let events = self
+                .wait(now)
+                .map_err(|error| Some(Error::system("poll", "the slot's descriptors", error)))?;
+            if events.stdout {
+                read_stream(&self.stdout, &mut self.capture_out, &mut self.buffer);
+            }
+            if events.stderr {
+                read_stream(&self.stderr, &mut self.capture_err, &mut self.buffer);
+            }
+            if events.room {
+                self.flush().map_err(|Closed| None)?;
+            }
+            if events.socket {
+                self.read_commands()?;
+            }
+            if events.children {
+                self.on_children();
+            }
+            if events.timer {
+                self.on_timer(sys::monotonic_ns());
+            }
+        }
+    }
+
+    fn wait(&self, now: u64) -> io::Result<Events> {
+        let running = self.running.as_ref();
+        let timers = running.map(|r| [r.walltime_at_ns, r.kill_at_ns, r.memory_at_ns]).unwrap_or_default();
+        let next_ns = timers.into_iter().chain([self.report_at_ns]).flatten().min();
+        let timeout = next_ns.map(|at| at.saturating_sub(now)).map(|ns| libc::timespec {
+            tv_sec: (ns / 1_000_000_000) as libc::time_t,
+            tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+        });
+        // A flush has met a full socket: go on when there is room.
+        let wants_room = self.n_sent < self.unsent.len() && self.report_at_ns.is_none();
+        let socket_events = if wants_room { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+        let on = |fd: &OwnedFd, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+        let mut fds = [
+            on(&self.socket, socket_events),
+            on(&self.children, libc::POLLIN),
+            on(&self.stdout, libc::POLLIN),
+            on(&self.stderr, libc::POLLIN),
+        ];
+        let timeout_ptr =
+            timeout.as_ref().map_or(std::ptr::null(), |timeout| timeout as *const libc::timespec);
+        // SAFETY: `fds` and `timeout` live through the call.
+        let result = unsafe { libc::ppoll(fds.as_mut_ptr(), 4, timeout_ptr, std::ptr::null()) };
+        match sys::check(result) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        Ok(Events {
+            socket: fds[0].revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0,
+            room: fds[0].revents & libc::POLLOUT != 0,
+            children: fds[1].revents != 0,
+            stdout: fds[2].revents != 0,
+            stderr: fds[3].revents != 0,
+            timer: next_ns.is_some(),
+        })
+    }
+
+    fn read_commands(&mut self) -> Result<(), Option<Error>> {
+        match receive(&self.socket, &mut self.buffer, libc::MSG_DONTWAIT) {
+            Ok(0) => return Err(None),
+            Ok(n) => self.decoder.extend(&self.buffer[..n]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => return Err(None),
+        }
+        self.read_commands_decoded()
+    }
+
+    fn read_commands_decoded(&mut self) -> Result<(), Option<Error>> {
+        let mut received_ns = 0;
+        while let Some(command) = self.decoder.next_message()? {
+            match command {
+                SlotCommand::Configure(_) => {
+                    return Err(Some(Error::protocol("a command", "`Configure` came a second time")));
+                }
+                SlotCommand::Start(spec) => {
+                    if received_ns == 0 {
+                        received_ns = sys::monotonic_ns();
+                    }
+                    self.queue.push_back(Queued { spec, received_ns });
+                }
+                SlotCommand::Cancel { key } => self.on_cancel(key),
+                SlotCommand::Release { key } => {
+                    if let Some(at) = self.unreleased.iter().position(|(owner, _)| *owner == key) {
+                        let (_, sandbox) = self.unreleased.swap_remove(at);
+                        self.pool.give_back(sandbox);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_cancel(&mut self, key: u64) {
+        if self.running.as_ref().is_some_and(|running| running.spec.key == key) {
+            self.stop_running(Stop::Cancel);
+        } else if let Some(at) = self.queue.iter().position(|queued| queued.spec.key == key) {
+            let Some(Queued { received_ns, .. }) = self.queue.remove(at) else { return };
+            let times = Times { received_ns, ..Times::default() };
+            self.report_unstarted(key, times, ExitKind::Cancelled);
+        }
+    }
+
+    /// Prepares and starts a task; when that fails, reports it as ended.
+    fn start(&mut self, queued: Queued) {
+        let Queued { spec, received_ns } = queued;
+        let mut times = Times { received_ns, begun_ns: sys::monotonic_ns(), ..Times::default() };
+        let sandbox = match self.pool.take() {
+            Ok(sandbox) => sandbox,
+            Err(error) => {
+                let place = format!("cannot make a sandbox in `{}`", self.config.sandbox_root);
+                let SetupError { kind, message } = SetupError::new(place, &error);
+                return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
+            }
+        };
+        let staged = match stage::prepare(&sandbox, &spec.inputs, &spec.outputs) {
+            Ok(staged) => staged,
+            Err(SetupError { kind, message }) => {
+                self.pool.give_back(sandbox);
+                return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
+            }
+        };
+        times.setup_done_ns = sys::monotonic_ns();
+        self.spawner.reset_streams();
+        let limits = spec.capture;
+        let limits = crate::CaptureLimits {
+            head_bytes: limits.head_bytes.min(CAPTURE_BYTES_MAX),
+            tail_bytes: limits.tail_bytes.min(CAPTURE_BYTES_MAX),
+        };
+        self.capture_out.reset(limits);
+        self.capture_err.reset(limits);
+        match self.spawn(&spec, &sandbox) {
+            Ok(pid) => {
+                let now = sys::monotonic_ns();
+                times.spawned_ns = now;
+                self.report_at_ns.get_or_insert(now + self.config.report_hold_ns);
+                self.running = Some(Running {
+                    sandbox,
+                    staged,
+                    pid,
+                    times,
+                    usage: Usage::default(),
+                    is_start_reported: false,
+                    stop: None,
+                    walltime_at_ns: spec.walltime_ns.map(|limit| now.saturating_add(limit)),
+                    kill_at_ns: None,
+                    memory_at_ns: spec.memory_bytes.map(|_| now.saturating_add(self.config.memory_poll_ns)),
+                    slot_rss_bytes: if spec.memory_bytes.is_some() { own_rss_max_bytes() } else { 0 },
+                    spec,
+                });
+            }
+            Err(NotStarted { kind, message }) => {
+                let kept = spec.keep_sandbox.then(|| ByteString::from(&sandbox.path));
+                if kept.is_none() {
+                    self.pool.give_back(sandbox);
+                }
+                let exit = ExitKind::NotStarted { kind, message };
+                let mut report = unstarted_report(spec.key, times, exit);
+                report.inputs = staged.kinds;
+                report.kept = kept.is_some();
+                report.sandbox = kept;
+                self.report(&SlotReport::Ended(Box::new(report)));
+            }
+        }
+    }
+
+    fn spawn(&mut self, spec: &RunSpec, sandbox: &Sandbox) -> Result<libc::pid_t, NotStarted> {
+        loop {
+            let (program, path) = self.exec_args.program_and_path(spec);
+            let is_searched = !program.contains(&b'/');
+            let file = self.finder.find(program, path, &sandbox.path)?;
+            let (argv, envp) = self.exec_args.build(spec, sandbox.path.as_os_str().as_bytes())?;
+            match self.spawner.spawn(&file, argv, envp, sandbox.fd.as_raw_fd()) {
+                Ok(pid) => return Ok(pid),
+                Err(error) => {
+                    let errno = error.raw_os_error().unwrap_or(0);
+                    // A remembered program may have moved: search once more with nothing remembered.
+                    let may_have_moved = matches!(errno, libc::ENOENT | libc::EACCES | libc::ENOTDIR);
+                    if !(is_searched && may_have_moved && self.finder.forget()) {
+                        return Err(program::explain(&file, &sandbox.path, errno));
+                    }
+                    // The second search may remember the same bad file again; then `explain` it.
+                    let (program, path) = self.exec_args.program_and_path(spec);
+                    if self.finder.find(program, path, &sandbox.path)? == file {
+                        return Err(program::explain(&file, &sandbox.path, errno));
+                    }
+                }
+            }
+        }
+    }
+
+    fn stop_running(&mut self, stop: Stop) {
+        let Some(running) = &mut self.running else { return };
+        if running.stop.is_some() {
+            return;
+        }
+        running.stop = Some(stop);
+        running.walltime_at_ns = None;
+        running.memory_at_ns = None;
+        // Whoever is eating the memory gets no time to eat more.
+        if stop == Stop::Memory || self.config.term_grace_ns == 0 {
+            kill_task(running.pid);
+        } else {
+            sys::kill(-running.pid, libc::SIGTERM);
+            // A stopped process would sleep through the grace.
+            sys::kill(-running.pid, libc::SIGCONT);
+            running.kill_at_ns = Some(sys::monotonic_ns().saturating_add(self.config.term_grace_ns));
+        }
+    }
+
+    fn on_timer(&mut self, now: u64) {
+        let Some(running) = &mut self.running else { return };
+        if running.kill_at_ns.is_some_and(|at| at <= now) {
+            running.kill_at_ns = None;
+            kill_task(running.pid);
+        }
+        if running.walltime_at_ns.is_some_and(|at| at <= now) {
+            return self.stop_running(Stop::Walltime);
+        }
+        if let (Some(at), Some(limit_bytes)) = (running.memory_at_ns, running.spec.memory_bytes)
+            && at <= now
+        {
+            let bytes = tree::memory_below(self.pid, limit_bytes);
+            running.usage.tree_rss_max_bytes = running.usage.tree_rss_max_bytes.max(bytes);
+            running.memory_at_ns = Some(now.saturating_add(self.config.memory_poll_ns));
+            if bytes > limit_bytes {
+                self.stop_running(Stop::Memory);
+            }
+        }
+    }
+
+    /// Reaps whoever has ended; when the program itself has, finishes the task.
+    fn on_children(&mut self) {
+        let mut signals = [0u8; size_of::<libc::signalfd_siginfo>()];
+        // SAFETY: reads at most one record into `signals`. Pending signals of one number are merged, and we
+        // ask for all ended children anyway.
+        unsafe { libc::read(self.children.as_raw_fd(), signals.as_mut_ptr().cast(), signals.len()) };
+        let Some(mut running) = self.running.take() else {
+            while let Reaped::Child { .. } = reap() {}
+            return;
+        };
+        let mut ended = None;
+        let has_leftovers = loop {
+            match reap() {
+                Reaped::Child { pid, status, usage } => {
+                    add_usage(&mut running.usage, &usage);
+                    if pid == running.pid {
+                        running.times.exited_ns = sys::monotonic_ns();
+                        ended = Some(status);
+                    }
+                }
+                Reaped::NoneEnded => break true,
+                Reaped::NoChildren => break false,
+            }
+        };
+        match ended {
+            Some(status) => self.finish(running, status, has_leftovers),
+            None => self.running = Some(running),
+        }
+    }
+
+    fn finish(&mut self, mut running: Running, status: libc::c_int, has_leftovers: bool) {
+        let (n_leftovers_killed, n_unkillable) =
+            if has_leftovers { self.end_leftovers(&mut running) } else { (0, 0) };
+        read_stream_to_end(&self.stdout, &mut self.capture_out, &mut self.buffer);
+        read_stream_to_end(&self.stderr, &mut self.capture_err, &mut self.buffer);
+        let Running { spec, sandbox, staged, mut times, usage, stop, slot_rss_bytes, .. } = running;
+        let peak_bytes = usage.tree_rss_max_bytes.max(usage.process_rss_max_bytes);
+        let is_over_memory = spec.memory_bytes.is_some_and(|limit| {
+            usage.process_rss_max_bytes > limit.max(slot_rss_bytes) || usage.tree_rss_max_bytes > limit
+        });
+        let exit = match stop {
+            Some(Stop::Walltime) => ExitKind::OverWalltime,
+            Some(Stop::Cancel) => ExitKind::Cancelled,
+            Some(Stop::Memory) => ExitKind::OverMemory { peak_bytes },
+            None if is_over_memory => ExitKind::OverMemory { peak_bytes },
+            None if libc::WIFSIGNALED(status) => {
+                ExitKind::Signaled { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) }
+            }
+            None => ExitKind::Exited(libc::WEXITSTATUS(status)),
+        };
+        let outputs: Vec<_> = spec.outputs.iter().map(|name| stage::inspect_output(&sandbox, name)).collect();
+        let has_outputs = outputs.iter().any(|output| matches!(output, OutputState::File { .. }));
+        let path = (spec.keep_sandbox || has_outputs).then(|| ByteString::from(&sandbox.path));
+        let inputs_modified = staged.modified();
+        if has_outputs && !spec.keep_sandbox {
+            self.unreleased.push((spec.key, sandbox));
+        } else if !spec.keep_sandbox {
+            self.pool.give_back(sandbox);
+        }
+        times.finished_ns = sys::monotonic_ns();
+        times.realtime_base_ns = sys::realtime_base_ns();
+        let report = RunReport {
+            key: spec.key,
+            exit,
+            times,
+            usage,
+            stdout: self.capture_out.take(),
+            stderr: self.capture_err.take(),
+            outputs,
+            inputs: staged.kinds,
+            inputs_modified,
+            n_leftovers_killed,
+            n_unkillable,
+            sandbox: path,
+            kept: spec.keep_sandbox,
+        };
+        self.report(&SlotReport::Ended(Box::new(report)));
+    }
+
+    /// Kills what the program left behind. All of it is below us, as we are the reaper of orphans.
+    /// Returns how many were killed and how many would not go.
+    fn end_leftovers(&self, running: &mut Running) -> (u32, u32) {
+        let give_up_ns = sys::monotonic_ns().saturating_add(self.config.reap_wait_ns);
+        let mut n_killed = 0;
+        loop {
+            kill_children(self.pid, running.pid);
+            loop {
+                match reap() {
+                    Reaped::Child { usage, .. } => {
+                        n_killed += 1;
+                        add_usage(&mut running.usage, &usage);
+                    }
+                    Reaped::NoChildren => return (n_killed, 0),
+                    Reaped::NoneEnded => break,
+                }
+            }
+            if sys::monotonic_ns() >= give_up_ns {
+                return (n_killed, tree::children_of(self.pid).len() as u32);
+            }
+            wait_for_child(&self.children);
+        }
+    }
+
+    /// The executor is gone: nothing of its tasks may stay.
+    fn end_everything(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            kill_task(running.pid);
+            self.end_leftovers(&mut running);
+            let _ = crate::sandbox::remove_tree(&running.sandbox.path);
+        }
+        for (_, sandbox) in self.unreleased.drain(..) {
+            let _ = crate::sandbox::remove_tree(&sandbox.path);
+        }
+        self.pool.clear();
+    }
+
+    fn report_unstarted(&mut self, key: u64, times: Times, exit: ExitKind) {
+        self.report(&SlotReport::Ended(Box::new(unstarted_report(key, times, exit))));
+    }
+
+    fn report(&mut self, report: &SlotReport) {
+        // Cannot be too long: the capture is bounded and names have come in a frame as well.
+        if let Err(error) = encode_frame(report, &mut self.unsent) {
+            eprintln!("eyas slot process {}: {error}", self.pid);
+        }
+        if self.report_at_ns.is_none() {
+            self.report_at_ns = Some(sys::monotonic_ns() + self.config.report_hold_ns);
+        }
+    }
+
+    /// Sends what there is to say, as far as the socket takes it.
+    fn flush(&mut self) -> Result<(), Closed> {
+        self.report_at_ns = None;
+        if let Some(Running { spec, pid, times, is_start_reported, .. }) = &mut self.running
+            && !*is_start_reported
+        {
+            *is_start_reported = true;
+            let started = SlotReport::Started { key: spec.key, pid: *pid, spawned_ns: times.spawned_ns };
+            self.report(&started);
+            self.report_at_ns = None;
+        }
+        while self.n_sent < self.unsent.len() {
+            match send(self.socket.as_raw_fd(), &self.unsent[self.n_sent..], libc::MSG_DONTWAIT) {
+                Ok(n) => self.n_sent += n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(Closed),
+            }
+        }
+        self.unsent.clear();
+        self.unsent.shrink_to(UNSENT_BYTES_MAX);
+        self.n_sent = 0;
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Events {
+    socket: bool,
+    room: bool,
+    children: bool,
+    stdout: bool,
+    stderr: bool,
+    timer: bool,
+}
+
+fn unstarted_report(key: u64, mut times: Times, exit: ExitKind) -> RunReport {
+    times.finished_ns = sys::monotonic_ns();
+    times.realtime_base_ns = sys::realtime_base_ns();
+    RunReport {
+        key,
+        exit,
+        times,
+        usage: Usage::default(),
+        stdout: Default::default(),
+        stderr: Default::default(),
+        outputs: Vec::new(),
+        inputs: Vec::new(),
+        inputs_modified: Vec::new(),
+        n_leftovers_killed: 0,
+        n_unkillable: 0,
+        sandbox: None,
+        kept: false,
+    }
+}
+
+enum Reaped {
+    Child { pid: libc::pid_t, status: libc::c_int, usage: libc::rusage },
+    NoneEnded,
+    NoChildren,
+}
+
+fn reap() -> Reaped {
+    let mut status = 0;
+    let mut usage = std::mem::MaybeUninit::uninit();
+    // SAFETY: both places are valid; `usage` is filled when a child is returned.
+    unsafe {
+        match libc::wait4(-1, &mut status, libc::WNOHANG | libc::__WALL, usage.as_mut_ptr()) {
+            0 => Reaped::NoneEnded,
+            pid if pid > 0 => Reaped::Child { pid, status, usage: usage.assume_init() },
+            _ => Reaped::NoChildren,
+        }
+    }
+}
+
+fn add_usage(total: &mut Usage, usage: &libc::rusage) {
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+    total.cpu_user_ns += ns(usage.ru_utime);
+    total.cpu_system_ns += ns(usage.ru_stime);
+    total.process_rss_max_bytes = total.process_rss_max_bytes.max(usage.ru_maxrss as u64 * 1024);
+    total.disk_read_bytes += usage.ru_inblock as u64 * 512;
+    total.disk_write_bytes += usage.ru_oublock as u64 * 512;
+}
+
+fn own_rss_max_bytes() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: `usage` is a valid place and is filled when the call succeeds, which it always does for SELF.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_maxrss as u64 * 1024
+}
+
+/// Kills the group of a program that has not been reaped yet, and every other child of ours.
+fn kill_task(pid: libc::pid_t) {
+    sys::kill(-pid, libc::SIGKILL);
+    kill_children(std::process::id(), pid);
+}
+
+/// Only direct children are killed one by one: they cannot be reaped by anybody else, so their ids cannot
+/// have passed to a stranger. Their own children become ours when they die. The group at once (a fork bomb
+/// would outrun us) while one of our children is in it, for the same reason.
+fn kill_children(own_pid: u32, group: libc::pid_t) {
+    let children = tree::children_of(own_pid);
+    // SAFETY: no memory is involved.
+    if children.iter().any(|&pid| unsafe { libc::getpgid(pid) } == group) {
+        sys::kill(-group, libc::SIGKILL);
+    }
+    children.iter().for_each(|&pid| sys::kill(pid, libc::SIGKILL));
+}
+
+/// Waits for SIGCHLD, at most 10 ms: a process may become ours without a signal.
+fn wait_for_child(children: &OwnedFd) {
+    let mut fd = libc::pollfd { fd: children.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut signals = [0u8; size_of::<libc::signalfd_siginfo>()];
+    // SAFETY: `fd` and `signals` are valid places.
+    unsafe {
+        libc::poll(&mut fd, 1, 10);
+        libc::read(children.as_raw_fd(), signals.as_mut_ptr().cast(), signals.len());
+    }
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: `fds` has room for two descriptors, which nobody else owns.
+    unsafe {
+        sys::check(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC))?;
+        let ends = (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]));
+        sys::check(libc::fcntl(fds[0], libc::F_SETFL, libc::O_NONBLOCK))?;
+        Ok(ends)
+    }
+}
+
+/// One read. Returns whether there may be more.
+fn read_stream(stream: &OwnedFd, capture: &mut Capture, buffer: &mut [u8]) -> bool {
+    // SAFETY: the kernel writes at most `buffer.len()` bytes.
+    let n = unsafe { libc::read(stream.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    if n > 0 {
+        capture.push(&buffer[..n as usize]);
+    }
+    n == buffer.len() as isize
+}
+
+fn read_stream_to_end(stream: &OwnedFd, capture: &mut Capture, buffer: &mut [u8]) {
+    while read_stream(stream, capture, buffer) {}
+}
+
+fn receive(socket: &OwnedFd, buffer: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `buffer.len()` bytes.
+    let n = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
+}
+
+fn send(socket: RawFd, bytes: &[u8], flags: libc::c_int) -> io::Result<usize> {
+    // SAFETY: `bytes` is valid for its length.
+    let n = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), flags | libc::MSG_NOSIGNAL) };
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
+}

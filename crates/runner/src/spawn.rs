@@ -1,0 +1,134 @@
+//! Starting one program.
+//!
+//! This is what `posix_spawn` does inside (`clone` with `CLONE_VM | CLONE_VFORK`, a stack of its own for the
+//! child), minus its per-call stack mapping and 64 signal queries, plus one thing that `posix_spawn` cannot
+//! do: `PR_SET_PDEATHSIG`, so that a program dies with a slot process that is killed.
+//!
+//! The child shares our memory until it executes the program; it makes plain system calls only, allocates
+//! nothing and cannot unwind. We sleep meanwhile. All signal dispositions are the default ones in the slot
+//! process, so no handler can run in the child.
+
+use crate::sys;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+const STACK_BYTES: usize = 64 << 10;
+
+/// What every program of a slot gets: its standard streams and a stack to start on.
+pub struct Spawner {
+    stack: *mut libc::c_void,
+    null: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+struct Request {
+    program: *const libc::c_char,
+    argv: *const *const libc::c_char,
+    envp: *const *const libc::c_char,
+    sandbox: RawFd,
+    streams: [RawFd; 3],
+    errno: libc::c_int,
+}
+
+impl Spawner {
+    /// `stdout`, `stderr`: where programs write to; descriptors above 2.
+    pub fn new(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Self> {
+        let null = sys::open_at(libc::AT_FDCWD, c"/dev/null", libc::O_RDWR, 0)?;
+        // SAFETY: a fresh anonymous mapping; nothing else is touched.
+        let stack = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                STACK_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
+                -1,
+                0,
+            )
+        };
+        if stack == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { stack, null, stdout, stderr })
+    }
+
+    /// Undoes what a program did to the streams it shares with the next one, such as O_NONBLOCK.
+    pub fn reset_streams(&self) {
+        for fd in [&self.stdout, &self.stderr] {
+            // SAFETY: no memory is involved.
+            unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, 0) };
+        }
+    }
+
+    /// Starts `program` in a new process group with `sandbox` as its working directory. When this returns
+    /// a process id, the program is executing. The error is that of `execve` (or of what precedes it).
+    ///
+    /// `argv` and `envp` are NULL-terminated arrays of NUL-terminated strings.
+    pub fn spawn(
+        &self,
+        program: &CStr,
+        argv: &[*const libc::c_char],
+        envp: &[*const libc::c_char],
+        sandbox: RawFd,
+    ) -> io::Result<libc::pid_t> {
+        assert!(argv.last().is_some_and(|p| p.is_null()) && envp.last().is_some_and(|p| p.is_null()));
+        let mut request = Request {
+            program: program.as_ptr(),
+            argv: argv.as_ptr(),
+            envp: envp.as_ptr(),
+            sandbox,
+            streams: [self.null.as_raw_fd(), self.stdout.as_raw_fd(), self.stderr.as_raw_fd()],
+            errno: 0,
+        };
+        let request_ptr: *mut Request = &mut request;
+        // SAFETY: the child runs `child_main` on its own stack while CLONE_VFORK keeps this thread, the only
+        // one, asleep; `request` and what it points to outlive that time.
+        let pid = unsafe {
+            let stack_top = self.stack.byte_add(STACK_BYTES);
+            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+            sys::check(libc::clone(child_main, stack_top, flags, request_ptr.cast()))?
+        };
+        // SAFETY: the child has left our memory; the place is ours again. Volatile, because the compiler
+        // does not know who wrote to it.
+        let errno = unsafe { (&raw const (*request_ptr).errno).read_volatile() };
+        if errno == 0 {
+            return Ok(pid);
+        }
+        // SAFETY: reaps the child that has just ended without a program.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+        Err(io::Error::from_raw_os_error(errno))
+    }
+}
+
+extern "C" fn child_main(request: *mut libc::c_void) -> libc::c_int {
+    let request = request.cast::<Request>();
+    // SAFETY: `request` is the one of `spawn`, which sleeps. Only async-signal-safe calls follow.
+    unsafe {
+        libc::setpgid(0, 0);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        for (target, fd) in (*request).streams.iter().enumerate() {
+            if libc::dup2(*fd, target as libc::c_int) < 0 {
+                (*request).errno = *libc::__errno_location();
+                libc::_exit(127);
+            }
+        }
+        if libc::fchdir((*request).sandbox) < 0 {
+            (*request).errno = *libc::__errno_location();
+            libc::_exit(127);
+        }
+        let mut none = std::mem::MaybeUninit::uninit();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        libc::execve((*request).program, (*request).argv, (*request).envp);
+        (*request).errno = *libc::__errno_location();
+        libc::_exit(127)
+    }
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, unused now.
+        unsafe { libc::munmap(self.stack, STACK_BYTES) };
+    }
+}

@@ -1,0 +1,227 @@
+//! Putting inputs into a sandbox, and looking at what came out.
+//!
+//! Inputs are hard links to cached objects; where the file system refuses (another file system, too many
+//! links, no permission) a reflink, then a copy. A linked input shares its inode with the cache, and a
+//! read-only mode stops no root process, so the cached object is compared before and after the task.
+
+use crate::protocol::{ByteString, Input, InputMode, LinkKind, OutputState, SetupKind};
+use crate::sandbox::Sandbox;
+use crate::sys;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+
+/// What tells an untouched cached object from a changed one without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: (libc::dev_t, libc::ino_t),
+    size_bytes: i64,
+    modified: (i64, i64),
+    mode: libc::mode_t,
+}
+
+impl Stamp {
+    fn of(stat: &libc::stat) -> Self {
+        Self {
+            inode: (stat.st_dev, stat.st_ino),
+            size_bytes: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            mode: stat.st_mode,
+        }
+    }
+}
+
+/// Inputs as they were put into a sandbox.
+#[derive(Debug, Default)]
+pub struct Staged {
+    pub kinds: Vec<LinkKind>,
+    stamps: Vec<Option<(CString, Stamp)>>,
+}
+
+impl Staged {
+    /// Indexes of hard-linked inputs whose cached object has changed since.
+    pub fn modified(&self) -> Vec<u32> {
+        let changed = |(source, before): &(CString, Stamp)| {
+            sys::stat_at(libc::AT_FDCWD, source, 0).map_or(true, |stat| Stamp::of(&stat) != *before)
+        };
+        let stamps = self.stamps.iter().enumerate();
+        stamps.filter_map(|(i, stamp)| stamp.as_ref().is_some_and(changed).then_some(i as u32)).collect()
+    }
+}
+
+/// Why a sandbox could not be prepared.
+#[derive(Debug)]
+pub struct SetupError {
+    pub kind: SetupKind,
+    pub message: String,
+}
+
+impl SetupError {
+    pub fn new(what: String, error: &io::Error) -> Self {
+        let kind = match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => SetupKind::NoSpace,
+            Some(libc::EACCES | libc::EPERM | libc::EROFS) => SetupKind::PermissionDenied,
+            Some(libc::EEXIST | libc::ENOTDIR | libc::EISDIR | libc::ENAMETOOLONG) => SetupKind::BadName,
+            _ if error.kind() == io::ErrorKind::InvalidInput => SetupKind::BadName,
+            _ => SetupKind::Other,
+        };
+        Self { kind, message: format!("{what}: {error}") }
+    }
+}
+
+/// Makes the parent directories of everything and puts the inputs in place.
+pub fn prepare(sandbox: &Sandbox, inputs: &[Input], outputs: &[ByteString]) -> Result<Staged, SetupError> {
+    let mut staged = Staged::default();
+    let mut parent_made: &[u8] = b"";
+    let dir = sandbox.fd.as_raw_fd();
+    for input in inputs {
+        let failed =
+            |error: &io::Error| SetupError::new(format!("cannot place input `{}`", input.name), error);
+        let name = checked_name(&input.name, "input")?;
+        make_parents(dir, &input.name, &mut parent_made).map_err(|error| failed(&error))?;
+        let source = sys::c_string(&input.source).map_err(|error| failed(&error))?;
+        let stat = sys::stat_at(libc::AT_FDCWD, &source, 0).map_err(|error| SetupError {
+            kind: if error.kind() == io::ErrorKind::NotFound {
+                SetupKind::SourceMissing
+            } else {
+                SetupKind::Other
+            },
+            message: format!(
+                "cannot place input `{}`: its cached copy `{}`: {error}",
+                input.name, input.source
+            ),
+        })?;
+        let kind = place(dir, &name, &source, input).map_err(|error| failed(&error))?;
+        staged.kinds.push(kind);
+        staged.stamps.push((kind == LinkKind::HardLink).then(|| (source, Stamp::of(&stat))));
+    }
+    for output in outputs {
+        checked_name(output, "output")?;
+        make_parents(dir, output, &mut parent_made).map_err(|error| {
+            SetupError::new(format!("cannot make the directory of output `{output}`"), &error)
+        })?;
+    }
+    Ok(staged)
+}
+
+fn place(dir: RawFd, name: &CStr, source: &CStr, input: &Input) -> io::Result<LinkKind> {
+    if input.mode == InputMode::Link && !input.executable {
+        // SAFETY: both names are NUL-terminated.
+        let linked = unsafe { libc::linkat(libc::AT_FDCWD, source.as_ptr(), dir, name.as_ptr(), 0) };
+        match sys::check(linked) {
+            Ok(_) => return Ok(LinkKind::HardLink),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EXDEV | libc::EPERM | libc::EMLINK | libc::EOPNOTSUPP | libc::ENOSYS) => {}
+                _ => return Err(error),
+            },
+        }
+    }
+    let mode = match (input.executable, input.mode) {
+        (true, _) => 0o755,
+        (false, InputMode::Copy) => 0o644,
+        (false, InputMode::Link) => 0o444,
+    };
+    copy(source, dir, name, mode)
+}
+
+/// Copies by reference where the file system can, else byte by byte inside the kernel.
+fn copy(source: &CStr, dir: RawFd, name: &CStr, mode: libc::mode_t) -> io::Result<LinkKind> {
+    let mut from = File::from(sys::open_at(libc::AT_FDCWD, source, libc::O_RDONLY, 0)?);
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+    let mut to = File::from(sys::open_at(dir, name, flags, mode)?);
+    // SAFETY: both descriptors are open for the time of the call.
+    if unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } == 0 {
+        return Ok(LinkKind::Reflink);
+    }
+    io::copy(&mut from, &mut to)?;
+    Ok(LinkKind::Copy)
+}
+
+/// Refuses names that could lead out of the sandbox.
+fn checked_name(name: &[u8], what: &str) -> Result<CString, SetupError> {
+    let bad = |reason: &str| SetupError {
+        kind: SetupKind::BadName,
+        message: format!("{what} name `{}` {reason}", String::from_utf8_lossy(name)),
+    };
+    if name.is_empty() || name.ends_with(b"/") {
+        return Err(bad("names no file"));
+    }
+    if name.starts_with(b"/") {
+        return Err(bad("is absolute; names are relative to the sandbox"));
+    }
+    if name.split(|&b| b == b'/').any(|part| part.is_empty() || part == b"." || part == b"..") {
+        return Err(bad("has an empty, `.` or `..` part"));
+    }
+    CString::new(name).map_err(|_| bad("holds a NUL byte"))
+}
+
+/// Makes the directories above `name` unless they are `made`, those of the name before.
+fn make_parents<'a>(dir: RawFd, name: &'a [u8], made: &mut &'a [u8]) -> io::Result<()> {
+    let Some(end) = name.iter().rposition(|&b| b == b'/') else { return Ok(()) };
+    let parent = &name[..end];
+    if parent == *made {
+        return Ok(());
+    }
+    let ends = parent.iter().enumerate().filter(|&(_, &b)| b == b'/').map(|(i, _)| i);
+    for end in ends.chain([parent.len()]) {
+        match sys::mkdir_at(dir, &sys::c_string(&parent[..end])?, 0o755) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    *made = parent;
+    Ok(())
+}
+
+/// What became of a declared output. Its name was accepted by [`prepare`]; no process of the task lives.
+pub fn inspect_output(sandbox: &Sandbox, name: &ByteString) -> OutputState {
+    let Ok(name_c) = sys::c_string(name) else { return OutputState::Missing };
+    let found = sys::stat_at(sandbox.fd.as_raw_fd(), &name_c, libc::AT_SYMLINK_NOFOLLOW);
+    let not_a_file = |what: &str| OutputState::NotAFile { what: what.to_owned() };
+    match found {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {
+            OutputState::Missing
+        }
+        Err(error) => OutputState::NotAFile { what: format!("unreadable ({error})") },
+        Ok(stat) => match stat.st_mode & libc::S_IFMT {
+            libc::S_IFREG if !name.contains(&b'/') => file_state(name.clone(), &stat),
+            libc::S_IFREG | libc::S_IFLNK => inspect_through_links(sandbox, name),
+            libc::S_IFDIR => not_a_file("a directory"),
+            libc::S_IFIFO => not_a_file("a named pipe"),
+            libc::S_IFSOCK => not_a_file("a socket"),
+            _ => not_a_file("a device"),
+        },
+    }
+}
+
+fn inspect_through_links(sandbox: &Sandbox, name: &ByteString) -> OutputState {
+    let not_a_file = |what: &str| OutputState::NotAFile { what: what.to_owned() };
+    let resolved = match sandbox.path.join(name.as_path()).canonicalize() {
+        Ok(path) => path,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return not_a_file("a symbolic link to nothing");
+        }
+        Err(error) => return OutputState::NotAFile { what: format!("a symbolic link ({error})") },
+    };
+    let Ok(inside) = resolved.strip_prefix(&sandbox.path) else {
+        return not_a_file("a symbolic link out of the sandbox");
+    };
+    let path = ByteString::from(inside);
+    let stat = sys::c_string(inside.as_os_str().as_bytes())
+        .and_then(|inside| sys::stat_at(sandbox.fd.as_raw_fd(), &inside, libc::AT_SYMLINK_NOFOLLOW));
+    match stat {
+        Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFREG => file_state(path, &stat),
+        _ => not_a_file("a symbolic link to something that is no file"),
+    }
+}
+
+fn file_state(path: ByteString, stat: &libc::stat) -> OutputState {
+    OutputState::File {
+        path,
+        size_bytes: stat.st_size as u64,
+        mode: stat.st_mode & 0o7777,
+        n_links: stat.st_nlink as u64,
+    }
+}
