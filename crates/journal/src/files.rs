@@ -12,10 +12,15 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Records hold command lines and environments, which may hold secrets: nobody else reads them.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
+
+/// A killed owner's child that is between `fork` and `exec` still has the lock, for milliseconds: a restart waits.
+const LOCK_PATIENCE: Duration = Duration::from_millis(250);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) const SNAPSHOT_TMP: &str = "snapshot.tmp";
 
@@ -94,16 +99,20 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
         .mode(FILE_MODE)
         .open(&path)
         .map_err(fail)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            // Only for the message: an owner that has not written its pid yet is an owner all the same.
-            let _ = file.read_to_string(&mut text);
-            let pid = text.trim().parse().ok();
-            return Err(Error::new(ErrorKind::InUse { pid }, "open the journal", dir));
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                // Only for the message: an owner that has not written its pid yet is an owner all the same.
+                let _ = file.read_to_string(&mut text);
+                let pid = text.trim().parse().ok();
+                return Err(Error::new(ErrorKind::InUse { pid }, "open the journal", dir));
+            }
+            Err(TryLockError::Error(source)) => return Err(fail(source)),
         }
-        Err(TryLockError::Error(source)) => return Err(fail(source)),
     }
     // On a full disk the pid cannot be written; the lock holds nevertheless, only its name is missing.
     let write_pid = |file: &mut File| -> io::Result<()> {

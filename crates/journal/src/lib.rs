@@ -191,7 +191,7 @@ pub struct Journal {
     snapshot_covers: Mutex<Option<u64>>,
     writer: Option<JoinHandle<()>>,
     /// Held for as long as files may be written.
-    _lock: File,
+    lock: File,
 }
 
 impl fmt::Debug for Journal {
@@ -217,12 +217,8 @@ impl Journal {
             .name("journal".to_owned())
             .spawn(move || Writer::new(&for_writer, found).run())
             .map_err(|source| Error::io("start the journal's thread", dir, source))?;
-        let journal = Journal {
-            shared,
-            snapshot_covers: Mutex::new(snapshot_covers),
-            writer: Some(writer),
-            _lock: lock,
-        };
+        let journal =
+            Journal { shared, snapshot_covers: Mutex::new(snapshot_covers), writer: Some(writer), lock };
         Ok((journal, recovered))
     }
 
@@ -355,6 +351,9 @@ impl Journal {
         self.shared.room.notify_all();
         // A writer that panicked has printed why, and has marked the journal as ended.
         let _ = writer.join();
+        // Explicitly, because a child between `fork` and `exec` has a copy of the descriptor, whose closing
+        // here would not give the lock free.
+        let _ = self.lock.unlock();
     }
 }
 

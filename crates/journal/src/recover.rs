@@ -176,14 +176,16 @@ fn open_file(path: &Path, kind: Kind, seq: u64) -> Result<(File, Header, u64)> {
     Ok((file, header, file_bytes))
 }
 
-/// Whether a file is what a crash leaves of a segment that was just being created: no whole header, and
-/// nothing that says that it had been whole.
-fn is_stillborn(path: &Path) -> io::Result<bool> {
+/// Whether a file is what a crash leaves of a segment that was just being created: the beginning of its header
+/// and then nothing or zeros, and no marker that says that it had been whole.
+fn is_stillborn(path: &Path, first_seq: u64) -> io::Result<bool> {
     let mut file = File::open(path)?;
     let mut head = Vec::new();
     (&mut file).take(HEADER_BYTES).read_to_end(&mut head)?;
-    let no_header = head.len() < HEADER_BYTES as usize || head.iter().all(|&byte| byte == 0);
-    Ok(no_header && !was_durable(&mut file, 0)?)
+    let expected = Header { kind: Kind::Segment, seq: first_seq, records_n: 0 }.encode();
+    let good_n = head.iter().zip(&expected).take_while(|(found, expected)| found == expected).count();
+    let is_partial = good_n < expected.len() && head[good_n..].iter().all(|&byte| byte == 0);
+    Ok(is_partial && !was_durable(&mut file, 0)?)
 }
 
 /// Reads a directory that is already locked and makes its end fit to be written to.
@@ -218,7 +220,7 @@ pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
     while let Some(&first_seq) = segments.last() {
         let path = files::segment_path(dir, first_seq);
         let fail = |source| Error::io("read the journal", &path, source);
-        if is_stillborn(&path).map_err(fail)? {
+        if is_stillborn(&path, first_seq).map_err(fail)? {
             truncated_bytes += std::fs::metadata(&path).map_err(fail)?.len();
             files::remove(&path).map_err(fail)?;
             truncated_at = Some((path, 0));
