@@ -18,12 +18,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             std::fs::remove_dir_all(&dir)?;
             println!(
                 "sync={sync:?} producers={producers_n} records={records_n} body_bytes={body_bytes}: \
-                 {:.0} records/s, {:.0} MB/s, {} fdatasyncs ({:.0} records each), alone {:.0} µs",
+                 {:.0} records/s, {:.0} MB/s, {} fdatasyncs ({:.0} records each), alone {:.0} µs, \
+                 replay {:.0} records/s",
                 rate.records_per_s,
                 rate.body_bytes_per_s / 1e6,
                 rate.fdatasyncs_n,
                 records_n as f64 / rate.fdatasyncs_n.max(1) as f64,
                 rate.commit_alone_ns as f64 / 1e3,
+                rate.replay_records_per_s,
             );
         }
     }

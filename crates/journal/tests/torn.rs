@@ -3,11 +3,12 @@
 
 mod support;
 
-use eyas_journal::{ErrorKind, Journal, Options, Seq};
+use eyas_journal::{ErrorKind, Journal, Options, Seq, Step};
 use proptest::prelude::*;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Mutex, mpsc};
 use support::*;
 
 /// Where the last segment ended when this record had been acknowledged.
@@ -144,21 +145,54 @@ proptest! {
     }
 }
 
+/// Leaves exactly two batches, record 1 and records 2 to 199, as `kill -9` would; with `third` also record 200.
+/// Returns the segment with its second batch damaged, and where: a page of zeros behind its first records.
+fn write_with_hole(dir: &Path, third: bool) -> (std::path::PathBuf, u64) {
+    let live = tempfile::tempdir().unwrap();
+    // While the disk has the first batch, which it keeps until the gate opens, everything else becomes the second.
+    let (opens, gate) = mpsc::channel();
+    let (arrives, arrived) = mpsc::channel();
+    let gate = Mutex::new(gate);
+    let arrives = Mutex::new(arrives);
+    let hook = move |step| {
+        if step == Step::SegmentCreate {
+            arrives.lock().unwrap().send(()).unwrap();
+            gate.lock().unwrap().recv().unwrap();
+        }
+        Ok(())
+    };
+    let options = Options { on_step: Some(Box::new(hook)), ..Options::default() };
+    let (journal, _) = Journal::open(live.path(), options).unwrap();
+    journal.append(&body(1)).unwrap();
+    arrived.recv().unwrap();
+    for seq in 2..200 {
+        journal.append(&body(seq)).unwrap();
+    }
+    opens.send(()).unwrap();
+    journal.flush().unwrap();
+    assert_eq!(journal.stats().batches_n, 2);
+    if third {
+        journal.append(&body(200)).unwrap();
+        journal.flush().unwrap();
+    }
+    copy_dir(live.path(), dir);
+    let path = files(dir, "segment-").pop().unwrap();
+    let hole = 40 + 32 + 8 + body(1).len() as u64 + 200;
+    OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[0; 512], hole).unwrap();
+    (path, hole)
+}
+
 /// A power loss may keep the later pages of an unfinished batch and lose the earlier ones.
 #[test]
 fn a_hole_in_an_unfinished_batch_is_torn_and_not_damage() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("journal");
-    let batches = [vec![body(1)], (2..200).map(body).collect()];
-    let acked = write_batches(&dir, &batches, 1 << 20);
-    let hole = acked[0].file_bytes + 100;
-    let file = OpenOptions::new().write(true).open(&acked[0].segment).unwrap();
-    file.write_all_at(&[0; 512], hole).unwrap();
+    let (segment, hole) = write_with_hole(&dir, false);
     let (_journal, recovered) = Journal::open(&dir, Options::default()).unwrap();
-    assert!(recovered.truncated_bytes > 0);
     let (path, file_bytes) = recovered.truncated_at.clone().unwrap();
-    assert_eq!(path, acked[0].segment);
+    assert_eq!(path, segment);
     assert_eq!(fs::metadata(&path).unwrap().len(), file_bytes);
+    assert!(recovered.truncated_bytes > 512 && file_bytes <= hole);
     let records = collect(recovered).unwrap();
     assert_eq!(records, numbered(1..=records.len() as u64));
     assert!(!records.is_empty() && records.len() < 199);
@@ -168,19 +202,16 @@ fn a_hole_in_an_unfinished_batch_is_torn_and_not_damage() {
 fn the_same_hole_is_damage_when_a_later_batch_proves_it_had_been_durable() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("journal");
-    let acked = write_batches(&dir, &[vec![body(1)], (2..200).map(body).collect(), vec![body(200)]], 1 << 20);
-    let hole = acked[0].file_bytes + 100;
-    let file = OpenOptions::new().write(true).open(&acked[0].segment).unwrap();
-    file.write_all_at(&[0; 512], hole).unwrap();
-    let before = fs::read(&acked[0].segment).unwrap();
+    let (segment, hole) = write_with_hole(&dir, true);
+    let before = fs::read(&segment).unwrap();
     let error = Journal::open(&dir, Options::default()).unwrap_err();
     assert!(
         matches!(error.kind, ErrorKind::Corrupt { offset, .. } if offset <= hole && offset > 40),
         "{error:?}"
     );
-    assert_eq!(error.path, acked[0].segment);
+    assert_eq!(error.path, segment);
     assert!(error.to_string().contains("is damaged at byte"), "{error}");
-    assert_eq!(fs::read(&acked[0].segment).unwrap(), before, "a refused file is left as it is");
+    assert_eq!(fs::read(&segment).unwrap(), before, "a refused file is left as it is");
 }
 
 #[test]
@@ -264,7 +295,7 @@ fn a_second_opener_is_told_who_has_the_directory() {
 }
 
 #[test]
-fn a_journal_larger_than_memory_may_be_is_handed_out_one_record_at_a_time() {
+fn records_are_handed_out_one_at_a_time_and_the_reader_may_stop() {
     let root = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(root.path(), Options { segment_bytes: 1 << 20, ..unsynced() }).unwrap();
     let record = vec![7; 1000];
