@@ -1,0 +1,249 @@
+//! Who belongs to a cluster.
+//!
+//! A dispatcher makes an [`Identity`] once per directory: a random secret, a certificate authority and
+//! one member certificate. All of it travels in the join file (mode 0600); whoever can read that file
+//! is a member, nobody else gets past the TLS handshake. There is nothing to configure and no way to
+//! turn it off. Data-plane tickets are signed with a key derived from the same secret.
+
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, server::WebPkiClientVerifier};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The name in every member's certificate; peers are told apart by address, members by certificate.
+const MEMBER_NAME: &str = "member.eyas";
+
+/// Version of the join file.
+const JOIN_VERSION: u32 = 1;
+
+#[derive(thiserror::Error, Debug)]
+pub enum IdentityError {
+    #[error("cannot read the join file `{path}`: {source}")]
+    Read { path: String, source: io::Error },
+    #[error("cannot write `{path}`: {source}")]
+    Write { path: String, source: io::Error },
+    #[error("`{path}` is not a join file of this version of eyas: {why}")]
+    Invalid { path: String, why: String },
+    #[error("cannot make the cluster's certificates: {0}")]
+    Certificates(String),
+}
+
+/// What a member needs to reach a cluster and be let in; the content of `join.json`.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Join {
+    version: u32,
+    /// `host:port` of the dispatcher.
+    pub address: String,
+    /// Names this cluster; a new directory makes a new one.
+    pub cluster: String,
+    /// Directory of the dispatcher on its own machine, for commands that run there.
+    pub dir: String,
+    #[serde(flatten)]
+    pub identity: Identity,
+}
+
+/// The cluster's secret and certificates.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Identity {
+    secret: String,
+    authority_pem: String,
+    certificate_pem: String,
+    key_pem: String,
+}
+
+impl Identity {
+    /// A new cluster's identity, from the operating system's randomness.
+    pub fn generate() -> Result<Identity, IdentityError> {
+        let bad = |e: rcgen::Error| IdentityError::Certificates(e.to_string());
+        let authority_key = KeyPair::generate().map_err(bad)?;
+        let mut authority = CertificateParams::new(vec![]).map_err(bad)?;
+        authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let authority_pem = authority.self_signed(&authority_key).map_err(bad)?.pem();
+        let issuer = Issuer::new(authority, authority_key);
+        let key = KeyPair::generate().map_err(bad)?;
+        let mut member = CertificateParams::new(vec![MEMBER_NAME.to_string()]).map_err(bad)?;
+        member.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate_pem = member.signed_by(&key, &issuer).map_err(bad)?.pem();
+        // The member key is random and unknown to anybody else, so it can seed the ticket secret.
+        let secret = blake3::derive_key("eyas 2026 cluster secret", key.serialized_der());
+        let secret = secret.iter().map(|b| format!("{b:02x}")).collect();
+        Ok(Identity { secret, authority_pem, certificate_pem, key_pem: key.serialize_pem() })
+    }
+
+    /// The secret that tickets and the data plane are keyed with.
+    pub fn secret(&self) -> &[u8] {
+        self.secret.as_bytes()
+    }
+
+    fn parts(
+        &self,
+    ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>, RootCertStore), IdentityError> {
+        let bad = |e: &dyn std::fmt::Display| IdentityError::Certificates(e.to_string());
+        let certificate = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()).map_err(|e| bad(&e))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(|e| bad(&e))?;
+        let mut roots = RootCertStore::empty();
+        let authority = CertificateDer::from_pem_slice(self.authority_pem.as_bytes()).map_err(|e| bad(&e))?;
+        roots.add(authority).map_err(|e| bad(&e))?;
+        Ok((vec![certificate], key, roots))
+    }
+
+    /// For the side that listens: lets in members only.
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>, IdentityError> {
+        let bad = |e: &dyn std::fmt::Display| IdentityError::Certificates(e.to_string());
+        let (chain, key, roots) = self.parts()?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .build()
+            .map_err(|e| bad(&e))?;
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|e| bad(&e))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(|e| bad(&e))?;
+        Ok(Arc::new(config))
+    }
+
+    /// For the side that connects: shows membership, and talks to members only.
+    pub fn client_config(&self) -> Result<Arc<ClientConfig>, IdentityError> {
+        let bad = |e: &dyn std::fmt::Display| IdentityError::Certificates(e.to_string());
+        let (chain, key, roots) = self.parts()?;
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|e| bad(&e))?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(|e| bad(&e))?;
+        Ok(Arc::new(config))
+    }
+
+    /// The name that a member's certificate is checked for.
+    pub fn server_name() -> ServerName<'static> {
+        ServerName::try_from(MEMBER_NAME).expect("the member name is a valid DNS name")
+    }
+
+    /// Reads the identity kept at `path`, or makes and keeps a new one there (mode 0600), so that a
+    /// restarted dispatcher is the same cluster.
+    pub fn load_or_generate(path: &Path) -> Result<Identity, IdentityError> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => serde_json::from_str(&text)
+                .map_err(|e| IdentityError::Invalid { path: path.display().to_string(), why: e.to_string() }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let identity = Identity::generate()?;
+                write_private(path, &serde_json::to_vec(&identity).expect("plain strings"))?;
+                Ok(identity)
+            }
+            Err(source) => Err(IdentityError::Read { path: path.display().to_string(), source }),
+        }
+    }
+}
+
+impl Join {
+    pub fn new(address: String, cluster: String, dir: String, identity: Identity) -> Join {
+        Join { version: JOIN_VERSION, address, cluster, dir, identity }
+    }
+
+    /// Reads a join file.
+    pub fn read(path: &Path) -> Result<Join, IdentityError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| IdentityError::Read { path: name.clone(), source })?;
+        let join: Join = serde_json::from_str(&text)
+            .map_err(|e| IdentityError::Invalid { path: name.clone(), why: e.to_string() })?;
+        if join.version != JOIN_VERSION {
+            let why = format!("its version is {}, this eyas reads {JOIN_VERSION}", join.version);
+            return Err(IdentityError::Invalid { path: name, why });
+        }
+        Ok(join)
+    }
+
+    /// Writes the join file (mode 0600) in one step, so that whoever sees it can use it.
+    pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
+        write_private(path, &serde_json::to_vec_pretty(self).expect("plain strings"))
+    }
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
+    let temporary = path.with_extension(format!("tmp{}", std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    };
+    write().map_err(|source| {
+        let _ = std::fs::remove_file(&temporary);
+        IdentityError::Write { path: path.display().to_string(), source }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Does a TLS handshake and one byte each way over loopback; says whether both sides agreed.
+    fn handshake(server: &Identity, client: &Identity) -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let config = server.server_config().unwrap();
+        let accept = std::thread::spawn(move || -> io::Result<()> {
+            let (tcp, _) = listener.accept()?;
+            let mut tls = rustls::StreamOwned::new(rustls::ServerConnection::new(config).unwrap(), tcp);
+            let mut byte = [0];
+            tls.read_exact(&mut byte)?;
+            tls.write_all(&byte)?;
+            tls.flush()
+        });
+        let connection =
+            rustls::ClientConnection::new(client.client_config().unwrap(), Identity::server_name()).unwrap();
+        let mut tls = rustls::StreamOwned::new(connection, TcpStream::connect(address)?);
+        let mut byte = [7];
+        let spoke = tls.write_all(&byte).and_then(|()| tls.read_exact(&mut byte));
+        drop(tls);
+        accept.join().expect("the server thread ends").and(spoke)
+    }
+
+    #[test]
+    fn members_meet_and_strangers_do_not() {
+        let (ours, theirs) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        handshake(&ours, &ours).unwrap();
+        assert!(handshake(&ours, &theirs).is_err(), "another cluster's member is refused");
+    }
+
+    #[test]
+    fn a_join_file_is_private_and_round_trips() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("join.json");
+        let join = Join::new("127.0.0.1:1".into(), "c".into(), "/d".into(), Identity::generate().unwrap());
+        join.write(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let read = Join::read(&path).unwrap();
+        assert_eq!((read.address.as_str(), read.identity.secret()), ("127.0.0.1:1", join.identity.secret()));
+        std::fs::write(&path, "{").unwrap();
+        assert!(matches!(Join::read(&path), Err(IdentityError::Invalid { .. })));
+    }
+
+    #[test]
+    fn an_identity_outlives_its_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("identity.json");
+        let first = Identity::load_or_generate(&path).unwrap();
+        let second = Identity::load_or_generate(&path).unwrap();
+        assert_eq!(first.secret(), second.secret());
+        handshake(&first, &second).unwrap();
+    }
+}

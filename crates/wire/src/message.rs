@@ -1,0 +1,261 @@
+//! Messages of the control plane. Each connection opens with a [`Hello`] and its [`Welcome`]; after
+//! that every frame is a batch: `Vec<ToExecutor>`, `Vec<FromExecutor>`, or a client's request and reply.
+//!
+//! The layout is postcard's: adding, removing or reordering anything here needs a new
+//! [`crate::frame::PROTOCOL`]; a golden test holds the bytes of one message of each kind.
+
+use eyas_core::array::{TaskArray, TaskSpec};
+use eyas_core::event::{Assignment, NodeMessage, Offer};
+use eyas_core::*;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// First frame of whoever connects.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum Hello {
+    Executor(ExecutorHello),
+    Client { name: String },
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct ExecutorHello {
+    pub offer: Offer,
+    /// Where this executor serves its cache: `host:port`. An empty host means: as you see me.
+    pub data_address: String,
+    /// What this executor was called before its connection broke, by which dispatcher process.
+    pub known_as: Option<(u64, ExecutorId)>,
+}
+
+/// First frame of the dispatcher.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum Welcome {
+    Executor {
+        executor: ExecutorId,
+        /// Names this dispatcher process: object numbers of another one mean nothing.
+        incarnation: u64,
+        now: Timestamp,
+        settings: Settings,
+    },
+    Client {
+        incarnation: u64,
+        now: Timestamp,
+    },
+    Refused {
+        reason: String,
+    },
+}
+
+/// What an executor is told once.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Settings {
+    /// The executor ends itself when no dispatcher answered for so long.
+    pub lease_ns: u64,
+    /// A status is due at least so often.
+    pub heartbeat_ns: u64,
+    /// Kept of each of a program's two output streams, from its start and from its end.
+    pub capture_head_bytes: u32,
+    pub capture_tail_bytes: u32,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum ToExecutor {
+    Assign(Box<AssignTask>),
+    Cancel { task: TaskId, attempt: AttemptNo },
+    Drop { objects: Vec<ObjectId> },
+    /// The ends of these attempts are durable; they need not be told again.
+    Recorded { ended: Vec<(TaskId, AttemptNo)> },
+    /// Where executors serve their caches.
+    Peers { peers: Vec<(ExecutorId, String)> },
+    /// This executor's share of home storage.
+    Limits { home_streams: u32, home_bytes_per_s: Option<u64> },
+    /// Nothing to say; keeps the lease.
+    Beat,
+    /// End: finish nothing, keep the cache.
+    Shutdown { reason: String },
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct AssignTask {
+    pub assignment: Assignment,
+    /// Inputs and outputs are in the same order as in the assignment.
+    pub spec: TaskSpec,
+    /// For each source of each input, in order: when the permission to fetch there ends, and its proof.
+    pub permits: Vec<Permit>,
+}
+
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Permit {
+    pub expires_unix_ms: u64,
+    pub mac: [u8; 32],
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum FromExecutor {
+    Node(NodeMessage),
+    Status(Box<ExecutorStatus>),
+    /// What a program printed.
+    Printed(Box<Printed>),
+    /// Leaves of its own accord; whatever it had goes elsewhere.
+    Bye { reason: String },
+}
+
+/// How an executor is doing; sent with every heartbeat. Counters grow from the executor's start.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct ExecutorStatus {
+    /// Programs running now: task, attempt, since when.
+    pub running: Vec<(TaskId, AttemptNo, Timestamp)>,
+    pub n_waiting: u32,
+    pub cache_used_bytes: u64,
+    pub cache_n_objects: u64,
+    pub local_bytes: u64,
+    pub peer_bytes: u64,
+    pub home_read_bytes: u64,
+    pub home_written_bytes: u64,
+    /// Processor time of the executor itself, its runners and its programs.
+    pub own_cpu_ns: u64,
+    pub program_cpu_ns: u64,
+}
+
+/// A program's output: the first and the last bytes of each stream.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Printed {
+    pub task: TaskId,
+    pub attempt: AttemptNo,
+    pub stdout: Captured,
+    pub stderr: Captured,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Captured {
+    pub head: Vec<u8>,
+    pub tail: Vec<u8>,
+    /// Everything that was printed, kept or not.
+    pub total_bytes: u64,
+}
+
+/// A client's frame: a number of its choice, and what it wants.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Request {
+    pub number: u64,
+    pub body: RequestBody,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum RequestBody {
+    /// Begin a submission; answered with `RunOpened`.
+    OpenRun { name: String },
+    /// Not answered unless it is refused: the client streams.
+    AddArray { run: RunId, array: Arc<TaskArray> },
+    /// Answered with `RunAccepted` when the submission is durable.
+    CommitRun { run: RunId },
+    AbortRun { run: RunId },
+    /// Answered with `Status` once.
+    Status,
+    /// Answered with `Run` now, whenever something changed (at most every `interval_ns`), and at its end.
+    WatchRun { run: RunId, interval_ns: u64 },
+    /// Answered with `Cancelled`.
+    Cancel { run: Option<RunId>, task: Option<TaskName> },
+    /// Answered with `Explained`.
+    Explain { run: Option<RunId>, task: TaskName },
+    /// Answered with `Printed`.
+    Logs { run: Option<RunId>, task: TaskName },
+    /// End the dispatcher and its executors. Answered with `ShuttingDown`.
+    Shutdown,
+}
+
+/// How people name a task.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum TaskName {
+    /// Its `id` in the task list; of the newest run that has one, unless a run is named.
+    User(String),
+    Number(TaskId),
+}
+
+/// The dispatcher's answer; `number` is the request's.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Reply {
+    pub number: u64,
+    pub body: ReplyBody,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum ReplyBody {
+    RunOpened { run: RunId },
+    RunAccepted { run: RunId, n_tasks: u64 },
+    Status(Box<ClusterStatus>),
+    Run(Box<RunStatus>),
+    Cancelled { n_tasks: u64 },
+    Explained(Box<Explained>),
+    Printed { task: TaskId, printed: Vec<Printed> },
+    ShuttingDown,
+    Refused { reason: String },
+}
+
+/// How far a run is. Ended counts are of ends that are durable.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct RunStatus {
+    pub run: RunId,
+    pub name: String,
+    pub n_tasks: u64,
+    pub n_waiting: u64,
+    pub n_ready: u64,
+    pub n_reserved: u64,
+    pub n_running: u64,
+    pub n_landing: u64,
+    pub n_done: u64,
+    pub n_failed: u64,
+    pub n_cancelled: u64,
+    /// Bytes that tasks of this run read, by where they came from.
+    pub local_bytes: u64,
+    pub peer_bytes: u64,
+    pub home_bytes: u64,
+    pub opened: Timestamp,
+    pub ended: Option<Timestamp>,
+    /// The latest failures: user's task id, sentence.
+    pub failures: Vec<(String, String)>,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct ClusterStatus {
+    pub cluster: String,
+    pub now: Timestamp,
+    pub started: Timestamp,
+    pub placement: String,
+    pub runs: Vec<RunStatus>,
+    pub executors: Vec<ExecutorLine>,
+    /// What the dispatcher itself used: processor time and memory.
+    pub own_cpu_ns: u64,
+    pub own_rss_bytes: u64,
+    /// Trouble that people should know of, such as a full disk under the journal.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct ExecutorLine {
+    pub executor: ExecutorId,
+    pub name: String,
+    pub slots: u32,
+    pub n_assigned: u32,
+    pub cache_bytes: u64,
+    /// `connected`, `silent`, `draining`.
+    pub state: String,
+    pub status: ExecutorStatus,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Explained {
+    pub task: TaskId,
+    pub run: RunId,
+    pub user_id: String,
+    /// The task's state now, in one word of the task's life.
+    pub state: String,
+    /// Why it waits, if it waits.
+    pub reason: Option<String>,
+    /// The event log's lines about this task, oldest first.
+    pub log_lines: Vec<String>,
+    /// Names of executors that the lines mention.
+    pub executors: Vec<(ExecutorId, String)>,
+    /// Locations of objects that the lines mention.
+    pub objects: Vec<(ObjectId, String)>,
+    pub printed: Vec<Printed>,
+}
