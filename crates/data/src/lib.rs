@@ -1,1 +1,28 @@
-//! eyas-data
+//! What a node holds on disk, and how nodes fetch it from each other.
+//!
+//! Input: instructions of the executor ("reserve", "fetch these from there", "remove that").
+//! Output: files in the cache directory, bytes on the data plane, and typed errors.
+//!
+//! * [`store`]: the cache directory. A hard budget, BLAKE3 while bytes stream, entries that appear by rename.
+//! * [`peer`]: the data plane. Every executor serves its store over TCP to whoever has a ticket.
+//! * [`bench`]: the rates of both, measured next to what the machine can do.
+//!
+//! Everything here blocks and may be called from many threads. There is no async runtime and no clock
+//! but the one that tickets expire by.
+//!
+//! Not here: any decision. Which object to evict, where to fetch from and when is decided in `eyas-core`;
+//! this crate refuses what would break a promise (budget, digest, ticket), as a second line of defence.
+
+pub mod bench;
+mod digest;
+mod error;
+pub mod peer;
+pub mod store;
+
+pub use digest::{Digest, DigestParseError};
+pub use error::{Error, ErrorKind, Result, Status};
+pub use peer::{
+    ClientTls, FetchEnd, FetchItem, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions, Ticket,
+    TicketKey,
+};
+pub use store::{Dropped, Incoming, LinkAbility, Reservation, Store, Stored};

@@ -1,0 +1,114 @@
+//! One error type for the crate: what failed, on which thing, and whether trying again can help.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::Digest;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// The same call will fail again.
+    Permanent,
+    /// The same call, or one to another holder, may succeed.
+    Temporary,
+    /// Was tried again and failed each time. Set by the caller who tries again; nothing here does.
+    Persistent,
+}
+
+/// What went wrong, for code that has to tell cases apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Another process owns the cache directory.
+    InUse,
+    /// More bytes than the budget, or than the reservation, has left.
+    OverBudget { asked_bytes: u64, free_bytes: u64 },
+    /// The file system under the cache is full.
+    NoSpace,
+    /// No such object here; ask the next source.
+    NotHeld,
+    /// The bytes are not those that were promised.
+    DigestMismatch { expected: Digest, found: Digest },
+    /// A held object was changed behind our back.
+    Corrupt,
+    /// The holder serves as many streams as it may; ask another or later.
+    Busy,
+    /// The ticket is forged, expired, or for somebody else; or the range is none.
+    Refused,
+    /// The other side does not have this cluster's secret.
+    WrongSecret,
+    /// The other side speaks another version of the protocol.
+    WrongVersion { ours: u16, theirs: u16 },
+    /// The other side does not keep to the protocol.
+    Protocol,
+    /// The connection broke; what arrived is kept for a resume.
+    Interrupted,
+    /// Nothing moved for the idle limit.
+    Timeout,
+    /// Any other failure of the operating system.
+    Io,
+}
+
+/// An error at the boundary of this crate.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("cannot {operation}: {context}{}", .cause.as_ref().map(|s| format!(": {s}")).unwrap_or_default())]
+pub struct Error {
+    pub kind: ErrorKind,
+    /// What was tried, as an infinitive: "fetch", "store an object".
+    pub operation: &'static str,
+    /// To which thing, in words.
+    pub context: String,
+    /// What the operating system said. It is part of this error's text, so it is not offered as `source()` again.
+    cause: Option<Arc<io::Error>>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, operation: &'static str, context: impl Into<String>) -> Error {
+        Error { kind, operation, context: context.into(), cause: None }
+    }
+
+    /// An error of the operating system; a full file system is told apart from the rest.
+    pub(crate) fn io(operation: &'static str, context: impl Into<String>, source: io::Error) -> Error {
+        let kind = match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => ErrorKind::NoSpace,
+            _ => ErrorKind::Io,
+        };
+        Error { kind, operation, context: context.into(), cause: Some(Arc::new(source)) }
+    }
+
+    /// An error of a socket: silence and a broken connection are told apart.
+    pub(crate) fn net(operation: &'static str, context: impl Into<String>, source: io::Error) -> Error {
+        let kind = match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ErrorKind::Timeout,
+            io::ErrorKind::InvalidData => ErrorKind::Protocol,
+            _ => ErrorKind::Interrupted,
+        };
+        Error { kind, operation, context: context.into(), cause: Some(Arc::new(source)) }
+    }
+
+    /// What the operating system said, if it said anything.
+    pub fn cause(&self) -> Option<&io::Error> {
+        self.cause.as_deref()
+    }
+
+    pub fn status(&self) -> Status {
+        match self.kind {
+            ErrorKind::InUse
+            | ErrorKind::Refused
+            | ErrorKind::WrongSecret
+            | ErrorKind::WrongVersion { .. }
+            | ErrorKind::Protocol
+            | ErrorKind::Io => Status::Permanent,
+            ErrorKind::OverBudget { .. }
+            | ErrorKind::NoSpace
+            | ErrorKind::NotHeld
+            | ErrorKind::DigestMismatch { .. }
+            | ErrorKind::Corrupt
+            | ErrorKind::Busy
+            | ErrorKind::Interrupted
+            | ErrorKind::Timeout => Status::Temporary,
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! The requester's side: fetches objects from one holder into the store.
+//!
+//! Requests are sent ahead of the answers, so that ten thousand small objects cost one round trip; the bytes
+//! of unanswered requests stay below what the holder's socket buffers, so neither side can block on the other.
+//!
+//! Each item ends exactly once, stored or failed, with what it takes to go on: the partial object of a broken
+//! transfer, for the next holder to resume.
+//!
+//! Not here: which holder to ask and whom to ask next.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use super::link::{Link, Wire};
+use super::{ANSWER_BYTES, Answer, Request, Ticket, TicketKey, VERDICT_INTACT};
+use crate::store::BLOCK_BYTES;
+use crate::{Error, ErrorKind, Incoming, Result, Stored};
+
+/// Requests sent ahead: 256 × 105 bytes fit the smallest socket buffers in use.
+const WINDOW: usize = 256;
+
+/// Idle connections kept for one holder.
+const IDLE_LINKS_MAX: usize = 4;
+
+/// How much of an unwanted answer is read away rather than giving up the connection.
+const DRAIN_BYTES_MAX: u64 = 1 << 20;
+
+const OPERATION: &str = "fetch from a peer";
+
+/// Encryption of the client's side.
+#[derive(Clone)]
+pub struct ClientTls {
+    pub config: Arc<ClientConfig>,
+    /// The name that holders' certificates carry.
+    pub server_name: ServerName<'static>,
+}
+
+pub struct PeerClientOptions {
+    pub connect_timeout: Duration,
+    /// A transfer on which nothing moves for this long is given up.
+    pub idle_timeout: Duration,
+    pub tls: Option<ClientTls>,
+}
+
+impl Default for PeerClientOptions {
+    fn default() -> PeerClientOptions {
+        PeerClientOptions {
+            connect_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(30),
+            tls: None,
+        }
+    }
+}
+
+/// One object to fetch. An `into` that has bytes already is resumed after them.
+#[derive(Debug)]
+pub struct FetchItem {
+    pub ticket: Ticket,
+    pub into: Incoming,
+}
+
+/// How the fetch of one item ended.
+#[derive(Debug)]
+pub enum FetchEnd {
+    /// Received, its digest verified, in the store.
+    Stored(Stored),
+    Failed {
+        error: Error,
+        /// What to go on with elsewhere: the reservation and all bytes received so far. `None` if they are
+        /// worthless (wrong digest, a failed disk write).
+        partial: Option<Incoming>,
+    },
+}
+
+/// Fetches objects, reusing connections. Shared by threads; each fetch has a connection of its own.
+pub struct PeerClient {
+    key: TicketKey,
+    client_id: u32,
+    options: PeerClientOptions,
+    idle: Mutex<HashMap<SocketAddr, Vec<IdleLink>>>,
+}
+
+struct IdleLink {
+    since: Instant,
+    peer: Peer,
+}
+
+/// An authenticated connection.
+struct Peer {
+    link: Link,
+    server_id: u32,
+    /// It has waited in the pool, so the holder may have closed it: a failure before any answer says nothing.
+    reused: bool,
+}
+
+impl PeerClient {
+    /// A client that shows itself to holders as `client_id`, the `requester_id` of its tickets.
+    pub fn new(key: TicketKey, client_id: u32, options: PeerClientOptions) -> PeerClient {
+        PeerClient { key, client_id, options, idle: Mutex::default() }
+    }
+
+    /// Fetches all `items` from `holder` in one stream, calling `on_end` once for each, with its index.
+    ///
+    /// Items end in order unless they fail before they are asked for. Error kinds to tell apart:
+    /// `NotHeld`, `Busy`, `Corrupt`, `DigestMismatch`: try the next source. `Interrupted`, `Timeout`: the holder is
+    /// gone. `Refused`, `WrongSecret`, `WrongVersion`: no use in asking this holder again.
+    pub fn fetch(&self, holder: SocketAddr, items: Vec<FetchItem>, mut on_end: impl FnMut(usize, FetchEnd)) {
+        let mut todo: Vec<Option<FetchItem>> = items.into_iter().map(Some).collect();
+        let mut next = 0;
+        let mut pooled = true;
+        while next < todo.len() {
+            let failed = match self.connect(holder, pooled) {
+                Err(error) => Some(error),
+                Ok(peer) => {
+                    let reused = peer.reused;
+                    let before = next;
+                    match self.run(holder, peer, &mut todo, &mut next, &mut on_end) {
+                        Err(_) if reused && next == before => {
+                            pooled = false;
+                            None
+                        }
+                        Err(error) => Some(error),
+                        Ok(()) => None,
+                    }
+                }
+            };
+            if let Some(error) = failed {
+                for (index, item) in todo.iter_mut().enumerate().skip(next) {
+                    if let Some(FetchItem { into, .. }) = item.take() {
+                        on_end(index, FetchEnd::Failed { error: error.clone(), partial: Some(into) });
+                    }
+                }
+                return;
+            }
+        }
+    }
+
+    /// Copies `range` of an object to `sink` without storing it. **Not verified**: a part has no digest.
+    pub fn fetch_range(
+        &self,
+        holder: SocketAddr,
+        ticket: &Ticket,
+        range: Range<u64>,
+        sink: &mut dyn Write,
+    ) -> Result<()> {
+        let len = range.end.saturating_sub(range.start);
+        let request = Request { ticket: *ticket, offset: range.start, len, last: true };
+        let mut pooled = true;
+        loop {
+            let mut peer = self.connect(holder, pooled)?;
+            let asked =
+                peer.link.send(&request.encode()).and_then(|()| peer.link.peek(ANSWER_BYTES).map(drop));
+            match asked {
+                Err(_) if peer.reused => pooled = false,
+                Err(e) => return Err(lost(holder, e)),
+                Ok(()) => {
+                    if let Err(error) = read_answer(&mut peer.link, holder, len)? {
+                        self.keep(holder, peer);
+                        return Err(error);
+                    }
+                    read_payload(&mut peer.link, holder, len, |bytes| {
+                        sink.write_all(bytes).map_err(|e| Error::io(OPERATION, "writing what was fetched", e))
+                    })?;
+                    read_verdict(&mut peer.link, holder)??;
+                    self.keep(holder, peer);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Works through `todo[*next..]` on one connection. `Ok` with items left: go on with another connection.
+    /// `Err`: the holder is gone; the item that was being received is still in `todo`.
+    fn run(
+        &self,
+        holder: SocketAddr,
+        mut peer: Peer,
+        todo: &mut [Option<FetchItem>],
+        next: &mut usize,
+        on_end: &mut impl FnMut(usize, FetchEnd),
+    ) -> Result<()> {
+        let sendable = |item: &FetchItem| check_item(item, peer.server_id, holder);
+        for (index, slot) in todo.iter_mut().enumerate().skip(*next) {
+            if let Some(error) = slot.as_ref().and_then(|item| sendable(item).err()) {
+                let partial = slot.take().map(|item| item.into);
+                on_end(index, FetchEnd::Failed { error, partial });
+            }
+        }
+        let Some(last) = todo.iter().rposition(Option::is_some) else {
+            *next = todo.len();
+            self.keep(holder, peer);
+            return Ok(());
+        };
+        let link = &mut peer.link;
+        let mut asked = *next;
+        let mut n_in_flight = 0;
+        let mut out = Vec::with_capacity(WINDOW * Request::ENCODED_BYTES);
+        while *next <= last {
+            if n_in_flight <= WINDOW / 2 && asked <= last {
+                out.clear();
+                while n_in_flight < WINDOW && asked <= last {
+                    if let Some(FetchItem { ticket, into }) = &todo[asked] {
+                        let offset = into.written();
+                        let len = ticket.size - offset;
+                        let request = Request { ticket: *ticket, offset, len, last: asked == last };
+                        out.extend_from_slice(&request.encode());
+                        n_in_flight += 1;
+                    }
+                    asked += 1;
+                }
+                link.send(&out).map_err(|e| lost(holder, e))?;
+            }
+            let index = *next;
+            if let Some(item) = &mut todo[index] {
+                let received = receive(link, holder, item)?;
+                n_in_flight -= 1;
+                let FetchItem { ticket, into } = todo[index].take().expect("it was there above");
+                let (end, link_is_usable) = match received {
+                    Received::All => match into.finish(Some(ticket.digest)) {
+                        Ok(stored) => (FetchEnd::Stored(stored), true),
+                        Err(error) => (FetchEnd::Failed { error, partial: None }, true),
+                    },
+                    Received::Refused(error) => (FetchEnd::Failed { error, partial: Some(into) }, true),
+                    Received::Worthless { error, link_is_usable } => {
+                        (FetchEnd::Failed { error, partial: None }, link_is_usable)
+                    }
+                };
+                *next += 1;
+                on_end(index, end);
+                if !link_is_usable {
+                    return Ok(());
+                }
+            } else {
+                *next += 1;
+            }
+        }
+        *next = todo.len();
+        self.keep(holder, peer);
+        Ok(())
+    }
+
+    fn connect(&self, holder: SocketAddr, pooled: bool) -> Result<Peer> {
+        if pooled && let Some(peer) = self.find_idle(holder) {
+            return Ok(peer);
+        }
+        let options = &self.options;
+        let fail = |e| Error::net(OPERATION, format!("connecting to {holder}"), e);
+        let socket = TcpStream::connect_timeout(&holder, options.connect_timeout).map_err(fail)?;
+        let wire = match &options.tls {
+            None => Wire::Plain(socket),
+            Some(ClientTls { config, server_name }) => {
+                let connection = ClientConnection::new(Arc::clone(config), server_name.clone())
+                    .map_err(|e| Error::new(ErrorKind::Protocol, OPERATION, e.to_string()))?;
+                Wire::TlsClient(Box::new(StreamOwned::new(connection, socket)))
+            }
+        };
+        let mut link = Link::new(wire, options.idle_timeout).map_err(fail)?;
+        let server_id = link.greet(&self.key, self.client_id).map_err(|mut error| {
+            error.context = format!("{holder}: {}", error.context);
+            error
+        })?;
+        Ok(Peer { link, server_id, reused: false })
+    }
+
+    fn find_idle(&self, holder: SocketAddr) -> Option<Peer> {
+        // Holders close idle connections as well; well before that one is better made anew.
+        let limit = self.options.idle_timeout / 2;
+        let mut idle = self.idle();
+        let links = idle.get_mut(&holder)?;
+        links.retain(|link| link.since.elapsed() < limit);
+        let IdleLink { peer, .. } = links.pop()?;
+        Some(Peer { reused: true, ..peer })
+    }
+
+    fn keep(&self, holder: SocketAddr, peer: Peer) {
+        let mut idle = self.idle();
+        let links = idle.entry(holder).or_default();
+        if links.len() < IDLE_LINKS_MAX && peer.link.buffered() == 0 {
+            links.push(IdleLink { since: Instant::now(), peer });
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, HashMap<SocketAddr, Vec<IdleLink>>> {
+        self.idle.lock().expect("only map operations happen under this lock")
+    }
+}
+
+enum Received {
+    All,
+    /// The holder will not, or cannot, send it.
+    Refused(Error),
+    /// What arrived is of no use.
+    Worthless {
+        error: Error,
+        link_is_usable: bool,
+    },
+}
+
+/// What can be known to fail before anything is sent.
+fn check_item(item: &FetchItem, server_id: u32, holder: SocketAddr) -> Result<()> {
+    let FetchItem { ticket, into } = item;
+    if ticket.holder_id != server_id {
+        let why = format!("the ticket is for holder {}, at {holder} is {server_id}", ticket.holder_id);
+        return Err(Error::new(ErrorKind::Refused, OPERATION, why));
+    }
+    if into.written() > ticket.size {
+        let why = format!("{} bytes of {} are there already", into.written(), ticket.size);
+        return Err(Error::new(ErrorKind::Refused, OPERATION, why));
+    }
+    Ok(())
+}
+
+/// Receives the answer for `item` into it. `Err`: the connection broke.
+fn receive(link: &mut Link, holder: SocketAddr, item: &mut FetchItem) -> Result<Received> {
+    let mut remaining = item.ticket.size - item.into.written();
+    if let Err(error) = read_answer(link, holder, remaining)? {
+        return Ok(Received::Refused(error));
+    }
+    let mut failed = None;
+    read_payload(link, holder, remaining, |bytes| {
+        remaining -= bytes.len() as u64;
+        if failed.is_none() {
+            failed = item.into.append(bytes).err();
+        }
+        match &failed {
+            Some(error) if remaining > DRAIN_BYTES_MAX => Err(error.clone()),
+            _ => Ok(()),
+        }
+    })
+    .or_else(|error| if failed.is_some() { Ok(()) } else { Err(error) })?;
+    if let Some(error) = failed {
+        let link_is_usable = remaining == 0 && read_verdict(link, holder).is_ok();
+        return Ok(Received::Worthless { error, link_is_usable });
+    }
+    Ok(match read_verdict(link, holder)? {
+        Ok(()) => Received::All,
+        Err(error) => Received::Worthless { error, link_is_usable: true },
+    })
+}
+
+/// Reads the head of an answer. Outer error: the connection; inner: the holder's refusal.
+fn read_answer(link: &mut Link, holder: SocketAddr, expected_len: u64) -> Result<Result<()>> {
+    let head: [u8; ANSWER_BYTES] = link.take().map_err(|e| lost(holder, e))?;
+    let len = u64::from_le_bytes(*head.last_chunk().expect("the answer ends in its length"));
+    let say = |kind, why: &str| Ok(Err(Error::new(kind, OPERATION, format!("{holder} {why}"))));
+    match Answer::decode(head[0]) {
+        Some(Answer::Sending) if len == expected_len => Ok(Ok(())),
+        Some(Answer::NotHeld) => say(ErrorKind::NotHeld, "does not hold the object"),
+        Some(Answer::Busy) => say(ErrorKind::Busy, "serves as many streams as it may"),
+        Some(Answer::Corrupt) => say(ErrorKind::Corrupt, "found its copy changed since it was stored"),
+        Some(Answer::TicketForged) => say(ErrorKind::Refused, "says that the ticket's signature is wrong"),
+        Some(Answer::TicketForOther) => {
+            say(ErrorKind::Refused, "says that the ticket is for another executor")
+        }
+        Some(Answer::TicketExpired) => say(ErrorKind::Refused, "says that the ticket has expired"),
+        Some(Answer::BadRange) => say(ErrorKind::Refused, "says that the object has no such range"),
+        Some(Answer::Failed) => say(ErrorKind::Interrupted, "could not read the object"),
+        Some(Answer::Sending) | None => {
+            Err(Error::new(ErrorKind::Protocol, OPERATION, format!("{holder} gave an answer that is none")))
+        }
+    }
+}
+
+/// Hands `len` bytes to `use_bytes`, in blocks. Stops at its first error.
+fn read_payload(
+    link: &mut Link,
+    holder: SocketAddr,
+    len: u64,
+    mut use_bytes: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut remaining = len;
+    while remaining > 0 {
+        let n = BLOCK_BYTES.min(usize::try_from(remaining).unwrap_or(BLOCK_BYTES));
+        match link.peek(n) {
+            Ok(bytes) => use_bytes(&bytes[..n])?,
+            Err(e) => {
+                // The part of a block that did arrive is kept: a resume must not ask for it again.
+                let m = link.buffered();
+                if m > 0
+                    && let Ok(bytes) = link.peek(m)
+                {
+                    use_bytes(&bytes[..m])?;
+                }
+                return Err(lost(holder, e));
+            }
+        }
+        link.consume(n);
+        remaining -= n as u64;
+    }
+    Ok(())
+}
+
+/// Outer error: the connection; inner: the object changed while it was sent.
+fn read_verdict(link: &mut Link, holder: SocketAddr) -> Result<Result<()>> {
+    match link.take::<1>().map_err(|e| lost(holder, e))? {
+        [VERDICT_INTACT] => Ok(Ok(())),
+        _ => {
+            let why = format!("{holder} found its copy changed while it sent it");
+            Ok(Err(Error::new(ErrorKind::Corrupt, OPERATION, why)))
+        }
+    }
+}
+
+fn lost(holder: SocketAddr, e: std::io::Error) -> Error {
+    Error::net(OPERATION, format!("the connection to {holder} broke"), e)
+}

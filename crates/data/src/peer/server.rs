@@ -1,0 +1,410 @@
+//! The holder's side: accepts connections and serves objects of one store.
+//!
+//! One thread per connection, at most `connections_max` of them; a peer that cannot show the secret within
+//! `hello_timeout` is gone again. Small objects are gathered into one write; large ones are sent from a mapping.
+//!
+//! Not here: whether a holder should serve (tickets say so), and removing corrupt objects (`on_corrupt` tells
+//! the executor, the core decides).
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use super::link::{Link, Wire};
+use super::{ANSWER_BYTES, Answer, Fault, Request, TicketKey, VERDICT_CHANGED, VERDICT_INTACT, now_unix_ms};
+use crate::store::BLOCK_BYTES;
+use crate::{Digest, Error, ErrorKind, Result, Store};
+
+/// Up to this size an object is copied into the common write instead of being sent by itself.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+
+/// Bytes given to the kernel per call when a large object is sent.
+const SEND_BYTES: usize = 1 << 20;
+
+pub struct PeerServerOptions {
+    /// Streams served at a time; one more is answered `Busy`.
+    pub streams_max: usize,
+    /// Connections at a time, idle ones included; one more is closed.
+    pub connections_max: usize,
+    /// A connection on which nothing moves for this long is closed.
+    pub idle_timeout: Duration,
+    /// Limit for each step of the hello.
+    pub hello_timeout: Duration,
+    /// Encrypt. Without it (`signed` mode) peers still prove the secret and show tickets.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Told of each object that was found changed while it was asked for. Called from a serving thread.
+    pub on_corrupt: Option<Arc<dyn Fn(Digest) + Send + Sync>>,
+}
+
+impl Default for PeerServerOptions {
+    fn default() -> PeerServerOptions {
+        PeerServerOptions {
+            streams_max: 8,
+            connections_max: 1024,
+            idle_timeout: Duration::from_secs(60),
+            hello_timeout: Duration::from_secs(10),
+            tls: None,
+            on_corrupt: None,
+        }
+    }
+}
+
+/// Serves a store until it is stopped or dropped.
+pub struct PeerServer {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    listener: TcpListener,
+    store: Store,
+    key: TicketKey,
+    server_id: u32,
+    options: PeerServerOptions,
+    n_streams: AtomicUsize,
+    stopping: AtomicBool,
+    connections: Mutex<HashMap<u64, TcpStream>>,
+    connection_ended: Condvar,
+}
+
+impl PeerServer {
+    /// Serves `store` on `listener` as holder `server_id`.
+    pub fn start(
+        listener: TcpListener,
+        store: Store,
+        key: TicketKey,
+        server_id: u32,
+        options: PeerServerOptions,
+    ) -> Result<PeerServer> {
+        let fail = |e| Error::io("serve the cache to peers", "the listening socket", e);
+        let address = listener.local_addr().map_err(fail)?;
+        let shared = Arc::new(Shared {
+            listener,
+            store,
+            key,
+            server_id,
+            options,
+            n_streams: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            connections: Mutex::default(),
+            connection_ended: Condvar::new(),
+        });
+        let acceptor = thread::Builder::new()
+            .name("peer-accept".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || accept(&shared)
+            })
+            .map_err(fail)?;
+        Ok(PeerServer { shared, address, acceptor: Some(acceptor) })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Streams being served now.
+    pub fn n_streams(&self) -> usize {
+        self.shared.n_streams.load(Ordering::Relaxed)
+    }
+
+    /// Cuts all connections, also those in the middle of an object, and waits for their threads.
+    pub fn stop(&mut self) {
+        let Some(acceptor) = self.acceptor.take() else { return };
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        // SAFETY: the listener is open for as long as `shared` lives. std has no shutdown for listeners; on Linux
+        // it wakes `accept`.
+        unsafe { libc::shutdown(self.shared.listener.as_raw_fd(), libc::SHUT_RDWR) };
+        // A panic of the acceptor has been reported by the panic hook; connections are cut all the same.
+        let _ = acceptor.join();
+        let mut connections = self.shared.connections();
+        for socket in connections.values() {
+            // Already closed by the peer: as good.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        while !connections.is_empty() {
+            connections = self.shared.connection_ended.wait(connections).expect("see Shared::connections");
+        }
+    }
+}
+
+impl Drop for PeerServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn connections(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+        self.connections.lock().expect("only map operations happen under this lock")
+    }
+}
+
+fn accept(shared: &Arc<Shared>) {
+    for connection in 0u64.. {
+        let socket = match shared.listener.accept() {
+            _ if shared.stopping.load(Ordering::SeqCst) => return,
+            Ok((socket, _)) => socket,
+            Err(_) => {
+                // A peer that left before it was accepted, or no descriptors left: both pass.
+                thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+        };
+        let Ok(handle) = socket.try_clone() else { continue };
+        {
+            let mut connections = shared.connections();
+            if connections.len() >= shared.options.connections_max {
+                continue;
+            }
+            connections.insert(connection, handle);
+        }
+        // Leaves the map also when serving panics, or when no thread can be had.
+        let leave = Leave { shared: Arc::clone(shared), connection };
+        let _ = thread::Builder::new().name("peer-serve".into()).stack_size(512 << 10).spawn(move || {
+            // What ends a connection is the client's to report: it knows which objects it did not get.
+            let _ = serve(&leave.shared, socket);
+        });
+    }
+}
+
+struct Leave {
+    shared: Arc<Shared>,
+    connection: u64,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.shared.connections().remove(&self.connection);
+        self.shared.connection_ended.notify_all();
+    }
+}
+
+/// A stream being served; counted while it lives.
+struct Stream<'a>(&'a AtomicUsize);
+
+impl<'a> Stream<'a> {
+    fn start(n_streams: &'a AtomicUsize, streams_max: usize) -> Option<Stream<'a>> {
+        let one_more = |n| (n < streams_max).then_some(n + 1);
+        n_streams.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+        Some(Stream(n_streams))
+    }
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn serve(shared: &Shared, socket: TcpStream) -> Result<()> {
+    const OPERATION: &str = "serve a peer";
+    let options = &shared.options;
+    let lost = |e| Error::net(OPERATION, "the connection broke", e);
+    let wire = match &options.tls {
+        None => Wire::Plain(socket),
+        Some(config) => {
+            let connection = ServerConnection::new(Arc::clone(config))
+                .map_err(|e| Error::new(ErrorKind::Protocol, OPERATION, e.to_string()))?;
+            Wire::TlsServer(Box::new(StreamOwned::new(connection, socket)))
+        }
+    };
+    let mut link = Link::new(wire, options.hello_timeout).map_err(lost)?;
+    let client_id = link.welcome(&shared.key, shared.server_id)?;
+    link.set_idle_timeout(options.idle_timeout).map_err(lost)?;
+
+    let mut out = Vec::with_capacity(2 * BLOCK_BYTES);
+    let mut stream = None;
+    loop {
+        // Nothing is held back while we wait for the client, who may wait for it.
+        if link.buffered() < Request::ENCODED_BYTES || out.len() >= BLOCK_BYTES {
+            link.send(&out).map_err(lost)?;
+            out.clear();
+        }
+        let request = match link.take() {
+            Ok(bytes) => Request::decode(&bytes),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && link.buffered() == 0 => return Ok(()),
+            Err(e) => return Err(lost(e)),
+        };
+        if stream.is_none() {
+            stream = Stream::start(&shared.n_streams, options.streams_max);
+        }
+        let busy = stream.is_none();
+        answer(shared, &mut link, &mut out, client_id, &request, busy)?;
+        if request.last {
+            link.send(&out).map_err(lost)?;
+            out.clear();
+            stream = None;
+        }
+    }
+}
+
+/// Puts the answer to one request into `out`, or sends it if it is large. An error ends the connection.
+fn answer(
+    shared: &Shared,
+    link: &mut Link,
+    out: &mut Vec<u8>,
+    client_id: u32,
+    request: &Request,
+    busy: bool,
+) -> Result<()> {
+    let ticket = &request.ticket;
+    let refusal = match ticket.fault(&shared.key, shared.server_id, client_id, now_unix_ms()) {
+        Some(Fault::Forged) => Some(Answer::TicketForged),
+        Some(Fault::OtherHolder | Fault::OtherRequester) => Some(Answer::TicketForOther),
+        Some(Fault::Expired) => Some(Answer::TicketExpired),
+        None if busy => Some(Answer::Busy),
+        None if request.offset.checked_add(request.len).is_none_or(|end| end > ticket.size) => {
+            Some(Answer::BadRange)
+        }
+        None => None,
+    };
+    if let Some(refusal) = refusal {
+        put_answer(out, refusal, 0);
+        return Ok(());
+    }
+    let file = match shared.store.open_object(&ticket.digest) {
+        Ok((file, size)) if size == ticket.size => file,
+        // The size is signed with the digest; a ticket that joins the wrong two is the dispatcher's mistake.
+        Ok(_) => {
+            put_answer(out, Answer::BadRange, 0);
+            return Ok(());
+        }
+        Err(error) => {
+            let answer = match error.kind {
+                ErrorKind::NotHeld => Answer::NotHeld,
+                ErrorKind::Corrupt | ErrorKind::DigestMismatch { .. } => {
+                    corrupt(shared, ticket.digest);
+                    Answer::Corrupt
+                }
+                _ => Answer::Failed,
+            };
+            put_answer(out, answer, 0);
+            return Ok(());
+        }
+    };
+
+    put_answer(out, Answer::Sending, request.len);
+    let sent = if request.len <= SMALL_BYTES_MAX {
+        let start = out.len();
+        out.resize(start + usize::try_from(request.len).expect("at most SMALL_BYTES_MAX"), 0);
+        file.read_exact_at(&mut out[start..], request.offset)
+    } else {
+        let sent = link.send(out).and_then(|()| send_range(&mut link.wire, &file, request));
+        out.clear();
+        sent
+    };
+    let intact = shared.store.unchanged(&ticket.digest, &file);
+    if !intact {
+        corrupt(shared, ticket.digest);
+    }
+    // Bytes that were announced cannot be taken back: the connection ends, and the client tries elsewhere.
+    sent.map_err(|e| Error::net("send an object", ticket.digest.to_string(), e))?;
+    out.push(if intact { VERDICT_INTACT } else { VERDICT_CHANGED });
+    Ok(())
+}
+
+fn corrupt(shared: &Shared, digest: Digest) {
+    if let Some(tell) = &shared.options.on_corrupt {
+        tell(digest);
+    }
+}
+
+fn put_answer(out: &mut Vec<u8>, answer: Answer, len: u64) {
+    let mut bytes = [0; ANSWER_BYTES];
+    bytes[0] = answer as u8;
+    bytes[1..].copy_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(&bytes);
+}
+
+fn send_range(wire: &mut Wire, file: &File, request: &Request) -> io::Result<()> {
+    if let Wire::Plain(socket) = wire {
+        return Mapping::new(file, request.offset, request.len)?.send(socket);
+    }
+    // TLS reads the bytes in this process, where a mapping of a file that shrinks would be a SIGBUS.
+    let mut block = vec![0; BLOCK_BYTES];
+    let mut at = request.offset;
+    let end = request.offset + request.len;
+    while at < end {
+        let n = BLOCK_BYTES.min(usize::try_from(end - at).unwrap_or(BLOCK_BYTES));
+        file.read_exact_at(&mut block[..n], at)?;
+        wire.write_all(&block[..n])?;
+        at += n as u64;
+    }
+    wire.flush()
+}
+
+/// A range of a file, mapped to be sent. Only the kernel reads it, so a file that shrinks meanwhile is an
+/// EFAULT of `send`, not a signal.
+struct Mapping {
+    start: *mut libc::c_void,
+    /// From the page boundary to the end of the range.
+    mapped_bytes: usize,
+    skip_bytes: usize,
+}
+
+impl Mapping {
+    fn new(file: &File, offset: u64, len: u64) -> io::Result<Mapping> {
+        // SAFETY: no pointers are involved.
+        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.cast_unsigned() as u64;
+        let skip = offset % page_bytes;
+        let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
+        let mapped_bytes = usize::try_from(len + skip).map_err(too_large)?;
+        let map_offset = libc::off_t::try_from(offset - skip).map_err(too_large)?;
+        // SAFETY: a new mapping at an address of the kernel's choice; the result is checked. `len` is not 0.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped_bytes,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                map_offset,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the range was just mapped. This is advice (read ahead), so its failure changes nothing.
+        unsafe { libc::madvise(start, mapped_bytes, libc::MADV_SEQUENTIAL) };
+        let skip_bytes = usize::try_from(skip).expect("less than a page");
+        Ok(Mapping { start, mapped_bytes, skip_bytes })
+    }
+
+    fn send(&self, socket: &TcpStream) -> io::Result<()> {
+        let mut at = self.skip_bytes;
+        while at < self.mapped_bytes {
+            let n = SEND_BYTES.min(self.mapped_bytes - at);
+            // SAFETY: `at..at + n` lies within the mapping, which lives as long as `self`. Its bytes may change
+            // or vanish meanwhile: only the kernel looks at them, and answers with EFAULT.
+            let sent = unsafe { libc::send(socket.as_raw_fd(), self.start.add(at), n, libc::MSG_NOSIGNAL) };
+            match usize::try_from(sent) {
+                Ok(sent) => at += sent,
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `new` mapped, unmapped once.
+        unsafe { libc::munmap(self.start, self.mapped_bytes) };
+    }
+}

@@ -1,0 +1,892 @@
+//! The cache directory of a node: immutable objects named by their digest, within a hard budget.
+//!
+//! ```text
+//! <dir>/cache/lock                       held (flock) by the one process that uses the directory
+//! <dir>/cache/objects/<2 hex>/<digest>   an object: mode 0444, complete, renamed into place
+//! <dir>/cache/incoming/<n>               an object that is still arriving; removed at the next start
+//! ```
+//!
+//! The directory is the truth: [`Store::open`] lists it by names and sizes, without hashing.
+//!
+//! Invariants:
+//!   1. bytes held + bytes reserved <= budget, at every moment, for every interleaving of threads
+//!      (but when the budget was lowered between two starts: then nothing is granted until it fits);
+//!   2. nothing is under `objects/` that was not hashed while it was written, or hashed in place by `adopt`;
+//!   3. an object whose *seal* is broken is not handed out.
+//!
+//! The seal: programs see objects as hard links, and a program run by root, or one that changes modes, can write
+//! through the link. So the nanoseconds of an object's mtime are set to a value computed from its digest, size and
+//! the seconds of that mtime. Any write moves the mtime, and then the nanoseconds agree with a chance of 1e-9.
+//! The seal costs one `futimens` per object, survives a restart, and also finds objects that a power cut
+//! truncated, without reading a byte. On a file system that keeps no nanoseconds the mtime is remembered in
+//! memory, and an object found at start is re-hashed before its first use.
+//!
+//! Nothing is flushed with fsync: what a cache loses in a power cut is fetched again.
+//!
+//! Not here: which object to evict, pins, where bytes come from. `remove` of an object that a sandbox still
+//! links to frees budget but no disk; the core's pins keep that from happening.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::{Digest, Error, ErrorKind, Result};
+
+/// Bytes moved per system call. It fits the second-level cache of a core, so that hashing a block that was
+/// just read costs no memory traffic.
+pub(crate) const BLOCK_BYTES: usize = 256 << 10;
+
+/// Below this size asking for a reflink costs more than copying.
+const REFLINK_BYTES_MIN: u64 = 64 << 10;
+
+const OBJECT_MODE: u32 = 0o444;
+
+/// A cache directory, open. Clones share it.
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// `<dir>/cache`
+    root: PathBuf,
+    budget_bytes: u64,
+    /// Whether mtimes keep their nanoseconds here.
+    seals: bool,
+    next_incoming: AtomicU64,
+    dropped_at_open: Vec<Dropped>,
+    state: Mutex<State>,
+    /// Holds the flock for as long as the store, a reservation or an incoming object lives.
+    _lock: File,
+}
+
+#[derive(Default)]
+struct State {
+    /// Looked up by digest only; the order of iteration never leaves this file unsorted.
+    held: HashMap<Digest, Held>,
+    held_bytes: u64,
+    reserved_bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    size: u64,
+    mtime: Mtime,
+    /// False for an object found at start where seals are impossible: hash it before its first use.
+    checked: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Mtime {
+    s: i64,
+    ns: i64,
+}
+
+impl Mtime {
+    fn of(meta: &fs::Metadata) -> Mtime {
+        Mtime { s: meta.mtime(), ns: meta.mtime_nsec() }
+    }
+
+    /// The mtime that an object stored at second `s` carries.
+    fn sealed(digest: &Digest, size: u64, s: i64) -> Mtime {
+        // The digest is uniform already; multiplying by odd constants spreads size and second over the word.
+        let word = u64::from_le_bytes(digest.0[..8].try_into().expect("8 of 32 bytes"));
+        let mixed = word
+            ^ size.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ (s.cast_unsigned()).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        // 1..=999_999_999: never the zero that tools leave which know no nanoseconds.
+        Mtime { s, ns: (1 + mixed % 999_999_999).cast_signed() }
+    }
+}
+
+/// A complete object in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored {
+    pub digest: Digest,
+    pub size: u64,
+    /// The same bytes were held before; the new copy was dropped.
+    pub already_held: bool,
+}
+
+/// Something under `objects/` that was removed at start, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    pub path: PathBuf,
+    pub reason: &'static str,
+}
+
+/// How an object gets into a sandbox directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkAbility {
+    /// One directory entry; nothing is copied.
+    HardLink,
+    /// A new file that shares its blocks until written to.
+    Reflink,
+    /// A new file with its own blocks.
+    Copy,
+}
+
+impl Store {
+    /// Opens the cache under `dir`, creating it if need be, and lists what it holds.
+    ///
+    /// Leftovers of interrupted transfers are removed, as is whatever cannot be a complete object
+    /// (see [`Store::dropped_at_open`]).
+    ///
+    /// Errors: `InUse` if another process, or another `Store` in this one, has the directory.
+    pub fn open(dir: &Path, budget_bytes: u64) -> Result<Store> {
+        const OPERATION: &str = "open the cache";
+        let root = dir.join("cache");
+        let fail = |path: &Path, e| Error::io(OPERATION, path.display().to_string(), e);
+
+        let create = |path: &Path| {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| fail(path, e))
+        };
+        let (objects, incoming) = (root.join("objects"), root.join("incoming"));
+        create(&objects)?;
+        create(&incoming)?;
+
+        let lock_path = root.join("lock");
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(|e| fail(&lock_path, e))?;
+        lock.try_lock().map_err(|e| match e {
+            TryLockError::WouldBlock => {
+                let owner = io::read_to_string(&lock).unwrap_or_default();
+                let owner = owner.trim().parse::<u32>().map(|pid| format!(" (process {pid})"));
+                Error::new(
+                    ErrorKind::InUse,
+                    OPERATION,
+                    format!(
+                        "{} is used by another executor{}; give each executor its own directory",
+                        root.display(),
+                        owner.unwrap_or_default()
+                    ),
+                )
+            }
+            TryLockError::Error(e) => fail(&lock_path, e),
+        })?;
+        lock.set_len(0)
+            .and_then(|()| (&lock).write_all(format!("{}\n", std::process::id()).as_bytes()))
+            .map_err(|e| fail(&lock_path, e))?;
+
+        for entry in fs::read_dir(&incoming).map_err(|e| fail(&incoming, e))? {
+            let path = entry.map_err(|e| fail(&incoming, e))?.path();
+            fs::remove_file(&path).map_err(|e| fail(&path, e))?;
+        }
+        let seals = keeps_nanoseconds(&incoming.join("probe")).map_err(|e| fail(&incoming, e))?;
+
+        let mut state = State::default();
+        let mut dropped = Vec::new();
+        for prefix in 0..=u8::MAX {
+            let shelf = objects.join(format!("{prefix:02x}"));
+            create(&shelf)?;
+            scan_shelf(&shelf, prefix, seals, &mut state, &mut dropped).map_err(|e| fail(&shelf, e))?;
+        }
+        Ok(Store {
+            shared: Arc::new(Shared {
+                root,
+                budget_bytes,
+                seals,
+                next_incoming: AtomicU64::new(0),
+                dropped_at_open: dropped,
+                state: Mutex::new(state),
+                _lock: lock,
+            }),
+        })
+    }
+
+    /// All objects held and their sizes in bytes, ordered by digest. Costs no I/O.
+    pub fn scan(&self) -> Vec<(Digest, u64)> {
+        let mut all: Vec<_> = self.state().held.iter().map(|(digest, held)| (*digest, held.size)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// What [`Store::open`] found under `objects/` that was no complete object, and removed.
+    pub fn dropped_at_open(&self) -> &[Dropped] {
+        &self.shared.dropped_at_open
+    }
+
+    pub fn budget_bytes(&self) -> u64 {
+        self.shared.budget_bytes
+    }
+
+    /// Bytes of complete objects.
+    pub fn held_bytes(&self) -> u64 {
+        self.state().held_bytes
+    }
+
+    /// Bytes set aside by reservations that are still alive.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.state().reserved_bytes
+    }
+
+    /// Size in bytes of a held object.
+    pub fn find(&self, digest: &Digest) -> Option<u64> {
+        self.state().held.get(digest).map(|held| held.size)
+    }
+
+    /// Where the object is, or would be.
+    pub fn path_of(&self, digest: &Digest) -> PathBuf {
+        self.shared.path_of(digest)
+    }
+
+    /// Sets `bytes` of the budget aside until the reservation is dropped or turned into an object.
+    ///
+    /// Errors: `OverBudget` when held + reserved + `bytes` would exceed the budget.
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
+        self.shared.take(bytes)?;
+        Ok(Reservation { shared: Arc::clone(&self.shared), bytes })
+    }
+
+    /// Starts an object of at most the reserved size. No file is made before the first byte.
+    pub fn begin(&self, reservation: Reservation) -> Incoming {
+        assert!(Arc::ptr_eq(&self.shared, &reservation.shared), "the reservation is of another store");
+        Incoming { reservation, written: 0, open: None, failed: false }
+    }
+
+    /// Moves the file `path` into the cache: hashes it, makes it read-only, renames it.
+    ///
+    /// When the file is on another file system, or has other names (a program may have linked its input to its
+    /// output), it is copied and `path` is removed. The caller guarantees that nobody writes to it any more;
+    /// a change while it is hashed is noticed and refused.
+    ///
+    /// Errors: `OverBudget` if the file is larger than the reservation; `Io` if it is no regular file.
+    pub fn adopt(&self, path: &Path, reservation: Reservation) -> Result<Stored> {
+        const OPERATION: &str = "move a file into the cache";
+        let fail = |e| Error::io(OPERATION, path.display().to_string(), e);
+        let mut incoming = self.begin(reservation);
+
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(path)
+            .map_err(fail)?;
+        let before = file.metadata().map_err(fail)?;
+        if !before.is_file() {
+            return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
+        }
+        incoming.room_for(before.len())?;
+
+        if before.nlink() > 1 {
+            return self.adopt_copy(path, &file, incoming);
+        }
+        let digest = hash_file(&file).map_err(fail)?;
+        let after = file.metadata().map_err(fail)?;
+        if (before.len(), Mtime::of(&before)) != (after.len(), Mtime::of(&after)) {
+            return Err(fail(io::Error::new(io::ErrorKind::ResourceBusy, "it changed while it was read")));
+        }
+        file.set_permissions(fs::Permissions::from_mode(OBJECT_MODE)).map_err(fail)?;
+        let size = before.len();
+        let mtime = self.shared.seal(&file, &digest, size).map_err(fail)?;
+        match self.shared.place(path, digest, size, mtime, &mut incoming.reservation) {
+            Ok(stored) => Ok(stored),
+            Err(e) if e.raw_os_error() == Some(libc::EXDEV) => self.adopt_copy(path, &file, incoming),
+            Err(e) => Err(fail(e)),
+        }
+    }
+
+    fn adopt_copy(&self, path: &Path, file: &File, mut incoming: Incoming) -> Result<Stored> {
+        incoming.fill_from_file(file)?;
+        let stored = incoming.finish(None)?;
+        fs::remove_file(path)
+            .map_err(|e| Error::io("move a file into the cache", path.display().to_string(), e))?;
+        Ok(stored)
+    }
+
+    /// Makes the object appear as the new file `path`: hard link, else reflink, else copy.
+    ///
+    /// Errors: `NotHeld`; `Corrupt` if the object was changed since it was stored; `Io` if `path` exists.
+    pub fn export(&self, digest: &Digest, path: &Path) -> Result<LinkAbility> {
+        const OPERATION: &str = "put an object into a sandbox";
+        self.check(digest, OPERATION)?;
+        let object = self.path_of(digest);
+        let fail = |e| Error::io(OPERATION, format!("{digest} as {}", path.display()), e);
+        match fs::hard_link(&object, path) {
+            Ok(()) => Ok(LinkAbility::HardLink),
+            // Another file system, a file system or kernel that refuses links, or too many of them.
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::EXDEV | libc::EPERM | libc::EMLINK | libc::EOPNOTSUPP)
+                ) =>
+            {
+                let from = File::open(&object).map_err(fail)?;
+                let to = new_file(path, OBJECT_MODE).map_err(fail)?;
+                if reflink(&from, &to) {
+                    return Ok(LinkAbility::Reflink);
+                }
+                io::copy(&mut &from, &mut &to).map_err(|e| {
+                    // Best effort: half a file must not look like an input; the error is told anyway.
+                    let _ = fs::remove_file(path);
+                    fail(e)
+                })?;
+                Ok(LinkAbility::Copy)
+            }
+            Err(e) => Err(fail(e)),
+        }
+    }
+
+    /// How objects can be put into `sandbox_dir`, found by trying. For the executor to say once.
+    pub fn links_to(&self, sandbox_dir: &Path) -> Result<LinkAbility> {
+        let fail =
+            |e| Error::io("try links into the sandbox directory", sandbox_dir.display().to_string(), e);
+        let name = format!("probe-{}", self.shared.next_incoming.fetch_add(1, Ordering::Relaxed));
+        let here = self.shared.root.join("incoming").join(&name);
+        let there = sandbox_dir.join(format!(".eyas-{}-{name}", std::process::id()));
+        let try_all = || {
+            let from = new_file(&here, OBJECT_MODE)?;
+            if fs::hard_link(&here, &there).is_ok() {
+                return Ok(LinkAbility::HardLink);
+            }
+            (&from).write_all(&[0; 4096])?;
+            let to = new_file(&there, OBJECT_MODE)?;
+            Ok(if reflink(&from, &to) { LinkAbility::Reflink } else { LinkAbility::Copy })
+        };
+        let ability = try_all().map_err(fail);
+        for path in [here, there] {
+            // Either may not exist; the answer does not depend on it.
+            let _ = fs::remove_file(path);
+        }
+        ability
+    }
+
+    /// Opens a held object for reading.
+    ///
+    /// Errors: `NotHeld`; `Corrupt` if it was changed since it was stored.
+    pub fn open_object(&self, digest: &Digest) -> Result<(File, u64)> {
+        const OPERATION: &str = "read an object";
+        let mut held = self.held(digest, OPERATION)?;
+        if !held.checked {
+            self.verify(digest)?;
+            held = self.held(digest, OPERATION)?;
+        }
+        let file =
+            File::open(self.path_of(digest)).map_err(|e| Error::io(OPERATION, digest.to_string(), e))?;
+        let meta = file.metadata().map_err(|e| Error::io(OPERATION, digest.to_string(), e))?;
+        intact(digest, &held, &meta, OPERATION)?;
+        Ok((file, held.size))
+    }
+
+    /// Whether `file`, opened by [`Store::open_object`], is still what was stored.
+    pub(crate) fn unchanged(&self, digest: &Digest, file: &File) -> bool {
+        let held = self.state().held.get(digest).copied();
+        match (held, file.metadata()) {
+            (Some(held), Ok(meta)) => intact(digest, &held, &meta, "").is_ok(),
+            // Evicted while it was read: an unlinked file keeps its bytes, and the receiver hashes them.
+            (None, Ok(_)) => true,
+            (_, Err(_)) => false,
+        }
+    }
+
+    /// Whether the object was changed, or is gone, since it was stored. Looks at size and mtime only.
+    pub fn modified(&self, digest: &Digest) -> Result<bool> {
+        const OPERATION: &str = "look at an object";
+        let held = self.held(digest, OPERATION)?;
+        match fs::metadata(self.path_of(digest)) {
+            Ok(meta) => Ok(intact(digest, &held, &meta, OPERATION).is_err()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(e) => Err(Error::io(OPERATION, digest.to_string(), e)),
+        }
+    }
+
+    /// Reads the object through and compares its digest.
+    ///
+    /// Errors: `NotHeld`; `DigestMismatch`, naming both. The object stays; the caller removes it.
+    pub fn verify(&self, digest: &Digest) -> Result<()> {
+        const OPERATION: &str = "verify an object";
+        self.held(digest, OPERATION)?;
+        let path = self.path_of(digest);
+        let found = File::open(&path)
+            .and_then(|file| hash_file(&file))
+            .map_err(|e| Error::io(OPERATION, digest.to_string(), e))?;
+        if found != *digest {
+            return Err(mismatch(*digest, found, OPERATION));
+        }
+        if let Some(held) = self.state().held.get_mut(digest) {
+            held.checked = true;
+        }
+        Ok(())
+    }
+
+    /// Removes an object and gives its bytes back to the budget. Returns its size in bytes.
+    pub fn remove(&self, digest: &Digest) -> Result<u64> {
+        const OPERATION: &str = "remove an object";
+        let path = self.path_of(digest);
+        let fail = |e| Error::io(OPERATION, digest.to_string(), e);
+        // An open file keeps its blocks, so that freeing a large one happens after the lock is released.
+        let keep = File::open(&path);
+        let size = {
+            let mut state = self.state();
+            let held = *state.held.get(digest).ok_or_else(|| not_held(digest, OPERATION))?;
+            match fs::remove_file(&path) {
+                Ok(()) => {}
+                // Somebody else was here. The entry is wrong then, and goes.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(fail(e)),
+            }
+            state.held.remove(digest);
+            held.size
+        };
+        drop(keep);
+        self.state().held_bytes -= size;
+        Ok(size)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state()
+    }
+
+    fn held(&self, digest: &Digest, operation: &'static str) -> Result<Held> {
+        self.state().held.get(digest).copied().ok_or_else(|| not_held(digest, operation))
+    }
+
+    /// The object is held and its seal is whole; hashes it first where there are no seals.
+    fn check(&self, digest: &Digest, operation: &'static str) -> Result<()> {
+        let held = self.held(digest, operation)?;
+        if !held.checked {
+            self.verify(digest)?;
+        }
+        let meta =
+            fs::metadata(self.path_of(digest)).map_err(|e| Error::io(operation, digest.to_string(), e))?;
+        intact(digest, &held, &meta, operation)
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("root", &self.shared.root).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Only arithmetic and single system calls happen under the lock: a panic there is a bug to stop at.
+        self.state.lock().expect("no thread panicked while it held the store")
+    }
+
+    fn path_of(&self, digest: &Digest) -> PathBuf {
+        let name = digest.to_string();
+        let mut path = PathBuf::with_capacity(self.root.as_os_str().len() + 80);
+        path.push(&self.root);
+        path.push("objects");
+        path.push(&name[..2]);
+        path.push(&name);
+        path
+    }
+
+    fn take(&self, bytes: u64) -> Result<()> {
+        let mut state = self.state();
+        let used_bytes = state.held_bytes + state.reserved_bytes;
+        let free_bytes = self.budget_bytes.saturating_sub(used_bytes);
+        if bytes > free_bytes {
+            let budget = self.budget_bytes;
+            return Err(Error::new(
+                ErrorKind::OverBudget { asked_bytes: bytes, free_bytes },
+                "reserve cache space",
+                format!("{bytes} bytes are asked for, {free_bytes} of the budget of {budget} are free"),
+            ));
+        }
+        state.reserved_bytes += bytes;
+        Ok(())
+    }
+
+    /// Sets the mtime by which a later change is noticed.
+    fn seal(&self, file: &File, digest: &Digest, size: u64) -> io::Result<Mtime> {
+        let s = file.metadata()?.mtime();
+        if !self.seals {
+            return Ok(Mtime::of(&file.metadata()?));
+        }
+        let mtime = Mtime::sealed(digest, size, s);
+        set_mtime(file, mtime)?;
+        Ok(mtime)
+    }
+
+    /// Renames `from` to where the object belongs and books it; drops it if the object is held already.
+    fn place(
+        &self,
+        from: &Path,
+        digest: Digest,
+        size: u64,
+        mtime: Mtime,
+        reservation: &mut Reservation,
+    ) -> io::Result<Stored> {
+        let to = self.path_of(&digest);
+        let mut state = self.state();
+        // Under the lock, so that a `remove` of the same digest is entirely before or after.
+        let new = Held { size, mtime, checked: true };
+        let already_held = match state.held.get_mut(&digest) {
+            Some(held) if fs::metadata(&to).is_ok_and(|meta| intact(&digest, held, &meta, "").is_ok()) => {
+                fs::remove_file(from)?;
+                true
+            }
+            // The copy we held was written to: this one takes its place and its bytes of the budget.
+            Some(held) => {
+                fs::rename(from, to)?;
+                *held = new;
+                false
+            }
+            None => {
+                fs::rename(from, to)?;
+                state.held.insert(digest, new);
+                state.held_bytes += size;
+                state.reserved_bytes -= size;
+                reservation.bytes -= size;
+                false
+            }
+        };
+        Ok(Stored { digest, size, already_held })
+    }
+}
+
+/// Part of the budget, set aside. Dropping it gives it back.
+pub struct Reservation {
+    shared: Arc<Shared>,
+    bytes: u64,
+}
+
+impl Reservation {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Sets `more_bytes` aside in addition, for a source whose size is not known beforehand.
+    pub fn grow(&mut self, more_bytes: u64) -> Result<()> {
+        self.shared.take(more_bytes)?;
+        self.bytes += more_bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.shared.state().reserved_bytes -= self.bytes;
+        }
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reservation({} bytes)", self.bytes)
+    }
+}
+
+/// An object that is arriving. Bytes are hashed as they are written; dropping it removes them.
+pub struct Incoming {
+    reservation: Reservation,
+    written: u64,
+    /// Made at the first byte: ten thousand announced objects must not need ten thousand open files.
+    open: Option<Box<OpenFile>>,
+    /// A write failed, so what is on disk is not what was hashed.
+    failed: bool,
+}
+
+struct OpenFile {
+    file: File,
+    path: PathBuf,
+    hasher: blake3::Hasher,
+}
+
+impl Incoming {
+    /// Bytes that have arrived; where a resumed transfer goes on.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// See [`Reservation::grow`].
+    pub fn grow(&mut self, more_bytes: u64) -> Result<()> {
+        self.reservation.grow(more_bytes)
+    }
+
+    /// Appends `bytes`.
+    ///
+    /// Errors: `OverBudget` beyond the reservation, and nothing is written; `NoSpace` on a full disk. After a
+    /// failed write the object can only be dropped.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.room_for(bytes.len() as u64)?;
+        let open = self.open_file()?;
+        open.hasher.update(bytes);
+        let result = open.file.write_all(bytes);
+        self.written_or_failed(bytes.len() as u64, result)
+    }
+
+    /// Appends the whole of `from`, starting at its beginning. Returns the bytes appended.
+    ///
+    /// A large file is shared by reflink where the file system can; what is hashed is then read back from the
+    /// clone, so that the digest is of the bytes stored even if `from` changes meanwhile.
+    pub fn fill_from_file(&mut self, from: &File) -> Result<u64> {
+        let fail = |e| Error::io("read a file into the cache", "the source", e);
+        let size = from.metadata().map_err(fail)?.len();
+        self.room_for(size)?;
+        if self.written == 0 && size >= REFLINK_BYTES_MIN {
+            let open = self.open_file()?;
+            if reflink(from, &open.file) {
+                let result = hash_into(&mut open.hasher, &open.file);
+                let bytes = result.as_ref().copied().unwrap_or(0);
+                // The source may have grown since it was looked at.
+                let fits = self.room_for(bytes);
+                self.failed |= fits.is_err();
+                fits?;
+                self.written_or_failed(bytes, result.map(drop))?;
+                return Ok(bytes);
+            }
+        }
+        // Read and write beat copy_file_range here: the bytes have to come by for hashing anyway, and a block
+        // that is still in the second-level cache is hashed and copied from there.
+        let mut block = vec![0; BLOCK_BYTES.min(usize::try_from(size).unwrap_or(usize::MAX).max(1))];
+        let mut at = 0;
+        loop {
+            let n = retry(|| std::os::unix::fs::FileExt::read_at(from, &mut block, at)).map_err(fail)?;
+            if n == 0 {
+                return Ok(at);
+            }
+            self.append(&block[..n])?;
+            at += n as u64;
+        }
+    }
+
+    /// Completes the object and puts it into place.
+    ///
+    /// Errors: `DigestMismatch` if it is not `expected`; the bytes are removed then.
+    pub fn finish(mut self, expected: Option<Digest>) -> Result<Stored> {
+        const OPERATION: &str = "store an object";
+        if self.failed {
+            return Err(Error::new(ErrorKind::Interrupted, OPERATION, "an earlier write failed"));
+        }
+        self.open_file()?;
+        let open = self.open.take().expect("opened above");
+        let digest = Digest(*open.hasher.finalize().as_bytes());
+        let result = match expected {
+            Some(expected) if expected != digest => Err(mismatch(expected, digest, OPERATION)),
+            _ => self
+                .reservation
+                .shared
+                .seal(&open.file, &digest, self.written)
+                .and_then(|mtime| {
+                    let shared = Arc::clone(&self.reservation.shared);
+                    shared.place(&open.path, digest, self.written, mtime, &mut self.reservation)
+                })
+                .map_err(|e| Error::io(OPERATION, digest.to_string(), e)),
+        };
+        if result.is_err() {
+            discard(&open);
+        }
+        result
+    }
+
+    /// Whether `more_bytes` fit into what is left of the reservation.
+    fn room_for(&self, more_bytes: u64) -> Result<()> {
+        let free_bytes = self.reservation.bytes - self.written;
+        if more_bytes <= free_bytes {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::OverBudget { asked_bytes: more_bytes, free_bytes },
+            "store an object",
+            format!(
+                "{} bytes are more than the {} reserved for it",
+                self.written + more_bytes,
+                self.reservation.bytes
+            ),
+        ))
+    }
+
+    fn open_file(&mut self) -> Result<&mut OpenFile> {
+        const OPERATION: &str = "store an object";
+        if self.failed {
+            return Err(Error::new(ErrorKind::Interrupted, OPERATION, "an earlier write failed"));
+        }
+        if self.open.is_none() {
+            let shared = &self.reservation.shared;
+            let n = shared.next_incoming.fetch_add(1, Ordering::Relaxed);
+            let path = shared.root.join("incoming").join(n.to_string());
+            let file = new_file(&path, OBJECT_MODE)
+                .map_err(|e| Error::io(OPERATION, path.display().to_string(), e))?;
+            self.open = Some(Box::new(OpenFile { file, path, hasher: blake3::Hasher::new() }));
+        }
+        Ok(self.open.as_mut().expect("opened above"))
+    }
+
+    fn written_or_failed(&mut self, bytes: u64, result: io::Result<()>) -> Result<()> {
+        match result {
+            Ok(()) => {
+                self.written += bytes;
+                Ok(())
+            }
+            Err(e) => {
+                self.failed = true;
+                let root = self.reservation.shared.root.display().to_string();
+                Err(Error::io("store an object", root, e))
+            }
+        }
+    }
+}
+
+impl Write for Incoming {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.append(bytes).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            discard(&open);
+        }
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Incoming({} of at most {} bytes)", self.written, self.reservation.bytes)
+    }
+}
+
+/// Removes an unfinished file. If that fails, the next start does it.
+fn discard(open: &OpenFile) {
+    let _ = fs::remove_file(&open.path);
+}
+
+fn not_held(digest: &Digest, operation: &'static str) -> Error {
+    Error::new(ErrorKind::NotHeld, operation, format!("{digest} is not in this cache"))
+}
+
+fn mismatch(expected: Digest, found: Digest, operation: &'static str) -> Error {
+    Error::new(
+        ErrorKind::DigestMismatch { expected, found },
+        operation,
+        format!("its digest should be {expected} and is {found}"),
+    )
+}
+
+/// `Corrupt` unless size and mtime are those that the object was stored with.
+fn intact(digest: &Digest, held: &Held, meta: &fs::Metadata, operation: &'static str) -> Result<()> {
+    if meta.len() == held.size && Mtime::of(meta) == held.mtime {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Corrupt,
+        operation,
+        format!("{digest} was written to after it was stored ({} bytes then, {} now)", held.size, meta.len()),
+    ))
+}
+
+/// Lists one of the 256 directories under `objects/` into `state`, removing what is no complete object.
+fn scan_shelf(
+    shelf: &Path,
+    prefix: u8,
+    seals: bool,
+    state: &mut State,
+    dropped: &mut Vec<Dropped>,
+) -> io::Result<()> {
+    for entry in fs::read_dir(shelf)? {
+        let entry = entry?;
+        let path = entry.path();
+        let meta = entry.metadata()?;
+        let name: Option<Digest> = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let reason = match name {
+            _ if meta.is_dir() => "a directory",
+            _ if !meta.is_file() => "not a regular file",
+            None => "its name is not a digest",
+            Some(digest) if digest.0[0] != prefix => "in the wrong directory",
+            Some(digest) => {
+                let (size, mtime) = (meta.len(), Mtime::of(&meta));
+                if seals && mtime != Mtime::sealed(&digest, size, mtime.s) {
+                    "its size or time is not that of the object stored"
+                } else {
+                    state.held.insert(digest, Held { size, mtime, checked: seals });
+                    state.held_bytes += size;
+                    continue;
+                }
+            }
+        };
+        if meta.is_dir() {
+            fs::remove_dir_all(&path)?
+        } else {
+            fs::remove_file(&path)?
+        }
+        dropped.push(Dropped { path, reason });
+    }
+    Ok(())
+}
+
+fn new_file(path: &Path, mode: u32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
+}
+
+/// Whether mtimes survive on this file system to the nanosecond. Makes and removes the file `probe`.
+fn keeps_nanoseconds(probe: &Path) -> io::Result<bool> {
+    let wanted = Mtime { s: 1_700_000_000, ns: 123_456_789 };
+    let file = new_file(probe, 0o600)?;
+    let kept = set_mtime(&file, wanted).and_then(|()| file.metadata());
+    fs::remove_file(probe)?;
+    Ok(Mtime::of(&kept?) == wanted)
+}
+
+fn set_mtime(file: &File, mtime: Mtime) -> io::Result<()> {
+    let times = [
+        libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
+        libc::timespec { tv_sec: mtime.s, tv_nsec: mtime.ns },
+    ];
+    // SAFETY: the descriptor is open for the length of the call, and `times` is the array of two that it reads.
+    match unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Makes `to` share the blocks of `from`; false where the file systems cannot.
+fn reflink(from: &File, to: &File) -> bool {
+    // SAFETY: both descriptors are open for the length of the call; FICLONE takes a descriptor by value.
+    unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) == 0 }
+}
+
+fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// Hashes `file` from its current position to its end. Returns the bytes read.
+fn hash_into(hasher: &mut blake3::Hasher, mut file: &File) -> io::Result<u64> {
+    let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let mut block = vec![0; size.clamp(1, BLOCK_BYTES)];
+    let mut total = 0;
+    loop {
+        let n = retry(|| file.read(&mut block))?;
+        if n == 0 {
+            return Ok(total);
+        }
+        hasher.update(&block[..n]);
+        total += n as u64;
+    }
+}
+
+fn hash_file(file: &File) -> io::Result<Digest> {
+    let mut hasher = blake3::Hasher::new();
+    hash_into(&mut hasher, file)?;
+    Ok(Digest(*hasher.finalize().as_bytes()))
+}
