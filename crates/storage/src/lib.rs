@@ -1,1 +1,195 @@
-//! eyas-storage
+//! Home storage: where objects persistently live, behind one trait.
+//!
+//! Input: [`Location`]s. Output: bytes, [`Stat`]s and [`Error`]s that say whether trying again can help. Everything is
+//! synchronous and meant for blocking threads; one adaptor serves many threads at once.
+//!
+//! * adaptors: [`FileHome`] (paths of this machine, local or shared) and [`HttpHome`] (read only);
+//! * wrappers, each a [`Home`] around a [`Home`]: [`Retry`], [`Limited`], [`Chaos`];
+//! * [`Homes`] picks the adaptor for a location and puts the wrappers around it.
+//!
+//! Invariants, checked by [`conformance`] for each adaptor:
+//!   1. the [`Stat`] of an [`Opened`] belongs to the very bytes that its reader gives;
+//!   2. a reader gives exactly the bytes asked for, or an error: never fewer in silence;
+//!   3. a name appears at home only when all its bytes are there; a failed write leaves nothing behind.
+//!
+//! Why wrappers: retry, limits and injected faults are the same for every system, so no adaptor has code for them and
+//! every adaptor gets them.
+//!
+//! Not here: digests, caches and which location to read from; `eyas-core` decides, `eyas-data` verifies.
+
+mod chaos;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod error;
+mod file;
+mod glob;
+mod homes;
+mod http;
+mod limited;
+mod location;
+mod retry;
+#[cfg(test)]
+mod testserver;
+mod version;
+
+pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
+pub use error::{Error, ErrorKind, Result, Status};
+pub use file::FileHome;
+pub use homes::{Homes, HomesConfig};
+pub use http::{HttpConfig, HttpHome};
+pub use limited::{Limited, Limits};
+pub use location::{Location, SCHEMES, Scheme};
+pub use retry::{Retry, RetryConfig};
+pub use version::Version;
+
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a kind of home storage can do. Operations that are not declared answer `Unsupported`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Name of the adaptor, for messages.
+    pub name: &'static str,
+    /// `open` without a range.
+    pub read: bool,
+    /// `open` with a range.
+    pub read_range: bool,
+    /// `stat`.
+    pub stat: bool,
+    /// `write`.
+    pub write: bool,
+    /// A written object appears at once, and replaces an older one at once.
+    pub atomic_rename: bool,
+    /// `list`.
+    pub list: bool,
+    /// `remove`.
+    pub remove: bool,
+    /// `local_path` may answer, and `Opened::file` may be there.
+    pub local_path: bool,
+    /// What a [`Version`] is made of.
+    pub version: VersionKind,
+}
+
+/// What a [`Version`] is made of, so how far it can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionKind {
+    /// Size and modification time in nanoseconds.
+    SizeAndModified,
+    /// Size and ETag, else Last-Modified (whole seconds), else nothing more.
+    SizeAndEtag,
+}
+
+/// What is known of an object without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Size of the whole object, also when only a range was opened.
+    pub size_bytes: u64,
+    /// Equal versions mean equal bytes, as far as the home can tell.
+    pub version: Version,
+}
+
+/// An object opened for reading. While it lives it holds its place in the stream limit of [`Limited`].
+pub struct Opened {
+    /// The location that was opened.
+    pub location: Location,
+    /// Taken from the opened handle or the answer itself, so it belongs to the bytes of `reader`.
+    pub stat: Stat,
+    /// The bytes that `reader` gives, from its first to its last.
+    pub range: Range<u64>,
+    /// Exactly the bytes of `range`, else an error ([`Error::from_read`] unpacks it).
+    pub reader: Box<dyn Read + Send>,
+    /// The file itself where there is one, for `copy_file_range` or a reflink of `range` instead of `reader`. Keep the
+    /// `Opened` alive meanwhile and call [`Opened::check_unchanged`] afterwards. Its file offset means nothing.
+    pub file: Option<Arc<File>>,
+}
+
+impl Opened {
+    /// After a copy through `file`: still the version that was opened? (`reader` checks this on its own.)
+    pub fn check_unchanged(&self) -> Result<()> {
+        match &self.file {
+            Some(file) => file::check_unchanged(file, &self.location, &self.stat),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// Every file below this directory, hidden ones too. Links to directories are not followed.
+    Under(Location),
+    /// The files that match, by the rules of a shell: `*`, `?`, `[a-z]`, `[!a]`, and `**` for any number of directories.
+    /// Hidden names match only a pattern that starts with a dot.
+    Glob {
+        /// Where a relative pattern starts; taken literally.
+        directory: Location,
+        /// Relative to `directory`, or an absolute path.
+        pattern: String,
+    },
+}
+
+impl Listing {
+    /// A pattern if `text` has one of `*?[`, else the directory it names; relative to the absolute directory `base`.
+    pub fn parse(text: &str, base: &Path) -> Result<Listing> {
+        if text.contains("://") || !glob::has_wildcard(text) {
+            return Ok(Listing::Under(Location::parse(text, base)?));
+        }
+        Ok(Listing::Glob { directory: Location::from_path(base)?, pattern: text.to_owned() })
+    }
+
+    /// The directory, for choosing a home and for messages.
+    pub fn directory(&self) -> &Location {
+        match self {
+            Listing::Under(directory) | Listing::Glob { directory, .. } => directory,
+        }
+    }
+}
+
+/// One kind of home storage. Calls block; every method may be called from many threads at once.
+pub trait Home: Send + Sync {
+    /// What this home can do.
+    fn capabilities(&self) -> &'static Capabilities;
+
+    /// Size and version of the object, without its bytes.
+    fn stat(&self, location: &Location) -> Result<Stat>;
+
+    /// Starts reading the whole object or `range` of it, which has to lie inside (`InvalidRange` otherwise).
+    fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened>;
+
+    /// Makes an object of all that `body` gives, replacing an older one. Parent directories are created. When this
+    /// returns the object is durable under its name; when it fails, an older object is untouched.
+    ///
+    /// * `size_hint_bytes`: the expected size, so that a full disk is noticed before the first byte.
+    fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat>;
+
+    /// The locations of all files that match, sorted, none twice. No match is an empty list; a directory that is not
+    /// there, or that may not be read, is an error.
+    fn list(&self, listing: &Listing) -> Result<Vec<Location>>;
+
+    /// Removes one object. `NotFound` when there is none.
+    fn remove(&self, location: &Location) -> Result<()>;
+
+    /// The path of the object where home is this node's own disk, so that nothing need be copied.
+    fn local_path(&self, location: &Location) -> Option<PathBuf> {
+        let _ = location;
+        None
+    }
+}
+
+/// The next number of a seeded stream: SplitMix64 (Steele, Lea and Flood 2014), a pure function of its input.
+pub(crate) fn splitmix64(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A stable 64-bit hash (FNV-1a): equal on every machine and in every release, so it may be stored.
+pub(crate) fn fnv1a64(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}

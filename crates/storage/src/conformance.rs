@@ -1,0 +1,170 @@
+//! One suite for every adaptor: what a [`Home`] declares in its capabilities has to hold.
+//!
+//! Give it a location below which it may do as it likes. A home that cannot write has to hold [`objects`] there before.
+//! Every finding is a panic that names the location.
+
+use crate::{Error, ErrorKind, Home, Listing, Location, Status};
+use std::io::{self, Read};
+
+/// Name (relative, literal) and content of the objects that the suite reads.
+pub fn objects() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("empty", Vec::new()),
+        ("one", b"x".to_vec()),
+        ("a b/c'd\"e?f%41", b"odd name".to_vec()),
+        ("-rf", b"leading dash".to_vec()),
+        ("line\nbreak é*[1]", b"newline and wildcards".to_vec()),
+        ("large", (0..3_000_001u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()),
+    ]
+}
+
+/// Runs the whole suite.
+pub fn run(home: &dyn Home, base: &Location) {
+    let can = home.capabilities();
+    let missing = base.join("missing").unwrap();
+    if can.write {
+        writing(home, base);
+    } else {
+        let error = home.write(&missing, &mut io::empty(), None).unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Unsupported, Status::Permanent));
+    }
+    if can.read {
+        reading(home, base, can.stat);
+    }
+    if can.read_range {
+        ranges(home, base);
+    }
+    let is_unsupported = |error: Error| assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    if can.list {
+        listing(home, base);
+    } else {
+        is_unsupported(home.list(&Listing::Under(base.clone())).unwrap_err());
+    }
+    if !can.local_path {
+        assert_eq!(home.local_path(&missing), None);
+    }
+    if can.remove {
+        removing(home, base);
+    } else {
+        is_unsupported(home.remove(&missing).unwrap_err());
+    }
+}
+
+/// Reads one range and checks that its metadata belongs to it.
+fn read(home: &dyn Home, location: &Location, range: Option<std::ops::Range<u64>>) -> crate::Result<Vec<u8>> {
+    let mut opened = home.open(location, range.clone())?;
+    assert_eq!(&opened.location, location);
+    assert_eq!(opened.range, range.unwrap_or(0..opened.stat.size_bytes), "{location}");
+    let mut bytes = Vec::new();
+    opened.reader.read_to_end(&mut bytes).map_err(|error| Error::from_read("read", location, error))?;
+    assert_eq!(bytes.len() as u64, opened.range.end - opened.range.start, "{location}");
+    // The end stays the end.
+    assert_eq!(opened.reader.read(&mut [0; 1]).unwrap(), 0, "{location}");
+    opened.check_unchanged().unwrap();
+    Ok(bytes)
+}
+
+fn writing(home: &dyn Home, base: &Location) {
+    for (name, bytes) in objects() {
+        let location = base.join(name).unwrap();
+        let stat = home.write(&location, &mut &bytes[..], Some(bytes.len() as u64)).unwrap();
+        assert_eq!(stat.size_bytes, bytes.len() as u64, "{location}");
+        if home.capabilities().stat {
+            assert_eq!(home.stat(&location).unwrap(), stat, "{location}: the version is that of the result");
+        }
+    }
+    let deep = base.join("new/directories/x").unwrap();
+    home.write(&deep, &mut &b"1"[..], None).unwrap();
+    let old = home.stat(&deep).unwrap();
+    let new = home.write(&deep, &mut &b"22"[..], None).unwrap();
+    assert_ne!(old.version, new.version, "a replaced object has another version");
+    if home.capabilities().read {
+        assert_eq!(read(home, &deep, None).unwrap(), b"22");
+    }
+    // A source that breaks leaves the older object as it was.
+    struct Breaks(bool);
+    impl Read for Breaks {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            buffer.fill(0);
+            if std::mem::replace(&mut self.0, true) {
+                Err(io::ErrorKind::BrokenPipe.into())
+            } else {
+                Ok(buffer.len())
+            }
+        }
+    }
+    let error = home.write(&deep, &mut Breaks(false), None).unwrap_err();
+    assert_eq!(error.status(), Status::Temporary, "{error}");
+    if home.capabilities().atomic_rename {
+        assert_eq!(home.stat(&deep).unwrap(), new, "a failed write leaves the older object");
+    }
+    let fresh = base.join("new/never").unwrap();
+    home.write(&fresh, &mut Breaks(false), None).unwrap_err();
+    assert_eq!(home.stat(&fresh).unwrap_err().kind(), ErrorKind::NotFound, "a failed write leaves nothing");
+}
+
+fn reading(home: &dyn Home, base: &Location, can_stat: bool) {
+    for (name, bytes) in objects() {
+        let location = base.join(name).unwrap();
+        let opened = home.open(&location, None).unwrap();
+        assert_eq!(opened.stat.size_bytes, bytes.len() as u64, "{location}");
+        if can_stat {
+            assert_eq!(home.stat(&location).unwrap(), opened.stat, "{location}: stat and open agree");
+        }
+        drop(opened);
+        assert!(read(home, &location, None).unwrap() == bytes, "{location}: other bytes than written");
+    }
+    let missing = base.join("missing").unwrap();
+    for error in [home.stat(&missing).err().filter(|_| can_stat), home.open(&missing, None).err()] {
+        let Some(error) = error else { continue };
+        assert_eq!((error.kind(), error.status()), (ErrorKind::NotFound, Status::Permanent), "{error}");
+        assert!(error.to_string().contains("missing"), "{error}");
+    }
+    // Many readers at once, each with its own place.
+    let (name, bytes) = objects().pop().unwrap();
+    let location = base.join(name).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert!(read(home, &location, None).unwrap() == bytes));
+        }
+    });
+}
+
+fn ranges(home: &dyn Home, base: &Location) {
+    for (name, bytes) in objects() {
+        let location = base.join(name).unwrap();
+        let size = bytes.len() as u64;
+        for range in [0..size, 0..size / 2, size / 3..size, size.saturating_sub(1)..size, 0..0, size..size] {
+            let expect = &bytes[range.start as usize..range.end as usize];
+            assert!(read(home, &location, Some(range.clone())).unwrap() == expect, "{location} {range:?}");
+        }
+        for range in [0..size + 1, size..size + 1, size + 1..size + 2, size + 1..size + 1] {
+            let error = home.open(&location, Some(range.clone())).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::InvalidRange, "{range:?}: {error}");
+        }
+    }
+}
+
+fn listing(home: &dyn Home, base: &Location) {
+    let under = home.list(&Listing::Under(base.clone())).unwrap();
+    for (name, _) in objects() {
+        let location = base.join(name).unwrap();
+        assert!(under.binary_search(&location).is_ok(), "{location} is not listed");
+        assert_eq!(home.list(&Listing::Under(base.clone())).unwrap(), under, "the order is fixed");
+    }
+    let glob = |pattern: &str| {
+        home.list(&Listing::Glob { directory: base.clone(), pattern: pattern.into() }).unwrap()
+    };
+    assert_eq!(glob("l?rg*"), [base.join("large").unwrap()]);
+    assert_eq!(glob("*.none"), []);
+    let missing = base.join("missing").unwrap();
+    assert_eq!(home.list(&Listing::Under(missing)).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+fn removing(home: &dyn Home, base: &Location) {
+    for (name, _) in objects() {
+        let location = base.join(name).unwrap();
+        home.remove(&location).unwrap();
+        assert_eq!(home.remove(&location).unwrap_err().kind(), ErrorKind::NotFound, "{location}");
+    }
+}

@@ -1,0 +1,673 @@
+//! `file` homes: paths of this machine, on its own disk or on a mounted shared file system.
+//!
+//! Reading takes size and version from the open handle and looks again when the last byte is given, so a file that is
+//! changed meanwhile gives `Changed` and never a mixture. Writing goes to a temporary name in the same directory, is
+//! flushed to disk, and appears by rename.
+//!
+//! A temporary name is `.eyas-part-<hash of the target's name>-<unique>`: short, so a target of the longest allowed
+//! length still works; created exclusively, so one left behind by a dead process is never written to, renamed or
+//! listed. [`FileHome::sweep`] removes such leftovers.
+//!
+//! Not here: owner, permission bits and extended attributes; objects are bytes.
+
+use crate::error::{Error, ErrorKind, Result, Status};
+use crate::version::Version;
+use crate::{Capabilities, Home, Listing, Location, Opened, Stat, VersionKind, glob};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+const TEMPORARY_PREFIX: &str = ".eyas-part-";
+/// Large enough that a network file system sees whole requests, small enough for the CPU's cache.
+const COPY_BYTES: usize = 256 * 1024;
+
+const STAT: &str = "stat";
+const READ: &str = "read";
+const WRITE: &str = "write";
+const LIST: &str = "list";
+const REMOVE: &str = "remove";
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "file",
+    read: true,
+    read_range: true,
+    stat: true,
+    write: true,
+    atomic_rename: true,
+    list: true,
+    remove: true,
+    local_path: true,
+    version: VersionKind::SizeAndModified,
+};
+
+/// Files reached by path.
+#[derive(Debug, Default)]
+pub struct FileHome {
+    /// Directories that are this node's own disk, without symbolic links in them.
+    home_local: Vec<PathBuf>,
+}
+
+impl FileHome {
+    /// * `home_local`: directories that are this node's own disk; files below them are used in place. Each has to exist.
+    pub fn new(home_local: Vec<PathBuf>) -> Result<FileHome> {
+        let resolve = |directory: PathBuf| {
+            fs::canonicalize(&directory)
+                .map_err(|error| Error::from_io("use the local home", directory.display(), error))
+        };
+        Ok(FileHome { home_local: home_local.into_iter().map(resolve).collect::<Result<_>>()? })
+    }
+
+    /// Removes what writers that died left in `directory` (not below), if it is older than `age`; returns how many.
+    ///
+    /// The age protects writers that live, on this node and on others: choose it longer than any write takes.
+    pub fn sweep(&self, directory: &Location, age: Duration) -> Result<u64> {
+        let path = path_of(LIST, directory)?;
+        let fail = |error| Error::from_io(LIST, directory, error);
+        let mut n_removed = 0;
+        for entry in fs::read_dir(path).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            if !entry.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
+                continue;
+            }
+            let modified = entry.metadata().and_then(|metadata| metadata.modified());
+            let is_old =
+                modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|old| old >= age));
+            if is_old && fs::remove_file(entry.path()).is_ok() {
+                n_removed += 1;
+            }
+        }
+        Ok(n_removed)
+    }
+}
+
+impl Home for FileHome {
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    fn stat(&self, location: &Location) -> Result<Stat> {
+        let path = path_of(STAT, location)?;
+        let metadata = fs::metadata(path).map_err(|error| explain(STAT, location, path, error))?;
+        stat_of(STAT, location, &metadata)
+    }
+
+    fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
+        let path = path_of(READ, location)?;
+        // Without O_NONBLOCK opening a named pipe would wait for a writer; on regular files it changes nothing.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .map_err(|error| explain(READ, location, path, error))?;
+        let metadata = file.metadata().map_err(|error| Error::from_io(READ, location, error))?;
+        let stat = stat_of(READ, location, &metadata)?;
+        let range = range.unwrap_or(0..stat.size_bytes);
+        if range.start > range.end || range.end > stat.size_bytes {
+            return Err(Error::range_outside(READ, location, &range, stat.size_bytes));
+        }
+        let file = Arc::new(file);
+        let reader = FileReader {
+            file: file.clone(),
+            location: location.clone(),
+            stat: stat.clone(),
+            at: range.start,
+            end: range.end,
+        };
+        Ok(Opened { location: location.clone(), stat, range, reader: Box::new(reader), file: Some(file) })
+    }
+
+    fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat> {
+        let path = path_of(WRITE, location)?;
+        let fail = |error| Error::from_io(WRITE, location, error);
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(not_a_file(WRITE, location, "it is a directory"));
+        };
+        // Said before the bytes move; the rename would refuse it as well.
+        if fs::metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+            return Err(not_a_file(WRITE, location, "it is a directory"));
+        }
+        create_directories(directory).map_err(fail)?;
+        let mut temporary = Temporary::create(directory, name.as_encoded_bytes()).map_err(fail)?;
+        if let Some(size_bytes) = size_hint_bytes {
+            reserve(&temporary.file, size_bytes).map_err(fail)?;
+        }
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut size_bytes: u64 = 0;
+        loop {
+            let n = match body.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    return Err(Error::from_read(WRITE, location, error).with_context(
+                        "failed at",
+                        format!("reading byte {size_bytes} of what was to be written"),
+                    ));
+                }
+            };
+            temporary.file.write_all(&buffer[..n]).map_err(fail)?;
+            size_bytes += n as u64;
+        }
+        if size_hint_bytes.is_some_and(|hint_bytes| hint_bytes > size_bytes) {
+            // Gives back what was reserved beyond the end.
+            temporary.file.set_len(size_bytes).map_err(fail)?;
+        }
+        temporary.file.sync_all().map_err(fail)?;
+        // After the flush: only then has a network file system's server set the final time.
+        let metadata = temporary.file.metadata().map_err(fail)?;
+        let stat = stat_of(WRITE, location, &metadata)?;
+        temporary.rename_to(path).map_err(fail)?;
+        sync_directory(directory).map_err(fail)?;
+        Ok(stat)
+    }
+
+    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+        let keep = |name: &str| !name.starts_with(TEMPORARY_PREFIX);
+        let mut found = Vec::new();
+        match listing {
+            Listing::Under(directory) => glob::walk(path_of(LIST, directory)?, &keep, &mut found)?,
+            Listing::Glob { directory, pattern } => {
+                path_of(LIST, directory)?;
+                glob::glob(directory, pattern, &keep, &mut found)?;
+            }
+        }
+        found.sort_unstable();
+        // Two `**` can reach one file on two ways.
+        found.dedup();
+        Ok(found)
+    }
+
+    fn remove(&self, location: &Location) -> Result<()> {
+        let path = path_of(REMOVE, location)?;
+        match fs::symlink_metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Err(not_a_file(REMOVE, location, "it is a directory")),
+            _ => fs::remove_file(path).map_err(|error| Error::from_io(REMOVE, location, error)),
+        }
+    }
+
+    /// Links are resolved first: a link inside a local directory may lead to shared storage, and the other way round.
+    fn local_path(&self, location: &Location) -> Option<PathBuf> {
+        let path = location.path()?;
+        if self.home_local.is_empty() {
+            return None;
+        }
+        let real = match fs::canonicalize(path) {
+            Ok(real) => real,
+            // Not there yet: an output is local when its directory is.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?)
+            }
+            Err(_) => return None,
+        };
+        self.home_local.iter().any(|local| real.starts_with(local)).then_some(real)
+    }
+}
+
+/// Gives `at..end` of an open file by positioned reads, so the handle can be shared.
+struct FileReader {
+    file: Arc<File>,
+    location: Location,
+    stat: Stat,
+    at: u64,
+    end: u64,
+}
+
+impl Read for FileReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let want = buffer.len().min(usize::try_from(self.end - self.at).unwrap_or(usize::MAX));
+        if want == 0 {
+            return Ok(0);
+        }
+        let n = match self.file.read_at(&mut buffer[..want], self.at) {
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+            Err(error) => return Err(Error::from_io(READ, &self.location, error).into()),
+        };
+        self.at += n as u64;
+        if n == 0 || self.at == self.end {
+            // Checked with the last bytes, because a caller that knows the size may never ask for more.
+            check_unchanged(&self.file, &self.location, &self.stat)?;
+        }
+        if n == 0 {
+            // Shorter, yet size and time are the same: a network file system with a stale cache.
+            let reason = format!("it ended at byte {} of {}", self.at, self.stat.size_bytes);
+            let error = Error::new(ErrorKind::Io, Status::Temporary, READ, &self.location, reason);
+            return Err(error.into());
+        }
+        Ok(n)
+    }
+}
+
+pub(crate) fn check_unchanged(file: &File, location: &Location, stat: &Stat) -> Result<()> {
+    let metadata = file.metadata().map_err(|error| Error::from_io(READ, location, error))?;
+    let now = Version::of_file(metadata.size(), modified_ns(&metadata));
+    if now == stat.version {
+        return Ok(());
+    }
+    Err(Error::changed(READ, location, Version::describe_change(&stat.version, &now)))
+}
+
+/// A file that disappears with this value unless it was renamed to its final name.
+struct Temporary {
+    file: File,
+    path: Option<PathBuf>,
+}
+
+impl Temporary {
+    fn create(directory: &Path, name: &[u8]) -> io::Result<Temporary> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let hash = crate::fnv1a64(name);
+        loop {
+            // Unique among threads by the count, among processes by pid and time, among nodes by chance; where chance
+            // fails, exclusive creation notices.
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let seed = (u64::from(std::process::id()) << 32) ^ now.as_nanos() as u64;
+            let unique = crate::splitmix64(seed ^ crate::splitmix64(COUNT.fetch_add(1, Ordering::Relaxed)));
+            let path = directory.join(format!("{TEMPORARY_PREFIX}{hash:016x}-{unique:016x}"));
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => return Ok(Temporary { file, path: Some(path) }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn rename_to(mut self, target: &Path) -> io::Result<()> {
+        if let Some(path) = &self.path {
+            fs::rename(path, target)?;
+        }
+        self.path = None;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // Nothing better can be done about a failure here; `sweep` finds what stays behind.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Reserves space without changing the size, where the file system knows how; only a lack of space is a failure.
+fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
+    let Ok(length) = libc::off_t::try_from(size_bytes) else {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    };
+    if length == 0 {
+        return Ok(());
+    }
+    // SAFETY: the descriptor is open for the whole call, and the call touches no memory of ours.
+    if unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, length) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Like `create_dir_all`, and each new directory's entry is flushed to disk.
+fn create_directories(directory: &Path) -> io::Result<()> {
+    match fs::metadata(directory) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let parent = directory.parent();
+    if let Some(parent) = parent {
+        create_directories(parent)?;
+    }
+    match fs::create_dir(directory) {
+        // Another writer was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
+        other => other?,
+    }
+    parent.map_or(Ok(()), sync_directory)
+}
+
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    match File::open(directory).and_then(|directory| directory.sync_all()) {
+        // Some network file systems cannot flush a directory, and one may be writable but not readable. The rename
+        // itself has succeeded, so this must not fail a finished write.
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EINVAL | libc::ENOTSUP | libc::ENOSYS | libc::EACCES | libc::EPERM) => Ok(()),
+            _ => Err(error),
+        },
+        Ok(()) => Ok(()),
+    }
+}
+
+fn path_of<'a>(operation: &'static str, location: &'a Location) -> Result<&'a Path> {
+    location.path().ok_or_else(|| {
+        Error::unsupported(operation, location, CAPABILITIES.name)
+            .with_context("scheme", location.scheme().name())
+    })
+}
+
+fn not_a_file(operation: &'static str, location: &Location, reason: &str) -> Error {
+    Error::new(ErrorKind::NotAFile, Status::Permanent, operation, location, reason)
+}
+
+fn stat_of(operation: &'static str, location: &Location, metadata: &Metadata) -> Result<Stat> {
+    if metadata.is_dir() {
+        return Err(not_a_file(operation, location, "it is a directory"));
+    }
+    if !metadata.is_file() {
+        return Err(not_a_file(operation, location, "it is not a regular file"));
+    }
+    let size_bytes = metadata.size();
+    Ok(Stat { size_bytes, version: Version::of_file(size_bytes, modified_ns(metadata)) })
+}
+
+/// Since 1970; wide enough for any time a file can have.
+fn modified_ns(metadata: &Metadata) -> i128 {
+    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
+}
+
+/// Says more than "no such file" when a symbolic link is in the way.
+fn explain(operation: &'static str, location: &Location, path: &Path, error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::NotFound
+        && let Ok(target) = fs::read_link(path)
+    {
+        let reason = format!("it is a symbolic link to `{}`, which is not there", target.display());
+        return Error::new(ErrorKind::NotFound, Status::Permanent, operation, location, reason)
+            .with_source(error);
+    }
+    Error::from_io(operation, location, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn at(path: &Path) -> Location {
+        Location::from_path(path).unwrap()
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn conformance() {
+        let dir = tempfile::tempdir().unwrap();
+        crate::conformance::run(&FileHome::default(), &at(dir.path()));
+    }
+
+    #[test]
+    fn what_is_no_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = FileHome::default();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir(path("dir")).unwrap();
+        symlink("nowhere", path("dangling")).unwrap();
+        symlink("circle", path("circle")).unwrap();
+        fs::write(path("file"), "x").unwrap();
+        let pipe = std::ffi::CString::new(path("pipe").to_str().unwrap()).unwrap();
+        // SAFETY: the pointer is to a NUL-terminated string that lives across the call.
+        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        let long = "x".repeat(300);
+        for (name, kind, words) in [
+            ("dir", ErrorKind::NotAFile, "it is a directory"),
+            ("dangling", ErrorKind::NotFound, "a symbolic link to `nowhere`, which is not there"),
+            ("circle", ErrorKind::InvalidName, "circle"),
+            ("pipe", ErrorKind::NotAFile, "not a regular file"),
+            ("file/x", ErrorKind::NotFound, "not a directory"),
+            (&long, ErrorKind::InvalidName, "too long"),
+        ] {
+            for error in
+                [home.stat(&at(&path(name))).unwrap_err(), home.open(&at(&path(name)), None).err().unwrap()]
+            {
+                assert_eq!((error.kind(), error.status()), (kind, Status::Permanent), "{error}");
+                assert!(error.to_string().contains(words), "{error}");
+            }
+        }
+        assert_eq!(
+            home.write(&at(&path("dir")), &mut &b""[..], None).unwrap_err().kind(),
+            ErrorKind::NotAFile
+        );
+        assert_eq!(
+            home.write(&at(Path::new("/")), &mut &b""[..], None).unwrap_err().kind(),
+            ErrorKind::NotAFile
+        );
+        assert_eq!(home.remove(&at(&path("dir"))).unwrap_err().kind(), ErrorKind::NotAFile);
+        assert_eq!(
+            home.write(&at(&path("file/x")), &mut &b""[..], None).unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+    }
+
+    #[test]
+    fn the_longest_name_can_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let location = at(&dir.path().join("x".repeat(255)));
+        FileHome::default().write(&location, &mut &b"abc"[..], Some(3)).unwrap();
+        assert_eq!(fs::read(location.path().unwrap()).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn a_change_while_reading_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let home = FileHome::default();
+        let change = |with: &dyn Fn()| {
+            fs::write(&path, vec![1; 1000]).unwrap();
+            let mut opened = home.open(&at(&path), None).unwrap();
+            let mut head = [0; 10];
+            opened.reader.read_exact(&mut head).unwrap();
+            with();
+            let error = opened.reader.read_to_end(&mut Vec::new()).unwrap_err();
+            assert_eq!(Error::from_read(READ, "", error).kind(), ErrorKind::Changed);
+            assert_eq!(opened.check_unchanged().unwrap_err().kind(), ErrorKind::Changed);
+        };
+        let open = || OpenOptions::new().write(true).open(&path).unwrap();
+        let later = SystemTime::now() + Duration::from_secs(5);
+        change(&|| open().set_len(500).unwrap());
+        change(&|| open().set_len(2000).unwrap());
+        change(&|| {
+            open().write_all_at(&[2; 1000], 0).unwrap();
+            open().set_modified(later).unwrap();
+        });
+        // A replaced file is another file: the open one is still whole.
+        fs::write(&path, "old").unwrap();
+        let mut opened = home.open(&at(&path), None).unwrap();
+        home.write(&at(&path), &mut &b"newer"[..], None).unwrap();
+        assert_eq!(io::read_to_string(&mut opened.reader).unwrap(), "old");
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_object_and_nothing_else() {
+        struct Fails(u32);
+        impl Read for Fails {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.0 += 1;
+                buffer.fill(1);
+                if self.0 < 4 { Ok(buffer.len()) } else { Err(io::ErrorKind::ConnectionReset.into()) }
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        fs::write(&path, "old").unwrap();
+        let error = FileHome::default().write(&at(&path), &mut Fails(0), None).unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Io, Status::Temporary));
+        assert_eq!(names(dir.path()), ["x"]);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+    }
+
+    #[test]
+    fn leftovers_are_hidden_and_swept_by_age() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = FileHome::default();
+        let stale = dir.path().join(".eyas-part-0123-4567");
+        fs::write(&stale, "half").unwrap();
+        home.write(&at(&dir.path().join("x")), &mut &b"whole"[..], None).unwrap();
+        assert_eq!(home.list(&Listing::Under(at(dir.path()))).unwrap(), [at(&dir.path().join("x"))]);
+        assert_eq!(home.sweep(&at(dir.path()), Duration::from_secs(60)).unwrap(), 0);
+        let past = SystemTime::now() - Duration::from_secs(120);
+        OpenOptions::new().write(true).open(&stale).unwrap().set_modified(past).unwrap();
+        assert_eq!(home.sweep(&at(dir.path()), Duration::from_secs(60)).unwrap(), 1);
+        assert_eq!(names(dir.path()), ["x"]);
+    }
+
+    #[test]
+    fn a_size_that_cannot_fit_fails_before_the_first_byte() {
+        struct Untouched;
+        impl Read for Untouched {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                panic!("nothing may be read when there is no space");
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let error =
+            FileHome::default().write(&at(&dir.path().join("x")), &mut Untouched, Some(8 << 40)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        assert!(names(dir.path()).is_empty());
+        // A hint that was too large costs nothing.
+        let path = dir.path().join("y");
+        let stat = FileHome::default().write(&at(&path), &mut &b"abc"[..], Some(1 << 20)).unwrap();
+        assert_eq!((stat.size_bytes, fs::metadata(&path).unwrap().len()), (3, 3));
+        assert!(fs::metadata(&path).unwrap().blocks() * 512 < 1 << 20);
+    }
+
+    /// Runs `body` in a thread with a mount name space of its own; `false`: this user may not have one.
+    fn in_own_mounts(body: impl FnOnce() + Send) -> bool {
+        std::thread::scope(|scope| {
+            let run = move || {
+                // SAFETY: changes only the calling thread; the strings are NUL-terminated literals.
+                let is_private = unsafe {
+                    libc::unshare(libc::CLONE_NEWNS) == 0
+                        && libc::mount(
+                            c"none".as_ptr(),
+                            c"/".as_ptr(),
+                            std::ptr::null(),
+                            libc::MS_REC | libc::MS_PRIVATE,
+                            std::ptr::null(),
+                        ) == 0
+                };
+                if is_private {
+                    body();
+                }
+                is_private
+            };
+            scope.spawn(run).join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_disk_that_fills_up_while_writing() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = std::ffi::CString::new(dir.path().to_str().unwrap()).unwrap();
+        let ran = in_own_mounts(|| {
+            // SAFETY: all strings are NUL-terminated and live across the call.
+            let rc = unsafe {
+                let (kind, options) = (c"tmpfs".as_ptr(), c"size=64k".as_ptr());
+                libc::mount(kind, target.as_ptr(), kind, 0, options.cast())
+            };
+            assert_eq!(rc, 0, "{}", io::Error::last_os_error());
+            let location = at(&dir.path().join("x"));
+            let error =
+                FileHome::default().write(&location, &mut io::repeat(1).take(1 << 20), None).unwrap_err();
+            assert_eq!((error.kind(), error.status()), (ErrorKind::NoSpace, Status::Persistent), "{error}");
+            assert!(names(dir.path()).is_empty());
+        });
+        if !ran {
+            eprintln!("not run: a small file system can only be mounted by root");
+        }
+    }
+
+    #[test]
+    fn an_unreadable_file_is_permission_denied() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = dir.path().join("x");
+        fs::write(&path, "secret").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+        let check = || {
+            // SAFETY: the plain system call, unlike the libc function, changes the calling thread only.
+            unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) };
+            let home = FileHome::default();
+            let error = home.open(&at(&path), None).err().unwrap();
+            assert_eq!((error.kind(), error.status()), (ErrorKind::PermissionDenied, Status::Permanent));
+            assert_eq!(home.stat(&at(&path)).unwrap().size_bytes, 6);
+        };
+        std::thread::scope(|scope| scope.spawn(check).join().unwrap());
+    }
+
+    #[test]
+    fn local_is_what_really_lies_below() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        for name in ["mine", "mine-too", "shared"] {
+            fs::create_dir(root.join(name)).unwrap();
+            fs::write(root.join(name).join("x"), "x").unwrap();
+        }
+        symlink(root.join("shared"), root.join("mine/link")).unwrap();
+        symlink(root.join("mine"), root.join("shared/link")).unwrap();
+        let home = FileHome::new(vec![root.join("mine")]).unwrap();
+        let local = |name: &str| home.local_path(&at(&root.join(name)));
+        assert_eq!(local("mine/x"), Some(root.join("mine/x")));
+        assert_eq!(local("mine/not-yet"), Some(root.join("mine/not-yet")));
+        assert_eq!(local("shared/link/x"), Some(root.join("mine/x")));
+        assert_eq!(local("mine/link/x"), None);
+        assert_eq!(local("mine-too/x"), None);
+        assert_eq!(local("mine/../shared/x"), None);
+        assert_eq!(home.local_path(&"http://h/x".parse().unwrap()), None);
+        assert_eq!(FileHome::new(vec![root.join("none")]).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn globs_find_what_a_shell_finds() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().join("base [1]");
+        for name in
+            ["a.fits", "b.fits", ".h.fits", "c.txt", "s/d.fits", "s/t/e.fits", ".g/f.fits", "-x y'\n.fits"]
+        {
+            let path = base.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        symlink("..", base.join("s/up")).unwrap();
+        symlink("gone", base.join("z.fits")).unwrap();
+        let found = |pattern: &str| -> Vec<String> {
+            let listing = Listing::parse(pattern, &base).unwrap();
+            let list = FileHome::default().list(&listing).unwrap();
+            list.iter()
+                .map(|location| {
+                    location.path().unwrap().strip_prefix(&base).unwrap().to_str().unwrap().to_owned()
+                })
+                .collect()
+        };
+        assert_eq!(found("*.fits"), ["-x y'\n.fits", "a.fits", "b.fits", "z.fits"]);
+        assert_eq!(found("./[!a].fits"), ["b.fits", "z.fits"]);
+        assert_eq!(found("*/*.fits"), ["s/d.fits"]);
+        assert_eq!(
+            found("**/*.fits"),
+            ["-x y'\n.fits", "a.fits", "b.fits", "s/d.fits", "s/t/e.fits", "z.fits"]
+        );
+        assert_eq!(found("**/**/e.fits"), ["s/t/e.fits"]);
+        assert_eq!(found(".*"), [".h.fits"]);
+        assert_eq!(found("s/../?.txt"), ["s/../c.txt"]);
+        assert_eq!(found("*.none"), [""; 0]);
+        assert_eq!(found("*/t/*"), ["s/t/e.fits"]);
+        assert_eq!(found("s/**"), ["s/d.fits", "s/t/e.fits"]);
+        assert_eq!(found("s"), ["d.fits", "t/e.fits"].map(|name| format!("s/{name}")));
+        let missing = Listing::parse("nowhere/*.x", &base).unwrap();
+        assert_eq!(FileHome::default().list(&missing).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}

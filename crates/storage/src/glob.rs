@@ -1,0 +1,225 @@
+//! Shell patterns over a directory tree: which files match, in name order.
+//!
+//! `*` and `?` within one name, `[a-z]` and `[!a-z]`, `**` for any number of directories. A `[` that is never closed
+//! means itself. Hidden names match only where the pattern has a dot. Links to files count as files; links to
+//! directories are entered only where the pattern names them, never by `**`, so a circle cannot trap the walk.
+//!
+//! Not here: `{a,b}`; braces belong to the templates of commands.
+
+use crate::error::{Error, ErrorKind, Result, Status};
+use crate::location::Location;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LIST: &str = "list";
+
+pub(crate) fn has_wildcard(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
+/// All files below `directory` whose own name `keep` accepts, unsorted.
+pub(crate) fn walk(directory: &Path, keep: &dyn Fn(&str) -> bool, out: &mut Vec<Location>) -> Result<()> {
+    let mut pending = vec![directory.to_path_buf()];
+    while let Some(directory) = pending.pop() {
+        for entry in entries(&directory)? {
+            let entry = entry?;
+            if entry.is_directory && !entry.is_link {
+                pending.push(entry.path);
+            } else if entry.is_file && entry.name()?.is_some_and(|name| keep(name)) {
+                out.push(Location::from_path(&entry.path)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The files that match `pattern` below `directory`, unsorted.
+pub(crate) fn glob(
+    directory: &Location,
+    pattern: &str,
+    keep: &dyn Fn(&str) -> bool,
+    out: &mut Vec<Location>,
+) -> Result<()> {
+    let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    // The literal beginning goes through `Location`, which resolves leading `..` against the directory.
+    let n_literal = parts.iter().position(|part| has_wildcard(part)).unwrap_or(parts.len());
+    let root = if pattern.starts_with('/') { "/" } else { directory.as_str() };
+    let literal = parts[..n_literal].join("/");
+    let start = match literal.is_empty() {
+        true => Location::from_path(Path::new(root))?,
+        false => Location::parse(&format!("./{literal}"), Path::new(root))?,
+    };
+    descend(Path::new(start.as_str()), &parts[n_literal..], true, keep, out)
+}
+
+fn descend(
+    at: &Path,
+    parts: &[&str],
+    is_start: bool,
+    keep: &dyn Fn(&str) -> bool,
+    out: &mut Vec<Location>,
+) -> Result<()> {
+    let Some((&part, rest)) = parts.split_first() else {
+        let name = at.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        if keep(name) && fs::metadata(at).is_ok_and(|metadata| metadata.is_file()) {
+            out.push(Location::from_path(at)?);
+        }
+        return Ok(());
+    };
+    if !has_wildcard(part) {
+        return descend(&at.join(part), rest, is_start, keep, out);
+    }
+    if part == "**" {
+        descend(at, rest, is_start, keep, out)?;
+    }
+    let listing = match entries(at) {
+        Ok(listing) => listing,
+        // A literal part after a wildcard need not exist everywhere; where the walk starts it has to.
+        Err(error) if error.kind() == ErrorKind::NotFound && !is_start => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in listing {
+        let entry = entry?;
+        let text = entry.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        if text.starts_with('.') && !part.starts_with('.') {
+            continue;
+        }
+        if part == "**" {
+            if entry.is_directory && !entry.is_link {
+                descend(&entry.path, parts, false, keep, out)?;
+            } else if rest.is_empty() && entry.is_file && entry.name()?.is_some_and(|name| keep(name)) {
+                out.push(Location::from_path(&entry.path)?);
+            }
+        } else if matches(part, &text) {
+            if rest.is_empty() {
+                if entry.is_file && entry.name()?.is_some_and(|name| keep(name)) {
+                    out.push(Location::from_path(&entry.path)?);
+                }
+            } else if entry.is_directory {
+                descend(&entry.path, rest, false, keep, out)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Entry {
+    path: PathBuf,
+    is_file: bool,
+    is_directory: bool,
+    is_link: bool,
+}
+
+impl Entry {
+    /// A file that matches but has no name in UTF-8 must not be left out in silence.
+    fn name(&self) -> Result<Option<&str>> {
+        match self.path.file_name().map(|name| name.to_str()) {
+            Some(None) => {
+                let reason = "its name is not UTF-8, so no task could name it";
+                let path = self.path.to_string_lossy();
+                Err(Error::new(ErrorKind::InvalidName, Status::Permanent, LIST, path, reason))
+            }
+            Some(name) => Ok(name),
+            None => Ok(None),
+        }
+    }
+}
+
+fn entries(directory: &Path) -> Result<impl Iterator<Item = Result<Entry>>> {
+    let shown = directory.to_path_buf();
+    let listing =
+        fs::read_dir(directory).map_err(|error| Error::from_io(LIST, directory.display(), error))?;
+    Ok(listing.map(move |entry| {
+        let entry = entry.map_err(|error| Error::from_io(LIST, shown.display(), error))?;
+        let kind = entry.file_type().map_err(|error| Error::from_io(LIST, entry.path().display(), error))?;
+        let (mut is_file, mut is_directory) = (kind.is_file(), kind.is_dir());
+        if kind.is_symlink() {
+            // A link that leads nowhere is listed as a file: whoever uses it gets a clear error, instead of one task less.
+            let target = fs::metadata(entry.path());
+            is_directory = target.as_ref().is_ok_and(fs::Metadata::is_dir);
+            is_file = target.map_or(true, |target| target.is_file());
+        }
+        Ok(Entry { path: entry.path(), is_file, is_directory, is_link: kind.is_symlink() })
+    }))
+}
+
+/// Does one name match one part of a pattern? Linear in `name` for each `*`.
+fn matches(pattern: &str, name: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let name: Vec<char> = name.chars().collect();
+    let (mut p, mut n) = (0, 0);
+    // Where to go on when the last `*` has to swallow one character more.
+    let mut retry: Option<(usize, usize)> = None;
+    loop {
+        let step = match pattern.get(p) {
+            Some('*') => {
+                retry = Some((p + 1, n));
+                p += 1;
+                continue;
+            }
+            Some('?') if n < name.len() => Some(p + 1),
+            Some('[') if n < name.len() => class(&pattern, p, name[n]),
+            Some(c) if n < name.len() && *c == name[n] => Some(p + 1),
+            None if n == name.len() => return true,
+            _ => None,
+        };
+        match (step, retry) {
+            (Some(next), _) => (p, n) = (next, n + 1),
+            (None, Some((after_star, taken))) if taken < name.len() => {
+                retry = Some((after_star, taken + 1));
+                (p, n) = (after_star, taken + 1);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// The position after the class that starts at `start`, if it accepts `c`.
+fn class(pattern: &[char], start: usize, c: char) -> Option<usize> {
+    let is_negated = matches!(pattern.get(start + 1), Some('!' | '^'));
+    let first = start + 1 + usize::from(is_negated);
+    // A `]` right at the start is a member.
+    let Some(length) = pattern.get(first + 1..).and_then(|rest| rest.iter().position(|c| *c == ']')) else {
+        return (c == '[').then_some(start + 1);
+    };
+    let members = &pattern[first..first + 1 + length];
+    let mut is_member = false;
+    let mut index = 0;
+    while index < members.len() {
+        if members.get(index + 1) == Some(&'-') && index + 2 < members.len() {
+            is_member |= (members[index]..=members[index + 2]).contains(&c);
+            index += 3;
+        } else {
+            is_member |= members[index] == c;
+            index += 1;
+        }
+    }
+    (is_member != is_negated).then_some(first + 1 + length + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_as_in_a_shell() {
+        let check = |pattern: &str, name: &str, expect: bool| {
+            assert_eq!(matches(pattern, name), expect, "{pattern:?} on {name:?}");
+        };
+        check("*.fits", "a.fits", true);
+        check("*.fits", "a.fits.gz", false);
+        check("*", "", true);
+        check("a*b*c", "aXbbYc", true);
+        check("a*b*c", "aXbbY", false);
+        check("?é?", "aéb", true);
+        check("?", "", false);
+        check("[a-c]x", "bx", true);
+        check("[!a-c]x", "bx", false);
+        check("[!a-c]x", "dx", true);
+        check("[]]", "]", true);
+        check("[a-]", "-", true);
+        check("a[1", "a[1", true);
+        check("a[1]", "a1", true);
+        check("***a", "ba", true);
+    }
+}

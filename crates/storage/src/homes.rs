@@ -1,0 +1,200 @@
+//! All homes of a process: picks the adaptor for a location, with limits and retries around it.
+//!
+//! The order is `Limited(Retry(Chaos(adaptor)))`: a stream keeps its place while it waits to try again, so a struggling
+//! server is not met by more streams than one that is well.
+
+use crate::error::{Error, ErrorKind, Result, Status};
+use crate::{
+    Chaos, ChaosConfig, FileHome, Home, HttpConfig, HttpHome, Limited, Limits, Listing, Location, Opened,
+    Retry, RetryConfig, Scheme, Stat,
+};
+use std::io::Read;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How homes are used; the default is unlimited, with retries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HomesConfig {
+    /// Directories that are this node's own disk: files below them are used in place.
+    pub home_local: Vec<PathBuf>,
+    /// Most streams at once, over all homes; at least 1.
+    pub streams_max: Option<u32>,
+    /// Most bytes per second, over all homes; at least 1.
+    pub rate_bytes_per_s: Option<u64>,
+    /// For failures that may pass.
+    pub retries: RetryConfig,
+    /// Time limits and routes of `http`.
+    pub http: HttpConfig,
+    /// Injected faults, for fault runs.
+    pub chaos: Option<ChaosConfig>,
+}
+
+/// The homes of a process. Cheap to clone; clones share connections and limits.
+#[derive(Clone)]
+pub struct Homes {
+    file: Arc<dyn Home>,
+    http: Arc<dyn Home>,
+    limits: Arc<Limits>,
+}
+
+impl Homes {
+    /// Errors: a local directory that is not there, a limit of 0, no tries.
+    pub fn new(config: HomesConfig) -> Result<Homes> {
+        let refuse = |what: &str, reason: &str| {
+            Error::new(ErrorKind::InvalidName, Status::Permanent, "use the setting", what, reason)
+        };
+        if config.streams_max == Some(0) {
+            return Err(refuse(
+                "streams_max",
+                "with 0 streams nothing could ever be read; leave it out for no limit",
+            ));
+        }
+        if config.rate_bytes_per_s == Some(0) {
+            return Err(refuse(
+                "rate_bytes_per_s",
+                "at 0 B/s nothing could ever be read; leave it out for no limit",
+            ));
+        }
+        if config.retries.tries_max == 0 {
+            return Err(refuse("retries.tries_max", "there has to be a first try; 1 means no retries"));
+        }
+        let limits = Arc::new(Limits::new(config.streams_max, config.rate_bytes_per_s));
+        let wrap = |home: Arc<dyn Home>| -> Arc<dyn Home> {
+            let home = match &config.chaos {
+                Some(chaos) => Arc::new(Chaos::new(home, chaos.clone())),
+                None => home,
+            };
+            let home = Arc::new(Retry::new(home, config.retries.clone()));
+            Arc::new(Limited::new(home, limits.clone()))
+        };
+        Ok(Homes {
+            file: wrap(Arc::new(FileHome::new(config.home_local.clone())?)),
+            http: wrap(Arc::new(HttpHome::new(config.http.clone()))),
+            limits,
+        })
+    }
+
+    /// The home that a location belongs to.
+    pub fn get(&self, location: &Location) -> &Arc<dyn Home> {
+        match location.scheme() {
+            Scheme::File => &self.file,
+            Scheme::Http | Scheme::Https => &self.http,
+        }
+    }
+
+    /// Changes the limits for all homes, also for who waits now. `None` is unlimited, 0 pauses.
+    pub fn set_limits(&self, streams_max: Option<u32>, rate_bytes_per_s: Option<u64>) {
+        self.limits.set_limits(streams_max, rate_bytes_per_s);
+    }
+
+    /// Streams open now, over all homes.
+    pub fn n_streams(&self) -> u32 {
+        self.limits.n_streams()
+    }
+
+    /// See [`Home::stat`].
+    pub fn stat(&self, location: &Location) -> Result<Stat> {
+        self.get(location).stat(location)
+    }
+
+    /// See [`Home::open`].
+    pub fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
+        self.get(location).open(location, range)
+    }
+
+    /// See [`Home::write`].
+    pub fn write(
+        &self,
+        location: &Location,
+        body: &mut dyn Read,
+        size_hint_bytes: Option<u64>,
+    ) -> Result<Stat> {
+        self.get(location).write(location, body, size_hint_bytes)
+    }
+
+    /// See [`Home::list`].
+    pub fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+        self.get(listing.directory()).list(listing)
+    }
+
+    /// See [`Home::remove`].
+    pub fn remove(&self, location: &Location) -> Result<()> {
+        self.get(location).remove(location)
+    }
+
+    /// See [`Home::local_path`].
+    pub fn local_path(&self, location: &Location) -> Option<PathBuf> {
+        self.get(location).local_path(location)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testserver::{Fault, TestServer};
+    use std::time::Duration;
+
+    fn config() -> HomesConfig {
+        HomesConfig {
+            http: HttpConfig { proxy_from_env: false, ..HttpConfig::default() },
+            retries: RetryConfig {
+                wait_first: Duration::from_micros(1),
+                retry_after_max: Duration::from_micros(1),
+                ..RetryConfig::default()
+            },
+            ..HomesConfig::default()
+        }
+    }
+
+    #[test]
+    fn each_location_finds_its_home() {
+        let server = TestServer::start();
+        let dir = tempfile::tempdir().unwrap();
+        let homes = Homes::new(HomesConfig {
+            home_local: vec![dir.path().to_path_buf()],
+            streams_max: Some(8),
+            rate_bytes_per_s: Some(1 << 30),
+            ..config()
+        })
+        .unwrap();
+        let file = Location::from_path(&dir.path().join("x")).unwrap();
+        let url = server.url("x");
+        server.put(&url, b"from afar".to_vec());
+        server.set_fault(Fault::FailFirst(2));
+        let mut opened = homes.open(&url, None).unwrap();
+        assert_eq!(homes.n_streams(), 1);
+        let stat = homes.write(&file, &mut opened.reader, Some(opened.stat.size_bytes)).unwrap();
+        assert_eq!(homes.stat(&file).unwrap(), stat);
+        assert_eq!(std::fs::read(homes.local_path(&file).unwrap()).unwrap(), b"from afar");
+        assert_eq!(homes.local_path(&url), None);
+        assert_eq!(homes.list(&Listing::parse("*", dir.path()).unwrap()).unwrap(), [file.clone()]);
+        homes.remove(&file).unwrap();
+        assert_eq!(homes.remove(&url).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn conformance_of_the_whole_tower_with_faults() {
+        let dir = tempfile::tempdir().unwrap();
+        let chaos =
+            ChaosConfig { seed: 11, open_fail: 0.1, read_fail: 0.1, truncate: 0.1, ..ChaosConfig::default() };
+        let mut config = HomesConfig { chaos: Some(chaos), streams_max: Some(5), ..config() };
+        config.retries.tries_max = 50;
+        let base = Location::from_path(dir.path()).unwrap();
+        crate::conformance::run(&**Homes::new(config).unwrap().get(&base), &base);
+    }
+
+    #[test]
+    fn settings_that_would_hang_are_refused() {
+        let check = |config: HomesConfig, expect: &str| {
+            let error = Homes::new(config).err().unwrap();
+            assert!(error.to_string().contains(expect), "{error}");
+        };
+        check(HomesConfig { streams_max: Some(0), ..config() }, "streams_max");
+        check(HomesConfig { rate_bytes_per_s: Some(0), ..config() }, "rate_bytes_per_s");
+        let mut no_tries = config();
+        no_tries.retries.tries_max = 0;
+        check(no_tries, "tries_max");
+        check(HomesConfig { home_local: vec!["/not/there".into()], ..config() }, "/not/there");
+    }
+}

@@ -1,0 +1,419 @@
+//! Tries again what failed for a reason that may pass, a bounded number of times.
+//!
+//! A read that breaks in the middle goes on where it stopped, with a range, and only if the object still has the
+//! version that was opened; otherwise it fails with `Changed`. A write is tried again only while nothing of its source
+//! is used up, because a source cannot be rewound; later failures stay `Temporary` for the caller, who can.
+//!
+//! Waits double from try to try, each shortened by a seeded random part so that many readers do not come back at once;
+//! `Retry-After` is respected up to a bound. The sleep is an argument, so tests do not wait.
+//!
+//! What still fails in the end has status `Persistent` and tells the number of tries.
+
+use crate::error::{Error, ErrorKind, Result, Status};
+use crate::version::Version;
+use crate::{Capabilities, Home, Listing, Location, Opened, Stat, splitmix64};
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A body that breaks again and again is still worth resuming while each try brings this much.
+const PROGRESS_BYTES: u64 = 1 << 20;
+
+/// How often and how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryConfig {
+    /// Tries in all, at least 1; 1 never tries again.
+    pub tries_max: u32,
+    /// Before the second try; doubled for each further one.
+    pub wait_first: Duration,
+    /// No wait is longer by doubling.
+    pub wait_max: Duration,
+    /// No `Retry-After` is respected beyond this.
+    pub retry_after_max: Duration,
+    /// For the random part of waits.
+    pub seed: u64,
+}
+
+impl Default for RetryConfig {
+    /// Five tries within some six seconds: bridges a restarting server, not a night.
+    fn default() -> RetryConfig {
+        RetryConfig {
+            tries_max: 5,
+            wait_first: Duration::from_millis(200),
+            wait_max: Duration::from_secs(10),
+            retry_after_max: Duration::from_secs(60),
+            seed: 0,
+        }
+    }
+}
+
+/// A home whose temporary failures are tried again.
+#[derive(Clone)]
+pub struct Retry(Arc<Shared>);
+
+struct Shared {
+    inner: Arc<dyn Home>,
+    config: RetryConfig,
+    sleep: Box<dyn Fn(Duration) + Send + Sync>,
+    n_waits: AtomicU64,
+}
+
+impl Retry {
+    /// Waits by sleeping on the calling thread.
+    pub fn new(inner: Arc<dyn Home>, config: RetryConfig) -> Retry {
+        Retry::with_sleep(inner, config, std::thread::sleep)
+    }
+
+    /// Waits by calling `sleep`.
+    pub fn with_sleep(
+        inner: Arc<dyn Home>,
+        config: RetryConfig,
+        sleep: impl Fn(Duration) + Send + Sync + 'static,
+    ) -> Retry {
+        Retry(Arc::new(Shared { inner, config, sleep: Box::new(sleep), n_waits: AtomicU64::new(0) }))
+    }
+}
+
+impl Shared {
+    /// Calls `attempt` with the number of the try, from 1.
+    fn run<T>(&self, mut attempt: impl FnMut(u32) -> Result<T>) -> Result<T> {
+        let mut n_tries = 0;
+        loop {
+            n_tries += 1;
+            match attempt(n_tries) {
+                Err(error) => self.wait_or_give_up(error, n_tries)?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Sleeps if another try is due after the `n_tries`-th failed; otherwise the error comes back.
+    fn wait_or_give_up(&self, error: Error, n_tries: u32) -> Result<()> {
+        if error.status() != Status::Temporary {
+            return Err(error);
+        }
+        if n_tries >= self.config.tries_max {
+            return Err(error.with_status(Status::Persistent).with_context("tries", n_tries));
+        }
+        (self.sleep)(self.wait_after(&error, n_tries));
+        Ok(())
+    }
+
+    /// Between half and all of the doubled wait (equal jitter: Brooker, AWS Architecture Blog 2015).
+    fn wait_after(&self, error: &Error, n_tries: u32) -> Duration {
+        let doubled =
+            self.config.wait_first.saturating_mul(1 << (n_tries - 1).min(30)).min(self.config.wait_max);
+        let draw = splitmix64(self.config.seed ^ splitmix64(self.n_waits.fetch_add(1, Ordering::Relaxed)));
+        let part = draw as f64 / u64::MAX as f64;
+        let wait = doubled.mul_f64(0.5 + 0.5 * part);
+        wait.max(error.retry_after().unwrap_or(Duration::ZERO).min(self.config.retry_after_max))
+    }
+}
+
+impl Home for Retry {
+    fn capabilities(&self) -> &'static Capabilities {
+        self.0.inner.capabilities()
+    }
+
+    fn stat(&self, location: &Location) -> Result<Stat> {
+        self.0.run(|_| self.0.inner.stat(location))
+    }
+
+    fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
+        let mut opened = self.0.run(|_| self.0.inner.open(location, range.clone()))?;
+        if self.capabilities().read_range {
+            opened.reader = Box::new(Resuming {
+                shared: self.0.clone(),
+                location: location.clone(),
+                stat: opened.stat.clone(),
+                at: opened.range.start,
+                end: opened.range.end,
+                reader: Some(opened.reader),
+                n_failures: 0,
+                progress_bytes: 0,
+            });
+        }
+        Ok(opened)
+    }
+
+    fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat> {
+        let mut body = Touched { body, is_touched: false };
+        let mut n_tries = 0;
+        loop {
+            n_tries += 1;
+            match self.0.inner.write(location, &mut body, size_hint_bytes) {
+                Err(error) if !body.is_touched => self.0.wait_or_give_up(error, n_tries)?,
+                done => return done,
+            }
+        }
+    }
+
+    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+        self.0.run(|_| self.0.inner.list(listing))
+    }
+
+    fn remove(&self, location: &Location) -> Result<()> {
+        self.0.run(|n_tries| match self.0.inner.remove(location) {
+            // The try before did it, and only its answer was lost.
+            Err(error) if n_tries > 1 && error.kind() == ErrorKind::NotFound => Ok(()),
+            other => other,
+        })
+    }
+
+    fn local_path(&self, location: &Location) -> Option<PathBuf> {
+        self.0.inner.local_path(location)
+    }
+}
+
+/// Remembers whether anything was asked of a source.
+struct Touched<'a> {
+    body: &'a mut dyn Read,
+    is_touched: bool,
+}
+
+impl Read for Touched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.is_touched = true;
+        self.body.read(buffer)
+    }
+}
+
+/// A body that opens its object again where it broke.
+struct Resuming {
+    shared: Arc<Shared>,
+    location: Location,
+    stat: Stat,
+    at: u64,
+    end: u64,
+    /// `None` after a failure, until the object is open again.
+    reader: Option<Box<dyn Read + Send>>,
+    /// Since `PROGRESS_BYTES` came in one go.
+    n_failures: u32,
+    progress_bytes: u64,
+}
+
+impl Resuming {
+    fn reopen(&self) -> Result<Box<dyn Read + Send>> {
+        let range = self.at..self.end;
+        let opened =
+            self.shared.inner.open(&self.location, Some(range)).map_err(|error| match error.kind() {
+                // It was there and that long when we began.
+                ErrorKind::InvalidRange => Error::changed("read", &self.location, error.to_string()),
+                _ => error,
+            })?;
+        if opened.stat != self.stat {
+            let difference = Version::describe_change(&self.stat.version, &opened.stat.version);
+            return Err(Error::changed("read", &self.location, difference));
+        }
+        Ok(opened.reader)
+    }
+
+    fn read_once(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let mut reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => self.reopen()?,
+        };
+        let n = loop {
+            match reader.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => break other,
+            }
+        };
+        let n = n.map_err(|error| Error::from_read("read", &self.location, error))?;
+        if n == 0 && self.at < self.end && !buffer.is_empty() {
+            let reason = format!("it ended at byte {} of {}", self.at, self.end);
+            return Err(Error::new(ErrorKind::Io, Status::Temporary, "read", &self.location, reason));
+        }
+        self.reader = Some(reader);
+        Ok(n)
+    }
+}
+
+impl Read for Resuming {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.read_once(buffer) {
+                Ok(n) => {
+                    self.at += n as u64;
+                    self.progress_bytes += n as u64;
+                    return Ok(n);
+                }
+                Err(error) => {
+                    if self.progress_bytes >= PROGRESS_BYTES {
+                        self.n_failures = 0;
+                    }
+                    self.progress_bytes = 0;
+                    self.n_failures += 1;
+                    self.shared.wait_or_give_up(error, self.n_failures)?;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testserver::{Fault, TestServer};
+    use crate::{Chaos, ChaosConfig, FileHome, HttpConfig, HttpHome};
+    use std::sync::Mutex;
+
+    /// A retrying home and the waits it would have made.
+    fn retrying(inner: Arc<dyn Home>, tries_max: u32) -> (Retry, Arc<Mutex<Vec<Duration>>>) {
+        let waits = Arc::new(Mutex::new(Vec::new()));
+        let config = RetryConfig { tries_max, ..RetryConfig::default() };
+        let log = waits.clone();
+        (Retry::with_sleep(inner, config, move |wait| log.lock().unwrap().push(wait)), waits)
+    }
+
+    fn http() -> Arc<dyn Home> {
+        Arc::new(HttpHome::new(HttpConfig { proxy_from_env: false, ..HttpConfig::default() }))
+    }
+
+    fn read_all(home: &dyn Home, location: &Location) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut opened = home.open(location, None)?;
+        let read = opened.reader.read_to_end(&mut bytes);
+        read.map(|_| bytes).map_err(|error| Error::from_read("read", location, error))
+    }
+
+    #[test]
+    fn waits_double_and_respect_retry_after() {
+        let server = TestServer::start();
+        let location = server.url("x");
+        server.put(&location, b"abc".to_vec());
+        server.set_fault(Fault::FailFirst(3));
+        let (home, waits) = retrying(http(), 4);
+        assert_eq!(read_all(&home, &location).unwrap(), b"abc");
+        assert_eq!(*waits.lock().unwrap(), [Duration::from_secs(7); 3], "the server asks for 7 s");
+
+        let error = || Error::new(ErrorKind::Io, Status::Temporary, "read", "x", "because");
+        for (n_tries, doubled_ms) in [(1, 200), (2, 400), (3, 800), (20, 10_000), (4_000_000_000, 10_000)] {
+            let wait = home.0.wait_after(&error(), n_tries);
+            let doubled = Duration::from_millis(doubled_ms);
+            assert!(wait >= doubled / 2 && wait <= doubled, "{n_tries}: {wait:?}");
+        }
+        let hours = error().with_retry_after(Some(Duration::from_secs(7200)));
+        assert_eq!(home.0.wait_after(&hours, 1), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn gives_up_with_persistent() {
+        let server = TestServer::start();
+        server.set_fault(Fault::Code(500));
+        let (home, waits) = retrying(http(), 3);
+        let error = home.stat(&server.url("x")).unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Http(500), Status::Persistent));
+        assert!(error.to_string().ends_with("(tries: 3)"), "{error}");
+        assert_eq!((waits.lock().unwrap().len(), server.n_requests()), (2, 3));
+    }
+
+    #[test]
+    fn permanent_failures_are_not_tried_again() {
+        let server = TestServer::start();
+        let (home, waits) = retrying(http(), 3);
+        assert_eq!(home.stat(&server.url("x")).unwrap_err().status(), Status::Permanent);
+        assert!(waits.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_broken_body_goes_on_where_it_stopped() {
+        let server = TestServer::start();
+        let location = server.url("x");
+        let bytes: Vec<u8> = (0..100_000u32).map(|i| (i * 7 % 251) as u8).collect();
+        server.put(&location, bytes.clone());
+        for fault in [Fault::Truncate(30_000), Fault::TruncateChunked(30_000)] {
+            server.set_fault(fault);
+            // A chunked answer is counted first, which a server that always breaks never lets finish.
+            if fault == Fault::TruncateChunked(30_000) {
+                assert_eq!(
+                    read_all(&retrying(http(), 5).0, &location).unwrap_err().status(),
+                    Status::Persistent
+                );
+            } else {
+                assert!(read_all(&retrying(http(), 5).0, &location).unwrap() == bytes);
+                assert_eq!(
+                    read_all(&retrying(http(), 3).0, &location).unwrap_err().status(),
+                    Status::Persistent
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_that_changed_is_not_mixed() {
+        let server = TestServer::start();
+        let location = server.url("x");
+        server.put(&location, vec![1; 100_000]);
+        server.set_fault(Fault::Truncate(30_000));
+        let (home, _) = retrying(http(), 5);
+        let mut opened = home.open(&location, None).unwrap();
+        opened.reader.read_exact(&mut [0; 10]).unwrap();
+        server.put(&location, vec![2; 100_000]);
+        let error = opened.reader.read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(Error::from_read("read", "", error).kind(), ErrorKind::Changed);
+    }
+
+    #[test]
+    fn a_used_source_is_not_written_twice() {
+        struct Breaks;
+        impl Read for Breaks {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let location = Location::from_path(&dir.path().join("x")).unwrap();
+        let (home, waits) = retrying(Arc::new(FileHome::default()), 5);
+        assert_eq!(home.write(&location, &mut Breaks, None).unwrap_err().status(), Status::Temporary);
+        assert!(waits.lock().unwrap().is_empty());
+        // Chaos that strikes before the source is touched is hidden.
+        let config = ChaosConfig { seed: 1, write_fail: 0.7, ..ChaosConfig::default() };
+        let chaos = Arc::new(Chaos::new(Arc::new(FileHome::default()), config));
+        let (home, _) = retrying(chaos.clone(), 50);
+        for _ in 0..20 {
+            assert_eq!(home.write(&location, &mut &b"abc"[..], None).unwrap().size_bytes, 3);
+        }
+        assert!(chaos.counts().write_fail > 0);
+    }
+
+    #[test]
+    fn a_removal_whose_answer_was_lost_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let location = Location::from_path(&dir.path().join("x")).unwrap();
+        let config = ChaosConfig { seed: 1, remove_fail: 0.5, ..ChaosConfig::default() };
+        let chaos = Arc::new(Chaos::new(Arc::new(FileHome::default()), config));
+        let (home, _) = retrying(chaos.clone(), 50);
+        for _ in 0..20 {
+            home.write(&location, &mut &b"abc"[..], None).unwrap();
+            home.remove(&location).unwrap();
+        }
+        assert!(chaos.counts().remove_fail > 0);
+        let calm = retrying(Arc::new(FileHome::default()), 5).0;
+        assert_eq!(calm.remove(&location).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn conformance_through_chaos() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ChaosConfig {
+            seed: 7,
+            stat_fail: 0.2,
+            open_fail: 0.2,
+            read_fail: 0.2,
+            truncate: 0.2,
+            write_fail: 0.2,
+            list_fail: 0.2,
+            ..ChaosConfig::default()
+        };
+        let chaos = Arc::new(Chaos::new(Arc::new(FileHome::default()), config));
+        let (home, waits) = retrying(chaos.clone(), 50);
+        crate::conformance::run(&home, &Location::from_path(dir.path()).unwrap());
+        let counts = chaos.counts();
+        assert!(counts.open_fail > 0 && counts.read_fail > 0 && counts.truncate > 0, "{counts:?}");
+        assert!(!waits.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,252 @@
+//! A small real HTTP/1.1 server on 127.0.0.1 for the tests: ranges, ETags, chunks, redirects, and faults on demand.
+//!
+//! One thread per connection, keep-alive; every thread ends when the server is dropped.
+
+use crate::Location;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// How the server misbehaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// Answers every request with this code.
+    Code(u16),
+    /// The next `n` requests get 503, then all is well.
+    FailFirst(u32),
+    /// Ignores `Range`.
+    NoRanges,
+    /// Sends bodies in chunks, without a length.
+    Chunked,
+    /// Ends bodies by closing the connection, without a length.
+    NoLength,
+    /// Answers HEAD with 405.
+    NoHead,
+    /// Every name redirects to `/r/<name>`.
+    Redirect,
+    /// Every name redirects to itself.
+    RedirectLoop,
+    /// Announces the whole body, sends at most this many bytes and closes.
+    Truncate(usize),
+    /// The same inside a chunked body.
+    TruncateChunked(usize),
+    /// Sends this many bytes and then nothing more, keeping the connection.
+    Stall(usize),
+}
+
+pub(crate) struct TestServer {
+    address: SocketAddr,
+    shared: Arc<Mutex<Shared>>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// Path as in the request line → bytes and revision.
+    objects: BTreeMap<String, (Arc<Vec<u8>>, u64)>,
+    fault: Fault,
+    n_requests: u64,
+    revision: u64,
+    is_closing: bool,
+    connections: Vec<TcpStream>,
+}
+
+impl TestServer {
+    pub(crate) fn start() -> TestServer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Mutex::new(Shared {
+            objects: BTreeMap::new(),
+            fault: Fault::None,
+            n_requests: 0,
+            revision: 0,
+            is_closing: false,
+            connections: Vec::new(),
+        }));
+        let acceptor = std::thread::spawn({
+            let shared = shared.clone();
+            move || {
+                let mut threads = Vec::new();
+                for stream in listener.incoming() {
+                    let stream = stream.unwrap();
+                    {
+                        let mut shared = shared.lock().unwrap();
+                        if shared.is_closing {
+                            break;
+                        }
+                        shared.connections.push(stream.try_clone().unwrap());
+                    }
+                    let shared = shared.clone();
+                    // A client that goes away in the middle is no fault of the test.
+                    threads.push(std::thread::spawn(move || drop(serve(stream, &shared))));
+                }
+                for thread in threads {
+                    thread.join().unwrap();
+                }
+            }
+        });
+        TestServer { address, shared, acceptor: Some(acceptor) }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> Location {
+        format!("http://{}/{path}", self.address).parse().unwrap()
+    }
+
+    pub(crate) fn put(&self, location: &Location, bytes: Vec<u8>) {
+        let path = location.as_str().split_once("://").unwrap().1.split_once('/').unwrap().1;
+        let mut shared = self.shared.lock().unwrap();
+        shared.revision += 1;
+        let revision = shared.revision;
+        shared.objects.insert(format!("/{path}"), (Arc::new(bytes), revision));
+    }
+
+    pub(crate) fn set_fault(&self, fault: Fault) {
+        self.shared.lock().unwrap().fault = fault;
+    }
+
+    pub(crate) fn n_requests(&self) -> u64 {
+        self.shared.lock().unwrap().n_requests
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        {
+            let mut shared = self.shared.lock().unwrap();
+            shared.is_closing = true;
+            for connection in &shared.connections {
+                let _ = connection.shutdown(Shutdown::Both);
+            }
+        }
+        // Wakes the acceptor.
+        let _ = TcpStream::connect(self.address);
+        if let Some(acceptor) = self.acceptor.take() {
+            let ended = acceptor.join();
+            assert!(ended.is_ok() || std::thread::panicking());
+        }
+    }
+}
+
+fn serve(stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut out = stream.try_clone()?;
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut request = String::new();
+        if lines.read_line(&mut request)? == 0 {
+            return Ok(());
+        }
+        let mut words = request.split_whitespace();
+        let (method, path) = (words.next().unwrap_or(""), words.next().unwrap_or("").to_owned());
+        let is_head = method == "HEAD";
+        let mut range = None;
+        let mut seen = BTreeSet::new();
+        loop {
+            let mut line = String::new();
+            if lines.read_line(&mut line)? == 0 || line == "\r\n" {
+                break;
+            }
+            if let Some((name, value)) = line.split_once(':') {
+                seen.insert(name.to_ascii_lowercase());
+                if name.eq_ignore_ascii_case("range") {
+                    let (first, last) = value.trim().strip_prefix("bytes=").unwrap().split_once('-').unwrap();
+                    range = Some((first.parse::<usize>().unwrap(), last.parse::<usize>().unwrap()));
+                }
+            }
+        }
+        assert!(seen.contains("host"));
+        let (mut fault, object) = {
+            let mut shared = shared.lock().unwrap();
+            shared.n_requests += 1;
+            let fault = shared.fault;
+            if let Fault::FailFirst(n) = fault {
+                shared.fault = if n > 1 { Fault::FailFirst(n - 1) } else { Fault::None };
+            }
+            (fault, shared.objects.get(path.strip_prefix("/r").unwrap_or(&path)).cloned())
+        };
+        if let Fault::FailFirst(_) = fault {
+            fault = Fault::Code(503);
+        }
+        let simple =
+            |code: u16, more: &str| format!("HTTP/1.1 {code} Because\r\nContent-Length: 0\r\n{more}\r\n");
+        match (fault, &object) {
+            (Fault::Code(code), _) => {
+                let more = if code == 429 || code == 503 { "Retry-After: 7\r\n" } else { "" };
+                out.write_all(simple(code, more).as_bytes())?;
+                continue;
+            }
+            (Fault::RedirectLoop, _) => {
+                out.write_all(simple(302, &format!("Location: {path}\r\n")).as_bytes())?;
+                continue;
+            }
+            (Fault::Redirect, _) if !path.starts_with("/r/") => {
+                out.write_all(simple(307, &format!("Location: /r{path}\r\n")).as_bytes())?;
+                continue;
+            }
+            (Fault::NoHead, _) if is_head => {
+                out.write_all(simple(405, "").as_bytes())?;
+                continue;
+            }
+            (_, None) => {
+                out.write_all(simple(404, "").as_bytes())?;
+                continue;
+            }
+            _ => {}
+        }
+        let (bytes, revision) = object.unwrap();
+        let range = range.filter(|_| fault != Fault::NoRanges);
+        let etag = format!("ETag: \"r{revision}\"\r\n");
+        let (code, body, more) = match range {
+            None => (200, &bytes[..], String::new()),
+            Some((first, _)) if first >= bytes.len() => {
+                let more = format!("Content-Range: bytes */{}\r\n", bytes.len());
+                out.write_all(simple(416, &more).as_bytes())?;
+                continue;
+            }
+            Some((first, last)) => {
+                let end = bytes.len().min(last + 1);
+                let more = format!("Content-Range: bytes {first}-{}/{}\r\n", end - 1, bytes.len());
+                (206, &bytes[first..end], more)
+            }
+        };
+        let is_chunked = matches!(fault, Fault::Chunked | Fault::TruncateChunked(_));
+        let framing = match fault {
+            _ if is_chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
+            Fault::NoLength => "Connection: close\r\n".to_owned(),
+            _ => format!("Content-Length: {}\r\n", body.len()),
+        };
+        write!(out, "HTTP/1.1 {code} Fine\r\n{framing}{etag}{more}\r\n")?;
+        if is_head {
+            continue;
+        }
+        let sent = match fault {
+            Fault::Truncate(n) | Fault::TruncateChunked(n) | Fault::Stall(n) => &body[..body.len().min(n)],
+            _ => body,
+        };
+        if is_chunked {
+            for chunk in sent.chunks(1000) {
+                write!(out, "{:x}\r\n", chunk.len())?;
+                out.write_all(chunk)?;
+                out.write_all(b"\r\n")?;
+            }
+            if sent.len() == body.len() {
+                out.write_all(b"0\r\n\r\n")?;
+            }
+        } else {
+            out.write_all(sent)?;
+        }
+        match fault {
+            Fault::Truncate(_) | Fault::TruncateChunked(_) | Fault::NoLength => {
+                return out.shutdown(Shutdown::Both);
+            }
+            Fault::Stall(_) => {
+                // Until the client or the test gives up.
+                lines.read_to_end(&mut Vec::new())?;
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+}
