@@ -257,7 +257,7 @@ mod tests {
             fs::write(tree.join(format!("a/b/file {i} with a name that fills blocks")), "").unwrap();
         }
         for dir in ["a/b/c", "a/b", "a"] {
-            fs::set_permissions(tree.join(dir), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(tree.join(dir), fs::Permissions::from_mode(0o000)).unwrap();
         }
         remove_tree(&tree).unwrap();
         assert!(!tree.exists());

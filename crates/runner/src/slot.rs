@@ -107,13 +107,14 @@ fn serve(kernel: Kernel) -> Result<(), Error> {
             Err(error) => return Err(Error::system("read", "the slot socket", error)),
         }
     };
-    let socket = kernel.socket.as_raw_fd();
-    match Slot::new(kernel, config, decoder, buffer) {
-        Ok(mut slot) => slot.run(),
+    let Kernel { socket, children } = kernel;
+    match Parts::new(&config) {
+        Ok(parts) => Slot::new(socket, children, config, parts, decoder, buffer).run(),
         Err(error) => {
             let mut frame = Vec::new();
             encode_frame(&SlotReport::Refused { message: error.to_string() }, &mut frame)?;
-            send(socket, &frame, 0).map_err(|error| Error::system("write to", "the slot socket", error))?;
+            send(socket.as_raw_fd(), &frame, 0)
+                .map_err(|error| Error::system("write to", "the slot socket", error))?;
             Ok(())
         }
     }
@@ -175,17 +176,39 @@ struct Slot {
 /// The executor has closed the socket.
 struct Closed;
 
-impl Slot {
-    fn new(kernel: Kernel, config: SlotConfig, decoder: Decoder, buffer: Box<[u8]>) -> Result<Self, Error> {
+/// What a slot may fail to get hold of.
+struct Parts {
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    pool: Pool,
+    spawner: Spawner,
+}
+
+impl Parts {
+    fn new(config: &SlotConfig) -> Result<Self, Error> {
         let failed = |error| Error::system("prepare", "the slot process", error);
         let (stdout, stdout_write) = pipe().map_err(failed)?;
         let (stderr, stderr_write) = pipe().map_err(failed)?;
         let pool = Pool::new(config.sandbox_root.as_path()).map_err(|error| {
             Error::system("use the sandbox directory", config.sandbox_root.to_string(), error)
         })?;
+        Ok(Self { stdout, stderr, pool, spawner: Spawner::new(stdout_write, stderr_write).map_err(failed)? })
+    }
+}
+
+impl Slot {
+    fn new(
+        socket: OwnedFd,
+        children: OwnedFd,
+        config: SlotConfig,
+        parts: Parts,
+        decoder: Decoder,
+        buffer: Box<[u8]>,
+    ) -> Self {
+        let Parts { stdout, stderr, pool, spawner } = parts;
         let mut slot = Self {
-            socket: kernel.socket,
-            children: kernel.children,
+            socket,
+            children,
             stdout,
             stderr,
             pid: std::process::id(),
@@ -195,7 +218,7 @@ impl Slot {
             n_sent: 0,
             report_at_ns: None,
             pool,
-            spawner: Spawner::new(stdout_write, stderr_write).map_err(failed)?,
+            spawner,
             finder: Finder::default(),
             exec_args: ExecArgs::new(&config.base_env),
             capture_out: Capture::default(),
@@ -206,7 +229,7 @@ impl Slot {
             config,
         };
         slot.report(&SlotReport::Ready { pid: slot.pid as i32 });
-        Ok(slot)
+        slot
     }
 
     fn run(&mut self) -> Result<(), Error> {

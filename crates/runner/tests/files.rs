@@ -1,0 +1,288 @@
+//! Inputs, outputs and sandboxes.
+
+mod lab;
+use eyas_runner::*;
+use lab::*;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+const ODD_NAMES: [&str; 8] =
+    ["with space", "it's \"quoted\"", "line\nbreak", "ünï-日本", "-rf", "$(touch x)", "deep/er/-x y", "*"];
+
+#[test]
+fn names_of_all_kinds_work_for_inputs_and_outputs() {
+    let mut lab = Lab::new();
+    let object = lab.object("o", b"content");
+    let mut spec = lab.spec(Program::Exec(
+        ["sh", "-c", r#"for n; do cat < "$n" > "out-$$" && mv -- "out-$$" "./$n.out" || exit 1; done"#, "sh"]
+            .into_iter()
+            .chain(ODD_NAMES)
+            .map(ByteString::from)
+            .collect(),
+    ));
+    spec.inputs = ODD_NAMES.iter().map(|name| link(name, &object)).collect();
+    spec.outputs = ODD_NAMES.iter().map(|name| (&format!("{name}.out")).into()).collect();
+    let declared = spec.outputs.clone();
+    let key = spec.key;
+    let report = lab.run(spec);
+    assert_eq!(report.exit, ExitKind::Exited(0), "{}", report.stderr.head);
+    assert_eq!(report.inputs, [LinkKind::HardLink; 8]);
+    assert!(report.inputs_modified.is_empty());
+    let sandbox = report.sandbox.unwrap();
+    for (name, state) in declared.iter().zip(&report.outputs) {
+        let OutputState::File { path, size_bytes: 7, n_links: 1, .. } = state else {
+            panic!("{name} {state:?}")
+        };
+        assert_eq!(path, name);
+        assert_eq!(fs::read(sandbox.as_path().join(path.as_path())).unwrap(), b"content");
+    }
+    lab.send(&[SlotCommand::Release { key }]);
+    assert_eq!(lab.output_of("ls -A"), "", "the recycled sandbox is empty");
+    assert_eq!(fs::read_dir(lab.root()).unwrap().count(), 1);
+    lab.close();
+}
+
+#[test]
+fn names_that_lead_out_of_the_sandbox_are_refused() {
+    let mut lab = Lab::new();
+    let object = lab.object("o", b"x");
+    for name in ["/abs", "../up", "a/../../up", "a//b", "./a", "", "a/", "a/.", ".."] {
+        for as_input in [true, false] {
+            let mut spec = lab.shell("true");
+            if as_input {
+                spec.inputs = vec![link(name, &object)];
+            } else {
+                spec.outputs = vec![name.into()];
+            }
+            let report = lab.run(spec);
+            assert!(
+                matches!(report.exit, ExitKind::SetupFailed { kind: SetupKind::BadName, .. }),
+                "{name}: {:?}",
+                report.exit
+            );
+            assert_eq!(report.exit.status(), Status::Permanent);
+        }
+    }
+    let mut spec = lab.shell("true");
+    spec.inputs = vec![link("same", &object), link("same", &object)];
+    assert!(matches!(lab.run(spec).exit, ExitKind::SetupFailed { kind: SetupKind::BadName, .. }));
+    let mut spec = lab.shell("true");
+    spec.inputs = vec![link("ok", &object), link("gone", Path::new("/no/such/object"))];
+    let report = lab.run(spec);
+    let ExitKind::SetupFailed { kind: SetupKind::SourceMissing, message } = &report.exit else { panic!() };
+    assert!(message.contains("`gone`") && message.contains("/no/such/object"), "{message}");
+    lab.close();
+}
+
+#[test]
+fn an_input_may_be_deleted_but_writing_to_it_is_noticed() {
+    let mut lab = Lab::new();
+    let objects: Vec<_> = (0..4).map(|i| lab.object(&format!("o{i}"), b"precious")).collect();
+    let inputs: Vec<_> = objects.iter().enumerate().map(|(i, o)| link(&format!("in{i}"), o)).collect();
+
+    let mut spec = lab.shell("rm -f in0; mv in1 renamed; cat in2 > /dev/null; echo new > in0");
+    spec.inputs = inputs.clone();
+    let report = lab.run(spec);
+    assert_eq!((report.exit, report.inputs_modified), (ExitKind::Exited(0), vec![]));
+    assert!(objects.iter().all(|o| fs::read(o).unwrap() == b"precious"));
+
+    // The mode stops nobody who owns the file or is root; same length, so only the time tells.
+    let mut spec = lab.shell("chmod u+w in1 && printf tampered > in1; printf x >> in3; chmod 444 in1");
+    spec.inputs = inputs.clone();
+    let report = lab.run(spec);
+    // SAFETY: no memory is involved.
+    let expected = if unsafe { libc::geteuid() } == 0 { vec![1, 3] } else { vec![1] };
+    assert_eq!(report.inputs_modified, expected);
+
+    let private = |mode, executable| Input { mode, executable, ..link("in0", &objects[0]) };
+    let mut spec = lab.shell("echo more >> in0 && cat in0");
+    spec.inputs = vec![private(InputMode::Copy, false)];
+    let report = lab.run(spec);
+    assert_eq!((report.exit, report.inputs_modified), (ExitKind::Exited(0), vec![]));
+    assert!(matches!(report.inputs[..], [LinkKind::Copy | LinkKind::Reflink]));
+    assert_eq!(report.stdout.head.to_string(), "preciousmore\n");
+    assert_eq!(fs::read(&objects[0]).unwrap(), b"precious");
+
+    let script = lab.object("script", b"#!/bin/sh\necho ran $1\n");
+    let mut spec = lab.exec(&["./run me", "it"]);
+    spec.inputs = vec![Input { executable: true, ..link("run me", &script) }];
+    assert_eq!(lab.run(spec).stdout.head.to_string(), "ran it\n");
+    assert_eq!(fs::metadata(&script).unwrap().mode() & 0o7777, 0o444);
+    lab.close();
+}
+
+#[test]
+fn declared_outputs_are_looked_at_as_they_are() {
+    let mut lab = Lab::new();
+    let object = lab.object("o", b"abc");
+    let mut spec = lab.shell(
+        "echo x > file; chmod 600 file; mkdir dir; mkfifo pipe; echo y > real; ln -s real inside; \
+         ln -s /etc/passwd outside; ln -s nothing dangling; ln -s dir todir; ln in hard; : > a/b/empty",
+    );
+    let names =
+        ["file", "missing", "dir", "pipe", "inside", "outside", "dangling", "todir", "hard", "a/b/empty"];
+    spec.inputs = vec![link("in", &object)];
+    spec.outputs = names.iter().map(|name| (*name).into()).collect();
+    let report = lab.run(spec);
+    assert_eq!(report.exit, ExitKind::Exited(0), "{}", report.stderr.head);
+    let file = |path: &str, size_bytes, mode, n_links| OutputState::File {
+        path: path.into(),
+        size_bytes,
+        mode,
+        n_links,
+    };
+    // SAFETY: sets the mask to what it is set to at once.
+    let umask = unsafe {
+        let mask = libc::umask(0);
+        libc::umask(mask);
+        mask
+    };
+    let usual = 0o666 & !umask;
+    let not = |what: &str| OutputState::NotAFile { what: what.to_owned() };
+    assert_eq!(
+        report.outputs,
+        [
+            file("file", 2, 0o600, 1),
+            OutputState::Missing,
+            not("a directory"),
+            not("a named pipe"),
+            file("real", 2, usual, 1),
+            not("a symbolic link out of the sandbox"),
+            not("a symbolic link to nothing"),
+            not("a symbolic link to something that is no file"),
+            file("hard", 3, 0o444, 3),
+            file("a/b/empty", 0, usual, 1),
+        ]
+    );
+
+    // A parent directory replaced by a link.
+    let mut spec = lab.shell("rmdir d3 root/etc root; mkdir d2; echo z > d2/f; ln -s d2 d3; ln -s / root");
+    spec.outputs = vec!["d3/f".into(), "root/etc/passwd".into()];
+    let report = lab.run(spec);
+    assert_eq!(report.outputs, [file("d2/f", 2, usual, 1), not("a symbolic link out of the sandbox")]);
+
+    let mut spec = lab.shell("exit 0");
+    spec.outputs = vec!["never".into()];
+    let report = lab.run(spec);
+    assert_eq!((report.outputs, report.sandbox), (vec![OutputState::Missing], None));
+    lab.close();
+}
+
+#[test]
+fn a_kept_sandbox_belongs_to_whoever_reads_the_report() {
+    let mut lab = Lab::new();
+    let mut spec = lab.shell("echo evidence > trace; exit 1");
+    spec.keep_sandbox = true;
+    let report = lab.run(spec);
+    let kept = report.sandbox.unwrap();
+    assert!(report.kept);
+    assert_eq!(lab.output_of("ls -A"), "");
+    assert_eq!(fs::read_to_string(kept.as_path().join("trace")).unwrap(), "evidence\n");
+    sandbox::remove_tree(kept.as_path()).unwrap();
+    lab.close();
+}
+
+#[test]
+fn whatever_a_task_does_to_its_sandbox_the_next_one_finds_an_empty_one() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    for line in [
+        "mkdir -p a/b/c; echo x > a/b/c/f; chmod 000 a/b a",
+        "chmod 000 .",
+        "chmod 1777 .; touch f",
+        "rmdir \"$PWD\"",
+        "mv \"$PWD\" \"$PWD.moved\"; touch x",
+        "rm -rf \"$PWD\"; ln -s / \"$PWD\"",
+        "i=0; while [ $i -lt 300 ]; do mkdir d; cd d; i=$((i+1)); done",
+    ] {
+        let spec = lab.shell(line);
+        let report = lab.run(spec);
+        assert!(matches!(report.exit, ExitKind::Exited(_)), "{line}: {:?}", report.exit);
+        assert_eq!(lab.output_of("ls -A; stat -c %a ."), "700\n", "after {line}");
+    }
+    // The one that was renamed is empty, but has a name that is not ours to remove.
+    for entry in fs::read_dir(&root).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(".moved") {
+            assert_eq!(fs::read_dir(entry.path()).unwrap().count(), 0);
+            fs::remove_dir(entry.path()).unwrap();
+        }
+    }
+    lab.close();
+}
+
+/// A small file system of its own, when we may mount one.
+struct Mount(std::ffi::CString);
+
+impl Mount {
+    fn tmpfs(at: &Path, options: &std::ffi::CStr) -> Option<Self> {
+        fs::create_dir_all(at).unwrap();
+        let at = std::ffi::CString::new(at.to_str().unwrap()).unwrap();
+        // SAFETY: all strings are NUL-terminated.
+        let mounted = unsafe {
+            libc::mount(c"tmpfs".as_ptr(), at.as_ptr(), c"tmpfs".as_ptr(), 0, options.as_ptr().cast())
+        };
+        (mounted == 0).then_some(Self(at))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // SAFETY: the path is NUL-terminated.
+        unsafe { libc::umount2(self.0.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+#[test]
+fn a_full_disk_under_the_sandboxes_is_told_and_survived() {
+    let base = tempfile::tempdir().unwrap();
+    let Some(_mount) = Mount::tmpfs(&base.path().join("boxes"), c"size=256k,nr_inodes=20") else {
+        eprintln!("skipped: needs the right to mount");
+        return;
+    };
+    let mut lab = Lab::with(base, |_| {});
+    let (big, small) = (lab.object("big", &vec![1; 1 << 20]), lab.object("small", b"small"));
+    // Another file system than the cache: links are refused, copies are made until the space is gone.
+    let mut spec = lab.shell("cat in; stat -c %a in");
+    spec.inputs = vec![link("in", &small)];
+    let report = lab.run(spec);
+    assert_eq!((&report.exit, &report.inputs[..]), (&ExitKind::Exited(0), &[LinkKind::Copy][..]));
+    assert_eq!(report.stdout.head.to_string(), "small444\n");
+    let mut spec = lab.shell("true");
+    spec.inputs = vec![link("in", &big)];
+    let report = lab.run(spec);
+    let ExitKind::SetupFailed { kind: SetupKind::NoSpace, message } = &report.exit else {
+        panic!("{report:?}")
+    };
+    assert!(message.contains("input `in`"), "{message}");
+    assert_eq!(report.exit.status(), Status::Temporary);
+    // No inodes left.
+    let mut spec = lab.shell("true");
+    spec.outputs = (0..40).map(|i| (&format!("d{i}/o")).into()).collect();
+    let report = lab.run(spec);
+    assert!(
+        matches!(report.exit, ExitKind::SetupFailed { kind: SetupKind::NoSpace, .. }),
+        "{:?}",
+        report.exit
+    );
+    // The program itself meets the full disk: its failure, and the next task has the space again.
+    let spec = lab.shell("head -c 1000000 /dev/zero > f");
+    let report = lab.run(spec);
+    assert_eq!(report.exit, ExitKind::Exited(1));
+    assert!(report.stderr.head.to_string().contains("No space"), "{}", report.stderr.head);
+    assert_eq!(lab.output_of("head -c 200000 /dev/zero > f && ls"), "f\n");
+    lab.close();
+}
+
+#[test]
+fn a_failed_set_up_leaves_no_trace() {
+    let mut lab = Lab::new();
+    let object = lab.object("o", b"x");
+    let mut spec = lab.shell("true");
+    spec.inputs = vec![link("a/b", &object), link("../c", &object)];
+    assert!(matches!(lab.run(spec).exit, ExitKind::SetupFailed { .. }));
+    assert_eq!(lab.output_of("ls -A"), "");
+    assert_eq!(fs::metadata(&object).unwrap().nlink(), 1);
+    assert_eq!(fs::metadata(&object).unwrap().permissions().mode() & 0o777, 0o444);
+    lab.close();
+}
