@@ -1,0 +1,1383 @@
+//! Dispatcher: which task runs where, and when its inputs start moving.
+//!
+//! Input: [`Event`]s and the current [`Timestamp`]. Output: [`Action`]s for a driver to carry out.
+//! There is no I/O, clock or lock here; `eyas-runtime` is the live driver, the replayer another.
+//!
+//! A task is in exactly one of these states (drawing in `docs/states/task.md`):
+//!
+//! | state | where it lives |
+//! |---|---|
+//! | waiting | `waiting`: another task still has to make one of its inputs |
+//! | ready | `window` (the first `window` tasks in queue order, unfolded), or folded in `backlog` |
+//! | reserved | `reserved`: given to an executor, which stages its inputs and runs it |
+//! | landing | `reserved` with `landing` set: its program ended well, its outputs travel home |
+//! | done, failed, cancelled | two bits in its array's `ends` |
+//!
+//! Invariants, checked by [`Dispatcher::sanity_check`]:
+//!   1. every task of a committed run is in exactly one of these places, and the run's counts say so;
+//!   2. an executor's assigned cpus and memory are the sums over its reserved, not yet landing attempts;
+//!   3. while the backlog is not empty the window is full, and no backlog task goes before a window task;
+//!   4. catalog and window agree on every replica.
+//!
+//! Why a window: policies look at the first `window` tasks, counted and not timed, so that a run gives
+//! the same answer on a fast and a slow machine, and only these are ever unfolded.
+//!
+//! Why executors get more than their slots: the next inputs move while this task computes. How many
+//! more follows from how short the tasks are (about [`AHEAD_NS`] of work), and nothing is given ahead
+//! once fewer tasks are ready than there are slots: the last tasks go to whoever is free first.
+//!
+//! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
+//! ([`crate::placement`]), how nodes come and go.
+
+use crate::array::{TaskArray, TaskSpec};
+use crate::catalog::Catalog;
+use crate::event::*;
+use crate::placement::{self, Capacity, Pick, Policy, PlacementConfig, QueueKey, ReadyTask, Room, Unplaced, View, Window};
+use crate::types::*;
+use hashbrown::HashTable;
+use rustc_hash::{FxHashMap, FxHasher};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::Hasher;
+use std::sync::Arc;
+
+/// Work that an executor should have beyond its slots, so that it never waits for a message.
+const AHEAD_NS: u64 = 30_000_000;
+/// Most attempts beyond its slots that one executor is given.
+const AHEAD_MAX: u32 = 512;
+/// How long a task that fits no connected executor waits for a larger one to come.
+const UNFIT_GRACE_NS: u64 = 15_000_000_000;
+/// Holders named per input; more would only be tried after these failed.
+const SOURCES_MAX: usize = 3;
+/// Failures kept per run for people to look at.
+const FAILURES_KEPT: usize = 20;
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct DispatcherConfig {
+    pub placement: PlacementConfig,
+    /// A silent executor is given up after so long, and its attempts go elsewhere.
+    pub lease_ns: u64,
+    /// A task that was on so many lost executors is taken to be what kills them.
+    pub losses_max: u32,
+    /// Attempts that may fail through the node's fault before the task fails.
+    pub weather_max: u32,
+}
+
+impl Default for DispatcherConfig {
+    fn default() -> Self {
+        DispatcherConfig {
+            placement: PlacementConfig::default(),
+            lease_ns: 15_000_000_000,
+            losses_max: 3,
+            weather_max: 5,
+        }
+    }
+}
+
+/// How a task ended, in two bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Not = 0,
+    Done = 1,
+    Failed = 2,
+    Cancelled = 3,
+}
+
+impl End {
+    fn of(outcome: &Outcome) -> End {
+        match outcome {
+            Outcome::Done => End::Done,
+            Outcome::Failed(_) => End::Failed,
+            Outcome::Cancelled => End::Cancelled,
+        }
+    }
+}
+
+/// Two bits per task.
+#[derive(Default)]
+struct Ends(Vec<u64>);
+
+impl Ends {
+    fn new(n_tasks: u32) -> Ends {
+        Ends(vec![0; (n_tasks as usize).div_ceil(32)])
+    }
+    fn get(&self, i: u32) -> End {
+        match self.0[i as usize / 32] >> (2 * (i % 32)) & 3 {
+            0 => End::Not,
+            1 => End::Done,
+            2 => End::Failed,
+            _ => End::Cancelled,
+        }
+    }
+    fn set(&mut self, i: u32, end: End) {
+        let word = &mut self.0[i as usize / 32];
+        *word = *word & !(3 << (2 * (i % 32))) | (end as u64) << (2 * (i % 32));
+    }
+}
+
+struct ArrayState {
+    base: TaskId,
+    run: RunId,
+    array: Arc<TaskArray>,
+    ends: Ends,
+}
+
+/// A stretch of ready tasks of one array that is still folded: `start..end`.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    array: ArrayId,
+    start: u32,
+    end: u32,
+}
+
+/// A ready task that is unfolded.
+#[derive(Clone, Debug)]
+struct Unfolded {
+    array: ArrayId,
+    inputs: Vec<ObjectId>,
+}
+
+/// A task that an executor has.
+#[derive(Clone, Debug)]
+struct Reserved {
+    executor: ExecutorId,
+    attempt: AttemptNo,
+    cpus: u32,
+    memory_bytes: u64,
+    landing: bool,
+    cancelling: bool,
+}
+
+/// What earlier attempts leave behind; only for tasks that had one.
+#[derive(Clone, Debug, Default)]
+struct History {
+    n_attempts: u32,
+    n_own_failures: u32,
+    n_weather: u32,
+    n_losses: u32,
+    private_inputs: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Presence {
+    Connected,
+    Silent { since: Timestamp },
+    Draining,
+}
+
+struct ExecutorState {
+    offer: Offer,
+    presence: Presence,
+    assigned: BTreeMap<TaskId, AttemptNo>,
+    cpus_assigned: u32,
+    memory_assigned: u64,
+    /// Smoothed time from start to exit of the tasks it ran.
+    run_ns_mean: Option<u64>,
+    /// Objects whose bytes there are not the ones this run agreed on.
+    tainted: BTreeSet<ObjectId>,
+}
+
+/// One run, as people ask after it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct RunState {
+    pub name: String,
+    pub committed: bool,
+    pub opened: Timestamp,
+    pub ended: Option<Timestamp>,
+    pub n_tasks: u64,
+    pub n_waiting: u64,
+    pub n_ready: u64,
+    /// Given to an executor; `n_landing` of them are bringing outputs home.
+    pub n_reserved: u64,
+    pub n_landing: u64,
+    pub n_done: u64,
+    pub n_failed: u64,
+    pub n_cancelled: u64,
+    pub local_bytes: u64,
+    pub peer_bytes: u64,
+    pub home_bytes: u64,
+    /// The latest failures.
+    pub failures: VecDeque<(TaskId, Failure)>,
+    arrays: Vec<ArrayId>,
+    /// Objects that changed at home after this run had read them.
+    changed: BTreeSet<ObjectId>,
+}
+
+/// Where a task is, for people.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TaskState {
+    Waiting { n_missing: u32 },
+    Ready { reason: Option<String> },
+    Reserved { executor: ExecutorId, attempt: AttemptNo, landing: bool },
+    Done,
+    Failed,
+    Cancelled,
+    /// Its submission is not complete.
+    Submitting,
+}
+
+/// The dispatcher. See the module's header.
+pub struct Dispatcher {
+    config: DispatcherConfig,
+    policy: Box<dyn Policy>,
+    catalog: Catalog,
+    window: Window,
+    capacity: Capacity,
+    runs: BTreeMap<RunId, RunState>,
+    arrays: Vec<ArrayState>,
+    next_task: u64,
+    backlog: BTreeMap<QueueKey, Segment>,
+    /// Ready tasks, in the window and in the backlog.
+    n_ready: u64,
+    unfolded: FxHashMap<TaskId, Unfolded>,
+    reserved: FxHashMap<TaskId, Reserved>,
+    histories: FxHashMap<TaskId, History>,
+    /// Tasks whose inputs are not all made, with how many makers they wait for.
+    waiting: BTreeMap<TaskId, u32>,
+    subscribers: FxHashMap<TaskId, Vec<TaskId>>,
+    /// Makers by hash of output location; a hit is confirmed by unfolding the maker.
+    makers: HashTable<(u64, TaskId)>,
+    executors: BTreeMap<ExecutorId, ExecutorState>,
+    n_slots: u32,
+    n_slots_active: u32,
+    /// Ready tasks that fit no connected executor, and since when.
+    unfit: BTreeMap<TaskId, Timestamp>,
+    unplaced: Option<Unplaced>,
+    picks: Vec<Pick>,
+}
+
+fn hash_of(location: &str) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(location.as_bytes());
+    hasher.finish()
+}
+
+impl Dispatcher {
+    /// `Err` names an unknown placement policy and the known ones.
+    pub fn new(config: DispatcherConfig) -> Result<Dispatcher, placement::UnknownPlacement> {
+        let policy = placement::by_name(&config.placement)?;
+        Ok(Dispatcher {
+            policy,
+            config,
+            catalog: Catalog::new(),
+            window: Window::new(),
+            capacity: Capacity::new(),
+            runs: BTreeMap::new(),
+            arrays: vec![],
+            next_task: 0,
+            backlog: BTreeMap::new(),
+            n_ready: 0,
+            unfolded: FxHashMap::default(),
+            reserved: FxHashMap::default(),
+            histories: FxHashMap::default(),
+            waiting: BTreeMap::new(),
+            subscribers: FxHashMap::default(),
+            makers: HashTable::new(),
+            executors: BTreeMap::new(),
+            n_slots: 0,
+            n_slots_active: 0,
+            unfit: BTreeMap::new(),
+            unplaced: None,
+            picks: vec![],
+        })
+    }
+
+    /// The one door. Appends to `out` what the driver has to do.
+    pub fn handle(&mut self, now: Timestamp, event: Event, out: &mut Vec<Action>) {
+        match event {
+            Event::RunOpened { run, name } => {
+                self.runs.insert(run, RunState { name, opened: now, ..RunState::default() });
+            }
+            Event::ArrayAdded { run, array } => self.on_array_added(run, array, out),
+            Event::RunCommitted { run } => self.on_run_committed(now, run, out),
+            Event::RunAborted { run } => self.on_run_aborted(run),
+            Event::TaskRestored { task, outcome } => self.on_task_restored(task, &outcome),
+            Event::ExecutorJoined { executor, offer } => self.on_executor_joined(executor, offer, out),
+            Event::ExecutorSilent { executor } => self.on_executor_silent(now, executor),
+            Event::ExecutorLost { executor, reason } => self.on_executor_lost(now, executor, &reason, out),
+            Event::ExecutorDraining { executor } => {
+                if let Some(e) = self.executors.get_mut(&executor) {
+                    e.presence = Presence::Draining;
+                    self.update_room(executor);
+                }
+            }
+            Event::AttemptEnded { executor, report } => self.on_attempt_ended(now, executor, report, out),
+            Event::OutputsHome { executor, task, attempt, result } => {
+                self.on_outputs_home(now, executor, task, attempt, result, out)
+            }
+            Event::ReplicasChanged { executor, added, dropped } => {
+                for replica in added {
+                    self.on_replica_added(executor, replica, out);
+                }
+                for object in dropped {
+                    self.drop_replica(executor, object);
+                }
+            }
+            Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
+            Event::Ticked => self.on_ticked(now, out),
+        }
+        self.place(now, out);
+    }
+
+    // ------------------------------------------------------------ submissions
+
+    fn on_array_added(&mut self, run: RunId, array: Arc<TaskArray>, out: &mut Vec<Action>) {
+        let Some(state) = self.runs.get_mut(&run).filter(|r| !r.committed) else { return };
+        let id = ArrayId(self.arrays.len() as u32);
+        let base = TaskId(self.next_task);
+        self.next_task += u64::from(array.n_tasks);
+        state.n_tasks += u64::from(array.n_tasks);
+        state.arrays.push(id);
+        let ends = Ends::new(array.n_tasks);
+        self.arrays.push(ArrayState { base, run, array: array.clone(), ends });
+        if array.template.outputs.is_empty() {
+            return;
+        }
+        let mut location = String::new();
+        for i in 0..array.n_tasks {
+            for (_, pattern) in &array.template.outputs {
+                location.clear();
+                array.fill_into(pattern, i, &mut location);
+                let task = TaskId(base.0 + u64::from(i));
+                if let Some(other) = self.find_maker(&location) {
+                    let (a, b) = (self.user_id(other), self.user_id(task));
+                    let message = format!(
+                        "tasks `{a}` and `{b}` both write `{location}`; give each its own output, \
+                         or wait until the first one has ended"
+                    );
+                    out.push(Action::RefuseRun { run, message });
+                    return;
+                }
+                let hash = hash_of(&location);
+                self.makers.insert_unique(hash, (hash, task), |entry| entry.0);
+            }
+        }
+    }
+
+    /// The task, not ended yet, that writes `location`.
+    fn find_maker(&self, location: &str) -> Option<TaskId> {
+        if self.makers.is_empty() {
+            return None;
+        }
+        let hash = hash_of(location);
+        let mut text = String::new();
+        let writes = |task: TaskId, text: &mut String| {
+            let (array, i) = self.locate(task);
+            let array = &self.arrays[array.0 as usize].array;
+            array.template.outputs.iter().any(|(_, pattern)| {
+                text.clear();
+                array.fill_into(pattern, i, text);
+                text == location
+            })
+        };
+        self.makers.iter_hash(hash).find(|e| e.0 == hash && writes(e.1, &mut text)).map(|e| e.1)
+    }
+
+    fn forget_maker(&mut self, task: TaskId) {
+        let (array, i) = self.locate(task);
+        let array = self.arrays[array.0 as usize].array.clone();
+        let mut location = String::new();
+        for (_, pattern) in &array.template.outputs {
+            location.clear();
+            array.fill_into(pattern, i, &mut location);
+            let hash = hash_of(&location);
+            if let Ok(entry) = self.makers.find_entry(hash, |e| *e == (hash, task)) {
+                entry.remove();
+            }
+        }
+    }
+
+    fn on_run_committed(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
+        let Some(state) = self.runs.get_mut(&run).filter(|r| !r.committed) else { return };
+        state.committed = true;
+        let arrays = state.arrays.clone();
+        let may_depend = !self.makers.is_empty();
+        let mut failed = vec![];
+        for id in arrays {
+            let a = &self.arrays[id.0 as usize];
+            let (array, base) = (a.array.clone(), a.base);
+            let priority = array.template.priority;
+            let mut start = None;
+            // Ready tasks stay folded; those that ended before a restart or that wait cut the stretch.
+            for i in 0..=array.n_tasks {
+                let here = i < array.n_tasks && {
+                    let task = TaskId(base.0 + u64::from(i));
+                    match self.arrays[id.0 as usize].ends.get(i) {
+                        End::Not if !may_depend => true,
+                        End::Not => match self.subscribe(task, &array, i) {
+                            Ok(n_missing) => n_missing == 0,
+                            Err(sentence) => {
+                                failed.push((task, sentence));
+                                false
+                            }
+                        },
+                        _ => false,
+                    }
+                };
+                match (here, start) {
+                    (true, None) => start = Some(i),
+                    (false, Some(s)) => {
+                        let key = QueueKey { priority, task: TaskId(base.0 + u64::from(s)) };
+                        self.backlog.insert(key, Segment { array: id, start: s, end: i });
+                        self.n_ready += u64::from(i - s);
+                        self.run_mut(run).n_ready += u64::from(i - s);
+                        start = None;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (task, message) in failed {
+            let failure = Failure { kind: FailureKind::InputUnavailable, message };
+            self.run_mut(run).n_ready += 1; // `end_task` takes it out of some count
+            self.n_ready += 1;
+            self.end_ready(now, task, Outcome::Failed(failure), out);
+        }
+        self.check_run_end(now, run, out);
+    }
+
+    /// Counts the makers that `task` has to wait for and subscribes it to each. `Err`: one has failed.
+    fn subscribe(&mut self, task: TaskId, array: &TaskArray, i: u32) -> Result<u32, String> {
+        let mut makers: Vec<TaskId> = vec![];
+        for (_, pattern) in &array.template.inputs {
+            let location = array.fill(pattern, i);
+            if let Some(maker) = self.find_maker(&location)
+                && maker != task
+                && !makers.contains(&maker)
+            {
+                makers.push(maker);
+            }
+        }
+        makers.retain(|maker| self.end_of(*maker) == End::Not);
+        let n = makers.len() as u32;
+        for maker in makers {
+            self.subscribers.entry(maker).or_default().push(task);
+        }
+        if n > 0 {
+            self.waiting.insert(task, n);
+            let run = self.run_of(task);
+            self.run_mut(run).n_waiting += 1;
+        }
+        Ok(n)
+    }
+
+    fn on_run_aborted(&mut self, run: RunId) {
+        let Some(state) = self.runs.get(&run).filter(|r| !r.committed) else { return };
+        for id in state.arrays.clone() {
+            let a = &self.arrays[id.0 as usize];
+            let (base, n) = (a.base, if a.array.template.outputs.is_empty() { 0 } else { a.array.n_tasks });
+            for i in 0..n {
+                self.forget_maker(TaskId(base.0 + u64::from(i)));
+            }
+        }
+        self.runs.remove(&run);
+    }
+
+    fn on_task_restored(&mut self, task: TaskId, outcome: &Outcome) {
+        let (array, i) = self.locate(task);
+        let a = &mut self.arrays[array.0 as usize];
+        if a.ends.get(i) != End::Not {
+            return;
+        }
+        a.ends.set(i, End::of(outcome));
+        let run = a.run;
+        self.count_end(run, task, outcome);
+        self.forget_maker(task);
+    }
+
+    // ------------------------------------------------------------ executors
+
+    fn on_executor_joined(&mut self, executor: ExecutorId, offer: Offer, out: &mut Vec<Action>) {
+        if let Some(known) = self.executors.remove(&executor) {
+            self.rejoin(executor, known, &offer, out);
+        } else {
+            self.catalog.executor_joined(executor);
+            self.window.executor_joined(executor, &self.catalog);
+            self.insert_executor(executor, offer.clone(), BTreeMap::new());
+            // A dispatcher that restarted: this executor still has what its predecessor gave it.
+            for &(task, attempt) in &offer.attempts {
+                self.adopt(executor, task, attempt, out);
+            }
+        }
+        for held in &offer.held {
+            self.on_held(executor, held);
+        }
+        self.update_room(executor);
+    }
+
+    fn insert_executor(&mut self, executor: ExecutorId, offer: Offer, assigned: BTreeMap<TaskId, AttemptNo>) {
+        self.n_slots += offer.slots;
+        let mut state = ExecutorState {
+            offer,
+            presence: Presence::Connected,
+            assigned,
+            cpus_assigned: 0,
+            memory_assigned: 0,
+            run_ns_mean: None,
+            tainted: BTreeSet::new(),
+        };
+        for task in state.assigned.keys() {
+            let r = &self.reserved[task];
+            if !r.landing {
+                state.cpus_assigned += r.cpus;
+                state.memory_assigned += r.memory_bytes;
+            }
+        }
+        self.n_slots_active += state.cpus_assigned.min(state.offer.slots);
+        self.executors.insert(executor, state);
+    }
+
+    /// The same executor again: keep what both know, requeue what it lost, end what it should not have.
+    fn rejoin(&mut self, executor: ExecutorId, known: ExecutorState, offer: &Offer, out: &mut Vec<Action>) {
+        self.n_slots -= known.offer.slots;
+        self.n_slots_active -= known.cpus_assigned.min(known.offer.slots);
+        let mut kept = BTreeMap::new();
+        let mut lost = vec![];
+        for (task, attempt) in known.assigned {
+            if offer.attempts.contains(&(task, attempt)) {
+                kept.insert(task, attempt);
+            } else {
+                lost.push(task);
+            }
+        }
+        for &(task, attempt) in &offer.attempts {
+            if kept.get(&task) != Some(&attempt) {
+                out.push(Action::CancelAttempt { executor, task, attempt });
+            }
+        }
+        let before = self.catalog.objects_on(executor);
+        for object in before {
+            self.drop_replica(executor, object);
+        }
+        self.insert_executor(executor, offer.clone(), kept);
+        for task in lost {
+            let attempt = self.reserved.remove(&task).expect("an assigned task is reserved").attempt;
+            self.histories.entry(task).or_default().n_attempts = attempt.0;
+            let run = self.run_of(task);
+            self.run_mut(run).n_reserved -= 1;
+            self.requeue(task);
+        }
+    }
+
+    /// Takes over an attempt that a previous dispatcher process gave out.
+    fn adopt(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo, out: &mut Vec<Action>) {
+        let free = task.0 < self.next_task
+            && self.end_of(task) == End::Not
+            && !self.reserved.contains_key(&task)
+            && !self.waiting.contains_key(&task)
+            && self.runs.get(&self.run_of(task)).is_some_and(|r| r.committed);
+        if !free {
+            // Its end may be recorded and only the acknowledgement lost; ending it again is harmless.
+            out.push(Action::CancelAttempt { executor, task, attempt });
+            return;
+        }
+        self.take_ready(task);
+        let spec = self.task_spec(task);
+        let memory_bytes = spec.memory_bytes.unwrap_or(0);
+        let r = Reserved { executor, attempt, cpus: spec.cpus, memory_bytes, landing: false, cancelling: false };
+        self.reserved.insert(task, r);
+        self.histories.entry(task).or_default().n_attempts = attempt.0;
+        let run = self.run_of(task);
+        self.run_mut(run).n_reserved += 1;
+        self.change_load(executor, |e| {
+            e.assigned.insert(task, attempt);
+            e.cpus_assigned += spec.cpus;
+            e.memory_assigned += memory_bytes;
+        });
+    }
+
+    fn on_held(&mut self, executor: ExecutorId, held: &Held) {
+        let objects = match &held.origin {
+            Some((location, version)) => {
+                let object = self.catalog.intern(location);
+                if self.catalog.digest(object).is_none() {
+                    self.catalog.set_digest(object, Some(held.digest));
+                    self.catalog.set_size_bytes(object, Some(held.size_bytes));
+                    self.catalog.set_version(object, Some(version.clone()));
+                }
+                vec![object]
+            }
+            None => self.catalog.objects_with_digest(held.digest),
+        };
+        for object in objects {
+            if self.catalog.digest(object) == Some(held.digest) {
+                self.add_replica(executor, object);
+            }
+        }
+    }
+
+    fn on_executor_silent(&mut self, now: Timestamp, executor: ExecutorId) {
+        if let Some(e) = self.executors.get_mut(&executor) {
+            e.presence = Presence::Silent { since: now };
+            self.update_room(executor);
+        }
+    }
+
+    fn on_executor_lost(&mut self, now: Timestamp, executor: ExecutorId, reason: &str, out: &mut Vec<Action>) {
+        let Some(lost) = self.executors.remove(&executor) else { return };
+        self.n_slots -= lost.offer.slots;
+        self.n_slots_active -= lost.cpus_assigned.min(lost.offer.slots);
+        self.capacity.remove(executor);
+        for object in self.catalog.objects_on(executor) {
+            self.drop_replica(executor, object);
+        }
+        self.window.executor_left(executor, &self.catalog);
+        self.catalog.executor_left(executor);
+        for (task, attempt) in lost.assigned {
+            let r = self.reserved.remove(&task).expect("an assigned task is reserved");
+            let run = self.run_of(task);
+            self.run_mut(run).n_reserved -= 1;
+            self.run_mut(run).n_landing -= u64::from(r.landing);
+            let history = self.histories.entry(task).or_default();
+            history.n_attempts = attempt.0;
+            history.n_losses += 1;
+            let n_losses = history.n_losses;
+            self.requeue(task);
+            if r.cancelling {
+                self.end_ready(now, task, Outcome::Cancelled, out);
+            } else if n_losses > self.config.losses_max {
+                let message = format!(
+                    "{n_losses} executors were lost while they had this task, the last one ({}) because {reason}",
+                    lost.offer.name
+                );
+                let failure = Failure { kind: FailureKind::ExecutorLost, message };
+                self.end_ready(now, task, Outcome::Failed(failure), out);
+            }
+        }
+    }
+
+    fn on_ticked(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        let lease_ns = self.config.lease_ns;
+        let gone: Vec<ExecutorId> = self
+            .executors
+            .iter()
+            .filter(|(_, e)| matches!(e.presence, Presence::Silent { since } if now.since_ns(since) > lease_ns))
+            .map(|(id, _)| *id)
+            .collect();
+        for executor in gone {
+            let reason = format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000);
+            self.on_executor_lost(now, executor, &reason, out);
+            out.push(Action::ForgetExecutor { executor });
+        }
+        if self.executors.is_empty() {
+            return;
+        }
+        let tasks: Vec<(TaskId, Timestamp)> = self.unfit.iter().map(|(t, s)| (*t, *s)).collect();
+        for (task, since) in tasks {
+            let Some(sentence) = self.why_unfit(task) else {
+                self.unfit.remove(&task);
+                continue;
+            };
+            if now.since_ns(since) > UNFIT_GRACE_NS {
+                let failure = Failure { kind: FailureKind::NeverFits, message: sentence };
+                self.end_ready(now, task, Outcome::Failed(failure), out);
+            }
+        }
+    }
+
+    /// A sentence when no connected executor is large enough for `task`.
+    fn why_unfit(&self, task: TaskId) -> Option<String> {
+        let (array, _) = self.locate(task);
+        let template = &self.arrays[array.0 as usize].array.template;
+        let (cpus, memory) = (template.cpus, template.memory_bytes.unwrap_or(0));
+        if self.executors.values().any(|e| e.offer.slots >= cpus && e.offer.memory_bytes >= memory) {
+            return None;
+        }
+        let slots = self.executors.values().map(|e| e.offer.slots).max()?;
+        let most = self.executors.values().map(|e| e.offer.memory_bytes).max()?;
+        Some(if cpus > slots {
+            format!("the task asks for {cpus} cpus, the largest executor has {slots} slots")
+        } else {
+            format!("the task asks for {memory} bytes of memory, the largest executor offers {most}")
+        })
+    }
+
+    // ------------------------------------------------------------ attempts
+
+    fn on_attempt_ended(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        report: AttemptReport,
+        out: &mut Vec<Action>,
+    ) {
+        let (task, attempt) = (report.task, report.attempt);
+        let Some(r) = self.reserved.get(&task).filter(|r| r.executor == executor && r.attempt == attempt) else {
+            return; // a late word from an attempt that was given up
+        };
+        if r.landing {
+            return; // told twice after a reconnect
+        }
+        let (cpus, memory_bytes, cancelling) = (r.cpus, r.memory_bytes, r.cancelling);
+        let run = self.run_of(task);
+        let run_ns = report.times.exited.since_ns(report.times.started);
+        let ran = report.times.started.0 > 0;
+        let lands = report.outcome == Outcome::Done && !report.outputs.is_empty();
+        self.change_load(executor, |e| {
+            e.cpus_assigned -= cpus;
+            e.memory_assigned -= memory_bytes;
+            if !lands {
+                e.assigned.remove(&task);
+            }
+            if ran {
+                e.run_ns_mean = Some(e.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
+            }
+        });
+        let mut report = report;
+        let e = &self.executors[&executor];
+        if report.outcome == Outcome::Done
+            && !e.tainted.is_empty()
+            && let Some(bad) = report.inputs.iter().find(|i| e.tainted.contains(&i.object))
+        {
+            let message = format!("`{}` changed while this run was reading it", self.catalog.location(bad.object));
+            report.outcome = Outcome::Failed(Failure { kind: FailureKind::InputChanged, message });
+        }
+        let state = self.runs.get_mut(&run).expect("a reserved task has a run");
+        for input in &report.inputs {
+            match input.outcome {
+                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
+                    state.local_bytes += input.size_bytes
+                }
+                CacheOutcome::RemoteHit { .. } => state.peer_bytes += input.size_bytes,
+                CacheOutcome::Miss | CacheOutcome::Direct => state.home_bytes += input.size_bytes,
+            }
+            if self.catalog.checked_run(input.object).is_none_or(|checked| checked < run) {
+                self.catalog.set_checked_run(input.object, Some(run));
+            }
+        }
+        if lands && report.outcome == Outcome::Done {
+            self.reserved.get_mut(&task).expect("seen above").landing = true;
+            self.run_mut(run).n_landing += 1;
+            return;
+        }
+        if lands {
+            self.change_load(executor, |e| {
+                e.assigned.remove(&task);
+            });
+        }
+        self.reserved.remove(&task);
+        self.run_mut(run).n_reserved -= 1;
+        self.finish_attempt(now, task, attempt, report.outcome, cancelling, out);
+    }
+
+    fn on_outputs_home(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        task: TaskId,
+        attempt: AttemptNo,
+        result: Result<(), Failure>,
+        out: &mut Vec<Action>,
+    ) {
+        let matches = |r: &&Reserved| r.executor == executor && r.attempt == attempt && r.landing;
+        if self.reserved.get(&task).filter(matches).is_none() {
+            return;
+        }
+        let r = self.reserved.remove(&task).expect("just seen");
+        if let Some(e) = self.executors.get_mut(&executor) {
+            e.assigned.remove(&task);
+        }
+        let run = self.run_of(task);
+        self.run_mut(run).n_reserved -= 1;
+        self.run_mut(run).n_landing -= 1;
+        let outcome = match result {
+            Ok(()) => Outcome::Done,
+            Err(failure) => Outcome::Failed(failure),
+        };
+        self.finish_attempt(now, task, attempt, outcome, r.cancelling, out);
+    }
+
+    /// The attempt is over and nobody has the task: it ends, or it is queued again.
+    fn finish_attempt(
+        &mut self,
+        now: Timestamp,
+        task: TaskId,
+        attempt: AttemptNo,
+        outcome: Outcome,
+        cancelling: bool,
+        out: &mut Vec<Action>,
+    ) {
+        self.requeue(task);
+        let outcome = match outcome {
+            Outcome::Failed(failure) if !cancelling => {
+                let (array, _) = self.locate(task);
+                let retries = self.arrays[array.0 as usize].array.template.retries;
+                let history = self.histories.entry(task).or_default();
+                history.n_attempts = attempt.0;
+                history.private_inputs |= failure.kind == FailureKind::InputModified;
+                let again = if failure.kind.is_weather() {
+                    history.n_weather += 1;
+                    history.n_weather <= self.config.weather_max
+                } else {
+                    history.n_own_failures += 1;
+                    !failure.kind.is_final() && history.n_own_failures <= retries
+                };
+                if again {
+                    return;
+                }
+                Outcome::Failed(failure)
+            }
+            Outcome::Done => Outcome::Done,
+            _ => Outcome::Cancelled,
+        };
+        self.end_ready(now, task, outcome, out);
+    }
+
+    fn on_cancel(&mut self, now: Timestamp, run: RunId, task: Option<TaskId>, out: &mut Vec<Action>) {
+        let tasks: Vec<TaskId> = match task {
+            Some(task) if task.0 < self.next_task && self.run_of(task) == run => vec![task],
+            Some(_) => return,
+            None => {
+                let Some(state) = self.runs.get(&run).filter(|r| r.committed) else { return };
+                let arrays = state.arrays.iter().map(|id| &self.arrays[id.0 as usize]);
+                arrays.flat_map(|a| (a.base.0..a.base.0 + u64::from(a.array.n_tasks)).map(TaskId)).collect()
+            }
+        };
+        for task in tasks {
+            if self.end_of(task) != End::Not {
+                continue;
+            }
+            if let Some(r) = self.reserved.get_mut(&task) {
+                if !r.cancelling && !r.landing {
+                    r.cancelling = true;
+                    out.push(Action::CancelAttempt { executor: r.executor, task, attempt: r.attempt });
+                }
+            } else if self.waiting.remove(&task).is_some() {
+                self.run_mut(run).n_waiting -= 1;
+                self.run_mut(run).n_ready += 1;
+                self.n_ready += 1;
+                self.end_unqueued(now, task, Outcome::Cancelled, out);
+            } else {
+                self.end_ready(now, task, Outcome::Cancelled, out);
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ ends
+
+    /// Ends a ready task, wherever in the queue it is.
+    fn end_ready(&mut self, now: Timestamp, task: TaskId, outcome: Outcome, out: &mut Vec<Action>) {
+        self.take_ready(task);
+        self.run_mut(self.run_of(task)).n_ready += 1;
+        self.n_ready += 1;
+        self.end_unqueued(now, task, outcome, out);
+    }
+
+    /// Ends a task that is counted as ready and is in no queue.
+    fn end_unqueued(&mut self, now: Timestamp, task: TaskId, outcome: Outcome, out: &mut Vec<Action>) {
+        let run = self.run_of(task);
+        self.run_mut(run).n_ready -= 1;
+        self.n_ready -= 1;
+        let (array, i) = self.locate(task);
+        self.arrays[array.0 as usize].ends.set(i, End::of(&outcome));
+        self.count_end(run, task, &outcome);
+        self.histories.remove(&task);
+        self.unfit.remove(&task);
+        if !self.arrays[array.0 as usize].array.template.outputs.is_empty() {
+            self.forget_maker(task);
+        }
+        out.push(Action::EndTask { task, outcome: outcome.clone() });
+        for subscriber in self.subscribers.remove(&task).unwrap_or_default() {
+            let Some(n_missing) = self.waiting.get_mut(&subscriber) else { continue };
+            if outcome == Outcome::Done {
+                *n_missing -= 1;
+                if *n_missing > 0 {
+                    continue;
+                }
+            }
+            self.waiting.remove(&subscriber);
+            let run = self.run_of(subscriber);
+            self.run_mut(run).n_waiting -= 1;
+            self.requeue(subscriber);
+            if outcome != Outcome::Done {
+                let how = if outcome == Outcome::Cancelled { "was cancelled" } else { "failed" };
+                let message = format!("task `{}`, which makes one of its inputs, {how}", self.user_id(task));
+                let failure = Failure { kind: FailureKind::InputUnavailable, message };
+                self.end_ready(now, subscriber, Outcome::Failed(failure), out);
+            }
+        }
+        self.check_run_end(now, run, out);
+    }
+
+    fn count_end(&mut self, run: RunId, task: TaskId, outcome: &Outcome) {
+        let state = self.run_mut(run);
+        match outcome {
+            Outcome::Done => state.n_done += 1,
+            Outcome::Cancelled => state.n_cancelled += 1,
+            Outcome::Failed(failure) => {
+                state.n_failed += 1;
+                state.failures.push_back((task, failure.clone()));
+                if state.failures.len() > FAILURES_KEPT {
+                    state.failures.pop_front();
+                }
+            }
+        }
+    }
+
+    fn check_run_end(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
+        let state = self.run_mut(run);
+        let n_ended = state.n_done + state.n_failed + state.n_cancelled;
+        if state.committed && state.ended.is_none() && n_ended == state.n_tasks {
+            state.ended = Some(now);
+            out.push(Action::EndRun { run });
+        }
+    }
+
+    // ------------------------------------------------------------ the queue
+
+    fn key_of(&self, task: TaskId) -> QueueKey {
+        let (array, _) = self.locate(task);
+        QueueKey { priority: self.arrays[array.0 as usize].array.template.priority, task }
+    }
+
+    /// Puts a task that is nowhere into the queue, at its own place.
+    fn requeue(&mut self, task: TaskId) {
+        let key = self.key_of(task);
+        let (array, i) = self.locate(task);
+        self.n_ready += 1;
+        self.run_mut(self.run_of(task)).n_ready += 1;
+        let goes_first = self.window.last_key().is_some_and(|last| key < last);
+        if goes_first || self.backlog.is_empty() {
+            self.unfold(key, array, i);
+        } else {
+            self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
+        }
+        while self.window.len() > self.config.placement.window as usize {
+            let last = self.window.last_key().expect("a window over its size is not empty");
+            self.window.leave(last);
+            self.unfolded.remove(&last.task);
+            let (array, i) = self.locate(last.task);
+            self.backlog.insert(last, Segment { array, start: i, end: i + 1 });
+        }
+    }
+
+    /// Removes a ready task from the queue, if it is there.
+    fn take_ready(&mut self, task: TaskId) {
+        let key = self.key_of(task);
+        let (array, i) = self.locate(task);
+        if self.unfolded.remove(&task).is_some() {
+            self.window.leave(key);
+        } else {
+            // The segment that begins last at or before the task, among those of its priority.
+            let found = self.backlog.range(..=key).next_back().map(|(k, s)| (*k, *s));
+            let Some((at, segment)) = found.filter(|(_, s)| s.array == array && s.start <= i && i < s.end) else {
+                return;
+            };
+            self.backlog.remove(&at);
+            if segment.start < i {
+                self.backlog.insert(at, Segment { end: i, ..segment });
+            }
+            if i + 1 < segment.end {
+                let next = QueueKey { task: TaskId(task.0 + 1), ..key };
+                self.backlog.insert(next, Segment { start: i + 1, ..segment });
+            }
+        }
+        self.n_ready -= 1;
+        self.run_mut(self.run_of(task)).n_ready -= 1;
+    }
+
+    fn unfold(&mut self, key: QueueKey, array: ArrayId, i: u32) {
+        let a = self.arrays[array.0 as usize].array.clone();
+        let mut location = String::new();
+        let mut inputs: Vec<ObjectId> = Vec::with_capacity(a.template.inputs.len());
+        for (_, pattern) in &a.template.inputs {
+            location.clear();
+            a.fill_into(pattern, i, &mut location);
+            inputs.push(self.catalog.intern(&location));
+        }
+        let mut distinct = inputs.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        self.unfolded.insert(key.task, Unfolded { array, inputs });
+        let memory_bytes = a.template.memory_bytes.unwrap_or(0);
+        let task = ReadyTask { key, inputs: distinct, cpus: a.template.cpus, memory_bytes };
+        self.window.enter(task, &self.catalog);
+    }
+
+    /// Unfolds the next tasks of the backlog until the window is full.
+    fn refill(&mut self, now: Timestamp) {
+        while self.window.len() < self.config.placement.window as usize {
+            let Some((key, segment)) = self.backlog.pop_first() else { return };
+            if segment.start + 1 < segment.end {
+                let next = QueueKey { task: TaskId(key.task.0 + 1), ..key };
+                self.backlog.insert(next, Segment { start: segment.start + 1, ..segment });
+            }
+            self.unfold(key, segment.array, segment.start);
+            if self.why_unfit(key.task).is_some() {
+                self.unfit.insert(key.task, now);
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ placement
+
+    fn place(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        loop {
+            self.refill(now);
+            if self.window.is_empty() || self.executors.is_empty() {
+                return;
+            }
+            // The last tasks go to whoever is free first, not into somebody's stock.
+            let ahead = self.n_ready > u64::from(self.n_slots);
+            let mut picks = std::mem::take(&mut self.picks);
+            picks.clear();
+            let view = View {
+                window: &self.window,
+                catalog: &self.catalog,
+                capacity: &self.capacity,
+                n_slots: self.n_slots,
+                n_slots_active: self.n_slots_active,
+                ahead,
+            };
+            let placed = self.policy.place(&view, &mut picks);
+            match placed {
+                Ok(executor) => {
+                    for pick in &picks {
+                        self.assign(now, executor, pick, out);
+                    }
+                    self.picks = picks;
+                }
+                Err(unplaced) => {
+                    self.unplaced = Some(unplaced);
+                    self.picks = picks;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn assign(&mut self, now: Timestamp, executor: ExecutorId, pick: &Pick, out: &mut Vec<Action>) {
+        let task = pick.key.task;
+        let run = self.run_of(task);
+        let n_queued = self.n_ready;
+        let unfolded = self.unfolded.get(&task).cloned().expect("a picked task is in the window");
+        self.take_ready(task);
+        if let Some(bad) = unfolded.inputs.iter().find(|o| self.runs[&run].changed.contains(o)) {
+            let message = format!("`{}` changed since this run first read it", self.catalog.location(*bad));
+            let failure = Failure { kind: FailureKind::InputChanged, message };
+            self.run_mut(run).n_ready += 1;
+            self.n_ready += 1;
+            self.end_unqueued(now, task, Outcome::Failed(failure), out);
+            return;
+        }
+        let uses_caches = self.policy.uses_caches();
+        let mut inputs = Vec::with_capacity(unfolded.inputs.len());
+        for object in unfolded.inputs {
+            inputs.push(self.assigned_input(executor, run, object, uses_caches));
+        }
+        let array = self.arrays[unfolded.array.0 as usize].array.clone();
+        let (_, i) = self.locate(task);
+        let mut location = String::new();
+        let mut outputs = vec![];
+        for (_, pattern) in &array.template.outputs {
+            location.clear();
+            array.fill_into(pattern, i, &mut location);
+            outputs.push(self.catalog.intern(&location));
+        }
+        let history = self.histories.get(&task).cloned().unwrap_or_default();
+        let attempt = AttemptNo(history.n_attempts + 1);
+        let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
+        let r = Reserved { executor, attempt, cpus, memory_bytes, landing: false, cancelling: false };
+        self.reserved.insert(task, r);
+        self.unfit.remove(&task);
+        self.run_mut(run).n_reserved += 1;
+        let (n_slots, n_slots_active) = (self.n_slots, self.n_slots_active);
+        let e = &self.executors[&executor];
+        let ahead = e.cpus_assigned + cpus > e.offer.slots;
+        self.change_load(executor, |e| {
+            e.assigned.insert(task, attempt);
+            e.cpus_assigned += cpus;
+            e.memory_assigned += memory_bytes;
+        });
+        let why = Why {
+            policy: pick.mode.to_string(),
+            n_hits: pick.n_hits,
+            n_inputs: pick.n_inputs,
+            n_slots_active,
+            n_slots,
+            n_queued,
+            ahead,
+        };
+        let private_inputs = history.private_inputs;
+        let assignment = Assignment { task, attempt, run, cpus, inputs, outputs, private_inputs, why };
+        out.push(Action::Assign { executor, assignment });
+    }
+
+    fn assigned_input(&self, executor: ExecutorId, run: RunId, object: ObjectId, uses_caches: bool) -> AssignedInput {
+        let known = match (self.catalog.digest(object), self.catalog.size_bytes(object)) {
+            (Some(digest), Some(size_bytes)) => Some(Known {
+                digest,
+                size_bytes,
+                version: self.catalog.version(object).cloned().unwrap_or_default(),
+            }),
+            _ => None,
+        };
+        let check_home = self.catalog.checked_run(object).is_none_or(|checked| checked < run);
+        let mut sources = vec![];
+        if uses_caches && known.is_some() {
+            // Spread readers over holders: start at a place that depends on who asks and for what.
+            let n = self.catalog.n_holders(object);
+            let skip = if n <= SOURCES_MAX { 0 } else { (executor.0 as usize + object.0 as usize) % n };
+            let holders = self.catalog.holders_of(object);
+            let others = holders.filter(|h| *h != executor && self.executors[h].presence == Presence::Connected);
+            if skip == 0 {
+                sources.extend(others.take(SOURCES_MAX));
+            } else {
+                let all: Vec<ExecutorId> = others.collect();
+                sources.extend(all.iter().cycle().skip(skip).take(SOURCES_MAX.min(all.len())));
+            }
+        }
+        AssignedInput { object, known, sources, check_home, direct: !uses_caches }
+    }
+
+    /// Changes what an executor has, and everything that is counted from it.
+    fn change_load(&mut self, executor: ExecutorId, change: impl FnOnce(&mut ExecutorState)) {
+        let Some(e) = self.executors.get_mut(&executor) else { return };
+        self.n_slots_active -= e.cpus_assigned.min(e.offer.slots);
+        change(e);
+        self.n_slots_active += e.cpus_assigned.min(e.offer.slots);
+        self.update_room(executor);
+    }
+
+    fn update_room(&mut self, executor: ExecutorId) {
+        let Some(e) = self.executors.get(&executor) else { return };
+        if e.presence != Presence::Connected {
+            self.capacity.remove(executor);
+            return;
+        }
+        let slots = e.offer.slots;
+        let stock = match e.run_ns_mean {
+            // At least one per slot; as many as fill the time that a message may take.
+            Some(ns) => (u64::from(slots) * AHEAD_NS / ns.max(1)).clamp(u64::from(slots), u64::from(AHEAD_MAX)) as u32,
+            None => slots,
+        };
+        let room = Room {
+            slots_idle: slots.saturating_sub(e.cpus_assigned),
+            ahead: (slots + stock).saturating_sub(e.cpus_assigned.max(slots)),
+            memory_free_bytes: e.offer.memory_bytes.saturating_sub(e.memory_assigned),
+        };
+        self.capacity.set(executor, room);
+    }
+
+    // ------------------------------------------------------------ replicas
+
+    fn on_replica_added(&mut self, executor: ExecutorId, replica: ReplicaAdded, out: &mut Vec<Action>) {
+        let ReplicaAdded { object, digest, size_bytes, version } = replica;
+        if !self.executors.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
+            return;
+        }
+        let newest_run = self.runs.iter().rev().find(|(_, r)| r.committed && r.ended.is_none()).map(|(id, _)| *id);
+        match self.catalog.digest(object) {
+            Some(known) if known == digest => {
+                if version.is_some() {
+                    self.catalog.set_version(object, version);
+                    self.catalog.set_checked_run(object, newest_run);
+                }
+            }
+            Some(_) if self.catalog.checked_run(object).is_some() && self.catalog.checked_run(object) >= newest_run => {
+                // This run has read other bytes under this name already: they stay, these go.
+                self.executors.get_mut(&executor).expect("seen above").tainted.insert(object);
+                out.push(Action::DropReplicas { executor, objects: vec![object] });
+                return;
+            }
+            known => {
+                if known.is_some() {
+                    self.replace_bytes(executor, object, newest_run, out);
+                }
+                self.catalog.set_digest(object, Some(digest));
+                self.catalog.set_size_bytes(object, Some(size_bytes));
+                if version.is_some() {
+                    self.catalog.set_checked_run(object, newest_run);
+                }
+                self.catalog.set_version(object, version);
+            }
+        }
+        self.executors.get_mut(&executor).expect("seen above").tainted.remove(&object);
+        self.add_replica(executor, object);
+    }
+
+    /// Home has new bytes under an old name: other replicas are stale, older runs must not mix them.
+    fn replace_bytes(&mut self, executor: ExecutorId, object: ObjectId, newest: Option<RunId>, out: &mut Vec<Action>) {
+        let stale: Vec<ExecutorId> = self.catalog.holders_of(object).filter(|h| *h != executor).collect();
+        for holder in stale {
+            self.drop_replica(holder, object);
+            out.push(Action::DropReplicas { executor: holder, objects: vec![object] });
+        }
+        for (run, state) in &mut self.runs {
+            if state.ended.is_none() && Some(*run) != newest {
+                state.changed.insert(object);
+            }
+        }
+    }
+
+    fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) {
+        if self.catalog.add_replica(executor, object) {
+            self.window.replica_added(executor, object, &self.catalog);
+        }
+    }
+
+    fn drop_replica(&mut self, executor: ExecutorId, object: ObjectId) {
+        if self.catalog.drop_replica(executor, object) {
+            self.window.replica_dropped(executor, object, &self.catalog);
+        }
+    }
+
+    // ------------------------------------------------------------ looking up
+
+    fn locate(&self, task: TaskId) -> (ArrayId, u32) {
+        let at = self.arrays.partition_point(|a| a.base <= task) - 1;
+        (ArrayId(at as u32), (task.0 - self.arrays[at].base.0) as u32)
+    }
+
+    fn end_of(&self, task: TaskId) -> End {
+        let (array, i) = self.locate(task);
+        self.arrays[array.0 as usize].ends.get(i)
+    }
+
+    fn run_mut(&mut self, run: RunId) -> &mut RunState {
+        self.runs.get_mut(&run).expect("a task's run is known")
+    }
+
+    /// The run that `task` belongs to; `task` has been submitted.
+    pub fn run_of(&self, task: TaskId) -> RunId {
+        self.arrays[self.locate(task).0.0 as usize].run
+    }
+
+    /// The task in full.
+    pub fn task_spec(&self, task: TaskId) -> TaskSpec {
+        let (array, i) = self.locate(task);
+        self.arrays[array.0 as usize].array.expand(i)
+    }
+
+    /// The user's own name for a task.
+    pub fn user_id(&self, task: TaskId) -> String {
+        let (array, i) = self.locate(task);
+        let array = &self.arrays[array.0 as usize].array;
+        array.fill(&array.template.id, i)
+    }
+
+    /// Finds a task by the user's name for it, in the newest run that has one. Looks through all tasks.
+    pub fn find_task(&self, run: Option<RunId>, user_id: &str) -> Option<TaskId> {
+        let mut text = String::new();
+        for a in self.arrays.iter().rev().filter(|a| run.is_none_or(|r| r == a.run) && self.runs.contains_key(&a.run)) {
+            for i in 0..a.array.n_tasks {
+                text.clear();
+                a.array.fill_into(&a.array.template.id, i, &mut text);
+                if text == user_id {
+                    return Some(TaskId(a.base.0 + u64::from(i)));
+                }
+            }
+        }
+        None
+    }
+
+    pub fn has_task(&self, task: TaskId) -> bool {
+        task.0 < self.next_task
+    }
+
+    /// Where a task is now, with the reason when it waits.
+    pub fn task_state(&self, task: TaskId) -> TaskState {
+        match self.end_of(task) {
+            End::Done => return TaskState::Done,
+            End::Failed => return TaskState::Failed,
+            End::Cancelled => return TaskState::Cancelled,
+            End::Not => {}
+        }
+        if let Some(r) = self.reserved.get(&task) {
+            return TaskState::Reserved { executor: r.executor, attempt: r.attempt, landing: r.landing };
+        }
+        if let Some(n) = self.waiting.get(&task) {
+            return TaskState::Waiting { n_missing: *n };
+        }
+        if !self.runs.get(&self.run_of(task)).is_some_and(|r| r.committed) {
+            return TaskState::Submitting;
+        }
+        let reason = if self.executors.is_empty() {
+            Some("no executor has joined".to_string())
+        } else if let Some(sentence) = self.why_unfit(task) {
+            Some(sentence)
+        } else if !self.unfolded.contains_key(&task) {
+            Some(format!("{} tasks are before it in the queue", self.window.len()))
+        } else {
+            self.unplaced.as_ref().map(|u| u.to_string())
+        };
+        TaskState::Ready { reason }
+    }
+
+    pub fn runs(&self) -> impl Iterator<Item = (RunId, &RunState)> {
+        self.runs.iter().map(|(id, r)| (*id, r))
+    }
+
+    pub fn find_run(&self, run: RunId) -> Option<&RunState> {
+        self.runs.get(&run)
+    }
+
+    pub fn location(&self, object: ObjectId) -> &str {
+        self.catalog.location(object)
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Executors: name, slots, cache bytes, attempts they have, and how they are.
+    pub fn executors(&self) -> impl Iterator<Item = (ExecutorId, &Offer, usize, &'static str)> {
+        self.executors.iter().map(|(id, e)| {
+            let presence = match e.presence {
+                Presence::Connected => "connected",
+                Presence::Silent { .. } => "silent",
+                Presence::Draining => "draining",
+            };
+            (*id, &e.offer, e.assigned.len(), presence)
+        })
+    }
+
+    pub fn n_ready(&self) -> u64 {
+        self.n_ready
+    }
+
+    /// Bytes held for queued tasks: folded arrays, ends, and the unfolded window.
+    pub fn queue_heap_bytes(&self) -> usize {
+        let arrays: usize = self.arrays.iter().map(|a| a.array.heap_bytes() + a.ends.0.len() * 8).sum();
+        arrays + self.arrays.len() * size_of::<ArrayState>() + self.makers.capacity() * 16
+    }
+
+    /// Checks the invariants of the module's header; panics when one is broken. For tests.
+    pub fn sanity_check(&self) {
+        self.catalog.sanity_check();
+        self.window.sanity_check(&self.catalog);
+        let mut ready: BTreeSet<TaskId> = self.unfolded.keys().copied().collect();
+        assert_eq!(ready.len(), self.window.len(), "the window holds what is unfolded");
+        for (key, segment) in &self.backlog {
+            assert_eq!(self.locate(key.task), (segment.array, segment.start));
+            assert!(self.window.last_key().is_none_or(|last| last < *key), "{key:?} goes before the window");
+            for i in segment.start..segment.end {
+                let task = TaskId(self.arrays[segment.array.0 as usize].base.0 + u64::from(i));
+                assert!(ready.insert(task), "{task:?} is queued twice");
+            }
+        }
+        assert_eq!(ready.len() as u64, self.n_ready);
+        for (run, state) in self.runs.iter().filter(|(_, r)| r.committed) {
+            let of_run = |task: &&TaskId| self.run_of(**task) == *run;
+            assert_eq!(ready.iter().filter(of_run).count() as u64, state.n_ready, "{run:?} ready");
+            assert_eq!(self.waiting.keys().filter(of_run).count() as u64, state.n_waiting, "{run:?} waiting");
+            assert_eq!(self.reserved.keys().filter(of_run).count() as u64, state.n_reserved, "{run:?} reserved");
+            let ended = state.n_done + state.n_failed + state.n_cancelled;
+            let sum = state.n_ready + state.n_waiting + state.n_reserved + ended;
+            assert_eq!(sum, state.n_tasks, "{run:?}: every task is somewhere");
+        }
+        for (task, r) in &self.reserved {
+            assert!(!ready.contains(task) && !self.waiting.contains_key(task));
+            assert_eq!(self.executors[&r.executor].assigned.get(task), Some(&r.attempt));
+        }
+        let mut active = 0;
+        for (id, e) in &self.executors {
+            let load = e.assigned.keys().map(|t| &self.reserved[t]).filter(|r| !r.landing);
+            let (cpus, memory) = load.fold((0, 0), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
+            assert_eq!((e.cpus_assigned, e.memory_assigned), (cpus, memory), "{id:?}");
+            active += cpus.min(e.offer.slots);
+        }
+        assert_eq!(self.n_slots_active, active);
+        assert_eq!(self.n_slots, self.executors.values().map(|e| e.offer.slots).sum::<u32>());
+    }
+}
