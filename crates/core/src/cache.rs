@@ -193,7 +193,7 @@ impl Cache {
     /// [`Cache::abort`]. Panics when the object is not creating.
     pub fn grow(&mut self, object: ObjectId, to_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
         let row = self.get_creating(object);
-        let more_bytes = to_bytes.saturating_sub(self.entries[row.0 as usize].size_bytes);
+        let more_bytes = to_bytes.saturating_sub(self.entry(row).size_bytes);
         let answer = self.make_room(more_bytes, to_bytes, evicted);
         if answer == Reserve::Granted {
             self.change(row, |entry| entry.size_bytes += more_bytes);
@@ -205,7 +205,7 @@ impl Cache {
     /// again. Panics when it is not creating or larger than its reservation.
     pub fn commit(&mut self, object: ObjectId, size_bytes: u64) {
         let row = self.get_creating(object);
-        let reserved_bytes = self.entries[row.0 as usize].size_bytes;
+        let reserved_bytes = self.entry(row).size_bytes;
         assert!(
             size_bytes <= reserved_bytes,
             "{object:?} came with {size_bytes} bytes, {reserved_bytes} were reserved"
@@ -230,7 +230,7 @@ impl Cache {
 
     /// Takes back one [`Cache::pin`]. Panics when there is none.
     pub fn unpin(&mut self, object: ObjectId) {
-        let row = self.find(object).filter(|row| self.entries[row.0 as usize].n_pins > 0);
+        let row = self.find(object).filter(|&row| self.entry(row).n_pins > 0);
         let row = row.unwrap_or_else(|| panic!("{object:?} is unpinned more often than pinned"));
         self.change(row, |entry| entry.n_pins -= 1);
         self.forget_if_unneeded(row);
@@ -239,8 +239,7 @@ impl Cache {
     /// From now on this is the last copy of an output that is not home yet. Harmless when it is kept
     /// already; panics when the object is not here.
     pub fn keep(&mut self, object: ObjectId) {
-        let row = self.find(object).filter(|row| self.entries[row.0 as usize].state.is_some());
-        let row = row.unwrap_or_else(|| panic!("{object:?} is not here to be kept"));
+        let row = self.find_here(object).unwrap_or_else(|| panic!("{object:?} is not here to be kept"));
         self.change(row, |entry| entry.kept = true);
     }
 
@@ -254,7 +253,7 @@ impl Cache {
     /// Tells the policy that the object was requested: once for each request, the one that made it come
     /// included. Harmless when it is not here.
     pub fn touch(&mut self, object: ObjectId) {
-        if let Some(row) = self.find(object).filter(|row| self.entries[row.0 as usize].state.is_some()) {
+        if let Some(row) = self.find_here(object) {
             self.policy.accessed(row);
         }
     }
@@ -262,7 +261,7 @@ impl Cache {
     /// Drops a ready object by decision and gives its size; refuses what must stay.
     pub fn remove(&mut self, object: ObjectId) -> Result<u64, WhyNot> {
         let row = self.find(object).ok_or(WhyNot::Absent)?;
-        let entry = self.entries[row.0 as usize];
+        let entry = *self.entry(row);
         match entry.class() {
             Class::Absent => Err(WhyNot::Absent),
             Class::Creating => Err(WhyNot::Creating),
@@ -280,7 +279,7 @@ impl Cache {
     /// `None` when it is not ready.
     pub fn forget_corrupt(&mut self, object: ObjectId) -> Option<Forgotten> {
         let row = self.find(object)?;
-        let Entry { state, size_bytes, n_pins, kept: was_kept, .. } = self.entries[row.0 as usize];
+        let Entry { state, size_bytes, n_pins, kept: was_kept, .. } = *self.entry(row);
         (state == Some(ReplicaState::Ready)).then(|| {
             self.leave(row);
             Forgotten { size_bytes, n_pins, was_kept }
@@ -317,7 +316,7 @@ impl Cache {
 
     /// Bytes of a ready object, or reserved for a creating one; `None` when it is not here.
     pub fn size_bytes(&self, object: ObjectId) -> Option<u64> {
-        self.find_entry(object).filter(|entry| entry.state.is_some()).map(|entry| entry.size_bytes)
+        self.find_here(object).map(|row| self.entry(row).size_bytes)
     }
 
     /// How often the object is pinned, here or not.
@@ -386,8 +385,8 @@ impl Cache {
         assert_eq!(self.policy.n_candidates(), self.total(Class::Evictable).n_entries);
         assert!(self.used_bytes() + self.reserved_bytes() <= self.budget_bytes, "over budget");
         assert_eq!(self.rows.len() + self.unused_rows.len(), self.entries.len(), "a row is lost");
-        for row in &self.unused_rows {
-            let Entry { state, n_pins, kept, size_bytes, .. } = self.entries[row.0 as usize];
+        for &row in &self.unused_rows {
+            let Entry { state, n_pins, kept, size_bytes, .. } = *self.entry(row);
             assert_eq!((state, n_pins, kept, size_bytes), (None, 0, false, 0), "unused {row:?}");
         }
     }
@@ -409,7 +408,7 @@ impl Cache {
         while self.free_bytes() < more_bytes {
             let victim =
                 self.policy.victim(&mut self.rng).expect("a policy has a victim while bytes are evictable");
-            let Entry { object, .. } = self.entries[victim.0 as usize];
+            let object = self.entry(victim).object;
             self.leave(victim);
             evicted.push(object);
         }
@@ -462,7 +461,7 @@ impl Cache {
     }
 
     fn forget_if_unneeded(&mut self, row: Row) {
-        let entry = self.entries[row.0 as usize];
+        let entry = *self.entry(row);
         if entry.state.is_none() && entry.n_pins == 0 {
             self.rows.remove(&entry.object);
             self.unused_rows.push(row);
@@ -474,14 +473,21 @@ impl Cache {
         self.rows.get(&object).copied()
     }
 
+    /// The row of an object that is ready or creating, not merely pinned.
+    fn find_here(&self, object: ObjectId) -> Option<Row> {
+        self.find(object).filter(|&row| self.entry(row).state.is_some())
+    }
+
     fn find_entry(&self, object: ObjectId) -> Option<&Entry> {
-        self.find(object).map(|row| &self.entries[row.0 as usize])
+        self.find(object).map(|row| self.entry(row))
+    }
+
+    fn entry(&self, row: Row) -> &Entry {
+        &self.entries[row.0 as usize]
     }
 
     fn get_creating(&self, object: ObjectId) -> Row {
-        let creating = self
-            .find(object)
-            .filter(|row| self.entries[row.0 as usize].state == Some(ReplicaState::Creating));
+        let creating = self.find(object).filter(|&row| self.entry(row).state == Some(ReplicaState::Creating));
         creating.unwrap_or_else(|| panic!("{object:?} is not being created"))
     }
 
