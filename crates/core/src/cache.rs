@@ -9,6 +9,10 @@
 //! not to its bytes: an attempt pins its inputs, present or not, and unpins each exactly once, whatever
 //! happened to the bytes meanwhile. *Keeping* guards the last copy of an output that is not home yet.
 //!
+//! To admit an attempt with several inputs whole or not at all, so that two attempts never wait for each
+//! other's half: pin all its inputs, then compare [`Cache::available_bytes`] with the sizes of those
+//! that are not here; reserve them all, or unpin all.
+//!
 //! Policies propose which object leaves ([`crate::eviction`]); the promises are kept here.
 //!
 //! Invariants, checked by [`Cache::sanity_check`]:
@@ -189,7 +193,7 @@ impl Cache {
     /// [`Cache::abort`]. Panics when the object is not creating.
     pub fn grow(&mut self, object: ObjectId, to_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
         let row = self.get_creating(object);
-        let more_bytes = to_bytes.saturating_sub(self.entries[row.0 as usize].size_bytes);
+        let more_bytes = to_bytes.saturating_sub(self.entry(row).size_bytes);
         let answer = self.make_room(more_bytes, to_bytes, evicted);
         if answer == Reserve::Granted {
             self.change(row, |entry| entry.size_bytes += more_bytes);
@@ -201,7 +205,7 @@ impl Cache {
     /// again. Panics when it is not creating or larger than its reservation.
     pub fn commit(&mut self, object: ObjectId, size_bytes: u64) {
         let row = self.get_creating(object);
-        let reserved_bytes = self.entries[row.0 as usize].size_bytes;
+        let reserved_bytes = self.entry(row).size_bytes;
         assert!(
             size_bytes <= reserved_bytes,
             "{object:?} came with {size_bytes} bytes, {reserved_bytes} were reserved"
@@ -226,7 +230,7 @@ impl Cache {
 
     /// Takes back one [`Cache::pin`]. Panics when there is none.
     pub fn unpin(&mut self, object: ObjectId) {
-        let row = self.find(object).filter(|row| self.entries[row.0 as usize].n_pins > 0);
+        let row = self.find(object).filter(|&row| self.entry(row).n_pins > 0);
         let row = row.unwrap_or_else(|| panic!("{object:?} is unpinned more often than pinned"));
         self.change(row, |entry| entry.n_pins -= 1);
         self.forget_if_unneeded(row);
@@ -235,8 +239,7 @@ impl Cache {
     /// From now on this is the last copy of an output that is not home yet. Harmless when it is kept
     /// already; panics when the object is not here.
     pub fn keep(&mut self, object: ObjectId) {
-        let row = self.find(object).filter(|row| self.entries[row.0 as usize].state.is_some());
-        let row = row.unwrap_or_else(|| panic!("{object:?} is not here to be kept"));
+        let row = self.find_here(object).unwrap_or_else(|| panic!("{object:?} is not here to be kept"));
         self.change(row, |entry| entry.kept = true);
     }
 
@@ -250,7 +253,7 @@ impl Cache {
     /// Tells the policy that the object was requested: once for each request, the one that made it come
     /// included. Harmless when it is not here.
     pub fn touch(&mut self, object: ObjectId) {
-        if let Some(row) = self.find(object).filter(|row| self.entries[row.0 as usize].state.is_some()) {
+        if let Some(row) = self.find_here(object) {
             self.policy.accessed(row);
         }
     }
@@ -258,7 +261,7 @@ impl Cache {
     /// Drops a ready object by decision and gives its size; refuses what must stay.
     pub fn remove(&mut self, object: ObjectId) -> Result<u64, WhyNot> {
         let row = self.find(object).ok_or(WhyNot::Absent)?;
-        let entry = self.entries[row.0 as usize];
+        let entry = *self.entry(row);
         match entry.class() {
             Class::Absent => Err(WhyNot::Absent),
             Class::Creating => Err(WhyNot::Creating),
@@ -276,21 +279,30 @@ impl Cache {
     /// `None` when it is not ready.
     pub fn forget_corrupt(&mut self, object: ObjectId) -> Option<Forgotten> {
         let row = self.find(object)?;
-        let Entry { state, size_bytes, n_pins, kept: was_kept, .. } = self.entries[row.0 as usize];
+        let Entry { state, size_bytes, n_pins, kept: was_kept, .. } = *self.entry(row);
         (state == Some(ReplicaState::Ready)).then(|| {
             self.leave(row);
             Forgotten { size_bytes, n_pins, was_kept }
         })
     }
 
-    /// Takes in an object that a restarted executor found on disk; it is ready. What has to leave to
-    /// stay within the budget is in `evicted`: others, or this object itself when they do not suffice.
-    /// To let `lru` go on where it was, insert the longest unused first. Panics when it is here already.
-    pub fn insert_ready(&mut self, object: ObjectId, size_bytes: u64, evicted: &mut Vec<ObjectId>) {
-        match self.reserve(object, size_bytes, evicted) {
-            Reserve::Granted => self.commit(object, size_bytes),
-            Reserve::Wait { .. } | Reserve::NeverFits { .. } => evicted.push(object),
+    /// Takes in an object that a restarted executor found on disk; when granted, it is ready.
+    ///
+    /// Answers like [`Cache::reserve`]. Unless granted the object is not taken in, and the caller has to
+    /// delete it, or to refuse this budget when it is the last copy of an output. Outputs that are not
+    /// home yet are best inserted (and kept) first; then, to let `lru` go on where it was, the longest
+    /// unused first. Panics when the object is here already.
+    pub fn insert_ready(
+        &mut self,
+        object: ObjectId,
+        size_bytes: u64,
+        evicted: &mut Vec<ObjectId>,
+    ) -> Reserve {
+        let answer = self.reserve(object, size_bytes, evicted);
+        if answer == Reserve::Granted {
+            self.commit(object, size_bytes);
         }
+        answer
     }
 
     /// Creating, ready, or `None` when it is not here.
@@ -304,7 +316,7 @@ impl Cache {
 
     /// Bytes of a ready object, or reserved for a creating one; `None` when it is not here.
     pub fn size_bytes(&self, object: ObjectId) -> Option<u64> {
-        self.find_entry(object).filter(|entry| entry.state.is_some()).map(|entry| entry.size_bytes)
+        self.find_here(object).map(|row| self.entry(row).size_bytes)
     }
 
     /// How often the object is pinned, here or not.
@@ -357,9 +369,9 @@ impl Cache {
     /// Recounts everything and panics where the books are wrong. O(n), for tests and checkers.
     pub fn sanity_check(&self) {
         let mut totals = [Total::default(); 5];
-        for (&object, &row) in &self.rows {
-            let entry = &self.entries[row.0 as usize];
-            assert_eq!(entry.object, object, "{row:?} belongs to another object");
+        let rows = (0u32..).map(Row).zip(&self.entries);
+        for (row, entry) in rows.filter(|(row, entry)| self.find(entry.object) == Some(*row)) {
+            let object = entry.object;
             assert!(entry.state.is_some() || entry.n_pins > 0, "{object:?} is neither here nor pinned");
             assert!(entry.state.is_some() || (entry.size_bytes == 0 && !entry.kept), "{entry:?}");
             let total = &mut totals[entry.class() as usize];
@@ -369,11 +381,12 @@ impl Cache {
             assert_eq!(candidate, entry.class() == Class::Evictable, "the policy is wrong on {entry:?}");
         }
         assert_eq!(totals, self.totals, "the totals by class are wrong");
+        assert_eq!(totals.iter().map(|total| total.n_entries).sum::<usize>(), self.rows.len());
         assert_eq!(self.policy.n_candidates(), self.total(Class::Evictable).n_entries);
         assert!(self.used_bytes() + self.reserved_bytes() <= self.budget_bytes, "over budget");
         assert_eq!(self.rows.len() + self.unused_rows.len(), self.entries.len(), "a row is lost");
-        for row in &self.unused_rows {
-            let Entry { state, n_pins, kept, size_bytes, .. } = self.entries[row.0 as usize];
+        for &row in &self.unused_rows {
+            let Entry { state, n_pins, kept, size_bytes, .. } = *self.entry(row);
             assert_eq!((state, n_pins, kept, size_bytes), (None, 0, false, 0), "unused {row:?}");
         }
     }
@@ -395,7 +408,7 @@ impl Cache {
         while self.free_bytes() < more_bytes {
             let victim =
                 self.policy.victim(&mut self.rng).expect("a policy has a victim while bytes are evictable");
-            let Entry { object, .. } = self.entries[victim.0 as usize];
+            let object = self.entry(victim).object;
             self.leave(victim);
             evicted.push(object);
         }
@@ -448,7 +461,7 @@ impl Cache {
     }
 
     fn forget_if_unneeded(&mut self, row: Row) {
-        let entry = self.entries[row.0 as usize];
+        let entry = *self.entry(row);
         if entry.state.is_none() && entry.n_pins == 0 {
             self.rows.remove(&entry.object);
             self.unused_rows.push(row);
@@ -460,18 +473,470 @@ impl Cache {
         self.rows.get(&object).copied()
     }
 
+    /// The row of an object that is ready or creating, not merely pinned.
+    fn find_here(&self, object: ObjectId) -> Option<Row> {
+        self.find(object).filter(|&row| self.entry(row).state.is_some())
+    }
+
     fn find_entry(&self, object: ObjectId) -> Option<&Entry> {
-        self.find(object).map(|row| &self.entries[row.0 as usize])
+        self.find(object).map(|row| self.entry(row))
+    }
+
+    fn entry(&self, row: Row) -> &Entry {
+        &self.entries[row.0 as usize]
     }
 
     fn get_creating(&self, object: ObjectId) -> Row {
-        let creating = self
-            .find(object)
-            .filter(|row| self.entries[row.0 as usize].state == Some(ReplicaState::Creating));
+        let creating = self.find(object).filter(|&row| self.entry(row).state == Some(ReplicaState::Creating));
         creating.unwrap_or_else(|| panic!("{object:?} is not being created"))
     }
 
     fn total(&self, class: Class) -> Total {
         self.totals[class as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::{Just, ProptestConfig, Strategy, prop, prop_oneof, proptest};
+    use std::collections::BTreeMap;
+
+    const A: ObjectId = ObjectId(1);
+    const B: ObjectId = ObjectId(2);
+    const C: ObjectId = ObjectId(3);
+    const D: ObjectId = ObjectId(4);
+
+    fn cache(eviction: &str, budget_bytes: u64) -> Cache {
+        Cache::new(CacheConfig { budget_bytes, eviction: eviction.to_owned(), seed: 7 }).unwrap()
+    }
+
+    /// An `lru` cache of 100 bytes that holds these ready objects, the longest unused first.
+    fn holding(objects: &[(ObjectId, u64)]) -> Cache {
+        let mut cache = cache("lru", 100);
+        for &(object, size_bytes) in objects {
+            assert_eq!(reserve(&mut cache, object, size_bytes), (Reserve::Granted, vec![]));
+            cache.commit(object, size_bytes);
+        }
+        cache
+    }
+
+    fn reserve(cache: &mut Cache, object: ObjectId, size_bytes: u64) -> (Reserve, Vec<ObjectId>) {
+        let mut evicted = Vec::new();
+        let answer = cache.reserve(object, size_bytes, &mut evicted);
+        cache.sanity_check();
+        (answer, evicted)
+    }
+
+    fn wait(
+        missing_bytes: u64,
+        pinned_bytes: u64,
+        kept_bytes: u64,
+        reserved_bytes: u64,
+    ) -> (Reserve, Vec<ObjectId>) {
+        (Reserve::Wait { missing_bytes, pinned_bytes, kept_bytes, reserved_bytes }, vec![])
+    }
+
+    #[test]
+    fn evicts_what_is_needed_and_no_more() {
+        let mut cache = holding(&[(A, 30), (B, 30), (C, 30)]);
+        assert_eq!(reserve(&mut cache, D, 40), (Reserve::Granted, vec![A]));
+        assert_eq!((cache.used_bytes(), cache.reserved_bytes(), cache.free_bytes()), (60, 40, 0));
+    }
+
+    #[test]
+    fn room_is_made_completely_or_not_at_all() {
+        let mut cache = holding(&[(A, 30), (B, 30), (C, 30)]);
+        cache.pin(B);
+        cache.keep(C);
+        assert_eq!(cache.available_bytes(), 40);
+        assert_eq!(reserve(&mut cache, D, 41), wait(1, 30, 30, 0));
+        assert!(cache.is_ready(A));
+        assert_eq!(reserve(&mut cache, D, 40), (Reserve::Granted, vec![A]));
+        assert_eq!(reserve(&mut cache, A, 1), wait(1, 30, 30, 40));
+        assert_eq!(reserve(&mut cache, A, 101), (Reserve::NeverFits { budget_bytes: 100 }, vec![]));
+        cache.unpin(B);
+        cache.release(C);
+        assert_eq!(reserve(&mut cache, A, 60), (Reserve::Granted, vec![B, C]));
+    }
+
+    #[test]
+    fn a_reservation_grows_and_gives_back_what_it_does_not_need() {
+        let mut cache = holding(&[(A, 30), (B, 30)]);
+        let mut evicted = vec![];
+        assert_eq!(reserve(&mut cache, C, 0), (Reserve::Granted, vec![]));
+        assert_eq!(cache.grow(C, 60, &mut evicted), Reserve::Granted);
+        assert_eq!((cache.reserved_bytes(), &evicted[..]), (60, &[A][..]));
+        assert_eq!(cache.grow(C, 20, &mut evicted), Reserve::Granted);
+        assert_eq!(cache.reserved_bytes(), 60, "growing never shrinks");
+        assert_eq!(cache.grow(C, 101, &mut evicted), Reserve::NeverFits { budget_bytes: 100 });
+        cache.pin(B);
+        let missing = Reserve::Wait { missing_bytes: 1, pinned_bytes: 30, kept_bytes: 0, reserved_bytes: 60 };
+        assert_eq!(cache.grow(C, 71, &mut evicted), missing);
+        cache.commit(C, 50);
+        cache.sanity_check();
+        assert_eq!((cache.used_bytes(), cache.reserved_bytes(), evicted), (80, 0, vec![A]));
+    }
+
+    #[test]
+    fn pins_outlive_the_bytes() {
+        let mut cache = holding(&[]);
+        cache.pin(A);
+        assert_eq!((cache.state(A), cache.n_pins(A), cache.n_objects()), (None, 1, 0));
+        assert_eq!(reserve(&mut cache, A, 60), (Reserve::Granted, vec![]));
+        cache.pin(A);
+        cache.abort(A);
+        assert_eq!((cache.state(A), cache.n_pins(A), cache.free_bytes()), (None, 2, 100));
+        assert_eq!(reserve(&mut cache, A, 60), (Reserve::Granted, vec![]));
+        cache.commit(A, 60);
+        cache.keep(A);
+        let forgotten = Forgotten { size_bytes: 60, n_pins: 2, was_kept: true };
+        assert_eq!(cache.forget_corrupt(A), Some(forgotten));
+        assert_eq!(cache.forget_corrupt(A), None);
+        assert_eq!(reserve(&mut cache, A, 60), (Reserve::Granted, vec![]));
+        cache.commit(A, 60);
+        cache.unpin(A);
+        assert_eq!(reserve(&mut cache, B, 60), wait(20, 60, 0, 0));
+        cache.unpin(A);
+        assert!(!cache.is_kept(A), "the copy that was kept is gone");
+        assert_eq!(reserve(&mut cache, B, 60), (Reserve::Granted, vec![A]));
+    }
+
+    #[test]
+    fn a_refused_removal_says_why() {
+        let mut cache = holding(&[(A, 30)]);
+        assert_eq!(cache.remove(B), Err(WhyNot::Absent));
+        cache.pin(B);
+        assert_eq!(cache.remove(B), Err(WhyNot::Absent));
+        assert_eq!(reserve(&mut cache, B, 30), (Reserve::Granted, vec![]));
+        assert_eq!(cache.remove(B), Err(WhyNot::Creating));
+        cache.keep(A);
+        assert_eq!(cache.remove(A), Err(WhyNot::Kept));
+        cache.pin(A);
+        assert_eq!(cache.remove(A), Err(WhyNot::Pinned));
+        cache.release(A);
+        cache.unpin(A);
+        assert_eq!(cache.remove(A), Ok(30));
+        cache.sanity_check();
+    }
+
+    #[test]
+    fn a_restart_with_a_smaller_budget_says_what_has_to_go() {
+        let mut cache = cache("lru", 100);
+        let mut evicted = vec![];
+        let too_large = Reserve::NeverFits { budget_bytes: 100 };
+        let granted = Reserve::Granted;
+        for (object, size_bytes, answer) in
+            [(A, 50, granted), (B, 50, granted), (C, 101, too_large), (D, 20, granted)]
+        {
+            assert_eq!(cache.insert_ready(object, size_bytes, &mut evicted), answer);
+            cache.sanity_check();
+        }
+        assert_eq!(evicted, [A], "it was unused the longest");
+        assert_eq!(
+            cache.iter().collect::<Vec<_>>(),
+            [(B, ReplicaState::Ready, 50), (D, ReplicaState::Ready, 20)]
+        );
+    }
+
+    #[test]
+    fn empty_objects_need_no_room_and_stay_until_it_is_their_turn() {
+        let mut cache = holding(&[(A, 0), (B, 100)]);
+        cache.touch(A);
+        assert_eq!(reserve(&mut cache, C, 0), (Reserve::Granted, vec![]));
+        assert_eq!(reserve(&mut cache, D, 1), (Reserve::Granted, vec![B]));
+        assert_eq!(cache.n_objects(), 3);
+        let mut without_budget = super::tests::cache("random", 0);
+        assert_eq!(reserve(&mut without_budget, A, 0), (Reserve::Granted, vec![]));
+        assert_eq!(reserve(&mut without_budget, B, 1), (Reserve::NeverFits { budget_bytes: 0 }, vec![]));
+    }
+
+    #[test]
+    #[should_panic(expected = "ObjectId(1) is unpinned more often than pinned")]
+    fn an_unpin_without_a_pin_is_a_broken_invariant() {
+        let mut cache = holding(&[(A, 1)]);
+        cache.pin(A);
+        cache.unpin(A);
+        cache.unpin(A);
+    }
+
+    #[test]
+    #[should_panic(expected = "ObjectId(1) came with 11 bytes, 10 were reserved")]
+    fn bytes_beyond_the_reservation_are_a_broken_invariant() {
+        let mut cache = holding(&[]);
+        let _ = reserve(&mut cache, A, 10);
+        cache.commit(A, 11);
+    }
+
+    #[test]
+    #[should_panic(expected = "ObjectId(1) is here already")]
+    fn a_second_reservation_is_a_broken_invariant() {
+        let mut cache = holding(&[(A, 1)]);
+        let _ = reserve(&mut cache, A, 1);
+    }
+
+    /// The naive reference: one map, and every question answered by a scan over all of it.
+    struct Model {
+        budget_bytes: u64,
+        eviction: &'static str,
+        objects: BTreeMap<ObjectId, ModelObject>,
+        /// `random` draws an index into this.
+        evictable: Vec<ObjectId>,
+        clock: u64,
+        rng: Rng,
+    }
+
+    #[derive(Clone, Default)]
+    struct ModelObject {
+        state: Option<ReplicaState>,
+        kept: bool,
+        n_pins: u32,
+        size_bytes: u64,
+        entered: u64,
+        last_use: u64,
+        n_uses: u64,
+    }
+
+    impl ModelObject {
+        fn is_evictable(&self) -> bool {
+            self.state == Some(ReplicaState::Ready) && self.n_pins == 0 && !self.kept
+        }
+        fn leave(&mut self) {
+            *self = ModelObject { n_pins: self.n_pins, ..Default::default() };
+        }
+    }
+
+    impl Model {
+        fn new(eviction: &'static str, budget_bytes: u64) -> Self {
+            let (objects, rng) = (BTreeMap::new(), Rng::new(7));
+            Model { budget_bytes, eviction, objects, evictable: vec![], clock: 0, rng }
+        }
+
+        fn bytes(&self, which: impl Fn(&ModelObject) -> bool) -> u64 {
+            self.objects.values().filter(|o| which(o)).map(|o| o.size_bytes).sum()
+        }
+
+        fn get(&self, object: ObjectId) -> ModelObject {
+            self.objects.get(&object).cloned().unwrap_or_default()
+        }
+
+        fn change(&mut self, object: ObjectId, change: impl FnOnce(&mut ModelObject)) {
+            let entry = self.objects.entry(object).or_default();
+            change(entry);
+            match (self.evictable.iter().position(|o| *o == object), entry.is_evictable()) {
+                (Some(at), false) => drop(self.evictable.swap_remove(at)),
+                (None, true) => self.evictable.push(object),
+                _ => {}
+            }
+        }
+
+        fn tick(&mut self) -> u64 {
+            self.clock += 1;
+            self.clock
+        }
+
+        fn victim(&mut self) -> ObjectId {
+            let candidates = || self.objects.iter().filter(|(_, o)| o.is_evictable());
+            let victim = match self.eviction {
+                "fifo" => candidates().min_by_key(|(_, o)| o.entered),
+                "lru" => candidates().min_by_key(|(_, o)| o.last_use),
+                "lfu" => candidates().min_by_key(|(_, o)| (o.n_uses, o.last_use)),
+                _ => return self.evictable[self.rng.below(self.evictable.len() as u64) as usize],
+            };
+            *victim.unwrap().0
+        }
+
+        fn make_room(&mut self, more_bytes: u64, object_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
+            if object_bytes > self.budget_bytes {
+                return Reserve::NeverFits { budget_bytes: self.budget_bytes };
+            }
+            let must_stay_bytes = self.bytes(|o| !o.is_evictable());
+            if must_stay_bytes + more_bytes > self.budget_bytes {
+                let ready = |o: &ModelObject| o.state == Some(ReplicaState::Ready);
+                return Reserve::Wait {
+                    missing_bytes: must_stay_bytes + more_bytes - self.budget_bytes,
+                    pinned_bytes: self.bytes(|o| ready(o) && o.n_pins > 0),
+                    kept_bytes: self.bytes(|o| ready(o) && o.n_pins == 0 && o.kept),
+                    reserved_bytes: self.bytes(|o| !ready(o)),
+                };
+            }
+            while self.bytes(|_| true) + more_bytes > self.budget_bytes {
+                let victim = self.victim();
+                self.change(victim, ModelObject::leave);
+                evicted.push(victim);
+            }
+            Reserve::Granted
+        }
+
+        fn reserve(&mut self, object: ObjectId, size_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
+            let answer = self.make_room(size_bytes, size_bytes, evicted);
+            if answer == Reserve::Granted {
+                let now = self.tick();
+                self.change(object, |o| {
+                    o.state = Some(ReplicaState::Creating);
+                    (o.size_bytes, o.entered, o.last_use) = (size_bytes, now, now);
+                });
+            }
+            answer
+        }
+
+        fn grow(&mut self, object: ObjectId, to_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
+            let more_bytes = to_bytes.saturating_sub(self.get(object).size_bytes);
+            let answer = self.make_room(more_bytes, to_bytes, evicted);
+            if answer == Reserve::Granted {
+                self.change(object, |o| o.size_bytes += more_bytes);
+            }
+            answer
+        }
+
+        fn commit(&mut self, object: ObjectId, size_bytes: u64) {
+            self.change(object, |o| (o.state, o.size_bytes) = (Some(ReplicaState::Ready), size_bytes));
+        }
+
+        fn touch(&mut self, object: ObjectId) {
+            let now = self.tick();
+            self.change(object, |o| (o.last_use, o.n_uses) = (now, o.n_uses + 1));
+        }
+
+        fn remove(&mut self, object: ObjectId) -> Result<u64, WhyNot> {
+            let o = self.get(object);
+            match o.state {
+                None => Err(WhyNot::Absent),
+                Some(ReplicaState::Creating) => Err(WhyNot::Creating),
+                _ if o.n_pins > 0 => Err(WhyNot::Pinned),
+                _ if o.kept => Err(WhyNot::Kept),
+                _ => {
+                    self.change(object, ModelObject::leave);
+                    Ok(o.size_bytes)
+                }
+            }
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// Reserve what is absent, grow what is creating, use what is ready.
+        Request,
+        /// Commit what is creating.
+        Commit,
+        Abort,
+        Pin,
+        Unpin,
+        Keep,
+        Release,
+        Touch,
+        Remove,
+        ForgetCorrupt,
+        InsertReady,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<(Step, ObjectId, u64)>> {
+        let step = prop_oneof![
+            8 => Just(Step::Request),
+            8 => Just(Step::Commit),
+            1 => Just(Step::Abort),
+            2 => Just(Step::Pin),
+            3 => Just(Step::Unpin),
+            1 => Just(Step::Keep),
+            2 => Just(Step::Release),
+            3 => Just(Step::Touch),
+            1 => Just(Step::Remove),
+            1 => Just(Step::ForgetCorrupt),
+            1 => Just(Step::InsertReady),
+        ];
+        prop::collection::vec((step, (0u32..12).prop_map(ObjectId), 0u64..45), 1..200)
+    }
+
+    /// Does one step to both, unless its precondition does not hold, and compares all that can be seen.
+    fn step_both(cache: &mut Cache, model: &mut Model, (step, object, size_bytes): (Step, ObjectId, u64)) {
+        let (mut evicted, mut expected) = (vec![], vec![]);
+        let before = model.get(object);
+        let (creating, ready) = (Some(ReplicaState::Creating), Some(ReplicaState::Ready));
+        match step {
+            Step::Request if before.state.is_none() => {
+                let answer = model.reserve(object, size_bytes, &mut expected);
+                assert_eq!(cache.reserve(object, size_bytes, &mut evicted), answer);
+                assert!(answer == Reserve::Granted || evicted.is_empty());
+            }
+            Step::Request if before.state == creating => {
+                let answer = model.grow(object, size_bytes, &mut expected);
+                assert_eq!(cache.grow(object, size_bytes, &mut evicted), answer);
+                assert!(answer == Reserve::Granted || evicted.is_empty());
+            }
+            Step::Commit if before.state == creating => {
+                let size_bytes = size_bytes.min(before.size_bytes);
+                model.commit(object, size_bytes);
+                cache.commit(object, size_bytes);
+            }
+            Step::Abort if before.state == creating => {
+                model.change(object, ModelObject::leave);
+                cache.abort(object);
+            }
+            Step::Pin => {
+                model.change(object, |o| o.n_pins += 1);
+                cache.pin(object);
+            }
+            Step::Unpin if before.n_pins > 0 => {
+                model.change(object, |o| o.n_pins -= 1);
+                cache.unpin(object);
+            }
+            Step::Keep if before.state.is_some() => {
+                model.change(object, |o| o.kept = true);
+                cache.keep(object);
+            }
+            Step::Release => {
+                model.change(object, |o| o.kept = false);
+                cache.release(object);
+            }
+            Step::Request | Step::Touch => {
+                if before.state.is_some() {
+                    model.touch(object);
+                }
+                cache.touch(object);
+            }
+            Step::Remove => assert_eq!(cache.remove(object), model.remove(object)),
+            Step::ForgetCorrupt => {
+                let ModelObject { size_bytes, n_pins, kept: was_kept, .. } = before;
+                let forgotten = (before.state == ready).then_some(Forgotten { size_bytes, n_pins, was_kept });
+                assert_eq!(cache.forget_corrupt(object), forgotten);
+                if forgotten.is_some() {
+                    model.change(object, ModelObject::leave);
+                }
+            }
+            Step::InsertReady if before.state.is_none() => {
+                let answer = model.reserve(object, size_bytes, &mut expected);
+                if answer == Reserve::Granted {
+                    model.commit(object, size_bytes);
+                }
+                assert_eq!(cache.insert_ready(object, size_bytes, &mut evicted), answer);
+            }
+            Step::Commit | Step::Abort | Step::Unpin | Step::Keep | Step::InsertReady => {}
+        }
+        assert_eq!(evicted, expected, "after {step:?} {object:?} {size_bytes}");
+        cache.sanity_check();
+        assert_eq!(cache.used_bytes(), model.bytes(|o| o.state == ready));
+        assert_eq!(cache.reserved_bytes(), model.bytes(|o| o.state == creating));
+        assert_eq!(cache.free_bytes(), model.budget_bytes - model.bytes(|_| true));
+        let here = model.objects.iter().filter_map(|(object, o)| Some((*object, o.state?, o.size_bytes)));
+        assert!(cache.iter().eq(here));
+        assert_eq!(cache.n_objects(), cache.iter().count());
+        let now = model.get(object);
+        assert_eq!((cache.state(object), cache.n_pins(object)), (now.state, now.n_pins));
+        assert_eq!((cache.is_ready(object), cache.is_kept(object)), (now.state == ready, now.kept));
+        assert_eq!(cache.size_bytes(object), now.state.map(|_| now.size_bytes));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+        #[test]
+        fn does_what_the_naive_reference_does(steps in steps(), budget_bytes in 0u64..160) {
+            for &(eviction, _) in eviction::POLICIES {
+                let mut cache = cache(eviction, budget_bytes);
+                let mut model = Model::new(eviction, budget_bytes);
+                for &step in &steps {
+                    step_both(&mut cache, &mut model, step);
+                }
+            }
+        }
     }
 }

@@ -24,6 +24,8 @@
 //! than space.
 
 pub mod fifo;
+#[cfg(test)]
+mod golden;
 pub mod lfu;
 pub mod lru;
 pub mod random;
