@@ -78,6 +78,20 @@ fn a_snapshot_of_the_future_or_of_the_past_is_refused() {
     assert_eq!(read_all(root.path()).unwrap(), compacted(3, 3));
 }
 
+#[test]
+fn a_snapshot_never_gets_ahead_of_what_is_durable() {
+    let root = tempfile::tempdir().unwrap();
+    let hook = |step| match step {
+        Step::BatchSync => Err(io::ErrorKind::StorageFull.into()),
+        _ => Ok(()),
+    };
+    let (journal, _) =
+        Journal::open(root.path(), Options { on_step: Some(Box::new(hook)), ..Options::default() }).unwrap();
+    let seq = journal.append(&body(1)).unwrap();
+    assert_eq!(journal.compact(seq, snapshot()).unwrap_err().kind, ErrorKind::Stalled);
+    assert!(files(root.path(), "snapshot").is_empty());
+}
+
 /// The directory as it is before each step is what a crash there leaves: each of these has to be one of the two states.
 #[test]
 fn a_crash_between_any_two_steps_leaves_the_old_or_the_new_state() {
