@@ -458,7 +458,10 @@ impl Slot {
         if stop == Stop::Memory || self.config.term_grace_ns == 0 {
             kill_task(running.pid);
         } else {
-            sys::kill(-running.pid, libc::SIGTERM);
+            if !sys::kill(-running.pid, libc::SIGTERM) {
+                // The program has left the group that we gave it.
+                sys::kill(running.pid, libc::SIGTERM);
+            }
             // A stopped process would sleep through the grace.
             sys::kill(-running.pid, libc::SIGCONT);
             running.kill_at_ns = Some(sys::monotonic_ns().saturating_add(self.config.term_grace_ns));
@@ -725,7 +728,9 @@ fn kill_children(own_pid: u32, group: libc::pid_t) {
     if children.iter().any(|&pid| unsafe { libc::getpgid(pid) } == group) {
         sys::kill(-group, libc::SIGKILL);
     }
-    children.iter().for_each(|&pid| sys::kill(pid, libc::SIGKILL));
+    for pid in children {
+        sys::kill(pid, libc::SIGKILL);
+    }
 }
 
 /// Waits for SIGCHLD, at most 10 ms: a process may become ours without a signal.

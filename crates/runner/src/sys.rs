@@ -69,9 +69,10 @@ pub fn unlink_at(dir: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<()> 
     check(unsafe { libc::unlinkat(dir, path.as_ptr(), flags) }).map(drop)
 }
 
-pub fn kill(pid: libc::pid_t, signal: libc::c_int) {
-    // SAFETY: no memory is involved. A process that has ended in the meantime is no error for any caller.
-    unsafe { libc::kill(pid, signal) };
+/// Returns whether there was somebody to get the signal.
+pub fn kill(pid: libc::pid_t, signal: libc::c_int) -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(pid, signal) == 0 }
 }
 
 /// Names in a directory, block by block, without `.` and `..`. Bounded memory for directories of any size.
