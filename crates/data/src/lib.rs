@@ -25,4 +25,4 @@ pub use peer::{
     ClientTls, FetchEnd, FetchItem, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions, Ticket,
     TicketKey,
 };
-pub use store::{Dropped, Incoming, LinkAbility, Reservation, Store, Stored};
+pub use store::{Dropped, Incoming, LinkAbility, Reservation, Store, Stored, Usage};

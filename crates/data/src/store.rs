@@ -114,6 +114,15 @@ pub struct Stored {
     pub already_held: bool,
 }
 
+/// What is taken of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of complete objects.
+    pub held_bytes: u64,
+    /// Bytes set aside by reservations that are still alive.
+    pub reserved_bytes: u64,
+}
+
 /// Something under `objects/` that was removed at start, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
@@ -222,14 +231,10 @@ impl Store {
         self.shared.budget_bytes
     }
 
-    /// Bytes of complete objects.
-    pub fn held_bytes(&self) -> u64 {
-        self.state().held_bytes
-    }
-
-    /// Bytes set aside by reservations that are still alive.
-    pub fn reserved_bytes(&self) -> u64 {
-        self.state().reserved_bytes
+    /// What is taken of the budget, both figures at one moment.
+    pub fn usage(&self) -> Usage {
+        let state = self.state();
+        Usage { held_bytes: state.held_bytes, reserved_bytes: state.reserved_bytes }
     }
 
     /// Size in bytes of a held object.
