@@ -1,0 +1,195 @@
+//! The event log on disk: one JSON line per event and action, in the order in which the core saw them.
+//!
+//! Grammar (full description in `docs/reference/event-log.md`):
+//! `{"eyas_event_log":1, ...header}` at the start of each dispatcher process, then
+//! `{"t":NS,"in":EVENT}` and `{"t":NS,"out":ACTION}`. What programs printed is in a second file of
+//! the same kind, `printed.jsonl`.
+//!
+//! A thread of its own writes, so that the dispatcher only hands over. When the disk is full, lines
+//! are lost and counted, and the dispatcher says so: the log is for people and replays, the journal is
+//! what keeps promises.
+
+use eyas_core::Timestamp;
+use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::event::{Action, Event};
+use eyas_wire::message::{Captured, Printed};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+
+/// Version of the log's grammar.
+pub const LOG_VERSION: u32 = 1;
+pub const EVENTS_FILE: &str = "events.jsonl";
+pub const PRINTED_FILE: &str = "printed.jsonl";
+
+/// First line of a dispatcher process.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Header {
+    pub eyas_event_log: u32,
+    pub eyas_version: String,
+    pub t: Timestamp,
+    pub config: DispatcherConfig,
+    pub cluster: String,
+}
+
+/// Any later line.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Line {
+    pub t: Timestamp,
+    #[serde(flatten)]
+    pub what: What,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    In(Event),
+    Out(Action),
+}
+
+/// A line of `printed.jsonl`. Bytes that are not UTF-8 are replaced.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct PrintedLine {
+    pub task: eyas_core::TaskId,
+    pub attempt: eyas_core::AttemptNo,
+    pub stdout: PrintedStream,
+    pub stderr: PrintedStream,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct PrintedStream {
+    pub head: String,
+    pub tail: String,
+    pub total_bytes: u64,
+}
+
+impl From<&Printed> for PrintedLine {
+    fn from(printed: &Printed) -> PrintedLine {
+        let stream = |c: &Captured| PrintedStream {
+            head: String::from_utf8_lossy(&c.head).into_owned(),
+            tail: String::from_utf8_lossy(&c.tail).into_owned(),
+            total_bytes: c.total_bytes,
+        };
+        PrintedLine {
+            task: printed.task,
+            attempt: printed.attempt,
+            stdout: stream(&printed.stdout),
+            stderr: stream(&printed.stderr),
+        }
+    }
+}
+
+impl From<&PrintedLine> for Printed {
+    fn from(line: &PrintedLine) -> Printed {
+        let stream = |s: &PrintedStream| Captured {
+            head: s.head.clone().into_bytes(),
+            tail: s.tail.clone().into_bytes(),
+            total_bytes: s.total_bytes,
+        };
+        Printed { task: line.task, attempt: line.attempt, stdout: stream(&line.stdout), stderr: stream(&line.stderr) }
+    }
+}
+
+enum Order {
+    Lines(Vec<Line>),
+    Printed(Box<Printed>),
+    Flush(mpsc::Sender<()>),
+}
+
+/// The writing end.
+pub struct EventLog {
+    orders: mpsc::Sender<Order>,
+    lost: Arc<AtomicU64>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl EventLog {
+    /// Appends to the log in `dir`, starting with `header`.
+    pub fn open(dir: &Path, header: &Header) -> io::Result<EventLog> {
+        let mut events = Appender::open(dir.join(EVENTS_FILE))?;
+        let mut printed = Appender::open(dir.join(PRINTED_FILE))?;
+        events.line(header);
+        let lost = Arc::new(AtomicU64::new(0));
+        let (orders, queue) = mpsc::channel::<Order>();
+        let counter = lost.clone();
+        let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || {
+            while let Ok(order) = queue.recv() {
+                match order {
+                    Order::Lines(lines) => lines.iter().for_each(|line| events.line(line)),
+                    Order::Printed(p) => printed.line(&PrintedLine::from(&*p)),
+                    Order::Flush(done) => {
+                        events.flush();
+                        printed.flush();
+                        let _ = done.send(());
+                    }
+                }
+                counter.store(events.lost + printed.lost, Ordering::Relaxed);
+            }
+            events.flush();
+            printed.flush();
+        })?;
+        Ok(EventLog { orders, lost, thread: Some(thread) })
+    }
+
+    pub fn lines(&self, lines: Vec<Line>) {
+        let _ = self.orders.send(Order::Lines(lines));
+    }
+
+    pub fn printed(&self, printed: Box<Printed>) {
+        let _ = self.orders.send(Order::Printed(printed));
+    }
+
+    /// Asks for everything so far to be in the files; the receiver hears when it is.
+    pub fn flush(&self) -> mpsc::Receiver<()> {
+        let (done, wait) = mpsc::channel();
+        let _ = self.orders.send(Order::Flush(done));
+        wait
+    }
+
+    /// Lines that the disk did not take.
+    pub fn n_lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        let (orders, _) = mpsc::channel();
+        drop(std::mem::replace(&mut self.orders, orders));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A file that takes JSON lines and survives a full disk.
+struct Appender {
+    file: BufWriter<File>,
+    text: Vec<u8>,
+    lost: u64,
+}
+
+impl Appender {
+    fn open(path: PathBuf) -> io::Result<Appender> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Appender { file: BufWriter::with_capacity(256 << 10, file), text: vec![], lost: 0 })
+    }
+
+    fn line(&mut self, value: &impl Serialize) {
+        self.text.clear();
+        serde_json::to_writer(&mut self.text, value).expect("log lines have string keys");
+        self.text.push(b'\n');
+        if self.file.write_all(&self.text).is_err() {
+            self.lost += 1;
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.file.flush().is_err() {
+            self.lost += 1;
+        }
+    }
+}
