@@ -14,6 +14,9 @@
 //! | [`array`] | the folded form of many tasks |
 
 pub mod array;
+pub mod catalog;
+pub mod executor_set;
+pub mod placement;
 pub mod types;
 
 pub use types::*;
