@@ -117,7 +117,7 @@ class Image:
     width: int
     height: int
     n_planes: int
-    pixels: array[int] | array[float]
+    pixels: array[float]
     bscale: float
     bzero: float
 
@@ -164,7 +164,7 @@ def read_pixels(file: BinaryIO, header: Header, name: str) -> Image:
     if len(data) < n_bytes:
         raise StackingError(f"{name} is cut short: {len(data):,} of {n_bytes:,} bytes of pixels are there")
     file.read()  # to the end, where gzip keeps its checksum
-    pixels: array[int] | array[float] = array(TYPECODES[bitpix], data)
+    pixels: array[float] = array(TYPECODES[bitpix], data)  # whole numbers for integer types
     if sys.byteorder == "little":
         pixels.byteswap()
     return Image(
@@ -282,8 +282,10 @@ def get_tile(image: Image, x: float, y: float, size: int) -> tuple[Tile, float, 
 def calibrate(tile: Tile, image: Image, sky: float, cal: float) -> tuple[Tile, float]:
     """`calibration`: flux above the local background, and the noise of one pixel in the same unit.
 
-    SKY is one number for an exposure whose background slopes, so the median of a frame around the
-    object is taken away as well. The noise is 1.4826 times the median deviation in that frame.
+    SKY is one number for an exposure whose background slopes, so the level of a frame around the
+    object is taken away as well. Level and noise are mean and standard deviation of the frame's
+    pixels, without those more than 3 standard deviations off; a median finds these, but would itself
+    stick to whole counts.
     """
     n = RING_PIXELS
     ring = [value for row in tile[:n] + tile[-n:] for value in row]
@@ -291,8 +293,11 @@ def calibrate(tile: Tile, image: Image, sky: float, cal: float) -> tuple[Tile, f
     gain = image.bscale / cal
     offset = (image.bzero - sky) / cal
     ring = [gain * value + offset for value in ring]
-    level = median(ring)
-    noise = 1.4826 * median([abs(value - level) for value in ring])
+    middle = median(ring)
+    limit = 3 * 1.4826 * median([abs(value - middle) for value in ring])
+    kept = [value for value in ring if abs(value - middle) <= limit]
+    level = sum(kept) / len(kept)
+    noise = math.sqrt(sum([(value - level) ** 2 for value in kept]) / len(kept))
     offset -= level
     return [[gain * value + offset for value in row] for row in tile], noise
 
@@ -347,9 +352,7 @@ class Stack:
         if self.n_objects == 0:
             self.total, self.first, self.first_noise = weighted, tile, noise
         else:
-            self.total = [
-                [old + new for old, new in zip(*rows)] for rows in zip(self.total, weighted)
-            ]
+            self.total = [[old + new for old, new in zip(*rows)] for rows in zip(self.total, weighted)]
         self.weight += weight
         self.n_objects += 1
 
@@ -402,7 +405,9 @@ def stack_exposure(image: Image, positions: list[tuple[float, float]], size: int
         tile, fraction_x, fraction_y = get_tile(image, *xy, size)
         calibrated, noise = calibrate(tile, image, sky, cal)
         if not noise > 0.0 or not math.isfinite(noise):
-            raise StackingError(f"{image.name} has no noise around RA {ra}, Dec {dec}: those pixels are not data")
+            raise StackingError(
+                f"{image.name} has no noise around RA {ra}, Dec {dec}: those pixels are not data"
+            )
         stack.add(interpolate(calibrated, fraction_x, fraction_y), noise)
     return stack, n_skipped
 

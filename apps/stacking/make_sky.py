@@ -27,8 +27,10 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import hashlib
 import io
 import json
+import math
 import os
 import sys
 import time
@@ -55,7 +57,7 @@ SNR_ONE = 0.25  # of one source of mean brightness in one exposure of median noi
 BLANK_LEVEL = 8.0  # no brighter pixel around a target
 BLANK_REACH_PIXELS = 22
 TARGET_RADIUS_PIXELS = 700.0
-TARGET_SEPARATION_PIXELS = 22.0
+TARGET_SEPARATION_PIXELS = 22
 GZIP_LEVEL = 2
 
 
@@ -168,27 +170,26 @@ def blank_pixels(sky: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 def choose_targets(sky: NDArray[np.float32], n_targets: int, rng: np.random.Generator) -> Floats:
     """Positions (n, 2) in sky pixels on blank sky, apart from each other and inside the survey."""
-    blank = blank_pixels(sky)
-    chosen: list[tuple[float, float]] = []
-    for _ in range(400 * n_targets):
+    offset = np.arange(SKY_PIXELS) - SKY_PIXELS / 2
+    free = blank_pixels(sky) & (np.hypot(offset[:, None], offset) < TARGET_RADIUS_PIXELS)
+    candidates = np.argwhere(free)
+    apart = TARGET_SEPARATION_PIXELS
+    chosen: list[tuple[int, int]] = []
+    for row, column in candidates[rng.permutation(len(candidates))].tolist():
         if len(chosen) == n_targets:
             break
-        x, y = SKY_PIXELS / 2 + rng.uniform(-TARGET_RADIUS_PIXELS, TARGET_RADIUS_PIXELS, 2)
-        if np.hypot(x - SKY_PIXELS / 2, y - SKY_PIXELS / 2) > TARGET_RADIUS_PIXELS:
-            continue
-        if not blank[int(round(y)), int(round(x))]:
-            continue
-        if any((x - a) ** 2 + (y - b) ** 2 < TARGET_SEPARATION_PIXELS**2 for a, b in chosen):
-            continue
-        chosen.append((x, y))
+        if free[row, column]:
+            chosen.append((column, row))
+            free[row - apart : row + apart + 1, column - apart : column + apart + 1] = False
     if len(chosen) < n_targets:
         sys.exit(f"error: there is blank sky for {len(chosen)} targets, not for {n_targets}")
-    return np.array(chosen)
+    # Nothing in the sky knows about pixels: move each off the middle of its own.
+    return np.array(chosen) + rng.uniform(-0.5, 0.5, (n_targets, 2))
 
 
 def mean_peak() -> float:
     """Height of a source whose matched-filter signal-to-noise in one exposure is SNR_ONE."""
-    return SNR_ONE * NOISE / (np.sqrt(np.pi) * PSF_SIGMA_PIXELS)
+    return SNR_ONE * NOISE / (math.sqrt(math.pi) * PSF_SIGMA_PIXELS)
 
 
 def build_sky(seed: int, size: int, n_targets: int) -> Sky:
@@ -205,8 +206,8 @@ def build_sky(seed: int, size: int, n_targets: int) -> Sky:
     targets = np.array([radec_from_direction(direction) for direction in directions.T])
     peaks = mean_peak() * rng.uniform(0.7, 1.3, n_targets)
     # The written positions are rounded; the sources are where the list says that they are.
-    targets = np.round(targets, 7)
-    return Sky(seed, size, pixels, np.linalg.inv(plane_from_sky), basis, targets, peaks)
+    targets = np.round(targets, 7).astype(np.float64)
+    return Sky(seed, size, pixels, np.linalg.inv(plane_from_sky).astype(np.float64), basis, targets, peaks)
 
 
 # ---------------------------------------------------------------------------------------- exposures
@@ -255,7 +256,8 @@ def sample(image: NDArray[np.float32], x: NDArray[np.float32], y: NDArray[np.flo
     low = flat[at] * (1 - right) + flat[at + 1] * right
     at += np.int32(image.shape[1])
     high = flat[at] * (1 - right) + flat[at + 1] * right
-    return low * (1 - up) + high * up
+    values: NDArray[np.float32] = low * (1 - up) + high * up
+    return values
 
 
 def expose(sky: Sky, index: int) -> tuple[Pointing, NDArray[np.int16]]:
@@ -364,7 +366,10 @@ def make(out: Path, seed: int, n_exposures: int, n_targets: int, size: int, n_pr
         n_bytes += length
         if time.monotonic() - shown > 2.0 or n_done == n_exposures:
             shown = time.monotonic()
-            print(f"  {n_done}/{n_exposures} exposures, {n_bytes / 1e6:.0f} MB, {shown - start:.0f} s", flush=True)
+            print(
+                f"  {n_done}/{n_exposures} exposures, {n_bytes / 1e6:.0f} MB, {shown - start:.0f} s",
+                flush=True,
+            )
     truth = {
         "seed": seed,
         "n_exposures": n_exposures,
@@ -374,6 +379,8 @@ def make(out: Path, seed: int, n_exposures: int, n_targets: int, size: int, n_pr
         "mean_peak": float(np.mean(sky.peaks)),
         "noise_median": NOISE,
         "exposure_bytes": n_bytes,
+        # A changed generator makes another sky from the same options.
+        "generator": hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16],
         "sky_image": M13_FILE,
     }
     (out / "sky.json").write_text(json.dumps(truth, indent=2) + "\n", encoding="utf-8")

@@ -34,6 +34,9 @@ MEASURED = (20, 92, 170)
 LAW = (214, 92, 30)
 RING = (255, 176, 60)
 
+M13_RADEC = (250.4226, 36.4602)  # degrees; centre of the real image
+EXPOSURES_LOOKED_AT = 60  # to find one that shows the cluster
+
 
 class PointLike(Protocol):
     @property
@@ -59,7 +62,8 @@ def noise_units(values: Floats) -> Floats:
     size = values.shape[0]
     offset = np.arange(size) - size // 2
     frame = values[np.hypot(offset[:, None], offset) > size / 4]
-    return (values - frame.mean()) / frame.std()
+    units: Floats = (values - frame.mean()) / frame.std()
+    return units
 
 
 def cutout_panel(values: Floats) -> Image.Image:
@@ -70,9 +74,9 @@ def exposure_panel(sky: Path) -> tuple[Image.Image, int]:
     """The exposure nearest to the cluster, with the targets circled; and how many there are."""
     targets = read_targets(str(sky / "targets.csv"))
     best, best_distance = None, math.inf
-    for path in sorted((sky / "exposures").glob("*.fits"))[:60]:
+    for path in sorted((sky / "exposures").glob("*.fits"))[:EXPOSURES_LOOKED_AT]:
         image = read_hdu(str(path))
-        xy = radec2xy(tan_wcs(image.header, image.name), 250.4226, 36.4602)
+        xy = radec2xy(tan_wcs(image.header, image.name), *M13_RADEC)
         if xy is None:
             continue
         distance = math.hypot(xy[0] - image.width / 2, xy[1] - image.height / 2)
@@ -190,6 +194,10 @@ def draw(
     pen.text((left, TOP - 12), "Signal-to-noise against N", fill=INK, font=font(20), anchor="ls")
     plot(pen, (left, TOP, left + PANEL - 20, TOP + PANEL), points, snr_one)
     pen.text(
-        (left + (PANEL - 20) / 2, TOP + PANEL + 34), "number of cutouts N", fill=SOFT, font=font(17), anchor="mt"
+        (left + (PANEL - 20) / 2, TOP + PANEL + 34),
+        "number of cutouts N",
+        fill=SOFT,
+        font=font(17),
+        anchor="mt",
     )
     canvas.save(path, optimize=True)

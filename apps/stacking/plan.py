@@ -17,6 +17,7 @@ import argparse
 import json
 import random
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from cutout import (
@@ -56,45 +57,62 @@ def split_evenly(names: list[str], n_max: int) -> list[list[str]]:
     return [names[group::n_groups] for group in range(n_groups)]
 
 
-def plan(
-    sky: Path, cuts: Path, objects_per_task: int, size: int, python: str, seed: int
-) -> list[dict[str, object]]:
-    """Task records in the order in which they are to be submitted."""
-    sky, cuts = sky.resolve(), cuts.resolve()
-    targets_path = sky / "targets.csv"
-    targets = read_targets(str(targets_path))
-    exposures = sorted((sky / "exposures").glob("*.fits*"))
+@dataclass(frozen=True)
+class Task:
+    """One group of objects to stack out of one exposure."""
+
+    id: str
+    exposure: Path
+    objects: list[str]
+
+    def record(self, targets: Path, cuts: Path, size: int, python: str) -> dict[str, object]:
+        """The task as a line of the task list."""
+        command = [python, "cutout.py", "--size", str(size), "--objects", ",".join(self.objects)]
+        return {
+            "id": self.id,
+            "command": [*command, "targets.csv", self.exposure.name, "cut.fits"],
+            "inputs": {
+                "cutout.py": str(HERE / "cutout.py"),
+                "targets.csv": str(targets),
+                self.exposure.name: str(self.exposure),
+            },
+            "outputs": {"cut.fits": str(cuts / f"{self.id}.fits")},
+            "label": "cutout",
+        }
+
+
+def plan(sky: Path, objects_per_task: int, size: int, seed: int) -> list[Task]:
+    """Tasks in the order in which they are to be submitted."""
+    targets = read_targets(str(sky / "targets.csv"))
+    exposures = sorted((sky.resolve() / "exposures").glob("*.fits*"))
     if not exposures:
         raise StackingError(f"there are no exposures in {sky / 'exposures'}")
-    tasks: list[dict[str, object]] = []
+    tasks = []
     for exposure in exposures:
         stem = exposure.name.split(".")[0]
-        for group, names in enumerate(split_evenly(objects_inside(exposure, targets, size), objects_per_task)):
-            command = [python, "cutout.py", "--size", str(size), "--objects", ",".join(names)]
-            tasks.append(
-                {
-                    "id": f"{stem}-{group:02d}",
-                    "command": [*command, "targets.csv", exposure.name, "cut.fits"],
-                    "inputs": {
-                        "cutout.py": str(HERE / "cutout.py"),
-                        "targets.csv": str(targets_path),
-                        exposure.name: str(exposure),
-                    },
-                    "outputs": {"cut.fits": str(cuts / f"{stem}-{group:02d}.fits")},
-                    "label": "cutout",
-                }
-            )
+        groups = split_evenly(objects_inside(exposure, targets, size), objects_per_task)
+        tasks += [Task(f"{stem}-{group:02d}", exposure, names) for group, names in enumerate(groups)]
     random.Random(seed).shuffle(tasks)
     return tasks
 
 
-def summary(tasks: list[dict[str, object]]) -> str:
+def write_tasks(
+    path: Path, tasks: list[Task], sky: Path, cuts: Path, size: int, python: str = "python3"
+) -> None:
+    """Write the list; all paths in it are absolute, so that it can be submitted from anywhere."""
+    targets, cuts = sky.resolve() / "targets.csv", cuts.resolve()
+    with open(path, "w", encoding="utf-8") as file:
+        for task in tasks:
+            file.write(json.dumps(task.record(targets, cuts, size, python)) + "\n")
+
+
+def summary(tasks: list[Task]) -> str:
     """One line on the size and the locality (tasks per exposure) of a plan."""
-    exposures = {str(task["id"]).split("-")[0] for task in tasks}
-    n_cutouts = sum(str(task["command"][5]).count(",") + 1 for task in tasks)  # type: ignore[index]
+    n_exposures = len({task.exposure for task in tasks})
+    n_cutouts = sum(len(task.objects) for task in tasks)
     return (
-        f"{len(tasks):,} tasks stack {n_cutouts:,} cutouts out of {len(exposures)} exposures "
-        f"(locality {len(tasks) / len(exposures):.1f})"
+        f"{len(tasks):,} tasks stack {n_cutouts:,} cutouts out of {n_exposures} exposures "
+        f"(locality {len(tasks) / n_exposures:.1f})"
     )
 
 
@@ -111,11 +129,13 @@ def main() -> int:
     if args.objects_per_task < 1:
         parser.error("--objects-per-task starts at 1")
     try:
-        tasks = plan(args.sky, args.cuts, args.objects_per_task, args.size, args.python, args.seed)
+        tasks = plan(args.sky, args.objects_per_task, args.size, args.seed)
+        if not tasks:
+            raise StackingError(f"no object lies inside any exposure of {args.sky}")
+        write_tasks(args.out, tasks, args.sky, args.cuts, args.size, args.python)
     except StackingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    args.out.write_text("".join(json.dumps(task) + "\n" for task in tasks), encoding="utf-8")
     print(f"  {summary(tasks)}")
     return 0
 

@@ -89,11 +89,13 @@ def read_cutouts(folder: Path) -> Cutouts:
 # -------------------------------------------------------------------------------------- measurement
 
 
-def measure(images: Floats, psf_sigma: float) -> tuple[Floats, Floats]:
+def measure(images: Floats, psf_sigma: float) -> tuple[Floats, Floats, float]:
     """Height of a star at the centre of each image (n, s, s), and variance of that height.
 
     The filter is a Gaussian of `psf_sigma` pixels, normalised so that a star of height 1 gives 1.
-    Background and variance come from filter positions off the centre.
+    Background and variance come from filter positions off the centre; the third result is the number
+    of independent ones among them. Neighbours are correlated as exp(-d^2 / 4 sigma^2), so a variance
+    has one independent value in each 2 pi sigma^2 pixels.
     """
     size = images.shape[1]
     reach = math.ceil(FILTER_REACH_SIGMAS * psf_sigma)
@@ -108,14 +110,22 @@ def measure(images: Floats, psf_sigma: float) -> tuple[Floats, Floats]:
     away = np.hypot(offset[:, None], offset) > CENTRE_FREE_SIGMAS * psf_sigma
     if np.count_nonzero(away) < 50:
         raise StackingError(f"cutouts of {size} pixels leave no room to measure the noise beside the source")
-    return filtered[:, middle, middle] - filtered[:, away].mean(1), filtered[:, away].var(1)
+    heights = filtered[:, middle, middle] - filtered[:, away].mean(1)
+    n_independent = np.count_nonzero(away) / (2 * math.pi * psf_sigma**2)
+    return heights, filtered[:, away].var(1), n_independent
 
 
 def point(images: Floats, n: float, psf_sigma: float) -> Point:
-    """Mean signal-to-noise of several stacks of the same depth: mean height over rms noise."""
-    heights, variances = measure(images, psf_sigma)
-    noise = math.sqrt(variances.mean())
-    return Point(n, float(heights.mean() / noise), 1.0 / math.sqrt(len(images)), len(images))
+    """Mean signal-to-noise of several stacks of the same depth: mean height over rms noise.
+
+    Its error has two parts: the height is off by one noise, and the noise itself is measured from
+    a limited number of independent positions.
+    """
+    heights, variances, n_independent = measure(images, psf_sigma)
+    n_subsets = len(images)
+    snr = float(heights.mean()) / math.sqrt(variances.mean())
+    error = math.sqrt((1.0 + snr**2 / (2 * n_independent)) / n_subsets)
+    return Point(n, snr, error, n_subsets)
 
 
 def growth(cuts: Cutouts, psf_sigma: float, seed: int) -> list[Point]:
@@ -134,7 +144,8 @@ def growth(cuts: Cutouts, psf_sigma: float, seed: int) -> list[Point]:
 def fitted_exponent(points: list[Point]) -> tuple[float, float]:
     """Exponent b of snr ~ N^b with its standard error, by weighted least squares in the logarithms.
 
-    Points whose own error is more than a third of them carry no logarithm worth fitting.
+    Points whose own error is more than a third of them carry no logarithm worth fitting. All points
+    come from the same cutouts; their errors are taken as independent nevertheless.
     """
     good = [p for p in points if p.snr > 3 * p.snr_error]
     if len(good) < 2:
@@ -180,15 +191,17 @@ def run(cuts_folder: Path, sky: Path, out: Path) -> dict[str, object]:
     cuts = read_cutouts(cuts_folder)
     n_cutouts, weight = int(cuts.counts.sum()), float(cuts.weights.sum())
     stacked = cuts.sums.sum(0) / weight
-    heights, variances = measure(stacked[None], psf_sigma)
+    heights, variances, _ = measure(stacked[None], psf_sigma)
     height, noise = float(heights[0]), math.sqrt(float(variances[0]))
     points = growth(cuts, psf_sigma, seed)
+    snr, snr_error = points[-1].snr, points[-1].snr_error  # of all cutouts
     exponent, exponent_error = fitted_exponent(points)
     snr_one = expected_snr_one(float(truth["mean_peak"]), weight, n_cutouts, psf_sigma)
     summary: dict[str, object] = {
         "n_cutouts": n_cutouts,
         "n_tasks": len(cuts.names),
-        "snr": round(height / noise, 2),
+        "snr": round(snr, 2),
+        "snr_error": round(snr_error, 2),
         "snr_expected": round(snr_one * math.sqrt(n_cutouts), 2),
         "snr_one_expected": round(snr_one, 4),
         "exponent": round(exponent, 4),
@@ -205,7 +218,7 @@ def run(cuts_folder: Path, sky: Path, out: Path) -> dict[str, object]:
         [stacked.tolist()],
         [
             ("N", n_cutouts, "cutouts in the mean"),
-            ("SNR", round(height / noise, 3), "matched filter, at the centre"),
+            ("SNR", round(snr, 3), "matched filter, at the centre"),
             ("NEXP", int(truth["n_exposures"]), "exposures"),
             ("NTASK", len(cuts.names), "cutout tasks"),
             ("WSUM", weight, "sum of weights, 1 / noise^2"),
@@ -221,8 +234,8 @@ def run(cuts_folder: Path, sky: Path, out: Path) -> dict[str, object]:
     shown = int(np.argsort(cuts.single_noise)[len(cuts.names) // 2])
     draw(out / "stack.png", sky, cuts.singles[shown], stacked, points, summary)
     print(
-        f"  N = {n_cutouts:,}: signal-to-noise {height / noise:.1f} (expected {snr_one * math.sqrt(n_cutouts):.1f}), "
-        f"grows as N^{exponent:.2f} +- {exponent_error:.2f}"
+        f"  N = {n_cutouts:,}: signal-to-noise {snr:.1f} +- {snr_error:.1f}, "
+        f"expected {snr_one * math.sqrt(n_cutouts):.1f}; it grows as N^{exponent:.2f} +- {exponent_error:.2f}"
     )
     return summary
 

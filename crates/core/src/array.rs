@@ -84,7 +84,10 @@ pub fn file_name(path: &str) -> &str {
 #[serde(rename_all = "snake_case")]
 pub enum Piece {
     Literal(String),
-    Column { column: u32, part: Part },
+    Column {
+        column: u32,
+        part: Part,
+    },
     /// The task's number within its run's `map`, counted from 0.
     Index,
 }
@@ -278,10 +281,17 @@ mod tests {
             template: TaskForm {
                 id: Pattern(vec![literal("t"), Piece::Index]),
                 command: Command::Exec(vec![Pattern::literal("cut"), Pattern::column(0)]),
-                inputs: vec![(Pattern(vec![Piece::Column { column: 0, part: Part::Name }]), Pattern::column(0))],
+                inputs: vec![(
+                    Pattern(vec![Piece::Column { column: 0, part: Part::Name }]),
+                    Pattern::column(0),
+                )],
                 outputs: vec![(
                     Pattern::literal("out"),
-                    Pattern(vec![literal("cut/"), Piece::Column { column: 0, part: Part::Stem }, literal(".npy")]),
+                    Pattern(vec![
+                        literal("cut/"),
+                        Piece::Column { column: 0, part: Part::Stem },
+                        literal(".npy"),
+                    ]),
                 )],
                 env: vec![],
                 cpus: 1,

@@ -32,7 +32,7 @@
 use crate::array::{TaskArray, TaskSpec};
 use crate::catalog::Catalog;
 use crate::event::*;
-use crate::placement::{self, Capacity, Pick, Policy, PlacementConfig, QueueKey, ReadyTask, Room, Unplaced, View, Window};
+use crate::placement::{self, Mode, Pick, Policy, QueueKey, ReadyTask, Room, Stage, Unplaced, Window};
 use crate::types::*;
 use hashbrown::HashTable;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -54,7 +54,9 @@ const FAILURES_KEPT: usize = 20;
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct DispatcherConfig {
-    pub placement: PlacementConfig,
+    /// A name in [`placement::NAMES`].
+    pub placement: String,
+    pub placement_config: placement::Config,
     /// A silent executor is given up after so long, and its attempts go elsewhere.
     pub lease_ns: u64,
     /// A task that was on so many lost executors is taken to be what kills them.
@@ -66,7 +68,8 @@ pub struct DispatcherConfig {
 impl Default for DispatcherConfig {
     fn default() -> Self {
         DispatcherConfig {
-            placement: PlacementConfig::default(),
+            placement: placement::good_cache_compute::NAME.into(),
+            placement_config: placement::Config::default(),
             lease_ns: 15_000_000_000,
             losses_max: 3,
             weather_max: 5,
@@ -206,9 +209,17 @@ pub struct RunState {
 /// Where a task is, for people.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TaskState {
-    Waiting { n_missing: u32 },
-    Ready { reason: Option<String> },
-    Reserved { executor: ExecutorId, attempt: AttemptNo, landing: bool },
+    Waiting {
+        n_missing: u32,
+    },
+    Ready {
+        reason: Option<String>,
+    },
+    Reserved {
+        executor: ExecutorId,
+        attempt: AttemptNo,
+        landing: bool,
+    },
     Done,
     Failed,
     Cancelled,
@@ -222,7 +233,6 @@ pub struct Dispatcher {
     policy: Box<dyn Policy>,
     catalog: Catalog,
     window: Window,
-    capacity: Capacity,
     runs: BTreeMap<RunId, RunState>,
     arrays: Vec<ArrayState>,
     next_task: u64,
@@ -254,14 +264,14 @@ fn hash_of(location: &str) -> u64 {
 
 impl Dispatcher {
     /// `Err` names an unknown placement policy and the known ones.
-    pub fn new(config: DispatcherConfig) -> Result<Dispatcher, placement::UnknownPlacement> {
-        let policy = placement::by_name(&config.placement)?;
+    pub fn new(config: DispatcherConfig) -> Result<Dispatcher, String> {
+        let policy = placement::by_name(&config.placement, &config.placement_config)?;
+        let window = Window::new(config.placement_config.window);
         Ok(Dispatcher {
             policy,
             config,
             catalog: Catalog::new(),
-            window: Window::new(),
-            capacity: Capacity::new(),
+            window,
             runs: BTreeMap::new(),
             arrays: vec![],
             next_task: 0,
@@ -492,7 +502,7 @@ impl Dispatcher {
             self.rejoin(executor, known, &offer, out);
         } else {
             self.catalog.executor_joined(executor);
-            self.window.executor_joined(executor, &self.catalog);
+            self.window.executor_joined(&self.catalog, executor);
             self.insert_executor(executor, offer.clone(), BTreeMap::new());
             // A dispatcher that restarted: this executor still has what its predecessor gave it.
             for &(task, attempt) in &offer.attempts {
@@ -574,7 +584,8 @@ impl Dispatcher {
         self.take_ready(task);
         let spec = self.task_spec(task);
         let memory_bytes = spec.memory_bytes.unwrap_or(0);
-        let r = Reserved { executor, attempt, cpus: spec.cpus, memory_bytes, landing: false, cancelling: false };
+        let r =
+            Reserved { executor, attempt, cpus: spec.cpus, memory_bytes, landing: false, cancelling: false };
         self.reserved.insert(task, r);
         self.histories.entry(task).or_default().n_attempts = attempt.0;
         let run = self.run_of(task);
@@ -613,16 +624,18 @@ impl Dispatcher {
         }
     }
 
-    fn on_executor_lost(&mut self, now: Timestamp, executor: ExecutorId, reason: &str, out: &mut Vec<Action>) {
+    fn on_executor_lost(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        reason: &str,
+        out: &mut Vec<Action>,
+    ) {
         let Some(lost) = self.executors.remove(&executor) else { return };
         self.n_slots -= lost.offer.slots;
         self.n_slots_active -= lost.cpus_assigned.min(lost.offer.slots);
-        self.capacity.remove(executor);
-        for object in self.catalog.objects_on(executor) {
-            self.drop_replica(executor, object);
-        }
-        self.window.executor_left(executor, &self.catalog);
-        self.catalog.executor_left(executor);
+        let objects = self.catalog.executor_left(executor);
+        self.window.executor_left(executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.reserved.remove(&task).expect("an assigned task is reserved");
             let run = self.run_of(task);
@@ -651,7 +664,9 @@ impl Dispatcher {
         let gone: Vec<ExecutorId> = self
             .executors
             .iter()
-            .filter(|(_, e)| matches!(e.presence, Presence::Silent { since } if now.since_ns(since) > lease_ns))
+            .filter(
+                |(_, e)| matches!(e.presence, Presence::Silent { since } if now.since_ns(since) > lease_ns),
+            )
             .map(|(id, _)| *id)
             .collect();
         for executor in gone {
@@ -702,7 +717,8 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let (task, attempt) = (report.task, report.attempt);
-        let Some(r) = self.reserved.get(&task).filter(|r| r.executor == executor && r.attempt == attempt) else {
+        let Some(r) = self.reserved.get(&task).filter(|r| r.executor == executor && r.attempt == attempt)
+        else {
             return; // a late word from an attempt that was given up
         };
         if r.landing {
@@ -729,7 +745,8 @@ impl Dispatcher {
             && !e.tainted.is_empty()
             && let Some(bad) = report.inputs.iter().find(|i| e.tainted.contains(&i.object))
         {
-            let message = format!("`{}` changed while this run was reading it", self.catalog.location(bad.object));
+            let message =
+                format!("`{}` changed while this run was reading it", self.catalog.location(bad.object));
             report.outcome = Outcome::Failed(Failure { kind: FailureKind::InputChanged, message });
         }
         let state = self.runs.get_mut(&run).expect("a reserved task has a run");
@@ -936,15 +953,15 @@ impl Dispatcher {
         let (array, i) = self.locate(task);
         self.n_ready += 1;
         self.run_mut(self.run_of(task)).n_ready += 1;
-        let goes_first = self.window.last_key().is_some_and(|last| key < last);
+        let goes_first = self.window.last().is_some_and(|last| key < last);
         if goes_first || self.backlog.is_empty() {
             self.unfold(key, array, i);
         } else {
             self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
         }
-        while self.window.len() > self.config.placement.window as usize {
-            let last = self.window.last_key().expect("a window over its size is not empty");
-            self.window.leave(last);
+        while self.window.len() > self.window.capacity() {
+            let last = self.window.last().expect("a window over its size is not empty");
+            self.window.leave(last.task);
             self.unfolded.remove(&last.task);
             let (array, i) = self.locate(last.task);
             self.backlog.insert(last, Segment { array, start: i, end: i + 1 });
@@ -956,11 +973,12 @@ impl Dispatcher {
         let key = self.key_of(task);
         let (array, i) = self.locate(task);
         if self.unfolded.remove(&task).is_some() {
-            self.window.leave(key);
+            self.window.leave(key.task);
         } else {
             // The segment that begins last at or before the task, among those of its priority.
             let found = self.backlog.range(..=key).next_back().map(|(k, s)| (*k, *s));
-            let Some((at, segment)) = found.filter(|(_, s)| s.array == array && s.start <= i && i < s.end) else {
+            let Some((at, segment)) = found.filter(|(_, s)| s.array == array && s.start <= i && i < s.end)
+            else {
                 return;
             };
             self.backlog.remove(&at);
@@ -991,12 +1009,12 @@ impl Dispatcher {
         self.unfolded.insert(key.task, Unfolded { array, inputs });
         let memory_bytes = a.template.memory_bytes.unwrap_or(0);
         let task = ReadyTask { key, inputs: distinct, cpus: a.template.cpus, memory_bytes };
-        self.window.enter(task, &self.catalog);
+        self.window.enter(&self.catalog, &task);
     }
 
     /// Unfolds the next tasks of the backlog until the window is full.
     fn refill(&mut self, now: Timestamp) {
-        while self.window.len() < self.config.placement.window as usize {
+        while !self.window.is_full() {
             let Some((key, segment)) = self.backlog.pop_first() else { return };
             if segment.start + 1 < segment.end {
                 let next = QueueKey { task: TaskId(key.task.0 + 1), ..key };
@@ -1018,18 +1036,12 @@ impl Dispatcher {
                 return;
             }
             // The last tasks go to whoever is free first, not into somebody's stock.
-            let ahead = self.n_ready > u64::from(self.n_slots);
+            if self.n_ready <= u64::from(self.n_slots) && self.n_slots_active >= self.n_slots {
+                self.unplaced = Some(Unplaced::NoneFree);
+                return;
+            }
             let mut picks = std::mem::take(&mut self.picks);
-            picks.clear();
-            let view = View {
-                window: &self.window,
-                catalog: &self.catalog,
-                capacity: &self.capacity,
-                n_slots: self.n_slots,
-                n_slots_active: self.n_slots_active,
-                ahead,
-            };
-            let placed = self.policy.place(&view, &mut picks);
+            let placed = self.policy.place(&self.window, &mut picks);
             match placed {
                 Ok(executor) => {
                     for pick in &picks {
@@ -1082,15 +1094,19 @@ impl Dispatcher {
         self.unfit.remove(&task);
         self.run_mut(run).n_reserved += 1;
         let (n_slots, n_slots_active) = (self.n_slots, self.n_slots_active);
-        let e = &self.executors[&executor];
-        let ahead = e.cpus_assigned + cpus > e.offer.slots;
+        let ahead = pick.stage == Stage::Ahead;
         self.change_load(executor, |e| {
             e.assigned.insert(task, attempt);
             e.cpus_assigned += cpus;
             e.memory_assigned += memory_bytes;
         });
         let why = Why {
-            policy: pick.mode.to_string(),
+            policy: match pick.mode {
+                Mode::FirstAvailable => placement::first_available::NAME,
+                Mode::MaxCacheHit => placement::max_cache_hit::NAME,
+                Mode::MaxComputeUtil => placement::max_compute_util::NAME,
+            }
+            .into(),
             n_hits: pick.n_hits,
             n_inputs: pick.n_inputs,
             n_slots_active,
@@ -1103,7 +1119,13 @@ impl Dispatcher {
         out.push(Action::Assign { executor, assignment });
     }
 
-    fn assigned_input(&self, executor: ExecutorId, run: RunId, object: ObjectId, uses_caches: bool) -> AssignedInput {
+    fn assigned_input(
+        &self,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+        uses_caches: bool,
+    ) -> AssignedInput {
         let known = match (self.catalog.digest(object), self.catalog.size_bytes(object)) {
             (Some(digest), Some(size_bytes)) => Some(Known {
                 digest,
@@ -1119,7 +1141,8 @@ impl Dispatcher {
             let n = self.catalog.n_holders(object);
             let skip = if n <= SOURCES_MAX { 0 } else { (executor.0 as usize + object.0 as usize) % n };
             let holders = self.catalog.holders_of(object);
-            let others = holders.filter(|h| *h != executor && self.executors[h].presence == Presence::Connected);
+            let others =
+                holders.filter(|h| *h != executor && self.executors[h].presence == Presence::Connected);
             if skip == 0 {
                 sources.extend(others.take(SOURCES_MAX));
             } else {
@@ -1142,21 +1165,25 @@ impl Dispatcher {
     fn update_room(&mut self, executor: ExecutorId) {
         let Some(e) = self.executors.get(&executor) else { return };
         if e.presence != Presence::Connected {
-            self.capacity.remove(executor);
+            self.window.set_room(executor, Room::default());
             return;
         }
         let slots = e.offer.slots;
         let stock = match e.run_ns_mean {
             // At least one per slot; as many as fill the time that a message may take.
-            Some(ns) => (u64::from(slots) * AHEAD_NS / ns.max(1)).clamp(u64::from(slots), u64::from(AHEAD_MAX)) as u32,
+            Some(ns) => {
+                (u64::from(slots) * AHEAD_NS / ns.max(1)).clamp(u64::from(slots), u64::from(AHEAD_MAX)) as u32
+            }
             None => slots,
         };
         let room = Room {
+            slots_total: slots,
             slots_idle: slots.saturating_sub(e.cpus_assigned),
+            memory_total_bytes: e.offer.memory_bytes,
             ahead: (slots + stock).saturating_sub(e.cpus_assigned.max(slots)),
             memory_free_bytes: e.offer.memory_bytes.saturating_sub(e.memory_assigned),
         };
-        self.capacity.set(executor, room);
+        self.window.set_room(executor, room);
     }
 
     // ------------------------------------------------------------ replicas
@@ -1166,7 +1193,8 @@ impl Dispatcher {
         if !self.executors.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
             return;
         }
-        let newest_run = self.runs.iter().rev().find(|(_, r)| r.committed && r.ended.is_none()).map(|(id, _)| *id);
+        let newest_run =
+            self.runs.iter().rev().find(|(_, r)| r.committed && r.ended.is_none()).map(|(id, _)| *id);
         match self.catalog.digest(object) {
             Some(known) if known == digest => {
                 if version.is_some() {
@@ -1174,7 +1202,10 @@ impl Dispatcher {
                     self.catalog.set_checked_run(object, newest_run);
                 }
             }
-            Some(_) if self.catalog.checked_run(object).is_some() && self.catalog.checked_run(object) >= newest_run => {
+            Some(_)
+                if self.catalog.checked_run(object).is_some()
+                    && self.catalog.checked_run(object) >= newest_run =>
+            {
                 // This run has read other bytes under this name already: they stay, these go.
                 self.executors.get_mut(&executor).expect("seen above").tainted.insert(object);
                 out.push(Action::DropReplicas { executor, objects: vec![object] });
@@ -1197,7 +1228,13 @@ impl Dispatcher {
     }
 
     /// Home has new bytes under an old name: other replicas are stale, older runs must not mix them.
-    fn replace_bytes(&mut self, executor: ExecutorId, object: ObjectId, newest: Option<RunId>, out: &mut Vec<Action>) {
+    fn replace_bytes(
+        &mut self,
+        executor: ExecutorId,
+        object: ObjectId,
+        newest: Option<RunId>,
+        out: &mut Vec<Action>,
+    ) {
         let stale: Vec<ExecutorId> = self.catalog.holders_of(object).filter(|h| *h != executor).collect();
         for holder in stale {
             self.drop_replica(holder, object);
@@ -1212,13 +1249,13 @@ impl Dispatcher {
 
     fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) {
         if self.catalog.add_replica(executor, object) {
-            self.window.replica_added(executor, object, &self.catalog);
+            self.window.replica_added(executor, object);
         }
     }
 
     fn drop_replica(&mut self, executor: ExecutorId, object: ObjectId) {
         if self.catalog.drop_replica(executor, object) {
-            self.window.replica_dropped(executor, object, &self.catalog);
+            self.window.replica_dropped(executor, object);
         }
     }
 
@@ -1259,7 +1296,12 @@ impl Dispatcher {
     /// Finds a task by the user's name for it, in the newest run that has one. Looks through all tasks.
     pub fn find_task(&self, run: Option<RunId>, user_id: &str) -> Option<TaskId> {
         let mut text = String::new();
-        for a in self.arrays.iter().rev().filter(|a| run.is_none_or(|r| r == a.run) && self.runs.contains_key(&a.run)) {
+        for a in self
+            .arrays
+            .iter()
+            .rev()
+            .filter(|a| run.is_none_or(|r| r == a.run) && self.runs.contains_key(&a.run))
+        {
             for i in 0..a.array.n_tasks {
                 text.clear();
                 a.array.fill_into(&a.array.template.id, i, &mut text);
@@ -1345,12 +1387,11 @@ impl Dispatcher {
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         self.catalog.sanity_check();
-        self.window.sanity_check(&self.catalog);
         let mut ready: BTreeSet<TaskId> = self.unfolded.keys().copied().collect();
         assert_eq!(ready.len(), self.window.len(), "the window holds what is unfolded");
         for (key, segment) in &self.backlog {
             assert_eq!(self.locate(key.task), (segment.array, segment.start));
-            assert!(self.window.last_key().is_none_or(|last| last < *key), "{key:?} goes before the window");
+            assert!(self.window.last().is_none_or(|last| last < *key), "{key:?} goes before the window");
             for i in segment.start..segment.end {
                 let task = TaskId(self.arrays[segment.array.0 as usize].base.0 + u64::from(i));
                 assert!(ready.insert(task), "{task:?} is queued twice");
@@ -1361,7 +1402,11 @@ impl Dispatcher {
             let of_run = |task: &&TaskId| self.run_of(**task) == *run;
             assert_eq!(ready.iter().filter(of_run).count() as u64, state.n_ready, "{run:?} ready");
             assert_eq!(self.waiting.keys().filter(of_run).count() as u64, state.n_waiting, "{run:?} waiting");
-            assert_eq!(self.reserved.keys().filter(of_run).count() as u64, state.n_reserved, "{run:?} reserved");
+            assert_eq!(
+                self.reserved.keys().filter(of_run).count() as u64,
+                state.n_reserved,
+                "{run:?} reserved"
+            );
             let ended = state.n_done + state.n_failed + state.n_cancelled;
             let sum = state.n_ready + state.n_waiting + state.n_reserved + ended;
             assert_eq!(sum, state.n_tasks, "{run:?}: every task is somewhere");

@@ -266,21 +266,54 @@ pub struct Exit {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeEvent {
-    Assigned { assignment: Assignment },
-    CancelRequested { task: TaskId, attempt: AttemptNo },
-    DropRequested { objects: Vec<ObjectId> },
+    Assigned {
+        assignment: Assignment,
+    },
+    CancelRequested {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
+    DropRequested {
+        objects: Vec<ObjectId>,
+    },
     /// Home answered a [`NodeAction::AskHome`].
-    HomeAnswered { object: ObjectId, result: Result<HomeAnswer, TransferError> },
-    TransferEnded { target: Target, source: Source, result: Result<Fetched, TransferError> },
-    ProgramEnded { task: TaskId, attempt: AttemptNo, exit: Exit },
+    HomeAnswered {
+        object: ObjectId,
+        result: Result<HomeAnswer, TransferError>,
+    },
+    TransferEnded {
+        target: Target,
+        source: Source,
+        result: Result<Fetched, TransferError>,
+    },
+    ProgramEnded {
+        task: TaskId,
+        attempt: AttemptNo,
+        exit: Exit,
+    },
     /// An output was hashed, and moved into the cache if `cached` was asked for.
-    OutputStored { task: TaskId, attempt: AttemptNo, output: u32, result: Result<Fetched, TransferError> },
+    OutputStored {
+        task: TaskId,
+        attempt: AttemptNo,
+        output: u32,
+        result: Result<Fetched, TransferError>,
+    },
     /// An output arrived at home, or cannot.
-    OutputLanded { task: TaskId, attempt: AttemptNo, output: u32, result: Result<HomeVersion, TransferError> },
+    OutputLanded {
+        task: TaskId,
+        attempt: AttemptNo,
+        output: u32,
+        result: Result<HomeVersion, TransferError>,
+    },
     /// Somebody noticed that a cached object's bytes are not what was stored.
-    FoundCorrupt { object: ObjectId },
+    FoundCorrupt {
+        object: ObjectId,
+    },
     /// The dispatcher has durably recorded the end of this attempt.
-    EndRecorded { task: TaskId, attempt: AttemptNo },
+    EndRecorded {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
     Ticked,
 }
 

@@ -128,7 +128,6 @@ struct Transfer {
     waiters: Vec<(AttemptId, u32)>,
     /// What was tried and how it ended, for the failure's story.
     story: Vec<String>,
-    since: Timestamp,
 }
 
 /// One stage-out that waits for a home stream.
@@ -243,7 +242,9 @@ impl Executor {
     /// What a restarted executor found in its cache directory and knows the origin of.
     pub fn restore(&mut self, object: ObjectId, bytes: Fetched, out: &mut Vec<NodeAction>) {
         let mut evicted = vec![];
-        self.cache.insert_ready(object, bytes.size_bytes, &mut evicted);
+        if self.cache.insert_ready(object, bytes.size_bytes, &mut evicted) != Reserve::Granted {
+            evicted.push(object);
+        }
         for object in evicted {
             self.evicted(object, out);
         }
@@ -372,7 +373,11 @@ impl Executor {
         let waiters = self.asking.remove(&object).unwrap_or_default();
         match result {
             Ok(answer) => {
-                let run = waiters.iter().filter_map(|(id, _)| self.attempts.get(id)).map(|a| a.assignment.run).max();
+                let run = waiters
+                    .iter()
+                    .filter_map(|(id, _)| self.attempts.get(id))
+                    .map(|a| a.assignment.run)
+                    .max();
                 let Some(run) = run else { return };
                 self.drop_stale(object, &answer.version, out);
                 self.home.insert(object, (run, answer.clone()));
@@ -507,14 +512,14 @@ impl Executor {
             }
         }
         for (target, i) in fetches {
-            self.want(now, target, id, i);
+            self.want(target, id, i);
         }
         self.start_when_ready(now, id);
         true
     }
 
     /// Joins the transfer to `target`, or queues it.
-    fn want(&mut self, now: Timestamp, target: Target, id: AttemptId, input: u32) {
+    fn want(&mut self, target: Target, id: AttemptId, input: u32) {
         if let Some(transfer) = self.transfers.get_mut(&target) {
             transfer.waiters.push((id, input));
             return;
@@ -531,7 +536,7 @@ impl Executor {
             known = None;
             sources.clear();
         }
-        if matches!(target, Target::Private { .. }) && assigned.direct {
+        if matches!(target, Target::Private { .. }) {
             sources.clear();
         }
         sources.push_back(Source::Home);
@@ -543,7 +548,6 @@ impl Executor {
             active: None,
             waiters: vec![(id, input)],
             story: vec![],
-            since: now,
         };
         self.transfers.insert(target, transfer);
         self.transfer_queue.push_back(target);
@@ -574,7 +578,9 @@ impl Executor {
                 let transfer = self.transfers.remove(&target).expect("just seen");
                 if let Target::Cache(object) = target {
                     self.cache.commit(object, bytes.size_bytes);
-                    self.held.insert(object, bytes.clone());
+                    let version =
+                        bytes.version.clone().or(transfer.known.as_ref().map(|k| k.version.clone()));
+                    self.held.insert(object, Fetched { version, ..bytes.clone() });
                     if let Some(version) = &bytes.version
                         && let Some((_, answer)) = self.home.get_mut(&object)
                     {
@@ -690,7 +696,8 @@ impl Executor {
                 let (size, object) = (size.unwrap_or(0), objects[i]);
                 let mut evicted = vec![];
                 let free = self.cache.state(object).is_none();
-                let cached = free && matches!(self.cache.reserve(object, size, &mut evicted), Reserve::Granted);
+                let cached =
+                    free && matches!(self.cache.reserve(object, size, &mut evicted), Reserve::Granted);
                 for object in evicted {
                     self.evicted(object, out);
                 }
@@ -729,7 +736,11 @@ impl Executor {
                     self.cache.abort(object);
                     slot.cached = false;
                 }
-                let kind = if error.kind == TransferErrorKind::NoSpace { FailureKind::Node } else { FailureKind::OutputMissing };
+                let kind = if error.kind == TransferErrorKind::NoSpace {
+                    FailureKind::Node
+                } else {
+                    FailureKind::OutputMissing
+                };
                 slot.failure = Some(Failure { kind, message: error.message });
             }
         }
@@ -790,7 +801,9 @@ impl Executor {
                     self.home.insert(object, (run, HomeAnswer { version, in_place: false }));
                 }
             }
-            Err(error) => slot.failure = Some(Failure { kind: FailureKind::StageOut, message: error.message }),
+            Err(error) => {
+                slot.failure = Some(Failure { kind: FailureKind::StageOut, message: error.message })
+            }
         }
         let attempt = self.attempts.get_mut(&id).expect("attempt is here");
         attempt.n_outputs_pending -= 1;
@@ -1060,7 +1073,10 @@ impl Executor {
             .filter(|(_, a)| {
                 a.pinned
                     && matches!(a.state, State::Staging | State::Queued)
-                    && a.inputs.iter().zip(&a.assignment.inputs).any(|(i, s)| i.plan == Plan::Cache && s.object == object)
+                    && a.inputs
+                        .iter()
+                        .zip(&a.assignment.inputs)
+                        .any(|(i, s)| i.plan == Plan::Cache && s.object == object)
             })
             .map(|(id, _)| *id)
             .collect();

@@ -15,9 +15,13 @@
 
 pub mod array;
 pub mod cache;
+pub mod catalog;
+pub mod dispatcher;
 pub mod event;
 pub mod eviction;
 pub mod executor;
+pub mod executor_set;
+pub mod placement;
 pub mod rng;
 pub mod types;
 

@@ -20,7 +20,7 @@ struct Acked {
 
 /// Appends batches of these sizes, each acknowledged before the next. Leaves the directory as `kill -9` would.
 fn write_batches(dir: &Path, batches: &[Vec<Vec<u8>>], segment_bytes: u64) -> Vec<Acked> {
-    let live = tempfile::tempdir().unwrap();
+    let live = memory_dir();
     let (journal, _) = Journal::open(live.path(), small_segments(segment_bytes)).unwrap();
     let mut acked = Vec::new();
     for batch in batches {
@@ -66,7 +66,7 @@ proptest! {
         garbage in prop::collection::vec(any::<u8>(), 1..100),
         roll in any::<bool>(),
     ) {
-        let root = tempfile::tempdir().unwrap();
+        let root = memory_dir();
         let (whole, crashed) = (root.path().join("whole"), root.path().join("crashed"));
         let acked = write_batches(&whole, &batches, if roll { 150 } else { 1 << 20 });
         let all: Vec<Vec<u8>> = batches.into_iter().flatten().collect();
@@ -111,7 +111,7 @@ proptest! {
     /// Flip each byte of each file: an error that names the file, or nothing but unacknowledged records missing.
     #[test]
     fn a_flipped_byte_never_loses_a_record_that_a_later_batch_proves(batches in bodies(), roll in any::<bool>()) {
-        let root = tempfile::tempdir().unwrap();
+        let root = memory_dir();
         let (whole, damaged) = (root.path().join("whole"), root.path().join("damaged"));
         let acked = write_batches(&whole, &batches, if roll { 150 } else { 1 << 20 });
         let all: Vec<Vec<u8>> = batches.into_iter().flatten().collect();

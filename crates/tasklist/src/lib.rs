@@ -1,1 +1,43 @@
-//! eyas-tasklist
+//! What users write, turned into folded task arrays.
+//!
+//! Input: a task list ([`read`], JSON Lines) or a template over files or numbers ([`map`]). Output: a
+//! [`TaskList`] of [`eyas_core::array::TaskArray`]s, or one [`Error`] that says where the mistake is and
+//! what to do about it.
+//!
+//! Invariants:
+//!   1. folding is lossless: expanding a list gives the tasks that were written;
+//!   2. a list is given whole or not at all, so a mistake on the last line starts nothing;
+//!   3. in a list all ids differ, no two tasks write one output, no tasks wait for each other in a circle;
+//!   4. one file has one text: every location is an absolute path or a normalised URL.
+//!
+//! | module | does |
+//! |---|---|
+//! | `line` | one line of JSON to one task |
+//! | `location` | paths and URLs to their one text |
+//! | `fold` | many tasks of one shape to a template and columns |
+//! | `list` | what must hold between tasks: ids, outputs, circles |
+//! | `read`, `map` | the two doors |
+//! | `glob`, `template` | patterns over file names, holes in words |
+//! | `units` | sizes, durations, rates |
+//!
+//! Not here: whether inputs exist or outputs can be written there; home storage says that at the time.
+
+mod error;
+mod fold;
+mod glob;
+mod line;
+mod list;
+mod location;
+mod map;
+mod read;
+mod template;
+mod units;
+mod write;
+
+pub use error::{Error, ErrorKind, Problem, Result, Status};
+pub use line::FIELDS;
+pub use list::TaskList;
+pub use map::{ListInput, MapSpec, map};
+pub use read::{ReadOptions, read};
+pub use units::{parse_bytes, parse_duration, parse_rate};
+pub use write::to_jsonl;

@@ -22,6 +22,11 @@ pub fn collect(recovered: Recovered) -> Result<Vec<(u64, Vec<u8>)>, Error> {
     Ok(records)
 }
 
+/// A directory in memory where there is one: thousands of crashed copies are no work for a disk.
+pub fn memory_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Opens, reads everything and closes.
 pub fn read_all(dir: &Path) -> Result<Vec<(u64, Vec<u8>)>, Error> {
     let (journal, recovered) = Journal::open(dir, unsynced())?;

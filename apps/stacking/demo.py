@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Run the stacking application through eyas twice and show what data diffusion changes.
+
+    demo.py path/to/eyas [--dir demo]
+
+1. make_sky.py makes the survey (skipped when it is there already, made with the same options)
+2. plan.py writes the task list
+3. eyas runs it without caches: `first-available`, every task reads its exposure from home
+4. eyas runs it again with data diffusion: caches on the nodes, `good-cache-compute`
+5. both runs have to give the same bytes; stack.py puts the second one's cutouts together
+6. eyas writes the report page that compares the two runs
+
+Home storage is limited to --home-rate in both runs: that stands in for a shared file system that
+other people use as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import hashlib
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+OFF, DIFFUSION = "caches-off", "diffusion"
+PLACEMENT = {OFF: "first-available", DIFFUSION: "good-cache-compute"}
+
+
+class DemoError(Exception):
+    """The demo cannot go on; its text is one sentence for the user."""
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def call(command: list[str], what: str) -> float:
+    """Run a program to its end with its output shown; returns the seconds that it took."""
+    start = time.monotonic()
+    try:
+        code = subprocess.run(command, check=False).returncode
+    except OSError as error:
+        raise DemoError(f"{command[0]} cannot be started: {error.strerror}") from None
+    if code != 0:
+        raise DemoError(f"{what} ended with exit code {code}\n  command: {shlex.join(command)}")
+    return time.monotonic() - start
+
+
+def script(name: str, *options: str) -> list[str]:
+    return [sys.executable, str(HERE / name), *options]
+
+
+def sky_is_made(sky: Path, wanted: dict[str, object]) -> bool:
+    try:
+        made = json.loads((sky / "sky.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return all(made.get(key) == value for key, value in wanted.items())
+
+
+def make_sky(sky: Path, args: argparse.Namespace) -> None:
+    wanted = {
+        "seed": args.seed,
+        "n_exposures": args.exposures,
+        "n_targets": args.targets,
+        "generator": hashlib.sha256((HERE / "make_sky.py").read_bytes()).hexdigest()[:16],
+    }
+    if sky_is_made(sky, wanted):
+        say(f"  {sky} is there already, made with the same options")
+        return
+    options = ["--seed", str(args.seed), "--exposures", str(args.exposures), "--targets", str(args.targets)]
+    call(script("make_sky.py", "--out", str(sky), *options), "make_sky.py")
+
+
+def run_tasks(name: str, args: argparse.Namespace, n_tasks: int) -> float:
+    """One run through eyas from cold caches; returns its seconds."""
+    folder: Path = args.dir
+    command = [args.eyas, "run", str(folder / f"tasks-{name}.jsonl"), "--dir", str(folder / f"run-{name}")]
+    command += ["--nodes", str(args.nodes), "--slots", "1", "--cache", args.cache]
+    command += ["--placement", PLACEMENT[name], "--home-rate", args.home_rate]
+    seconds = call(command, f"the run {name}")
+    n_outputs = sum(1 for _ in (folder / f"cuts-{name}").glob("*.fits"))
+    if n_outputs != n_tasks:
+        raise DemoError(f"the run {name} wrote {n_outputs} of {n_tasks} outputs")
+    say(f"  {n_tasks:,} tasks in {seconds:.1f} s")
+    return seconds
+
+
+def differing_outputs(folder: Path) -> list[str]:
+    """Names of the cutouts that are not the same, byte for byte, in both runs."""
+    off, diffusion = folder / f"cuts-{OFF}", folder / f"cuts-{DIFFUSION}"
+    names = sorted(path.name for path in off.iterdir())
+    _, differing, missing = filecmp.cmpfiles(off, diffusion, names, shallow=False)
+    return differing + missing
+
+
+def demo(args: argparse.Namespace) -> None:
+    folder: Path = args.dir
+    sky, result, report = folder / "sky", folder / "result", folder / "report.html"
+    folder.mkdir(parents=True, exist_ok=True)
+
+    say(f"1/6 the sky: {args.exposures} exposures around M13 with {args.targets} faint sources")
+    make_sky(sky, args)
+
+    say("2/6 the task list")
+    for name in (OFF, DIFFUSION):
+        for old in (f"run-{name}", f"cuts-{name}"):
+            shutil.rmtree(folder / old, ignore_errors=True)
+        (folder / f"cuts-{name}").mkdir()
+        tasks = folder / f"tasks-{name}.jsonl"
+        options = ["--sky", str(sky), "--cuts", str(folder / f"cuts-{name}"), "--out", str(tasks)]
+        call(script("plan.py", *options, "--python", sys.executable), "plan.py")
+    with open(folder / f"tasks-{OFF}.jsonl", encoding="utf-8") as file:
+        n_tasks = sum(1 for _ in file)
+
+    say(f"3/6 run without caches: every task reads from home, at {args.home_rate} a second for all")
+    seconds_off = run_tasks(OFF, args, n_tasks)
+    say(f"4/6 run with data diffusion: {args.nodes} nodes with a cache of {args.cache} each")
+    seconds_diffusion = run_tasks(DIFFUSION, args, n_tasks)
+
+    say("5/6 the stack")
+    differing = differing_outputs(folder)
+    if differing:
+        raise DemoError(f"{len(differing)} outputs differ between the two runs, the first is {differing[0]}")
+    options = ["--cuts", str(folder / f"cuts-{DIFFUSION}"), "--sky", str(sky), "--out", str(result)]
+    call(script("stack.py", *options), "stack.py")
+    summary = json.loads((result / "summary.json").read_text(encoding="utf-8"))
+
+    say("6/6 the report")
+    command = [args.eyas, "report", "--dir", str(folder / f"run-{DIFFUSION}"), "--out", str(report)]
+    call([*command, "--compare", str(folder / f"run-{OFF}")], "eyas report")
+
+    say("")
+    say(
+        f"Found     {args.targets} sources that no image shows: signal-to-noise "
+        f"{summary['snr_one_expected']:.2f} each, "
+        f"{summary['snr']:.1f} in the stack of {summary['n_cutouts']:,} (sqrt(N) gives {summary['snr_expected']:.1f})"
+    )
+    say(
+        f"Compared  {n_tasks:,} tasks, home storage at {args.home_rate}/s: {seconds_off:.0f} s without caches, "
+        f"{seconds_diffusion:.0f} s with data diffusion, the same bytes from both"
+    )
+    say(f"Picture   {result / 'stack.png'}")
+    say(f"Stack     {result / 'stack.fits'}, numbers in {result / 'summary.json'}")
+    say(f"Report    {report}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the stacking application through eyas.")
+    parser.add_argument("eyas", help="the eyas program")
+    parser.add_argument(
+        "--dir", type=Path, default=Path("demo"), help="folder for everything (default: demo)"
+    )
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--cache", default="512MiB", help="cache of each node (default: 512MiB)")
+    parser.add_argument("--home-rate", default="20MB", help="bytes a second from home (default: 20MB)")
+    parser.add_argument("--exposures", type=int, default=240)
+    parser.add_argument("--targets", type=int, default=180)
+    parser.add_argument("--seed", type=int, default=13)
+    args = parser.parse_args()
+    absent = [name for name in ("numpy", "astropy", "PIL") if find_spec(name) is None]
+    if absent:
+        print(
+            f"error: the demo needs numpy, astropy and pillow; missing: {', '.join(absent)}", file=sys.stderr
+        )
+        print("hint: pip install numpy astropy pillow", file=sys.stderr)
+        return 2
+    try:
+        demo(args)
+    except DemoError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,566 @@
+//! Catalog: what the dispatcher knows of data objects, and who holds which replica, both directions.
+//!
+//! In: locations as they are met, facts as they are learnt, replicas as executors report them. Out:
+//! [`ObjectId`]s, facts, and the two questions `holders_of` and `objects_on`. It is a hint about the nodes
+//! (updates travel in batches), and the truth about nothing but names.
+//!
+//! Invariants, checked by [`Catalog::sanity_check`]:
+//!   1. `executor` is among the holders of `object` if and only if `object` is among the objects on `executor`;
+//!   2. only executors that have joined and not left hold anything;
+//!   3. every object with a digest is found by that digest.
+//!
+//! Why so compact: 10⁵ objects on 10³ executors is small, 10⁷ pairs are not. Per pair the two directions
+//! cost under 24 bytes (`catalog_bytes_per_pair` in the tests holds that): holders are kept by
+//! [`Seat`], three of them inside the object's record, more in a sorted list, very many (a database file
+//! that went to every node) as one bit per seat, so that no update is linear in the holders.
+//! Facts that most objects never get are kept aside.
+//!
+//! Order: holders come in the order of seats, objects in the order of ids; hash order reaches nobody.
+//!
+//! Not here: which copy to fetch or to drop (`dispatcher`), what is pinned (`cache` on the node).
+
+use crate::executor_set::{Seat, SeatSet, Seats, seats_in};
+use crate::types::{Digest, ExecutorId, HomeVersion, ObjectId, RunId};
+use hashbrown::{HashSet, HashTable};
+use rustc_hash::{FxBuildHasher, FxHasher};
+use std::hash::{BuildHasher, Hash, Hasher};
+
+/// See the module.
+#[derive(Default)]
+pub struct Catalog {
+    /// All locations back to back; each object knows its end, its start is its predecessor's end.
+    names: String,
+    objects: Vec<Object>,
+    by_name: HashTable<u32>,
+    facts: Vec<Facts>,
+    /// Objects that have a digest; two locations with equal bytes are both here.
+    by_digest: HashTable<u32>,
+    seats: Seats,
+    /// By seat.
+    on: Vec<HashSet<u32, FxBuildHasher>>,
+    n_replicas: usize,
+}
+
+struct Object {
+    name_end: u64,
+    /// [`UNKNOWN_SIZE`] until known.
+    size_bytes: u64,
+    /// Index into [`Catalog::facts`], [`NO_FACTS`] if there are none.
+    facts: u32,
+    holders: Holders,
+}
+
+/// What is known only of objects that somebody has read or checked.
+#[derive(Default, Clone)]
+struct Facts {
+    digest: Option<Digest>,
+    version: Option<HomeVersion>,
+    checked_run: Option<RunId>,
+}
+
+const UNKNOWN_SIZE: u64 = u64::MAX;
+const NO_FACTS: u32 = u32::MAX;
+const N_INLINE: usize = 3;
+/// A holder list never becomes a bit set below this length.
+const N_LIST: usize = 64;
+
+/// The seats that hold one object, ascending.
+enum Holders {
+    Few { len: u8, seats: [Seat; N_INLINE] },
+    List(Vec<Seat>),
+    Bits(Box<SeatSet>),
+}
+
+/// The holders of one object as they are stored, for those who combine rows of bits.
+pub(crate) enum HoldersView<'a> {
+    List(&'a [Seat]),
+    Words(&'a [u64]),
+}
+
+impl Holders {
+    const NONE: Holders = Holders::Few { len: 0, seats: [Seat(0); N_INLINE] };
+
+    fn view(&self) -> HoldersView<'_> {
+        match self {
+            Holders::Few { len, seats } => HoldersView::List(&seats[..*len as usize]),
+            Holders::List(list) => HoldersView::List(list),
+            Holders::Bits(set) => HoldersView::Words(set.words()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Holders::Few { len, .. } => *len as usize,
+            Holders::List(list) => list.len(),
+            Holders::Bits(set) => set.len(),
+        }
+    }
+
+    fn contains(&self, seat: Seat) -> bool {
+        match self {
+            Holders::Bits(set) => set.contains(seat),
+            Holders::List(list) => list.binary_search(&seat).is_ok(),
+            Holders::Few { len, seats } => seats[..*len as usize].contains(&seat),
+        }
+    }
+
+    /// `n_seats` decides when bits are smaller than a list. The seat must not be there yet.
+    fn insert(&mut self, seat: Seat, n_seats: usize) {
+        match self {
+            Holders::Few { len, seats } => {
+                let n = *len as usize;
+                let at = seats[..n].partition_point(|s| *s < seat);
+                if n < N_INLINE {
+                    seats.copy_within(at..n, at + 1);
+                    seats[at] = seat;
+                    *len += 1;
+                } else {
+                    let mut list = Vec::with_capacity(N_INLINE + 3);
+                    list.extend_from_slice(seats);
+                    list.insert(at, seat);
+                    *self = Holders::List(list);
+                }
+            }
+            Holders::List(list) => {
+                let at = list.partition_point(|s| *s < seat);
+                if list.len() == list.capacity() {
+                    // A quarter more instead of double: lists are many and mostly grow slowly.
+                    list.reserve_exact(2 + list.len() / 4);
+                }
+                list.insert(at, seat);
+                if list.len() > N_LIST.max(n_seats / 32) {
+                    let mut set = SeatSet::default();
+                    list.iter().rev().for_each(|&s| {
+                        set.insert(s);
+                    });
+                    *self = Holders::Bits(Box::new(set));
+                }
+            }
+            Holders::Bits(set) => {
+                set.insert(seat);
+            }
+        }
+    }
+
+    /// The seat must be there.
+    fn remove(&mut self, seat: Seat, n_seats: usize) {
+        match self {
+            Holders::Few { len, seats } => {
+                let n = *len as usize;
+                let at = seats[..n].partition_point(|s| *s < seat);
+                seats.copy_within(at + 1..n, at);
+                *len -= 1;
+            }
+            Holders::List(list) => {
+                let at = list.partition_point(|s| *s < seat);
+                list.remove(at);
+                // One below the inline size, so that an object at the border does not flip to and fro.
+                if list.len() < N_INLINE {
+                    let mut seats = [Seat(0); N_INLINE];
+                    seats[..list.len()].copy_from_slice(list);
+                    *self = Holders::Few { len: list.len() as u8, seats };
+                }
+            }
+            Holders::Bits(set) => {
+                set.remove(seat);
+                if set.len() < N_LIST.max(n_seats / 32) / 2 {
+                    *self = Holders::List(set.iter().collect());
+                }
+            }
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Holders::Few { .. } => 0,
+            Holders::List(list) => list.capacity() * size_of::<Seat>(),
+            Holders::Bits(set) => size_of::<SeatSet>() + set.heap_bytes(),
+        }
+    }
+}
+
+fn hash_name(name: &str) -> u64 {
+    FxBuildHasher.hash_one(name)
+}
+
+fn hash_digest(digest: &Digest) -> u64 {
+    let mut hasher = FxHasher::default();
+    digest.0[..8].hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Catalog {
+    pub fn new() -> Catalog {
+        Catalog::default()
+    }
+
+    // ---- objects and their facts
+
+    /// The id of the object at `location`, a new one if it was never named before.
+    pub fn intern(&mut self, location: &str) -> ObjectId {
+        let hash = hash_name(location);
+        let name_of = |names: &str, objects: &[Object], i: u32| -> bool {
+            name_at(names, objects, i as usize) == location
+        };
+        if let Some(&id) = self.by_name.find(hash, |&i| name_of(&self.names, &self.objects, i)) {
+            return ObjectId(id);
+        }
+        let id = u32::try_from(self.objects.len()).expect("fewer than 2^32 objects");
+        self.names.push_str(location);
+        self.objects.push(Object {
+            name_end: self.names.len() as u64,
+            size_bytes: UNKNOWN_SIZE,
+            facts: NO_FACTS,
+            holders: Holders::NONE,
+        });
+        self.by_name.insert_unique(hash, id, |&i| hash_name(name_at(&self.names, &self.objects, i as usize)));
+        ObjectId(id)
+    }
+
+    /// The id of the object at `location`, if it was ever named.
+    pub fn find(&self, location: &str) -> Option<ObjectId> {
+        let is_it = |i: &u32| name_at(&self.names, &self.objects, *i as usize) == location;
+        self.by_name.find(hash_name(location), is_it).map(|&id| ObjectId(id))
+    }
+
+    /// Where the object's home is.
+    pub fn location(&self, object: ObjectId) -> &str {
+        name_at(&self.names, &self.objects, object.0 as usize)
+    }
+
+    pub fn n_objects(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub fn size_bytes(&self, object: ObjectId) -> Option<u64> {
+        Some(self.objects[object.0 as usize].size_bytes).filter(|&s| s != UNKNOWN_SIZE)
+    }
+
+    pub fn set_size_bytes(&mut self, object: ObjectId, size_bytes: Option<u64>) {
+        self.objects[object.0 as usize].size_bytes = size_bytes.unwrap_or(UNKNOWN_SIZE);
+    }
+
+    pub fn digest(&self, object: ObjectId) -> Option<Digest> {
+        self.facts_of(object)?.digest
+    }
+
+    pub fn set_digest(&mut self, object: ObjectId, digest: Option<Digest>) {
+        let old = self.digest(object);
+        if old == digest {
+            return;
+        }
+        if let Some(old) = old
+            && let Ok(entry) = self.by_digest.find_entry(hash_digest(&old), |&i| i == object.0)
+        {
+            entry.remove();
+        }
+        self.facts_mut(object).digest = digest;
+        if let Some(digest) = digest {
+            let hash_of = |&i: &u32| {
+                let facts = &self.facts[self.objects[i as usize].facts as usize];
+                facts.digest.as_ref().map_or(0, hash_digest)
+            };
+            self.by_digest.insert_unique(hash_digest(&digest), object.0, hash_of);
+        }
+    }
+
+    /// What home said of the object when it was last read.
+    pub fn version(&self, object: ObjectId) -> Option<&HomeVersion> {
+        self.facts_of(object)?.version.as_ref()
+    }
+
+    pub fn set_version(&mut self, object: ObjectId, version: Option<HomeVersion>) {
+        self.facts_mut(object).version = version;
+    }
+
+    /// The run in which home was last asked whether the object is still what it was.
+    pub fn checked_run(&self, object: ObjectId) -> Option<RunId> {
+        self.facts_of(object)?.checked_run
+    }
+
+    pub fn set_checked_run(&mut self, object: ObjectId, run: Option<RunId>) {
+        self.facts_mut(object).checked_run = run;
+    }
+
+    /// All objects known to have these bytes, ascending.
+    pub fn objects_with_digest(&self, digest: Digest) -> Vec<ObjectId> {
+        let mut found: Vec<ObjectId> = self
+            .by_digest
+            .iter_hash(hash_digest(&digest))
+            .map(|&i| ObjectId(i))
+            .filter(|&o| self.digest(o) == Some(digest))
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    fn facts_of(&self, object: ObjectId) -> Option<&Facts> {
+        // `NO_FACTS` is beyond the end, there are fewer facts than objects.
+        self.facts.get(self.objects[object.0 as usize].facts as usize)
+    }
+
+    fn facts_mut(&mut self, object: ObjectId) -> &mut Facts {
+        let record = &mut self.objects[object.0 as usize];
+        if record.facts == NO_FACTS {
+            record.facts = self.facts.len() as u32;
+            self.facts.push(Facts::default());
+        }
+        &mut self.facts[record.facts as usize]
+    }
+
+    // ---- executors and replicas
+
+    /// Gives `executor` a seat; replicas are only recorded for executors that have one.
+    pub fn executor_joined(&mut self, executor: ExecutorId) -> Seat {
+        let seat = self.seats.join(executor);
+        if self.on.len() <= seat.0 as usize {
+            self.on.resize_with(seat.0 as usize + 1, HashSet::default);
+        }
+        seat
+    }
+
+    /// Forgets `executor` and its replicas; gives the objects that it held, ascending.
+    pub fn executor_left(&mut self, executor: ExecutorId) -> Vec<ObjectId> {
+        let objects = self.objects_on(executor);
+        let Some(seat) = self.seats.leave(executor) else { return objects };
+        let n_seats = self.seats.n_seats();
+        for object in &objects {
+            self.objects[object.0 as usize].holders.remove(seat, n_seats);
+        }
+        self.n_replicas -= objects.len();
+        self.on[seat.0 as usize] = HashSet::default();
+        objects
+    }
+
+    pub fn seat(&self, executor: ExecutorId) -> Option<Seat> {
+        self.seats.find(executor)
+    }
+
+    /// `true`: this replica is news. `false`: known already, or `executor` is not here (a late report).
+    pub fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) -> bool {
+        let Some(seat) = self.seats.find(executor) else { return false };
+        let holders = &mut self.objects[object.0 as usize].holders;
+        if holders.contains(seat) {
+            return false;
+        }
+        holders.insert(seat, self.seats.n_seats());
+        self.on[seat.0 as usize].insert(object.0);
+        self.n_replicas += 1;
+        true
+    }
+
+    /// `true`: there was such a replica.
+    pub fn drop_replica(&mut self, executor: ExecutorId, object: ObjectId) -> bool {
+        let Some(seat) = self.seats.find(executor) else { return false };
+        if !self.on[seat.0 as usize].remove(&object.0) {
+            return false;
+        }
+        self.objects[object.0 as usize].holders.remove(seat, self.seats.n_seats());
+        self.n_replicas -= 1;
+        true
+    }
+
+    /// Who holds `object`, in the order of seats.
+    pub fn holders_of(&self, object: ObjectId) -> impl Iterator<Item = ExecutorId> + '_ {
+        let (list, words): (&[Seat], &[u64]) = match self.objects[object.0 as usize].holders.view() {
+            HoldersView::List(list) => (list, &[]),
+            HoldersView::Words(words) => (&[], words),
+        };
+        list.iter()
+            .copied()
+            .chain(seats_in(words))
+            .map(|s| self.seats.who(s).expect("only the seated hold replicas"))
+    }
+
+    pub(crate) fn holders_view(&self, object: ObjectId) -> HoldersView<'_> {
+        self.objects[object.0 as usize].holders.view()
+    }
+
+    pub fn n_holders(&self, object: ObjectId) -> usize {
+        self.objects[object.0 as usize].holders.len()
+    }
+
+    pub fn holds(&self, executor: ExecutorId, object: ObjectId) -> bool {
+        self.seats.find(executor).is_some_and(|seat| self.objects[object.0 as usize].holders.contains(seat))
+    }
+
+    /// What `executor` holds, ascending; sorted on each call.
+    pub fn objects_on(&self, executor: ExecutorId) -> Vec<ObjectId> {
+        let Some(seat) = self.seats.find(executor) else { return Vec::new() };
+        let mut objects: Vec<ObjectId> = self.on[seat.0 as usize].iter().map(|&o| ObjectId(o)).collect();
+        objects.sort_unstable();
+        objects
+    }
+
+    /// (object, holder) pairs.
+    pub fn n_replicas(&self) -> usize {
+        self.n_replicas
+    }
+
+    // ---- accounts
+
+    /// Heap bytes held, text of version stamps included.
+    pub fn heap_bytes(&self) -> usize {
+        let stamps = self.facts.iter().filter_map(|f| f.version.as_ref()).map(|v| v.stamp.capacity());
+        self.names.capacity()
+            + self.objects.capacity() * (size_of::<Object>() - size_of::<Holders>())
+            + self.by_name.allocation_size()
+            + self.facts.capacity() * size_of::<Facts>()
+            + stamps.sum::<usize>()
+            + self.by_digest.allocation_size()
+            + self.seats.heap_bytes()
+            + self.replica_bytes()
+    }
+
+    /// The part of [`Catalog::heap_bytes`] that (object, holder) pairs take, both directions.
+    pub fn replica_bytes(&self) -> usize {
+        self.objects.capacity() * size_of::<Holders>()
+            + self.objects.iter().map(|o| o.holders.heap_bytes()).sum::<usize>()
+            + self.on.capacity() * size_of::<HashSet<u32, FxBuildHasher>>()
+            + self.on.iter().map(HashSet::allocation_size).sum::<usize>()
+    }
+
+    /// Panics when an invariant of the module's header does not hold.
+    pub fn sanity_check(&self) {
+        let mut n_pairs = 0;
+        for id in (0..self.objects.len() as u32).map(ObjectId) {
+            let holders: Vec<_> = self.holders_of(id).collect();
+            assert_eq!(holders.len(), self.n_holders(id), "{id:?}");
+            let seats: Vec<_> = holders.iter().map(|&e| self.seats.find(e)).collect();
+            assert!(seats.is_sorted_by(|a, b| a < b), "{id:?}: {seats:?}");
+            for seat in seats.into_iter().flatten() {
+                assert!(self.on[seat.0 as usize].contains(&id.0), "{id:?} {seat:?}");
+                n_pairs += 1;
+            }
+            assert_eq!(self.find(self.location(id)), Some(id));
+            if let Some(digest) = self.digest(id) {
+                assert!(self.objects_with_digest(digest).contains(&id));
+            }
+        }
+        assert_eq!(n_pairs, self.n_replicas);
+        assert_eq!(n_pairs, self.on.iter().map(HashSet::len).sum::<usize>());
+        assert_eq!(self.by_digest.len(), self.facts.iter().filter(|f| f.digest.is_some()).count());
+    }
+}
+
+fn name_at<'a>(names: &'a str, objects: &[Object], i: usize) -> &'a str {
+    let start = if i == 0 { 0 } else { objects[i - 1].name_end };
+    &names[start as usize..objects[i].name_end as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn catalog(n_executors: u32, n_objects: u32) -> Catalog {
+        let mut catalog = Catalog::new();
+        (0..n_executors).for_each(|e| {
+            catalog.executor_joined(ExecutorId(e));
+        });
+        (0..n_objects).for_each(|o| {
+            catalog.intern(&format!("sky/{o}.fits"));
+        });
+        catalog
+    }
+
+    #[test]
+    fn a_location_keeps_its_id() {
+        let mut catalog = catalog(0, 1000);
+        assert_eq!(catalog.intern("sky/7.fits"), ObjectId(7));
+        assert_eq!((catalog.find("sky/999.fits"), catalog.find("sky")), (Some(ObjectId(999)), None));
+        assert_eq!(catalog.location(ObjectId(0)), "sky/0.fits");
+        assert_eq!(catalog.n_objects(), 1000);
+    }
+
+    #[test]
+    fn facts_can_be_learnt_and_forgotten() {
+        let mut catalog = catalog(1, 3);
+        let (a, b, c) = (ObjectId(0), ObjectId(1), ObjectId(2));
+        let same = Digest([7; 32]);
+        catalog.set_digest(b, Some(same));
+        catalog.set_digest(a, Some(same));
+        catalog.set_digest(c, Some(Digest([8; 32])));
+        assert_eq!(catalog.objects_with_digest(same), [a, b]);
+        catalog.set_digest(a, Some(Digest([9; 32])));
+        catalog.set_digest(c, None);
+        assert_eq!(catalog.objects_with_digest(same), [b]);
+        assert_eq!((catalog.digest(c), catalog.size_bytes(a)), (None, None));
+        catalog.set_size_bytes(a, Some(0));
+        catalog.set_version(a, Some(HomeVersion { size_bytes: 0, stamp: "x".into() }));
+        catalog.set_checked_run(a, Some(RunId(3)));
+        assert_eq!((catalog.size_bytes(a), catalog.checked_run(a)), (Some(0), Some(RunId(3))));
+        assert_eq!(catalog.version(a).map(|v| &*v.stamp), Some("x"));
+        assert_eq!((catalog.version(b), catalog.checked_run(b)), (None, None));
+        catalog.sanity_check();
+    }
+
+    #[test]
+    fn who_has_not_joined_holds_nothing() {
+        let mut catalog = catalog(1, 2);
+        assert!(!catalog.add_replica(ExecutorId(5), ObjectId(0)));
+        assert!(catalog.add_replica(ExecutorId(0), ObjectId(1)));
+        assert!(!catalog.add_replica(ExecutorId(0), ObjectId(1)), "it is no news");
+        assert_eq!(catalog.executor_left(ExecutorId(0)), [ObjectId(1)]);
+        assert!(!catalog.add_replica(ExecutorId(0), ObjectId(1)), "a late report");
+        assert_eq!((catalog.n_replicas(), catalog.n_holders(ObjectId(1))), (0, 0));
+    }
+
+    /// The row of the results table, counted and not timed.
+    #[test]
+    fn catalog_bytes_per_pair() {
+        for (n_replicas, bytes_max) in [(2, 24), (3, 24), (5, 24), (20, 24)] {
+            let mut catalog = catalog(1000, 100_000);
+            for object in 0..100_000u32 {
+                for r in 0..n_replicas {
+                    catalog.add_replica(ExecutorId((object * 7 + r * 331) % 1000), ObjectId(object));
+                }
+            }
+            let per_pair = catalog.replica_bytes() / catalog.n_replicas();
+            assert!(per_pair <= bytes_max, "{per_pair} bytes per pair at {n_replicas} replicas");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        /// Against two plain sets, over all three forms of a holder set and reuse of seats.
+        #[test]
+        fn both_directions_agree(ops in prop::collection::vec((0..10u8, 0..150u32, 0..4u32), 1..900)) {
+            let mut catalog = catalog(150, 4);
+            let mut pairs: BTreeSet<(u32, u32)> = BTreeSet::new();
+            let mut here: BTreeSet<u32> = (0..150).collect();
+            for (kind, e, o) in ops {
+                let (executor, object) = (ExecutorId(e), ObjectId(o));
+                match kind {
+                    0 => {
+                        let held: Vec<_> = (0..4).filter(|&o| pairs.contains(&(e, o))).map(ObjectId).collect();
+                        prop_assert_eq!(catalog.executor_left(executor), held);
+                        pairs.retain(|p| p.0 != e);
+                        here.remove(&e);
+                    }
+                    1 | 2 => {
+                        catalog.executor_joined(executor);
+                        here.insert(e);
+                    }
+                    3 | 4 => prop_assert_eq!(catalog.drop_replica(executor, object), pairs.remove(&(e, o))),
+                    _ => prop_assert_eq!(
+                        catalog.add_replica(executor, object),
+                        here.contains(&e) && pairs.insert((e, o))
+                    ),
+                }
+            }
+            catalog.sanity_check();
+            for o in 0..4 {
+                let mut holders: Vec<_> = catalog.holders_of(ObjectId(o)).map(|e| e.0).collect();
+                holders.sort_unstable();
+                prop_assert_eq!(holders, pairs.iter().filter(|p| p.1 == o).map(|p| p.0).collect::<Vec<_>>());
+            }
+            for e in 0..150 {
+                let objects: Vec<_> = catalog.objects_on(ExecutorId(e)).iter().map(|o| o.0).collect();
+                prop_assert_eq!(&objects, &pairs.iter().filter(|p| p.0 == e).map(|p| p.1).collect::<Vec<_>>());
+                prop_assert!(objects.iter().all(|&o| catalog.holds(ExecutorId(e), ObjectId(o))));
+            }
+        }
+    }
+}

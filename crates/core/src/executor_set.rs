@@ -1,0 +1,198 @@
+//! Executors as small dense numbers, so that a set of them is a few machine words.
+//!
+//! In: [`ExecutorId`]s, which only ever grow while executors come and go. Out: a [`Seat`] for each
+//! executor that is here now. Whoever joins takes the lowest free seat and keeps it until it leaves, so
+//! seats stay below the largest number of executors ever present at once, and they are the same in every
+//! replay. As long as nobody has left, seats are in the order of joining.
+//!
+//! Why: "who of the free ones holds this object?" is asked for each placement. With seats it is an AND
+//! of two rows of `n_executors / 64` words.
+
+use crate::types::ExecutorId;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+
+/// The dense number of an executor that is here now. Ties between executors go to the lowest seat.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Seat(pub u32);
+
+/// Who sits where.
+#[derive(Default, Clone, Debug)]
+pub struct Seats {
+    seat_of: FxHashMap<ExecutorId, Seat>,
+    who: Vec<Option<ExecutorId>>,
+    free: BTreeSet<u32>,
+}
+
+impl Seats {
+    /// The seat of `executor`, the lowest free one if it has none yet.
+    pub fn join(&mut self, executor: ExecutorId) -> Seat {
+        if let Some(&seat) = self.seat_of.get(&executor) {
+            return seat;
+        }
+        let seat = match self.free.pop_first() {
+            Some(free) => Seat(free),
+            None => {
+                self.who.push(None);
+                Seat(self.who.len() as u32 - 1)
+            }
+        };
+        self.who[seat.0 as usize] = Some(executor);
+        self.seat_of.insert(executor, seat);
+        seat
+    }
+
+    /// Frees the seat of `executor`.
+    pub fn leave(&mut self, executor: ExecutorId) -> Option<Seat> {
+        let seat = self.seat_of.remove(&executor)?;
+        self.who[seat.0 as usize] = None;
+        self.free.insert(seat.0);
+        Some(seat)
+    }
+
+    pub fn find(&self, executor: ExecutorId) -> Option<Seat> {
+        self.seat_of.get(&executor).copied()
+    }
+
+    /// Who sits on `seat`.
+    pub fn who(&self, seat: Seat) -> Option<ExecutorId> {
+        self.who.get(seat.0 as usize).copied().flatten()
+    }
+
+    /// One more than the highest seat ever taken.
+    pub fn n_seats(&self) -> usize {
+        self.who.len()
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.who.capacity() * size_of::<Option<ExecutorId>>()
+            + self.seat_of.capacity() * (size_of::<(ExecutorId, Seat)>() + 1)
+            + self.free.len() * 8
+    }
+}
+
+/// A set of seats: one bit each, and their number.
+#[derive(Default, Clone, PartialEq, Eq, Debug)]
+pub struct SeatSet {
+    words: Vec<u64>,
+    len: u32,
+}
+
+impl SeatSet {
+    /// `false`: it was in the set already.
+    pub fn insert(&mut self, seat: Seat) -> bool {
+        let (word, bit) = split(seat);
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        let new = self.words[word] & bit == 0;
+        self.words[word] |= bit;
+        self.len += u32::from(new);
+        new
+    }
+
+    /// `false`: it was not in the set.
+    pub fn remove(&mut self, seat: Seat) -> bool {
+        let (word, bit) = split(seat);
+        let had = self.contains(seat);
+        if had {
+            self.words[word] &= !bit;
+            self.len -= 1;
+        }
+        had
+    }
+
+    pub fn set(&mut self, seat: Seat, member: bool) {
+        if member {
+            self.insert(seat)
+        } else {
+            self.remove(seat)
+        };
+    }
+
+    pub fn contains(&self, seat: Seat) -> bool {
+        has(&self.words, seat)
+    }
+
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Seats, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = Seat> + '_ {
+        seats_in(&self.words)
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.words.capacity() * 8
+    }
+}
+
+fn split(seat: Seat) -> (usize, u64) {
+    (seat.0 as usize / 64, 1 << (seat.0 % 64))
+}
+
+/// Whether the bit of `seat` is set; rows shorter than the seat do not have it.
+pub(crate) fn has(row: &[u64], seat: Seat) -> bool {
+    let (word, bit) = split(seat);
+    row.get(word).is_some_and(|w| w & bit != 0)
+}
+
+/// The lowest seat that is in both rows.
+pub(crate) fn first_common(a: &[u64], b: &[u64]) -> Option<Seat> {
+    a.iter()
+        .zip(b)
+        .position(|(a, b)| a & b != 0)
+        .map(|i| Seat(i as u32 * 64 + (a[i] & b[i]).trailing_zeros()))
+}
+
+/// The seats whose bits are set, ascending.
+pub(crate) fn seats_in(row: &[u64]) -> impl Iterator<Item = Seat> + '_ {
+    row.iter().enumerate().flat_map(|(i, &word)| {
+        let mut rest = word;
+        std::iter::from_fn(move || {
+            let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+            rest &= rest - 1;
+            Some(Seat(i as u32 * 64 + bit))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_seat_is_taken() {
+        let mut seats = Seats::default();
+        for id in 10..13 {
+            seats.join(ExecutorId(id));
+        }
+        assert_eq!(seats.join(ExecutorId(11)), Seat(1), "joining twice changes nothing");
+        assert_eq!(seats.leave(ExecutorId(11)), Some(Seat(1)));
+        assert_eq!(seats.leave(ExecutorId(10)), Some(Seat(0)));
+        assert_eq!(seats.leave(ExecutorId(10)), None);
+        assert_eq!(seats.join(ExecutorId(99)), Seat(0));
+        assert_eq!((seats.who(Seat(0)), seats.who(Seat(1))), (Some(ExecutorId(99)), None));
+        assert_eq!(seats.n_seats(), 3);
+    }
+
+    #[test]
+    fn a_set_counts_its_members_once() {
+        let mut set = SeatSet::default();
+        for seat in [3, 200, 3, 64] {
+            set.insert(Seat(seat));
+        }
+        assert_eq!(set.iter().collect::<Vec<_>>(), [Seat(3), Seat(64), Seat(200)]);
+        assert!(!set.remove(Seat(4000)) && set.remove(Seat(3)));
+        assert_eq!((set.len(), first_common(set.words(), &[u64::MAX, 1])), (2, Some(Seat(64))));
+    }
+}

@@ -1,0 +1,244 @@
+//! Placement: which of the ready tasks goes to which executor next.
+//!
+//! In: a [`Window`], which the dispatcher keeps in step with the queue, the catalog and the executors' room.
+//! Out: one decision per call of [`Policy::place`]: an executor and up to `m` tasks for it, each with the parts of
+//! its score, or the reason why nothing can be placed now. The dispatcher applies the decision
+//! ([`Window::leave`], [`Window::set_room`]) and asks again.
+//!
+//! | file | |
+//! |---|---|
+//! | [`window`] | the tasks that are looked at, who holds their inputs, who has room |
+//! | `hit_tree` | the index below it |
+//! | `choice` | the two parts of the algorithm (figures 4 and 5 of Raicu09), shared by the policies |
+//! | [`first_available`], [`max_cache_hit`], [`max_compute_util`], [`good_cache_compute`] | one policy each, and how its ambiguous lines are read |
+//! | `naive` | the same decisions by scanning everything; the tests compare |
+//!
+//! Invariant: a decision depends on nothing but the window's content; ties end in a seat (lowest) and in the
+//! queue's order, which ends in a task's number.
+//!
+//! Cost: logarithmic in the window, `n_executors / 64` words per row; times the number of different
+//! `(cpus, memory, inputs up to 9)` among the tasks of the window, which is small in practice.
+//!
+//! Not here: which tasks are ready, the queue behind the window, reservations, whether a task can ever fit
+//! (`dispatcher`).
+
+use crate::types::{ExecutorId, ObjectId, TaskId};
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+use std::fmt;
+
+mod choice;
+pub mod first_available;
+pub mod good_cache_compute;
+mod hit_tree;
+pub mod max_cache_hit;
+pub mod max_compute_util;
+#[cfg(any(test, feature = "reference"))]
+pub mod naive;
+#[cfg(test)]
+mod tests;
+pub mod window;
+
+pub use window::{Standing, Window};
+
+/// Place in the queue: larger priority first, then the order of submission.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct QueueKey {
+    pub priority: i32,
+    pub task: TaskId,
+}
+
+impl Ord for QueueKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.priority.cmp(&self.priority).then(self.task.cmp(&other.task))
+    }
+}
+impl PartialOrd for QueueKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A ready task, as far as placement looks at it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReadyTask {
+    pub key: QueueKey,
+    /// Distinct.
+    pub inputs: Vec<ObjectId>,
+    /// Slots held while running, at least 1.
+    pub cpus: u32,
+    /// 0 when not declared.
+    pub memory_bytes: u64,
+}
+
+/// What one executor can take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Room {
+    pub slots_total: u32,
+    pub slots_idle: u32,
+    /// How many further tasks it may be given while its slots are full, so that their inputs move early.
+    pub ahead: u32,
+    pub memory_total_bytes: u64,
+    pub memory_free_bytes: u64,
+}
+
+/// Which part of an executor's [`Room`] a task takes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Slots that are idle now.
+    Idle,
+    /// A place behind full slots.
+    Ahead,
+}
+
+impl Room {
+    /// Whether a task of that size can be given now.
+    pub fn fits(&self, stage: Stage, cpus: u32, memory_bytes: u64) -> bool {
+        match stage {
+            Stage::Idle => cpus.max(1) <= self.slots_idle && memory_bytes <= self.memory_free_bytes,
+            Stage::Ahead => {
+                self.ahead > 0 && cpus <= self.slots_total && memory_bytes <= self.memory_total_bytes
+            }
+        }
+    }
+
+    /// The room that is left when such a task, which fits, has been given.
+    pub fn after(mut self, stage: Stage, cpus: u32, memory_bytes: u64) -> Room {
+        match stage {
+            Stage::Idle => {
+                self.slots_idle -= cpus.max(1);
+                self.memory_free_bytes -= memory_bytes;
+            }
+            Stage::Ahead => self.ahead -= 1,
+        }
+        self
+    }
+}
+
+/// By which rule a task was picked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    FirstAvailable,
+    MaxCacheHit,
+    MaxComputeUtil,
+}
+
+/// A task that goes to the executor of the decision, with the parts of its score.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pick {
+    pub key: QueueKey,
+    /// Inputs that are cached on that executor; 0 under `first-available`, which does not look.
+    pub n_hits: u32,
+    pub n_inputs: u32,
+    pub mode: Mode,
+    pub stage: Stage,
+}
+
+/// Why nothing can be placed now. "Never" is not among the answers, see the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unplaced {
+    NothingReady,
+    NoExecutor,
+    /// Every slot is busy and no executor may be given tasks ahead.
+    NoneFree,
+    /// The head of the queue waits for the executor that holds most of its inputs (the lowest of equals).
+    WaitingForHolder {
+        task: TaskId,
+        executor: ExecutorId,
+    },
+    /// There is idle room or room ahead, but too little for the head of the queue or any task behind it.
+    NothingFits {
+        task: TaskId,
+        cpus: u32,
+        memory_bytes: u64,
+    },
+}
+
+impl fmt::Display for Unplaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unplaced::NothingReady => write!(f, "no task is ready"),
+            Unplaced::NoExecutor => write!(f, "there is no executor"),
+            Unplaced::NoneFree => write!(f, "every slot is busy"),
+            Unplaced::WaitingForHolder { task, executor } => {
+                write!(f, "task {task} waits for executor {executor}, which holds most of its inputs")
+            }
+            Unplaced::NothingFits { task, cpus, memory_bytes: 0 } => {
+                write!(f, "no executor has {cpus} idle slots for task {task}")
+            }
+            Unplaced::NothingFits { task, cpus, memory_bytes } => {
+                write!(
+                    f,
+                    "no executor has {cpus} idle slots and {memory_bytes} bytes of memory for task {task}"
+                )
+            }
+        }
+    }
+}
+
+/// A placement policy. It looks and does not touch.
+pub trait Policy: Send + Sync + fmt::Debug {
+    /// As spelt in the paper and in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// Whether executors keep what they fetch and are told who holds what. `false`: each task reads from home.
+    fn uses_caches(&self) -> bool {
+        true
+    }
+
+    /// One decision: fills `picks` (cleared first) with 1 to `m` tasks in the order in which they should be given
+    /// to the executor, all of the same [`Stage`] and together within its room.
+    fn place(&self, window: &Window, picks: &mut Vec<Pick>) -> Result<ExecutorId, Unplaced>;
+}
+
+/// What the policies can be told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// `W`: how many ready tasks are looked at, at least 1. The paper takes 100 times the number of nodes; 3,200
+    /// are its 32 nodes (§4.4).
+    pub window: usize,
+    /// Share of slots that must be busy before `good-cache-compute` lets tasks wait for their holders, in [0, 1].
+    /// §4.4 takes 0.8 (with the window of 3,200, which is why it is the default here), §2.3 and §5.1 mention 0.9.
+    pub utilisation_threshold: f64,
+    /// `m`: tasks given to one executor by one decision, at least 1. The paper names no value; with 1 the
+    /// utilisation and the holders are looked at anew for each task.
+    pub tasks_per_decision: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { window: 3200, utilisation_threshold: 0.8, tasks_per_decision: 1 }
+    }
+}
+
+/// The names that [`by_name`] knows.
+pub const NAMES: [&str; 4] =
+    [first_available::NAME, max_cache_hit::NAME, max_compute_util::NAME, good_cache_compute::NAME];
+
+/// The policy called `name`. `Err` is one sentence for people.
+pub fn by_name(name: &str, config: &Config) -> Result<Box<dyn Policy>, String> {
+    if config.window == 0 || config.tasks_per_decision == 0 {
+        return Err("`window` and `tasks_per_decision` must be at least 1".into());
+    }
+    if !(0.0..=1.0).contains(&config.utilisation_threshold) {
+        return Err(format!(
+            "`utilisation_threshold` must lie between 0 and 1, it is {}",
+            config.utilisation_threshold
+        ));
+    }
+    let n_tasks_max = config.tasks_per_decision;
+    Ok(match name {
+        first_available::NAME => Box::new(first_available::FirstAvailable { n_tasks_max }),
+        max_cache_hit::NAME => Box::new(max_cache_hit::MaxCacheHit { n_tasks_max }),
+        max_compute_util::NAME => Box::new(max_compute_util::MaxComputeUtil { n_tasks_max }),
+        good_cache_compute::NAME => Box::new(good_cache_compute::GoodCacheCompute {
+            n_tasks_max,
+            utilisation_threshold: config.utilisation_threshold,
+        }),
+        _ => return Err(format!("there is no placement policy `{name}`; known are {}", NAMES.join(", "))),
+    })
+}

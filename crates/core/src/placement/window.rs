@@ -1,0 +1,459 @@
+//! The scheduling window: the ready tasks that are looked at, who holds their inputs, and who has room.
+//!
+//! In: the dispatcher's reports, made in step with its queue and its catalog:
+//!   - [`Window::enter`], [`Window::leave`] for the first `capacity` tasks of the queue;
+//!   - [`Window::executor_joined`], [`Window::executor_left`], [`Window::set_room`];
+//!   - [`Window::replica_added`], [`Window::replica_dropped`], after the catalog said that this is news.
+//!
+//! Out: answers to the policies, by way of `choice`, and to `explain` ([`Window::standing`]).
+//!
+//! Tasks of equal size (cpus and memory) form a *shape*, which knows which executors have room for it. Within a shape,
+//! tasks with equally many inputs share one [`HitTree`]. What is asked of the window is thus asked of a
+//! handful of trees. Only executors that have joined count as holders; one that drains or is lost is reported
+//! as left, also if the catalog still has it as a source for transfers, and nothing waits for it.
+//!
+//! Invariants, checked by [`Window::sanity_check`]: all indexes equal their recomputation from tasks, catalog and rooms.
+//!
+//! Cost: entering, leaving: logarithmic in the window times words of a row. A replica: constant per task of the window
+//! that reads the object. Memory: 2 to 4 rows (`n_executors / 8` bytes) per task with one or two inputs,
+//! 1 to 3 MB at 1,000 executors and 3,200 tasks.
+//!
+//! Not here: who may enter (the dispatcher keeps the first tasks of its queue here), policy.
+
+use super::hit_tree::{HitTree, Input, N_CLASSES, Want, class_of};
+use super::{QueueKey, ReadyTask, Room, Stage};
+use crate::catalog::Catalog;
+use crate::executor_set::{Seat, SeatSet, first_common};
+use crate::types::{ExecutorId, ObjectId, TaskId};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// See the module.
+pub struct Window {
+    capacity: usize,
+    pub(super) shapes: Vec<Shape>,
+    place_of: FxHashMap<TaskId, Place>,
+    readers: FxHashMap<ObjectId, Vec<Reader>>,
+    seat_of: FxHashMap<ExecutorId, Seat>,
+    /// By seat.
+    members: Vec<Option<Member>>,
+    is_member: SeatSet,
+    /// Executors by their number of idle slots, those with none left out.
+    by_idle: BTreeMap<u32, SeatSet>,
+    by_ahead: BTreeMap<u32, SeatSet>,
+    n_slots_total: u64,
+    n_slots_idle: u64,
+    /// Words per row of seats.
+    n_words: usize,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    pub id: ExecutorId,
+    pub room: Room,
+}
+
+/// The tasks of one size. Kept when empty, and then used for the next new size.
+pub(super) struct Shape {
+    pub cpus: u32,
+    pub memory_bytes: u64,
+    n_tasks: usize,
+    idle: SeatSet,
+    ahead: SeatSet,
+    pub trees: [HitTree; N_CLASSES],
+}
+
+impl Shape {
+    pub fn fitting(&self, stage: Stage) -> &SeatSet {
+        match stage {
+            Stage::Idle => &self.idle,
+            Stage::Ahead => &self.ahead,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.n_tasks == 0
+    }
+}
+
+/// Where a task of the window is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub shape: u32,
+    pub class: u32,
+    pub node: u32,
+}
+
+/// A task that reads an object, and as which of its inputs.
+#[derive(Clone, Copy)]
+struct Reader {
+    place: Place,
+    input: u32,
+}
+
+/// How one task stands in the window; for `explain`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standing {
+    pub n_inputs: u32,
+    /// Inputs held by the executor that holds most of them.
+    pub n_hits_best: u32,
+    /// The executors that hold that many; empty if nobody holds any.
+    pub best_holders: Vec<ExecutorId>,
+    /// Executors with idle slots for it, and with room ahead for it.
+    pub n_fit_idle: usize,
+    pub n_fit_ahead: usize,
+}
+
+impl Window {
+    /// `capacity`: `W`, at least 1.
+    pub fn new(capacity: usize) -> Window {
+        Window {
+            capacity,
+            shapes: Vec::new(),
+            place_of: FxHashMap::default(),
+            readers: FxHashMap::default(),
+            seat_of: FxHashMap::default(),
+            members: Vec::new(),
+            is_member: SeatSet::default(),
+            by_idle: BTreeMap::new(),
+            by_ahead: BTreeMap::new(),
+            n_slots_total: 0,
+            n_slots_idle: 0,
+            n_words: 1,
+        }
+    }
+
+    // ---- tasks
+
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub fn len(&self) -> usize {
+        self.place_of.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.place_of.is_empty()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.capacity
+    }
+
+    pub fn contains(&self, task: TaskId) -> bool {
+        self.place_of.contains_key(&task)
+    }
+
+    /// The last task in queue order, which has to leave when an earlier one enters a full window.
+    pub fn last(&self) -> Option<QueueKey> {
+        self.trees().filter_map(|(_, tree)| tree.last().map(|n| tree.key(n))).max()
+    }
+
+    /// Adds a task. The caller sees to it that it is not in the window yet, and that the window has room.
+    pub fn enter(&mut self, catalog: &Catalog, task: &ReadyTask) {
+        let shape = self.shape_for(task.cpus, task.memory_bytes);
+        let class = class_of(task.inputs.len());
+        let inputs: Box<[Input]> =
+            task.inputs.iter().map(|&object| Input { object, reader_index: 0 }).collect();
+        let tree = &mut self.shapes[shape].trees[class];
+        let holders = |object| catalog.holders_view(object);
+        let node = tree.insert(task.key, inputs, holders, self.is_member.words());
+        let place = Place { shape: shape as u32, class: class as u32, node };
+        for (input, &object) in task.inputs.iter().enumerate() {
+            let readers = self.readers.entry(object).or_default();
+            tree.input_mut(node, input as u32).reader_index = readers.len() as u32;
+            readers.push(Reader { place, input: input as u32 });
+        }
+        self.shapes[shape].n_tasks += 1;
+        let old = self.place_of.insert(task.key.task, place);
+        assert!(old.is_none(), "task {} entered the window twice", task.key.task);
+    }
+
+    /// Takes a task out; `false`: it was not in the window.
+    pub fn leave(&mut self, task: TaskId) -> bool {
+        let Some(place) = self.place_of.remove(&task) else { return false };
+        self.shapes[place.shape as usize].n_tasks -= 1;
+        for input in self.tree_mut(place).remove(place.node) {
+            let readers = self.readers.get_mut(&input.object).expect("a task in the window reads it");
+            readers.swap_remove(input.reader_index as usize);
+            let moved = readers.get(input.reader_index as usize).copied();
+            if readers.is_empty() {
+                self.readers.remove(&input.object);
+            }
+            if let Some(Reader { place, input: which }) = moved {
+                self.tree_mut(place).input_mut(place.node, which).reader_index = input.reader_index;
+            }
+        }
+        true
+    }
+
+    fn shape_for(&mut self, cpus: u32, memory_bytes: u64) -> usize {
+        let same = |s: &Shape| s.cpus == cpus && s.memory_bytes == memory_bytes;
+        if let Some(i) = self.shapes.iter().position(same) {
+            return i;
+        }
+        let i = self.shapes.iter().position(Shape::is_empty).unwrap_or_else(|| {
+            self.shapes.push(Shape {
+                cpus,
+                memory_bytes,
+                n_tasks: 0,
+                idle: SeatSet::default(),
+                ahead: SeatSet::default(),
+                trees: std::array::from_fn(|class| HitTree::new(class, self.n_words)),
+            });
+            self.shapes.len() - 1
+        });
+        let shape = &mut self.shapes[i];
+        (shape.cpus, shape.memory_bytes) = (cpus, memory_bytes);
+        for seat in self.is_member.iter() {
+            let room = self.members[seat.0 as usize].expect("members sit").room;
+            shape.idle.set(seat, room.fits(Stage::Idle, cpus, memory_bytes));
+            shape.ahead.set(seat, room.fits(Stage::Ahead, cpus, memory_bytes));
+        }
+        i
+    }
+
+    // ---- executors
+
+    /// `executor` may hold and be given tasks from now on. It must have joined the catalog; what it holds there
+    /// counts. Joining twice changes nothing.
+    pub fn executor_joined(&mut self, catalog: &Catalog, executor: ExecutorId) {
+        if self.seat_of.contains_key(&executor) {
+            return;
+        }
+        let seat = catalog.seat(executor).expect("an executor joins the catalog first");
+        let i = seat.0 as usize;
+        if i >= self.members.len() {
+            self.members.resize(i + 1, None);
+        }
+        if i >= self.n_words * 64 {
+            // A quarter more than needed: growing rewrites all rows.
+            self.n_words = (i / 64 + 1) * 5 / 4 + 1;
+            for tree in self.shapes.iter_mut().flat_map(|s| &mut s.trees) {
+                tree.grow(self.n_words);
+            }
+        }
+        self.seat_of.insert(executor, seat);
+        self.members[i] = Some(Member { id: executor, room: Room::default() });
+        self.is_member.insert(seat);
+        for object in catalog.objects_on(executor) {
+            self.replica_changed(object, seat, true);
+        }
+    }
+
+    /// `executor` gets no more tasks and counts as a holder no more; `objects` are what it held till now, as given by
+    /// [`Catalog::executor_left`] or [`Catalog::objects_on`].
+    pub fn executor_left(&mut self, executor: ExecutorId, objects: &[ObjectId]) {
+        self.set_room(executor, Room::default());
+        let Some(seat) = self.seat_of.remove(&executor) else { return };
+        for &object in objects {
+            self.replica_changed(object, seat, false);
+        }
+        self.members[seat.0 as usize] = None;
+        self.is_member.remove(seat);
+    }
+
+    /// Replaces what is known of the room on `executor`; nothing happens if it has not joined.
+    pub fn set_room(&mut self, executor: ExecutorId, room: Room) {
+        let Some(&seat) = self.seat_of.get(&executor) else { return };
+        let member = self.members[seat.0 as usize].as_mut().expect("members sit");
+        let old = std::mem::replace(&mut member.room, room);
+        self.n_slots_total = self.n_slots_total - u64::from(old.slots_total) + u64::from(room.slots_total);
+        self.n_slots_idle = self.n_slots_idle - u64::from(old.slots_idle) + u64::from(room.slots_idle);
+        move_between(&mut self.by_idle, seat, old.slots_idle, room.slots_idle);
+        move_between(&mut self.by_ahead, seat, old.ahead, room.ahead);
+        for shape in &mut self.shapes {
+            let (cpus, memory_bytes) = (shape.cpus, shape.memory_bytes);
+            shape.idle.set(seat, room.fits(Stage::Idle, cpus, memory_bytes));
+            shape.ahead.set(seat, room.fits(Stage::Ahead, cpus, memory_bytes));
+        }
+    }
+
+    pub fn room(&self, executor: ExecutorId) -> Option<Room> {
+        Some(self.member(*self.seat_of.get(&executor)?).room)
+    }
+
+    pub fn n_executors(&self) -> usize {
+        self.is_member.len()
+    }
+
+    /// Slots of all executors.
+    pub fn n_slots_total(&self) -> u64 {
+        self.n_slots_total
+    }
+
+    /// Slots that a task holds.
+    pub fn n_slots_active(&self) -> u64 {
+        self.n_slots_total - self.n_slots_idle
+    }
+
+    // ---- replicas
+
+    /// To be called when [`Catalog::add_replica`] returned `true`.
+    pub fn replica_added(&mut self, executor: ExecutorId, object: ObjectId) {
+        if let Some(&seat) = self.seat_of.get(&executor) {
+            self.replica_changed(object, seat, true);
+        }
+    }
+
+    /// To be called when [`Catalog::drop_replica`] returned `true`.
+    pub fn replica_dropped(&mut self, executor: ExecutorId, object: ObjectId) {
+        if let Some(&seat) = self.seat_of.get(&executor) {
+            self.replica_changed(object, seat, false);
+        }
+    }
+
+    fn replica_changed(&mut self, object: ObjectId, seat: Seat, appeared: bool) {
+        for reader in self.readers.get(&object).into_iter().flatten() {
+            let Place { shape, class, node } = reader.place;
+            self.shapes[shape as usize].trees[class as usize].replica_changed(node, seat, appeared);
+        }
+    }
+
+    // ---- answers
+
+    fn tree_mut(&mut self, place: Place) -> &mut HitTree {
+        &mut self.shapes[place.shape as usize].trees[place.class as usize]
+    }
+
+    pub(super) fn tree(&self, place: Place) -> &HitTree {
+        &self.shapes[place.shape as usize].trees[place.class as usize]
+    }
+
+    pub(super) fn key(&self, place: Place) -> QueueKey {
+        self.tree(place).key(place.node)
+    }
+
+    pub(super) fn shape(&self, place: Place) -> &Shape {
+        &self.shapes[place.shape as usize]
+    }
+
+    pub(super) fn member(&self, seat: Seat) -> &Member {
+        self.members[seat.0 as usize].as_ref().expect("members sit")
+    }
+
+    pub(super) fn has_any_room(&self) -> bool {
+        !self.by_idle.is_empty() || !self.by_ahead.is_empty()
+    }
+
+    /// The trees that hold tasks, with their place (the node is 0).
+    pub(super) fn trees(&self) -> impl Iterator<Item = (Place, &HitTree)> + '_ {
+        self.shapes.iter().enumerate().filter(|(_, shape)| !shape.is_empty()).flat_map(|(s, shape)| {
+            let trees = shape.trees.iter().enumerate().filter(|(_, tree)| !tree.is_empty());
+            trees.map(move |(c, tree)| (Place { shape: s as u32, class: c as u32, node: 0 }, tree))
+        })
+    }
+
+    /// The first task in queue order that `want` holds for, of the trees that `allowed` holds for.
+    pub(super) fn first(&self, want: Want, allowed: impl Fn(&Shape) -> bool) -> Option<Place> {
+        self.trees()
+            .filter(|(place, _)| allowed(self.shape(*place)))
+            .filter_map(|(place, tree)| tree.first(want).map(|node| Place { node, ..place }))
+            .min_by_key(|place| self.key(*place))
+    }
+
+    /// The executor with most room of that stage among those which the shape fits on, the lowest of equals.
+    pub(super) fn next_free(&self, shape: &Shape, stage: Stage) -> Option<Seat> {
+        let by_room = match stage {
+            Stage::Idle => &self.by_idle,
+            Stage::Ahead => &self.by_ahead,
+        };
+        by_room.values().rev().find_map(|seats| first_common(seats.words(), shape.fitting(stage).words()))
+    }
+
+    /// How `task` stands; `None` if it is not in the window.
+    pub fn standing(&self, task: TaskId) -> Option<Standing> {
+        let place = *self.place_of.get(&task)?;
+        let (tree, shape) = (self.tree(place), self.shape(place));
+        let best = tree.best_row(place.node).unwrap_or(&[]);
+        Some(Standing {
+            n_inputs: tree.inputs(place.node).len() as u32,
+            n_hits_best: tree.most(place.node),
+            best_holders: crate::executor_set::seats_in(best).map(|s| self.member(s).id).collect(),
+            n_fit_idle: shape.idle.len(),
+            n_fit_ahead: shape.ahead.len(),
+        })
+    }
+
+    /// Heap bytes held.
+    pub fn heap_bytes(&self) -> usize {
+        let trees = self.shapes.iter().flat_map(|s| &s.trees).map(HitTree::heap_bytes).sum::<usize>();
+        let readers = self.readers.values().map(|r| r.capacity() * size_of::<Reader>()).sum::<usize>();
+        trees
+            + readers
+            + self.shapes.capacity() * size_of::<Shape>()
+            + self.place_of.capacity() * size_of::<(TaskId, Place)>()
+            + self.readers.capacity() * size_of::<(ObjectId, Vec<Reader>)>()
+            + self.members.capacity() * size_of::<Option<Member>>()
+    }
+
+    /// Panics when an index differs from its recomputation.
+    #[cfg(any(test, feature = "reference"))]
+    pub fn sanity_check(&self, catalog: &Catalog) {
+        let mut n_inputs = 0;
+        for (s, shape) in self.shapes.iter().enumerate() {
+            assert_eq!(shape.n_tasks, shape.trees.iter().map(HitTree::len).sum::<usize>());
+            for (c, tree) in shape.trees.iter().enumerate().filter(|(_, t)| !t.is_empty()) {
+                tree.sanity_check(|inputs, seat| match self.members.get(seat.0 as usize) {
+                    Some(Some(member)) => {
+                        inputs.iter().filter(|i| catalog.holds(member.id, i.object)).count() as u32
+                    }
+                    _ => 0,
+                });
+                let mut at = tree.first(Want::Any);
+                while let Some(node) = at {
+                    let key = tree.key(node);
+                    assert!(self.place_of[&key.task] == Place { shape: s as u32, class: c as u32, node });
+                    for (i, input) in tree.inputs(node).iter().enumerate() {
+                        let reader = self.readers[&input.object][input.reader_index as usize];
+                        assert!(self.key(reader.place) == key && reader.input == i as u32);
+                        n_inputs += 1;
+                    }
+                    at = tree.next(key, Want::Any);
+                }
+            }
+            for (stage, set) in [(Stage::Idle, &shape.idle), (Stage::Ahead, &shape.ahead)] {
+                let fits = |m: &Member| m.room.fits(stage, shape.cpus, shape.memory_bytes);
+                let expect = (0..self.members.len()).filter(|&i| self.members[i].as_ref().is_some_and(fits));
+                assert!(set.iter().map(|s| s.0 as usize).eq(expect));
+            }
+        }
+        assert_eq!(n_inputs, self.readers.values().map(Vec::len).sum::<usize>());
+        assert!(self.readers.values().all(|r| !r.is_empty()));
+        assert_eq!(self.len(), self.shapes.iter().map(|s| s.n_tasks).sum::<usize>());
+        let here = || self.members.iter().flatten();
+        assert_eq!(self.n_slots_total, here().map(|m| u64::from(m.room.slots_total)).sum::<u64>());
+        assert_eq!(self.n_slots_idle, here().map(|m| u64::from(m.room.slots_idle)).sum::<u64>());
+        assert_eq!(self.seat_of.len(), here().count());
+        for (by, room_of) in [
+            (&self.by_idle, (|m: &Member| m.room.slots_idle) as fn(&Member) -> u32),
+            (&self.by_ahead, |m: &Member| m.room.ahead),
+        ] {
+            assert_eq!(
+                by.values().map(SeatSet::len).sum::<usize>(),
+                here().filter(|m| room_of(m) > 0).count()
+            );
+            for (&n, seats) in by {
+                assert!(n > 0 && seats.iter().all(|s| room_of(self.member(s)) == n));
+            }
+        }
+    }
+}
+
+/// Moves `seat` from the set of those with `old` to the set of those with `new`; there is no set for 0.
+fn move_between(by: &mut BTreeMap<u32, SeatSet>, seat: Seat, old: u32, new: u32) {
+    if old == new {
+        return;
+    }
+    if old > 0 {
+        let set = by.get_mut(&old).expect("the seat is in the set of its room");
+        set.remove(seat);
+        if set.is_empty() {
+            by.remove(&old);
+        }
+    }
+    if new > 0 {
+        by.entry(new).or_default().insert(seat);
+    }
+}

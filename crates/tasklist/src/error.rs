@@ -1,0 +1,224 @@
+//! What is wrong with a task list, for the person who wrote it.
+//!
+//! [`Error`] displays as one sentence with its place, and a hint on a line of its own. The parts are
+//! public, so that a program can point at the place instead.
+
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Text that does not mean what it should: broken JSON, unknown field, bad value, bad name.
+    Invalid,
+    /// Two things that are fine alone and cannot be together: equal ids, one output written twice, a circle.
+    Conflict,
+    /// A file or pattern that matches nothing.
+    NotFound,
+    /// The system refused to read something.
+    Io,
+}
+
+/// Whether trying again can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Permanent,
+    Temporary,
+    /// Only after somebody has changed something outside.
+    Persistent,
+}
+
+/// One pointer wide, so results stay small; read its parts through [`Problem`].
+pub struct Error(Box<Problem>);
+
+#[derive(Debug)]
+pub struct Problem {
+    pub kind: ErrorKind,
+    pub status: Status,
+    /// What was read: a file's name, "standard input", an option.
+    pub origin: String,
+    /// Counted from 1.
+    pub line: Option<u64>,
+    /// In characters, counted from 1.
+    pub column: Option<u64>,
+    /// The field of the task that the mistake is in.
+    pub field: Option<String>,
+    /// One sentence without its place.
+    pub message: String,
+    pub hint: Option<String>,
+    pub source: Option<io::Error>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        let status = match kind {
+            ErrorKind::Invalid | ErrorKind::Conflict => Status::Permanent,
+            ErrorKind::NotFound | ErrorKind::Io => Status::Persistent,
+        };
+        Error(Box::new(Problem {
+            kind,
+            status,
+            origin: String::new(),
+            line: None,
+            column: None,
+            field: None,
+            message: message.into(),
+            hint: None,
+            source: None,
+        }))
+    }
+    pub(crate) fn invalid(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Invalid, message)
+    }
+    pub(crate) fn io(message: impl Into<String>, source: io::Error) -> Error {
+        let kind = match source.kind() {
+            io::ErrorKind::NotFound => ErrorKind::NotFound,
+            _ => ErrorKind::Io,
+        };
+        let mut error = Error::new(kind, message);
+        if matches!(source.kind(), io::ErrorKind::TimedOut | io::ErrorKind::ResourceBusy) {
+            error.0.status = Status::Temporary;
+        }
+        error.0.source = Some(source);
+        error
+    }
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.hint = Some(hint.into());
+        self
+    }
+    pub(crate) fn field(mut self, field: impl Into<String>) -> Error {
+        self.0.field = Some(field.into());
+        self
+    }
+    pub(crate) fn origin(mut self, origin: &str) -> Error {
+        self.0.origin = origin.into();
+        self
+    }
+    pub(crate) fn at(mut self, line: u64, column: Option<u64>) -> Error {
+        self.0.line = Some(line);
+        self.0.column = column;
+        self
+    }
+}
+
+impl Deref for Error {
+    type Target = Problem;
+    fn deref(&self) -> &Problem {
+        &self.0
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let p = &self.0;
+        let mut place = p.origin.clone();
+        for (word, number) in [("line", p.line), ("column", p.column)] {
+            if let Some(number) = number {
+                let comma = if place.is_empty() { "" } else { ", " };
+                place.push_str(&format!("{comma}{word} {number}"));
+            }
+        }
+        if !place.is_empty() {
+            write!(f, "{place}: ")?;
+        }
+        f.write_str(&p.message)?;
+        if let Some(source) = &p.source {
+            write!(f, ": {source}")?;
+        }
+        if let Some(hint) = &p.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|e| e as _)
+    }
+}
+
+/// `text` as it may stand in a message: control characters escaped, the middle of a long one left out.
+pub(crate) fn shown(text: &str) -> String {
+    const CHARS_MAX: usize = 120;
+    let mut out = String::from("`");
+    let n_chars = text.chars().count();
+    for (i, c) in text.chars().enumerate() {
+        if n_chars > CHARS_MAX && i == CHARS_MAX / 2 {
+            out.push_str("...");
+        }
+        if n_chars > CHARS_MAX && (CHARS_MAX / 2..n_chars - CHARS_MAX / 2).contains(&i) {
+            continue;
+        }
+        match c {
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out.push('`');
+    out
+}
+
+/// The one of `known` that was most likely meant by `word`.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    known
+        .iter()
+        .map(|k| (edit_distance(&word, k), *k))
+        .min()
+        .filter(|(d, k)| *d <= 2.max(k.len() / 3) && *d < k.len())
+        .map(|(_, k)| k)
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    // A long unknown word is far from everything; its first characters say so as well.
+    for (i, ca) in a.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_offered_only_when_it_is_near() {
+        let known = ["command", "inputs", "outputs", "memory"];
+        for (word, expect) in [
+            ("inptus", Some("inputs")),
+            ("input", Some("inputs")),
+            ("Command", Some("command")),
+            ("cmd", None),
+            ("mem", None),
+            ("zebra", None),
+        ] {
+            assert_eq!(nearest(word, &known), expect, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_message_has_its_place_first_and_its_hint_on_a_line_of_its_own() {
+        let error =
+            Error::invalid("unknown field `x`").hint("fields are ...").origin("t.jsonl").at(3, Some(7));
+        assert_eq!(error.to_string(), "t.jsonl, line 3, column 7: unknown field `x`\nhint: fields are ...");
+        assert_eq!(shown("a\nb"), "`a\\nb`");
+        assert_eq!(shown(&"x".repeat(1000)).len(), 120 + 5);
+    }
+}

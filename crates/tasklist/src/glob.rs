@@ -1,0 +1,222 @@
+//! Which files match a pattern, in bytewise order of their names.
+//!
+//! `*` and `?` within one name, `[a-z]` and `[!a-z]`, `**` for any number of directories; a `[` that is never
+//! closed means itself. Hidden names match only where the pattern has a dot. Links to files count as files;
+//! `**` does not follow links to directories, so a circle cannot trap it. Directories never match: a task
+//! reads files.
+//!
+//! Why not the `glob` crate: it passes over names that are not UTF-8 in silence, and a task less is worse than
+//! an error.
+
+use crate::error::{Error, ErrorKind, Result, shown};
+use std::fs;
+use std::path::Path;
+
+pub(crate) fn has_wildcard(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
+/// The files that match `pattern`, written as the pattern is: relative to `base` or absolute.
+///
+/// Nothing found is an error that names the directory that was looked in.
+pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
+    let parts: Vec<&str> = pattern.split('/').collect();
+    let n_literal = parts.iter().position(|part| has_wildcard(part)).unwrap_or(parts.len() - 1);
+    let mut start: String = parts[..n_literal].iter().map(|part| format!("{part}/")).collect();
+    let directory = base.join(&start);
+    let mut walk = Walk { base, found: Vec::new(), n_directories: 0 };
+    match fs::metadata(&directory) {
+        Ok(meta) if meta.is_dir() => walk.descend(&mut start, &parts[n_literal..])?,
+        Ok(_) => {
+            return Err(nothing(
+                pattern,
+                &format!("{} is no directory", shown(&directory.to_string_lossy())),
+            ));
+        }
+        Err(e) => {
+            return Err(Error::io(
+                format!("{} cannot look in {}", shown(pattern), shown(&directory.to_string_lossy())),
+                e,
+            ));
+        }
+    }
+    if walk.found.is_empty() {
+        let directory = shown(&directory.to_string_lossy());
+        let also = match walk.n_directories {
+            0 => String::new(),
+            n => format!(" (it matches {n} directories, but a task needs files)"),
+        };
+        return Err(nothing(pattern, &format!("looked in {directory}{also}")));
+    }
+    // Two ways through `**` may lead to one file.
+    walk.found.sort_unstable();
+    walk.found.dedup();
+    Ok(walk.found)
+}
+
+fn nothing(pattern: &str, why: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("no file matches {}: {why}", shown(pattern)))
+}
+
+struct Walk<'a> {
+    base: &'a Path,
+    found: Vec<String>,
+    /// Directories where files were wanted.
+    n_directories: usize,
+}
+
+impl Walk<'_> {
+    /// `at` is empty or ends in `/`; `parts` is not empty.
+    fn descend(&mut self, at: &mut String, parts: &[&str]) -> Result<()> {
+        let (part, rest) = (parts[0], &parts[1..]);
+        let n = at.len();
+        if !has_wildcard(part) {
+            at.push_str(part);
+            if rest.is_empty() {
+                if fs::metadata(self.base.join(&at)).is_ok_and(|meta| meta.is_file()) {
+                    self.found.push(at.clone());
+                }
+            } else if fs::metadata(self.base.join(&at)).is_ok_and(|meta| meta.is_dir()) {
+                at.push('/');
+                self.descend(at, rest)?;
+            }
+            at.truncate(n);
+            return Ok(());
+        }
+        if part == "**" && !rest.is_empty() {
+            self.descend(at, rest)?;
+        }
+        let directory = self.base.join(&at);
+        let cannot = |e| Error::io(format!("cannot list {}", shown(&directory.to_string_lossy())), e);
+        for entry in fs::read_dir(&directory).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            let name = entry.file_name();
+            let text = name.to_string_lossy();
+            let is_hidden = text.starts_with('.') && !part.starts_with('.');
+            if is_hidden || !(part == "**" || matches(part, &text)) {
+                continue;
+            }
+            let kind = entry.file_type().map_err(cannot)?;
+            let is_link = kind.is_symlink();
+            let (is_dir, is_file) = match is_link {
+                false => (kind.is_dir(), kind.is_file()),
+                true => {
+                    let target = fs::metadata(entry.path()).map_err(|e| {
+                        Error::io(
+                            format!("the link {} leads nowhere", shown(&entry.path().to_string_lossy())),
+                            e,
+                        )
+                    })?;
+                    (target.is_dir(), target.is_file())
+                }
+            };
+            let goes_on = is_dir && (part == "**" && !is_link || part != "**" && !rest.is_empty());
+            let is_match = is_file && rest.is_empty();
+            if is_dir && rest.is_empty() && part != "**" {
+                self.n_directories += 1;
+            }
+            if !goes_on && !is_match {
+                continue;
+            }
+            let Some(name) = name.to_str() else {
+                return Err(Error::invalid(format!(
+                    "the name {} in {} is not UTF-8, so no task could name it",
+                    shown(&text),
+                    shown(&directory.to_string_lossy())
+                ))
+                .hint("rename the file, or choose a pattern that leaves it out"));
+            };
+            at.push_str(name);
+            if is_match {
+                self.found.push(at.clone());
+            } else {
+                at.push('/');
+                self.descend(at, if part == "**" { parts } else { rest })?;
+            }
+            at.truncate(n);
+        }
+        Ok(())
+    }
+}
+
+/// Does one name match one part of a pattern? At most `name` times `pattern` steps.
+fn matches(pattern: &str, name: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let name: Vec<char> = name.chars().collect();
+    let (mut p, mut n) = (0, 0);
+    // Where to go on when the last `*` has to swallow one character more.
+    let mut retry: Option<(usize, usize)> = None;
+    loop {
+        let next = match (pattern.get(p), name.get(n)) {
+            (None, None) => return true,
+            (Some('*'), _) => {
+                p += 1;
+                retry = Some((p, n));
+                continue;
+            }
+            (Some('?'), Some(_)) => Some(p + 1),
+            (Some('['), Some(c)) => class(&pattern, p, *c),
+            (Some(want), Some(c)) if want == c => Some(p + 1),
+            _ => None,
+        };
+        match (next, &mut retry) {
+            (Some(next), _) => (p, n) = (next, n + 1),
+            (None, Some((after_star, taken))) if *taken < name.len() => {
+                *taken += 1;
+                (p, n) = (*after_star, *taken);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// The position after the class that starts at `start`, if it takes `c`.
+fn class(pattern: &[char], start: usize, c: char) -> Option<usize> {
+    let is_negated = matches!(pattern.get(start + 1), Some('!' | '^'));
+    let first = start + 1 + usize::from(is_negated);
+    // A `]` right at the beginning is a member.
+    let Some(n) = pattern.get(first + 1..).and_then(|rest| rest.iter().position(|c| *c == ']')) else {
+        return (c == '[').then_some(start + 1);
+    };
+    let mut members = &pattern[first..=first + n];
+    let mut is_member = false;
+    while let [low, rest @ ..] = members {
+        if let ['-', high, rest @ ..] = rest {
+            is_member |= (*low..=*high).contains(&c);
+            members = rest;
+        } else {
+            is_member |= *low == c;
+            members = rest;
+        }
+    }
+    (is_member != is_negated).then_some(first + n + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_as_in_a_shell() {
+        for (pattern, name, expect) in [
+            ("*.fits", "a.fits", true),
+            ("*.fits", "a.fits.gz", false),
+            ("*", "", true),
+            ("a*b*c", "aXbbYc", true),
+            ("a*b*c", "aXbbY", false),
+            ("?é?", "aéb", true),
+            ("?", "", false),
+            ("[a-c]x", "bx", true),
+            ("[!a-c]x", "bx", false),
+            ("[!a-c]x", "dx", true),
+            ("[]]", "]", true),
+            ("[a-]", "-", true),
+            ("a[1", "a[1", true),
+            ("a[1]", "a1", true),
+            ("***a", "ba", true),
+            ("*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
+        ] {
+            assert_eq!(matches(pattern, name), expect, "{pattern:?} on {name:?}");
+        }
+    }
+}

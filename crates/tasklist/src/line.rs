@@ -1,0 +1,373 @@
+//! One line of JSON to one task, strings borrowed from the line wherever it has no escapes.
+//!
+//! The field table is [`FIELDS`]; `docs/reference/task-list.md` and `task-list.schema.json` say the same.
+//! Errors carry the field and, in the words of the JSON reader, what was expected and where.
+//!
+//! Not here: what locations and names mean, and anything between two tasks (`list`).
+
+use crate::error::{Error, nearest, shown};
+use crate::units;
+use eyas_core::array::Command;
+use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+
+/// The fields of a task, in the order of the documentation.
+pub const FIELDS: &[&str] = &[
+    "id", "command", "inputs", "outputs", "env", "cpus", "memory", "walltime", "retries", "priority", "label",
+];
+
+/// A task as written. What is absent has its default.
+pub(crate) struct Task<'a> {
+    pub id: Option<Cow<'a, str>>,
+    pub command: Command<Cow<'a, str>>,
+    pub inputs: Vec<File<'a>>,
+    pub outputs: Vec<File<'a>>,
+    pub env: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub cpus: u32,
+    pub memory_bytes: Option<u64>,
+    pub walltime_ns: Option<u64>,
+    pub retries: u32,
+    pub priority: i32,
+    pub label: Cow<'a, str>,
+}
+
+pub(crate) struct File<'a> {
+    /// Name in the sandbox; `None`: the file name of the location.
+    pub name: Option<Cow<'a, str>>,
+    pub location: Cow<'a, str>,
+}
+
+/// Separates the sentence from its hint inside an error of `serde_json`, which has room for one text only.
+const HINT: &str = "\nhint: ";
+
+/// The task on `line`, which is not blank. The error has field, column (in characters) and hint.
+pub(crate) fn parse(line: &str) -> Result<Task<'_>, Error> {
+    let mut field = None;
+    let mut json = serde_json::Deserializer::from_str(line);
+    let parsed =
+        TaskSeed { field: &mut field }.deserialize(&mut json).and_then(|task| json.end().map(|()| task));
+    parsed.map_err(|e| explain(&e, line, field))
+}
+
+fn explain(e: &serde_json::Error, line: &str, field: Option<&'static str>) -> Error {
+    let text = e.to_string();
+    let text = text.strip_suffix(&format!(" at line {} column {}", e.line(), e.column())).unwrap_or(&text);
+    let (message, hint) = match text.split_once(HINT) {
+        Some((message, hint)) => (message, Some(hint.to_owned())),
+        None => (text, None),
+    };
+    let mut message = message.replace("EOF while parsing", "the line ends inside");
+    let first = line.trim_start().chars().next();
+    let hint = match (first, field) {
+        _ if hint.is_some() => hint,
+        (Some('#'), None) => Some("JSON Lines have no comments; remove the line".into()),
+        (Some('['), None) => Some("write one {...} a line, without a list around them".into()),
+        _ if e.is_eof() => Some("a task is one line; it may not go on in the next".into()),
+        _ if message == "trailing characters" => {
+            message = "something follows the task".into();
+            Some("write one task a line".into())
+        }
+        _ => None,
+    };
+    if let (Some(field), true) = (field, e.is_data()) {
+        message = format!("`{field}`: {message}");
+    }
+    // `serde_json` counts bytes and stands on the byte that it did not like.
+    let before = line.as_bytes().get(..e.column().saturating_sub(1)).unwrap_or(line.as_bytes());
+    let column = before.iter().filter(|b| **b & 0xc0 != 0x80).count() as u64 + 1;
+    let mut error = Error::invalid(message).at(0, Some(column));
+    if let Some(hint) = hint {
+        error = error.hint(hint);
+    }
+    match field {
+        Some(field) => error.field(field),
+        None => error,
+    }
+}
+
+/// A string, borrowed unless it has escapes.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_str(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Text<'de>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Borrowed(text)))
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Owned(text.to_owned())))
+    }
+}
+
+struct TaskSeed<'c> {
+    /// The field being read; stays set when reading it fails.
+    field: &'c mut Option<&'static str>,
+}
+
+impl<'de> DeserializeSeed<'de> for TaskSeed<'_> {
+    type Value = Task<'de>;
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Task<'de>, D::Error> {
+        d.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for TaskSeed<'_> {
+    type Value = Task<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a task, like {\"command\": [\"program\", \"argument\"]}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Task<'de>, A::Error> {
+        let mut task = Task {
+            id: None,
+            command: Command::Exec(Vec::new()),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            env: Vec::new(),
+            cpus: 1,
+            memory_bytes: None,
+            walltime_ns: None,
+            retries: 0,
+            priority: 0,
+            label: Cow::Borrowed(""),
+        };
+        let mut seen = 0u32;
+        while let Some(Text(key)) = map.next_key()? {
+            let Some(i) = FIELDS.iter().position(|f| *f == key) else {
+                return Err(unknown_field(&key));
+            };
+            let field = FIELDS[i];
+            *self.field = Some(field);
+            if seen & 1 << i != 0 {
+                return Err(de::Error::custom("it is there twice"));
+            }
+            seen |= 1 << i;
+            match field {
+                "id" => task.id = Some(map.next_value::<Text>()?.0),
+                "command" => task.command = map.next_value::<CommandText>()?.0,
+                "inputs" => task.inputs = map.next_value::<Files>()?.0,
+                "outputs" => task.outputs = map.next_value::<Files>()?.0,
+                "env" => task.env = map.next_value::<Env>()?.0,
+                "cpus" => task.cpus = map.next_value_seed(Whole { min: 1, max: u32::MAX.into() })? as u32,
+                "memory" => task.memory_bytes = Some(map.next_value::<Memory>()?.0),
+                "walltime" => task.walltime_ns = Some(map.next_value::<Walltime>()?.0),
+                "retries" => {
+                    task.retries = map.next_value_seed(Whole { min: 0, max: u32::MAX.into() })? as u32
+                }
+                "priority" => {
+                    let seed = Whole { min: i32::MIN.into(), max: i32::MAX.into() };
+                    task.priority = map.next_value_seed(seed)? as i32;
+                }
+                _ => task.label = map.next_value::<Text>()?.0,
+            }
+            *self.field = None;
+        }
+        if seen & 0b10 == 0 {
+            return Err(de::Error::custom(format!(
+                "the task has no `command`{HINT}add \"command\": [\"program\", \"argument\"]"
+            )));
+        }
+        Ok(task)
+    }
+}
+
+fn unknown_field<E: de::Error>(key: &str) -> E {
+    let hint = match nearest(key, FIELDS) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the fields are {}", FIELDS.join(", ")),
+    };
+    E::custom(format!("unknown field {}{HINT}{hint}", shown(key)))
+}
+
+struct CommandText<'a>(Command<Cow<'a, str>>);
+
+impl<'de> Deserialize<'de> for CommandText<'de> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = CommandText<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of strings, or one string for the shell")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(CommandText(Command::Shell(Cow::Borrowed(text))))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(CommandText(Command::Shell(Cow::Owned(text.to_owned()))))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut argv = Vec::with_capacity(8);
+                while let Some(Text(word)) = seq.next_element()? {
+                    argv.push(word);
+                }
+                Ok(CommandText(Command::Exec(argv)))
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
+struct Files<'a>(Vec<File<'a>>);
+
+impl<'de> Deserialize<'de> for Files<'de> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Files<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of names and paths, or a list of paths")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut files = Vec::new();
+                while let Some((Text(name), Text(location))) = map.next_entry()? {
+                    files.push(File { name: Some(name), location });
+                }
+                Ok(Files(files))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut files = Vec::new();
+                while let Some(Text(location)) = seq.next_element()? {
+                    files.push(File { name: None, location });
+                }
+                Ok(Files(files))
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
+struct Env<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'de> Deserialize<'de> for Env<'de> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Env<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of names and values, all strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut env = Vec::new();
+                while let Some((Text(name), Text(value))) = map.next_entry()? {
+                    env.push((name, value));
+                }
+                Ok(Env(env))
+            }
+        }
+        d.deserialize_map(V)
+    }
+}
+
+/// A whole number within bounds.
+struct Whole {
+    min: i64,
+    max: i64,
+}
+
+impl<'de> DeserializeSeed<'de> for Whole {
+    type Value = i64;
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<i64, D::Error> {
+        d.deserialize_i64(self)
+    }
+}
+
+impl Visitor<'_> for Whole {
+    type Value = i64;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {} to {}", self.min, self.max)
+    }
+    fn visit_i64<E: de::Error>(self, n: i64) -> Result<i64, E> {
+        match (self.min..=self.max).contains(&n) {
+            true => Ok(n),
+            false => Err(E::invalid_value(de::Unexpected::Signed(n), &self)),
+        }
+    }
+    fn visit_u64<E: de::Error>(self, n: u64) -> Result<i64, E> {
+        match i64::try_from(n) {
+            Ok(n) => self.visit_i64(n),
+            Err(_) => Err(E::invalid_value(de::Unexpected::Unsigned(n), &self)),
+        }
+    }
+}
+
+/// An error of [`units`] as one of JSON.
+fn from_units<E: de::Error>(e: &Error) -> E {
+    match &e.hint {
+        Some(hint) => E::custom(format!("{}{HINT}{hint}", e.message)),
+        None => E::custom(&e.message),
+    }
+}
+
+struct Memory(u64);
+
+impl<'de> Deserialize<'de> for Memory {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl Visitor<'_> for V {
+            type Value = Memory;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size of at least 1 byte, like \"512MiB\" or 536870912")
+            }
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Memory, E> {
+                match n {
+                    0 => Err(E::invalid_value(de::Unexpected::Unsigned(0), &self)),
+                    n => Ok(Memory(n)),
+                }
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Memory, E> {
+                self.visit_u64(units::parse_bytes(text).map_err(|e| from_units(&e))?)
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
+struct Walltime(u64);
+
+impl<'de> Deserialize<'de> for Walltime {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl V {
+            fn whole<E: de::Error>(self, ns: Option<u64>) -> Result<Walltime, E> {
+                match ns {
+                    Some(0) | None => Err(E::custom(format!(
+                        "the time is out of range; expected {}",
+                        &self as &dyn de::Expected
+                    ))),
+                    Some(ns) => Ok(Walltime(ns)),
+                }
+            }
+        }
+        impl Visitor<'_> for V {
+            type Value = Walltime;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time above 0, like \"90s\", \"1h30m\" or a number of seconds")
+            }
+            fn visit_u64<E: de::Error>(self, s: u64) -> Result<Walltime, E> {
+                self.whole(s.checked_mul(1_000_000_000))
+            }
+            fn visit_f64<E: de::Error>(self, s: f64) -> Result<Walltime, E> {
+                // Above this, seconds no longer fit into 64 bits of nanoseconds.
+                self.whole((0.0..1.8e10).contains(&s).then(|| (s * 1e9).round() as u64))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Walltime, E> {
+                let length = units::parse_duration(text).map_err(|e| from_units(&e))?;
+                self.whole(u64::try_from(length.as_nanos()).ok())
+            }
+        }
+        d.deserialize_any(V)
+    }
+}

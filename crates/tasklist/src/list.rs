@@ -1,0 +1,675 @@
+//! What must hold between the tasks of one list, while it grows.
+//!
+//! A [`Builder`] takes tasks one by one and keeps them folded. Tasks of one shape stay in order and gather in
+//! one chunk; a few shapes gather side by side, so that a list that goes to and fro between two kinds of task
+//! folds as well as two lists.
+//!
+//! Checked here: names in the sandbox, locations, equal ids, one output written twice, circles.
+//!
+//! Why the sets keep 32 bits of a hash and a place instead of a string: the strings are in the folded form
+//! already, and 12 bytes an id or output are what a list of millions can afford. When two hashes are equal the
+//! strings themselves are compared, so a collision costs time and never refuses a good list.
+
+use crate::error::{Error, ErrorKind, Result, shown};
+use crate::fold::{Chunk, Shape};
+use crate::line::{File, Task};
+use crate::location;
+use eyas_core::array::{Command, Pattern, Piece, TaskArray};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+
+/// Shapes that gather side by side. A ninth closes the chunk that has waited longest.
+const OPEN_MAX: usize = 8;
+
+/// A whole list, checked and folded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskList {
+    pub arrays: Vec<TaskArray>,
+    pub n_tasks: u64,
+    /// Inputs that another task of the list writes, counted once per reading task.
+    pub n_dependencies: u64,
+}
+
+/// Where the task at a place of the list came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub id: String,
+    /// As given to [`Builder::add`].
+    pub number: u64,
+}
+
+/// Why a task was not taken.
+pub(crate) enum Refused {
+    /// Wrong by itself. `at` is the offending text, where it is part of what was read.
+    Bad {
+        error: Error,
+        at: Option<*const u8>,
+    },
+    SameId {
+        id: String,
+        first: Origin,
+    },
+    SameOutput {
+        location: String,
+        first: Origin,
+    },
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused::Bad { error, at: None }
+    }
+}
+
+/// The text `culprit` is to blame.
+fn bad(culprit: &Cow<'_, str>, error: Error) -> Refused {
+    let at = match culprit {
+        Cow::Borrowed(text) => Some(text.as_ptr()),
+        Cow::Owned(_) => None,
+    };
+    Refused::Bad { error, at }
+}
+
+/// A string of the list: `hash` of it, and where it is.
+#[derive(Clone, Copy)]
+struct Entry {
+    hash: u32,
+    group: u32,
+    /// Ids: the task's place in its group. Outputs: that times the outputs a task has, plus which of them.
+    place: u32,
+}
+
+/// The tasks of one array, folded or still gathering.
+struct Group {
+    array: Option<TaskArray>,
+    numbers: Numbers,
+    n_outputs: u32,
+}
+
+/// The numbers that the tasks of a group were given.
+enum Numbers {
+    /// Task `i` has `first + i * step`.
+    Even {
+        first: u64,
+        step: u64,
+        n: u64,
+    },
+    List(Vec<u64>),
+}
+
+impl Numbers {
+    fn get(&self, i: u32) -> u64 {
+        match self {
+            Numbers::Even { first, step, .. } => first + step * u64::from(i),
+            Numbers::List(numbers) => numbers[i as usize],
+        }
+    }
+    fn push(&mut self, number: u64) {
+        match self {
+            Numbers::Even { n: 0, .. } => *self = Numbers::Even { first: number, step: 0, n: 1 },
+            Numbers::Even { first, step, n } if *n == 1 => (*step, *n) = (number - *first, 2),
+            Numbers::Even { first, step, n } if number == *first + *step * *n => *n += 1,
+            Numbers::Even { first, step, n } => {
+                let mut list: Vec<u64> = (0..*n).map(|i| *first + *step * i).collect();
+                list.push(number);
+                *self = Numbers::List(list);
+            }
+            Numbers::List(list) => list.push(number),
+        }
+    }
+}
+
+struct Open {
+    group: u32,
+    chunk: Chunk,
+}
+
+pub(crate) struct Builder {
+    base: String,
+    id_prefix: String,
+    groups: Vec<Group>,
+    /// The one used last is last.
+    open: Vec<Open>,
+    ids: HashTable<Entry>,
+    outputs: HashTable<Entry>,
+    hasher: DefaultHashBuilder,
+    n_tasks: u64,
+}
+
+impl Builder {
+    /// `base` comes from [`location::base_text`]. A task without an id gets `id_prefix` and its number.
+    pub fn new(base: String, id_prefix: &str) -> Builder {
+        Builder {
+            base,
+            id_prefix: id_prefix.into(),
+            groups: Vec::new(),
+            open: Vec::new(),
+            ids: HashTable::new(),
+            outputs: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            n_tasks: 0,
+        }
+    }
+
+    /// Adds a task; `number` grows from call to call. After an error the builder is of no more use.
+    pub fn add(&mut self, task: &Task<'_>, number: u64) -> std::result::Result<(), Refused> {
+        let at = self.open_for(task);
+        let Open { group, chunk } = &mut self.open[at];
+        let group = *group;
+        let place = chunk.n_tasks();
+        push_task(chunk, task, number, &self.id_prefix, &self.base)?;
+        check_sandbox(chunk, place, task)?;
+        check_outputs_are_not_inputs(chunk, place, task)?;
+        self.groups[group as usize].numbers.push(number);
+
+        let place = place as u32;
+        if let Some(first) = self.insert(Which::Id, group, place, 0) {
+            let id = self.open[at].chunk.get(place as usize, 0).to_owned();
+            return Err(Refused::SameId { id, first: self.origin(first.group, first.place) });
+        }
+        for k in 0..task.outputs.len() {
+            if let Some(first) = self.insert(Which::Output, group, place, k as u32) {
+                let chunk = &self.open[at].chunk;
+                let location = chunk.get(place as usize, chunk.shape.output_slot() + 2 * k).to_owned();
+                let n_outputs = self.groups[first.group as usize].n_outputs;
+                return Err(Refused::SameOutput {
+                    location,
+                    first: self.origin(first.group, first.place / n_outputs),
+                });
+            }
+        }
+        self.n_tasks += 1;
+        if self.open[at].chunk.is_full() {
+            self.close(at);
+        }
+        Ok(())
+    }
+
+    /// The whole list, after looking for circles.
+    pub fn finish(mut self) -> Result<TaskList> {
+        while !self.open.is_empty() {
+            self.close(0);
+        }
+        self.ids = HashTable::new();
+        let n_dependencies = self.check_no_circle()?;
+        let arrays = self.groups.into_iter().filter_map(|g| g.array).collect();
+        Ok(TaskList { arrays, n_tasks: self.n_tasks, n_dependencies })
+    }
+
+    /// Where the chunk for tasks like this one is in `open`.
+    fn open_for(&mut self, task: &Task<'_>) -> usize {
+        if let Some(at) = self.open.iter().rposition(|o| is_of_shape(task, &o.chunk.shape)) {
+            let open = self.open.remove(at);
+            self.open.push(open);
+        } else {
+            if self.open.len() == OPEN_MAX {
+                self.close(0);
+            }
+            let group = self.groups.len() as u32;
+            let numbers = Numbers::Even { first: 0, step: 0, n: 0 };
+            self.groups.push(Group { array: None, numbers, n_outputs: task.outputs.len() as u32 });
+            self.open.push(Open { group, chunk: Chunk::new(shape_of(task)) });
+        }
+        self.open.len() - 1
+    }
+
+    fn close(&mut self, at: usize) {
+        let Open { group, chunk } = self.open.remove(at);
+        if chunk.n_tasks() > 0 {
+            let group = &mut self.groups[group as usize];
+            group.array = Some(chunk.fold(group.numbers.get(0)));
+        }
+    }
+
+    fn origin(&self, group: u32, place: u32) -> Origin {
+        let id =
+            with_text(&self.groups, &self.open, Which::Id, group, place, &mut String::new(), str::to_owned);
+        Origin { id, number: self.groups[group as usize].numbers.get(place) }
+    }
+
+    /// Adds a string that is in the list already to its set; gives the equal one that was there before.
+    fn insert(&mut self, which: Which, group: u32, place: u32, k: u32) -> Option<Entry> {
+        let (groups, open) = (&self.groups, &self.open);
+        let n_outputs = groups[group as usize].n_outputs;
+        let place = match which {
+            Which::Id => place,
+            Which::Output => place * n_outputs + k,
+        };
+        let mut scratch = String::new();
+        with_text(groups, open, which, group, place, &mut scratch, |text| {
+            let set = if which == Which::Id { &mut self.ids } else { &mut self.outputs };
+            let hash = self.hasher.hash_one(text) as u32;
+            let found = find(set, groups, open, which, hash, text);
+            if found.is_none() {
+                set.insert_unique(spread(hash), Entry { hash, group, place }, |e| spread(e.hash));
+            }
+            found
+        })
+    }
+
+    /// Counts dependencies; an error names the tasks of a circle.
+    ///
+    /// As long as every task reads only what tasks before it write, the list itself is an order that works,
+    /// and the edges need not even be collected.
+    fn check_no_circle(&self) -> Result<u64> {
+        if self.outputs.is_empty() {
+            return Ok(0);
+        }
+        let mut n_dependencies = 0;
+        let mut goes_back = false;
+        self.for_each_dependency(&mut |writer, reader| {
+            n_dependencies += 1;
+            goes_back |= writer >= reader;
+        });
+        if goes_back {
+            let mut edges = Vec::with_capacity(n_dependencies as usize);
+            self.for_each_dependency(&mut |writer, reader| edges.push((writer, reader)));
+            if let Some(circle) = find_circle(&edges) {
+                return Err(self.circle_error(&circle));
+            }
+        }
+        Ok(n_dependencies)
+    }
+
+    fn circle_error(&self, circle: &[u64]) -> Error {
+        const NAMED_MAX: usize = 8;
+        let starts = self.starts();
+        let names: Vec<String> = circle
+            .iter()
+            .take(NAMED_MAX)
+            .map(|task| {
+                let group = starts.partition_point(|s| s <= task) - 1;
+                let origin = self.origin(group as u32, (task - starts[group]) as u32);
+                format!("{} (line {})", shown(&origin.id), origin.number)
+            })
+            .collect();
+        let more = match circle.len() - names.len() {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "tasks wait for each other in a circle, each reads what the one before it writes: {}{more}",
+                names.join(", ")
+            ),
+        )
+        .hint("break the circle by renaming one of their outputs or inputs")
+        .field("inputs")
+    }
+
+    /// Task numbers, counted through all groups, at which groups start.
+    fn starts(&self) -> Vec<u64> {
+        let mut start = 0;
+        self.groups
+            .iter()
+            .map(|g| {
+                let this = start;
+                start += g.array.as_ref().map_or(0, |a| u64::from(a.n_tasks));
+                this
+            })
+            .collect()
+    }
+
+    /// Calls `f` with (writer, reader) for each input that a task of the list writes. All groups are folded.
+    fn for_each_dependency(&self, f: &mut dyn FnMut(u64, u64)) {
+        let starts = self.starts();
+        let writer_of = |text: &str| {
+            let hash = self.hasher.hash_one(text) as u32;
+            let entry = find(&self.outputs, &self.groups, &self.open, Which::Output, hash, text)?;
+            let group = entry.group as usize;
+            Some(starts[group] + u64::from(entry.place / self.groups[group].n_outputs))
+        };
+        let mut text = String::new();
+        for (group, start) in self.groups.iter().zip(&starts) {
+            let Some(array) = &group.array else { continue };
+            for (_, location) in &array.template.inputs {
+                let is_same = location.0.iter().all(|piece| matches!(piece, Piece::Literal(_)));
+                let mut writer = None;
+                for i in 0..array.n_tasks {
+                    if i == 0 || !is_same {
+                        text.clear();
+                        array.fill_into(location, i, &mut text);
+                        writer = writer_of(&text);
+                    }
+                    if let Some(writer) = writer {
+                        f(writer, start + u64::from(i));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Which {
+    Id,
+    Output,
+}
+
+/// Calls `f` with the string at a place, wherever it is kept.
+fn with_text<R>(
+    groups: &[Group],
+    open: &[Open],
+    which: Which,
+    group: u32,
+    place: u32,
+    scratch: &mut String,
+    f: impl FnOnce(&str) -> R,
+) -> R {
+    let Group { array, n_outputs, .. } = &groups[group as usize];
+    let (task, k) = match which {
+        Which::Id => (place, 0),
+        Which::Output => (place / n_outputs, (place % n_outputs) as usize),
+    };
+    let Some(array) = array else {
+        let chunk = &open.iter().find(|o| o.group == group).expect("a group is folded or open").chunk;
+        let slot = if which == Which::Id { 0 } else { chunk.shape.output_slot() + 2 * k };
+        return f(chunk.get(task as usize, slot));
+    };
+    let pattern: &Pattern = match which {
+        Which::Id => &array.template.id,
+        Which::Output => &array.template.outputs[k].1,
+    };
+    scratch.clear();
+    array.fill_into(pattern, task, scratch);
+    f(scratch)
+}
+
+fn find(
+    set: &HashTable<Entry>,
+    groups: &[Group],
+    open: &[Open],
+    which: Which,
+    hash: u32,
+    text: &str,
+) -> Option<Entry> {
+    let mut scratch = String::new();
+    let is_equal = |e: &Entry| {
+        e.hash == hash
+            && with_text(groups, open, which, e.group, e.place, &mut scratch, |other| other == text)
+    };
+    set.find(spread(hash), is_equal).copied()
+}
+
+/// The table takes its bits from both ends of 64.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn is_of_shape(task: &Task<'_>, shape: &Shape) -> bool {
+    argc_of(task) == shape.argc
+        && task.inputs.len() == shape.n_inputs
+        && task.outputs.len() == shape.n_outputs
+        && task.env.len() == shape.n_env
+        && task.cpus == shape.cpus
+        && task.memory_bytes == shape.memory_bytes
+        && task.walltime_ns == shape.walltime_ns
+        && task.retries == shape.retries
+        && task.priority == shape.priority
+        && task.label == shape.label
+}
+
+fn shape_of(task: &Task<'_>) -> Shape {
+    Shape {
+        argc: argc_of(task),
+        n_inputs: task.inputs.len(),
+        n_outputs: task.outputs.len(),
+        n_env: task.env.len(),
+        cpus: task.cpus,
+        memory_bytes: task.memory_bytes,
+        walltime_ns: task.walltime_ns,
+        retries: task.retries,
+        priority: task.priority,
+        label: task.label.clone().into_owned(),
+    }
+}
+
+fn argc_of(task: &Task<'_>) -> Option<usize> {
+    match &task.command {
+        Command::Exec(argv) => Some(argv.len()),
+        Command::Shell(_) => None,
+    }
+}
+
+type Pushed = std::result::Result<(), Refused>;
+
+/// Appends the strings of `task` to `chunk`, in the order of its slots, each checked.
+fn push_task(chunk: &mut Chunk, task: &Task<'_>, number: u64, id_prefix: &str, base: &str) -> Pushed {
+    match &task.id {
+        Some(id) => {
+            if id.is_empty() || id.chars().any(char::is_control) {
+                let why = if id.is_empty() { "is empty" } else { "holds control characters" };
+                return Err(bad(id, Error::invalid(format!("the `id` {why}")).field("id")));
+            }
+            push_text(chunk, "id", id)?;
+        }
+        None => push_text(chunk, "id", &Cow::Owned(format!("{id_prefix}{number}")))?,
+    }
+    match &task.command {
+        Command::Exec(argv) => {
+            if argv.first().is_none_or(|program| program.is_empty()) {
+                return Err(Error::invalid("`command` names no program").field("command").into());
+            }
+            argv.iter().try_for_each(|word| push_text(chunk, "command", word))?;
+        }
+        Command::Shell(line) => {
+            if line.trim().is_empty() {
+                return Err(bad(line, Error::invalid("`command` is blank").field("command")));
+            }
+            push_text(chunk, "command", line)?;
+        }
+    }
+    task.inputs.iter().try_for_each(|file| push_file(chunk, "inputs", file, base))?;
+    task.outputs.iter().try_for_each(|file| push_file(chunk, "outputs", file, base))?;
+    for (i, (name, value)) in task.env.iter().enumerate() {
+        let why = if name.is_empty() {
+            Some("a variable in `env` has no name".to_owned())
+        } else if name.contains('=') {
+            Some(format!("the variable {} in `env` has a `=` in its name", shown(name)))
+        } else if task.env[..i].iter().any(|(earlier, _)| earlier == name) {
+            Some(format!("the variable {} is in `env` twice", shown(name)))
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return Err(bad(name, Error::invalid(why).field("env")));
+        }
+        push_text(chunk, "env", name)?;
+        push_text(chunk, "env", value)?;
+    }
+    Ok(())
+}
+
+fn push_text(chunk: &mut Chunk, field: &str, text: &Cow<'_, str>) -> Pushed {
+    if text.contains('\0') {
+        let error = Error::invalid(format!("`{field}` holds a NUL byte, which no program can be given"));
+        return Err(bad(text, error.field(field)));
+    }
+    push(chunk, field, |out| {
+        out.push_str(text);
+        Ok(())
+    })
+}
+
+fn push(chunk: &mut Chunk, field: &str, write: impl FnOnce(&mut String) -> Pushed) -> Pushed {
+    match chunk.push_with(write)? {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid("the task has more than 4 GiB of text").field(field).into()),
+    }
+}
+
+fn push_file(chunk: &mut Chunk, field: &str, file: &File<'_>, base: &str) -> Pushed {
+    let mut start = 0;
+    let mut derived = None;
+    push(chunk, field, |out| {
+        start = out.len();
+        location::push_location(out, &file.location, base).map_err(|e| {
+            let named = match &file.name {
+                Some(name) => format!(" {}", shown(name)),
+                None => String::new(),
+            };
+            let message = format!("`{field}`{named}: {}", e.message);
+            let hint = e.hint.clone();
+            let error = Error::invalid(message).field(field);
+            bad(
+                &file.location,
+                match hint {
+                    Some(hint) => error.hint(hint),
+                    None => error,
+                },
+            )
+        })?;
+        if file.name.is_none() {
+            derived = Some(location::file_name(&out[start..]).into_owned());
+        }
+        Ok(())
+    })?;
+    let name = file.name.as_deref().or(derived.as_deref()).unwrap_or("");
+    if let Some(why) = bad_sandbox_name(name) {
+        let culprit = file.name.as_ref().unwrap_or(&file.location);
+        let error = match file.name {
+            Some(_) => Error::invalid(format!("`{field}`: the name {} {why}", shown(name)))
+                .hint("names in the sandbox are relative paths without `.`, `..` and empty parts"),
+            None => {
+                Error::invalid(format!("`{field}`: {} gives no name in the sandbox", shown(&file.location)))
+                    .hint("write an object: {\"name in the sandbox\": \"location\"}")
+            }
+        };
+        return Err(bad(culprit, error.field(field)));
+    }
+    push(chunk, field, |out| {
+        out.push_str(name);
+        Ok(())
+    })
+}
+
+/// Why a file in the sandbox cannot have this name.
+fn bad_sandbox_name(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        return Some("is empty");
+    }
+    if name.starts_with('/') {
+        return Some("is absolute");
+    }
+    if name.contains('\0') {
+        return Some("holds a NUL byte");
+    }
+    name.split('/').find_map(|part| match part {
+        "" => Some("has an empty part"),
+        "." => Some("has a part `.`"),
+        ".." => Some("leads out with `..`"),
+        part if part.len() > 255 => Some("has a part of more than 255 bytes"),
+        _ => None,
+    })
+}
+
+/// No two files of task `i` in one place of its sandbox, and none below another.
+fn check_sandbox(chunk: &Chunk, i: usize, task: &Task<'_>) -> Pushed {
+    let shape = &chunk.shape;
+    let n_files = shape.n_inputs + shape.n_outputs;
+    if n_files < 2 {
+        return Ok(());
+    }
+    let name = |k: usize| chunk.get(i, shape.input_slot() + 2 * k + 1);
+    let clash = if n_files <= 8 {
+        (0..n_files)
+            .flat_map(|a| (0..a).map(move |b| (b, a)))
+            .find(|&(b, a)| is_within(name(a), name(b)) || is_within(name(b), name(a)))
+    } else {
+        // Sorted part by part, whatever lies below a name follows it directly.
+        let mut sorted: Vec<usize> = (0..n_files).collect();
+        sorted.sort_by(|&a, &b| name(a).split('/').cmp(name(b).split('/')));
+        sorted.windows(2).map(|w| (w[0], w[1])).find(|&(a, b)| is_within(name(b), name(a)))
+    };
+    let Some((a, b)) = clash else { return Ok(()) };
+    let side = |k: usize| if k < shape.n_inputs { "input" } else { "output" };
+    let message = if name(a) != name(b) {
+        format!("{} is a file of the sandbox and the directory of {}", shown(name(a)), shown(name(b)))
+    } else if side(a) == side(b) {
+        format!("two {}s are named {} in the sandbox", side(a), shown(name(a)))
+    } else {
+        format!(
+            "an input and an output are both named {} in the sandbox; inputs are read-only",
+            shown(name(a))
+        )
+    };
+    let k = a.max(b);
+    let (field, file) = match k.checked_sub(shape.n_inputs) {
+        None => ("inputs", &task.inputs[k]),
+        Some(k) => ("outputs", &task.outputs[k]),
+    };
+    let error = Error::invalid(message).field(field);
+    Err(match &file.name {
+        Some(name) => bad(name, error),
+        None => bad(&file.location, error.hint("write an object: {\"name in the sandbox\": \"location\"}")),
+    })
+}
+
+/// Is `name` the same as `top`, or below it?
+fn is_within(name: &str, top: &str) -> bool {
+    name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn check_outputs_are_not_inputs(chunk: &Chunk, i: usize, task: &Task<'_>) -> Pushed {
+    let shape = &chunk.shape;
+    let location = |slot: usize, k: usize| chunk.get(i, slot + 2 * k);
+    // A sorted look-up only where comparing all with all would be slow.
+    let inputs: Option<BTreeMap<&str, ()>> = (shape.n_inputs * shape.n_outputs > 64)
+        .then(|| (0..shape.n_inputs).map(|k| (location(shape.input_slot(), k), ())).collect());
+    for (k, file) in task.outputs.iter().enumerate() {
+        let output = location(shape.output_slot(), k);
+        let is_input = match &inputs {
+            Some(inputs) => inputs.contains_key(output),
+            None => (0..shape.n_inputs).any(|k| location(shape.input_slot(), k) == output),
+        };
+        if is_input {
+            let error = Error::invalid(format!("the task writes {}, which it reads", shown(output)))
+                .hint("write the output to another place");
+            return Err(bad(&file.location, error.field("outputs")));
+        }
+    }
+    Ok(())
+}
+
+/// Tasks that wait for each other, in order: each reads what the one before it writes, the first what the last
+/// does. `edges` are (writer, reader). Takes away, again and again, who waits for nobody (Kahn62).
+fn find_circle(edges: &[(u64, u64)]) -> Option<Vec<u64>> {
+    let mut tasks: Vec<u64> = edges.iter().flat_map(|(w, r)| [*w, *r]).collect();
+    tasks.sort_unstable();
+    tasks.dedup();
+    let place = |task: u64| tasks.binary_search(&task).unwrap_or(0);
+    let mut edges: Vec<(usize, usize)> = edges.iter().map(|(w, r)| (place(*w), place(*r))).collect();
+    edges.sort_unstable();
+    let mut n_waits = vec![0usize; tasks.len()];
+    edges.iter().for_each(|(_, r)| n_waits[*r] += 1);
+    let mut free: Vec<usize> = (0..tasks.len()).filter(|t| n_waits[*t] == 0).collect();
+    while let Some(writer) = free.pop() {
+        let from = edges.partition_point(|(w, _)| *w < writer);
+        for (_, reader) in edges[from..].iter().take_while(|(w, _)| *w == writer) {
+            n_waits[*reader] -= 1;
+            if n_waits[*reader] == 0 {
+                free.push(*reader);
+            }
+        }
+    }
+    // Whoever is left waits for somebody who is left: going back from writer to writer must meet itself.
+    let mut writer_of: BTreeMap<usize, usize> = BTreeMap::new();
+    for (w, r) in &edges {
+        if n_waits[*w] > 0 && n_waits[*r] > 0 {
+            writer_of.insert(*r, *w);
+        }
+    }
+    let mut path = vec![*writer_of.keys().next()?];
+    loop {
+        let writer = writer_of[path.last()?];
+        if let Some(at) = path.iter().position(|t| *t == writer) {
+            let mut circle: Vec<u64> = path[at..].iter().map(|t| tasks[*t]).collect();
+            circle.reverse();
+            return Some(circle);
+        }
+        path.push(writer);
+    }
+}

@@ -1,0 +1,102 @@
+//! Task lists as JSON Lines: one task a line, blank lines allowed.
+//!
+//! Memory is that of the folded form and of the sets of ids and outputs; the text of a line is gone when the
+//! next one is read.
+
+use crate::error::{Error, ErrorKind, Result, shown};
+use crate::line;
+use crate::list::{Builder, Refused, TaskList};
+use crate::location;
+use std::io::{BufRead, Read};
+use std::path::Path;
+
+#[derive(Clone, Debug)]
+pub struct ReadOptions {
+    /// What is read, for messages: a file's name or "standard input".
+    pub origin: String,
+    /// A task without an `id` gets this and the number of its line.
+    pub id_prefix: String,
+    /// A longer line is refused, so that a wrong file (an image, say) is not read into memory as one line.
+    pub line_bytes_max: u64,
+}
+
+impl Default for ReadOptions {
+    fn default() -> ReadOptions {
+        ReadOptions { origin: "task list".into(), id_prefix: String::new(), line_bytes_max: 256 << 20 }
+    }
+}
+
+/// Reads a whole task list; relative paths in it are taken from `base_dir`.
+///
+/// Gives all of it or the first mistake, so nothing is started from a list that is broken further down.
+pub fn read(mut reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Result<TaskList> {
+    let origin = |e: Error| e.origin(&options.origin);
+    let base = location::base_text(base_dir).map_err(origin)?;
+    let mut builder = Builder::new(base, &options.id_prefix);
+    let mut buffer = Vec::new();
+    let mut number = 0;
+    loop {
+        buffer.clear();
+        number += 1;
+        let limit = options.line_bytes_max.saturating_add(1);
+        let n = (&mut reader)
+            .take(limit)
+            .read_until(b'\n', &mut buffer)
+            .map_err(|e| origin(Error::io("cannot read on", e).at(number, None)))?;
+        if n == 0 {
+            return builder.finish().map_err(origin);
+        }
+        if n as u64 == limit && buffer.last() != Some(&b'\n') {
+            let message = format!("the line has more than {} bytes", options.line_bytes_max);
+            return Err(origin(Error::invalid(message).hint("is this a task list?").at(number, None)));
+        }
+        let text = std::str::from_utf8(&buffer).map_err(|e| {
+            let column = String::from_utf8_lossy(&buffer[..e.valid_up_to()]).chars().count() as u64 + 1;
+            origin(Error::invalid("the line is not UTF-8").at(number, Some(column)))
+        })?;
+        let text = if number == 1 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
+        let text = text.trim_end_matches(['\n', '\r']);
+        if text.trim().is_empty() {
+            continue;
+        }
+        let task = line::parse(text).map_err(|e| {
+            let column = e.column;
+            origin(e.at(number, column))
+        })?;
+        builder.add(&task, number).map_err(|refused| origin(explain(refused, text, number)))?;
+    }
+}
+
+fn explain(refused: Refused, text: &str, number: u64) -> Error {
+    match refused {
+        Refused::Bad { error, at } => {
+            let offset = at.map(|at| (at as usize).wrapping_sub(text.as_ptr() as usize));
+            let before = offset.and_then(|offset| text.get(..offset));
+            error.at(number, before.map(|before| before.chars().count() as u64 + 1))
+        }
+        Refused::SameId { id, first } => Error::new(
+            ErrorKind::Conflict,
+            format!("the id {} is taken by the task on line {}", shown(&id), first.number),
+        )
+        .hint("give each task an id of its own, or leave ids out")
+        .field("id")
+        .at(number, None),
+        Refused::SameOutput { location, first } if first.number == number => {
+            Error::new(ErrorKind::Conflict, format!("the task writes {} twice", shown(&location)))
+                .field("outputs")
+                .at(number, None)
+        }
+        Refused::SameOutput { location, first } => Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "the task writes {}, and so does task {} on line {}",
+                shown(&location),
+                shown(&first.id),
+                first.number
+            ),
+        )
+        .hint("every output has one writer; give one of them another name")
+        .field("outputs")
+        .at(number, None),
+    }
+}

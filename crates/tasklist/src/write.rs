@@ -1,0 +1,51 @@
+//! Tasks back to JSON Lines, for round trips and for `submit` from one cluster to another.
+
+use eyas_core::array::{Command, TaskArray};
+use serde_json::{Value, json};
+
+/// Task `i` of `array` as one line without its end; reading it gives the same task. `i < n_tasks`.
+pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
+    let task = array.expand(i);
+    let mut line = String::from("{");
+    let mut put = |name: &str, value: String| {
+        let comma = if line.len() > 1 { "," } else { "" };
+        line.push_str(&format!("{comma}\"{name}\":{value}"));
+    };
+    let text = |s: &str| Value::from(s).to_string();
+    // By hand: a JSON map of this library would sort the names, and order is part of a task.
+    let pairs = |list: &[(String, String)]| {
+        let inner: Vec<String> = list.iter().map(|(a, b)| format!("{}:{}", text(a), text(b))).collect();
+        format!("{{{}}}", inner.join(","))
+    };
+    put("id", text(&task.id));
+    match &task.command {
+        Command::Exec(argv) => put("command", json!(argv).to_string()),
+        Command::Shell(shell) => put("command", text(shell)),
+    }
+    for (name, list) in [("inputs", &task.inputs), ("outputs", &task.outputs), ("env", &task.env)] {
+        if !list.is_empty() {
+            put(name, pairs(list));
+        }
+    }
+    if task.cpus != 1 {
+        put("cpus", task.cpus.to_string());
+    }
+    if let Some(bytes) = task.memory_bytes {
+        put("memory", bytes.to_string());
+    }
+    if let Some(ns) = task.walltime_ns {
+        let is_whole = ns % 1_000_000_000 == 0;
+        put("walltime", if is_whole { (ns / 1_000_000_000).to_string() } else { format!("\"{ns}ns\"") });
+    }
+    if task.retries != 0 {
+        put("retries", task.retries.to_string());
+    }
+    if task.priority != 0 {
+        put("priority", task.priority.to_string());
+    }
+    if !task.label.is_empty() {
+        put("label", text(&task.label));
+    }
+    line.push('}');
+    line
+}
