@@ -123,15 +123,12 @@ impl Home for FileHome {
     }
 
     fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat> {
-        let path = path_of(WRITE, location)?;
+        let real = target_of(location)?;
+        let path = real.as_path();
         let fail = |error| Error::from_io(WRITE, location, error);
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(not_a_file(WRITE, location, "it is a directory"));
         };
-        // Said before the bytes move; the rename would refuse it as well.
-        if fs::metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
-            return Err(not_a_file(WRITE, location, "it is a directory"));
-        }
         create_directories(directory).map_err(fail)?;
         let mut temporary = Temporary::create(directory, name.as_encoded_bytes()).map_err(fail)?;
         if let Some(size_bytes) = size_hint_bytes {
@@ -347,6 +344,22 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
+/// Where a write really goes: through a symbolic link, as the redirection of a shell does, and never in place of
+/// something that is no file (an output named `/dev/null` must not replace the device).
+fn target_of(location: &Location) -> Result<PathBuf> {
+    let path = path_of(WRITE, location)?;
+    let fail = |error| explain(WRITE, location, path, error);
+    match fs::symlink_metadata(path) {
+        Err(_) => Ok(path.to_path_buf()),
+        Ok(metadata) if metadata.is_symlink() => {
+            let real = fs::canonicalize(path).map_err(fail)?;
+            stat_of(WRITE, location, &fs::metadata(&real).map_err(fail)?)?;
+            Ok(real)
+        }
+        Ok(metadata) => stat_of(WRITE, location, &metadata).map(|_| path.to_path_buf()),
+    }
+}
+
 fn path_of<'a>(operation: &'static str, location: &'a Location) -> Result<&'a Path> {
     location.path().ok_or_else(|| {
         Error::unsupported(operation, location, CAPABILITIES.name)
@@ -446,6 +459,19 @@ mod tests {
             home.write(&at(Path::new("/")), &mut &b""[..], None).unwrap_err().kind(),
             ErrorKind::NotAFile
         );
+        // Nothing that is no file may be replaced by one; a link to a file leads to it.
+        assert_eq!(
+            home.write(&at(&path("pipe")), &mut &b""[..], None).unwrap_err().kind(),
+            ErrorKind::NotAFile
+        );
+        let error = home.write(&at(Path::new("/dev/null")), &mut &b""[..], None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotAFile, "{error}");
+        let error = home.write(&at(&path("dangling")), &mut &b""[..], None).unwrap_err();
+        assert!(error.to_string().contains("`nowhere`, which is not there"), "{error}");
+        symlink("file", path("link")).unwrap();
+        home.write(&at(&path("link")), &mut &b"through"[..], None).unwrap();
+        assert_eq!(fs::read(path("file")).unwrap(), b"through");
+        assert!(fs::symlink_metadata(path("link")).unwrap().is_symlink());
         assert_eq!(home.remove(&at(&path("dir"))).unwrap_err().kind(), ErrorKind::NotAFile);
         assert_eq!(
             home.write(&at(&path("file/x")), &mut &b""[..], None).unwrap_err().kind(),
@@ -534,8 +560,22 @@ mod tests {
             }
         }
         let dir = tempfile::tempdir().unwrap();
+        let probe = File::create(dir.path().join("probe")).unwrap();
+        // SAFETY: both descriptors are open; the structure is plain numbers, and filled by the call when it succeeds.
+        let (can_reserve, free_bytes) = unsafe {
+            let mut about: libc::statvfs = std::mem::zeroed();
+            assert_eq!(libc::fstatvfs(probe.as_raw_fd(), &mut about), 0);
+            let can = libc::fallocate(probe.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, 1) == 0;
+            (can, about.f_bfree * about.f_frsize)
+        };
+        fs::remove_file(dir.path().join("probe")).unwrap();
+        if !can_reserve {
+            eprintln!("not run: this file system cannot reserve space");
+            return;
+        }
+        let hint_bytes = Some(free_bytes + (1 << 40));
         let error =
-            FileHome::default().write(&at(&dir.path().join("x")), &mut Untouched, Some(8 << 40)).unwrap_err();
+            FileHome::default().write(&at(&dir.path().join("x")), &mut Untouched, hint_bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
         assert!(names(dir.path()).is_empty());
         // A hint that was too large costs nothing.
@@ -660,6 +700,7 @@ mod tests {
             found("**/*.fits"),
             ["-x y'\n.fits", "a.fits", "b.fits", "s/d.fits", "s/t/e.fits", "z.fits"]
         );
+        assert_eq!(found("**/t/*.fits"), ["s/t/e.fits"]);
         assert_eq!(found("**/**/e.fits"), ["s/t/e.fits"]);
         assert_eq!(found(".*"), [".h.fits"]);
         assert_eq!(found("s/../?.txt"), ["s/../c.txt"]);

@@ -25,7 +25,7 @@ pub(crate) fn walk(directory: &Path, keep: &dyn Fn(&str) -> bool, out: &mut Vec<
             let entry = entry?;
             if entry.is_directory && !entry.is_link {
                 pending.push(entry.path);
-            } else if entry.is_file && entry.name()?.is_some_and(|name| keep(name)) {
+            } else if entry.is_file && keep(entry.name()?) {
                 out.push(Location::from_path(&entry.path)?);
             }
         }
@@ -70,7 +70,8 @@ fn descend(
         return descend(&at.join(part), rest, is_start, keep, out);
     }
     if part == "**" {
-        descend(at, rest, is_start, keep, out)?;
+        // No directory at all also counts, and what follows need not exist right here.
+        descend(at, rest, false, keep, out)?;
     }
     let listing = match entries(at) {
         Ok(listing) => listing,
@@ -87,12 +88,12 @@ fn descend(
         if part == "**" {
             if entry.is_directory && !entry.is_link {
                 descend(&entry.path, parts, false, keep, out)?;
-            } else if rest.is_empty() && entry.is_file && entry.name()?.is_some_and(|name| keep(name)) {
+            } else if rest.is_empty() && entry.is_file && keep(entry.name()?) {
                 out.push(Location::from_path(&entry.path)?);
             }
         } else if matches(part, &text) {
             if rest.is_empty() {
-                if entry.is_file && entry.name()?.is_some_and(|name| keep(name)) {
+                if entry.is_file && keep(entry.name()?) {
                     out.push(Location::from_path(&entry.path)?);
                 }
             } else if entry.is_directory {
@@ -112,16 +113,11 @@ struct Entry {
 
 impl Entry {
     /// A file that matches but has no name in UTF-8 must not be left out in silence.
-    fn name(&self) -> Result<Option<&str>> {
-        match self.path.file_name().map(|name| name.to_str()) {
-            Some(None) => {
-                let reason = "its name is not UTF-8, so no task could name it";
-                let path = self.path.to_string_lossy();
-                Err(Error::new(ErrorKind::InvalidName, Status::Permanent, LIST, path, reason))
-            }
-            Some(name) => Ok(name),
-            None => Ok(None),
-        }
+    fn name(&self) -> Result<&str> {
+        self.path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+            let reason = "its name is not UTF-8, so no task could name it";
+            Error::new(ErrorKind::InvalidName, Status::Permanent, LIST, self.path.to_string_lossy(), reason)
+        })
     }
 }
 

@@ -39,7 +39,7 @@ pub struct Homes {
 }
 
 impl Homes {
-    /// Errors: a local directory that is not there, a limit of 0, no tries.
+    /// Errors: a local directory or authority file that is not there, a limit of 0, no tries.
     pub fn new(config: HomesConfig) -> Result<Homes> {
         let refuse = |what: &str, reason: &str| {
             Error::new(ErrorKind::InvalidName, Status::Permanent, "use the setting", what, reason)
@@ -70,7 +70,7 @@ impl Homes {
         };
         Ok(Homes {
             file: wrap(Arc::new(FileHome::new(config.home_local.clone())?)),
-            http: wrap(Arc::new(HttpHome::new(config.http.clone()))),
+            http: wrap(Arc::new(HttpHome::new(config.http.clone())?)),
             limits,
         })
     }

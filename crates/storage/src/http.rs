@@ -14,10 +14,13 @@
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::version::Version;
 use crate::{Capabilities, Home, Listing, Location, Opened, Scheme, Stat, VersionKind};
+use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use ureq::http::{HeaderMap, Response};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
 const STAT: &str = "stat";
@@ -49,6 +52,8 @@ pub struct HttpConfig {
     pub redirects_max: u32,
     /// Use `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, as clusters without a route to the outside need.
     pub proxy_from_env: bool,
+    /// Trust the authorities in this PEM file instead of the usual public ones, as sites with their own need.
+    pub ca_file: Option<PathBuf>,
 }
 
 impl Default for HttpConfig {
@@ -59,6 +64,7 @@ impl Default for HttpConfig {
             stall_timeout: Duration::from_secs(60),
             redirects_max: 10,
             proxy_from_env: true,
+            ca_file: None,
         }
     }
 }
@@ -70,8 +76,8 @@ pub struct HttpHome {
 }
 
 impl HttpHome {
-    /// Opens no connection yet.
-    pub fn new(config: HttpConfig) -> HttpHome {
+    /// Opens no connection yet. Errors: `ca_file` cannot be read or holds no certificate.
+    pub fn new(config: HttpConfig) -> Result<HttpHome> {
         let mut builder = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(config.redirects_max)
@@ -83,7 +89,11 @@ impl HttpHome {
         if !config.proxy_from_env {
             builder = builder.proxy(None);
         }
-        HttpHome { agent: builder.build().into() }
+        if let Some(file) = &config.ca_file {
+            let roots = RootCerts::new_with_certs(&read_certificates(file)?);
+            builder = builder.tls_config(TlsConfig::builder().root_certs(roots).build());
+        }
+        Ok(HttpHome { agent: builder.build().into() })
     }
 
     /// Sends one request; any answer that is no error for `operation` comes back.
@@ -331,6 +341,24 @@ impl Read for HttpReader {
     }
 }
 
+fn read_certificates(file: &Path) -> Result<Vec<Certificate<'static>>> {
+    let operation = "trust the authorities in";
+    let pem = std::fs::read(file).map_err(|error| Error::from_io(operation, file.display(), error))?;
+    let mut certificates = Vec::new();
+    for item in ureq::tls::parse_pem(&pem) {
+        match item {
+            Ok(PemItem::Certificate(certificate)) => certificates.push(certificate),
+            Ok(_) => {}
+            Err(error) => return Err(from_ureq(operation, file.display(), error)),
+        }
+    }
+    if certificates.is_empty() {
+        let reason = "it holds no certificate in PEM form";
+        return Err(Error::new(ErrorKind::Io, Status::Permanent, operation, file.display(), reason));
+    }
+    Ok(certificates)
+}
+
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
@@ -396,13 +424,15 @@ fn from_body(operation: &'static str, location: &Location, error: io::Error) -> 
     from_ureq(operation, location, ureq::Error::from(error))
 }
 
-fn from_ureq(operation: &'static str, location: &Location, error: ureq::Error) -> Error {
+fn from_ureq(operation: &'static str, location: impl fmt::Display, error: ureq::Error) -> Error {
     use Status::{Permanent, Temporary};
     let (kind, status) = match &error {
         ureq::Error::Io(io) => {
-            // Whatever the network reports, another connection may do better; errno tells no more here.
+            // TLS reports an untrusted or wrong certificate as invalid data. Whatever else the network reports, another
+            // connection may do better.
+            let status = if io.kind() == io::ErrorKind::InvalidData { Permanent } else { Temporary };
             let reason = format!("the connection failed: {io}");
-            return Error::new(ErrorKind::Io, Temporary, operation, location, reason).with_source(error);
+            return Error::new(ErrorKind::Io, status, operation, location, reason).with_source(error);
         }
         ureq::Error::Timeout(_) | ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => {
             (ErrorKind::Io, Temporary)
@@ -423,7 +453,7 @@ mod tests {
     use crate::testserver::{Fault, TestServer};
 
     fn home() -> HttpHome {
-        HttpHome::new(HttpConfig { proxy_from_env: false, ..HttpConfig::default() })
+        HttpHome::new(HttpConfig { proxy_from_env: false, ..HttpConfig::default() }).unwrap()
     }
 
     fn read(opened: Opened) -> Result<Vec<u8>> {
@@ -514,7 +544,8 @@ mod tests {
 
     #[test]
     fn nobody_listening_is_temporary() {
-        let location = TestServer::start().url("x");
+        // A port that needs root and has no use since decades.
+        let location: Location = "http://127.0.0.1:1/x".parse().unwrap();
         let error = home().stat(&location).unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::Io, Status::Temporary), "{error}");
     }
@@ -527,7 +558,7 @@ mod tests {
         server.set_fault(Fault::Stall(500));
         let short = Duration::from_millis(200);
         let config = HttpConfig { proxy_from_env: false, stall_timeout: short, ..HttpConfig::default() };
-        let error = HttpHome::new(config).open(&location, None).and_then(read).unwrap_err();
+        let error = HttpHome::new(config).unwrap().open(&location, None).and_then(read).unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::Io, Status::Temporary), "{error}");
     }
 
@@ -538,6 +569,38 @@ mod tests {
         server.set_fault(Fault::RedirectLoop);
         let error = home().stat(&location).unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::Io, Status::Permanent), "{error}");
+    }
+
+    #[test]
+    fn tls_with_a_private_authority() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = TestServer::start();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (ca_file, empty) = (dir.path().join("ca.pem"), dir.path().join("empty.pem"));
+        std::fs::write(&ca_file, made.cert.pem()).unwrap();
+        std::fs::write(&empty, "nothing").unwrap();
+        server.put(&server.url("x"), vec![7; 100_000]);
+        let front = crate::testserver::TlsFront::start(
+            &server,
+            made.cert.der().clone(),
+            &made.signing_key.serialize_der(),
+        );
+        let location = front.url("x");
+        let with = |file: &Path| {
+            HttpHome::new(HttpConfig {
+                proxy_from_env: false,
+                ca_file: Some(file.into()),
+                ..HttpConfig::default()
+            })
+        };
+        let home_with = with(&ca_file).unwrap();
+        assert_eq!(home_with.stat(&location).unwrap().size_bytes, 100_000);
+        assert!(home_with.open(&location, Some(5..50_000)).and_then(read).unwrap() == vec![7; 49_995]);
+        let error = home().stat(&location).unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Io, Status::Permanent), "{error}");
+        assert!(error.to_string().contains("certificate"), "{error}");
+        assert!(with(&empty).unwrap_err().to_string().contains("no certificate"));
+        assert_eq!(with(&dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
     }
 
     #[test]

@@ -106,6 +106,12 @@ pub struct Opened {
     pub file: Option<Arc<File>>,
 }
 
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Opened({:?}, {:?}, {:?})", self.location, self.stat, self.range)
+    }
+}
+
 impl Opened {
     /// After a copy through `file`: still the version that was opened? (`reader` checks this on its own.)
     pub fn check_unchanged(&self) -> Result<()> {

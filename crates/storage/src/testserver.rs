@@ -3,9 +3,11 @@
 //! One thread per connection, keep-alive; every thread ends when the server is dropped.
 
 use crate::Location;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -79,8 +81,13 @@ impl TestServer {
                         shared.connections.push(stream.try_clone().unwrap());
                     }
                     let shared = shared.clone();
-                    // A client that goes away in the middle is no fault of the test.
-                    threads.push(std::thread::spawn(move || drop(serve(stream, &shared))));
+                    let end = stream.try_clone().unwrap();
+                    threads.push(std::thread::spawn(move || {
+                        // A client that goes away in the middle is no fault of the test.
+                        let _ = serve(stream, &shared);
+                        // Dropping would not do: the list of connections holds another handle.
+                        let _ = end.shutdown(Shutdown::Both);
+                    }));
                 }
                 for thread in threads {
                     thread.join().unwrap();
@@ -249,4 +256,72 @@ fn serve(stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result<()> {
             _ => {}
         }
     }
+}
+
+/// TLS in front of a [`TestServer`]: one connection at a time, one request for each.
+pub(crate) struct TlsFront {
+    address: SocketAddr,
+    is_closing: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TlsFront {
+    pub(crate) fn start(behind: &TestServer, certificate: CertificateDer<'static>, key: &[u8]) -> TlsFront {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], PrivateKeyDer::try_from(key.to_vec()).unwrap())
+            .unwrap();
+        let config = Arc::new(config);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_closing = Arc::new(AtomicBool::new(false));
+        let (closing, behind) = (is_closing.clone(), behind.address);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if closing.load(Ordering::SeqCst) {
+                    return;
+                }
+                // A client that does not trust us hangs up, as it should.
+                drop(relay(stream.unwrap(), config.clone(), behind));
+            }
+        });
+        TlsFront { address, is_closing, thread: Some(thread) }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> Location {
+        format!("https://localhost:{}/{path}", self.address.port()).parse().unwrap()
+    }
+}
+
+impl Drop for TlsFront {
+    fn drop(&mut self) {
+        self.is_closing.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking());
+        }
+    }
+}
+
+fn relay(stream: TcpStream, config: Arc<rustls::ServerConfig>, behind: SocketAddr) -> std::io::Result<()> {
+    let connection = rustls::ServerConnection::new(config).map_err(std::io::Error::other)?;
+    let mut tls = rustls::StreamOwned::new(connection, stream);
+    let mut plain = TcpStream::connect(behind)?;
+    let mut request = BufReader::new(&mut tls);
+    loop {
+        let mut line = String::new();
+        if request.read_line(&mut line)? == 0 || line == "\r\n" {
+            break;
+        }
+        plain.write_all(line.as_bytes())?;
+    }
+    plain.write_all(b"Connection: close\r\n\r\n")?;
+    plain.shutdown(Shutdown::Write)?;
+    std::io::copy(&mut plain, &mut tls)?;
+    tls.conn.send_close_notify();
+    tls.flush()
 }
