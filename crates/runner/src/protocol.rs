@@ -112,8 +112,11 @@ pub struct SlotConfig {
     pub term_grace_ns: u64,
     /// Time between two looks at the memory of a task that has a memory limit.
     pub memory_poll_ns: u64,
-    /// How long a report may wait for company while the next task already runs. An idle slot never waits.
+    /// How long a report may wait for company while the next task runs and more are queued. A slot that is
+    /// idle or has nothing queued never waits.
     pub report_hold_ns: u64,
+    /// A task that runs for so long is reported as started.
+    pub start_report_after_ns: u64,
     /// How long to wait for killed leftovers to disappear before they are reported as unkillable.
     pub reap_wait_ns: u64,
 }
@@ -126,7 +129,8 @@ impl SlotConfig {
             base_env: std::env::vars_os().map(|(k, v)| ((&k).into(), (&v).into())).collect(),
             term_grace_ns: 2_000_000_000,
             memory_poll_ns: 100_000_000,
-            report_hold_ns: 1_000_000,
+            report_hold_ns: 5_000_000,
+            start_report_after_ns: 20_000_000,
             reap_wait_ns: 10_000_000_000,
         }
     }
@@ -203,7 +207,8 @@ pub enum SlotReport {
     Refused {
         message: String,
     },
-    /// The program runs. Left out for attempts that end within about [`SlotConfig::report_hold_ns`].
+    /// The program runs. Left out for attempts that end within
+    /// [`SlotConfig::start_report_after_ns`].
     Started {
         key: u64,
         pid: i32,
