@@ -637,7 +637,7 @@ mod tests {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let path = dir.path().join("x");
         fs::write(&path, "secret").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
         let check = || {
             // SAFETY: the plain system call, unlike the libc function, changes the calling thread only.
             unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) };
