@@ -21,6 +21,7 @@ pub mod event;
 pub mod eviction;
 pub mod executor;
 pub mod executor_set;
+pub mod log;
 pub mod placement;
 pub mod rng;
 pub mod types;

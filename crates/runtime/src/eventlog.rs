@@ -1,96 +1,42 @@
 //! The event log on disk: one JSON line per event and action, in the order in which the core saw them.
 //!
-//! Grammar (full description in `docs/reference/event-log.md`):
-//! `{"eyas_event_log":1, ...header}` at the start of each dispatcher process, then
-//! `{"t":NS,"in":EVENT}` and `{"t":NS,"out":ACTION}`. What programs printed is in a second file of
-//! the same kind, `printed.jsonl`.
+//! The grammar is [`eyas_core::log`]'s.
 //!
 //! A thread of its own writes, so that the dispatcher only hands over. When the disk is full, lines
 //! are lost and counted, and the dispatcher says so: the log is for people and replays, the journal is
 //! what keeps promises.
 
-use eyas_core::Timestamp;
-use eyas_core::dispatcher::DispatcherConfig;
-use eyas_core::event::{Action, Event};
+use eyas_core::log::{EVENTS_FILE, Header, Line, PRINTED_FILE, PrintedLine, PrintedStream};
 use eyas_wire::message::{Captured, Printed};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
-/// Version of the log's grammar.
-pub const LOG_VERSION: u32 = 1;
-pub const EVENTS_FILE: &str = "events.jsonl";
-pub const PRINTED_FILE: &str = "printed.jsonl";
-
-/// First line of a dispatcher process.
-#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
-pub struct Header {
-    pub eyas_event_log: u32,
-    pub eyas_version: String,
-    pub t: Timestamp,
-    pub config: DispatcherConfig,
-    pub cluster: String,
-}
-
-/// Any later line.
-#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
-pub struct Line {
-    pub t: Timestamp,
-    #[serde(flatten)]
-    pub what: What,
-}
-
-#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
-#[serde(rename_all = "snake_case")]
-pub enum What {
-    In(Event),
-    Out(Action),
-}
-
-/// A line of `printed.jsonl`. Bytes that are not UTF-8 are replaced.
-#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
-pub struct PrintedLine {
-    pub task: eyas_core::TaskId,
-    pub attempt: eyas_core::AttemptNo,
-    pub stdout: PrintedStream,
-    pub stderr: PrintedStream,
-}
-
-#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
-pub struct PrintedStream {
-    pub head: String,
-    pub tail: String,
-    pub total_bytes: u64,
-}
-
-impl From<&Printed> for PrintedLine {
-    fn from(printed: &Printed) -> PrintedLine {
-        let stream = |c: &Captured| PrintedStream {
-            head: String::from_utf8_lossy(&c.head).into_owned(),
-            tail: String::from_utf8_lossy(&c.tail).into_owned(),
-            total_bytes: c.total_bytes,
-        };
-        PrintedLine {
-            task: printed.task,
-            attempt: printed.attempt,
-            stdout: stream(&printed.stdout),
-            stderr: stream(&printed.stderr),
-        }
+fn to_line(printed: &Printed) -> PrintedLine {
+    let stream = |c: &Captured| PrintedStream {
+        head: String::from_utf8_lossy(&c.head).into_owned(),
+        tail: String::from_utf8_lossy(&c.tail).into_owned(),
+        total_bytes: c.total_bytes,
+    };
+    PrintedLine {
+        task: printed.task,
+        attempt: printed.attempt,
+        stdout: stream(&printed.stdout),
+        stderr: stream(&printed.stderr),
     }
 }
 
-impl From<&PrintedLine> for Printed {
-    fn from(line: &PrintedLine) -> Printed {
+/// A line of the log as it travels.
+pub fn to_message(line: &PrintedLine) -> Printed {
         let stream = |s: &PrintedStream| Captured {
             head: s.head.clone().into_bytes(),
             tail: s.tail.clone().into_bytes(),
             total_bytes: s.total_bytes,
         };
         Printed { task: line.task, attempt: line.attempt, stdout: stream(&line.stdout), stderr: stream(&line.stderr) }
-    }
 }
 
 enum Order {
@@ -119,7 +65,7 @@ impl EventLog {
             while let Ok(order) = queue.recv() {
                 match order {
                     Order::Lines(lines) => lines.iter().for_each(|line| events.line(line)),
-                    Order::Printed(p) => printed.line(&PrintedLine::from(&*p)),
+                    Order::Printed(p) => printed.line(&to_line(&p)),
                     Order::Flush(done) => {
                         events.flush();
                         printed.flush();

@@ -1,1 +1,20 @@
-//! eyas-runtime
+//! eyas-runtime: the live driver of `eyas-core`.
+//!
+//! It turns sockets, processes, files and time into events, and actions into sockets, processes and
+//! files. It decides nothing: no placement, eviction or retry of a task is chosen here.
+//!
+//! | module | |
+//! |---|---|
+//! | [`dispatcher`] | the dispatcher's process: connections, journal, event log around the core |
+//! | [`executor`] | an executor's process: slots, cache directory, transfers around the core |
+//! | [`client`] | a client's connection |
+//! | [`cluster`] | a local cluster of several processes |
+//! | [`net`], [`eventlog`], [`clock`] | what they share |
+
+pub mod client;
+pub mod clock;
+pub mod cluster;
+pub mod dispatcher;
+pub mod eventlog;
+pub mod executor;
+pub mod net;

@@ -1,0 +1,202 @@
+//! The dispatcher's process: the core's state machine with connections, journal and event log around it.
+//!
+//! One task (the *loop*) owns the state machine and everything that is decided from it. Connections,
+//! the journal's thread and the clock only send it [`Input`]s, which it takes in batches; what it has
+//! to say is collected per connection and sent as one frame after each batch.
+//!
+//! Order of promises: a submission is accepted, and the end of a task is told to anybody, only when the
+//! journal says that it is durable. Until then it is an [`Effect`] in `effects`.
+//!
+//! Not here: who runs what ([`eyas_core::dispatcher`]), how messages look (`eyas-wire`).
+
+mod records;
+mod service;
+
+use crate::net;
+use eyas_core::dispatcher::DispatcherConfig;
+use eyas_journal::{Journal, Notice};
+use eyas_wire::identity::{Identity, IdentityError, Join};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+pub use records::Record;
+use service::{Input, Service};
+
+/// How a dispatcher is started.
+#[derive(Clone, Debug)]
+pub struct DispatcherOptions {
+    /// `host:port`; port 0 picks a free one.
+    pub listen: String,
+    /// What executors and clients are told to connect to, if not the address listened on.
+    pub advertise: Option<String>,
+    /// Journal, event log, join file: everything that has to outlive the process.
+    pub dir: PathBuf,
+    pub config: DispatcherConfig,
+    /// Streams from and to home storage at once, over all executors.
+    pub home_streams: Option<u32>,
+    /// Bytes per second from and to home storage, over all executors.
+    pub home_rate_bytes_per_s: Option<u64>,
+    /// Write events and actions to `events.jsonl`.
+    pub event_log: bool,
+    pub capture_head_bytes: u32,
+    pub capture_tail_bytes: u32,
+    /// End when standard input closes: the parent process is gone.
+    pub until_stdin_closes: bool,
+}
+
+#[derive(thiserror::Error, Debug)]
+pub enum DispatcherError {
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: String, source: std::io::Error },
+    #[error("cannot use the directory `{path}`: {source}")]
+    Dir { path: String, source: std::io::Error },
+    #[error(transparent)]
+    Journal(#[from] eyas_journal::Error),
+    #[error("the journal in `{path}` holds a record that this version of eyas cannot read: {why}")]
+    Record { path: String, why: String },
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("{0}")]
+    Config(String),
+}
+
+pub const JOIN_FILE: &str = "join.json";
+
+/// Runs a dispatcher until it is told to stop. `join.json` is there as soon as it answers.
+pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
+    let dir_error = |source| DispatcherError::Dir { path: options.dir.display().to_string(), source };
+    std::fs::create_dir_all(&options.dir).map_err(dir_error)?;
+    let dir = options.dir.canonicalize().map_err(dir_error)?;
+    let join_path = dir.join(JOIN_FILE);
+
+    let (inputs, queue) = mpsc::channel::<Input>(1024);
+    // The journal's lock also keeps a second dispatcher out of this directory, so it comes first.
+    let (notify, notices) = mpsc::unbounded_channel();
+    let journal_options = eyas_journal::Options {
+        on_notice: Some(Box::new(move |notice: Notice| {
+            let _ = notify.send(notice);
+        })),
+        ..eyas_journal::Options::default()
+    };
+    let (journal, recovered) = Journal::open(&dir.join("journal"), journal_options)?;
+    let identity = Identity::load_or_generate(&dir.join("identity.json"))?;
+    let cluster = cluster_name(&identity);
+    let mut service = Service::new(options.clone(), dir.clone(), identity.clone(), cluster.clone(), journal)?;
+    service.recover(recovered)?;
+
+    let listen_error = |source| DispatcherError::Listen { address: options.listen.clone(), source };
+    let listener = TcpListener::bind(&options.listen).await.map_err(listen_error)?;
+    let bound = listener.local_addr().map_err(listen_error)?;
+    let address = options.advertise.clone().unwrap_or_else(|| advertised(bound));
+    let join = Join::new(address, cluster, dir.display().to_string(), identity.clone());
+
+    let server_config = identity.server_config()?;
+    let acceptor = inputs.clone();
+    tokio::spawn(async move {
+        let mut next_connection = 0;
+        loop {
+            let Ok((tcp, peer)) = listener.accept().await else {
+                // Out of file descriptors, most likely: wait for some to come back.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            };
+            next_connection += 1;
+            tokio::spawn(serve(next_connection, tcp, peer, server_config.clone(), acceptor.clone()));
+        }
+    });
+    let ticker = inputs.clone();
+    tokio::spawn(async move {
+        let mut interval = tokio::time::interval(std::time::Duration::from_millis(250));
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            interval.tick().await;
+            if ticker.send(Input::Tick).await.is_err() {
+                return;
+            }
+        }
+    });
+    stop_on_signals(inputs.clone());
+    if options.until_stdin_closes {
+        stop_with_parent(inputs.clone());
+    }
+    drop(inputs);
+    join.write(&join_path)?;
+    let result = service.run(queue, notices).await;
+    remove_own_join(&join_path);
+    result
+}
+
+/// A dispatcher that stopped in order takes its join file along, so that nobody waits for it.
+fn remove_own_join(path: &Path) {
+    let _ = std::fs::remove_file(path);
+}
+
+fn cluster_name(identity: &Identity) -> String {
+    blake3::hash(identity.secret()).to_hex()[..8].to_string()
+}
+
+/// An address that others can use: a wildcard is not one.
+fn advertised(bound: SocketAddr) -> String {
+    if bound.ip().is_unspecified() {
+        let name = crate::executor::host_name();
+        return format!("{name}:{}", bound.port());
+    }
+    bound.to_string()
+}
+
+fn stop_on_signals(inputs: mpsc::Sender<Input>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        if let Ok(mut signals) = signal(kind) {
+            let inputs = inputs.clone();
+            tokio::spawn(async move {
+                signals.recv().await;
+                let _ = inputs.send(Input::Stop { reason: "the dispatcher was told to stop".into() }).await;
+            });
+        }
+    }
+}
+
+fn stop_with_parent(inputs: mpsc::Sender<Input>) {
+    std::thread::spawn(move || {
+        crate::cluster::wait_for_stdin_to_close();
+        let _ = inputs.blocking_send(Input::Stop { reason: "the process that started the cluster is gone".into() });
+    });
+}
+
+/// One connection, from handshake to end.
+async fn serve(
+    connection: u64,
+    tcp: tokio::net::TcpStream,
+    peer: SocketAddr,
+    config: Arc<rustls::ServerConfig>,
+    inputs: mpsc::Sender<Input>,
+) {
+    use eyas_wire::message::{FromExecutor, Hello, Request};
+    let Ok((mut reader, writer)) = net::accept(tcp, config).await else { return };
+    let Ok(Some(hello)) = reader.next::<Hello>().await else { return };
+    let is_executor = matches!(hello, Hello::Executor(_));
+    if inputs.send(Input::Connected { connection, peer, hello, writer }).await.is_err() {
+        return;
+    }
+    loop {
+        let input = if is_executor {
+            match reader.next::<Vec<FromExecutor>>().await {
+                Ok(Some(batch)) => Input::FromExecutor { connection, batch },
+                _ => break,
+            }
+        } else {
+            match reader.next::<Request>().await {
+                Ok(Some(request)) => Input::FromClient { connection, request },
+                _ => break,
+            }
+        };
+        if inputs.send(input).await.is_err() {
+            return;
+        }
+    }
+    let _ = inputs.send(Input::Disconnected { connection }).await;
+}

@@ -1,0 +1,27 @@
+//! What the journal holds. A record's first byte is its kind, so that later versions can add kinds.
+
+use eyas_core::array::TaskArray;
+use eyas_core::{Digest, Outcome, RunId, TaskId};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// One journal record.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum Record<'a> {
+    RunOpened { run: RunId, name: String },
+    ArrayAdded { run: RunId, array: Cow<'a, TaskArray> },
+    /// Until this one is there, the run's tasks do not exist.
+    RunCommitted { run: RunId },
+    RunAborted { run: RunId },
+    TaskEnded { task: TaskId, outcome: Outcome, outputs: Vec<(Digest, u64)> },
+    CancelRequested { run: RunId, task: Option<TaskId> },
+}
+
+impl Record<'_> {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("records hold nothing that postcard cannot write")
+    }
+    pub fn from_bytes(bytes: &[u8]) -> Result<Record<'static>, String> {
+        postcard::from_bytes(bytes).map_err(|e| e.to_string())
+    }
+}

@@ -1,0 +1,944 @@
+//! The dispatcher's loop. See the parent module.
+
+use super::records::Record;
+use super::{DispatcherError, DispatcherOptions};
+use crate::clock;
+use crate::eventlog::{self, EventLog};
+use crate::net::Writer;
+use eyas_core::dispatcher::{Dispatcher, RunState, TaskState};
+use eyas_core::event::*;
+use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION, Line, PRINTED_FILE, PrintedLine, What};
+use eyas_core::*;
+use eyas_data::peer::{Ticket, TicketKey};
+use eyas_journal::{Journal, Notice, Recovered, Seq};
+use eyas_wire::identity::Identity;
+use eyas_wire::message::*;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::io::BufRead;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc;
+
+/// How long a permission to fetch from a peer lasts.
+const PERMIT_MS: u64 = 10 * 60 * 1000;
+const HEARTBEAT_NS: u64 = 1_000_000_000;
+/// An executor's connection that was silent for so many heartbeats is taken to be broken.
+const BEATS_MISSED_MAX: u64 = 8;
+/// Inputs taken before anything is sent.
+const BATCH_MAX: usize = 256;
+/// How many log lines an explanation holds at most.
+const EXPLAIN_LINES_MAX: usize = 200;
+
+pub enum Input {
+    Connected { connection: u64, peer: SocketAddr, hello: Hello, writer: Writer },
+    Disconnected { connection: u64 },
+    FromExecutor { connection: u64, batch: Vec<FromExecutor> },
+    FromClient { connection: u64, request: Request },
+    Tick,
+    Stop { reason: String },
+}
+
+/// What becomes true for others once the journal has it.
+enum Effect {
+    RunAccepted { connection: u64, number: u64, run: RunId },
+    TaskEnded { run: RunId, outcome: Ended, ack: Option<(ExecutorId, TaskId, AttemptNo)> },
+}
+
+#[derive(Clone, Copy)]
+enum Ended {
+    Done,
+    Failed,
+    Cancelled,
+}
+
+struct Connection {
+    writer: Writer,
+    executor: Option<ExecutorId>,
+    /// Collected during a batch, sent as one frame.
+    out: Vec<ToExecutor>,
+}
+
+struct ExecutorConnection {
+    connection: u64,
+    data_address: String,
+    status: ExecutorStatus,
+    heard: Timestamp,
+}
+
+/// Ends that are durable, per run.
+#[derive(Clone, Copy, Default)]
+struct Durable {
+    n_done: u64,
+    n_failed: u64,
+    n_cancelled: u64,
+}
+
+struct Watch {
+    connection: u64,
+    number: u64,
+    run: RunId,
+    interval_ns: u64,
+    told: Timestamp,
+}
+
+pub struct Service {
+    options: DispatcherOptions,
+    dir: PathBuf,
+    cluster: String,
+    incarnation: u64,
+    started: Timestamp,
+    core: Dispatcher,
+    journal: Journal,
+    log: Option<EventLog>,
+    log_lines: Vec<Line>,
+    ticket_key: TicketKey,
+    connections: HashMap<u64, Connection>,
+    executors: BTreeMap<ExecutorId, ExecutorConnection>,
+    /// Names outlive their executors: explanations speak of those too.
+    executor_names: BTreeMap<ExecutorId, String>,
+    next_executor: u32,
+    next_run: u32,
+    /// Who submits a run that is not committed yet.
+    submitting: BTreeMap<RunId, u64>,
+    refused: BTreeMap<RunId, String>,
+    effects: VecDeque<(Seq, Effect)>,
+    durable: BTreeMap<RunId, Durable>,
+    watches: Vec<Watch>,
+    warning: Option<String>,
+    actions: Vec<Action>,
+    stop: Option<String>,
+}
+
+impl Service {
+    pub fn new(
+        options: DispatcherOptions,
+        dir: PathBuf,
+        identity: Identity,
+        cluster: String,
+        journal: Journal,
+    ) -> Result<Service, DispatcherError> {
+        let core = Dispatcher::new(options.config.clone()).map_err(DispatcherError::Config)?;
+        let started = clock::now();
+        let header = Header {
+            eyas_event_log: LOG_VERSION,
+            eyas_version: env!("CARGO_PKG_VERSION").into(),
+            t: started,
+            config: options.config.clone(),
+            cluster: cluster.clone(),
+        };
+        let log = match options.event_log {
+            true => Some(EventLog::open(&dir, &header).map_err(|source| DispatcherError::Dir {
+                path: dir.join(EVENTS_FILE).display().to_string(),
+                source,
+            })?),
+            false => None,
+        };
+        Ok(Service {
+            ticket_key: TicketKey::from_secret(identity.secret()),
+            options,
+            dir,
+            cluster,
+            incarnation: started.0,
+            started,
+            core,
+            journal,
+            log,
+            log_lines: vec![],
+            connections: HashMap::new(),
+            executors: BTreeMap::new(),
+            executor_names: BTreeMap::new(),
+            next_executor: 0,
+            next_run: 1,
+            submitting: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            effects: VecDeque::new(),
+            durable: BTreeMap::new(),
+            watches: vec![],
+            warning: None,
+            actions: vec![],
+            stop: None,
+        })
+    }
+
+    /// Brings back what an earlier process had promised. Committed runs continue at the end, when all
+    /// that had ended is known.
+    pub fn recover(&mut self, recovered: Recovered) -> Result<(), DispatcherError> {
+        let mut committed = vec![];
+        let mut open = BTreeMap::new();
+        let mut cancelled = vec![];
+        let path = self.dir.join("journal").display().to_string();
+        let visited = recovered.try_for_each(|_, bytes| -> Result<(), String> {
+            match Record::from_bytes(bytes)? {
+                Record::RunOpened { run, name } => {
+                    self.next_run = self.next_run.max(run.0 + 1);
+                    open.insert(run, ());
+                    self.feed(Event::RunOpened { run, name });
+                }
+                Record::ArrayAdded { run, array } => {
+                    array.check()?;
+                    self.feed(Event::ArrayAdded { run, array: std::sync::Arc::new(array.into_owned()) });
+                }
+                Record::RunCommitted { run } => {
+                    open.remove(&run);
+                    committed.push(run);
+                }
+                Record::RunAborted { run } => {
+                    open.remove(&run);
+                    self.feed(Event::RunAborted { run });
+                }
+                Record::TaskEnded { task, outcome, .. } => {
+                    let run = self.core.run_of(task);
+                    self.count_durable(run, ended(&outcome));
+                    self.feed(Event::TaskRestored { task, outcome });
+                }
+                Record::CancelRequested { run, task } => cancelled.push((run, task)),
+            }
+            Ok(())
+        })?;
+        visited.map_err(|why| DispatcherError::Record { path, why })?;
+        for run in open.into_keys() {
+            self.feed(Event::RunAborted { run });
+        }
+        for run in committed {
+            self.feed(Event::RunCommitted { run });
+        }
+        for (run, task) in cancelled {
+            self.feed(Event::CancelRequested { run, task });
+        }
+        Ok(())
+    }
+
+    /// `notices` come on a way of their own, which is never full: the journal must not wait for the loop
+    /// while the loop waits for the journal.
+    pub async fn run(
+        mut self,
+        mut queue: mpsc::Receiver<Input>,
+        mut notices: mpsc::UnboundedReceiver<Notice>,
+    ) -> Result<(), DispatcherError> {
+        let mut batch = Vec::with_capacity(BATCH_MAX);
+        while self.stop.is_none() {
+            batch.clear();
+            tokio::select! {
+                biased;
+                Some(notice) = notices.recv() => self.on_notice(notice),
+                n = queue.recv_many(&mut batch, BATCH_MAX) => if n == 0 { break },
+            }
+            for input in batch.drain(..) {
+                self.on_input(input);
+            }
+            self.tell_watchers();
+            self.flush();
+        }
+        let reason = self.stop.take().unwrap_or_default();
+        for connection in self.connections.values_mut().filter(|c| c.executor.is_some()) {
+            connection.out.push(ToExecutor::Shutdown { reason: reason.clone() });
+        }
+        self.flush();
+        let writers: Vec<Writer> = self.connections.drain().map(|(_, c)| c.writer).collect();
+        let _ = self.journal.flush();
+        drop(self.log.take());
+        // The last frames should leave before the process does.
+        for writer in writers {
+            let _ = tokio::time::timeout(std::time::Duration::from_millis(500), writer.closed()).await;
+        }
+        Ok(())
+    }
+
+    fn on_input(&mut self, input: Input) {
+        match input {
+            Input::Connected { connection, peer, hello, writer } => {
+                self.connections.insert(connection, Connection { writer, executor: None, out: vec![] });
+                match hello {
+                    Hello::Executor(hello) => self.on_executor(connection, peer, hello),
+                    Hello::Client { .. } => {
+                        let welcome = Welcome::Client { incarnation: self.incarnation, now: clock::now() };
+                        self.connections[&connection].writer.send(&welcome);
+                    }
+                }
+            }
+            Input::Disconnected { connection } => self.on_disconnected(connection),
+            Input::FromExecutor { connection, batch } => {
+                let Some(executor) = self.connections.get(&connection).and_then(|c| c.executor) else { return };
+                self.on_executor_batch(executor, connection, batch);
+            }
+            Input::FromClient { connection, request } => self.on_request(connection, request),
+            Input::Tick => self.on_tick(),
+            Input::Stop { reason } => self.stop = Some(reason),
+        }
+    }
+
+    // ------------------------------------------------------------ the core and its actions
+
+    /// One event into the core; its actions are carried out at once.
+    fn feed(&mut self, event: Event) {
+        self.feed_acking(event, None);
+    }
+
+    /// As [`Self::feed`]; a task that ends by this event is acknowledged to the executor named.
+    fn feed_acking(&mut self, event: Event, ack: Option<(ExecutorId, TaskId, AttemptNo)>) {
+        let now = clock::now();
+        let mut actions = std::mem::take(&mut self.actions);
+        if self.log.is_some() {
+            self.core.handle(now, event.clone(), &mut actions);
+            let quiet = matches!(event, Event::Ticked) && actions.is_empty();
+            if !quiet {
+                self.log_lines.push(Line { t: now, what: What::In(event) });
+                self.log_lines.extend(actions.iter().map(|a| Line { t: now, what: What::Out(a.clone()) }));
+            }
+        } else {
+            self.core.handle(now, event, &mut actions);
+        }
+        for action in actions.drain(..) {
+            self.carry_out(action, ack);
+        }
+        self.actions = actions;
+    }
+
+    fn carry_out(&mut self, action: Action, ack: Option<(ExecutorId, TaskId, AttemptNo)>) {
+        match action {
+            Action::Assign { executor, assignment } => self.assign(executor, assignment),
+            Action::CancelAttempt { executor, task, attempt } => {
+                self.tell(executor, ToExecutor::Cancel { task, attempt })
+            }
+            Action::DropReplicas { executor, objects } => self.tell(executor, ToExecutor::Drop { objects }),
+            Action::EndTask { task, outcome } => {
+                let run = self.core.run_of(task);
+                let ended = ended(&outcome);
+                let record = Record::TaskEnded { task, outcome, outputs: vec![] };
+                let ack = ack.filter(|(_, acked, _)| *acked == task);
+                let effect = Effect::TaskEnded { run, outcome: ended, ack };
+                self.journal(&record, Some(effect));
+            }
+            Action::RefuseRun { run, message } => {
+                self.refused.insert(run, message);
+            }
+            Action::EndRun { .. } => {}
+            Action::ForgetExecutor { executor } => {
+                if let Some(e) = self.executors.remove(&executor)
+                    && let Some(c) = self.connections.get_mut(&e.connection)
+                    && c.executor == Some(executor)
+                {
+                    c.executor = None;
+                }
+            }
+        }
+    }
+
+    fn assign(&mut self, executor: ExecutorId, assignment: Assignment) {
+        let spec = self.core.task_spec(assignment.task);
+        let mut permits = vec![];
+        let expires_unix_ms = clock::now().0 / 1_000_000 + PERMIT_MS;
+        for input in &assignment.inputs {
+            let Some(known) = &input.known else { continue };
+            for source in &input.sources {
+                let digest = eyas_data::Digest::from(known.digest.0);
+                let ticket = Ticket::issue(
+                    &self.ticket_key,
+                    digest,
+                    known.size_bytes,
+                    source.0,
+                    executor.0,
+                    expires_unix_ms,
+                );
+                permits.push(Permit { expires_unix_ms, mac: ticket.mac });
+            }
+        }
+        self.tell(executor, ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits })));
+    }
+
+    /// Appends a record; its effect waits until it is durable. A journal that is full makes the loop wait:
+    /// nothing more is accepted until the disk takes what there is.
+    fn journal(&mut self, record: &Record<'_>, effect: Option<Effect>) {
+        let bytes = record.to_bytes();
+        let seq = match self.journal.append(&bytes) {
+            Ok(seq) => seq,
+            Err(e) => {
+                self.warning = Some(format!("the journal is full and nothing more is accepted: {e}"));
+                match self.journal.append_waiting(&bytes) {
+                    Ok(seq) => seq,
+                    Err(e) => {
+                        self.stop = Some(format!("the journal is closed: {e}"));
+                        return;
+                    }
+                }
+            }
+        };
+        if let Some(effect) = effect {
+            self.effects.push_back((seq, effect));
+        }
+    }
+
+    fn on_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Durable(durable) => {
+                while self.effects.front().is_some_and(|(seq, _)| *seq <= durable) {
+                    let (_, effect) = self.effects.pop_front().expect("just seen");
+                    self.take_effect(effect);
+                }
+            }
+            Notice::Stalled(stall) => self.warning = Some(format!("the journal waits: {stall}")),
+            Notice::Resumed => self.warning = None,
+        }
+    }
+
+    fn take_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::RunAccepted { connection, number, run } => {
+                let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
+                self.submitting.remove(&run);
+                self.feed(Event::RunCommitted { run });
+                self.reply(connection, number, ReplyBody::RunAccepted { run, n_tasks });
+            }
+            Effect::TaskEnded { run, outcome, ack } => {
+                self.count_durable(run, outcome);
+                if let Some((executor, task, attempt)) = ack {
+                    self.acknowledge(executor, task, attempt);
+                }
+            }
+        }
+    }
+
+    fn count_durable(&mut self, run: RunId, outcome: Ended) {
+        let durable = self.durable.entry(run).or_default();
+        match outcome {
+            Ended::Done => durable.n_done += 1,
+            Ended::Failed => durable.n_failed += 1,
+            Ended::Cancelled => durable.n_cancelled += 1,
+        }
+    }
+
+    fn acknowledge(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) {
+        let Some(out) = self.out(executor) else { return };
+        if let Some(ToExecutor::Recorded { ended }) = out.last_mut() {
+            ended.push((task, attempt));
+        } else {
+            out.push(ToExecutor::Recorded { ended: vec![(task, attempt)] });
+        }
+    }
+
+    // ------------------------------------------------------------ executors
+
+    fn on_executor(&mut self, connection: u64, peer: SocketAddr, hello: ExecutorHello) {
+        let known = hello.known_as.filter(|(incarnation, executor)| {
+            *incarnation == self.incarnation && self.executors.contains_key(executor)
+        });
+        let executor = match known {
+            Some((_, executor)) => executor,
+            None => {
+                self.next_executor += 1;
+                ExecutorId(self.next_executor)
+            }
+        };
+        let data_address = match hello.data_address.strip_prefix(':') {
+            Some(port) => SocketAddr::new(peer.ip(), port.parse().unwrap_or(0)).to_string(),
+            None => hello.data_address.clone(),
+        };
+        let settings = Settings {
+            lease_ns: self.options.config.lease_ns,
+            heartbeat_ns: HEARTBEAT_NS,
+            capture_head_bytes: self.options.capture_head_bytes,
+            capture_tail_bytes: self.options.capture_tail_bytes,
+        };
+        let welcome = Welcome::Executor { executor, incarnation: self.incarnation, now: clock::now(), settings };
+        let c = self.connections.get_mut(&connection).expect("the connection was just inserted");
+        c.writer.send(&welcome);
+        c.executor = Some(executor);
+        self.executor_names.insert(executor, hello.offer.name.clone());
+        let entry = ExecutorConnection {
+            connection,
+            data_address: data_address.clone(),
+            status: ExecutorStatus::default(),
+            heard: clock::now(),
+        };
+        if let Some(old) = self.executors.insert(executor, entry)
+            && let Some(old) = self.connections.get_mut(&old.connection)
+        {
+            old.executor = None;
+        }
+        let peers = self.executors.iter().map(|(id, e)| (*id, e.data_address.clone())).collect();
+        self.tell(executor, ToExecutor::Peers { peers });
+        let others: Vec<ExecutorId> = self.executors.keys().copied().filter(|e| *e != executor).collect();
+        for other in others {
+            self.tell(other, ToExecutor::Peers { peers: vec![(executor, data_address.clone())] });
+        }
+        self.share_home();
+        self.feed(Event::ExecutorJoined { executor, offer: hello.offer });
+    }
+
+    fn on_disconnected(&mut self, connection: u64) {
+        let Some(gone) = self.connections.remove(&connection) else { return };
+        self.watches.retain(|w| w.connection != connection);
+        if let Some(executor) = gone.executor
+            && self.executors.get(&executor).is_some_and(|e| e.connection == connection)
+        {
+            self.feed(Event::ExecutorSilent { executor });
+        }
+        // A submission whose client vanished is not half accepted.
+        let orphans: Vec<RunId> =
+            self.submitting.iter().filter(|(_, c)| **c == connection).map(|(run, _)| *run).collect();
+        for run in orphans {
+            self.abort(run);
+        }
+    }
+
+    fn lose(&mut self, executor: ExecutorId, reason: String) {
+        if let Some(e) = self.executors.remove(&executor)
+            && let Some(c) = self.connections.get_mut(&e.connection)
+        {
+            c.executor = None;
+        }
+        self.feed(Event::ExecutorLost { executor, reason });
+        self.share_home();
+    }
+
+    /// Divides what home storage allows among the executors.
+    fn share_home(&mut self) {
+        let n = self.executors.len().max(1) as u32;
+        let home_streams = self.options.home_streams.map_or(u32::MAX, |total| (total / n).max(1));
+        let home_bytes_per_s = self.options.home_rate_bytes_per_s.map(|total| (total / u64::from(n)).max(1));
+        for executor in self.executors.keys().copied().collect::<Vec<_>>() {
+            self.tell(executor, ToExecutor::Limits { home_streams, home_bytes_per_s });
+        }
+    }
+
+    fn on_executor_batch(&mut self, executor: ExecutorId, connection: u64, batch: Vec<FromExecutor>) {
+        if let Some(e) = self.executors.get_mut(&executor) {
+            e.heard = clock::now();
+        }
+        let (mut added, mut dropped) = (vec![], vec![]);
+        for message in batch {
+            // Changes of the cache go together, but keep their place before the reports that follow them.
+            match message {
+                FromExecutor::Node(NodeMessage::ReplicaAdded(replica)) => {
+                    dropped.retain(|object| *object != replica.object);
+                    added.push(replica);
+                    continue;
+                }
+                FromExecutor::Node(NodeMessage::ReplicaDropped(object)) => {
+                    added.retain(|replica| replica.object != object);
+                    dropped.push(object);
+                    continue;
+                }
+                _ => {}
+            }
+            if !added.is_empty() || !dropped.is_empty() {
+                let (added, dropped) = (std::mem::take(&mut added), std::mem::take(&mut dropped));
+                self.feed(Event::ReplicasChanged { executor, added, dropped });
+            }
+            match message {
+                FromExecutor::Node(NodeMessage::AttemptEnded { report }) => {
+                    self.on_told(executor, report.task, report.attempt, |executor| Event::AttemptEnded {
+                        executor,
+                        report,
+                    });
+                }
+                FromExecutor::Node(NodeMessage::OutputsHome { task, attempt, result }) => {
+                    self.on_told(executor, task, attempt, |executor| Event::OutputsHome {
+                        executor,
+                        task,
+                        attempt,
+                        result,
+                    });
+                }
+                FromExecutor::Node(_) => {}
+                FromExecutor::Status(status) => {
+                    if let Some(e) = self.executors.get_mut(&executor) {
+                        e.status = *status;
+                    }
+                    self.tell(executor, ToExecutor::Beat);
+                }
+                FromExecutor::Printed(printed) => {
+                    if let Some(log) = &self.log {
+                        log.printed(printed);
+                    }
+                }
+                FromExecutor::Bye { reason } => {
+                    self.lose(executor, reason);
+                    return;
+                }
+            }
+        }
+        if !added.is_empty() || !dropped.is_empty() {
+            self.feed(Event::ReplicasChanged { executor, added, dropped });
+        }
+        let _ = connection;
+    }
+
+    /// An executor told of an attempt: the core hears it, and the executor hears when it is recorded.
+    fn on_told(
+        &mut self,
+        executor: ExecutorId,
+        task: TaskId,
+        attempt: AttemptNo,
+        event: impl FnOnce(ExecutorId) -> Event,
+    ) {
+        if !self.core.has_task(task) {
+            self.acknowledge(executor, task, attempt);
+            return;
+        }
+        let ack = (executor, task, attempt);
+        let n_effects = self.effects.len();
+        self.feed_acking(event(executor), Some(ack));
+        let ends = self.effects.iter().skip(n_effects);
+        let recorded = ends.into_iter().any(|(_, e)| matches!(e, Effect::TaskEnded { ack: Some(a), .. } if *a == ack));
+        let landing = matches!(
+            self.core.task_state(task),
+            TaskState::Reserved { executor: e, attempt: a, landing: true } if e == executor && a == attempt
+        );
+        // Nothing to record (the attempt will be repeated, or was given up): it need not be told again.
+        if !recorded && !landing {
+            self.acknowledge(executor, task, attempt);
+        }
+    }
+
+    // ------------------------------------------------------------ clients
+
+    fn on_request(&mut self, connection: u64, request: Request) {
+        let number = request.number;
+        match request.body {
+            RequestBody::OpenRun { name } => {
+                let run = RunId(self.next_run);
+                self.next_run += 1;
+                self.submitting.insert(run, connection);
+                self.journal(&Record::RunOpened { run, name: name.clone() }, None);
+                self.feed(Event::RunOpened { run, name });
+                self.reply(connection, number, ReplyBody::RunOpened { run });
+            }
+            RequestBody::AddArray { run, array } => {
+                if self.submitting.get(&run) != Some(&connection) || self.refused.contains_key(&run) {
+                    return;
+                }
+                if let Err(why) = array.check() {
+                    self.refused.insert(run, format!("a group of tasks is malformed: {why}"));
+                    return;
+                }
+                self.journal(&Record::ArrayAdded { run, array: Cow::Borrowed(&array) }, None);
+                self.feed(Event::ArrayAdded { run, array });
+                if let Some(reason) = self.refused.get(&run).cloned() {
+                    self.reply(connection, number, ReplyBody::Refused { reason });
+                }
+            }
+            RequestBody::CommitRun { run } => {
+                if self.submitting.get(&run) != Some(&connection) {
+                    let reason = format!("run {run} is not being submitted by this client");
+                    self.reply(connection, number, ReplyBody::Refused { reason });
+                } else if let Some(reason) = self.refused.remove(&run) {
+                    self.abort(run);
+                    self.reply(connection, number, ReplyBody::Refused { reason });
+                } else {
+                    let effect = Effect::RunAccepted { connection, number, run };
+                    self.journal(&Record::RunCommitted { run }, Some(effect));
+                }
+            }
+            RequestBody::AbortRun { run } => {
+                if self.submitting.get(&run) == Some(&connection) {
+                    self.abort(run);
+                }
+            }
+            RequestBody::Status => {
+                let status = self.status();
+                self.reply(connection, number, ReplyBody::Status(Box::new(status)));
+            }
+            RequestBody::WatchRun { run, interval_ns } => {
+                if self.core.find_run(run).is_none() {
+                    self.reply(connection, number, ReplyBody::Refused { reason: format!("there is no run {run}") });
+                    return;
+                }
+                let status = self.run_status(run);
+                let over = status.ended.is_some();
+                self.reply(connection, number, ReplyBody::Run(Box::new(status)));
+                if !over {
+                    self.watches.push(Watch { connection, number, run, interval_ns, told: clock::now() });
+                }
+            }
+            RequestBody::Cancel { run, task } => self.on_cancel(connection, number, run, task),
+            RequestBody::Explain { run, task } => match self.find(run, &task) {
+                Ok(task) => self.explain(connection, number, task),
+                Err(reason) => self.reply(connection, number, ReplyBody::Refused { reason }),
+            },
+            RequestBody::Logs { run, task } => match self.find(run, &task) {
+                Ok(task) => self.printed(connection, number, task),
+                Err(reason) => self.reply(connection, number, ReplyBody::Refused { reason }),
+            },
+            RequestBody::Shutdown => {
+                self.reply(connection, number, ReplyBody::ShuttingDown);
+                self.stop = Some("the cluster was shut down".into());
+            }
+        }
+    }
+
+    fn abort(&mut self, run: RunId) {
+        self.submitting.remove(&run);
+        self.refused.remove(&run);
+        self.journal(&Record::RunAborted { run }, None);
+        self.feed(Event::RunAborted { run });
+    }
+
+    fn on_cancel(&mut self, connection: u64, number: u64, run: Option<RunId>, task: Option<TaskName>) {
+        let task = match task.map(|name| self.find(run, &name)).transpose() {
+            Ok(task) => task,
+            Err(reason) => return self.reply(connection, number, ReplyBody::Refused { reason }),
+        };
+        let runs: Vec<RunId> = match (task, run) {
+            (Some(task), _) => vec![self.core.run_of(task)],
+            (None, Some(run)) if self.core.find_run(run).is_some() => vec![run],
+            (None, Some(run)) => {
+                let reason = format!("there is no run {run}");
+                return self.reply(connection, number, ReplyBody::Refused { reason });
+            }
+            (None, None) => self.core.runs().filter(|(_, r)| r.ended.is_none()).map(|(id, _)| id).collect(),
+        };
+        let left = |core: &Dispatcher, run: &RunId| {
+            let r = core.find_run(*run).expect("runs are never forgotten");
+            r.n_ready + r.n_waiting + r.n_reserved
+        };
+        let mut n_tasks = 0;
+        for run in runs {
+            n_tasks += if task.is_some() { 1 } else { left(&self.core, &run) };
+            self.journal(&Record::CancelRequested { run, task }, None);
+            self.feed(Event::CancelRequested { run, task });
+        }
+        self.reply(connection, number, ReplyBody::Cancelled { n_tasks });
+    }
+
+    fn find(&self, run: Option<RunId>, name: &TaskName) -> Result<TaskId, String> {
+        match name {
+            TaskName::Number(task) if self.core.has_task(*task) => Ok(*task),
+            TaskName::Number(task) => Err(format!("there is no task number {task}")),
+            TaskName::User(id) => self.core.find_task(run, id).ok_or_else(|| match run {
+                Some(run) => format!("run {run} has no task `{id}`"),
+                None => format!("no run has a task `{id}`"),
+            }),
+        }
+    }
+
+    fn explain(&mut self, connection: u64, number: u64, task: TaskId) {
+        let (state, reason) = match self.core.task_state(task) {
+            TaskState::Waiting { n_missing } => ("waiting", Some(format!("{n_missing} tasks still make its inputs"))),
+            TaskState::Ready { reason } => ("ready", reason),
+            TaskState::Reserved { landing: true, .. } => ("landing", None),
+            TaskState::Reserved { executor, attempt, .. } => {
+                let running = self.executors.get(&executor).is_some_and(|e| {
+                    e.status.running.iter().any(|(t, a, _)| (*t, *a) == (task, attempt))
+                });
+                (if running { "running" } else { "reserved" }, None)
+            }
+            TaskState::Done => ("done", None),
+            TaskState::Failed => ("failed", None),
+            TaskState::Cancelled => ("cancelled", None),
+            TaskState::Submitting => ("submitting", None),
+        };
+        let mut explained = Explained {
+            task,
+            run: self.core.run_of(task),
+            user_id: self.core.user_id(task),
+            state: state.into(),
+            reason,
+            executors: self.executor_names.iter().map(|(id, n)| (*id, n.clone())).collect(),
+            ..Explained::default()
+        };
+        let spec = self.core.task_spec(task);
+        for (_, location) in spec.inputs.iter().chain(&spec.outputs) {
+            if let Some(object) = self.core.catalog().find(location) {
+                explained.objects.push((object, location.clone()));
+            }
+        }
+        self.from_disk(connection, number, move |dir| {
+            explained.log_lines = lines_about(&dir.join(EVENTS_FILE), task);
+            explained.printed = printed_by(&dir.join(PRINTED_FILE), task);
+            ReplyBody::Explained(Box::new(explained))
+        });
+    }
+
+    fn printed(&mut self, connection: u64, number: u64, task: TaskId) {
+        self.from_disk(connection, number, move |dir| ReplyBody::Printed {
+            task,
+            printed: printed_by(&dir.join(PRINTED_FILE), task),
+        });
+    }
+
+    /// Answers from the log files on a thread of its own, after everything so far is in them.
+    fn from_disk(
+        &mut self,
+        connection: u64,
+        number: u64,
+        answer: impl FnOnce(&Path) -> ReplyBody + Send + 'static,
+    ) {
+        self.flush_log();
+        let flushed = self.log.as_ref().map(EventLog::flush);
+        let dir = self.dir.clone();
+        let Some(c) = self.connections.get(&connection) else { return };
+        let writer = c.writer.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Some(flushed) = flushed {
+                let _ = flushed.recv();
+            }
+            writer.send(&Reply { number, body: answer(&dir) });
+        });
+    }
+
+    // ------------------------------------------------------------ status
+
+    fn run_status(&self, run: RunId) -> RunStatus {
+        let r: &RunState = self.core.find_run(run).expect("the run was looked up");
+        let durable = self.durable.get(&run).copied().unwrap_or_default();
+        let n_ended = durable.n_done + durable.n_failed + durable.n_cancelled;
+        let known = r.n_done + r.n_failed + r.n_cancelled;
+        let n_running: usize = self
+            .executors
+            .values()
+            .map(|e| e.status.running.iter().filter(|(t, _, _)| self.core.has_task(*t) && self.core.run_of(*t) == run).count())
+            .sum();
+        let n_running = (n_running as u64).min(r.n_reserved - r.n_landing);
+        RunStatus {
+            run,
+            name: r.name.clone(),
+            n_tasks: r.n_tasks,
+            n_waiting: r.n_waiting,
+            n_ready: r.n_ready,
+            n_reserved: r.n_reserved - r.n_landing - n_running,
+            n_running,
+            // Ended, but not durable yet: not told as an end.
+            n_landing: r.n_landing + (known - n_ended),
+            n_done: durable.n_done,
+            n_failed: durable.n_failed,
+            n_cancelled: durable.n_cancelled,
+            local_bytes: r.local_bytes,
+            peer_bytes: r.peer_bytes,
+            home_bytes: r.home_bytes,
+            opened: r.opened,
+            ended: r.ended.filter(|_| n_ended == r.n_tasks),
+            failures: r.failures.iter().map(|(t, f)| (self.core.user_id(*t), f.message.clone())).collect(),
+        }
+    }
+
+    fn status(&self) -> ClusterStatus {
+        let executors = self.core.executors().map(|(id, offer, n_assigned, state)| ExecutorLine {
+            executor: id,
+            name: offer.name.clone(),
+            slots: offer.slots,
+            n_assigned: n_assigned as u32,
+            cache_bytes: offer.cache_bytes,
+            state: state.into(),
+            status: self.executors.get(&id).map(|e| e.status.clone()).unwrap_or_default(),
+        });
+        let (own, children) = clock::cpu_ns();
+        let lost = self.log.as_ref().map_or(0, EventLog::n_lost);
+        let lost = (lost > 0).then(|| format!("{lost} lines of the event log could not be written"));
+        ClusterStatus {
+            cluster: self.cluster.clone(),
+            now: clock::now(),
+            started: self.started,
+            placement: self.options.config.placement.clone(),
+            runs: self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| self.run_status(run)).collect(),
+            executors: executors.collect(),
+            own_cpu_ns: own + children,
+            own_rss_bytes: clock::rss_bytes(),
+            warnings: self.warning.iter().cloned().chain(lost).collect(),
+        }
+    }
+
+    fn tell_watchers(&mut self) {
+        if self.watches.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        let mut watches = std::mem::take(&mut self.watches);
+        watches.retain_mut(|watch| {
+            let durable = self.durable.get(&watch.run).copied().unwrap_or_default();
+            let n_ended = durable.n_done + durable.n_failed + durable.n_cancelled;
+            let over = self.core.find_run(watch.run).is_some_and(|r| r.ended.is_some() && n_ended == r.n_tasks);
+            if !over && now.since_ns(watch.told) < watch.interval_ns {
+                return true;
+            }
+            watch.told = now;
+            let status = self.run_status(watch.run);
+            self.reply(watch.connection, watch.number, ReplyBody::Run(Box::new(status)));
+            !over
+        });
+        self.watches = watches;
+    }
+
+    // ------------------------------------------------------------ time and sending
+
+    fn on_tick(&mut self) {
+        let now = clock::now();
+        let silent: Vec<u64> = self
+            .executors
+            .values()
+            .filter(|e| now.since_ns(e.heard) > BEATS_MISSED_MAX * HEARTBEAT_NS)
+            .map(|e| e.connection)
+            .collect();
+        let connected: HashSet<u64> = self.connections.keys().copied().collect();
+        for connection in silent.into_iter().filter(|c| connected.contains(c)) {
+            self.on_disconnected(connection);
+        }
+        self.feed(Event::Ticked);
+    }
+
+    fn out(&mut self, executor: ExecutorId) -> Option<&mut Vec<ToExecutor>> {
+        let connection = self.executors.get(&executor)?.connection;
+        Some(&mut self.connections.get_mut(&connection)?.out)
+    }
+
+    fn tell(&mut self, executor: ExecutorId, message: ToExecutor) {
+        if let Some(out) = self.out(executor) {
+            out.push(message);
+        }
+    }
+
+    fn reply(&self, connection: u64, number: u64, body: ReplyBody) {
+        if let Some(c) = self.connections.get(&connection) {
+            c.writer.send(&Reply { number, body });
+        }
+    }
+
+    fn flush_log(&mut self) {
+        if let Some(log) = &self.log
+            && !self.log_lines.is_empty()
+        {
+            log.lines(std::mem::take(&mut self.log_lines));
+        }
+    }
+
+    fn flush(&mut self) {
+        for connection in self.connections.values_mut().filter(|c| !c.out.is_empty()) {
+            connection.writer.send(&connection.out);
+            connection.out.clear();
+        }
+        self.flush_log();
+    }
+}
+
+fn ended(outcome: &Outcome) -> Ended {
+    match outcome {
+        Outcome::Done => Ended::Done,
+        Outcome::Failed(_) => Ended::Failed,
+        Outcome::Cancelled => Ended::Cancelled,
+    }
+}
+
+/// The event log's lines that speak of one task.
+pub fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
+    let needle = format!("\"task\":{task}");
+    let Ok(file) = std::fs::File::open(path) else { return vec![] };
+    let mut found = vec![];
+    for line in std::io::BufReader::new(file).lines().map_while(Result::ok) {
+        let Some(at) = line.find(&needle) else { continue };
+        let whole_number = !line[at + needle.len()..].starts_with(|c: char| c.is_ascii_digit());
+        if whole_number && found.len() < EXPLAIN_LINES_MAX {
+            found.push(line);
+        }
+    }
+    found
+}
+
+/// What a task's attempts printed.
+pub fn printed_by(path: &Path, task: TaskId) -> Vec<Printed> {
+    let prefix = format!("{{\"task\":{task},");
+    let Ok(file) = std::fs::File::open(path) else { return vec![] };
+    let lines = std::io::BufReader::new(file).lines().map_while(Result::ok);
+    let lines = lines.filter(|line| line.starts_with(&prefix));
+    lines.filter_map(|line| serde_json::from_str::<PrintedLine>(&line).ok()).map(|l| eventlog::to_message(&l)).collect()
+}
