@@ -92,7 +92,7 @@ impl Finder {
         })
     }
 
-    /// Forgets everything: a remembered program has moved.
+    /// Forgets everything, as a remembered program has moved. Returns whether there was anything.
     pub fn forget(&mut self) -> bool {
         let had_any = !self.found.is_empty();
         self.found.clear();

@@ -17,14 +17,15 @@ use crate::error::Error;
 use crate::exec_args::ExecArgs;
 use crate::program::{self, Finder, NotStarted};
 use crate::protocol::{
-    ByteString, Decoder, ExitKind, OutputState, RunReport, RunSpec, SlotCommand, SlotConfig, SlotReport,
-    Times, Usage, encode_frame,
+    ByteString, Decoder, ExitKind, OutputState, Program, RunReport, RunSpec, SlotCommand, SlotConfig,
+    SlotReport, Times, Usage, encode_frame,
 };
 use crate::sandbox::{Pool, Sandbox};
 use crate::spawn::Spawner;
 use crate::stage::{self, SetupError, Staged};
 use crate::{sys, tree};
 use std::collections::VecDeque;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -426,28 +427,33 @@ impl Slot {
     }
 
     fn spawn(&mut self, spec: &RunSpec, sandbox: &Sandbox) -> Result<libc::pid_t, NotStarted> {
-        loop {
-            let (program, path) = self.exec_args.program_and_path(spec);
-            let is_searched = !program.contains(&b'/');
-            let file = self.finder.find(program, path, &sandbox.path)?;
-            let (argv, envp) = self.exec_args.build(spec, sandbox.path.as_os_str().as_bytes())?;
-            match self.spawner.spawn(&file, argv, envp, sandbox.fd.as_raw_fd()) {
-                Ok(pid) => return Ok(pid),
-                Err(error) => {
-                    let errno = error.raw_os_error().unwrap_or(0);
-                    // A remembered program may have moved: search once more with nothing remembered.
-                    let may_have_moved = matches!(errno, libc::ENOENT | libc::EACCES | libc::ENOTDIR);
-                    if !(is_searched && may_have_moved && self.finder.forget()) {
-                        return Err(program::explain(&file, &sandbox.path, errno));
-                    }
-                    // The second search may remember the same bad file again; then `explain` it.
-                    let (program, path) = self.exec_args.program_and_path(spec);
-                    if self.finder.find(program, path, &sandbox.path)? == file {
-                        return Err(program::explain(&file, &sandbox.path, errno));
-                    }
-                }
+        let file = self.find_program(spec, sandbox)?;
+        let (pid_or_errno, file) = match (self.execute(&file, spec, sandbox)?, &spec.program) {
+            // Where the search found it before, it is no more: search again with nothing remembered.
+            (Err(libc::ENOENT | libc::EACCES | libc::ENOTDIR), Program::Exec(_)) if self.finder.forget() => {
+                let file = self.find_program(spec, sandbox)?;
+                (self.execute(&file, spec, sandbox)?, file)
             }
-        }
+            (outcome, _) => (outcome, file),
+        };
+        pid_or_errno.map_err(|errno| program::explain(&file, &sandbox.path, errno))
+    }
+
+    fn find_program(&mut self, spec: &RunSpec, sandbox: &Sandbox) -> Result<CString, NotStarted> {
+        let (program, path) = self.exec_args.program_and_path(spec);
+        self.finder.find(program, path, &sandbox.path)
+    }
+
+    /// The inner result has the error number of `execve`.
+    fn execute(
+        &mut self,
+        file: &CStr,
+        spec: &RunSpec,
+        sandbox: &Sandbox,
+    ) -> Result<Result<libc::pid_t, i32>, NotStarted> {
+        let (argv, envp) = self.exec_args.build(spec, sandbox.path.as_os_str().as_bytes())?;
+        let outcome = self.spawner.spawn(file, argv, envp, sandbox.fd.as_raw_fd());
+        Ok(outcome.map_err(|error| error.raw_os_error().unwrap_or(0)))
     }
 
     fn stop_running(&mut self, stop: Stop) {
@@ -556,8 +562,11 @@ impl Slot {
         let inputs_modified = staged.modified();
         if has_outputs && !spec.keep_sandbox {
             self.unreleased.push((spec.key, sandbox));
-        } else if !spec.keep_sandbox {
+        } else if !spec.keep_sandbox && n_unkillable == 0 {
             self.pool.give_back(sandbox);
+        } else if !spec.keep_sandbox {
+            // Somebody may still be in there.
+            let _ = crate::sandbox::remove_tree(&sandbox.path);
         }
         times.finished_ns = sys::monotonic_ns();
         times.realtime_base_ns = sys::realtime_base_ns();

@@ -172,6 +172,17 @@ fn over_memory_the_whole_tree_counts() {
     spec.memory_bytes = Some(100_000_000);
     assert!(matches!(lab.run(spec).exit, ExitKind::OverMemory { .. }));
 
+    // Pages that processes share count once: ten copies of a shell that holds 20 MB.
+    let mut spec = lab.shell(
+        "x=$(head -c 20000000 /dev/zero | tr '\\0' x); \
+         for i in 1 2 3 4 5 6 7 8 9 10; do (sleep 0.3; exit $i) & done; wait; echo ${#x}",
+    );
+    spec.memory_bytes = Some(150_000_000);
+    let mut sharing = Lab::new();
+    let report = sharing.run(spec);
+    assert_eq!((report.exit, &report.stdout.head.0[..]), (ExitKind::Exited(0), &b"20000000\n"[..]));
+    sharing.close();
+
     let mut spec = lab.shell("head -c 20000000 /dev/zero | tail | wc -c");
     spec.memory_bytes = Some(100_000_000);
     let report = lab.run(spec);
