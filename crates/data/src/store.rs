@@ -35,6 +35,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{Digest, Error, ErrorKind, Result};
 
@@ -62,6 +63,9 @@ struct Shared {
     next_incoming: AtomicU64,
     dropped_at_open: Vec<Dropped>,
     state: Mutex<State>,
+    /// One lock for each directory under `objects/`, taken before `state`: a rename or unlink may wait long for a
+    /// busy disk, and must not keep everybody else from reserving and looking up.
+    shelves: [Mutex<()>; 256],
     /// Holds the flock for as long as the store, a reservation or an incoming object lives.
     _lock: File,
 }
@@ -210,6 +214,7 @@ impl Store {
                 next_incoming: AtomicU64::new(0),
                 dropped_at_open: dropped,
                 state: Mutex::new(state),
+                shelves: [const { Mutex::new(()) }; 256],
                 _lock: lock,
             }),
         })
@@ -327,7 +332,7 @@ impl Store {
                     Some(libc::EXDEV | libc::EPERM | libc::EMLINK | libc::EOPNOTSUPP)
                 ) =>
             {
-                let from = File::open(&object).map_err(fail)?;
+                let (from, _) = self.open_object(digest)?;
                 let to = new_file(path, OBJECT_MODE).map_err(fail)?;
                 if reflink(&from, &to) {
                     return Ok(LinkAbility::Reflink);
@@ -339,7 +344,11 @@ impl Store {
                 })?;
                 Ok(LinkAbility::Copy)
             }
-            Err(e) => Err(fail(e)),
+            Err(e) => {
+                // Evicted between the check and the link?
+                self.check(digest, OPERATION)?;
+                Err(fail(e))
+            }
         }
     }
 
@@ -377,8 +386,7 @@ impl Store {
             self.verify(digest)?;
             held = self.held(digest, OPERATION)?;
         }
-        let file =
-            File::open(self.path_of(digest)).map_err(|e| Error::io(OPERATION, digest.to_string(), e))?;
+        let file = File::open(self.path_of(digest)).map_err(|e| self.gone(digest, OPERATION, e))?;
         let meta = file.metadata().map_err(|e| Error::io(OPERATION, digest.to_string(), e))?;
         intact(digest, &held, &meta, OPERATION)?;
         Ok((file, held.size))
@@ -415,7 +423,7 @@ impl Store {
         let path = self.path_of(digest);
         let found = File::open(&path)
             .and_then(|file| hash_file(&file))
-            .map_err(|e| Error::io(OPERATION, digest.to_string(), e))?;
+            .map_err(|e| self.gone(digest, OPERATION, e))?;
         if found != *digest {
             return Err(mismatch(*digest, found, OPERATION));
         }
@@ -429,24 +437,25 @@ impl Store {
     pub fn remove(&self, digest: &Digest) -> Result<u64> {
         const OPERATION: &str = "remove an object";
         let path = self.path_of(digest);
-        let fail = |e| Error::io(OPERATION, digest.to_string(), e);
         // An open file keeps its blocks, so that freeing a large one happens after the lock is released.
         let keep = File::open(&path);
-        let size = {
-            let mut state = self.state();
-            let held = *state.held.get(digest).ok_or_else(|| not_held(digest, OPERATION))?;
+        let held = {
+            let _shelf = self.shared.shelf(digest);
+            let held = self.state().held.remove(digest).ok_or_else(|| not_held(digest, OPERATION))?;
             match fs::remove_file(&path) {
                 Ok(()) => {}
-                // Somebody else was here. The entry is wrong then, and goes.
+                // Somebody else was here. The entry was wrong then, and goes.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(fail(e)),
+                Err(e) => {
+                    self.state().held.insert(*digest, held);
+                    return Err(Error::io(OPERATION, digest.to_string(), e));
+                }
             }
-            state.held.remove(digest);
-            held.size
+            held
         };
         drop(keep);
-        self.state().held_bytes -= size;
-        Ok(size)
+        self.state().held_bytes -= held.size;
+        Ok(held.size)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -463,9 +472,22 @@ impl Store {
         if !held.checked {
             self.verify(digest)?;
         }
-        let meta =
-            fs::metadata(self.path_of(digest)).map_err(|e| Error::io(operation, digest.to_string(), e))?;
+        let meta = fs::metadata(self.path_of(digest)).map_err(|e| self.gone(digest, operation, e))?;
         intact(digest, &held, &meta, operation)
+    }
+
+    /// What it means that the file of an object cannot be opened: evicted meanwhile, deleted by somebody, or worse.
+    fn gone(&self, digest: &Digest, operation: &'static str, e: io::Error) -> Error {
+        if e.kind() != io::ErrorKind::NotFound {
+            return Error::io(operation, digest.to_string(), e);
+        }
+        match self.find(digest) {
+            None => not_held(digest, operation),
+            Some(_) => {
+                let why = format!("the file of {digest} was removed by somebody else");
+                Error::new(ErrorKind::Corrupt, operation, why)
+            }
+        }
     }
 }
 
@@ -479,6 +501,10 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Only arithmetic and single system calls happen under the lock: a panic there is a bug to stop at.
         self.state.lock().expect("no thread panicked while it held the store")
+    }
+
+    fn shelf(&self, digest: &Digest) -> MutexGuard<'_, ()> {
+        self.shelves[usize::from(digest.0[0])].lock().expect("no thread panicked while it held a shelf")
     }
 
     fn path_of(&self, digest: &Digest) -> PathBuf {
@@ -509,11 +535,11 @@ impl Shared {
 
     /// Sets the mtime by which a later change is noticed.
     fn seal(&self, file: &File, digest: &Digest, size: u64) -> io::Result<Mtime> {
-        let s = file.metadata()?.mtime();
         if !self.seals {
             return Ok(Mtime::of(&file.metadata()?));
         }
-        let mtime = Mtime::sealed(digest, size, s);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mtime = Mtime::sealed(digest, size, since.as_secs().cast_signed());
         set_mtime(file, mtime)?;
         Ok(mtime)
     }
@@ -528,29 +554,24 @@ impl Shared {
         reservation: &mut Reservation,
     ) -> io::Result<Stored> {
         let to = self.path_of(&digest);
-        let mut state = self.state();
-        // Under the lock, so that a `remove` of the same digest is entirely before or after.
-        let new = Held { size, mtime, checked: true };
-        let already_held = match state.held.get_mut(&digest) {
-            Some(held) if fs::metadata(&to).is_ok_and(|meta| intact(&digest, held, &meta, "").is_ok()) => {
-                fs::remove_file(from)?;
-                true
-            }
-            // The copy we held was written to: this one takes its place and its bytes of the budget.
-            Some(held) => {
-                fs::rename(from, to)?;
-                *held = new;
-                false
-            }
-            None => {
-                fs::rename(from, to)?;
-                state.held.insert(digest, new);
+        // So that a `remove` of the same digest is entirely before or after.
+        let _shelf = self.shelf(&digest);
+        let before = self.state().held.get(&digest).copied();
+        let whole = |held| fs::metadata(&to).is_ok_and(|meta| intact(&digest, held, &meta, "").is_ok());
+        let already_held = before.as_ref().is_some_and(whole);
+        if already_held {
+            fs::remove_file(from)?;
+        } else {
+            fs::rename(from, to)?;
+            let mut state = self.state();
+            state.held.insert(digest, Held { size, mtime, checked: true });
+            // A copy that was written to is replaced within the bytes that it has of the budget.
+            if before.is_none() {
                 state.held_bytes += size;
                 state.reserved_bytes -= size;
                 reservation.bytes -= size;
-                false
             }
-        };
+        }
         Ok(Stored { digest, size, already_held })
     }
 }

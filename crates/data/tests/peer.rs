@@ -101,6 +101,8 @@ fn fetch(client: &PeerClient, address: SocketAddr, items: Vec<FetchItem>) -> Vec
     ends.into_iter().map(|end| end.expect("every item ends")).collect()
 }
 
+// Boxing what a test looks at once would only hide it.
+#[allow(clippy::result_large_err)]
 fn only(ends: Vec<FetchEnd>) -> Result<Stored, (Error, Option<Incoming>)> {
     match <[FetchEnd; 1]>::try_from(ends).expect("one item") {
         [FetchEnd::Stored(stored)] => Ok(stored),
@@ -109,7 +111,7 @@ fn only(ends: Vec<FetchEnd>) -> Result<Stored, (Error, Option<Incoming>)> {
 }
 
 fn content(n: u64, size: usize) -> Vec<u8> {
-    (0..size as u64).map(|i| (i.wrapping_mul(2 * n + 1) >> 3 ^ n) as u8).collect()
+    (0..size as u64).map(|i| ((i.wrapping_mul(2 * n + 1) >> 3) ^ n) as u8).collect()
 }
 
 fn put(store: &Store, bytes: &[u8]) -> Digest {

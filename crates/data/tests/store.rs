@@ -210,6 +210,48 @@ fn a_write_through_a_link_is_noticed() {
 }
 
 #[test]
+fn an_object_whose_file_somebody_deleted() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let store = open(dir.path());
+    let digest = put(&store, b"deleted").expect("stored").digest;
+    fs::remove_file(store.path_of(&digest)).expect("removed");
+    assert!(store.modified(&digest).expect("held"));
+    assert_eq!(store.open_object(&digest).map(drop).expect_err("gone").kind, ErrorKind::Corrupt);
+    assert_eq!(store.export(&digest, &dir.path().join("x")).expect_err("gone").kind, ErrorKind::Corrupt);
+    assert_eq!(store.remove(&digest).expect("its bytes come back"), 7);
+    sanity_check(&store, dir.path());
+}
+
+#[test]
+fn readers_that_meet_an_eviction_are_told_not_held() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let store = open(dir.path());
+    let digest = Digest::of(b"comes and goes");
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|n| {
+                let (store, name) = (&store, dir.path().join(format!("input {n}")));
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        let opened = store.open_object(&digest).map(drop);
+                        let exported =
+                            store.export(&digest, &name).map(|_| fs::remove_file(&name).expect("ours"));
+                        for error in [opened.err(), exported.err()].into_iter().flatten() {
+                            assert_eq!(error.kind, ErrorKind::NotHeld, "{error}");
+                        }
+                    }
+                })
+            })
+            .collect();
+        while readers.iter().any(|reader| !reader.is_finished()) {
+            put(&store, b"comes and goes").expect("stored");
+            store.remove(&digest).expect("removed");
+        }
+    });
+    sanity_check(&store, dir.path());
+}
+
+#[test]
 fn adopting_an_output() {
     let dir = tempfile::tempdir().expect("tempdir");
     let store = open(dir.path());
@@ -264,7 +306,7 @@ fn filling_from_a_file() {
     let dir = tempfile::tempdir().expect("tempdir");
     let store = open(dir.path());
     for size in [0, 1, 70_000, 600_000] {
-        let bytes: Vec<u8> = (0..size).map(|i: u32| (i * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..size).map(|i: u32| ((i * 31) >> 3) as u8).collect();
         let path = dir.path().join("home");
         fs::write(&path, &bytes).expect("write");
         let mut incoming = store.begin(store.reserve(bytes.len() as u64).expect("free"));

@@ -270,21 +270,28 @@ impl PeerClient {
     }
 
     fn find_idle(&self, holder: SocketAddr) -> Option<Peer> {
-        // Holders close idle connections as well; well before that one is better made anew.
-        let limit = self.options.idle_timeout / 2;
         let mut idle = self.idle();
-        let links = idle.get_mut(&holder)?;
-        links.retain(|link| link.since.elapsed() < limit);
-        let IdleLink { peer, .. } = links.pop()?;
+        self.close_old(&mut idle);
+        let IdleLink { peer, .. } = idle.get_mut(&holder)?.pop()?;
         Some(Peer { reused: true, ..peer })
     }
 
     fn keep(&self, holder: SocketAddr, peer: Peer) {
         let mut idle = self.idle();
+        self.close_old(&mut idle);
         let links = idle.entry(holder).or_default();
         if links.len() < IDLE_LINKS_MAX && peer.link.buffered() == 0 {
             links.push(IdleLink { since: Instant::now(), peer });
         }
+    }
+
+    /// Holders close idle connections as well; well before that one is better made anew.
+    fn close_old(&self, idle: &mut HashMap<SocketAddr, Vec<IdleLink>>) {
+        let limit = self.options.idle_timeout / 2;
+        idle.retain(|_, links| {
+            links.retain(|link| link.since.elapsed() < limit);
+            !links.is_empty()
+        });
     }
 
     fn idle(&self) -> MutexGuard<'_, HashMap<SocketAddr, Vec<IdleLink>>> {
