@@ -301,6 +301,11 @@ fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
     if length == 0 {
         return Ok(());
     }
+    // Asked first, because a reservation that does not fit takes all free space before it fails, and others would find
+    // the disk full meanwhile.
+    if free_bytes(file).is_some_and(|free_bytes| size_bytes > free_bytes) {
+        return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+    }
     // SAFETY: the descriptor is open for the whole call, and the call touches no memory of ours.
     if unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, length) } == 0 {
         return Ok(());
@@ -310,6 +315,20 @@ fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// What this user may still write to the file system of `file`; `None` where it does not tell.
+fn free_bytes(file: &File) -> Option<u64> {
+    // SAFETY: the structure is plain numbers, for which zero is a value; the descriptor is open; the call fills it.
+    let (rc, about, is_root) = unsafe {
+        let mut about: libc::statvfs = std::mem::zeroed();
+        (libc::fstatvfs(file.as_raw_fd(), &mut about), about, libc::geteuid() == 0)
+    };
+    if rc != 0 || about.f_blocks == 0 {
+        return None;
+    }
+    let blocks = if is_root { about.f_bfree } else { about.f_bavail };
+    Some(blocks.saturating_mul(about.f_frsize))
 }
 
 /// Like `create_dir_all`, and each new directory's entry is flushed to disk.
@@ -552,33 +571,8 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_cannot_fit_fails_before_the_first_byte() {
-        struct Untouched;
-        impl Read for Untouched {
-            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-                panic!("nothing may be read when there is no space");
-            }
-        }
+    fn a_hint_that_was_too_large_costs_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let probe = File::create(dir.path().join("probe")).unwrap();
-        // SAFETY: both descriptors are open; the structure is plain numbers, and filled by the call when it succeeds.
-        let (can_reserve, free_bytes) = unsafe {
-            let mut about: libc::statvfs = std::mem::zeroed();
-            assert_eq!(libc::fstatvfs(probe.as_raw_fd(), &mut about), 0);
-            let can = libc::fallocate(probe.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, 1) == 0;
-            (can, about.f_bfree * about.f_frsize)
-        };
-        fs::remove_file(dir.path().join("probe")).unwrap();
-        if !can_reserve {
-            eprintln!("not run: this file system cannot reserve space");
-            return;
-        }
-        let hint_bytes = Some(free_bytes + (1 << 40));
-        let error =
-            FileHome::default().write(&at(&dir.path().join("x")), &mut Untouched, hint_bytes).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-        assert!(names(dir.path()).is_empty());
-        // A hint that was too large costs nothing.
         let path = dir.path().join("y");
         let stat = FileHome::default().write(&at(&path), &mut &b"abc"[..], Some(1 << 20)).unwrap();
         assert_eq!((stat.size_bytes, fs::metadata(&path).unwrap().len()), (3, 3));
@@ -610,7 +604,13 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fills_up_while_writing() {
+    fn a_disk_that_is_too_small() {
+        struct Untouched;
+        impl Read for Untouched {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                panic!("nothing may be read when there is no space");
+            }
+        }
         let dir = tempfile::tempdir().unwrap();
         let target = std::ffi::CString::new(dir.path().to_str().unwrap()).unwrap();
         let ran = in_own_mounts(|| {
@@ -621,6 +621,8 @@ mod tests {
             };
             assert_eq!(rc, 0, "{}", io::Error::last_os_error());
             let location = at(&dir.path().join("x"));
+            let error = FileHome::default().write(&location, &mut Untouched, Some(1 << 20)).unwrap_err();
+            assert_eq!((error.kind(), error.status()), (ErrorKind::NoSpace, Status::Persistent), "{error}");
             let error =
                 FileHome::default().write(&location, &mut io::repeat(1).take(1 << 20), None).unwrap_err();
             assert_eq!((error.kind(), error.status()), (ErrorKind::NoSpace, Status::Persistent), "{error}");
