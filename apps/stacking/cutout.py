@@ -21,7 +21,8 @@ alone, for looking at what a single exposure shows. Cutouts are shifted, not tur
 has its own rotation, which only smears shapes that are not round.
 
 Only the standard library is used. A node then needs nothing but Python, and the program starts in
-15 ms instead of the 90 ms that importing numpy takes, which is longer than its work.
+some 20 ms; importing numpy alone takes 80 ms, longer than the work. (`dataclasses` are avoided for
+the same reason: 14 ms.)
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ import struct
 import sys
 import zlib
 from array import array
-from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
 BLOCK_BYTES = 2880
@@ -108,8 +108,7 @@ def number(header: Header, keyword: str, name: str, default: float | None = None
     return value
 
 
-@dataclass(frozen=True)
-class Image:
+class Image(NamedTuple):
     """Pixels of the first HDU as they are stored, with the header that explains them."""
 
     name: str

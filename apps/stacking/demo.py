@@ -137,14 +137,14 @@ def demo(args: argparse.Namespace) -> None:
     command = [args.eyas, "report", "--dir", str(folder / f"run-{DIFFUSION}"), "--out", str(report)]
     call([*command, "--compare", str(folder / f"run-{OFF}")], "eyas report")
 
+    alone, together, law = (summary[key] for key in ("snr_one_expected", "snr", "snr_expected"))
     say("")
     say(
-        f"Found     {args.targets} sources that no image shows: signal-to-noise "
-        f"{summary['snr_one_expected']:.2f} each, "
-        f"{summary['snr']:.1f} in the stack of {summary['n_cutouts']:,} (sqrt(N) gives {summary['snr_expected']:.1f})"
+        f"Shown     {args.targets} sources, signal-to-noise {alone:.2f} in one image, "
+        f"{together:.1f} in the stack of {summary['n_cutouts']:,} cutouts (sqrt(N) gives {law:.1f})"
     )
     say(
-        f"Compared  {n_tasks:,} tasks, home storage at {args.home_rate}/s: {seconds_off:.0f} s without caches, "
+        f"Compared  {n_tasks:,} tasks, home at {args.home_rate}/s: {seconds_off:.0f} s without caches, "
         f"{seconds_diffusion:.0f} s with data diffusion, the same bytes from both"
     )
     say(f"Picture   {result / 'stack.png'}")

@@ -206,8 +206,9 @@ def build_sky(seed: int, size: int, n_targets: int) -> Sky:
     targets = np.array([radec_from_direction(direction) for direction in directions.T])
     peaks = mean_peak() * rng.uniform(0.7, 1.3, n_targets)
     # The written positions are rounded; the sources are where the list says that they are.
-    targets = np.round(targets, 7).astype(np.float64)
-    return Sky(seed, size, pixels, np.linalg.inv(plane_from_sky).astype(np.float64), basis, targets, peaks)
+    targets = np.round(targets, 7)
+    sky_from_plane = np.asarray(np.linalg.inv(plane_from_sky), np.float64)
+    return Sky(seed, size, pixels, sky_from_plane, basis, targets, peaks)
 
 
 # ---------------------------------------------------------------------------------------- exposures

@@ -153,7 +153,7 @@ def test_demo_from_end_to_end_twice(eyas_stand_in: Path, tmp_path: Path) -> None
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert "is there already" in second.stdout and "is there already" not in first.stdout
     last = second.stdout.splitlines()[-5:]
-    assert [line.split()[0] for line in last] == ["Found", "Compared", "Picture", "Stack", "Report"]
+    assert [line.split()[0] for line in last] == ["Shown", "Compared", "Picture", "Stack", "Report"]
     for name in ("result/stack.png", "result/stack.fits", "result/summary.json", "report.html"):
         assert (tmp_path / "demo" / name).is_file()
 
