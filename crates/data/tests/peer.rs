@@ -476,11 +476,6 @@ fn a_connection_that_the_holder_closed_while_it_was_idle_is_made_anew() {
     pair.requester.remove(&digest).expect("held");
     let address = pair.server.address();
     pair.server.stop();
-    drop(std::mem::replace(
-        &mut pair.server,
-        PeerServer::start(listener(), pair.holder.clone(), key(), HOLDER, PeerServerOptions::default())
-            .expect("starts"),
-    ));
     // The old port again, as an executor that restarts would take it.
     let again = TcpListener::bind(address).expect("the port is free again");
     pair.server = PeerServer::start(again, pair.holder.clone(), key(), HOLDER, PeerServerOptions::default())

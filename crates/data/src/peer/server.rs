@@ -62,11 +62,16 @@ impl Default for PeerServerOptions {
 pub struct PeerServer {
     shared: Arc<Shared>,
     address: SocketAddr,
-    acceptor: Option<JoinHandle<()>>,
+    acceptor: Option<Acceptor>,
+}
+
+struct Acceptor {
+    thread: JoinHandle<()>,
+    /// The socket that the thread accepts on, to wake it.
+    listener: TcpListener,
 }
 
 struct Shared {
-    listener: TcpListener,
     store: Store,
     key: TicketKey,
     server_id: u32,
@@ -89,7 +94,6 @@ impl PeerServer {
         let fail = |e| Error::io("serve the cache to peers", "the listening socket", e);
         let address = listener.local_addr().map_err(fail)?;
         let shared = Arc::new(Shared {
-            listener,
             store,
             key,
             server_id,
@@ -99,14 +103,15 @@ impl PeerServer {
             connections: Mutex::default(),
             connection_ended: Condvar::new(),
         });
-        let acceptor = thread::Builder::new()
+        let accepting = listener.try_clone().map_err(fail)?;
+        let thread = thread::Builder::new()
             .name("peer-accept".into())
             .spawn({
                 let shared = Arc::clone(&shared);
-                move || accept(&shared)
+                move || accept(&shared, &accepting)
             })
             .map_err(fail)?;
-        Ok(PeerServer { shared, address, acceptor: Some(acceptor) })
+        Ok(PeerServer { shared, address, acceptor: Some(Acceptor { thread, listener }) })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -118,15 +123,15 @@ impl PeerServer {
         self.shared.n_streams.load(Ordering::Relaxed)
     }
 
-    /// Cuts all connections, also those in the middle of an object, and waits for their threads.
+    /// Closes the port, cuts all connections, also those in the middle of an object, and waits for their threads.
     pub fn stop(&mut self) {
-        let Some(acceptor) = self.acceptor.take() else { return };
+        let Some(Acceptor { thread, listener }) = self.acceptor.take() else { return };
         self.shared.stopping.store(true, Ordering::SeqCst);
-        // SAFETY: the listener is open for as long as `shared` lives. std has no shutdown for listeners; on Linux
+        // SAFETY: the listener is open until the end of this function. std has no shutdown for listeners; on Linux
         // it wakes `accept`.
-        unsafe { libc::shutdown(self.shared.listener.as_raw_fd(), libc::SHUT_RDWR) };
+        unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
         // A panic of the acceptor has been reported by the panic hook; connections are cut all the same.
-        let _ = acceptor.join();
+        let _ = thread.join();
         let mut connections = self.shared.connections();
         for socket in connections.values() {
             // Already closed by the peer: as good.
@@ -150,9 +155,9 @@ impl Shared {
     }
 }
 
-fn accept(shared: &Arc<Shared>) {
+fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     for connection in 0u64.. {
-        let socket = match shared.listener.accept() {
+        let socket = match listener.accept() {
             _ if shared.stopping.load(Ordering::SeqCst) => return,
             Ok((socket, _)) => socket,
             Err(_) => {
