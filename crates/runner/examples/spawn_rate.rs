@@ -15,15 +15,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sandbox_root = std::env::temp_dir().join(format!("eyas-spawn-rate-{}", std::process::id()));
     std::fs::create_dir(&sandbox_root)?;
     let exe = std::env::current_exe()?;
-    let mut ratios = Vec::new();
+    let (mut rates, mut costs) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let bare = bare_spawn_rate(n, slots)?;
         let ours = slot_spawn_rate(&exe, &["__slot"], &sandbox_root, n, slots, ahead)?;
-        println!("round {round}: bare {bare:.0}/s, slots {ours:.0}/s, ratio {:.3}", ours / bare);
-        ratios.push(ours / bare);
+        rates.push(ours.tasks_per_s / bare.tasks_per_s);
+        costs.push(ours.cpu_ns_per_task as f64 / bare.cpu_ns_per_task as f64);
+        println!(
+            "round {round}: bare {:.0}/s, {} us CPU a task; slots {:.0}/s, {} us CPU a task; ratio {:.3}",
+            bare.tasks_per_s,
+            bare.cpu_ns_per_task / 1000,
+            ours.tasks_per_s,
+            ours.cpu_ns_per_task / 1000,
+            rates[rates.len() - 1],
+        );
     }
-    ratios.sort_by(f64::total_cmp);
-    println!("median ratio {:.3}", ratios[ratios.len() / 2]);
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    };
+    println!("medians: rate ratio {:.3}, CPU ratio {:.3}", median(rates), median(costs));
     std::fs::remove_dir(&sandbox_root)?;
     Ok(())
 }

@@ -12,11 +12,43 @@ use std::path::Path;
 
 const PROGRAM: &std::ffi::CStr = c"/bin/true";
 
-/// Starts per second of `/bin/true` by `spawners` forked processes, each in a bare loop of `posix_spawn` and
+/// What a benchmark measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SpawnRate {
+    pub tasks_per_s: f64,
+    /// CPU time of all processes together, programs and feeder included. Unlike the rate it hardly depends
+    /// on what else the machine does.
+    pub cpu_ns_per_task: u64,
+}
+
+struct Stopwatch {
+    begun_ns: u64,
+    cpu_begun_ns: u64,
+}
+
+impl Stopwatch {
+    fn start() -> Self {
+        Self { begun_ns: sys::monotonic_ns(), cpu_begun_ns: sys::cpu_ns() }
+    }
+
+    /// The wall clock stops here; the CPU clock when the caller has waited for its children.
+    fn wall_ns(&self) -> u64 {
+        (sys::monotonic_ns() - self.begun_ns).max(1)
+    }
+
+    fn rate(&self, n: u32, wall_ns: u64) -> SpawnRate {
+        SpawnRate {
+            tasks_per_s: f64::from(n) * 1e9 / wall_ns as f64,
+            cpu_ns_per_task: (sys::cpu_ns() - self.cpu_begun_ns) / u64::from(n.max(1)),
+        }
+    }
+}
+
+/// Starts of `/bin/true` by `spawners` forked processes, each in a bare loop of `posix_spawn` and
 /// `waitpid` with nothing redirected. `n` starts in all, at least 1.
-pub fn bare_spawn_rate(n: u32, spawners: u32) -> Result<f64, Error> {
+pub fn bare_spawn_rate(n: u32, spawners: u32) -> Result<SpawnRate, Error> {
     let failed = |error| Error::system("run", "the bare spawn loop", error);
-    let begun_ns = sys::monotonic_ns();
+    let watch = Stopwatch::start();
     let mut pids = Vec::new();
     for i in 0..spawners {
         let share = n / spawners + u32::from(i < n % spawners);
@@ -36,7 +68,7 @@ pub fn bare_spawn_rate(n: u32, spawners: u32) -> Result<f64, Error> {
     if !all_well {
         return Err(failed(io::Error::other("`/bin/true` could not be started")));
     }
-    Ok(rate(n, begun_ns))
+    Ok(watch.rate(n, watch.wall_ns()))
 }
 
 fn bare_loop(n: u32) -> ! {
@@ -72,7 +104,7 @@ struct Lane {
     n_under_way: u32,
 }
 
-/// Tasks per second of `/bin/true` through `slots` slot processes (`exe` with `args`, see
+/// Tasks `/bin/true` through `slots` slot processes (`exe` with `args`, see
 /// [`spawn_slot`]), kept `ahead` tasks ahead, from the first command to the last report. `n` tasks in all;
 /// sandboxes are made in `sandbox_root`.
 pub fn slot_spawn_rate(
@@ -82,7 +114,7 @@ pub fn slot_spawn_rate(
     n: u32,
     slots: u32,
     ahead: u32,
-) -> Result<f64, Error> {
+) -> Result<SpawnRate, Error> {
     let failed = |error| Error::system("run", "the slot benchmark", error);
     let mut lanes = Vec::new();
     for _ in 0..slots {
@@ -96,7 +128,7 @@ pub fn slot_spawn_rate(
             other => return Err(failed(io::Error::other(format!("a slot did not become ready: {other:?}")))),
         }
     }
-    let begun_ns = sys::monotonic_ns();
+    let watch = Stopwatch::start();
     let (mut n_sent, mut n_done) = (0, 0);
     for lane in &mut lanes {
         feed(lane, &mut n_sent, n, ahead).map_err(failed)?;
@@ -129,12 +161,12 @@ pub fn slot_spawn_rate(
             feed(lane, &mut n_sent, n, ahead).map_err(failed)?;
         }
     }
-    let rate = rate(n, begun_ns);
+    let wall_ns = watch.wall_ns();
     for Lane { mut slot, .. } in lanes {
         drop(slot.stream);
         slot.process.wait().map_err(failed)?;
     }
-    Ok(rate)
+    Ok(watch.rate(n, wall_ns))
 }
 
 /// Fills a lane up to `ahead` tasks with one write; not for a single missing task, to let batches form.
@@ -174,8 +206,4 @@ fn read_report(lane: &mut Lane, buffer: &mut [u8]) -> Result<SlotReport, Error> 
             n => lane.decoder.extend(&buffer[..n]),
         }
     }
-}
-
-fn rate(n: u32, begun_ns: u64) -> f64 {
-    f64::from(n) * 1e9 / (sys::monotonic_ns() - begun_ns).max(1) as f64
 }

@@ -707,22 +707,15 @@ fn reap() -> Reaped {
 }
 
 fn add_usage(total: &mut Usage, usage: &libc::rusage) {
-    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
-    total.cpu_user_ns += ns(usage.ru_utime);
-    total.cpu_system_ns += ns(usage.ru_stime);
+    total.cpu_user_ns += sys::timeval_ns(usage.ru_utime);
+    total.cpu_system_ns += sys::timeval_ns(usage.ru_stime);
     total.process_rss_max_bytes = total.process_rss_max_bytes.max(usage.ru_maxrss as u64 * 1024);
     total.disk_read_bytes += usage.ru_inblock as u64 * 512;
     total.disk_write_bytes += usage.ru_oublock as u64 * 512;
 }
 
 fn own_rss_max_bytes() -> u64 {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: `usage` is a valid place and is filled when the call succeeds, which it always does for SELF.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    usage.ru_maxrss as u64 * 1024
+    sys::usage_of(libc::RUSAGE_SELF).ru_maxrss as u64 * 1024
 }
 
 /// Kills the group of a program that has not been reaped yet, and every other child of ours.

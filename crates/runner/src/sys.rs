@@ -27,6 +27,26 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+pub fn timeval_ns(time: libc::timeval) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000
+}
+
+/// `getrusage` of `RUSAGE_SELF` or `RUSAGE_CHILDREN`.
+pub fn usage_of(whom: libc::c_int) -> libc::rusage {
+    let mut usage = MaybeUninit::zeroed();
+    // SAFETY: `usage` is a valid place, and all zeros is a valid value should the call fail.
+    unsafe {
+        libc::getrusage(whom, usage.as_mut_ptr());
+        usage.assume_init()
+    }
+}
+
+/// CPU time of this process and the children that it has waited for.
+pub fn cpu_ns() -> u64 {
+    let both = [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN].map(usage_of);
+    both.iter().map(|usage| timeval_ns(usage.ru_utime) + timeval_ns(usage.ru_stime)).sum()
+}
+
 /// A path for a system call; refuses NUL bytes.
 pub fn c_string(bytes: &[u8]) -> io::Result<CString> {
     CString::new(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the name holds a NUL byte"))
