@@ -248,7 +248,7 @@ impl Slot {
     fn run_until_closed(&mut self) -> Result<(), Option<Error>> {
         self.read_commands_decoded()?;
         loop {
-            while self.running.is_none() && self.unsent.len() - self.n_sent < UNSENT_BYTES_MAX {
+            while self.can_start() {
                 let Some(queued) = self.queue.pop_front() else { break };
                 self.start(queued);
             }
@@ -256,6 +256,10 @@ impl Slot {
             let is_report_due = self.report_at_ns.is_some_and(|at| at <= now || self.queue.is_empty());
             if self.running.is_none() || is_report_due {
                 self.flush().map_err(|Closed| None)?;
+            }
+            if self.can_start() && !self.queue.is_empty() {
+                // The flush has made the room that was missing above; nothing else would wake us.
+                continue;
             }
             let events = self
                 .wait(now)
@@ -279,6 +283,10 @@ impl Slot {
                 self.on_timer(sys::monotonic_ns());
             }
         }
+    }
+
+    fn can_start(&self) -> bool {
+        self.running.is_none() && self.unsent.len() - self.n_sent < UNSENT_BYTES_MAX
     }
 
     fn wait(&self, now: u64) -> io::Result<Events> {

@@ -329,7 +329,7 @@ fn an_executor_that_does_not_read_is_waited_for() {
     let mut lab = Lab::new();
     let limits = CaptureLimits { head_bytes: 1 << 20, tail_bytes: 0 };
     let specs: Vec<_> =
-        (0..20).map(|_| RunSpec { capture: limits, ..lab.shell("head -c 1000000 /dev/zero") }).collect();
+        (0..60).map(|_| RunSpec { capture: limits, ..lab.shell("head -c 1000000 /dev/zero") }).collect();
     let commands: Vec<_> = specs.iter().map(|spec| SlotCommand::Start(spec.clone())).collect();
     lab.send(&commands);
     for spec in &specs {
