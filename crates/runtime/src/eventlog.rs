@@ -31,12 +31,17 @@ fn to_line(printed: &Printed) -> PrintedLine {
 
 /// A line of the log as it travels.
 pub fn to_message(line: &PrintedLine) -> Printed {
-        let stream = |s: &PrintedStream| Captured {
-            head: s.head.clone().into_bytes(),
-            tail: s.tail.clone().into_bytes(),
-            total_bytes: s.total_bytes,
-        };
-        Printed { task: line.task, attempt: line.attempt, stdout: stream(&line.stdout), stderr: stream(&line.stderr) }
+    let stream = |s: &PrintedStream| Captured {
+        head: s.head.clone().into_bytes(),
+        tail: s.tail.clone().into_bytes(),
+        total_bytes: s.total_bytes,
+    };
+    Printed {
+        task: line.task,
+        attempt: line.attempt,
+        stdout: stream(&line.stdout),
+        stderr: stream(&line.stderr),
+    }
 }
 
 enum Order {

@@ -129,7 +129,8 @@ pub async fn connect(address: &str, identity: &Identity) -> Result<(Reader, Writ
             .await
             .map_err(|source| NetError::Connect { address: address.into(), source })?;
         tcp.set_nodelay(true)?;
-        let not_a_member = |e: io::Error| NetError::NotAMember { address: address.into(), why: e.to_string() };
+        let not_a_member =
+            |e: io::Error| NetError::NotAMember { address: address.into(), why: e.to_string() };
         let mut tls = connector.connect(Identity::server_name(), tcp).await.map_err(not_a_member)?;
         // In TLS 1.3 the server judges our certificate after our side is done, so its "no" comes here.
         match greet(&mut tls).await {

@@ -5,7 +5,9 @@
 //! is a member, nobody else gets past the TLS handshake. There is nothing to configure and no way to
 //! turn it off. Data-plane tickets are signed with a key derived from the same secret.
 
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, server::WebPkiClientVerifier};
 use serde::{Deserialize, Serialize};
@@ -85,7 +87,8 @@ impl Identity {
         &self,
     ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>, RootCertStore), IdentityError> {
         let bad = |e: &dyn std::fmt::Display| IdentityError::Certificates(e.to_string());
-        let certificate = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()).map_err(|e| bad(&e))?;
+        let certificate =
+            CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()).map_err(|e| bad(&e))?;
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(|e| bad(&e))?;
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(self.authority_pem.as_bytes()).map_err(|e| bad(&e))?;

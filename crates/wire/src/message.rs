@@ -22,6 +22,8 @@ pub struct ExecutorHello {
     pub offer: Offer,
     /// Where this executor serves its cache: `host:port`. An empty host means: as you see me.
     pub data_address: String,
+    /// Its name on the data plane, chosen at its start; tickets are made out to it.
+    pub data_id: u32,
     /// What this executor was called before its connection broke, by which dispatcher process.
     pub known_as: Option<(u64, ExecutorId)>,
 }
@@ -60,18 +62,32 @@ pub struct Settings {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum ToExecutor {
     Assign(Box<AssignTask>),
-    Cancel { task: TaskId, attempt: AttemptNo },
-    Drop { objects: Vec<ObjectId> },
+    Cancel {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
+    Drop {
+        objects: Vec<ObjectId>,
+    },
     /// The ends of these attempts are durable; they need not be told again.
-    Recorded { ended: Vec<(TaskId, AttemptNo)> },
-    /// Where executors serve their caches.
-    Peers { peers: Vec<(ExecutorId, String)> },
+    Recorded {
+        ended: Vec<(TaskId, AttemptNo)>,
+    },
+    /// Where executors serve their caches, and their names on the data plane.
+    Peers {
+        peers: Vec<(ExecutorId, String, u32)>,
+    },
     /// This executor's share of home storage.
-    Limits { home_streams: u32, home_bytes_per_s: Option<u64> },
+    Limits {
+        home_streams: u32,
+        home_bytes_per_s: Option<u64>,
+    },
     /// Nothing to say; keeps the lease.
     Beat,
     /// End: finish nothing, keep the cache.
-    Shutdown { reason: String },
+    Shutdown {
+        reason: String,
+    },
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -96,7 +112,9 @@ pub enum FromExecutor {
     /// What a program printed.
     Printed(Box<Printed>),
     /// Leaves of its own accord; whatever it had goes elsewhere.
-    Bye { reason: String },
+    Bye {
+        reason: String,
+    },
 }
 
 /// How an executor is doing; sent with every heartbeat. Counters grow from the executor's start.
@@ -143,22 +161,43 @@ pub struct Request {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum RequestBody {
     /// Begin a submission; answered with `RunOpened`.
-    OpenRun { name: String },
+    OpenRun {
+        name: String,
+    },
     /// Not answered unless it is refused: the client streams.
-    AddArray { run: RunId, array: Arc<TaskArray> },
+    AddArray {
+        run: RunId,
+        array: Arc<TaskArray>,
+    },
     /// Answered with `RunAccepted` when the submission is durable.
-    CommitRun { run: RunId },
-    AbortRun { run: RunId },
+    CommitRun {
+        run: RunId,
+    },
+    AbortRun {
+        run: RunId,
+    },
     /// Answered with `Status` once.
     Status,
     /// Answered with `Run` now, whenever something changed (at most every `interval_ns`), and at its end.
-    WatchRun { run: RunId, interval_ns: u64 },
+    WatchRun {
+        run: RunId,
+        interval_ns: u64,
+    },
     /// Answered with `Cancelled`.
-    Cancel { run: Option<RunId>, task: Option<TaskName> },
+    Cancel {
+        run: Option<RunId>,
+        task: Option<TaskName>,
+    },
     /// Answered with `Explained`.
-    Explain { run: Option<RunId>, task: TaskName },
+    Explain {
+        run: Option<RunId>,
+        task: TaskName,
+    },
     /// Answered with `Printed`.
-    Logs { run: Option<RunId>, task: TaskName },
+    Logs {
+        run: Option<RunId>,
+        task: TaskName,
+    },
     /// End the dispatcher and its executors. Answered with `ShuttingDown`.
     Shutdown,
 }

@@ -163,7 +163,8 @@ fn stop_on_signals(inputs: mpsc::Sender<Input>) {
 fn stop_with_parent(inputs: mpsc::Sender<Input>) {
     std::thread::spawn(move || {
         crate::cluster::wait_for_stdin_to_close();
-        let _ = inputs.blocking_send(Input::Stop { reason: "the process that started the cluster is gone".into() });
+        let _ = inputs
+            .blocking_send(Input::Stop { reason: "the process that started the cluster is gone".into() });
     });
 }
 

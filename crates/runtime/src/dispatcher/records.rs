@@ -8,13 +8,30 @@ use std::borrow::Cow;
 /// One journal record.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum Record<'a> {
-    RunOpened { run: RunId, name: String },
-    ArrayAdded { run: RunId, array: Cow<'a, TaskArray> },
+    RunOpened {
+        run: RunId,
+        name: String,
+    },
+    ArrayAdded {
+        run: RunId,
+        array: Cow<'a, TaskArray>,
+    },
     /// Until this one is there, the run's tasks do not exist.
-    RunCommitted { run: RunId },
-    RunAborted { run: RunId },
-    TaskEnded { task: TaskId, outcome: Outcome, outputs: Vec<(Digest, u64)> },
-    CancelRequested { run: RunId, task: Option<TaskId> },
+    RunCommitted {
+        run: RunId,
+    },
+    RunAborted {
+        run: RunId,
+    },
+    TaskEnded {
+        task: TaskId,
+        outcome: Outcome,
+        outputs: Vec<(Digest, u64)>,
+    },
+    CancelRequested {
+        run: RunId,
+        task: Option<TaskId>,
+    },
 }
 
 impl Record<'_> {

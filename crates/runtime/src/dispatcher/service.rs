@@ -62,6 +62,7 @@ struct Connection {
 struct ExecutorConnection {
     connection: u64,
     data_address: String,
+    data_id: u32,
     status: ExecutorStatus,
     heard: Timestamp,
 }
@@ -259,7 +260,9 @@ impl Service {
             }
             Input::Disconnected { connection } => self.on_disconnected(connection),
             Input::FromExecutor { connection, batch } => {
-                let Some(executor) = self.connections.get(&connection).and_then(|c| c.executor) else { return };
+                let Some(executor) = self.connections.get(&connection).and_then(|c| c.executor) else {
+                    return;
+                };
                 self.on_executor_batch(executor, connection, batch);
             }
             Input::FromClient { connection, request } => self.on_request(connection, request),
@@ -329,18 +332,14 @@ impl Service {
         let spec = self.core.task_spec(assignment.task);
         let mut permits = vec![];
         let expires_unix_ms = clock::now().0 / 1_000_000 + PERMIT_MS;
+        let requester_id = self.executors.get(&executor).map_or(0, |e| e.data_id);
         for input in &assignment.inputs {
             let Some(known) = &input.known else { continue };
             for source in &input.sources {
                 let digest = eyas_data::Digest::from(known.digest.0);
-                let ticket = Ticket::issue(
-                    &self.ticket_key,
-                    digest,
-                    known.size_bytes,
-                    source.0,
-                    executor.0,
-                    expires_unix_ms,
-                );
+                let holder_id = self.executors.get(source).map_or(0, |e| e.data_id);
+                let (key, size) = (&self.ticket_key, known.size_bytes);
+                let ticket = Ticket::issue(key, digest, size, holder_id, requester_id, expires_unix_ms);
                 permits.push(Permit { expires_unix_ms, mac: ticket.mac });
             }
         }
@@ -440,7 +439,8 @@ impl Service {
             capture_head_bytes: self.options.capture_head_bytes,
             capture_tail_bytes: self.options.capture_tail_bytes,
         };
-        let welcome = Welcome::Executor { executor, incarnation: self.incarnation, now: clock::now(), settings };
+        let welcome =
+            Welcome::Executor { executor, incarnation: self.incarnation, now: clock::now(), settings };
         let c = self.connections.get_mut(&connection).expect("the connection was just inserted");
         c.writer.send(&welcome);
         c.executor = Some(executor);
@@ -448,6 +448,7 @@ impl Service {
         let entry = ExecutorConnection {
             connection,
             data_address: data_address.clone(),
+            data_id: hello.data_id,
             status: ExecutorStatus::default(),
             heard: clock::now(),
         };
@@ -456,11 +457,14 @@ impl Service {
         {
             old.executor = None;
         }
-        let peers = self.executors.iter().map(|(id, e)| (*id, e.data_address.clone())).collect();
+        let peers = self.executors.iter().map(|(id, e)| (*id, e.data_address.clone(), e.data_id)).collect();
         self.tell(executor, ToExecutor::Peers { peers });
         let others: Vec<ExecutorId> = self.executors.keys().copied().filter(|e| *e != executor).collect();
         for other in others {
-            self.tell(other, ToExecutor::Peers { peers: vec![(executor, data_address.clone())] });
+            self.tell(
+                other,
+                ToExecutor::Peers { peers: vec![(executor, data_address.clone(), hello.data_id)] },
+            );
         }
         self.share_home();
         self.feed(Event::ExecutorJoined { executor, offer: hello.offer });
@@ -581,7 +585,8 @@ impl Service {
         let n_effects = self.effects.len();
         self.feed_acking(event(executor), Some(ack));
         let ends = self.effects.iter().skip(n_effects);
-        let recorded = ends.into_iter().any(|(_, e)| matches!(e, Effect::TaskEnded { ack: Some(a), .. } if *a == ack));
+        let recorded =
+            ends.into_iter().any(|(_, e)| matches!(e, Effect::TaskEnded { ack: Some(a), .. } if *a == ack));
         let landing = matches!(
             self.core.task_state(task),
             TaskState::Reserved { executor: e, attempt: a, landing: true } if e == executor && a == attempt
@@ -642,7 +647,11 @@ impl Service {
             }
             RequestBody::WatchRun { run, interval_ns } => {
                 if self.core.find_run(run).is_none() {
-                    self.reply(connection, number, ReplyBody::Refused { reason: format!("there is no run {run}") });
+                    self.reply(
+                        connection,
+                        number,
+                        ReplyBody::Refused { reason: format!("there is no run {run}") },
+                    );
                     return;
                 }
                 let status = self.run_status(run);
@@ -715,13 +724,16 @@ impl Service {
 
     fn explain(&mut self, connection: u64, number: u64, task: TaskId) {
         let (state, reason) = match self.core.task_state(task) {
-            TaskState::Waiting { n_missing } => ("waiting", Some(format!("{n_missing} tasks still make its inputs"))),
+            TaskState::Waiting { n_missing } => {
+                ("waiting", Some(format!("{n_missing} tasks still make its inputs")))
+            }
             TaskState::Ready { reason } => ("ready", reason),
             TaskState::Reserved { landing: true, .. } => ("landing", None),
             TaskState::Reserved { executor, attempt, .. } => {
-                let running = self.executors.get(&executor).is_some_and(|e| {
-                    e.status.running.iter().any(|(t, a, _)| (*t, *a) == (task, attempt))
-                });
+                let running = self
+                    .executors
+                    .get(&executor)
+                    .is_some_and(|e| e.status.running.iter().any(|(t, a, _)| (*t, *a) == (task, attempt)));
                 (if running { "running" } else { "reserved" }, None)
             }
             TaskState::Done => ("done", None),
@@ -788,7 +800,13 @@ impl Service {
         let n_running: usize = self
             .executors
             .values()
-            .map(|e| e.status.running.iter().filter(|(t, _, _)| self.core.has_task(*t) && self.core.run_of(*t) == run).count())
+            .map(|e| {
+                e.status
+                    .running
+                    .iter()
+                    .filter(|(t, _, _)| self.core.has_task(*t) && self.core.run_of(*t) == run)
+                    .count()
+            })
             .sum();
         let n_running = (n_running as u64).min(r.n_reserved - r.n_landing);
         RunStatus {
@@ -831,7 +849,12 @@ impl Service {
             now: clock::now(),
             started: self.started,
             placement: self.options.config.placement.clone(),
-            runs: self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| self.run_status(run)).collect(),
+            runs: self
+                .core
+                .runs()
+                .filter(|(_, r)| r.committed)
+                .map(|(run, _)| self.run_status(run))
+                .collect(),
             executors: executors.collect(),
             own_cpu_ns: own + children,
             own_rss_bytes: clock::rss_bytes(),
@@ -848,7 +871,8 @@ impl Service {
         watches.retain_mut(|watch| {
             let durable = self.durable.get(&watch.run).copied().unwrap_or_default();
             let n_ended = durable.n_done + durable.n_failed + durable.n_cancelled;
-            let over = self.core.find_run(watch.run).is_some_and(|r| r.ended.is_some() && n_ended == r.n_tasks);
+            let over =
+                self.core.find_run(watch.run).is_some_and(|r| r.ended.is_some() && n_ended == r.n_tasks);
             if !over && now.since_ns(watch.told) < watch.interval_ns {
                 return true;
             }
@@ -940,5 +964,8 @@ pub fn printed_by(path: &Path, task: TaskId) -> Vec<Printed> {
     let Ok(file) = std::fs::File::open(path) else { return vec![] };
     let lines = std::io::BufReader::new(file).lines().map_while(Result::ok);
     let lines = lines.filter(|line| line.starts_with(&prefix));
-    lines.filter_map(|line| serde_json::from_str::<PrintedLine>(&line).ok()).map(|l| eventlog::to_message(&l)).collect()
+    lines
+        .filter_map(|line| serde_json::from_str::<PrintedLine>(&line).ok())
+        .map(|l| eventlog::to_message(&l))
+        .collect()
 }

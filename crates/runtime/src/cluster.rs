@@ -1,0 +1,158 @@
+//! A local cluster: one dispatcher and several executors, each a process of its own on this machine.
+//!
+//! The processes are started from one binary. They end when told so, or, for an embedded cluster, when
+//! the process that started them is gone: each holds the reading end of a pipe that only that process
+//! can write to.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Blocks until standard input is closed by the other end.
+pub fn wait_for_stdin_to_close() {
+    let mut sink = [0; 64];
+    let mut stdin = std::io::stdin().lock();
+    while !matches!(stdin.read(&mut sink), Ok(0) | Err(_)) {}
+}
+
+/// Processes that were started together.
+pub struct LocalCluster {
+    pub join: PathBuf,
+    parts: Vec<Part>,
+}
+
+struct Part {
+    name: String,
+    process: Child,
+    /// Closing it ends the part.
+    lifeline: Option<ChildStdin>,
+    log: PathBuf,
+}
+
+#[derive(thiserror::Error, Debug)]
+pub enum ClusterError {
+    #[error("cannot start the {part}: {source}")]
+    Start { part: String, source: std::io::Error },
+    #[error("the {part} ended before it was ready: {why}")]
+    Ended { part: String, why: String },
+    #[error("the {part} did not answer within {waited_s} s; see `{log}`")]
+    NoAnswer { part: String, waited_s: u64, log: String },
+}
+
+/// What to start: arguments for each part, after the binary.
+pub struct Plan {
+    pub exe: PathBuf,
+    pub dir: PathBuf,
+    pub dispatcher_args: Vec<String>,
+    /// One list per node.
+    pub executor_args: Vec<Vec<String>>,
+    /// Parts end when this process ends.
+    pub embedded: bool,
+}
+
+impl LocalCluster {
+    /// Starts all parts and waits until the dispatcher answers.
+    pub fn start(plan: &Plan) -> Result<LocalCluster, ClusterError> {
+        let join = plan.dir.join(crate::dispatcher::JOIN_FILE);
+        let _ = std::fs::remove_file(&join);
+        let mut cluster = LocalCluster { join: join.clone(), parts: vec![] };
+        cluster.launch(plan, "dispatcher", &plan.dispatcher_args)?;
+        let waited = Duration::from_secs(30);
+        let deadline = Instant::now() + waited;
+        while !join.exists() {
+            let part = &mut cluster.parts[0];
+            if let Ok(Some(status)) = part.process.try_wait() {
+                let why = last_words(&part.log).unwrap_or_else(|| status.to_string());
+                return Err(ClusterError::Ended { part: part.name.clone(), why });
+            }
+            if Instant::now() > deadline {
+                let log = part.log.display().to_string();
+                return Err(ClusterError::NoAnswer {
+                    part: part.name.clone(),
+                    waited_s: waited.as_secs(),
+                    log,
+                });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        for (i, args) in plan.executor_args.iter().enumerate() {
+            cluster.launch(plan, &format!("node{}", i + 1), args)?;
+        }
+        Ok(cluster)
+    }
+
+    fn launch(&mut self, plan: &Plan, name: &str, args: &[String]) -> Result<(), ClusterError> {
+        let log = plan.dir.join(format!("{name}.log"));
+        let start = || -> std::io::Result<Child> {
+            let mut command = Command::new(&plan.exe);
+            command.args(args);
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
+            command.stdout(Stdio::null()).stderr(file);
+            if plan.embedded {
+                command.arg("--until-stdin-closes").stdin(Stdio::piped());
+            } else {
+                command.stdin(Stdio::null());
+            }
+            // Its own group: a ^C at the terminal is ours to handle, not theirs.
+            std::os::unix::process::CommandExt::process_group(&mut command, 0);
+            command.spawn()
+        };
+        let mut process = start().map_err(|source| ClusterError::Start { part: name.into(), source })?;
+        let lifeline = process.stdin.take();
+        self.parts.push(Part { name: name.into(), process, lifeline, log });
+        Ok(())
+    }
+
+    pub fn pids(&self) -> Vec<(String, u32)> {
+        self.parts.iter().map(|p| (p.name.clone(), p.process.id())).collect()
+    }
+
+    /// A part that ended, with its last words, if there is one.
+    pub fn find_ended(&mut self) -> Option<(String, String)> {
+        self.parts.iter_mut().find_map(|part| match part.process.try_wait() {
+            Ok(Some(status)) => {
+                let words = last_words(&part.log).unwrap_or_else(|| status.to_string());
+                Some((part.name.clone(), words))
+            }
+            _ => None,
+        })
+    }
+
+    /// Leaves the parts running on their own.
+    pub fn detach(mut self) {
+        self.parts.clear();
+    }
+
+    /// Ends all parts and waits for them: executors say goodbye first, then the dispatcher ends.
+    pub fn stop(&mut self) {
+        for part in self.parts.iter_mut() {
+            drop(part.lifeline.take());
+            // SAFETY: sending a signal to a child that has not been waited for.
+            unsafe { libc::kill(part.process.id() as i32, libc::SIGTERM) };
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        for part in &mut self.parts {
+            while Instant::now() < deadline && matches!(part.process.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let _ = part.process.kill();
+            let _ = part.process.wait();
+        }
+        self.parts.clear();
+    }
+}
+
+impl Drop for LocalCluster {
+    fn drop(&mut self) {
+        if !self.parts.is_empty() {
+            self.stop();
+        }
+    }
+}
+
+/// The last line of a part's log.
+fn last_words(log: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(log).ok()?;
+    text.lines().rev().find(|l| !l.trim().is_empty()).map(str::to_string)
+}

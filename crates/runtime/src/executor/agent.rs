@@ -1,0 +1,1339 @@
+//! The agent: owns the node's state machine and carries out what it says. See the parent module.
+
+use super::objects::Book;
+use super::slots::Slots;
+use super::{DataPlane, ExecutorError, ExecutorOptions};
+use crate::clock;
+use crate::net::{self, NetError, Writer};
+use eyas_core::array::Command;
+use eyas_core::cache::CacheConfig;
+use eyas_core::event::*;
+use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::*;
+use eyas_data::{
+    ClientTls, FetchEnd, FetchItem, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions,
+};
+use eyas_data::{ErrorKind as DataErrorKind, LinkAbility, Store, Ticket, TicketKey};
+use eyas_runner::protocol as runner;
+use eyas_storage::{ErrorKind as StorageErrorKind, Homes, HomesConfig, Location, Version};
+use eyas_wire::identity::{Identity, Join};
+use eyas_wire::message::*;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{Read, Write as _};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// Transfers into this node at once, and from one peer.
+const TRANSFERS_MAX: u32 = 64;
+const TRANSFERS_PER_PEER_MAX: u32 = 16;
+const HOME_STREAMS_MAX: u32 = 16;
+/// Objects up to this size share a stream with others; a larger one has its own.
+const SMALL_BYTES_MAX: u64 = 1 << 20;
+const TICK: Duration = Duration::from_millis(50);
+/// How long a program may wait behind another one while a slot is idle.
+const STUCK_PATIENCE: Duration = Duration::from_millis(100);
+const RECONNECT_WAIT: Duration = Duration::from_millis(250);
+
+type AttemptId = (TaskId, AttemptNo);
+
+pub enum Input {
+    /// A connection is there; the dispatcher has not been greeted yet.
+    Connected {
+        reader: net::Reader,
+        writer: Writer,
+    },
+    NotConnected {
+        error: NetError,
+    },
+    Welcomed {
+        welcome: Welcome,
+        life: u64,
+    },
+    FromDispatcher {
+        batch: Vec<ToExecutor>,
+        life: u64,
+    },
+    Disconnected {
+        life: u64,
+    },
+    Slot {
+        index: usize,
+        life: u64,
+        reports: Vec<runner::SlotReport>,
+    },
+    SlotGone {
+        index: usize,
+        life: u64,
+    },
+    /// Something that ran on a thread of its own is over.
+    Event(NodeEvent),
+    /// A serving thread found an entry of the cache changed.
+    FoundCorrupt(eyas_data::Digest),
+    Stop {
+        reason: String,
+    },
+}
+
+/// What the agent knows of an attempt beyond the state machine.
+struct Context {
+    spec: eyas_core::array::TaskSpec,
+    inputs: Vec<ObjectId>,
+    outputs: Vec<ObjectId>,
+    key: u64,
+    slot: Option<usize>,
+    started: Option<Timestamp>,
+    /// Where the outputs are until they are taken.
+    sandbox: Option<PathBuf>,
+    output_states: Vec<runner::OutputState>,
+    /// Taken back from a slot to be run by another one.
+    withdrawn: bool,
+    run_spec: Option<runner::RunSpec>,
+}
+
+struct Link {
+    writer: Writer,
+    welcomed: bool,
+    out: Vec<FromExecutor>,
+}
+
+#[derive(Default)]
+struct Counters {
+    local_bytes: u64,
+    peer_bytes: u64,
+    home_read_bytes: u64,
+    home_written_bytes: u64,
+    program_cpu_ns: u64,
+}
+
+pub struct Agent {
+    options: ExecutorOptions,
+    dir: PathBuf,
+    identity: Identity,
+    inputs: mpsc::UnboundedSender<Input>,
+    core: Executor,
+    actions: Vec<NodeAction>,
+    book: Book,
+    store: Store,
+    homes: Homes,
+    home_limited: bool,
+    slots: Slots,
+    _server: PeerServer,
+    client: Arc<PeerClient>,
+    data_id: u32,
+    data_address: String,
+    link: Option<Link>,
+    life: u64,
+    known_as: Option<(u64, ExecutorId)>,
+    settings: Settings,
+    clock_ahead_ns: i128,
+    peers: HashMap<ExecutorId, (String, u32)>,
+    permits: HashMap<(ObjectId, ExecutorId), Permit>,
+    attempts: BTreeMap<AttemptId, Context>,
+    by_key: HashMap<u64, AttemptId>,
+    next_key: u64,
+    counters: Counters,
+    last_contact: Instant,
+    last_error: String,
+    next_status: Instant,
+    stop: Option<String>,
+}
+
+impl Agent {
+    pub fn new(
+        options: ExecutorOptions,
+        inputs: mpsc::UnboundedSender<Input>,
+    ) -> Result<Agent, ExecutorError> {
+        let dir_error = |source| ExecutorError::Dir { path: options.dir.display().to_string(), source };
+        std::fs::create_dir_all(&options.dir).map_err(dir_error)?;
+        let dir = options.dir.canonicalize().map_err(dir_error)?;
+        let join = Join::read(&options.join)?;
+        let store = Store::open(&dir, options.cache_bytes)?;
+        let sandboxes = dir.join("sandbox");
+        let private = dir.join("private");
+        for d in [&sandboxes, &private] {
+            std::fs::create_dir_all(d).map_err(dir_error)?;
+        }
+        // The store's lock says that no other executor lives here, so what is left is nobody's.
+        eyas_runner::sandbox::clean_leftovers(&sandboxes, |_| false)?;
+        for entry in std::fs::read_dir(&private).map_err(dir_error)?.flatten() {
+            let _ = std::fs::remove_file(entry.path());
+        }
+        match store.links_to(&sandboxes)? {
+            LinkAbility::HardLink => {}
+            LinkAbility::Reflink => {
+                eprintln!("eyas: {}: hard links are refused, inputs are reflinked", dir.display())
+            }
+            LinkAbility::Copy => {
+                eprintln!("eyas: {}: hard links are refused, inputs are copied", dir.display())
+            }
+        }
+        let core_config = ExecutorConfig {
+            slots: options.slots,
+            cache: CacheConfig {
+                budget_bytes: options.cache_bytes,
+                eviction: options.eviction.clone(),
+                seed: u64::from(std::process::id()),
+            },
+            transfers_max: TRANSFERS_MAX,
+            transfers_per_peer_max: TRANSFERS_PER_PEER_MAX,
+            home_streams_max: HOME_STREAMS_MAX,
+        };
+        let mut core = Executor::new(core_config).map_err(|e| ExecutorError::Config(e.to_string()))?;
+        let held: Vec<(Digest, u64)> = store.scan().into_iter().map(|(d, n)| (Digest(d.into()), n)).collect();
+        let (book, held) = Book::open(&dir, &held).map_err(dir_error)?;
+        let mut actions = vec![];
+        for (object, bytes) in held {
+            core.restore(object, bytes, &mut actions);
+        }
+
+        let listen_error = |source| ExecutorError::Listen { address: options.data_listen.clone(), source };
+        let listener = TcpListener::bind(&options.data_listen).map_err(listen_error)?;
+        let bound = listener.local_addr().map_err(listen_error)?;
+        let data_address =
+            if bound.ip().is_unspecified() { format!(":{}", bound.port()) } else { bound.to_string() };
+        let key = TicketKey::from_secret(join.identity.secret());
+        let data_id = data_id(&dir, bound);
+        let corrupt = inputs.clone();
+        let (server_tls, client_tls) = match options.data_plane {
+            DataPlane::Signed => (None, None),
+            DataPlane::Tls => (
+                Some(join.identity.server_config()?),
+                Some(ClientTls {
+                    config: join.identity.client_config()?,
+                    server_name: Identity::server_name(),
+                }),
+            ),
+        };
+        let server_options = PeerServerOptions {
+            streams_max: 64,
+            tls: server_tls,
+            on_corrupt: Some(Arc::new(move |digest| {
+                let _ = corrupt.send(Input::FoundCorrupt(digest));
+            })),
+            ..PeerServerOptions::default()
+        };
+        let server = PeerServer::start(
+            listener,
+            store.clone(),
+            TicketKey::from_secret(join.identity.secret()),
+            data_id,
+            server_options,
+        )?;
+        let client_options = PeerClientOptions { tls: client_tls, ..PeerClientOptions::default() };
+        let client = Arc::new(PeerClient::new(key, data_id, client_options));
+        let homes =
+            Homes::new(HomesConfig { home_local: options.home_local.clone(), ..HomesConfig::default() })?;
+        let slot_config = runner::SlotConfig::new(&sandboxes);
+        let slots = Slots::start(
+            options.slots,
+            options.exe.clone(),
+            options.slot_args.clone(),
+            slot_config,
+            inputs.clone(),
+        )?;
+        let mut agent = Agent {
+            dir,
+            identity: join.identity,
+            inputs,
+            core,
+            actions: vec![],
+            book,
+            store,
+            homes,
+            home_limited: false,
+            slots,
+            _server: server,
+            client,
+            data_id,
+            data_address,
+            link: None,
+            life: 0,
+            known_as: None,
+            settings: Settings {
+                lease_ns: 15_000_000_000,
+                heartbeat_ns: 1_000_000_000,
+                capture_head_bytes: 16 << 10,
+                capture_tail_bytes: 16 << 10,
+            },
+            clock_ahead_ns: 0,
+            peers: HashMap::new(),
+            permits: HashMap::new(),
+            attempts: BTreeMap::new(),
+            by_key: HashMap::new(),
+            next_key: 1,
+            counters: Counters::default(),
+            last_contact: Instant::now(),
+            last_error: String::new(),
+            next_status: Instant::now(),
+            stop: None,
+            options,
+        };
+        agent.actions = actions;
+        agent.carry_out();
+        Ok(agent)
+    }
+
+    pub async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Input>) -> Result<(), ExecutorError> {
+        self.connect(Duration::ZERO);
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut batch = Vec::with_capacity(64);
+        let mut result = Ok(());
+        while self.stop.is_none() {
+            batch.clear();
+            tokio::select! {
+                n = queue.recv_many(&mut batch, 256) => if n == 0 { break },
+                _ = tick.tick() => {
+                    if let Err(e) = self.on_tick() {
+                        result = Err(e);
+                        break;
+                    }
+                }
+            }
+            for input in batch.drain(..) {
+                if let Err(e) = self.on_input(input) {
+                    self.stop = Some(e.to_string());
+                    result = Err(e);
+                    break;
+                }
+            }
+            self.carry_out();
+            self.flush();
+        }
+        if let Some(reason) = self.stop.take()
+            && let Some(link) = &self.link
+        {
+            link.writer.send(&vec![FromExecutor::Bye { reason }]);
+        }
+        self.book.flush();
+        self.slots.stop().await;
+        if let Some(Link { writer, .. }) = self.link.take() {
+            let _ = tokio::time::timeout(Duration::from_millis(300), writer.closed()).await;
+        }
+        result
+    }
+
+    // ------------------------------------------------------------ the dispatcher
+
+    /// Tries to reach the dispatcher, after `wait`, on a task of its own.
+    fn connect(&self, wait: Duration) {
+        let (inputs, path, fallback) =
+            (self.inputs.clone(), self.options.join.clone(), self.identity.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            // A restarted dispatcher has written a new address; while it is away there is no file.
+            let input = match Join::read(&path) {
+                Err(e) => Input::NotConnected { error: e.into() },
+                Ok(join) => match net::connect(&join.address, &fallback).await {
+                    Ok((reader, writer)) => Input::Connected { reader, writer },
+                    Err(error) => Input::NotConnected { error },
+                },
+            };
+            let _ = inputs.send(input);
+        });
+    }
+
+    fn on_input(&mut self, input: Input) -> Result<(), ExecutorError> {
+        match input {
+            Input::Connected { reader, writer } => self.on_connected(reader, writer),
+            Input::NotConnected { error } => {
+                if matches!(error, NetError::NotAMember { .. }) && self.known_as.is_none() {
+                    return Err(error.into());
+                }
+                self.last_error = error.to_string();
+                self.connect(RECONNECT_WAIT);
+            }
+            Input::Welcomed { welcome, life } if life == self.life => return self.on_welcomed(welcome),
+            Input::FromDispatcher { batch, life } if life == self.life => {
+                self.last_contact = Instant::now();
+                for message in batch {
+                    self.on_message(message);
+                }
+            }
+            Input::Disconnected { life } if life == self.life => {
+                self.link = None;
+                self.last_error = "the connection broke".into();
+                self.connect(RECONNECT_WAIT);
+            }
+            Input::Slot { index, life, reports } if self.slots.is_current(index, life) => {
+                for report in reports {
+                    self.on_slot(index, report);
+                }
+            }
+            Input::SlotGone { index, life } if self.slots.is_current(index, life) => {
+                self.on_slot_gone(index)?
+            }
+            Input::Event(event) => self.on_event(event),
+            Input::FoundCorrupt(digest) => {
+                for object in self.book.objects_with(Digest(digest.into())) {
+                    self.feed(NodeEvent::FoundCorrupt { object });
+                }
+            }
+            Input::Stop { reason } => self.stop = Some(reason),
+            // A word from an earlier connection or an earlier slot process.
+            Input::Welcomed { .. }
+            | Input::FromDispatcher { .. }
+            | Input::Disconnected { .. }
+            | Input::Slot { .. }
+            | Input::SlotGone { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn on_connected(&mut self, mut reader: net::Reader, writer: Writer) {
+        self.life += 1;
+        let life = self.life;
+        let held = self.core.held().into_iter().map(|(object, bytes)| Held {
+            digest: bytes.digest,
+            size_bytes: bytes.size_bytes,
+            origin: self.book.find_name(object).map(str::to_string).zip(bytes.version),
+        });
+        let offer = Offer {
+            name: self.options.name.clone(),
+            slots: self.options.slots,
+            memory_bytes: self.options.memory_bytes,
+            cache_bytes: self.options.cache_bytes,
+            held: held.collect(),
+            attempts: self.core.attempts(),
+        };
+        let hello = Hello::Executor(ExecutorHello {
+            offer,
+            data_address: self.data_address.clone(),
+            data_id: self.data_id,
+            known_as: self.known_as,
+        });
+        writer.send(&hello);
+        self.link = Some(Link { writer, welcomed: false, out: vec![] });
+        let inputs = self.inputs.clone();
+        tokio::spawn(async move {
+            if let Ok(Some(welcome)) = reader.next::<Welcome>().await {
+                if inputs.send(Input::Welcomed { welcome, life }).is_err() {
+                    return;
+                }
+                while let Ok(Some(batch)) = reader.next::<Vec<ToExecutor>>().await {
+                    if inputs.send(Input::FromDispatcher { batch, life }).is_err() {
+                        return;
+                    }
+                }
+            }
+            let _ = inputs.send(Input::Disconnected { life });
+        });
+    }
+
+    fn on_welcomed(&mut self, welcome: Welcome) -> Result<(), ExecutorError> {
+        let Welcome::Executor { executor, incarnation, now, settings } = welcome else {
+            let reason = match welcome {
+                Welcome::Refused { reason } => reason,
+                _ => "it took this executor for a client".into(),
+            };
+            return Err(NetError::Refused(reason).into());
+        };
+        if self.known_as.is_none_or(|(known, _)| known != incarnation) {
+            self.book.forget_pairs();
+            self.permits.clear();
+        }
+        self.known_as = Some((incarnation, executor));
+        self.clock_ahead_ns = i128::from(now.0) - i128::from(clock::now().0);
+        // Below that it is the message's way, not the clocks, that differs.
+        if self.clock_ahead_ns.abs() < 100_000_000 {
+            self.clock_ahead_ns = 0;
+        }
+        self.settings = settings;
+        self.last_contact = Instant::now();
+        self.next_status = Instant::now();
+        let again: Vec<NodeMessage> = self.core.unrecorded().cloned().collect();
+        if let Some(link) = &mut self.link {
+            link.welcomed = true;
+        }
+        for message in again {
+            self.tell(message);
+        }
+        Ok(())
+    }
+
+    fn on_message(&mut self, message: ToExecutor) {
+        match message {
+            ToExecutor::Assign(assign) => self.on_assign(*assign),
+            ToExecutor::Cancel { task, attempt } => self.feed(NodeEvent::CancelRequested { task, attempt }),
+            ToExecutor::Drop { objects } => {
+                let objects = objects.into_iter().filter_map(|o| self.book.ours(o)).collect();
+                self.feed(NodeEvent::DropRequested { objects });
+            }
+            ToExecutor::Recorded { ended } => {
+                for (task, attempt) in ended {
+                    self.feed(NodeEvent::EndRecorded { task, attempt });
+                }
+            }
+            ToExecutor::Peers { peers } => {
+                for (executor, address, data_id) in peers {
+                    self.peers.insert(executor, (address, data_id));
+                }
+            }
+            ToExecutor::Limits { home_streams, home_bytes_per_s } => {
+                self.core.set_home_streams(home_streams.min(HOME_STREAMS_MAX));
+                self.home_limited = home_bytes_per_s.is_some();
+                self.homes.set_limits(None, home_bytes_per_s);
+            }
+            ToExecutor::Beat => {}
+            ToExecutor::Shutdown { reason } => self.stop = Some(reason),
+        }
+    }
+
+    fn on_assign(&mut self, assign: AssignTask) {
+        let AssignTask { mut assignment, spec, permits } = assign;
+        let id = (assignment.task, assignment.attempt);
+        if self.attempts.contains_key(&id) {
+            return;
+        }
+        let mut permits = permits.into_iter();
+        for (input, (_, location)) in assignment.inputs.iter_mut().zip(&spec.inputs) {
+            let object = self.book.intern_known(location, input.known.as_ref().map(|k| k.digest));
+            self.book.pair(object, input.object);
+            input.object = object;
+            if input.known.is_some() {
+                for (source, permit) in input.sources.iter().zip(permits.by_ref()) {
+                    self.permits.insert((object, *source), permit);
+                }
+            }
+        }
+        for (output, (_, location)) in assignment.outputs.iter_mut().zip(&spec.outputs) {
+            let object = self.book.intern(location);
+            self.book.pair(object, *output);
+            *output = object;
+        }
+        let key = self.next_key;
+        self.next_key += 1;
+        self.by_key.insert(key, id);
+        let context = Context {
+            inputs: assignment.inputs.iter().map(|i| i.object).collect(),
+            outputs: assignment.outputs.clone(),
+            spec,
+            key,
+            slot: None,
+            started: None,
+            sandbox: None,
+            output_states: vec![],
+            withdrawn: false,
+            run_spec: None,
+        };
+        self.attempts.insert(id, context);
+        self.feed(NodeEvent::Assigned { assignment });
+    }
+
+    // ------------------------------------------------------------ the core and its actions
+
+    fn feed(&mut self, event: NodeEvent) {
+        self.core.handle(self.dispatcher_now(), event, &mut self.actions);
+    }
+
+    /// Now, by the dispatcher's clock.
+    fn dispatcher_now(&self) -> Timestamp {
+        self.by_dispatcher(clock::now().0)
+    }
+
+    fn by_dispatcher(&self, unix_ns: u64) -> Timestamp {
+        Timestamp((i128::from(unix_ns) + self.clock_ahead_ns).max(0) as u64)
+    }
+
+    fn on_event(&mut self, event: NodeEvent) {
+        match &event {
+            NodeEvent::TransferEnded { target, source, result: Ok(bytes) } => {
+                match source {
+                    Source::Home => self.counters.home_read_bytes += bytes.size_bytes,
+                    Source::Peer(_) => self.counters.peer_bytes += bytes.size_bytes,
+                }
+                if let Target::Cache(object) = target {
+                    self.book.set_digest(*object, bytes.digest);
+                    if let Some(version) = &bytes.version {
+                        self.book.note_origin(*object, bytes.digest, version);
+                    }
+                }
+            }
+            NodeEvent::OutputStored { task, attempt, output, result: Ok(bytes) } => {
+                if let Some(context) = self.attempts.get(&(*task, *attempt)) {
+                    // Only what was asked to be cached is; the core knows, the store answers.
+                    let object = context.outputs[*output as usize];
+                    if self.store.find(&bytes.digest.0.into()).is_some()
+                        && self.core.cache().state(object).is_some()
+                    {
+                        self.book.set_digest(object, bytes.digest);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self.feed(event);
+    }
+
+    fn carry_out(&mut self) {
+        // Small objects from one peer go in one stream.
+        let mut fetches: BTreeMap<ExecutorId, Vec<(ObjectId, Known)>> = BTreeMap::new();
+        while !self.actions.is_empty() {
+            for action in std::mem::take(&mut self.actions) {
+                match action {
+                    NodeAction::Fetch {
+                        target: Target::Cache(object),
+                        source: Source::Peer(peer),
+                        known,
+                        ..
+                    } => match known {
+                        Some(known) => fetches.entry(peer).or_default().push((object, known)),
+                        None => self.fetch_failed(object, peer, "its digest is not known"),
+                    },
+                    action => self.act(action),
+                }
+            }
+            for (peer, objects) in std::mem::take(&mut fetches) {
+                self.fetch_from_peer(peer, objects);
+            }
+        }
+    }
+
+    fn act(&mut self, action: NodeAction) {
+        match action {
+            NodeAction::AskHome { object } => self.ask_home(object),
+            NodeAction::Fetch { target, object, known, size_bytes, .. } => {
+                self.fetch_from_home(target, object, known, size_bytes)
+            }
+            NodeAction::Evict { object } => {
+                if let Some(digest) = self.book.clear_digest(object) {
+                    // An entry that is not there any more is as good as removed.
+                    let _ = self.store.remove(&digest.0.into());
+                }
+            }
+            NodeAction::Start { task, attempt, inputs, private_inputs } => {
+                self.start((task, attempt), &inputs, private_inputs)
+            }
+            NodeAction::Kill { task, attempt } => {
+                if let Some(context) = self.attempts.get(&(task, attempt))
+                    && let Some(slot) = context.slot
+                {
+                    self.slots.cancel(slot, context.key);
+                }
+            }
+            NodeAction::StoreOutput { task, attempt, output, object: _, cache_bytes } => {
+                self.store_output((task, attempt), output, cache_bytes)
+            }
+            NodeAction::Land { task, attempt, output, object, cached } => {
+                self.land((task, attempt), output, object, cached)
+            }
+            NodeAction::CleanUp { task, attempt } => self.clean_up((task, attempt)),
+            NodeAction::Tell { message } => self.tell(message),
+        }
+    }
+
+    fn tell(&mut self, mut message: NodeMessage) {
+        match &mut message {
+            NodeMessage::ReplicaAdded(added) => match self.book.theirs(added.object) {
+                Some(object) => added.object = object,
+                // This dispatcher has not named it yet; the hello told of it.
+                None => return,
+            },
+            NodeMessage::ReplicaDropped(object) => match self.book.theirs(*object) {
+                Some(theirs) => *object = theirs,
+                None => return,
+            },
+            NodeMessage::AttemptEnded { report } => {
+                for input in &report.inputs {
+                    if matches!(
+                        input.outcome,
+                        CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace
+                    ) {
+                        self.counters.local_bytes += input.size_bytes;
+                    }
+                }
+                let book = &self.book;
+                report.inputs.retain_mut(|input| match book.theirs(input.object) {
+                    Some(object) => {
+                        input.object = object;
+                        true
+                    }
+                    None => false,
+                });
+                if let Outcome::Failed(failure) = &mut report.outcome
+                    && let Some(context) = self.attempts.get(&(report.task, report.attempt))
+                {
+                    explain_failure(failure, context);
+                }
+            }
+            NodeMessage::OutputsHome { .. } => {}
+        }
+        if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
+            link.out.push(FromExecutor::Node(message));
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(link) = self.link.as_mut().filter(|l| l.welcomed && !l.out.is_empty()) {
+            link.writer.send(&link.out);
+            link.out.clear();
+        }
+    }
+
+    // ------------------------------------------------------------ transfers
+
+    fn send_event(inputs: &mpsc::UnboundedSender<Input>, event: NodeEvent) {
+        let _ = inputs.send(Input::Event(event));
+    }
+
+    fn ask_home(&mut self, object: ObjectId) {
+        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        let text = self.book.location(object).to_string();
+        tokio::task::spawn_blocking(move || {
+            let result = parse(&text).and_then(|location| {
+                let in_place = homes.local_path(&location).is_some();
+                let stat = homes.stat(&location).map_err(|e| home_error(&e))?;
+                Ok(HomeAnswer { version: version_of(&stat), in_place })
+            });
+            Self::send_event(&inputs, NodeEvent::HomeAnswered { object, result });
+        });
+    }
+
+    fn fetch_from_home(&mut self, target: Target, object: ObjectId, known: Option<Known>, size_bytes: u64) {
+        let (homes, inputs, store) = (self.homes.clone(), self.inputs.clone(), self.store.clone());
+        let text = self.book.location(object).to_string();
+        let private = match target {
+            Target::Private { task, attempt, input } => Some(self.private_path((task, attempt), input)),
+            Target::Cache(_) => None,
+        };
+        let by_file = !self.home_limited;
+        tokio::task::spawn_blocking(move || {
+            let result =
+                read_home(&homes, &store, &text, known.as_ref(), size_bytes, private.as_deref(), by_file);
+            Self::send_event(&inputs, NodeEvent::TransferEnded { target, source: Source::Home, result });
+        });
+    }
+
+    fn fetch_failed(&mut self, object: ObjectId, peer: ExecutorId, why: &str) {
+        let error = TransferError { kind: TransferErrorKind::NotHeld, message: why.into() };
+        let (target, source) = (Target::Cache(object), Source::Peer(peer));
+        self.feed(NodeEvent::TransferEnded { target, source, result: Err(error) });
+    }
+
+    fn fetch_from_peer(&mut self, peer: ExecutorId, objects: Vec<(ObjectId, Known)>) {
+        let address = self.peers.get(&peer).and_then(|(address, data_id)| {
+            let resolved: SocketAddr = address.to_socket_addrs().ok()?.next()?;
+            Some((resolved, *data_id))
+        });
+        let Some((address, holder_id)) = address else {
+            for (object, _) in objects {
+                self.fetch_failed(object, peer, "its address is not known");
+            }
+            return;
+        };
+        let mut streams: Vec<Vec<(ObjectId, Ticket)>> = vec![vec![]];
+        for (object, known) in objects {
+            let Some(permit) = self.permits.get(&(object, peer)) else {
+                self.fetch_failed(object, peer, "there is no permission to fetch there");
+                continue;
+            };
+            let ticket = Ticket {
+                digest: known.digest.0.into(),
+                size: known.size_bytes,
+                holder_id,
+                requester_id: self.data_id,
+                expires_unix_ms: permit.expires_unix_ms,
+                mac: permit.mac,
+            };
+            if known.size_bytes > SMALL_BYTES_MAX {
+                streams.push(vec![(object, ticket)]);
+            } else {
+                streams[0].push((object, ticket));
+            }
+        }
+        for stream in streams.into_iter().filter(|s| !s.is_empty()) {
+            let (client, store, inputs) = (self.client.clone(), self.store.clone(), self.inputs.clone());
+            tokio::task::spawn_blocking(move || {
+                let ended = |object: ObjectId, result| {
+                    let (target, source) = (Target::Cache(object), Source::Peer(peer));
+                    Self::send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
+                };
+                let (mut names, mut items) = (vec![], vec![]);
+                for (object, ticket) in stream {
+                    match store.reserve(ticket.size) {
+                        Ok(reservation) => {
+                            names.push(object);
+                            items.push(FetchItem { ticket, into: store.begin(reservation) });
+                        }
+                        Err(e) => ended(object, Err(data_error(&e))),
+                    }
+                }
+                client.fetch(address, items, |index, end| {
+                    let result = match end {
+                        FetchEnd::Stored(stored) => Ok(Fetched {
+                            digest: Digest(stored.digest.into()),
+                            size_bytes: stored.size,
+                            version: None,
+                        }),
+                        FetchEnd::Failed { error, .. } => Err(data_error(&error)),
+                    };
+                    ended(names[index], result);
+                });
+            });
+        }
+    }
+
+    fn private_path(&self, (task, attempt): AttemptId, input: u32) -> PathBuf {
+        self.dir.join("private").join(format!("{task}-{attempt}-{input}"))
+    }
+
+    // ------------------------------------------------------------ programs
+
+    fn start(&mut self, id: AttemptId, staged: &[Staged], private_inputs: bool) {
+        let context = &self.attempts[&id];
+        let program = match &context.spec.command {
+            // Nothing to run: the task is its inputs and outputs. Benchmarks use it.
+            Command::Exec(argv) if argv.is_empty() => {
+                let now = self.dispatcher_now();
+                let n = context.outputs.len();
+                let exit = Exit {
+                    result: Ok(()),
+                    started: now,
+                    exited: now,
+                    cpu_ns: 0,
+                    rss_bytes_max: 0,
+                    outputs: vec![None; n],
+                    inputs_modified: vec![],
+                };
+                return self.feed(NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit });
+            }
+            Command::Exec(argv) => runner::Program::Exec(argv.iter().map(|a| bytes(a)).collect()),
+            Command::Shell(line) => runner::Program::Shell(bytes(line)),
+        };
+        let starts = |name: &str| match &context.spec.command {
+            Command::Exec(argv) => {
+                argv[0].strip_prefix("./").unwrap_or(&argv[0]) == name && argv[0].contains('/')
+            }
+            Command::Shell(line) => line.contains(&format!("./{name}")),
+        };
+        let mut inputs = vec![];
+        for (i, ((name, location), staged)) in context.spec.inputs.iter().zip(staged).enumerate() {
+            let source = match staged {
+                Staged::Cached(object) => match self.book.digest(*object) {
+                    Some(digest) => self.store.path_of(&digest.0.into()),
+                    None => PathBuf::new(),
+                },
+                Staged::Private => self.private_path(id, i as u32),
+                Staged::InPlace(_) => PathBuf::from(location),
+            };
+            let in_place = matches!(staged, Staged::InPlace(_));
+            inputs.push(runner::Input {
+                name: bytes(name),
+                source: runner::ByteString::from(source.as_path()),
+                // What lies at home must never be written through a link.
+                mode: if private_inputs || in_place {
+                    runner::InputMode::Copy
+                } else {
+                    runner::InputMode::Link
+                },
+                executable: starts(name),
+            });
+        }
+        let mut env: Vec<_> = vec![
+            (bytes("EYAS_TASK"), bytes(&context.spec.id)),
+            (bytes("EYAS_ATTEMPT"), bytes(&id.1.to_string())),
+        ];
+        env.extend(context.spec.env.iter().map(|(k, v)| (bytes(k), bytes(v))));
+        let spec = runner::RunSpec {
+            key: context.key,
+            program,
+            env,
+            inputs,
+            outputs: context.spec.outputs.iter().map(|(name, _)| bytes(name)).collect(),
+            walltime_ns: context.spec.walltime_ns,
+            memory_bytes: context.spec.memory_bytes,
+            capture: runner::CaptureLimits {
+                head_bytes: self.settings.capture_head_bytes,
+                tail_bytes: self.settings.capture_tail_bytes,
+            },
+            keep_sandbox: false,
+        };
+        let slot = self.slots.run(spec.clone());
+        let context = self.attempts.get_mut(&id).expect("just seen");
+        context.slot = Some(slot);
+        context.run_spec = Some(spec);
+    }
+
+    fn on_slot(&mut self, index: usize, report: runner::SlotReport) {
+        match report {
+            runner::SlotReport::Ready { .. } => {}
+            runner::SlotReport::Refused { message } => {
+                self.stop = Some(format!("a slot cannot work: {message}"));
+            }
+            runner::SlotReport::Started { key, .. } => {
+                let now = self.dispatcher_now();
+                if let Some(context) = self.by_key.get(&key).and_then(|id| self.attempts.get_mut(id)) {
+                    context.started = Some(now);
+                }
+            }
+            runner::SlotReport::Ended(report) => self.on_ended(index, *report),
+        }
+    }
+
+    fn on_ended(&mut self, index: usize, report: runner::RunReport) {
+        self.slots.ended(index, report.key);
+        let Some(&id) = self.by_key.get(&report.key) else { return };
+        let (task, attempt) = id;
+        let Some(context) = self.attempts.get_mut(&id) else { return };
+        if std::mem::take(&mut context.withdrawn) && report.exit == runner::ExitKind::Cancelled {
+            if let Some(spec) = context.run_spec.clone() {
+                context.slot = Some(self.slots.run(spec));
+                return;
+            }
+        }
+        context.run_spec = None;
+        context.started = None;
+        context.sandbox = report.sandbox.as_ref().map(|s| s.as_path().to_path_buf());
+        let mut result = failure_of(&report, context);
+        for (state, (name, location)) in report.outputs.iter().zip(&context.spec.outputs) {
+            if result.is_err() {
+                break;
+            }
+            let what = match state {
+                runner::OutputState::File { .. } => continue,
+                runner::OutputState::Missing => "is not there".to_string(),
+                runner::OutputState::NotAFile { what } => format!("is {what}"),
+            };
+            let message =
+                format!("the program ended well, but its declared output `{name}` (for `{location}`) {what}");
+            result = Err(Failure { kind: FailureKind::OutputMissing, message });
+        }
+        let outputs = report.outputs.iter().map(|state| match state {
+            runner::OutputState::File { size_bytes, .. } => Some(*size_bytes),
+            _ => None,
+        });
+        let outputs = outputs.collect();
+        context.output_states = report.outputs;
+        if report.stdout.total_bytes + report.stderr.total_bytes > 0 {
+            let printed =
+                Printed { task, attempt, stdout: captured(report.stdout), stderr: captured(report.stderr) };
+            if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
+                link.out.push(FromExecutor::Printed(Box::new(printed)));
+            }
+        }
+        let cpu_ns = report.usage.cpu_user_ns + report.usage.cpu_system_ns;
+        self.counters.program_cpu_ns += cpu_ns;
+        let unix = |t: u64| {
+            if t == 0 { Timestamp(0) } else { self.by_dispatcher(t + report.times.realtime_base_ns) }
+        };
+        let exit = Exit {
+            result,
+            started: unix(report.times.spawned_ns),
+            exited: unix(report.times.exited_ns),
+            cpu_ns,
+            rss_bytes_max: report.usage.process_rss_max_bytes.max(report.usage.tree_rss_max_bytes),
+            outputs,
+            inputs_modified: report.inputs_modified,
+        };
+        self.feed(NodeEvent::ProgramEnded { task, attempt, exit });
+    }
+
+    /// A slot process ended of itself: what it had is repeated elsewhere, a new one takes its place.
+    fn on_slot_gone(&mut self, index: usize) -> Result<(), ExecutorError> {
+        for key in self.slots.replace(index)? {
+            let Some(&(task, attempt)) = self.by_key.get(&key) else { continue };
+            let message = "the process that ran it on this node ended".to_string();
+            let exit = Exit {
+                result: Err(Failure { kind: FailureKind::Node, message }),
+                started: Timestamp(0),
+                exited: Timestamp(0),
+                cpu_ns: 0,
+                rss_bytes_max: 0,
+                outputs: vec![],
+                inputs_modified: vec![],
+            };
+            self.feed(NodeEvent::ProgramEnded { task, attempt, exit });
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------ outputs
+
+    fn output_path(&self, id: AttemptId, output: u32) -> Option<(PathBuf, u64)> {
+        let context = self.attempts.get(&id)?;
+        match context.output_states.get(output as usize)? {
+            runner::OutputState::File { path, n_links, .. } => {
+                Some((context.sandbox.as_ref()?.join(path.as_path()), *n_links))
+            }
+            _ => None,
+        }
+    }
+
+    fn store_output(&mut self, id: AttemptId, output: u32, cache_bytes: Option<u64>) {
+        let (task, attempt) = id;
+        let (store, inputs) = (self.store.clone(), self.inputs.clone());
+        let path = self.output_path(id, output);
+        tokio::task::spawn_blocking(move || {
+            let result = match path {
+                None => Err(temporary("the output is gone")),
+                Some((path, n_links)) => keep_output(&store, &path, n_links, cache_bytes),
+            };
+            Self::send_event(&inputs, NodeEvent::OutputStored { task, attempt, output, result });
+        });
+    }
+
+    fn land(&mut self, id: AttemptId, output: u32, object: ObjectId, cached: bool) {
+        let (task, attempt) = id;
+        let path = match (cached, self.book.digest(object)) {
+            (true, Some(digest)) => Some(self.store.path_of(&digest.0.into())),
+            _ => self.output_path(id, output).map(|(path, _)| path),
+        };
+        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        let text = self.book.location(object).to_string();
+        if let Some(size) = path.as_ref().and_then(|p| p.metadata().ok()).map(|m| m.len()) {
+            self.counters.home_written_bytes += size;
+        }
+        tokio::task::spawn_blocking(move || {
+            let result = parse(&text).and_then(|location| {
+                let path = path.ok_or_else(|| temporary("the output is gone"))?;
+                let mut file =
+                    File::open(&path).map_err(|e| temporary(&format!("cannot read the output: {e}")))?;
+                let size = file.metadata().map(|m| m.len()).ok();
+                let stat = homes.write(&location, &mut file, size).map_err(|e| home_error(&e))?;
+                Ok(version_of(&stat))
+            });
+            Self::send_event(&inputs, NodeEvent::OutputLanded { task, attempt, output, result });
+        });
+    }
+
+    fn clean_up(&mut self, id: AttemptId) {
+        let Some(context) = self.attempts.remove(&id) else { return };
+        self.by_key.remove(&context.key);
+        if let (Some(slot), Some(_)) = (context.slot, &context.sandbox) {
+            self.slots.release(slot, context.key);
+        }
+        for i in 0..context.inputs.len() as u32 {
+            let path = self.private_path(id, i);
+            if path.exists() {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ time
+
+    fn on_tick(&mut self) -> Result<(), ExecutorError> {
+        let lease = Duration::from_nanos(self.settings.lease_ns);
+        if self.link.is_none() && self.last_contact.elapsed() > lease {
+            return Err(ExecutorError::LeaseEnded {
+                lease_s: lease.as_secs(),
+                last: self.last_error.clone(),
+            });
+        }
+        if self.link.as_ref().is_some_and(|l| l.welcomed) && self.last_contact.elapsed() > lease {
+            // The network swallowed it: treat the connection as broken and make a new one.
+            self.link = None;
+            self.life += 1;
+            self.last_contact = Instant::now();
+            self.connect(Duration::ZERO);
+        }
+        if let Some((slot, key)) = self.slots.find_stuck(STUCK_PATIENCE)
+            && let Some(context) = self.by_key.get(&key).and_then(|id| self.attempts.get_mut(id))
+            && !context.withdrawn
+        {
+            context.withdrawn = true;
+            self.slots.cancel(slot, key);
+        }
+        if Instant::now() >= self.next_status {
+            self.next_status = Instant::now() + Duration::from_nanos(self.settings.heartbeat_ns);
+            self.book.flush();
+            let status = self.status();
+            if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
+                link.out.push(FromExecutor::Status(Box::new(status)));
+            }
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> ExecutorStatus {
+        let running = self.attempts.iter().filter_map(|(id, c)| Some((id.0, id.1, c.started?)));
+        let (own, _) = clock::cpu_ns();
+        ExecutorStatus {
+            running: running.collect(),
+            n_waiting: self.attempts.len() as u32 - self.core.n_running().min(self.attempts.len() as u32),
+            cache_used_bytes: self.core.cache().used_bytes(),
+            cache_n_objects: self.core.cache().n_objects() as u64,
+            local_bytes: self.counters.local_bytes,
+            peer_bytes: self.counters.peer_bytes,
+            home_read_bytes: self.counters.home_read_bytes,
+            home_written_bytes: self.counters.home_written_bytes,
+            own_cpu_ns: own + self.slots.pids().iter().map(|pid| process_cpu_ns(*pid)).sum::<u64>(),
+            program_cpu_ns: self.counters.program_cpu_ns,
+        }
+    }
+}
+
+/// Processor time of another process of ours, without its children.
+fn process_cpu_ns(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 =
+        after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
+    ticks * 10_000_000
+}
+
+fn bytes(text: &str) -> runner::ByteString {
+    runner::ByteString(text.as_bytes().to_vec())
+}
+
+fn captured(c: runner::Captured) -> Captured {
+    Captured { head: c.head.0, tail: c.tail.0, total_bytes: c.total_bytes }
+}
+
+/// A name on the data plane that no other executor of the cluster has, as good as surely.
+fn data_id(dir: &Path, bound: SocketAddr) -> u32 {
+    let text = format!("{} {} {bound} {}", super::host_name(), dir.display(), clock::now().0);
+    let hash = blake3::hash(text.as_bytes());
+    u32::from_le_bytes(hash.as_bytes()[..4].try_into().expect("four bytes"))
+}
+
+fn parse(text: &str) -> Result<Location, TransferError> {
+    Location::parse(text, Path::new("/")).map_err(|e| home_error(&e))
+}
+
+fn version_of(stat: &eyas_storage::Stat) -> HomeVersion {
+    HomeVersion { size_bytes: stat.size_bytes, stamp: stat.version.text().to_string() }
+}
+
+fn temporary(message: &str) -> TransferError {
+    TransferError { kind: TransferErrorKind::Temporary, message: message.into() }
+}
+
+fn home_error(e: &eyas_storage::Error) -> TransferError {
+    let kind = match e.kind() {
+        StorageErrorKind::Changed => TransferErrorKind::Changed,
+        StorageErrorKind::NoSpace => TransferErrorKind::NoSpace,
+        _ if e.status() == eyas_storage::Status::Permanent => TransferErrorKind::Unavailable,
+        _ => TransferErrorKind::Temporary,
+    };
+    TransferError { kind, message: e.to_string() }
+}
+
+fn data_error(e: &eyas_data::Error) -> TransferError {
+    let kind = match e.kind {
+        DataErrorKind::NotHeld => TransferErrorKind::NotHeld,
+        DataErrorKind::Busy => TransferErrorKind::Busy,
+        DataErrorKind::Corrupt | DataErrorKind::DigestMismatch { .. } => TransferErrorKind::Corrupt,
+        DataErrorKind::NoSpace => TransferErrorKind::NoSpace,
+        _ => TransferErrorKind::Temporary,
+    };
+    TransferError { kind, message: e.to_string() }
+}
+
+/// Reads an object from home into the cache or into a private file, hashing on the way.
+fn read_home(
+    homes: &Homes,
+    store: &Store,
+    text: &str,
+    known: Option<&Known>,
+    size_bytes: u64,
+    private: Option<&Path>,
+    by_file: bool,
+) -> Result<Fetched, TransferError> {
+    let location = parse(text)?;
+    let mut opened = homes.open(&location, None).map_err(|e| home_error(&e))?;
+    let version = version_of(&opened.stat);
+    if let Some(known) = known
+        && !known.version.stamp.is_empty()
+        && known.version != version
+    {
+        let old = Version::from_text(known.version.stamp.clone());
+        let change = Version::describe_change(&old, &opened.stat.version);
+        let message = format!("`{text}` changed since this run first read it ({change})");
+        return Err(TransferError { kind: TransferErrorKind::Changed, message });
+    }
+    let expected = known.map(|k| k.digest);
+    let fetched = match private {
+        Some(path) => {
+            let mut file = File::create(path).map_err(|e| disk_error("make a private copy", &e))?;
+            let mut hasher = blake3::Hasher::new();
+            let mut buffer = vec![0; 256 << 10];
+            let mut size_bytes = 0;
+            loop {
+                let n = match opened.reader.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(n) => n,
+                    Err(e) => return Err(home_error(&eyas_storage::Error::from_read("read", text, e))),
+                };
+                hasher.update(&buffer[..n]);
+                file.write_all(&buffer[..n]).map_err(|e| disk_error("make a private copy", &e))?;
+                size_bytes += n as u64;
+            }
+            let digest = Digest(*hasher.finalize().as_bytes());
+            if expected.is_some_and(|e| e != digest) {
+                return Err(changed_silently(text));
+            }
+            Fetched { digest, size_bytes, version: Some(version) }
+        }
+        None => {
+            let size = version.size_bytes;
+            if size > size_bytes {
+                let message =
+                    format!("`{text}` grew from {size_bytes} to {size} bytes while it was being read");
+                return Err(TransferError { kind: TransferErrorKind::Changed, message });
+            }
+            let reservation = store.reserve(size).map_err(|e| data_error(&e))?;
+            let mut incoming = store.begin(reservation);
+            match &opened.file {
+                Some(file) if by_file => {
+                    incoming.fill_from_file(file).map_err(|e| data_error(&e))?;
+                    opened.check_unchanged().map_err(|e| home_error(&e))?;
+                }
+                _ => {
+                    let mut buffer = vec![0; 256 << 10];
+                    loop {
+                        match opened.reader.read(&mut buffer) {
+                            Ok(0) => break,
+                            Ok(n) => incoming.append(&buffer[..n]).map_err(|e| data_error(&e))?,
+                            Err(e) => {
+                                return Err(home_error(&eyas_storage::Error::from_read("read", text, e)));
+                            }
+                        }
+                    }
+                }
+            }
+            let stored = incoming.finish(expected.map(|d| d.0.into())).map_err(|e| match e.kind {
+                DataErrorKind::DigestMismatch { .. } => changed_silently(text),
+                _ => data_error(&e),
+            })?;
+            Fetched { digest: Digest(stored.digest.into()), size_bytes: stored.size, version: Some(version) }
+        }
+    };
+    Ok(fetched)
+}
+
+fn changed_silently(text: &str) -> TransferError {
+    let message =
+        format!("`{text}` has other bytes than this run read before, with the same size and time stamp");
+    TransferError { kind: TransferErrorKind::Changed, message }
+}
+
+fn disk_error(operation: &str, e: &std::io::Error) -> TransferError {
+    let kind = match e.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => TransferErrorKind::NoSpace,
+        _ => TransferErrorKind::Temporary,
+    };
+    TransferError { kind, message: format!("cannot {operation} on this node: {e}") }
+}
+
+/// Hashes an output and moves it into the cache, or only hashes it.
+fn keep_output(
+    store: &Store,
+    path: &Path,
+    n_links: u64,
+    cache_bytes: Option<u64>,
+) -> Result<Fetched, TransferError> {
+    let fetched = |stored: eyas_data::Stored| Fetched {
+        digest: Digest(stored.digest.into()),
+        size_bytes: stored.size,
+        version: None,
+    };
+    match cache_bytes {
+        Some(size) => {
+            let reservation = store.reserve(size).map_err(|e| data_error(&e))?;
+            if n_links > 1 {
+                // Somebody else can still write to this file.
+                let file = File::open(path).map_err(|e| disk_error("read an output", &e))?;
+                let mut incoming = store.begin(reservation);
+                incoming.fill_from_file(&file).map_err(|e| data_error(&e))?;
+                return incoming.finish(None).map(fetched).map_err(|e| data_error(&e));
+            }
+            store.adopt(path, reservation).map(fetched).map_err(|e| data_error(&e))
+        }
+        None => {
+            let mut file = File::open(path).map_err(|e| disk_error("read an output", &e))?;
+            let mut hasher = blake3::Hasher::new();
+            let size_bytes =
+                std::io::copy(&mut file, &mut hasher).map_err(|e| disk_error("read an output", &e))?;
+            Ok(Fetched { digest: Digest(*hasher.finalize().as_bytes()), size_bytes, version: None })
+        }
+    }
+}
+
+/// What the program's end means for the task.
+fn failure_of(report: &runner::RunReport, context: &Context) -> Result<(), Failure> {
+    use runner::{ExitKind, NotStartedKind, SetupKind};
+    let with_last_words = |text: String| {
+        let last = last_line(&report.stderr).or_else(|| last_line(&report.stdout));
+        match last {
+            Some(line) => format!("{text}; its last words: {line}"),
+            None => text,
+        }
+    };
+    let (kind, message) = match &report.exit {
+        ExitKind::Exited(0) => return Ok(()),
+        ExitKind::Exited(code) => {
+            (FailureKind::ExitCode(*code), with_last_words(format!("the program ended with status {code}")))
+        }
+        ExitKind::Signaled { signal, core } => {
+            let core = if *core { ", core dumped" } else { "" };
+            let text = format!("the program was ended by signal {signal} ({}{core})", signal_name(*signal));
+            (FailureKind::Signal(*signal), with_last_words(text))
+        }
+        ExitKind::OverWalltime => {
+            let limit = context.spec.walltime_ns.unwrap_or(0) as f64 / 1e9;
+            (
+                FailureKind::Walltime,
+                format!("the program ran longer than its walltime of {limit} s and was ended"),
+            )
+        }
+        ExitKind::OverMemory { peak_bytes } => {
+            let limit = context.spec.memory_bytes.unwrap_or(0);
+            let text = format!(
+                "the program used {peak_bytes} bytes of memory, more than its limit of {limit}, and was ended"
+            );
+            (FailureKind::Memory, text)
+        }
+        // Nobody asked through the state machine, which would have marked it cancelled.
+        ExitKind::Cancelled => (FailureKind::Node, "the program was ended on this node".to_string()),
+        ExitKind::NotStarted { kind: NotStartedKind::NoResources, message } => {
+            (FailureKind::Node, message.clone())
+        }
+        ExitKind::NotStarted { message, .. } => (FailureKind::NotStarted, message.clone()),
+        ExitKind::SetupFailed { kind: SetupKind::BadName, message } => {
+            (FailureKind::NotStarted, message.clone())
+        }
+        ExitKind::SetupFailed { message, .. } => (FailureKind::Node, message.clone()),
+    };
+    Err(Failure { kind, message })
+}
+
+fn last_line(captured: &runner::Captured) -> Option<String> {
+    let kept = if captured.tail.0.is_empty() { &captured.head.0 } else { &captured.tail.0 };
+    let text = String::from_utf8_lossy(kept);
+    let line = text.lines().rev().find(|l| !l.trim().is_empty())?.trim();
+    let short: String = line.chars().take(200).collect();
+    Some(if short.len() < line.len() { format!("{short}…") } else { short })
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGILL => "SIGILL",
+        libc::SIGINT => "SIGINT",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGXFSZ => "SIGXFSZ",
+        libc::SIGXCPU => "SIGXCPU",
+        _ => "see kill -l",
+    }
+}
+
+/// Names the things that the state machine only knows by number.
+fn explain_failure(failure: &mut Failure, context: &Context) {
+    if failure.kind == FailureKind::InputModified && context.spec.inputs.len() == 1 {
+        failure.message = format!(
+            "the program wrote to its input `{}`; the cached copy was dropped and the task is repeated with a private copy",
+            context.spec.inputs[0].0
+        );
+    }
+}

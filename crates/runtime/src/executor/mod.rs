@@ -1,0 +1,121 @@
+//! An executor's process: the core's node state machine with slots, a cache directory and transfers
+//! around it.
+//!
+//! One task (the *agent*) owns the state machine. Slot processes, transfer threads and the connection to
+//! the dispatcher only send it [`Input`]s. Bytes move on blocking threads, programs run in slot
+//! processes, so the agent never waits.
+//!
+//! When the connection breaks, the agent goes on with what it has, connects again with the join file as
+//! it is then (a restarted dispatcher has a new port), and tells what the dispatcher has not recorded.
+//! When no dispatcher answers for the length of the lease, the executor ends itself.
+//!
+//! Not here: which transfer or program comes next ([`eyas_core::executor`]), how a program is run
+//! (`eyas-runner`), how bytes are kept and sent (`eyas-data`).
+
+mod agent;
+mod objects;
+mod slots;
+
+use crate::net;
+use agent::{Agent, Input};
+use std::path::PathBuf;
+use tokio::sync::mpsc;
+
+/// How an executor is started.
+#[derive(Clone, Debug)]
+pub struct ExecutorOptions {
+    pub join: PathBuf,
+    /// Cache, sandboxes and segment files of this node; on a local disk.
+    pub dir: PathBuf,
+    pub name: String,
+    pub slots: u32,
+    pub cache_bytes: u64,
+    /// Memory that tasks may declare, together.
+    pub memory_bytes: u64,
+    pub eviction: String,
+    /// `host:port` to serve the cache on; port 0 picks a free one.
+    pub data_listen: String,
+    pub data_plane: DataPlane,
+    /// Directories that are this node's own disk: nothing in them is copied.
+    pub home_local: Vec<PathBuf>,
+    /// This binary, to start slot processes from, and the arguments that make it one.
+    pub exe: PathBuf,
+    pub slot_args: Vec<String>,
+    /// End when standard input closes: the parent process is gone.
+    pub until_stdin_closes: bool,
+}
+
+/// Protection of transfers between executors. Peers always prove the secret and show tickets, and
+/// digests are always verified.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataPlane {
+    /// Encrypted.
+    Tls,
+    /// Not encrypted: for a trusted network, and between processes of one machine.
+    Signed,
+}
+
+#[derive(thiserror::Error, Debug)]
+pub enum ExecutorError {
+    #[error(transparent)]
+    Net(#[from] net::NetError),
+    #[error(transparent)]
+    Identity(#[from] eyas_wire::identity::IdentityError),
+    #[error(transparent)]
+    Data(#[from] eyas_data::Error),
+    #[error(transparent)]
+    Runner(#[from] eyas_runner::Error),
+    #[error(transparent)]
+    Storage(#[from] eyas_storage::Error),
+    #[error("cannot use the directory `{path}`: {source}")]
+    Dir { path: String, source: std::io::Error },
+    #[error("cannot serve the cache on {address}: {source}")]
+    Listen { address: String, source: std::io::Error },
+    #[error("{0}")]
+    Config(String),
+    #[error("no dispatcher answered for {lease_s} s; the last try: {last}")]
+    LeaseEnded { lease_s: u64, last: String },
+}
+
+/// Runs an executor until the dispatcher ends it, its lease ends, or it is told to stop.
+pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
+    let (inputs, queue) = mpsc::unbounded_channel::<Input>();
+    let agent = Agent::new(options.clone(), inputs.clone())?;
+    for kind in [tokio::signal::unix::SignalKind::terminate(), tokio::signal::unix::SignalKind::interrupt()] {
+        if let Ok(mut signals) = tokio::signal::unix::signal(kind) {
+            let inputs = inputs.clone();
+            tokio::spawn(async move {
+                signals.recv().await;
+                let _ = inputs.send(Input::Stop { reason: "the executor was told to stop".into() });
+            });
+        }
+    }
+    if options.until_stdin_closes {
+        let inputs = inputs.clone();
+        std::thread::spawn(move || {
+            crate::cluster::wait_for_stdin_to_close();
+            let _ =
+                inputs.send(Input::Stop { reason: "the process that started the executor is gone".into() });
+        });
+    }
+    agent.run(queue).await
+}
+
+/// This machine's name.
+pub fn host_name() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: the buffer is valid for its length; the call writes at most that and ends it with NUL.
+    let ok = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } == 0;
+    let end = name.iter().position(|b| *b == 0).unwrap_or(0);
+    match std::str::from_utf8(&name[..end]) {
+        Ok(text) if ok && !text.is_empty() => text.to_string(),
+        _ => "localhost".to_string(),
+    }
+}
+
+/// Memory of this machine in bytes.
+pub fn machine_memory_bytes() -> u64 {
+    // SAFETY: plain queries without arguments in memory.
+    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    (pages.max(0) as u64).saturating_mul(size.max(0) as u64)
+}
