@@ -325,12 +325,13 @@ def interpolate(tile: Tile, fraction_x: float, fraction_y: float) -> Tile:
     """
     a, b, c, d = cubic_weights(fraction_x)
     rows = [
-        [a * p + b * q + c * r + d * s for p, q, r, s in zip(row, row[1:], row[2:], row[3:])] for row in tile
+        [a * p + b * q + c * r + d * s for p, q, r, s in zip(row, row[1:], row[2:], row[3:], strict=False)]
+        for row in tile
     ]
     a, b, c, d = cubic_weights(fraction_y)
     return [
-        [a * p + b * q + c * r + d * s for p, q, r, s in zip(*four)]
-        for four in zip(rows, rows[1:], rows[2:], rows[3:])
+        [a * p + b * q + c * r + d * s for p, q, r, s in zip(*four, strict=True)]
+        for four in zip(rows, rows[1:], rows[2:], rows[3:], strict=False)
     ]
 
 
@@ -351,7 +352,10 @@ class Stack:
         if self.n_objects == 0:
             self.total, self.first, self.first_noise = weighted, tile, noise
         else:
-            self.total = [[old + new for old, new in zip(*rows)] for rows in zip(self.total, weighted)]
+            self.total = [
+                [old + new for old, new in zip(*rows, strict=True)]
+                for rows in zip(self.total, weighted, strict=True)
+            ]
         self.weight += weight
         self.n_objects += 1
 

@@ -110,7 +110,7 @@ def m13_image() -> tuple[Floats, dict[str, float]]:
     spec = find_spec("astropy")
     if spec is None or spec.origin is None:
         sys.exit("error: astropy is not installed; it ships the M13 image that this program starts from")
-    from astropy.io import fits
+    from astropy.io import fits  # type: ignore[import-untyped]
 
     path = Path(spec.origin).parent / M13_FILE
     if not path.exists():
@@ -124,7 +124,7 @@ def add_gaussians(image: NDArray[np.float32], xs: Floats, ys: Floats, peaks: Flo
     """Add round stars at positions in pixels; what falls off the edge is lost."""
     reach = int(np.ceil(5 * PSF_SIGMA_PIXELS))
     height, width = image.shape
-    for x, y, peak in zip(xs, ys, peaks):
+    for x, y, peak in zip(xs, ys, peaks, strict=True):
         left, right = max(int(x) - reach, 0), min(int(x) + reach + 2, width)
         low, high = max(int(y) - reach, 0), min(int(y) + reach + 2, height)
         if left >= right or low >= high:

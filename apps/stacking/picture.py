@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from cutout import number, radec2xy, read_hdu, read_targets, tan_wcs
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-
-from cutout import number, radec2xy, read_hdu, read_targets, tan_wcs
 
 Floats = NDArray[np.float64]
 Box = tuple[int, int, int, int]
@@ -146,7 +145,7 @@ def draw_grid(
     y_high: float,
 ) -> None:
     left, top, right, bottom = box
-    for power in range(0, math.floor(x_high) + 1):
+    for power in range(math.floor(x_high) + 1):
         x = at(10.0**power, 1.0)[0]
         draw.line((x, top, x, bottom), fill=RULE)
         draw.text((x, bottom + 8), f"{10**power:,}", fill=SOFT, font=font(15), anchor="mt")
@@ -178,7 +177,7 @@ def draw(
         (f"Stack of {n:,} such cutouts", cutout_panel(stacked), f"measured signal-to-noise {snr:.1f}"),
     ]
     pen.text((GAP, 24), "Stacking: sources that no single image shows", fill=INK, font=font(32))
-    for left, (title, picture, note) in zip(lefts, panels):
+    for left, (title, picture, note) in zip(lefts, panels, strict=False):
         canvas.paste(picture, (left, TOP))
         pen.text((left, TOP - 12), title, fill=INK, font=font(20), anchor="ls")
         pen.text((left, TOP + PANEL + 10), note, fill=SOFT, font=font(17))

@@ -26,9 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-
 from cutout import Image, StackingError, number, read_hdu, write_fits
+from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import cutout
 import numpy as np
 import pytest
-from astropy.io import fits
-from astropy.wcs import WCS
+from astropy.io import fits  # type: ignore[import-untyped]
+from astropy.wcs import WCS  # type: ignore[import-untyped]
 
 SCRIPT = Path(cutout.__file__)
 
 
 def make_header(
     size: int, angle: float = 0.0, scale: float = 1 / 3600, radec: tuple[float, float] = (250.4, 36.5)
-):
+) -> fits.Header:
     cos, sin = scale * np.cos(angle), scale * np.sin(angle)
     header = fits.Header()
     header["CTYPE1"], header["CTYPE2"] = "RA---TAN", "DEC--TAN"
@@ -73,7 +73,7 @@ def gaussian_tile(size: int, fraction_x: float, fraction_y: float) -> list[list[
     along_x, along_y = (
         np.exp(-0.5 * ((grid - fraction) / 1.7) ** 2) for fraction in (fraction_x, fraction_y)
     )
-    return np.outer(along_y, along_x).tolist()
+    return [[float(a * b) for b in along_x] for a in along_y]
 
 
 @pytest.mark.parametrize("fractions", [(0.0, 0.0), (0.5, 0.5), (0.3, 0.8), (0.99, 0.01)])

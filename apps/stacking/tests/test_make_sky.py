@@ -8,8 +8,8 @@ from pathlib import Path
 import make_sky
 import numpy as np
 import pytest
-from astropy.io import fits
-from astropy.wcs import WCS
+from astropy.io import fits  # type: ignore[import-untyped]
+from astropy.wcs import WCS  # type: ignore[import-untyped]
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ import picture
 import plan
 import pytest
 import stack
-from astropy.io import fits
+from astropy.io import fits  # type: ignore[import-untyped]
 from PIL import Image
 
 APP = Path(plan.__file__).parent
