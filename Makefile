@@ -1,0 +1,54 @@
+# One command each; `make help` lists them. A target is rebuilt when a file that it depends on changed,
+# so a second run is quick. What is longer than a line is a program under scripts/.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+EYAS := $(VENV)/bin/eyas
+
+# The folders are listed too, because a file that was deleted or renamed changes only its folder.
+RUST_FILES := Cargo.toml Cargo.lock $(shell find crates -name tests -prune -o -name examples -prune -o -print)
+PYTHON_FILES := pyproject.toml $(shell find python/src -name '__pycache__' -prune -o -print)
+
+.PHONY: help build demo test check fix bench docs clean
+.DELETE_ON_ERROR:
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 12
+
+build: $(EYAS) ## the program, at .venv/bin/eyas
+
+demo: $(EYAS) $(VENV)/.apps ## set up, then stack a sky survey through eyas (a few minutes); results in demo/
+	$(PY) apps/stacking/demo.py $(EYAS) --dir demo
+
+test: $(EYAS) $(VENV)/.apps $(VENV)/.test ## set up, then run all tests
+	$(PY) scripts/test.py
+
+check: $(VENV)/.apps $(VENV)/.test ## formatters and linters, changing nothing
+	@sh scripts/need.sh cargo cc
+	$(PY) scripts/check.py
+
+fix: $(VENV)/.apps $(VENV)/.test ## the same, changing what they can
+	$(PY) scripts/check.py --fix
+
+bench: $(EYAS) ## all benchmarks; results in target/bench/
+	$(PY) scripts/bench.py
+
+docs: $(EYAS) ## the generated pages of docs/reference
+	$(PY) scripts/docs.py
+
+clean: ## remove everything that was built or downloaded, and the demo's results
+	rm -rf $(VENV) target dist demo .mypy_cache .ruff_cache .pytest_cache
+
+$(EYAS): $(VENV)/.build $(RUST_FILES) $(PYTHON_FILES)
+	@PYTHON=$(PY) sh scripts/need.sh cargo cc
+	$(PY) scripts/wheel.py
+
+$(PY):
+	@PYTHON=$(PYTHON) sh scripts/need.sh cargo python cc
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp for each list of packages; the interpreter must only exist, its age says nothing.
+$(VENV)/.%: requirements-%.txt | $(PY)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@

@@ -1,0 +1,137 @@
+"""Run all tests and end with how many ran: the Rust workspace, then everything in Python.
+
+    .venv/bin/python scripts/test.py [--rust | --python] [-- OPTIONS OF PYTEST]
+
+On a developer's machine a test whose program is absent is skipped, and named at the end with the
+way to get it. With CI=true nothing may be skipped: then such a test fails (see tests/harness.py),
+and so does this program should any Python test have been skipped by another way.
+
+Plain `cargo test` and not nextest: on 2 busy cores, building nextest was a quarter done after 7 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# The line with which each test binary of Rust ends.
+RUST_RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;")
+
+
+@dataclass
+class Tally:
+    """Tests of one language: how many ended how."""
+
+    name: str
+    n_passed: int = 0
+    n_failed: int = 0
+    n_skipped: int = 0
+    seconds: float = 0.0
+    exit_status: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        counts = f"{self.n_passed:6,} passed {self.n_failed:4,} failed {self.n_skipped:4,} skipped"
+        return f"{self.name:8}{counts}   {self.seconds:5.0f} s"
+
+    def trouble(self, nothing_may_be_skipped: bool) -> str | None:
+        """Why these tests do not count as passed; None where they do."""
+        if self.exit_status != 0:
+            return f"{self.name}: ended with exit status {self.exit_status}"
+        if self.n_failed:
+            return f"{self.name}: {self.n_failed} failed"
+        if self.n_passed == 0:
+            return f"{self.name}: no test ran"
+        if self.skipped and nothing_may_be_skipped:
+            return f"{self.name}: {len(self.skipped)} skipped, which CI does not allow"
+        return None
+
+
+def count_rust(lines: list[str], tally: Tally) -> None:
+    for line in lines:
+        if match := RUST_RESULT.match(line):
+            passed, failed, ignored = (int(number) for number in match.groups())
+            tally.n_passed += passed
+            tally.n_failed += failed
+            tally.n_skipped += ignored
+
+
+def count_python(junit: str, tally: Tally) -> None:
+    for case in ElementTree.fromstring(junit).iter("testcase"):
+        if (skip := case.find("skipped")) is not None:
+            tally.n_skipped += 1
+            tally.skipped.append(f"{case.get('name')}: {skip.get('message')}")
+        elif case.find("failure") is not None or case.find("error") is not None:
+            tally.n_failed += 1
+        else:
+            tally.n_passed += 1
+
+
+def run_rust() -> Tally:
+    tally = Tally("Rust")
+    start = time.monotonic()
+    # Documentation tests are part of it. One failing binary does not hide the results of the others.
+    command = ["cargo", "test", "--locked", "--release", "--workspace", "--no-fail-fast"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
+    assert process.stdout is not None
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        count_rust([line], tally)
+    tally.exit_status = process.wait()
+    tally.seconds = time.monotonic() - start
+    return tally
+
+
+def run_python(options: list[str]) -> Tally:
+    tally = Tally("Python")
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        junit = Path(folder) / "pytest.xml"
+        command = [sys.executable, "-m", "pytest", f"--junitxml={junit}", *options]
+        tally.exit_status = subprocess.run(command, cwd=ROOT, check=False).returncode
+        if junit.exists():
+            count_python(junit.read_text(encoding="utf-8"), tally)
+    tally.seconds = time.monotonic() - start
+    return tally
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run all tests.")
+    parser.add_argument("--rust", action="store_true", help="the Rust tests alone")
+    parser.add_argument("--python", action="store_true", help="the Python tests alone")
+    parser.add_argument("pytest", nargs="*", help="options for pytest, after --")
+    args = parser.parse_args()
+    both = args.rust == args.python
+    tallies = []
+    if both or args.rust:
+        tallies.append(run_rust())
+    if both or args.python:
+        tallies.append(run_python(args.pytest))
+
+    print()
+    for tally in tallies:
+        for text in tally.skipped:
+            print(f"skipped  {text}")
+    for tally in tallies:
+        print(tally.line())
+    troubles = [tally.trouble(os.environ.get("CI") == "true") for tally in tallies]
+    for trouble in filter(None, troubles):
+        print(f"error: {trouble}", file=sys.stderr)
+    if any(troubles):
+        return 1
+    print(f"All {sum(tally.n_passed for tally in tallies):,} tests passed.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""Fixtures of the end-to-end tests; what they give is described in harness.py."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import ROOT, Eyas, Run, Start
+
+
+@pytest.fixture(scope="session")
+def eyas_path() -> Path:
+    """The program under test: EYAS_BIN, or what `make build` made."""
+    path = Path(os.environ.get("EYAS_BIN") or ROOT / ".venv" / "bin" / "eyas").absolute()
+    if not os.access(path, os.X_OK):
+        pytest.fail(f"{path} is not a program; run `make build`, or set EYAS_BIN", pytrace=False)
+    return path
+
+
+@pytest.fixture
+def eyas(eyas_path: Path, tmp_path: Path) -> Iterator[Eyas]:
+    """The program in this test's own environment; afterwards everything that it started has to be gone."""
+    made = Eyas(eyas_path, tmp_path / ".eyas-test", uuid.uuid4().hex)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def run(eyas: Eyas) -> Run:
+    return eyas.run
+
+
+@pytest.fixture
+def start(eyas: Eyas) -> Start:
+    return eyas.start
