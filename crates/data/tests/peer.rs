@@ -426,8 +426,14 @@ fn dying_holder(real: SocketAddr, limit_bytes: u64) -> (SocketAddr, thread::Join
 
 #[test]
 fn a_transfer_that_is_cut_is_resumed_where_it_was() {
+    // Below and above the size from which a second thread writes.
+    for size in [3_000_000, 10_000_000] {
+        cut_and_resume(size);
+    }
+}
+
+fn cut_and_resume(size: usize) {
     let pair = Pair::new();
-    let size = 3_000_000;
     let bytes = content(11, size);
     let digest = put(&pair.holder, &bytes);
     // 79 bytes of hello and 9 of the answer come first.

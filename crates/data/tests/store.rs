@@ -304,8 +304,8 @@ fn an_output_that_is_a_link_to_an_input_is_copied() {
 #[test]
 fn filling_from_a_file() {
     let dir = tempfile::tempdir().expect("tempdir");
-    let store = open(dir.path());
-    for size in [0, 1, 70_000, 600_000] {
+    let store = Store::open(dir.path(), 16 * MIB).expect("the cache opens");
+    for size in [0, 1, 70_000, 600_000, 9_000_001] {
         let bytes: Vec<u8> = (0..size).map(|i: u32| ((i * 31) >> 3) as u8).collect();
         let path = dir.path().join("home");
         fs::write(&path, &bytes).expect("write");
@@ -425,7 +425,16 @@ fn a_full_disk_is_told_apart_and_leaves_nothing() {
     assert!(incoming.append(b"x").is_err() && incoming.finish(None).is_err(), "a failed object stays failed");
     sanity_check(&store, path);
 
+    // Large enough to be written by a second thread.
     let outside = tempfile::tempdir().expect("tempdir");
+    let home = outside.path().join("home");
+    fs::write(&home, vec![5; 6 << 20]).expect("write");
+    let mut incoming = store.begin(store.reserve(6 * MIB).expect("free"));
+    let error = incoming.fill_from_file(&File::open(&home).expect("open")).expect_err("full");
+    assert_eq!(error.kind, ErrorKind::NoSpace);
+    assert!(incoming.finish(None).is_err());
+    sanity_check(&store, path);
+
     let output = outside.path().join("out");
     fs::write(&output, vec![3; 2 << 20]).expect("write");
     let error = store.adopt(&output, store.reserve(2 * MIB).expect("free")).expect_err("full");

@@ -20,7 +20,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::link::{Link, Wire};
 use super::{ANSWER_BYTES, Answer, Request, Ticket, TicketKey, VERDICT_INTACT};
-use crate::store::BLOCK_BYTES;
+use crate::store::{BLOCK_BYTES, WRITE_BEHIND_BYTES_MIN};
 use crate::{Error, ErrorKind, Incoming, Result, Stored};
 
 /// Requests sent ahead: 256 × 105 bytes fit the smallest socket buffers in use.
@@ -330,6 +330,29 @@ fn receive(link: &mut Link, holder: SocketAddr, item: &mut FetchItem) -> Result<
     if let Err(error) = read_answer(link, holder, remaining)? {
         return Ok(Received::Refused(error));
     }
+    if remaining >= WRITE_BEHIND_BYTES_MIN {
+        let mut broken = None;
+        let received = item.into.append_blocks(|block| {
+            if let Some(error) = broken.take() {
+                return Err(error);
+            }
+            let n = BLOCK_BYTES.min(usize::try_from(remaining).unwrap_or(BLOCK_BYTES));
+            if n == 0 {
+                return Ok(false);
+            }
+            // The part of a block that did arrive is kept: a resume must not ask for it again.
+            broken = link.take_block(n, block).err().map(|e| lost(holder, e));
+            remaining -= block.len() as u64;
+            Ok(true)
+        });
+        return Ok(match received {
+            Ok(arrived) => {
+                arrived?;
+                verdict(link, holder)?
+            }
+            Err(error) => Received::Worthless { error, link_is_usable: false },
+        });
+    }
     let mut failed = None;
     read_payload(link, holder, remaining, |bytes| {
         remaining -= bytes.len() as u64;
@@ -346,6 +369,10 @@ fn receive(link: &mut Link, holder: SocketAddr, item: &mut FetchItem) -> Result<
         let link_is_usable = remaining == 0 && read_verdict(link, holder).is_ok();
         return Ok(Received::Worthless { error, link_is_usable });
     }
+    verdict(link, holder)
+}
+
+fn verdict(link: &mut Link, holder: SocketAddr) -> Result<Received> {
     Ok(match read_verdict(link, holder)? {
         Ok(()) => Received::All,
         Err(error) => Received::Worthless { error, link_is_usable: true },

@@ -70,7 +70,7 @@ impl Write for Wire {
 /// A connection with one read buffer. Payload is used straight from the buffer, so it is copied once.
 pub(super) struct Link {
     pub(super) wire: Wire,
-    buffer: Box<[u8]>,
+    buffer: Vec<u8>,
     start: usize,
     end: usize,
 }
@@ -78,7 +78,7 @@ pub(super) struct Link {
 impl Link {
     /// Every read and write on the socket fails after `idle` without progress.
     pub(super) fn new(wire: Wire, idle: Duration) -> io::Result<Link> {
-        let link = Link { wire, buffer: vec![0; BLOCK_BYTES].into(), start: 0, end: 0 };
+        let link = Link { wire, buffer: vec![0; BLOCK_BYTES], start: 0, end: 0 };
         link.wire.socket().set_nodelay(true)?;
         link.set_idle_timeout(idle)?;
         Ok(link)
@@ -117,6 +117,22 @@ impl Link {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
+    }
+
+    /// Moves `n` bytes, at most [`BLOCK_BYTES`], into `block`; a full buffer is swapped, not copied. If the
+    /// connection breaks, `block` gets what did arrive.
+    pub(super) fn take_block(&mut self, n: usize, block: &mut Vec<u8>) -> io::Result<()> {
+        let result = self.peek(n).map(drop);
+        let n = n.min(self.buffered());
+        if n == self.buffer.len() {
+            block.resize(BLOCK_BYTES, 0);
+            std::mem::swap(&mut self.buffer, block);
+        } else {
+            block.clear();
+            block.extend_from_slice(&self.buffer[self.start..self.start + n]);
+        }
+        self.consume(n);
+        result
     }
 
     pub(super) fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
