@@ -74,7 +74,7 @@ impl Error {
     }
     pub(crate) fn io(message: impl Into<String>, source: io::Error) -> Error {
         let kind = match source.kind() {
-            io::ErrorKind::NotFound => ErrorKind::NotFound,
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorKind::NotFound,
             _ => ErrorKind::Io,
         };
         let mut error = Error::new(kind, message);

@@ -160,7 +160,7 @@ impl Fold<'_> {
         let Some(other) = (1..self.n).rev().find(|i| self.chunk.get(*i, slot) != first) else {
             return literal(first);
         };
-        if let Some(pattern) = self.from_pieces(slot, other)
+        if let Some(pattern) = self.pieced(slot, other)
             && self.gives_back(&pattern, slot, self.first_index)
         {
             return pattern;
@@ -225,7 +225,7 @@ impl Fold<'_> {
     }
 
     /// A guess at how `slot` is made of columns and the index, from tasks 0 and `other`.
-    fn from_pieces(&self, slot: usize, other: usize) -> Option<Pattern> {
+    fn pieced(&self, slot: usize, other: usize) -> Option<Pattern> {
         let mut candidates: Vec<(Piece, String, String)> = Vec::new();
         let n = self.columns.len();
         let near = (0..n.min(COLUMNS_NEAR)).chain(n.saturating_sub(COLUMNS_NEAR).max(COLUMNS_NEAR.min(n))..n);

@@ -25,37 +25,24 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
     let mut start: String = parts[..n_literal].iter().map(|part| format!("{part}/")).collect();
     let directory = base.join(&start);
     let mut walk = Walk { base, found: Vec::new(), n_directories: 0 };
-    match fs::metadata(&directory) {
-        Ok(meta) if meta.is_dir() => walk.descend(&mut start, &parts[n_literal..])?,
-        Ok(_) => {
-            return Err(nothing(
-                pattern,
-                &format!("{} is no directory", shown(&directory.to_string_lossy())),
-            ));
-        }
-        Err(e) => {
-            return Err(Error::io(
-                format!("{} cannot look in {}", shown(pattern), shown(&directory.to_string_lossy())),
-                e,
-            ));
-        }
-    }
+    // `directory` ends in a slash, so this fails for whatever is no directory.
+    fs::metadata(&directory).map_err(|e| {
+        Error::io(format!("{} cannot look in {}", shown(pattern), shown(&directory.to_string_lossy())), e)
+    })?;
+    walk.descend(&mut start, &parts[n_literal..])?;
     if walk.found.is_empty() {
         let directory = shown(&directory.to_string_lossy());
         let also = match walk.n_directories {
             0 => String::new(),
             n => format!(" (it matches {n} directories, but a task needs files)"),
         };
-        return Err(nothing(pattern, &format!("looked in {directory}{also}")));
+        let message = format!("no file matches {}: looked in {directory}{also}", shown(pattern));
+        return Err(Error::new(ErrorKind::NotFound, message));
     }
     // Two ways through `**` may lead to one file.
     walk.found.sort_unstable();
     walk.found.dedup();
     Ok(walk.found)
-}
-
-fn nothing(pattern: &str, why: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("no file matches {}: {why}", shown(pattern)))
 }
 
 struct Walk<'a> {

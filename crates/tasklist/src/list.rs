@@ -16,7 +16,6 @@ use crate::line::{File, Task};
 use crate::location;
 use eyas_core::array::{Command, Pattern, Piece, TaskArray};
 use hashbrown::{DefaultHashBuilder, HashTable};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
@@ -42,7 +41,7 @@ pub(crate) struct Origin {
 
 /// Why a task was not taken.
 pub(crate) enum Refused {
-    /// Wrong by itself. `at` is the offending text, where it is part of what was read.
+    /// Wrong by itself. `at` is where the offending text begins; it may be a copy of what was read.
     Bad {
         error: Error,
         at: Option<*const u8>,
@@ -64,12 +63,8 @@ impl From<Error> for Refused {
 }
 
 /// The text `culprit` is to blame.
-fn bad(culprit: &Cow<'_, str>, error: Error) -> Refused {
-    let at = match culprit {
-        Cow::Borrowed(text) => Some(text.as_ptr()),
-        Cow::Owned(_) => None,
-    };
-    Refused::Bad { error, at }
+fn bad(culprit: &str, error: Error) -> Refused {
+    Refused::Bad { error, at: Some(culprit.as_ptr()) }
 }
 
 /// A string of the list: `hash` of it, and where it is.
@@ -446,7 +441,7 @@ fn push_task(chunk: &mut Chunk, task: &Task<'_>, number: u64, id_prefix: &str, b
             }
             push_text(chunk, "id", id)?;
         }
-        None => push_text(chunk, "id", &Cow::Owned(format!("{id_prefix}{number}")))?,
+        None => push_text(chunk, "id", &format!("{id_prefix}{number}"))?,
     }
     match &task.command {
         Command::Exec(argv) => {
@@ -483,7 +478,7 @@ fn push_task(chunk: &mut Chunk, task: &Task<'_>, number: u64, id_prefix: &str, b
     Ok(())
 }
 
-fn push_text(chunk: &mut Chunk, field: &str, text: &Cow<'_, str>) -> Pushed {
+fn push_text(chunk: &mut Chunk, field: &str, text: &str) -> Pushed {
     if text.contains('\0') {
         let error = Error::invalid(format!("`{field}` holds a NUL byte, which no program can be given"));
         return Err(bad(text, error.field(field)));

@@ -51,7 +51,8 @@ pub(crate) fn push_location(out: &mut String, text: &str, base: &str) -> Result<
 
 /// `None`: the text is a path.
 pub(crate) fn split_scheme(text: &str) -> Option<(&str, &str)> {
-    let (scheme, rest) = text.split_once("://")?;
+    let (scheme, rest) = text.split_once(':')?;
+    let rest = rest.strip_prefix("//")?;
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c));
     is_scheme.then_some((scheme, rest))

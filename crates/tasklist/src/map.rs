@@ -5,8 +5,7 @@
 //! dash is given as `./-name`, and in a line for the shell every hole is quoted, so that any file name is safe.
 //!
 //! An output has its file name as its name in the sandbox too; where that is taken (`in/a.txt` to `out/a.txt`),
-//! `out-` is put before it. With several outputs over a range the names may meet for some number, so there
-//! each gets `out-`, `out2-`, ... unless the templates show that they cannot.
+//! `out-` is put before it. Over a range that is done as soon as the names could meet for some number.
 //!
 //! Files become folded chunks as in [`crate::read`]. A range becomes one template without columns: ten million
 //! tasks cost as much as one.
@@ -359,9 +358,9 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
             inputs.iter().map(|(n, _)| n).chain(others).any(|other| may_meet(other, name))
         };
         let (before, this) = names.split_at_mut(k);
-        let prefix = if k == 0 { "out-".to_owned() } else { format!("out{}-", k + 1) };
+        // Ends: no digit is in what is put before, so only a name that goes on like it can still be met.
         while meets(&this[0], before) {
-            this[0].0.insert(0, Piece::Literal(prefix.clone()));
+            this[0].0.insert(0, Piece::Literal("out-".into()));
             this[0] = joined(&this[0]);
         }
     }
@@ -440,33 +439,35 @@ fn location_pattern(template: &[Segment], base: &str) -> Result<Pattern> {
     let mut location = String::new();
     location::push_location(&mut location, &template::fill(template, &|_| MARK.into()), base)?;
     let mark = if location.starts_with('/') { MARK } else { MARK_IN_URL };
+    let pattern = split_at_marks(&location, mark);
+    if pattern.0.iter().filter(|p| **p == Piece::Index).count() != n_holes {
+        return Err(Error::invalid(format!("the output {} holds a control character", shown(&location))));
+    }
+    Ok(pattern)
+}
+
+/// The file name at the end of a location.
+fn name_of(location: &Pattern) -> Pattern {
+    let text: String = location
+        .0
+        .iter()
+        .map(|piece| match piece {
+            Piece::Literal(text) => text.as_str(),
+            _ => MARK,
+        })
+        .collect();
+    split_at_marks(&location::file_name(&text), MARK)
+}
+
+/// `text` with the index in place of each `mark`.
+fn split_at_marks(text: &str, mark: &str) -> Pattern {
     let mut pieces = Vec::new();
-    for (i, text) in location.split(mark).enumerate() {
+    for (i, text) in text.split(mark).enumerate() {
         if i > 0 {
             pieces.push(Piece::Index);
         }
         if !text.is_empty() {
             pieces.push(Piece::Literal(text.into()));
-        }
-    }
-    if pieces.iter().filter(|p| **p == Piece::Index).count() != n_holes {
-        return Err(Error::invalid(format!("the output {} holds a control character", shown(&location))));
-    }
-    Ok(Pattern(pieces))
-}
-
-/// The part of a location after its last `/`.
-fn name_of(location: &Pattern) -> Pattern {
-    let cut =
-        location.0.iter().rposition(|piece| matches!(piece, Piece::Literal(text) if text.contains('/')));
-    let mut pieces = location.0.clone();
-    if let Some(cut) = cut {
-        pieces.drain(..cut);
-        if let Piece::Literal(text) = &mut pieces[0] {
-            *text = location::file_name(text).into_owned();
-            if text.is_empty() {
-                pieces.remove(0);
-            }
         }
     }
     Pattern(pieces)
@@ -528,8 +529,12 @@ fn may_meet(a: &Pattern, b: &Pattern) -> bool {
         }
         (false, true) => may_meet(b, a),
         (false, false) => {
-            let heads = head_a.starts_with(head_b) || head_b.starts_with(head_a);
-            let tails = tail_a.ends_with(tail_b) || tail_b.ends_with(tail_a);
+            // Where one literal goes on, the other has digits of its number.
+            let heads = head_a.strip_prefix(head_b).or_else(|| head_b.strip_prefix(head_a));
+            let tails = tail_a.strip_suffix(tail_b).or_else(|| tail_b.strip_suffix(tail_a));
+            let is_digit = |c: char| c.is_ascii_digit();
+            let heads = heads.is_some_and(|more| more.is_empty() || more.starts_with(is_digit));
+            let tails = tails.is_some_and(|more| more.is_empty() || more.ends_with(is_digit));
             heads && tails
         }
     }

@@ -71,7 +71,8 @@ fn explain(refused: Refused, text: &str, number: u64) -> Error {
     match refused {
         Refused::Bad { error, at } => {
             let offset = at.map(|at| (at as usize).wrapping_sub(text.as_ptr() as usize));
-            let before = offset.and_then(|offset| text.get(..offset));
+            // A copy (a string with escapes in it) lies outside the line and has no column.
+            let before = offset.filter(|offset| *offset < text.len()).and_then(|offset| text.get(..offset));
             error.at(number, before.map(|before| before.chars().count() as u64 + 1))
         }
         Refused::SameId { id, first } => Error::new(
