@@ -264,6 +264,7 @@ impl Executor {
     }
 
     /// Everything in the cache, in id order.
+    #[allow(clippy::disallowed_methods, reason = "sorted before anyone sees it")]
     pub fn held(&self) -> Vec<(ObjectId, Fetched)> {
         let mut held: Vec<_> = self.held.iter().map(|(o, f)| (*o, f.clone())).collect();
         held.sort_by_key(|(object, _)| *object);
