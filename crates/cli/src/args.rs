@@ -1,0 +1,284 @@
+//! The command line. One way to say which cluster (`--join`) and where (`--dir`) for all commands.
+
+use clap::{Args, Parser, Subcommand};
+use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
+use std::path::PathBuf;
+
+/// Run many programs over many files, close to the data.
+#[derive(Parser)]
+#[command(name = "eyas", version, max_term_width = 100, after_help = "Exit status: 0 all tasks ended well, 1 some did not, \
+    2 the input is wrong and nothing was started, 3 no cluster answers, 4 anything else, 130 interrupted.")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Subcommand)]
+pub enum Verb {
+    /// One command over many files: one task per file
+    Map(Box<MapArgs>),
+    /// Run a list of tasks (JSON Lines) and wait for its end
+    Run(RunArgs),
+    /// Hand a list of tasks to a cluster that is up, and return
+    Submit(SubmitArgs),
+    /// Wait for the end of what was submitted
+    Wait(WaitArgs),
+    /// What the cluster is doing
+    Status(StatusArgs),
+    /// What a task printed
+    Logs(TaskArgs),
+    /// End tasks: some, or all of a run
+    Cancel(CancelArgs),
+    /// Start a local cluster that stays
+    Up(UpArgs),
+    /// End the cluster that `eyas up` started
+    Down(JoinArgs),
+    /// The part that holds the queue and decides who runs what
+    Dispatcher(DispatcherArgs),
+    /// The part that runs tasks on one node and keeps its cache
+    Executor(ExecutorArgs),
+}
+
+#[derive(Args, Clone, Default)]
+pub struct JoinArgs {
+    /// Join file of the cluster [default: the cluster that `eyas up` started]
+    #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
+    pub join: Option<PathBuf>,
+}
+
+/// How an embedded or local cluster is made.
+#[derive(Args, Clone)]
+pub struct ClusterArgs {
+    /// Nodes of the local cluster, each a process with its own cache
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub nodes: u32,
+    /// Where the cluster keeps its state: journal, event log, caches [default: a new folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+}
+
+/// How one node behaves.
+#[derive(Args, Clone)]
+pub struct NodeArgs {
+    /// Programs that one node runs at once [default: its processors, shared among the nodes of a local cluster]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub slots: Option<u32>,
+    /// Cache of each node; never exceeded
+    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes)]
+    pub cache: u64,
+    /// Memory of each node that tasks may declare [default: the machine's, shared among local nodes]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub memory: Option<u64>,
+    /// Which object leaves a full cache: random, fifo, lru, lfu
+    #[arg(long, default_value = "lru", value_name = "POLICY")]
+    pub eviction: String,
+    /// A directory of inputs that is this node's own disk: nothing in it is copied (may be given more than once)
+    #[arg(long, value_name = "DIR")]
+    pub home_local: Vec<PathBuf>,
+}
+
+/// What the dispatcher decides by.
+#[derive(Args, Clone)]
+pub struct PolicyArgs {
+    /// Which task goes where: first-available, max-cache-hit, max-compute-util, good-cache-compute
+    #[arg(long, default_value = "good-cache-compute", value_name = "POLICY")]
+    pub placement: String,
+    /// How many ready tasks a placement looks at
+    #[arg(long, default_value_t = 3200, value_name = "TASKS")]
+    pub window: usize,
+    /// Share of busy slots from which good-cache-compute lets tasks wait for their data
+    #[arg(long, default_value_t = 0.8, value_name = "SHARE")]
+    pub utilisation_threshold: f64,
+    /// Streams from and to home storage at once, over all nodes [default: 16 a node]
+    #[arg(long, value_name = "STREAMS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub home_streams: Option<u32>,
+    /// Bytes per second from and to home storage, over all nodes [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = rate)]
+    pub home_rate: Option<u64>,
+    /// Time after which a silent executor is given up, and a lonely executor ends itself
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
+    pub lease: u64,
+    /// Write no event log: no report, no explanations
+    #[arg(long)]
+    pub no_event_log: bool,
+}
+
+/// What tasks of a map have in common.
+#[derive(Args)]
+pub struct MapArgs {
+    /// Files, URLs or quoted patterns, one task for each; `-` reads names from standard input
+    #[arg(value_name = "FILES")]
+    pub paths: Vec<String>,
+    /// One task for each number A..B instead of files
+    #[arg(long, value_name = "A..B", value_parser = range)]
+    pub range: Option<std::ops::Range<u64>>,
+    /// Where the output goes: a path or URL with {stem}, {name}, {index} (may be given more than once)
+    #[arg(long, value_name = "TEMPLATE")]
+    pub out: Vec<String>,
+    /// A further input of every task, such as the script that is run
+    #[arg(long, value_name = "FILE")]
+    pub with: Vec<String>,
+    /// Names on standard input end in NUL bytes
+    #[arg(short = '0', long)]
+    pub null: bool,
+    /// Hand the command to the shell
+    #[arg(long)]
+    pub shell: bool,
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub cpus: u32,
+    /// Memory that a task may use
+    #[arg(long = "task-memory", value_name = "BYTES", value_parser = bytes)]
+    pub task_memory: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub walltime: Option<u64>,
+    /// Further attempts after a failure
+    #[arg(long, default_value_t = 0)]
+    pub retries: u32,
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    pub priority: i32,
+    #[arg(long, default_value = "")]
+    pub label: String,
+    #[command(flatten)]
+    pub join: JoinArgs,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// The command, with {in} {out} {stem} {name} {index}
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct RunArgs {
+    /// The list, or `-` for standard input
+    #[arg(value_name = "TASKS")]
+    pub tasks: PathBuf,
+    #[command(flatten)]
+    pub join: JoinArgs,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Args)]
+pub struct SubmitArgs {
+    /// The list, or `-` for standard input
+    #[arg(value_name = "TASKS")]
+    pub tasks: PathBuf,
+    #[command(flatten)]
+    pub join: JoinArgs,
+}
+
+#[derive(Args)]
+pub struct WaitArgs {
+    /// The run to wait for [default: all]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    #[command(flatten)]
+    pub join: JoinArgs,
+}
+
+#[derive(Args)]
+pub struct StatusArgs {
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub join: JoinArgs,
+}
+
+#[derive(Args)]
+pub struct TaskArgs {
+    /// The task's id, or #N for its number
+    #[arg(value_name = "TASK")]
+    pub task: String,
+    /// The run it belongs to [default: the newest that has such a task]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    /// Directory of a run that is over [default: the last one, when no cluster is up]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub join: JoinArgs,
+}
+
+#[derive(Args)]
+pub struct CancelArgs {
+    /// Task ids, or #N for task numbers
+    #[arg(value_name = "TASK", required_unless_present_any = ["run", "all"])]
+    pub tasks: Vec<String>,
+    /// Everything that is left of this run
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    /// Everything that is left
+    #[arg(long, conflicts_with_all = ["run", "tasks"])]
+    pub all: bool,
+    #[command(flatten)]
+    pub join: JoinArgs,
+}
+
+#[derive(Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Args)]
+pub struct DispatcherArgs {
+    /// Address to listen on; port 0 picks a free one
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
+    pub listen: String,
+    /// Address that others are told, if it is not the one listened on
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+    /// Journal, event log and join file
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    #[arg(long, hide = true)]
+    pub until_stdin_closes: bool,
+}
+
+#[derive(Args)]
+pub struct ExecutorArgs {
+    #[command(flatten)]
+    pub join: JoinArgs,
+    /// Cache and sandboxes, on a disk of this node [default: a folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// What people call it [default: the host's name]
+    #[arg(long)]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// Address to serve the cache on [default: any, or loopback when the dispatcher is on loopback]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub data_listen: Option<String>,
+    /// tls: encrypted; signed: tickets and digests only, for a trusted network [default: signed on loopback, else tls]
+    #[arg(long, value_name = "HOW", value_parser = ["tls", "signed"])]
+    pub data_plane: Option<String>,
+    #[arg(long, hide = true)]
+    pub until_stdin_closes: bool,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    parse_bytes(text).map_err(|e| e.to_string())
+}
+fn rate(text: &str) -> Result<u64, String> {
+    parse_rate(text).map_err(|e| e.to_string())
+}
+fn duration(text: &str) -> Result<u64, String> {
+    let d = parse_duration(text).map_err(|e| e.to_string())?;
+    u64::try_from(d.as_nanos()).map_err(|_| "that is too long".to_string())
+}
+fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
+    let parts = text.split_once("..").and_then(|(a, b)| Some(a.parse::<u64>().ok()?..b.parse::<u64>().ok()?));
+    match parts {
+        Some(range) if range.start < range.end => Ok(range),
+        Some(_) => Err("the range is empty".into()),
+        None => Err("write it as 0..1000".into()),
+    }
+}

@@ -1,0 +1,178 @@
+//! Where things are on this machine: state folders, the default cluster, embedded clusters.
+
+use crate::args::{ClusterArgs, JoinArgs, NodeArgs, PolicyArgs};
+use crate::{Exit, Fault};
+use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::{eviction, placement};
+use eyas_runtime::cluster::{LocalCluster, Plan};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// First argument of a slot process.
+pub const SLOT_ARGUMENT: &str = "__slot";
+
+/// This user's folder for clusters and runs that were given none: `$EYAS_STATE`, or one under the
+/// system's folder for temporary files. On local disk, because caches live here.
+pub fn state_dir() -> Result<PathBuf, Fault> {
+    // SAFETY: a plain query.
+    let uid = unsafe { libc::getuid() };
+    let dir = match std::env::var_os("EYAS_STATE") {
+        Some(dir) => PathBuf::from(dir),
+        None => std::env::temp_dir().join(format!("eyas-{uid}")),
+    };
+    let fail = |e| Fault::new(Exit::Other, format!("cannot use `{}` for state: {e}", dir.display()));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(fail)?;
+    let meta = std::fs::metadata(&dir).map_err(fail)?;
+    if meta.uid() != uid {
+        let message = format!("`{}` belongs to another user", dir.display());
+        return Err(Fault::new(Exit::Other, message).hint("set EYAS_STATE to a folder of your own"));
+    }
+    Ok(dir)
+}
+
+/// The folder of the cluster that `eyas up` starts.
+pub fn default_cluster_dir() -> Result<PathBuf, Fault> {
+    Ok(state_dir()?.join("cluster"))
+}
+
+/// The dispatcher's folder within a cluster's.
+pub fn dispatcher_dir(cluster_dir: &Path) -> PathBuf {
+    cluster_dir.join("dispatcher")
+}
+
+/// The join file to use: the one given, or that of `eyas up`.
+pub fn join_path(join: &JoinArgs) -> Result<PathBuf, Fault> {
+    if let Some(path) = &join.join {
+        return Ok(path.clone());
+    }
+    let path = dispatcher_dir(&default_cluster_dir()?).join(eyas_runtime::dispatcher::JOIN_FILE);
+    if !path.exists() {
+        return Err(Fault::new(Exit::Cluster, "no cluster is up")
+            .hint("start one with `eyas up`, or name one with --join FILE or EYAS_JOIN"));
+    }
+    Ok(path)
+}
+
+/// Remembers where the last embedded run was, so that `eyas explain` and `eyas report` find it.
+pub fn remember_last(dir: &Path) -> Result<(), Fault> {
+    let state = state_dir()?;
+    let (link, fresh) = (state.join("last"), state.join(format!("last.{}", std::process::id())));
+    let _ = std::fs::remove_file(&fresh);
+    std::os::unix::fs::symlink(dir, &fresh)?;
+    std::fs::rename(fresh, link)?;
+    Ok(())
+}
+
+/// The dispatcher's folder of a run that is over: the one given, or the last one.
+pub fn ended_dir(dir: Option<&Path>) -> Result<PathBuf, Fault> {
+    let dir = match dir {
+        Some(dir) => dir.to_path_buf(),
+        None => state_dir()?.join("last"),
+    };
+    for candidate in [dispatcher_dir(&dir), dir.clone()] {
+        if candidate.join(eyas_core::log::EVENTS_FILE).exists() {
+            return Ok(candidate);
+        }
+    }
+    let message = format!("there is no event log in `{}`", dir.display());
+    Err(Fault::new(Exit::BadInput, message).hint("name the folder that a run was given with --dir"))
+}
+
+/// Checks names that would otherwise only be refused by a part.
+pub fn check_names(policy: &PolicyArgs, node: &NodeArgs) -> Result<(), Fault> {
+    let bad = |e: String| Fault::new(Exit::BadInput, e);
+    placement::by_name(&policy.placement, &dispatcher_config(policy).placement_config).map_err(bad)?;
+    eviction::by_name(&node.eviction).map_err(|e| bad(e.to_string()))?;
+    for dir in &node.home_local {
+        if !dir.is_dir() {
+            return Err(bad(format!("--home-local `{}` is not a directory", dir.display())));
+        }
+    }
+    Ok(())
+}
+
+pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {
+    DispatcherConfig {
+        placement: policy.placement.clone(),
+        placement_config: placement::Config {
+            window: policy.window,
+            utilisation_threshold: policy.utilisation_threshold,
+            ..placement::Config::default()
+        },
+        lease_ns: policy.lease,
+        ..DispatcherConfig::default()
+    }
+}
+
+/// A folder for one embedded run.
+pub fn new_run_dir() -> Result<PathBuf, Fault> {
+    let runs = state_dir()?.join("runs");
+    std::fs::create_dir_all(&runs)?;
+    let stamp = eyas_runtime::clock::now().0 / 1_000_000;
+    let dir = runs.join(format!("{stamp}-{}", std::process::id()));
+    std::fs::create_dir(&dir)?;
+    Ok(dir)
+}
+
+/// Starts the processes of a local cluster in `dir`.
+pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalCluster, Fault> {
+    check_names(&args.policy, &args.node)?;
+    let fail = |e| Fault::new(Exit::Other, format!("cannot use the directory `{}`: {e}", dir.display()));
+    let dispatcher = dispatcher_dir(dir);
+    std::fs::create_dir_all(&dispatcher).map_err(fail)?;
+    let dir = dir.canonicalize().map_err(fail)?;
+    let dispatcher = dispatcher_dir(&dir);
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let slots = args.node.slots.unwrap_or((processors / args.nodes).max(1));
+    let memory = args.node.memory.unwrap_or(eyas_runtime::executor::machine_memory_bytes() / u64::from(args.nodes));
+    let text = |path: &Path| path.display().to_string();
+
+    let mut dispatcher_args = vec!["dispatcher".into(), "--dir".into(), text(&dispatcher)];
+    dispatcher_args.extend(policy_arguments(&args.policy));
+    let executor_args = (1..=args.nodes).map(|i| {
+        let mut list: Vec<String> = vec!["executor".into()];
+        let mut option = |name: &str, value: String| list.extend([name.to_string(), value]);
+        option("--join", text(&dispatcher.join(eyas_runtime::dispatcher::JOIN_FILE)));
+        option("--dir", text(&dir.join(format!("node{i}"))));
+        option("--name", format!("node{i}"));
+        option("--slots", slots.to_string());
+        option("--cache", args.node.cache.to_string());
+        option("--memory", memory.to_string());
+        option("--eviction", args.node.eviction.clone());
+        for local in &args.node.home_local {
+            option("--home-local", text(&local.canonicalize().unwrap_or(local.clone())));
+        }
+        list
+    });
+    let plan = Plan {
+        exe: std::env::current_exe()?,
+        dir: dispatcher.clone(),
+        dispatcher_args,
+        executor_args: executor_args.collect(),
+        embedded,
+    };
+    Ok(LocalCluster::start(&plan)?)
+}
+
+fn policy_arguments(policy: &PolicyArgs) -> Vec<String> {
+    let mut list = vec![
+        "--placement".into(),
+        policy.placement.clone(),
+        "--window".into(),
+        policy.window.to_string(),
+        "--utilisation-threshold".into(),
+        policy.utilisation_threshold.to_string(),
+        "--lease".into(),
+        format!("{}ms", policy.lease / 1_000_000),
+    ];
+    if let Some(streams) = policy.home_streams {
+        list.extend(["--home-streams".into(), streams.to_string()]);
+    }
+    if let Some(rate) = policy.home_rate {
+        list.extend(["--home-rate".into(), rate.to_string()]);
+    }
+    if policy.no_event_log {
+        list.push("--no-event-log".into());
+    }
+    list
+}

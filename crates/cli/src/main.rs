@@ -1,0 +1,110 @@
+//! `eyas`: parse, wire up, print. Nothing is decided here; text for people stays here.
+
+mod args;
+mod commands;
+mod local;
+mod print;
+mod progress;
+
+use args::{Cli, Verb};
+use clap::Parser;
+use std::process::ExitCode;
+
+/// What the command's end means to a script; documented in `docs/reference/cli.md`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// All tasks ended well.
+    Good = 0,
+    /// Some task failed or was cancelled.
+    TasksFailed = 1,
+    /// The input is wrong; nothing was started.
+    BadInput = 2,
+    /// The cluster cannot be reached, refused, or went away.
+    Cluster = 3,
+    /// Anything else went wrong.
+    Other = 4,
+    /// Ended by ^C.
+    Interrupted = 130,
+}
+
+/// An error with the exit code that it should give, and what to do about it.
+#[derive(Debug)]
+pub struct Fault {
+    pub exit: Exit,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl Fault {
+    pub fn new(exit: Exit, message: impl std::fmt::Display) -> Fault {
+        Fault { exit, message: message.to_string(), hint: None }
+    }
+    pub fn hint(mut self, hint: impl Into<String>) -> Fault {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl From<eyas_tasklist::Error> for Fault {
+    fn from(e: eyas_tasklist::Error) -> Fault {
+        Fault::new(Exit::BadInput, e)
+    }
+}
+impl From<eyas_runtime::net::NetError> for Fault {
+    fn from(e: eyas_runtime::net::NetError) -> Fault {
+        Fault::new(Exit::Cluster, e)
+    }
+}
+impl From<eyas_runtime::cluster::ClusterError> for Fault {
+    fn from(e: eyas_runtime::cluster::ClusterError) -> Fault {
+        Fault::new(Exit::Cluster, e)
+    }
+}
+impl From<std::io::Error> for Fault {
+    fn from(e: std::io::Error) -> Fault {
+        Fault::new(Exit::Other, e)
+    }
+}
+
+fn main() -> ExitCode {
+    // A slot process must be the first thing this program is, before any thread or allocation of note.
+    if std::env::args_os().nth(1).is_some_and(|a| a == local::SLOT_ARGUMENT) {
+        eyas_runner::slot_main(0);
+    }
+    // A closed pipe (`eyas status | head`) ends the program quietly, as it does others.
+    // SAFETY: sets a signal's disposition before any thread exists.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { Exit::BadInput as u8 } else { 0 });
+        }
+    };
+    match run(cli.verb) {
+        Ok(exit) => ExitCode::from(exit as u8),
+        Err(fault) => {
+            eprintln!("error: {}", fault.message);
+            if let Some(hint) = fault.hint {
+                eprintln!("hint: {hint}");
+            }
+            ExitCode::from(fault.exit as u8)
+        }
+    }
+}
+
+fn run(verb: Verb) -> Result<Exit, Fault> {
+    match verb {
+        Verb::Map(args) => commands::map(args),
+        Verb::Run(args) => commands::run(args),
+        Verb::Submit(args) => commands::submit(args),
+        Verb::Wait(args) => commands::wait(args),
+        Verb::Status(args) => commands::status(args),
+        Verb::Logs(args) => commands::logs(args),
+        Verb::Cancel(args) => commands::cancel(args),
+        Verb::Up(args) => commands::up(args),
+        Verb::Down(args) => commands::down(args),
+        Verb::Dispatcher(args) => commands::dispatcher(args),
+        Verb::Executor(args) => commands::executor(args),
+    }
+}

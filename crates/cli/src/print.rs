@@ -1,0 +1,68 @@
+//! Numbers as people read them.
+
+/// `1.5 GiB`
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// `1,234,567`
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(c);
+    }
+    text
+}
+
+/// `850 ms`, `12.3 s`, `4 min 10 s`, `2 h 5 min`
+pub fn time(ns: u64) -> String {
+    let s = ns as f64 / 1e9;
+    if s < 1.0 {
+        format!("{:.0} ms", s * 1e3)
+    } else if s < 99.95 {
+        format!("{s:.1} s")
+    } else if s < 5999.5 {
+        let whole = s.round() as u64;
+        format!("{} min {} s", whole / 60, whole % 60)
+    } else {
+        let minutes = (s / 60.0).round() as u64;
+        format!("{} h {} min", minutes / 60, minutes % 60)
+    }
+}
+
+/// `1 task`, `2 tasks`
+pub fn plural(n: u64, word: &str) -> String {
+    format!("{} {word}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well_at_their_edges() {
+        let sizes = [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_048_575, "1.0 MiB"), (1 << 40, "1.0 TiB")];
+        for (bytes, expect) in sizes {
+            assert_eq!(size(bytes), expect);
+        }
+        for (n, expect) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(count(n), expect);
+        }
+        let times = [(0, "0 ms"), (999_000_000, "999 ms"), (12_340_000_000, "12.3 s"), (250_000_000_000, "4 min 10 s")];
+        for (ns, expect) in times {
+            assert_eq!(time(ns), expect);
+        }
+        assert_eq!(plural(1, "task"), "1 task");
+    }
+}

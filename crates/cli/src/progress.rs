@@ -1,0 +1,144 @@
+//! How far a run is: one live line on a terminal, a plain line every few seconds elsewhere.
+
+use crate::print::{count, plural, size, time};
+use eyas_wire::message::RunStatus;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// How often a plain line is printed.
+const PLAIN_EVERY: Duration = Duration::from_secs(5);
+
+pub struct Progress {
+    terminal: bool,
+    begun: Instant,
+    last_plain: Instant,
+    /// Ends seen a while ago, for the rate.
+    marks: std::collections::VecDeque<(Instant, u64)>,
+    n_failures_told: u64,
+    drawn: bool,
+}
+
+impl Progress {
+    pub fn new() -> Progress {
+        let now = Instant::now();
+        Progress {
+            terminal: std::io::stderr().is_terminal(),
+            begun: now,
+            last_plain: now,
+            marks: std::collections::VecDeque::new(),
+            n_failures_told: 0,
+            drawn: false,
+        }
+    }
+
+    /// How often the dispatcher should tell.
+    pub fn interval_ns(&self) -> u64 {
+        if self.terminal { 200_000_000 } else { 1_000_000_000 }
+    }
+
+    pub fn show(&mut self, status: &RunStatus) {
+        let now = Instant::now();
+        let ended = status.n_done + status.n_failed + status.n_cancelled;
+        self.marks.push_back((now, ended));
+        while self.marks.len() > 2 && now - self.marks[1].0 > Duration::from_secs(5) {
+            self.marks.pop_front();
+        }
+        self.tell_failures(status);
+        if self.terminal {
+            let line = self.line(status, ended, now);
+            let width = terminal_width();
+            let line: String = line.chars().take(width.saturating_sub(1)).collect();
+            eprint!("\r\x1b[K{line}");
+            let _ = std::io::stderr().flush();
+            self.drawn = true;
+        } else if now - self.last_plain >= PLAIN_EVERY {
+            self.last_plain = now;
+            eprintln!("{}", self.line(status, ended, now));
+        }
+    }
+
+    /// New failures get a line of their own; the first few, then they are only counted.
+    fn tell_failures(&mut self, status: &RunStatus) {
+        let known = self.n_failures_told;
+        if status.n_failed <= known {
+            return;
+        }
+        let fresh = (status.n_failed - known) as usize;
+        self.n_failures_told = status.n_failed;
+        self.clear();
+        for (id, message) in status.failures.iter().rev().take(fresh.min(5)).rev() {
+            eprintln!("failed: task `{id}`: {message}");
+        }
+        if fresh > 5 {
+            eprintln!("failed: {} more", count(fresh as u64 - 5));
+        }
+    }
+
+    fn line(&self, status: &RunStatus, ended: u64, now: Instant) -> String {
+        let (first, before) = self.marks.front().copied().unwrap_or((now, ended));
+        let seconds = (now - first).as_secs_f64();
+        let rate = if seconds > 0.2 { (ended - before) as f64 / seconds } else { 0.0 };
+        let left = status.n_tasks.saturating_sub(ended);
+        let eta = match rate {
+            r if r > 0.0 && left > 0 => format!(", {} left", time((left as f64 / r * 1e9) as u64)),
+            _ => String::new(),
+        };
+        let active = status.n_reserved + status.n_running;
+        let mut line = format!(
+            "{}/{} tasks, {rate:.0}/s, {} placed | local {} peer {} home {}{eta}",
+            count(ended),
+            count(status.n_tasks),
+            count(active),
+            size(status.local_bytes),
+            size(status.peer_bytes),
+            size(status.home_bytes),
+        );
+        if status.n_failed > 0 {
+            line += &format!(" | {} failed", count(status.n_failed));
+        }
+        line
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.drawn) {
+            eprint!("\r\x1b[K");
+        }
+    }
+
+    /// The closing lines.
+    pub fn finish(&mut self, status: &RunStatus) {
+        self.tell_failures(status);
+        self.clear();
+        let took = self.begun.elapsed();
+        let ended = status.n_done + status.n_failed + status.n_cancelled;
+        let rate = ended as f64 / took.as_secs_f64().max(1e-3);
+        eprintln!(
+            "{} in {} ({rate:.0}/s): {} done, {} failed, {} cancelled",
+            plural(status.n_tasks, "task"),
+            time(took.as_nanos() as u64),
+            count(status.n_done),
+            count(status.n_failed),
+            count(status.n_cancelled),
+        );
+        let (local, peer, home) = (status.local_bytes, status.peer_bytes, status.home_bytes);
+        if local + peer + home > 0 {
+            let share = 100.0 * local as f64 / (local + peer + home) as f64;
+            eprintln!(
+                "inputs: {} from the node's own cache ({share:.0} %), {} from peers, {} from home",
+                size(local),
+                size(peer),
+                size(home)
+            );
+        }
+    }
+}
+
+fn terminal_width() -> usize {
+    let mut w = std::mem::MaybeUninit::<libc::winsize>::zeroed();
+    // SAFETY: `w` is valid for the one winsize that the call writes; on failure it stays zero.
+    let w = unsafe {
+        libc::ioctl(2, libc::TIOCGWINSZ, w.as_mut_ptr());
+        w.assume_init()
+    };
+    if w.ws_col > 10 { usize::from(w.ws_col) } else { 100 }
+}
