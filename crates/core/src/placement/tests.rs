@@ -396,10 +396,10 @@ fn trace(name: &str) -> (u32, u32) {
 #[test]
 fn golden_hits_and_ticks() {
     for (name, expect) in [
-        ("first-available", (0, 0)),
-        ("max-cache-hit", (0, 0)),
-        ("max-compute-util", (0, 0)),
-        ("good-cache-compute", (0, 0)),
+        ("first-available", (0, 409)),
+        ("max-cache-hit", (477, 309)),
+        ("max-compute-util", (411, 308)),
+        ("good-cache-compute", (423, 309)),
     ] {
         assert_eq!(trace(name), expect, "{name}");
     }
