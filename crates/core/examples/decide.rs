@@ -4,8 +4,8 @@
 //!
 //! For each workload and policy: fill the window, then time single decisions. One decision is: ask the policy, take
 //! the picked task out of the window and its slot from the executor, let the next task of the backlog enter. Between two
-//! decisions, untimed, a running task ends on some executor, which reports what it fetched and what it dropped for that
-//! (both go through the catalog and the window, and are timed on their own).
+//! decisions, untimed, the executor reports what it fetched and dropped for the task (both go through the catalog and the
+//! window, and are timed on their own), and when nothing can be placed up to 64 running tasks end.
 //!
 //! Workloads:
 //!   - `files`: each task reads one of N_OBJECTS objects, each of which is cached on 3 executors;
@@ -121,12 +121,14 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
         let decision = policy.place(&view, &mut picks);
         let decided = start.elapsed();
         let Ok(executor) = decision else {
-            // Everybody is busy, or all tasks wait for somebody who is: some task ends.
+            // Everybody is busy, or all tasks wait for somebody who is: some tasks end.
             n_none += 1;
-            let i = random.below(running.len());
-            let executor = running.swap_remove_back(i).expect("something runs, or there would be a decision");
-            let room = view.room(executor).expect("nobody leaves");
-            view.set_room(executor, Room { slots_idle: room.slots_idle + 1, ..room });
+            for _ in 0..=random.below(64).min(running.len() - 1) {
+                let i = random.below(running.len());
+                let executor = running.swap_remove_back(i).expect("as many run");
+                let room = view.room(executor).expect("nobody leaves");
+                view.set_room(executor, Room { slots_idle: room.slots_idle + 1, ..room });
+            }
             continue;
         };
         let pick = picks[0];
@@ -173,8 +175,9 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
 }
 
 fn main() {
-    let mut numbers =
-        std::env::args().skip(1).map(|a| a.parse::<usize>().unwrap_or_else(|_| panic!("`{a}` is not a number")));
+    let mut numbers = std::env::args()
+        .skip(1)
+        .map(|a| a.parse::<usize>().unwrap_or_else(|_| panic!("`{a}` is not a number")));
     let mut number = |default| numbers.next().unwrap_or(default);
     let scale = Scale {
         n_queued: number(1_000_000),
@@ -191,7 +194,9 @@ fn main() {
         N_DECISIONS.min(scale.n_queued)
     );
     println!("                               whole decision  policy alone    replica in + out");
-    println!("workload   policy               median     p99  median     p99  median     p99   hit % no room  window MB");
+    println!(
+        "workload   policy               median     p99  median     p99  median     p99   hit % no room  window MB"
+    );
     for workload in [Workload::Files, Workload::Blast, Workload::AllPairs] {
         for name in placement::NAMES {
             decide(workload, name, scale);

@@ -46,9 +46,10 @@ pub(super) struct Input {
     pub reader_index: u32,
 }
 
+/// What a walk through the tree touches, kept small for the sake of the processor's caches.
+#[derive(Clone, Copy)]
 struct Node {
     key: QueueKey,
-    rank: u64,
     up: u32,
     left: u32,
     right: u32,
@@ -56,6 +57,11 @@ struct Node {
     most: u32,
     /// Some task of this subtree is cold.
     cold_below: bool,
+}
+
+/// What only a change of the task itself touches.
+#[derive(Default)]
+struct Detail {
     inputs: Box<[Input]>,
     /// Inputs by seat; only in the tree of large tasks.
     counts: Box<[u32]>,
@@ -77,10 +83,14 @@ pub(super) struct HitTree {
     /// Words per row.
     n_words: usize,
     nodes: Vec<Node>,
+    /// Of the same nodes.
+    details: Vec<Detail>,
     /// Rows of node `i`: its `n_planes * n_words` words start at `i` times that.
     own: Vec<u64>,
     below: Vec<u64>,
     root: u32,
+    /// The first task in queue order.
+    head: u32,
     free: Vec<u32>,
     len: usize,
     scratch: Vec<u64>,
@@ -94,8 +104,8 @@ fn rank_of(key: QueueKey) -> u64 {
     x ^ (x >> 31)
 }
 
-/// `rows[to..][..len] |= rows[from..][..len]`; the ranges do not overlap.
-fn or_within(rows: &mut [u64], to: usize, from: usize, len: usize) {
+/// `rows[to..][..len] |= rows[from..][..len]`; the ranges do not overlap. Whether that changed anything.
+fn or_within(rows: &mut [u64], to: usize, from: usize, len: usize) -> bool {
     let (target, source) = if to < from {
         let (low, high) = rows.split_at_mut(from);
         (&mut low[to..to + len], &high[..len])
@@ -103,9 +113,12 @@ fn or_within(rows: &mut [u64], to: usize, from: usize, len: usize) {
         let (low, high) = rows.split_at_mut(to);
         (&mut high[..len], &low[from..from + len])
     };
+    let mut news = 0;
     for (t, s) in target.iter_mut().zip(source) {
+        news |= s & !*t;
         *t |= s;
     }
+    news != 0
 }
 
 impl HitTree {
@@ -115,9 +128,11 @@ impl HitTree {
             exact: class <= N_EXACT,
             n_words,
             nodes: Vec::new(),
+            details: Vec::new(),
             own: Vec::new(),
             below: Vec::new(),
             root: NIL,
+            head: NIL,
             free: Vec::new(),
             len: 0,
             scratch: Vec::new(),
@@ -172,11 +187,11 @@ impl HitTree {
     }
 
     pub fn inputs(&self, node: u32) -> &[Input] {
-        &self.node(node).inputs
+        &self.details[node as usize].inputs
     }
 
     pub fn input_mut(&mut self, node: u32, input: u32) -> &mut Input {
-        &mut self.node_mut(node).inputs[input as usize]
+        &mut self.details[node as usize].inputs[input as usize]
     }
 
     /// Inputs on the executor that has most of them.
@@ -195,7 +210,7 @@ impl HitTree {
     /// Inputs of `node` that are cached on `seat`.
     pub fn count(&self, node: u32, seat: Seat) -> u32 {
         if !self.exact {
-            return self.node(node).counts.get(seat.0 as usize).copied().unwrap_or(0);
+            return self.details[node as usize].counts.get(seat.0 as usize).copied().unwrap_or(0);
         }
         (0..self.n_levels).take_while(|&p| has(&self.own[self.plane(node, p)], seat)).count() as u32
     }
@@ -246,6 +261,9 @@ impl HitTree {
 
     /// The first task in queue order that `want` holds for.
     pub fn first(&self, want: Want) -> Option<u32> {
+        if let Want::Any = want {
+            return (self.head != NIL).then_some(self.head);
+        }
         self.below_has(self.root, want).then(|| self.first_below(self.root, want))
     }
 
@@ -308,26 +326,19 @@ impl HitTree {
         holders: impl Fn(ObjectId) -> HoldersView<'a>,
         members: &[u64],
     ) -> u32 {
-        let node = Node {
-            key,
-            rank: rank_of(key),
-            up: NIL,
-            left: NIL,
-            right: NIL,
-            most: 0,
-            cold_below: false,
-            inputs,
-            counts: Box::default(),
-        };
+        let node = Node { key, up: NIL, left: NIL, right: NIL, most: 0, cold_below: false };
+        let detail = Detail { inputs, counts: Box::default() };
         let stride = self.stride();
         let i = match self.free.pop() {
             Some(i) => {
                 self.nodes[i as usize] = node;
+                self.details[i as usize] = detail;
                 self.own[i as usize * stride..][..stride].fill(0);
                 i
             }
             None => {
                 self.nodes.push(node);
+                self.details.push(detail);
                 self.own.resize(self.nodes.len() * stride, 0);
                 self.below.resize(self.nodes.len() * stride, 0);
                 self.nodes.len() as u32 - 1
@@ -359,7 +370,7 @@ impl HitTree {
                 level += 1;
             }
         };
-        for input in &self.nodes[i as usize].inputs {
+        for input in &self.details[i as usize].inputs {
             match holders(input.object) {
                 HoldersView::List(list) => {
                     for seat in list.iter().filter(|s| has(members, **s)) {
@@ -403,7 +414,7 @@ impl HitTree {
                 self.set_own(i, plane, Seat(seat as u32));
             }
         }
-        self.node_mut(i).counts = counts;
+        self.details[i as usize].counts = counts;
         self.node_mut(i).most = most;
         self.fill_best(i);
     }
@@ -424,7 +435,7 @@ impl HitTree {
         self.own[to].fill(0);
         let best = self.best(level);
         for seat in 0..self.n_words * 64 {
-            if self.node(i).counts[seat] == most {
+            if self.details[i as usize].counts[seat] == most {
                 self.set_own(i, best, Seat(seat as u32));
             }
         }
@@ -436,10 +447,13 @@ impl HitTree {
     }
 
     fn attach(&mut self, i: u32) {
-        let (key, rank) = (self.node(i).key, self.node(i).rank);
+        let key = self.key(i);
         if self.root == NIL {
-            self.root = i;
+            (self.root, self.head) = (i, i);
             return;
+        }
+        if key < self.key(self.head) {
+            self.head = i;
         }
         let mut at = self.root;
         loop {
@@ -457,12 +471,17 @@ impl HitTree {
         self.node_mut(i).up = at;
         let (stride, cold) = (self.stride(), self.node(i).cold_below);
         while at != NIL {
-            or_within(&mut self.below, at as usize * stride, i as usize * stride, stride);
+            let news = or_within(&mut self.below, at as usize * stride, i as usize * stride, stride);
             let node = self.node_mut(at);
+            if !news && node.cold_below >= cold {
+                // Nor is it news to anything above.
+                break;
+            }
             node.cold_below |= cold;
             at = node.up;
         }
-        while self.node(i).up != NIL && self.node(self.node(i).up).rank < rank {
+        let rank = rank_of(key);
+        while self.node(i).up != NIL && rank_of(self.key(self.node(i).up)) < rank {
             self.rotate_up(i);
         }
         if self.node(i).up == NIL {
@@ -540,12 +559,24 @@ impl HitTree {
 
     /// Takes a task out; gives its inputs.
     pub fn remove(&mut self, i: u32) -> Box<[Input]> {
+        if i == self.head {
+            // Nothing is to its left, so what follows is below on the right or its parent.
+            let Node { mut right, up, .. } = *self.node(i);
+            self.head = up;
+            while right != NIL {
+                (self.head, right) = (right, self.node(right).left);
+            }
+        }
         // Down to at most one child, which then takes its place.
         let (only, up) = loop {
             let Node { left, right, up, .. } = *self.node(i);
             match (left, right) {
                 (NIL, only) | (only, NIL) => break (only, up),
-                _ => self.rotate_up(if self.node(left).rank > self.node(right).rank { left } else { right }),
+                _ => self.rotate_up(if rank_of(self.key(left)) > rank_of(self.key(right)) {
+                    left
+                } else {
+                    right
+                }),
             }
         };
         if only != NIL {
@@ -555,8 +586,7 @@ impl HitTree {
         self.refresh_upwards(up);
         self.free.push(i);
         self.len -= 1;
-        self.node_mut(i).counts = Box::default();
-        std::mem::take(&mut self.node_mut(i).inputs)
+        std::mem::take(&mut self.details[i as usize]).inputs
     }
 
     // ---- replicas come and go
@@ -566,7 +596,7 @@ impl HitTree {
         let old = self.count(i, seat);
         let new = if appeared { old + 1 } else { old - 1 };
         if !self.exact {
-            self.node_mut(i).counts[seat.0 as usize] = new;
+            self.details[i as usize].counts[seat.0 as usize] = new;
         }
         let (old_level, new_level) = (self.level(i, old), self.level(i, new));
         let most = self.most(i);
@@ -694,18 +724,19 @@ impl HitTree {
         };
         (self.own, self.below) = (widen(&self.own), widen(&self.below));
         self.n_words = n_words;
-        for node in self.nodes.iter_mut().filter(|n| !n.counts.is_empty()) {
-            let mut counts = std::mem::take(&mut node.counts).into_vec();
+        for detail in self.details.iter_mut().filter(|d| !d.counts.is_empty()) {
+            let mut counts = std::mem::take(&mut detail.counts).into_vec();
             counts.resize(n_words * 64, 0);
-            node.counts = counts.into_boxed_slice();
+            detail.counts = counts.into_boxed_slice();
         }
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let per_node = |n: &Node| n.inputs.len() * size_of::<Input>() + n.counts.len() * 4;
+        let of_detail = |d: &Detail| d.inputs.len() * size_of::<Input>() + d.counts.len() * 4;
         (self.own.capacity() + self.below.capacity() + self.scratch.capacity()) * 8
             + self.nodes.capacity() * size_of::<Node>()
-            + self.nodes.iter().map(per_node).sum::<usize>()
+            + self.details.capacity() * size_of::<Detail>()
+            + self.details.iter().map(of_detail).sum::<usize>()
             + self.free.capacity() * 4
     }
 
@@ -716,6 +747,7 @@ impl HitTree {
         let mut seen = Vec::new();
         self.check_below(self.root, NIL, &mut seen);
         assert_eq!(seen.len(), self.len);
+        assert_eq!(seen.first().copied().unwrap_or(NIL), self.head);
         assert_eq!(seen.len() + self.free.len(), self.nodes.len());
         assert!(seen.is_sorted_by(|a, b| self.key(*a) < self.key(*b)));
         for &i in &seen {
@@ -744,9 +776,9 @@ impl HitTree {
         if i == NIL {
             return;
         }
-        let Node { left, right, rank, most, cold_below, .. } = *self.node(i);
+        let Node { key, left, right, most, cold_below, .. } = *self.node(i);
         assert_eq!(self.node(i).up, up);
-        assert!(up == NIL || self.node(up).rank >= rank);
+        assert!(up == NIL || rank_of(self.key(up)) >= rank_of(key));
         self.check_below(left, i, seen);
         seen.push(i);
         self.check_below(right, i, seen);
