@@ -110,6 +110,7 @@ impl SeatSet {
         };
     }
 
+    #[inline]
     pub fn contains(&self, seat: Seat) -> bool {
         has(&self.words, seat)
     }
@@ -136,17 +137,20 @@ impl SeatSet {
     }
 }
 
+#[inline]
 fn split(seat: Seat) -> (usize, u64) {
     (seat.0 as usize / 64, 1 << (seat.0 % 64))
 }
 
 /// Whether the bit of `seat` is set; rows shorter than the seat do not have it.
+#[inline]
 pub(crate) fn has(row: &[u64], seat: Seat) -> bool {
     let (word, bit) = split(seat);
     row.get(word).is_some_and(|w| w & bit != 0)
 }
 
 /// The lowest seat that is in both rows.
+#[inline]
 pub(crate) fn first_common(a: &[u64], b: &[u64]) -> Option<Seat> {
     a.iter()
         .zip(b)

@@ -105,6 +105,7 @@ fn rank_of(key: QueueKey) -> u64 {
 }
 
 /// `rows[to..][..len] |= rows[from..][..len]`; the ranges do not overlap. Whether that changed anything.
+#[inline]
 fn or_within(rows: &mut [u64], to: usize, from: usize, len: usize) -> bool {
     let (target, source) = if to < from {
         let (low, high) = rows.split_at_mut(from);
@@ -139,6 +140,7 @@ impl HitTree {
         }
     }
 
+    #[inline]
     pub fn n_levels(&self) -> usize {
         self.n_levels
     }
@@ -152,36 +154,44 @@ impl HitTree {
         self.len == 0
     }
 
+    #[inline]
     pub fn at_least(&self, level: usize) -> usize {
         level - 1
     }
 
+    #[inline]
     pub fn best(&self, level: usize) -> usize {
         if level == self.n_levels { level - 1 } else { self.n_levels + level - 1 }
     }
 
+    #[inline]
     fn n_planes(&self) -> usize {
         (2 * self.n_levels).saturating_sub(1)
     }
 
     /// Words of all planes of one node.
+    #[inline]
     fn stride(&self) -> usize {
         self.n_planes() * self.n_words
     }
 
+    #[inline]
     fn plane(&self, node: u32, plane: usize) -> Range<usize> {
         let start = node as usize * self.stride() + plane * self.n_words;
         start..start + self.n_words
     }
 
+    #[inline]
     fn node(&self, i: u32) -> &Node {
         &self.nodes[i as usize]
     }
 
+    #[inline]
     fn node_mut(&mut self, i: u32) -> &mut Node {
         &mut self.nodes[i as usize]
     }
 
+    #[inline]
     pub fn key(&self, node: u32) -> QueueKey {
         self.node(node).key
     }
@@ -200,6 +210,7 @@ impl HitTree {
     }
 
     /// The level that `count` inputs of `node` make.
+    #[inline]
     pub fn level(&self, node: u32, count: u32) -> usize {
         if self.exact || count == 0 {
             return count as usize;
@@ -208,6 +219,7 @@ impl HitTree {
     }
 
     /// Inputs of `node` that are cached on `seat`.
+    #[inline]
     pub fn count(&self, node: u32, seat: Seat) -> u32 {
         if !self.exact {
             return self.details[node as usize].counts.get(seat.0 as usize).copied().unwrap_or(0);
@@ -242,6 +254,7 @@ impl HitTree {
 
     // ---- searching
 
+    #[inline]
     fn own_has(&self, node: u32, want: Want) -> bool {
         match want {
             Want::Any => true,
@@ -250,6 +263,7 @@ impl HitTree {
         }
     }
 
+    #[inline]
     fn below_has(&self, node: u32, want: Want) -> bool {
         node != NIL
             && match want {
@@ -260,6 +274,7 @@ impl HitTree {
     }
 
     /// The first task in queue order that `want` holds for.
+    #[inline]
     pub fn first(&self, want: Want) -> Option<u32> {
         if let Want::Any = want {
             return (self.head != NIL).then_some(self.head);
@@ -441,6 +456,7 @@ impl HitTree {
         }
     }
 
+    #[inline]
     fn set_own(&mut self, i: u32, plane: usize, seat: Seat) {
         let start = self.plane(i, plane).start;
         self.own[start + seat.0 as usize / 64] |= 1 << (seat.0 % 64);

@@ -57,7 +57,8 @@ pub(super) struct Member {
 pub(super) struct Shape {
     pub cpus: u32,
     pub memory_bytes: u64,
-    n_tasks: usize,
+    /// Bit `c`: `trees[c]` holds tasks.
+    occupied: u16,
     idle: SeatSet,
     ahead: SeatSet,
     pub trees: [HitTree; N_CLASSES],
@@ -72,7 +73,7 @@ impl Shape {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.n_tasks == 0
+        self.occupied == 0
     }
 }
 
@@ -165,7 +166,7 @@ impl Window {
             tree.input_mut(node, input as u32).reader_index = readers.len() as u32;
             readers.push(Reader { place, input: input as u32 });
         }
-        self.shapes[shape].n_tasks += 1;
+        self.shapes[shape].occupied |= 1 << class;
         let old = self.place_of.insert(task.key.task, place);
         assert!(old.is_none(), "task {} entered the window twice", task.key.task);
     }
@@ -173,8 +174,11 @@ impl Window {
     /// Takes a task out; `false`: it was not in the window.
     pub fn leave(&mut self, task: TaskId) -> bool {
         let Some(place) = self.place_of.remove(&task) else { return false };
-        self.shapes[place.shape as usize].n_tasks -= 1;
-        for input in self.tree_mut(place).remove(place.node) {
+        let inputs = self.tree_mut(place).remove(place.node);
+        if self.tree(place).is_empty() {
+            self.shapes[place.shape as usize].occupied &= !(1 << place.class);
+        }
+        for input in inputs {
             let readers = self.readers.get_mut(&input.object).expect("a task in the window reads it");
             readers.swap_remove(input.reader_index as usize);
             let moved = readers.get(input.reader_index as usize).copied();
@@ -197,7 +201,7 @@ impl Window {
             self.shapes.push(Shape {
                 cpus,
                 memory_bytes,
-                n_tasks: 0,
+                occupied: 0,
                 idle: SeatSet::default(),
                 ahead: SeatSet::default(),
                 trees: std::array::from_fn(|class| HitTree::new(class, self.n_words)),
@@ -339,9 +343,13 @@ impl Window {
 
     /// The trees that hold tasks, with their place (the node is 0).
     pub(super) fn trees(&self) -> impl Iterator<Item = (Place, &HitTree)> + '_ {
-        self.shapes.iter().enumerate().filter(|(_, shape)| !shape.is_empty()).flat_map(|(s, shape)| {
-            let trees = shape.trees.iter().enumerate().filter(|(_, tree)| !tree.is_empty());
-            trees.map(move |(c, tree)| (Place { shape: s as u32, class: c as u32, node: 0 }, tree))
+        self.shapes.iter().enumerate().flat_map(|(s, shape)| {
+            let mut rest = shape.occupied;
+            std::iter::from_fn(move || {
+                let class = (rest != 0).then(|| rest.trailing_zeros())?;
+                rest &= rest - 1;
+                Some((Place { shape: s as u32, class, node: 0 }, &shape.trees[class as usize]))
+            })
         })
     }
 
@@ -393,7 +401,8 @@ impl Window {
     pub fn sanity_check(&self, catalog: &Catalog) {
         let mut n_inputs = 0;
         for (s, shape) in self.shapes.iter().enumerate() {
-            assert_eq!(shape.n_tasks, shape.trees.iter().map(HitTree::len).sum::<usize>());
+            let occupied = |c: usize| shape.occupied & (1 << c) != 0;
+            assert!((0..N_CLASSES).all(|c| occupied(c) != shape.trees[c].is_empty()));
             for (c, tree) in shape.trees.iter().enumerate().filter(|(_, t)| !t.is_empty()) {
                 tree.sanity_check(|inputs, seat| match self.members.get(seat.0 as usize) {
                     Some(Some(member)) => {
@@ -421,7 +430,7 @@ impl Window {
         }
         assert_eq!(n_inputs, self.readers.values().map(Vec::len).sum::<usize>());
         assert!(self.readers.values().all(|r| !r.is_empty()));
-        assert_eq!(self.len(), self.shapes.iter().map(|s| s.n_tasks).sum::<usize>());
+        assert_eq!(self.len(), self.trees().map(|(_, tree)| tree.len()).sum::<usize>());
         let here = || self.members.iter().flatten();
         assert_eq!(self.n_slots_total, here().map(|m| u64::from(m.room.slots_total)).sum::<u64>());
         assert_eq!(self.n_slots_idle, here().map(|m| u64::from(m.room.slots_idle)).sum::<u64>());
