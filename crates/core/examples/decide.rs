@@ -161,16 +161,29 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
             }
         }
     }
+    // What a multicast costs here: an object that the whole window reads comes to one more executor.
+    let mut of_multicast = Vec::new();
+    if workload == Workload::Blast {
+        for e in (0..n_executors as u32).map(ExecutorId) {
+            catalog.drop_replica(e, ObjectId(0));
+            view.replica_dropped(e, ObjectId(0));
+            let start = Instant::now();
+            catalog.add_replica(e, ObjectId(0));
+            view.replica_added(e, ObjectId(0));
+            of_multicast.push(start.elapsed().as_nanos() as u64);
+        }
+    }
     let (median, p99) = quantiles(of_decision);
     let (policy_median, policy_p99) = quantiles(of_policy);
     let (replica_median, replica_p99) = quantiles(of_replica);
     println!(
         "{:10} {name:19} {median:7} {p99:7} {policy_median:7} {policy_p99:7} {replica_median:7} {replica_p99:7} \
-         {:6.1} {:8} {:7.1}",
+         {:6.1} {:8} {:7.1} {:11}",
         format!("{workload:?}"),
         100.0 * n_hits as f64 / n_inputs as f64,
         n_none,
         view.heap_bytes() as f64 / 1e6,
+        quantiles(of_multicast).0,
     );
 }
 
@@ -195,7 +208,7 @@ fn main() {
     );
     println!("                               whole decision  policy alone    replica in + out");
     println!(
-        "workload   policy               median     p99  median     p99  median     p99   hit % no room  window MB"
+        "workload   policy               median     p99  median     p99  median     p99   hit % no room  window MB  multicast"
     );
     for workload in [Workload::Files, Workload::Blast, Workload::AllPairs] {
         for name in placement::NAMES {

@@ -498,15 +498,20 @@ impl HitTree {
         }
         let rank = rank_of(key);
         while self.node(i).up != NIL && rank_of(self.key(self.node(i).up)) < rank {
-            self.rotate_up(i);
+            let p = self.rotate_up(i);
+            // The subtree is the same as it was below the old parent.
+            let from = p as usize * stride;
+            self.below.copy_within(from..from + stride, i as usize * stride);
+            self.node_mut(i).cold_below = self.node(p).cold_below;
+            self.refresh(p);
         }
         if self.node(i).up == NIL {
             self.root = i;
         }
     }
 
-    /// `x` takes its parent's place, which becomes its child.
-    fn rotate_up(&mut self, x: u32) {
+    /// `x` takes its parent's place, which becomes its child. Gives the parent. Subtree rows are not touched.
+    fn rotate_up(&mut self, x: u32) -> u32 {
         let p = self.node(x).up;
         let g = self.node(p).up;
         let inner;
@@ -525,11 +530,7 @@ impl HitTree {
         self.node_mut(p).up = x;
         self.node_mut(x).up = g;
         self.replace_child(g, p, x);
-        let stride = self.stride();
-        let from = p as usize * stride;
-        self.below.copy_within(from..from + stride, x as usize * stride);
-        self.node_mut(x).cold_below = self.node(p).cold_below;
-        self.refresh(p);
+        p
     }
 
     fn replace_child(&mut self, parent: u32, old: u32, new: u32) {
@@ -567,12 +568,6 @@ impl HitTree {
         changed
     }
 
-    fn refresh_upwards(&mut self, mut i: u32) {
-        while i != NIL && self.refresh(i) {
-            i = self.node(i).up;
-        }
-    }
-
     /// Takes a task out; gives its inputs.
     pub fn remove(&mut self, i: u32) -> Box<[Input]> {
         if i == self.head {
@@ -584,22 +579,31 @@ impl HitTree {
             }
         }
         // Down to at most one child, which then takes its place.
+        let mut n_rotated = 0;
         let (only, up) = loop {
             let Node { left, right, up, .. } = *self.node(i);
             match (left, right) {
                 (NIL, only) | (only, NIL) => break (only, up),
-                _ => self.rotate_up(if rank_of(self.key(left)) > rank_of(self.key(right)) {
-                    left
-                } else {
-                    right
-                }),
+                _ => {
+                    let left_first = rank_of(self.key(left)) > rank_of(self.key(right));
+                    self.rotate_up(if left_first { left } else { right });
+                    n_rotated += 1;
+                }
             }
         };
         if only != NIL {
             self.node_mut(only).up = up;
         }
         self.replace_child(up, i, only);
-        self.refresh_upwards(up);
+        // Those that were rotated have new subtrees in any case; further up a row may turn out to be as before.
+        let mut at = up;
+        for _ in 0..n_rotated {
+            self.refresh(at);
+            at = self.node(at).up;
+        }
+        while at != NIL && self.refresh(at) {
+            at = self.node(at).up;
+        }
         self.free.push(i);
         self.len -= 1;
         std::mem::take(&mut self.details[i as usize]).inputs
