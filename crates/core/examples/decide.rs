@@ -2,6 +2,9 @@
 //!
 //! `cargo run --release -p eyas-core --example decide [-- N_QUEUED N_EXECUTORS N_OBJECTS WINDOW]`
 //!
+//! With `--features reference` the naive scan decides as well, which the policies must equal (for
+//! `first-available` and `max-compute-util`; the scan of the others takes minutes at this size).
+//!
 //! For each workload and policy: fill the window, then time single decisions. One decision is: ask the policy, take
 //! the picked task out of the window and its slot from the executor, let the next task of the backlog enter. Between two
 //! decisions, untimed, the executor reports what it fetched and dropped for the task (both go through the catalog and the
@@ -103,7 +106,7 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
             memory_bytes: 0,
         }
     };
-    let mut waiting: std::collections::HashMap<TaskId, Vec<ObjectId>> = std::collections::HashMap::new();
+    let mut waiting = Waiting::new();
     for _ in 0..window.min(n_queued) {
         let task = next(&mut random);
         waiting.insert(task.key.task, task.inputs.clone());
@@ -173,18 +176,81 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
             of_multicast.push(start.elapsed().as_nanos() as u64);
         }
     }
+    let of_scan = scan(name, &catalog, &view, &waiting, n_executors);
     let (median, p99) = quantiles(of_decision);
     let (policy_median, policy_p99) = quantiles(of_policy);
     let (replica_median, replica_p99) = quantiles(of_replica);
     println!(
         "{:10} {name:19} {median:7} {p99:7} {policy_median:7} {policy_p99:7} {replica_median:7} {replica_p99:7} \
-         {:6.1} {:8} {:7.1} {:11}",
+         {:6.1} {:8} {:7.1} {:11} {:9}",
         format!("{workload:?}"),
         100.0 * n_hits as f64 / n_inputs as f64,
         n_none,
         view.heap_bytes() as f64 / 1e6,
         quantiles(of_multicast).0,
+        quantiles(of_scan).0,
     );
+}
+
+/// Bytes that the catalog takes per (object, holder) pair, both directions.
+fn catalog_bytes(n_executors: usize, n_objects: usize) {
+    for n_replicas in [2, 3, 5, 20] {
+        let (mut catalog, mut random) = (Catalog::new(), Random(1));
+        for e in 0..n_executors as u32 {
+            catalog.executor_joined(ExecutorId(e));
+        }
+        for o in 0..n_objects {
+            let object = catalog.intern(&format!("sky/tile-{o:07}.fits"));
+            for _ in 0..n_replicas {
+                catalog.add_replica(ExecutorId(random.below(n_executors) as u32), object);
+            }
+        }
+        println!(
+            "catalog, {n_replicas:2} replicas per object: {:4.1} bytes per pair; with names and sizes {:.1} MB",
+            catalog.replica_bytes() as f64 / catalog.n_replicas() as f64,
+            catalog.heap_bytes() as f64 / 1e6
+        );
+    }
+}
+
+type Waiting = std::collections::HashMap<TaskId, Vec<ObjectId>>;
+
+#[cfg(not(feature = "reference"))]
+fn scan(_: &str, _: &Catalog, _: &Window, _: &Waiting, _: usize) -> Vec<u64> {
+    Vec::new()
+}
+
+/// Nanoseconds of single decisions by the naive scan, on the state in which the benchmark ends.
+#[cfg(feature = "reference")]
+fn scan(name: &str, catalog: &Catalog, view: &Window, waiting: &Waiting, n_executors: usize) -> Vec<u64> {
+    use eyas_core::placement::naive::{Rule, Scan};
+    let rule = match name {
+        placement::first_available::NAME => Rule::FirstAvailable,
+        placement::max_compute_util::NAME => Rule::MaxComputeUtil,
+        _ => return Vec::new(),
+    };
+    let mut tasks: Vec<ReadyTask> = waiting
+        .iter()
+        .map(|(&task, inputs)| ReadyTask {
+            key: QueueKey { priority: 0, task },
+            inputs: inputs.clone(),
+            cpus: 1,
+            memory_bytes: 0,
+        })
+        .collect();
+    tasks.sort_unstable_by_key(|t| t.key);
+    let ids = (0..n_executors as u32).map(ExecutorId);
+    let executors = ids.map(|e| (e, view.room(e).expect("nobody leaves"))).collect();
+    let scan = Scan { tasks: tasks.iter().collect(), catalog, executors };
+    let policy = placement::by_name(name, &placement::Config::default()).expect("a known policy");
+    let mut picks = Vec::new();
+    let decision = policy.place(view, &mut picks).map(|e| (e, picks));
+    let time = |_| {
+        let start = Instant::now();
+        assert_eq!(scan.place(rule, 1), decision);
+        start.elapsed().as_nanos() as u64
+    };
+    (0..20).map(time).collect()
 }
 
 fn main() {
@@ -208,11 +274,12 @@ fn main() {
     );
     println!("                               whole decision  policy alone    replica in + out");
     println!(
-        "workload   policy               median     p99  median     p99  median     p99   hit % no room  window MB  multicast"
+        "workload   policy               median     p99  median     p99  median     p99   hit % no room  window MB  multicast  the scan"
     );
     for workload in [Workload::Files, Workload::Blast, Workload::AllPairs] {
         for name in placement::NAMES {
             decide(workload, name, scale);
         }
     }
+    catalog_bytes(scale.n_executors, scale.n_objects);
 }
