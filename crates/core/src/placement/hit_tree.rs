@@ -13,7 +13,7 @@
 //! more share a tree of [`N_EXACT`] levels in which level `l` is `l/8` of the inputs, and keep exact counts
 //! beside, so that `best` is exact as well.
 //!
-//! Invariants, checked by [`HitTree::sanity_check`]:
+//! Invariants, checked by `HitTree::sanity_check` in tests:
 //!   1. in-order is queue order, parents have larger ranks than children;
 //!   2. a node's subtree rows are the OR of its own rows and its children's subtree rows;
 //!   3. the planes of a node follow from its counts of inputs by seat.

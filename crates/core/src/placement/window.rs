@@ -8,11 +8,11 @@
 //! Out: answers to the policies, by way of `choice`, and to `explain` ([`Window::standing`]).
 //!
 //! Tasks of equal size (cpus and memory) form a *shape*, which knows which executors have room for it. Within a shape,
-//! tasks with equally many inputs share one [`HitTree`]. What is asked of the window is thus asked of a
+//! tasks with equally many inputs share one `HitTree`. What is asked of the window is thus asked of a
 //! handful of trees. Only executors that have joined count as holders; one that drains or is lost is reported
 //! as left, also if the catalog still has it as a source for transfers, and nothing waits for it.
 //!
-//! Invariants, checked by [`Window::sanity_check`]: all indexes equal their recomputation from tasks, catalog and rooms.
+//! Invariants, checked by `Window::sanity_check` in tests: all indexes equal their recomputation from tasks, catalog and rooms.
 //!
 //! Cost: entering, leaving: logarithmic in the window times words of a row. A replica: constant per task of the window
 //! that reads the object. Memory: 2 to 4 rows (`n_executors / 8` bytes) per task with one or two inputs,
