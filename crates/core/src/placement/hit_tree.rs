@@ -24,7 +24,7 @@
 
 use super::QueueKey;
 use crate::catalog::HoldersView;
-use crate::executor_set::{Seat, first_common, has, seats_in};
+use crate::executor_set::{Seat, SeatSet, has, seats_in};
 use crate::types::ObjectId;
 use std::ops::Range;
 
@@ -238,18 +238,25 @@ impl HitTree {
         (self.root != NIL).then(|| &self.below[self.plane(self.root, plane)])
     }
 
-    /// Of the seats in `allowed`, the one with most inputs of `node`, the lowest of equals; `None` if no allowed
-    /// seat has any.
-    pub fn best_among(&self, node: u32, allowed: &[u64]) -> Option<Seat> {
-        if let Some(seat) = self.best_row(node).and_then(|row| first_common(row, allowed)) {
+    /// What `choose` gives for the seats with most inputs of `node`; if it refuses, for those with fewer, down to one.
+    /// `allowed` are the only seats that `choose` accepts.
+    pub fn best_among(
+        &self,
+        node: u32,
+        allowed: &[u64],
+        choose: impl Fn(&[u64]) -> Option<Seat>,
+    ) -> Option<Seat> {
+        if let Some(seat) = self.best_row(node).and_then(&choose) {
             return Some(seat);
         }
         if self.exact {
             let most = self.most(node) as usize;
-            return (0..most).rev().find_map(|p| first_common(&self.own[self.plane(node, p)], allowed));
+            return (0..most).rev().find_map(|p| choose(&self.own[self.plane(node, p)]));
         }
-        let seats = seats_in(allowed).map(|s| (self.count(node, s), std::cmp::Reverse(s)));
-        seats.max().filter(|(count, _)| *count > 0).map(|(_, s)| s.0)
+        let most = seats_in(allowed).map(|s| self.count(node, s)).max().filter(|most| *most > 0)?;
+        let mut row = SeatSet::default();
+        seats_in(allowed).filter(|s| self.count(node, *s) == most).for_each(|s| row.set(s, true));
+        choose(row.words())
     }
 
     // ---- searching

@@ -298,6 +298,25 @@ fn under_max_cache_hit_a_task_waits_for_its_holder_and_blocks_nobody() {
 }
 
 #[test]
+fn tasks_that_share_what_everybody_holds_spread_over_the_nodes() {
+    for name in ["max-compute-util", "max-cache-hit", "good-cache-compute"] {
+        let mut world = World::new(9);
+        (0..3).for_each(|e| world.executor(e, slots(2, 2, 0)));
+        (0..3).for_each(|e| world.holds(e, &[0]));
+        (1..7).for_each(|own| {
+            world.task(0, &[0, own], 1, 0);
+        });
+        let policy = policy(name, 1);
+        let mut order = Vec::new();
+        while let Ok((executor, picks)) = world.place(&*policy) {
+            world.apply(executor, &picks);
+            order.push(executor.0);
+        }
+        assert_eq!(order, [0, 1, 2, 0, 1, 2], "{name}");
+    }
+}
+
+#[test]
 fn no_comes_with_a_reason() {
     let mut world = World::new(2);
     assert_eq!(decide(&world, "max-compute-util", 1), Err(Unplaced::NothingReady));

@@ -23,7 +23,7 @@
 use super::hit_tree::{HitTree, Input, N_CLASSES, Want, class_of};
 use super::{QueueKey, ReadyTask, Room, Stage};
 use crate::catalog::Catalog;
-use crate::executor_set::{Seat, SeatSet, first_common};
+use crate::executor_set::{Seat, SeatSet, first_common3};
 use crate::types::{ExecutorId, ObjectId, TaskId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -363,11 +363,19 @@ impl Window {
 
     /// The executor with most room of that stage among those which the shape fits on, the lowest of equals.
     pub(super) fn next_free(&self, shape: &Shape, stage: Stage) -> Option<Seat> {
+        Some(self.roomiest(shape.fitting(stage).words(), shape, stage)?.1)
+    }
+
+    /// The executor of `row` with most room of that stage, the lowest of equals, and its room; only such as the shape
+    /// fits on.
+    pub(super) fn roomiest(&self, row: &[u64], shape: &Shape, stage: Stage) -> Option<(u32, Seat)> {
         let by_room = match stage {
             Stage::Idle => &self.by_idle,
             Stage::Ahead => &self.by_ahead,
         };
-        by_room.values().rev().find_map(|seats| first_common(seats.words(), shape.fitting(stage).words()))
+        let fitting = shape.fitting(stage).words();
+        let first = |seats: &SeatSet| first_common3(row, fitting, seats.words());
+        by_room.iter().rev().find_map(|(&n, seats)| first(seats).map(|seat| (n, seat)))
     }
 
     /// How `task` stands; `None` if it is not in the window.
