@@ -80,6 +80,7 @@ pub(crate) enum HoldersView<'a> {
 impl Holders {
     const NONE: Holders = Holders::Few { len: 0, seats: [Seat(0); N_INLINE] };
 
+    #[inline]
     fn view(&self) -> HoldersView<'_> {
         match self {
             Holders::Few { len, seats } => HoldersView::List(&seats[..*len as usize]),
@@ -332,6 +333,7 @@ impl Catalog {
         objects
     }
 
+    #[inline]
     pub fn seat(&self, executor: ExecutorId) -> Option<Seat> {
         self.seats.find(executor)
     }
@@ -372,6 +374,7 @@ impl Catalog {
             .map(|s| self.seats.who(s).expect("only the seated hold replicas"))
     }
 
+    #[inline]
     pub(crate) fn holders_view(&self, object: ObjectId) -> HoldersView<'_> {
         self.objects[object.0 as usize].holders.view()
     }

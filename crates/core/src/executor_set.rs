@@ -110,6 +110,7 @@ impl SeatSet {
         };
     }
 
+    #[inline]
     pub fn contains(&self, seat: Seat) -> bool {
         has(&self.words, seat)
     }
@@ -136,22 +137,23 @@ impl SeatSet {
     }
 }
 
+#[inline]
 fn split(seat: Seat) -> (usize, u64) {
     (seat.0 as usize / 64, 1 << (seat.0 % 64))
 }
 
 /// Whether the bit of `seat` is set; rows shorter than the seat do not have it.
+#[inline]
 pub(crate) fn has(row: &[u64], seat: Seat) -> bool {
     let (word, bit) = split(seat);
     row.get(word).is_some_and(|w| w & bit != 0)
 }
 
-/// The lowest seat that is in both rows.
-pub(crate) fn first_common(a: &[u64], b: &[u64]) -> Option<Seat> {
-    a.iter()
-        .zip(b)
-        .position(|(a, b)| a & b != 0)
-        .map(|i| Seat(i as u32 * 64 + (a[i] & b[i]).trailing_zeros()))
+/// The lowest seat that is in all three rows.
+#[inline]
+pub(crate) fn first_common3(a: &[u64], b: &[u64], c: &[u64]) -> Option<Seat> {
+    let mut words = a.iter().zip(b).zip(c).map(|((a, b), c)| a & b & c).enumerate();
+    words.find(|(_, word)| *word != 0).map(|(i, word)| Seat(i as u32 * 64 + word.trailing_zeros()))
 }
 
 /// The seats whose bits are set, ascending.
@@ -193,6 +195,9 @@ mod tests {
         }
         assert_eq!(set.iter().collect::<Vec<_>>(), [Seat(3), Seat(64), Seat(200)]);
         assert!(!set.remove(Seat(4000)) && set.remove(Seat(3)));
-        assert_eq!((set.len(), first_common(set.words(), &[u64::MAX, 1])), (2, Some(Seat(64))));
+        assert_eq!(
+            (set.len(), first_common3(set.words(), &[u64::MAX, 1], &[u64::MAX; 3])),
+            (2, Some(Seat(64)))
+        );
     }
 }

@@ -7,8 +7,8 @@
 use super::hit_tree::{HitTree, Want};
 use super::window::Place;
 use super::{ExecutorId, Mode, Pick, QueueKey, Room, Stage, Unplaced, Window};
-use crate::executor_set::{Seat, first_common, seats_in};
-use std::cmp::Ordering;
+use crate::executor_set::{Seat, seats_in};
+use std::cmp::{Ordering, Reverse};
 
 /// Tries the stages in order; the first in which something can be placed makes the decision.
 pub(super) fn place(
@@ -39,20 +39,24 @@ pub(super) fn place(
 fn notify(window: &Window, stage: Stage, mode: Mode) -> Option<Seat> {
     let head_fitting = || window.first(Want::Any, |shape| !shape.fitting(stage).is_empty());
     let next_free = |place: Place| window.next_free(window.shape(place), stage);
+    let roomiest = |place: Place, row: &[u64]| Some(window.roomiest(row, window.shape(place), stage)?.1);
     match mode {
         Mode::FirstAvailable => next_free(head_fitting()?),
         Mode::MaxComputeUtil => {
             let head = head_fitting()?;
             let fitting = window.shape(head).fitting(stage);
-            window.tree(head).best_among(head.node, fitting.words()).or_else(|| next_free(head))
+            window
+                .tree(head)
+                .best_among(head.node, fitting.words(), |row| roomiest(head, row))
+                .or_else(|| next_free(head))
         }
         Mode::MaxCacheHit => {
             let head = window.first(Want::Any, |_| true)?;
             let of_head = match window.tree(head).best_row(head.node) {
-                Some(holders) => first_common(holders, window.shape(head).fitting(stage).words()),
+                Some(holders) => roomiest(head, holders),
                 None => next_free(head),
             };
-            of_head.or_else(|| lowest_awaited(window, stage)).or_else(|| {
+            of_head.or_else(|| roomiest_awaited(window, stage)).or_else(|| {
                 let cold = window.first(Want::Cold, |shape| !shape.fitting(stage).is_empty())?;
                 next_free(cold)
             })
@@ -60,13 +64,15 @@ fn notify(window: &Window, stage: Stage, mode: Mode) -> Option<Seat> {
     }
 }
 
-/// The lowest executor with room for a task of which it is a best holder.
-fn lowest_awaited(window: &Window, stage: Stage) -> Option<Seat> {
+/// The executor with most room, the lowest of equals, among those with room for a task of which they are a best
+/// holder.
+fn roomiest_awaited(window: &Window, stage: Stage) -> Option<Seat> {
     let awaited = window.trees().flat_map(|(place, tree)| {
-        let fitting = window.shape(place).fitting(stage).words();
-        (1..=tree.n_levels()).filter_map(move |level| first_common(tree.all_row(tree.best(level))?, fitting))
+        let shape = window.shape(place);
+        let of_level = move |level| window.roomiest(tree.all_row(tree.best(level))?, shape, stage);
+        (1..=tree.n_levels()).filter_map(of_level)
     });
-    awaited.min()
+    awaited.min_by_key(|(room, seat)| (Reverse(*room), *seat)).map(|(_, seat)| seat)
 }
 
 /// Part 2, figure 5: which tasks the notified executor gets.

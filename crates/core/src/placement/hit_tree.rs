@@ -13,7 +13,7 @@
 //! more share a tree of [`N_EXACT`] levels in which level `l` is `l/8` of the inputs, and keep exact counts
 //! beside, so that `best` is exact as well.
 //!
-//! Invariants, checked by [`HitTree::sanity_check`]:
+//! Invariants, checked by `HitTree::sanity_check` in tests:
 //!   1. in-order is queue order, parents have larger ranks than children;
 //!   2. a node's subtree rows are the OR of its own rows and its children's subtree rows;
 //!   3. the planes of a node follow from its counts of inputs by seat.
@@ -24,7 +24,7 @@
 
 use super::QueueKey;
 use crate::catalog::HoldersView;
-use crate::executor_set::{Seat, first_common, has, seats_in};
+use crate::executor_set::{Seat, SeatSet, has, seats_in};
 use crate::types::ObjectId;
 use std::ops::Range;
 
@@ -46,9 +46,10 @@ pub(super) struct Input {
     pub reader_index: u32,
 }
 
+/// What a walk through the tree touches, kept small for the sake of the processor's caches.
+#[derive(Clone, Copy)]
 struct Node {
     key: QueueKey,
-    rank: u64,
     up: u32,
     left: u32,
     right: u32,
@@ -56,6 +57,11 @@ struct Node {
     most: u32,
     /// Some task of this subtree is cold.
     cold_below: bool,
+}
+
+/// What only a change of the task itself touches.
+#[derive(Default)]
+struct Detail {
     inputs: Box<[Input]>,
     /// Inputs by seat; only in the tree of large tasks.
     counts: Box<[u32]>,
@@ -77,10 +83,14 @@ pub(super) struct HitTree {
     /// Words per row.
     n_words: usize,
     nodes: Vec<Node>,
+    /// Of the same nodes.
+    details: Vec<Detail>,
     /// Rows of node `i`: its `n_planes * n_words` words start at `i` times that.
     own: Vec<u64>,
     below: Vec<u64>,
     root: u32,
+    /// The first task in queue order.
+    head: u32,
     free: Vec<u32>,
     len: usize,
     scratch: Vec<u64>,
@@ -94,8 +104,9 @@ fn rank_of(key: QueueKey) -> u64 {
     x ^ (x >> 31)
 }
 
-/// `rows[to..][..len] |= rows[from..][..len]`; the ranges do not overlap.
-fn or_within(rows: &mut [u64], to: usize, from: usize, len: usize) {
+/// `rows[to..][..len] |= rows[from..][..len]`; the ranges do not overlap. Whether that changed anything.
+#[inline]
+fn or_within(rows: &mut [u64], to: usize, from: usize, len: usize) -> bool {
     let (target, source) = if to < from {
         let (low, high) = rows.split_at_mut(from);
         (&mut low[to..to + len], &high[..len])
@@ -103,9 +114,12 @@ fn or_within(rows: &mut [u64], to: usize, from: usize, len: usize) {
         let (low, high) = rows.split_at_mut(to);
         (&mut high[..len], &low[from..from + len])
     };
+    let mut news = 0;
     for (t, s) in target.iter_mut().zip(source) {
+        news |= s & !*t;
         *t |= s;
     }
+    news != 0
 }
 
 impl HitTree {
@@ -115,15 +129,18 @@ impl HitTree {
             exact: class <= N_EXACT,
             n_words,
             nodes: Vec::new(),
+            details: Vec::new(),
             own: Vec::new(),
             below: Vec::new(),
             root: NIL,
+            head: NIL,
             free: Vec::new(),
             len: 0,
             scratch: Vec::new(),
         }
     }
 
+    #[inline]
     pub fn n_levels(&self) -> usize {
         self.n_levels
     }
@@ -137,46 +154,54 @@ impl HitTree {
         self.len == 0
     }
 
+    #[inline]
     pub fn at_least(&self, level: usize) -> usize {
         level - 1
     }
 
+    #[inline]
     pub fn best(&self, level: usize) -> usize {
         if level == self.n_levels { level - 1 } else { self.n_levels + level - 1 }
     }
 
+    #[inline]
     fn n_planes(&self) -> usize {
         (2 * self.n_levels).saturating_sub(1)
     }
 
     /// Words of all planes of one node.
+    #[inline]
     fn stride(&self) -> usize {
         self.n_planes() * self.n_words
     }
 
+    #[inline]
     fn plane(&self, node: u32, plane: usize) -> Range<usize> {
         let start = node as usize * self.stride() + plane * self.n_words;
         start..start + self.n_words
     }
 
+    #[inline]
     fn node(&self, i: u32) -> &Node {
         &self.nodes[i as usize]
     }
 
+    #[inline]
     fn node_mut(&mut self, i: u32) -> &mut Node {
         &mut self.nodes[i as usize]
     }
 
+    #[inline]
     pub fn key(&self, node: u32) -> QueueKey {
         self.node(node).key
     }
 
     pub fn inputs(&self, node: u32) -> &[Input] {
-        &self.node(node).inputs
+        &self.details[node as usize].inputs
     }
 
     pub fn input_mut(&mut self, node: u32, input: u32) -> &mut Input {
-        &mut self.node_mut(node).inputs[input as usize]
+        &mut self.details[node as usize].inputs[input as usize]
     }
 
     /// Inputs on the executor that has most of them.
@@ -185,6 +210,7 @@ impl HitTree {
     }
 
     /// The level that `count` inputs of `node` make.
+    #[inline]
     pub fn level(&self, node: u32, count: u32) -> usize {
         if self.exact || count == 0 {
             return count as usize;
@@ -193,9 +219,10 @@ impl HitTree {
     }
 
     /// Inputs of `node` that are cached on `seat`.
+    #[inline]
     pub fn count(&self, node: u32, seat: Seat) -> u32 {
         if !self.exact {
-            return self.node(node).counts.get(seat.0 as usize).copied().unwrap_or(0);
+            return self.details[node as usize].counts.get(seat.0 as usize).copied().unwrap_or(0);
         }
         (0..self.n_levels).take_while(|&p| has(&self.own[self.plane(node, p)], seat)).count() as u32
     }
@@ -211,22 +238,30 @@ impl HitTree {
         (self.root != NIL).then(|| &self.below[self.plane(self.root, plane)])
     }
 
-    /// Of the seats in `allowed`, the one with most inputs of `node`, the lowest of equals; `None` if no allowed
-    /// seat has any.
-    pub fn best_among(&self, node: u32, allowed: &[u64]) -> Option<Seat> {
-        if let Some(seat) = self.best_row(node).and_then(|row| first_common(row, allowed)) {
+    /// What `choose` gives for the seats with most inputs of `node`; if it refuses, for those with fewer, down to one.
+    /// `allowed` are the only seats that `choose` accepts.
+    pub fn best_among(
+        &self,
+        node: u32,
+        allowed: &[u64],
+        choose: impl Fn(&[u64]) -> Option<Seat>,
+    ) -> Option<Seat> {
+        if let Some(seat) = self.best_row(node).and_then(&choose) {
             return Some(seat);
         }
         if self.exact {
             let most = self.most(node) as usize;
-            return (0..most).rev().find_map(|p| first_common(&self.own[self.plane(node, p)], allowed));
+            return (0..most).rev().find_map(|p| choose(&self.own[self.plane(node, p)]));
         }
-        let seats = seats_in(allowed).map(|s| (self.count(node, s), std::cmp::Reverse(s)));
-        seats.max().filter(|(count, _)| *count > 0).map(|(_, s)| s.0)
+        let most = seats_in(allowed).map(|s| self.count(node, s)).max().filter(|most| *most > 0)?;
+        let mut row = SeatSet::default();
+        seats_in(allowed).filter(|s| self.count(node, *s) == most).for_each(|s| row.set(s, true));
+        choose(row.words())
     }
 
     // ---- searching
 
+    #[inline]
     fn own_has(&self, node: u32, want: Want) -> bool {
         match want {
             Want::Any => true,
@@ -235,6 +270,7 @@ impl HitTree {
         }
     }
 
+    #[inline]
     fn below_has(&self, node: u32, want: Want) -> bool {
         node != NIL
             && match want {
@@ -245,7 +281,11 @@ impl HitTree {
     }
 
     /// The first task in queue order that `want` holds for.
+    #[inline]
     pub fn first(&self, want: Want) -> Option<u32> {
+        if let Want::Any = want {
+            return (self.head != NIL).then_some(self.head);
+        }
         self.below_has(self.root, want).then(|| self.first_below(self.root, want))
     }
 
@@ -308,26 +348,19 @@ impl HitTree {
         holders: impl Fn(ObjectId) -> HoldersView<'a>,
         members: &[u64],
     ) -> u32 {
-        let node = Node {
-            key,
-            rank: rank_of(key),
-            up: NIL,
-            left: NIL,
-            right: NIL,
-            most: 0,
-            cold_below: false,
-            inputs,
-            counts: Box::default(),
-        };
+        let node = Node { key, up: NIL, left: NIL, right: NIL, most: 0, cold_below: false };
+        let detail = Detail { inputs, counts: Box::default() };
         let stride = self.stride();
         let i = match self.free.pop() {
             Some(i) => {
                 self.nodes[i as usize] = node;
+                self.details[i as usize] = detail;
                 self.own[i as usize * stride..][..stride].fill(0);
                 i
             }
             None => {
                 self.nodes.push(node);
+                self.details.push(detail);
                 self.own.resize(self.nodes.len() * stride, 0);
                 self.below.resize(self.nodes.len() * stride, 0);
                 self.nodes.len() as u32 - 1
@@ -359,7 +392,7 @@ impl HitTree {
                 level += 1;
             }
         };
-        for input in &self.nodes[i as usize].inputs {
+        for input in &self.details[i as usize].inputs {
             match holders(input.object) {
                 HoldersView::List(list) => {
                     for seat in list.iter().filter(|s| has(members, **s)) {
@@ -403,7 +436,7 @@ impl HitTree {
                 self.set_own(i, plane, Seat(seat as u32));
             }
         }
-        self.node_mut(i).counts = counts;
+        self.details[i as usize].counts = counts;
         self.node_mut(i).most = most;
         self.fill_best(i);
     }
@@ -424,22 +457,26 @@ impl HitTree {
         self.own[to].fill(0);
         let best = self.best(level);
         for seat in 0..self.n_words * 64 {
-            if self.node(i).counts[seat] == most {
+            if self.details[i as usize].counts[seat] == most {
                 self.set_own(i, best, Seat(seat as u32));
             }
         }
     }
 
+    #[inline]
     fn set_own(&mut self, i: u32, plane: usize, seat: Seat) {
         let start = self.plane(i, plane).start;
         self.own[start + seat.0 as usize / 64] |= 1 << (seat.0 % 64);
     }
 
     fn attach(&mut self, i: u32) {
-        let (key, rank) = (self.node(i).key, self.node(i).rank);
+        let key = self.key(i);
         if self.root == NIL {
-            self.root = i;
+            (self.root, self.head) = (i, i);
             return;
+        }
+        if key < self.key(self.head) {
+            self.head = i;
         }
         let mut at = self.root;
         loop {
@@ -457,21 +494,31 @@ impl HitTree {
         self.node_mut(i).up = at;
         let (stride, cold) = (self.stride(), self.node(i).cold_below);
         while at != NIL {
-            or_within(&mut self.below, at as usize * stride, i as usize * stride, stride);
+            let news = or_within(&mut self.below, at as usize * stride, i as usize * stride, stride);
             let node = self.node_mut(at);
+            if !news && node.cold_below >= cold {
+                // Nor is it news to anything above.
+                break;
+            }
             node.cold_below |= cold;
             at = node.up;
         }
-        while self.node(i).up != NIL && self.node(self.node(i).up).rank < rank {
-            self.rotate_up(i);
+        let rank = rank_of(key);
+        while self.node(i).up != NIL && rank_of(self.key(self.node(i).up)) < rank {
+            let p = self.rotate_up(i);
+            // The subtree is the same as it was below the old parent.
+            let from = p as usize * stride;
+            self.below.copy_within(from..from + stride, i as usize * stride);
+            self.node_mut(i).cold_below = self.node(p).cold_below;
+            self.refresh(p);
         }
         if self.node(i).up == NIL {
             self.root = i;
         }
     }
 
-    /// `x` takes its parent's place, which becomes its child.
-    fn rotate_up(&mut self, x: u32) {
+    /// `x` takes its parent's place, which becomes its child. Gives the parent. Subtree rows are not touched.
+    fn rotate_up(&mut self, x: u32) -> u32 {
         let p = self.node(x).up;
         let g = self.node(p).up;
         let inner;
@@ -490,11 +537,7 @@ impl HitTree {
         self.node_mut(p).up = x;
         self.node_mut(x).up = g;
         self.replace_child(g, p, x);
-        let stride = self.stride();
-        let from = p as usize * stride;
-        self.below.copy_within(from..from + stride, x as usize * stride);
-        self.node_mut(x).cold_below = self.node(p).cold_below;
-        self.refresh(p);
+        p
     }
 
     fn replace_child(&mut self, parent: u32, old: u32, new: u32) {
@@ -532,31 +575,45 @@ impl HitTree {
         changed
     }
 
-    fn refresh_upwards(&mut self, mut i: u32) {
-        while i != NIL && self.refresh(i) {
-            i = self.node(i).up;
-        }
-    }
-
     /// Takes a task out; gives its inputs.
     pub fn remove(&mut self, i: u32) -> Box<[Input]> {
+        if i == self.head {
+            // Nothing is to its left, so what follows is below on the right or its parent.
+            let Node { mut right, up, .. } = *self.node(i);
+            self.head = up;
+            while right != NIL {
+                (self.head, right) = (right, self.node(right).left);
+            }
+        }
         // Down to at most one child, which then takes its place.
+        let mut n_rotated = 0;
         let (only, up) = loop {
             let Node { left, right, up, .. } = *self.node(i);
             match (left, right) {
                 (NIL, only) | (only, NIL) => break (only, up),
-                _ => self.rotate_up(if self.node(left).rank > self.node(right).rank { left } else { right }),
+                _ => {
+                    let left_first = rank_of(self.key(left)) > rank_of(self.key(right));
+                    self.rotate_up(if left_first { left } else { right });
+                    n_rotated += 1;
+                }
             }
         };
         if only != NIL {
             self.node_mut(only).up = up;
         }
         self.replace_child(up, i, only);
-        self.refresh_upwards(up);
+        // Those that were rotated have new subtrees in any case; further up a row may turn out to be as before.
+        let mut at = up;
+        for _ in 0..n_rotated {
+            self.refresh(at);
+            at = self.node(at).up;
+        }
+        while at != NIL && self.refresh(at) {
+            at = self.node(at).up;
+        }
         self.free.push(i);
         self.len -= 1;
-        self.node_mut(i).counts = Box::default();
-        std::mem::take(&mut self.node_mut(i).inputs)
+        std::mem::take(&mut self.details[i as usize]).inputs
     }
 
     // ---- replicas come and go
@@ -566,7 +623,7 @@ impl HitTree {
         let old = self.count(i, seat);
         let new = if appeared { old + 1 } else { old - 1 };
         if !self.exact {
-            self.node_mut(i).counts[seat.0 as usize] = new;
+            self.details[i as usize].counts[seat.0 as usize] = new;
         }
         let (old_level, new_level) = (self.level(i, old), self.level(i, new));
         let most = self.most(i);
@@ -694,18 +751,19 @@ impl HitTree {
         };
         (self.own, self.below) = (widen(&self.own), widen(&self.below));
         self.n_words = n_words;
-        for node in self.nodes.iter_mut().filter(|n| !n.counts.is_empty()) {
-            let mut counts = std::mem::take(&mut node.counts).into_vec();
+        for detail in self.details.iter_mut().filter(|d| !d.counts.is_empty()) {
+            let mut counts = std::mem::take(&mut detail.counts).into_vec();
             counts.resize(n_words * 64, 0);
-            node.counts = counts.into_boxed_slice();
+            detail.counts = counts.into_boxed_slice();
         }
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let per_node = |n: &Node| n.inputs.len() * size_of::<Input>() + n.counts.len() * 4;
+        let of_detail = |d: &Detail| d.inputs.len() * size_of::<Input>() + d.counts.len() * 4;
         (self.own.capacity() + self.below.capacity() + self.scratch.capacity()) * 8
             + self.nodes.capacity() * size_of::<Node>()
-            + self.nodes.iter().map(per_node).sum::<usize>()
+            + self.details.capacity() * size_of::<Detail>()
+            + self.details.iter().map(of_detail).sum::<usize>()
             + self.free.capacity() * 4
     }
 
@@ -716,6 +774,7 @@ impl HitTree {
         let mut seen = Vec::new();
         self.check_below(self.root, NIL, &mut seen);
         assert_eq!(seen.len(), self.len);
+        assert_eq!(seen.first().copied().unwrap_or(NIL), self.head);
         assert_eq!(seen.len() + self.free.len(), self.nodes.len());
         assert!(seen.is_sorted_by(|a, b| self.key(*a) < self.key(*b)));
         for &i in &seen {
@@ -744,9 +803,9 @@ impl HitTree {
         if i == NIL {
             return;
         }
-        let Node { left, right, rank, most, cold_below, .. } = *self.node(i);
+        let Node { key, left, right, most, cold_below, .. } = *self.node(i);
         assert_eq!(self.node(i).up, up);
-        assert!(up == NIL || self.node(up).rank >= rank);
+        assert!(up == NIL || rank_of(self.key(up)) >= rank_of(key));
         self.check_below(left, i, seen);
         seen.push(i);
         self.check_below(right, i, seen);

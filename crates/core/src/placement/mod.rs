@@ -49,6 +49,7 @@ pub struct QueueKey {
 }
 
 impl Ord for QueueKey {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         other.priority.cmp(&self.priority).then(self.task.cmp(&other.task))
     }
@@ -94,6 +95,7 @@ pub enum Stage {
 
 impl Room {
     /// Whether a task of that size can be given now.
+    #[inline]
     pub fn fits(&self, stage: Stage, cpus: u32, memory_bytes: u64) -> bool {
         match stage {
             Stage::Idle => cpus.max(1) <= self.slots_idle && memory_bytes <= self.memory_free_bytes,
@@ -104,6 +106,7 @@ impl Room {
     }
 
     /// The room that is left when such a task, which fits, has been given.
+    #[inline]
     pub fn after(mut self, stage: Stage, cpus: u32, memory_bytes: u64) -> Room {
         match stage {
             Stage::Idle => {

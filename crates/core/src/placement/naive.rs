@@ -27,6 +27,10 @@ pub struct Scan<'a> {
     pub executors: Vec<(ExecutorId, Room)>,
 }
 
+fn room_of(room: &Room, stage: Stage) -> u32 {
+    if stage == Stage::Idle { room.slots_idle } else { room.ahead }
+}
+
 impl Scan<'_> {
     pub fn place(&self, rule: Rule, n_tasks_max: usize) -> Result<(ExecutorId, Vec<Pick>), Unplaced> {
         let n_total: u64 = self.executors.iter().map(|(_, r)| u64::from(r.slots_total)).sum();
@@ -87,9 +91,8 @@ impl Scan<'_> {
     }
 
     fn next_free(&self, task: &ReadyTask, stage: Stage) -> Option<(ExecutorId, Room)> {
-        let n = |r: &Room| if stage == Stage::Idle { r.slots_idle } else { r.ahead };
         // `min_by_key` gives the first of equals, that is the lowest seat.
-        self.fitting(task, stage).into_iter().min_by_key(|(_, r)| Reverse(n(r)))
+        self.fitting(task, stage).into_iter().min_by_key(|(_, r)| Reverse(room_of(r, stage)))
     }
 
     /// Figure 4.
@@ -102,7 +105,7 @@ impl Scan<'_> {
                 let candidates =
                     self.fitting(head, stage).into_iter().filter(|(e, _)| self.hits(head, *e) > 0);
                 candidates
-                    .min_by_key(|(e, _)| Reverse(self.hits(head, *e)))
+                    .min_by_key(|(e, r)| Reverse((self.hits(head, *e), room_of(r, stage))))
                     .or_else(|| self.next_free(head, stage))
             }
             Mode::MaxCacheHit => {
@@ -111,12 +114,14 @@ impl Scan<'_> {
                 let of_head = if self.best_holders(head).is_empty() {
                     self.next_free(head, stage)
                 } else {
-                    self.fitting(head, stage).into_iter().find(|(e, _)| own(head, *e))
+                    let holders = self.fitting(head, stage).into_iter().filter(|(e, _)| own(head, *e));
+                    holders.min_by_key(|(_, r)| Reverse(room_of(r, stage)))
                 };
                 let awaited = || {
-                    self.executors.iter().copied().find(|(e, r)| {
+                    let awaited = self.executors.iter().copied().filter(|(e, r)| {
                         self.tasks.iter().any(|t| r.fits(stage, t.cpus, t.memory_bytes) && own(t, *e))
-                    })
+                    });
+                    awaited.min_by_key(|(_, r)| Reverse(room_of(r, stage)))
                 };
                 let cold = || {
                     let is_cold = |t: &&&ReadyTask| self.best_holders(t).is_empty();

@@ -8,11 +8,11 @@
 //! Out: answers to the policies, by way of `choice`, and to `explain` ([`Window::standing`]).
 //!
 //! Tasks of equal size (cpus and memory) form a *shape*, which knows which executors have room for it. Within a shape,
-//! tasks with equally many inputs share one [`HitTree`]. What is asked of the window is thus asked of a
+//! tasks with equally many inputs share one `HitTree`. What is asked of the window is thus asked of a
 //! handful of trees. Only executors that have joined count as holders; one that drains or is lost is reported
 //! as left, also if the catalog still has it as a source for transfers, and nothing waits for it.
 //!
-//! Invariants, checked by [`Window::sanity_check`]: all indexes equal their recomputation from tasks, catalog and rooms.
+//! Invariants, checked by `Window::sanity_check` in tests: all indexes equal their recomputation from tasks, catalog and rooms.
 //!
 //! Cost: entering, leaving: logarithmic in the window times words of a row. A replica: constant per task of the window
 //! that reads the object. Memory: 2 to 4 rows (`n_executors / 8` bytes) per task with one or two inputs,
@@ -23,7 +23,7 @@
 use super::hit_tree::{HitTree, Input, N_CLASSES, Want, class_of};
 use super::{QueueKey, ReadyTask, Room, Stage};
 use crate::catalog::Catalog;
-use crate::executor_set::{Seat, SeatSet, first_common};
+use crate::executor_set::{Seat, SeatSet, first_common3};
 use crate::types::{ExecutorId, ObjectId, TaskId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -57,7 +57,8 @@ pub(super) struct Member {
 pub(super) struct Shape {
     pub cpus: u32,
     pub memory_bytes: u64,
-    n_tasks: usize,
+    /// Bit `c`: `trees[c]` holds tasks.
+    occupied: u16,
     idle: SeatSet,
     ahead: SeatSet,
     pub trees: [HitTree; N_CLASSES],
@@ -72,7 +73,7 @@ impl Shape {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.n_tasks == 0
+        self.occupied == 0
     }
 }
 
@@ -165,7 +166,7 @@ impl Window {
             tree.input_mut(node, input as u32).reader_index = readers.len() as u32;
             readers.push(Reader { place, input: input as u32 });
         }
-        self.shapes[shape].n_tasks += 1;
+        self.shapes[shape].occupied |= 1 << class;
         let old = self.place_of.insert(task.key.task, place);
         assert!(old.is_none(), "task {} entered the window twice", task.key.task);
     }
@@ -173,8 +174,11 @@ impl Window {
     /// Takes a task out; `false`: it was not in the window.
     pub fn leave(&mut self, task: TaskId) -> bool {
         let Some(place) = self.place_of.remove(&task) else { return false };
-        self.shapes[place.shape as usize].n_tasks -= 1;
-        for input in self.tree_mut(place).remove(place.node) {
+        let inputs = self.tree_mut(place).remove(place.node);
+        if self.tree(place).is_empty() {
+            self.shapes[place.shape as usize].occupied &= !(1 << place.class);
+        }
+        for input in inputs {
             let readers = self.readers.get_mut(&input.object).expect("a task in the window reads it");
             readers.swap_remove(input.reader_index as usize);
             let moved = readers.get(input.reader_index as usize).copied();
@@ -197,7 +201,7 @@ impl Window {
             self.shapes.push(Shape {
                 cpus,
                 memory_bytes,
-                n_tasks: 0,
+                occupied: 0,
                 idle: SeatSet::default(),
                 ahead: SeatSet::default(),
                 trees: std::array::from_fn(|class| HitTree::new(class, self.n_words)),
@@ -339,9 +343,13 @@ impl Window {
 
     /// The trees that hold tasks, with their place (the node is 0).
     pub(super) fn trees(&self) -> impl Iterator<Item = (Place, &HitTree)> + '_ {
-        self.shapes.iter().enumerate().filter(|(_, shape)| !shape.is_empty()).flat_map(|(s, shape)| {
-            let trees = shape.trees.iter().enumerate().filter(|(_, tree)| !tree.is_empty());
-            trees.map(move |(c, tree)| (Place { shape: s as u32, class: c as u32, node: 0 }, tree))
+        self.shapes.iter().enumerate().flat_map(|(s, shape)| {
+            let mut rest = shape.occupied;
+            std::iter::from_fn(move || {
+                let class = (rest != 0).then(|| rest.trailing_zeros())?;
+                rest &= rest - 1;
+                Some((Place { shape: s as u32, class, node: 0 }, &shape.trees[class as usize]))
+            })
         })
     }
 
@@ -355,11 +363,19 @@ impl Window {
 
     /// The executor with most room of that stage among those which the shape fits on, the lowest of equals.
     pub(super) fn next_free(&self, shape: &Shape, stage: Stage) -> Option<Seat> {
+        Some(self.roomiest(shape.fitting(stage).words(), shape, stage)?.1)
+    }
+
+    /// The executor of `row` with most room of that stage, the lowest of equals, and its room; only such as the shape
+    /// fits on.
+    pub(super) fn roomiest(&self, row: &[u64], shape: &Shape, stage: Stage) -> Option<(u32, Seat)> {
         let by_room = match stage {
             Stage::Idle => &self.by_idle,
             Stage::Ahead => &self.by_ahead,
         };
-        by_room.values().rev().find_map(|seats| first_common(seats.words(), shape.fitting(stage).words()))
+        let fitting = shape.fitting(stage).words();
+        let first = |seats: &SeatSet| first_common3(row, fitting, seats.words());
+        by_room.iter().rev().find_map(|(&n, seats)| first(seats).map(|seat| (n, seat)))
     }
 
     /// How `task` stands; `None` if it is not in the window.
@@ -393,7 +409,8 @@ impl Window {
     pub fn sanity_check(&self, catalog: &Catalog) {
         let mut n_inputs = 0;
         for (s, shape) in self.shapes.iter().enumerate() {
-            assert_eq!(shape.n_tasks, shape.trees.iter().map(HitTree::len).sum::<usize>());
+            let occupied = |c: usize| shape.occupied & (1 << c) != 0;
+            assert!((0..N_CLASSES).all(|c| occupied(c) != shape.trees[c].is_empty()));
             for (c, tree) in shape.trees.iter().enumerate().filter(|(_, t)| !t.is_empty()) {
                 tree.sanity_check(|inputs, seat| match self.members.get(seat.0 as usize) {
                     Some(Some(member)) => {
@@ -421,7 +438,7 @@ impl Window {
         }
         assert_eq!(n_inputs, self.readers.values().map(Vec::len).sum::<usize>());
         assert!(self.readers.values().all(|r| !r.is_empty()));
-        assert_eq!(self.len(), self.shapes.iter().map(|s| s.n_tasks).sum::<usize>());
+        assert_eq!(self.len(), self.trees().map(|(_, tree)| tree.len()).sum::<usize>());
         let here = || self.members.iter().flatten();
         assert_eq!(self.n_slots_total, here().map(|m| u64::from(m.room.slots_total)).sum::<u64>());
         assert_eq!(self.n_slots_idle, here().map(|m| u64::from(m.room.slots_idle)).sum::<u64>());
