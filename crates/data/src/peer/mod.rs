@@ -27,10 +27,10 @@
 //! (`signed` mode) whoever sits on the path can read and cut, but not start, and a flipped bit fails the digest.
 //!
 //! Why blocking threads: a node has a few streams, not thousands, and each is limited by copying memory.
-//! Why the sender maps large objects instead of `sendfile`: measured on loopback (GB/s, 1 GiB in page cache):
-//! mapped + send 2.2 to 4.3, read + write 2.4, splice 2.0, sendfile 1.4 to 2.0. Why the receiver hashes and
-//! writes a block in the thread that received it: the block is still in the core's cache; handing it to a
-//! second thread gave nothing on two cores (2.0 against 1.6 to 2.0).
+//! Why the sender maps large objects instead of `sendfile`: measured on loopback (GB/s, 1 GiB in page cache, two
+//! cores): mapped + send 2.2 to 4.3, read + write 2.4, splice 1.9 to 2.3, sendfile 1.4 to 2.0. Why the receiver of a
+//! large object hashes in the thread that receives and writes in another: the block is still in the core's cache
+//! when it is hashed, and each of the two threads then has about half of the work.
 
 mod client;
 mod link;
