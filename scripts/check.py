@@ -32,7 +32,7 @@ def mypy_groups() -> list[list[str]]:
 def commands(fix: bool) -> list[tuple[list[str], dict[str, str]]]:
     """Each command with what it needs in its environment, the quick ones first."""
     ruff, typos, mypy = str(BIN / "ruff"), str(BIN / "typos"), str(BIN / "mypy")
-    python = ["python", "tests", "scripts", "apps", "benches"]
+    python = [name for name in ("python", "tests", "scripts", "apps", "benches") if (ROOT / name).is_dir()]
     listed: list[tuple[list[str], dict[str, str]]] = [
         (["cargo", "fmt", "--all", *([] if fix else ["--check"])], {}),
         ([ruff, "format", "--quiet", *([] if fix else ["--diff"]), *python], {}),
