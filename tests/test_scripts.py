@@ -1,0 +1,113 @@
+"""The programs behind `make`: what they read out of other programs' output, and what they say of a bare machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from harness import ROOT
+
+CARGO_OUTPUT = """\
+running 3 tests
+test golden::print ... ignored, not a test: prints the trace
+test slow ... ignored
+test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test result: FAILED. 40 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s
+"""
+
+JUNIT = """<testsuites><testsuite><testcase name="a"/><testcase name="b"><skipped message="needs x"/></testcase>
+<testcase name="c"><failure/></testcase><testcase name="d"><error/></testcase></testsuite></testsuites>"""
+
+HELP = """\
+Runs many programs over many files.
+
+Usage: eyas COMMAND
+
+Commands:
+  map     One command over all files
+          whose names match
+  bench   Benchmarks
+  help    This text
+
+Options:
+  -h, --help
+"""
+
+
+def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"scripts_{name}", ROOT / "scripts" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tests_are_counted_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = load("test", monkeypatch)
+    rust, python = program.Tally("Rust"), program.Tally("Python")
+    program.count_rust(CARGO_OUTPUT.splitlines(keepends=True), rust)
+    program.count_python(JUNIT, python)
+    assert (rust.n_passed, rust.n_failed, rust.n_skipped) == (41, 2, 2)
+    assert rust.skipped == ["golden::print: not a test: prints the trace", "slow: no reason given"]
+    assert (python.n_passed, python.n_failed, python.n_skipped) == (1, 2, 1)
+    assert python.skipped == ["b: needs x"]
+
+
+def test_nothing_run_something_failed_or_skipped_in_ci_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = load("test", monkeypatch).Tally
+    assert tally("x").trouble(False) == "x: no test ran"
+    assert tally("x", n_passed=1, n_failed=1).trouble(False) == "x: 1 failed"
+    assert tally("x", n_passed=1, exit_status=101).trouble(False) == "x: ended with exit status 101"
+    skipping = tally("x", n_passed=1, skipped=["a: needs b"])
+    assert skipping.trouble(False) is None
+    assert skipping.trouble(True) == "x: 1 skipped, which CI does not allow"
+    assert tally("x", n_passed=1, skipped=["a: not a test: prints"]).trouble(True) is None
+
+
+def test_commands_are_found_in_the_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = load("docs", monkeypatch).command_names
+    assert names(HELP) == ["map", "bench"]
+    assert names("Usage: eyas map\n\nOptions:\n  -h, --help\n") == []
+
+
+def bare_path(folder: Path, programs: dict[str, str]) -> dict[str, str]:
+    """An environment whose PATH has the few tools that need.sh uses, and these programs (name: shell text)."""
+    for tool in ("sh", "sed", "sort", "head", "cut"):
+        found = shutil.which(tool)
+        assert found is not None
+        (folder / tool).symlink_to(found)
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": str(folder)}
+
+
+def need(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = ["sh", "scripts/need.sh", "cargo", "python", "cc"]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_bare_machine_is_told_everything_that_is_missing(tmp_path: Path) -> None:
+    done = need(bare_path(tmp_path, {}))
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert [line.split(" ")[1].rstrip(",") for line in lines[::2]] == ["cargo", "python3", "cc"]
+    assert all(line.startswith("hint: ") for line in lines[1::2])
+
+
+def test_tools_that_are_too_old_are_told_apart_from_absent_ones(tmp_path: Path) -> None:
+    done = need(bare_path(tmp_path, {"cargo": "echo cargo 1.66.0", "python3": "echo 3.9", "cc": ""}))
+    assert done.returncode == 1
+    assert "this one is 1.66.0" in done.stderr and "python3 is 3.9" in done.stderr
+
+
+def test_this_machine_has_what_is_needed() -> None:
+    done = need(dict(os.environ))
+    assert (done.returncode, done.stderr) == (0, "")
