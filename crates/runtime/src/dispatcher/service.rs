@@ -104,6 +104,8 @@ pub struct Service {
     submitting: BTreeMap<RunId, u64>,
     refused: BTreeMap<RunId, String>,
     effects: VecDeque<(Seq, Effect)>,
+    /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
+    outputs: HashMap<TaskId, Vec<(Digest, u64)>>,
     durable: BTreeMap<RunId, Durable>,
     watches: Vec<Watch>,
     warning: Option<String>,
@@ -154,6 +156,7 @@ impl Service {
             submitting: BTreeMap::new(),
             refused: BTreeMap::new(),
             effects: VecDeque::new(),
+            outputs: HashMap::new(),
             durable: BTreeMap::new(),
             watches: vec![],
             warning: None,
@@ -308,7 +311,8 @@ impl Service {
             Action::EndTask { task, outcome } => {
                 let run = self.core.run_of(task);
                 let ended = ended(&outcome);
-                let record = Record::TaskEnded { task, outcome, outputs: vec![] };
+                let outputs = self.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
+                let record = Record::TaskEnded { task, outcome, outputs };
                 let ack = ack.filter(|(_, acked, _)| *acked == task);
                 let effect = Effect::TaskEnded { run, outcome: ended, ack };
                 self.journal(&record, Some(effect));
@@ -532,6 +536,10 @@ impl Service {
             }
             match message {
                 FromExecutor::Node(NodeMessage::AttemptEnded { report }) => {
+                    if !report.outputs.is_empty() {
+                        let outputs = report.outputs.iter().map(|o| (o.digest, o.size_bytes)).collect();
+                        self.outputs.insert(report.task, outputs);
+                    }
                     self.on_told(executor, report.task, report.attempt, |executor| Event::AttemptEnded {
                         executor,
                         report,
