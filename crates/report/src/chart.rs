@@ -1,0 +1,314 @@
+//! The picture of figures 17 to 23 of `Raicu09` as inline SVG: demand, throughput stacked into cache-local,
+//! cache-remote and home, queue length; below it nodes and CPU utilisation, on the same time axis.
+//!
+//! In: a [`Series`] and the [`Scales`] to draw it on, which two reports side by side share.
+//! Deviation: with all tasks submitted at once, demand is one spike that would flatten everything else; it is
+//! cut off at the top and its height is written there.
+
+use crate::metrics::Series;
+use crate::units;
+use std::fmt::Write;
+
+const WIDTH: f64 = 1100.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 64.0;
+const TOP: f64 = 26.0;
+const BOTTOM: f64 = 34.0;
+/// Demand beyond so many times the highest throughput is cut off.
+const DEMAND_SCALE_MAX: f64 = 3.0;
+
+/// Ends of the axes.
+#[derive(Clone, Copy, Debug)]
+pub struct Scales {
+    pub span_ns: f64,
+    pub gbps: f64,
+    pub n_queued: f64,
+    pub n_nodes: f64,
+}
+
+fn most(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+impl Scales {
+    /// The smallest scales on which every one of `all` fits.
+    pub fn of(all: &[&Series]) -> Scales {
+        let mut s = Scales { span_ns: 1.0, gbps: 0.0, n_queued: 1.0, n_nodes: 1.0 };
+        let mut demand: f64 = 0.0;
+        for series in all {
+            s.span_ns = s.span_ns.max(series.bin_ns as f64 * series.n_nodes.len() as f64);
+            s.gbps = s.gbps.max(most(&stacked(series)[2]));
+            s.n_queued = s.n_queued.max(most(&series.n_queued));
+            s.n_nodes = s.n_nodes.max(most(&series.n_nodes));
+            demand = demand.max(most(&series.demand_gbps));
+        }
+        if demand <= s.gbps * DEMAND_SCALE_MAX || s.gbps == 0.0 {
+            s.gbps = s.gbps.max(demand);
+        }
+        s.gbps = if s.gbps > 0.0 { s.gbps * 1.08 } else { 1.0 };
+        s.n_queued *= 1.08;
+        s.n_nodes = (s.n_nodes * 1.15).ceil();
+        s
+    }
+}
+
+/// Cumulated: local; local and remote; all three.
+fn stacked(s: &Series) -> [Vec<f64>; 3] {
+    let sum = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x + y).collect::<Vec<f64>>();
+    let two = sum(&s.cache_local_gbps, &s.cache_remote_gbps);
+    let three = sum(&two, &s.home_gbps);
+    [s.cache_local_gbps.clone(), two, three]
+}
+
+/// Unit and factor for a throughput axis that ends at `gbps`.
+pub fn throughput_unit(gbps: f64) -> (&'static str, f64) {
+    match gbps {
+        _ if gbps >= 1.0 => ("Gb/s", 1.0),
+        _ if gbps >= 0.001 => ("Mb/s", 1e3),
+        _ => ("kb/s", 1e6),
+    }
+}
+
+fn time_unit(ns: f64) -> (&'static str, f64) {
+    match ns / 1e9 {
+        s if s < 1.0 => ("ms", 1e6),
+        s if s < 240.0 => ("s", 1e9),
+        s if s < 4.0 * 3600.0 => ("min", 60e9),
+        _ => ("h", 3600e9),
+    }
+}
+
+/// A step of 1, 2 or 5 times a power of ten, so that about `n` of them reach `end`.
+fn step(end: f64, n: f64) -> f64 {
+    let rough = end / n;
+    let power = 10f64.powf(rough.log10().floor());
+    let nice = [1.0, 2.0, 5.0, 10.0].into_iter().find(|f| f * power >= rough * 0.999).unwrap_or(10.0);
+    nice * power
+}
+
+fn label(value: f64, step: f64) -> String {
+    let digits = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
+    if digits == 0 && value >= 10_000.0 { units::count(value as u64) } else { format!("{value:.digits$}") }
+}
+
+/// One panel under construction.
+struct Panel<'a> {
+    svg: String,
+    height: f64,
+    series: &'a Series,
+    scales: Scales,
+}
+
+impl Panel<'_> {
+    fn new<'a>(series: &'a Series, scales: Scales, height: f64, what: &str) -> Panel<'a> {
+        let svg = format!(
+            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{what}\">\n"
+        );
+        Panel { svg, height, series, scales }
+    }
+
+    fn bottom(&self) -> f64 {
+        self.height - BOTTOM
+    }
+    fn x(&self, ns: f64) -> f64 {
+        LEFT + ns / self.scales.span_ns * (WIDTH - LEFT - RIGHT)
+    }
+    fn y(&self, value: f64, end: f64) -> f64 {
+        self.bottom() - (value / end).min(1.0) * (self.bottom() - TOP)
+    }
+
+    fn left_axis(&mut self, title: &str, end: f64) {
+        let step = step(end, 5.0);
+        let (x0, x1) = (LEFT, WIDTH - RIGHT);
+        let mut value = 0.0;
+        while value <= end * 1.0001 {
+            let y = self.y(value, end);
+            let text = label(value, step);
+            let _ = writeln!(
+                self.svg,
+                "<line class=\"grid\" x1=\"{x0}\" x2=\"{x1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                 <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
+                x0 - 8.0,
+                y + 4.0
+            );
+            value += step;
+        }
+        let _ = writeln!(
+            self.svg,
+            "<text class=\"axis\" x=\"{x0}\" y=\"14\" text-anchor=\"start\">{title}</text>"
+        );
+    }
+
+    fn right_axis(&mut self, title: &str, end: f64, class: &str) {
+        let step = step(end, 5.0).max(1.0);
+        let x = WIDTH - RIGHT;
+        let mut value = 0.0;
+        while value <= end * 1.0001 {
+            let y = self.y(value, end) + 4.0;
+            let text = label(value, step);
+            let _ = writeln!(
+                self.svg,
+                "<text class=\"tick {class}\" x=\"{:.1}\" y=\"{y:.1}\">{text}</text>",
+                x + 8.0
+            );
+            value += step;
+        }
+        let _ = writeln!(
+            self.svg,
+            "<text class=\"axis {class}\" x=\"{x}\" y=\"14\" text-anchor=\"end\">{title}</text>"
+        );
+    }
+
+    fn time_axis(&mut self) {
+        let (unit, ns) = time_unit(self.scales.span_ns);
+        let end = self.scales.span_ns / ns;
+        let step = step(end, 10.0);
+        let y = self.bottom();
+        let mut value = 0.0;
+        while value <= end * 1.0001 {
+            let x = self.x(value * ns);
+            let text = label(value, step);
+            let text = if value == 0.0 { format!("0 {unit}") } else { text };
+            let _ = writeln!(
+                self.svg,
+                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y:.1}\" y2=\"{:.1}\"/>\
+                 <text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
+                y + 5.0,
+                y + 20.0
+            );
+            value += step;
+        }
+        let _ = writeln!(
+            self.svg,
+            "<line class=\"base\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
+            WIDTH - RIGHT
+        );
+    }
+
+    /// The steps of `values`, from left to right: `H` and `V` commands behind a starting point.
+    fn steps(&self, values: &[f64], end: f64) -> (f64, String) {
+        let mut path = String::new();
+        let mut level = f64::NAN;
+        let first = self.y(values.first().copied().unwrap_or(0.0), end);
+        for (i, value) in values.iter().enumerate() {
+            let y = self.y(*value, end);
+            if (y - level).abs() > 0.05 || level.is_nan() {
+                let x = self.x(i as f64 * self.series.bin_ns as f64);
+                let _ = write!(path, "H{x:.1}V{y:.1}");
+                level = y;
+            }
+        }
+        let _ = write!(path, "H{:.1}", self.x(values.len() as f64 * self.series.bin_ns as f64));
+        (first, path)
+    }
+
+    /// Everything between the base line and `values`.
+    fn area(&mut self, values: &[f64], end: f64, class: &str) {
+        if most(values) <= 0.0 {
+            return;
+        }
+        let (_, path) = self.steps(values, end);
+        let base = self.bottom();
+        let _ = writeln!(self.svg, "<path class=\"area {class}\" d=\"M{LEFT} {base:.1}{path}V{base:.1}Z\"/>");
+    }
+
+    fn line(&mut self, values: &[f64], end: f64, class: &str) {
+        if values.is_empty() {
+            return;
+        }
+        let (first, path) = self.steps(values, end);
+        let _ = writeln!(self.svg, "<path class=\"line {class}\" d=\"M{LEFT} {first:.1}{path}\"/>");
+    }
+
+    fn finish(mut self) -> String {
+        self.time_axis();
+        let _ = writeln!(
+            self.svg,
+            "<line class=\"cursor\" x1=\"0\" x2=\"0\" y1=\"{TOP}\" y2=\"{:.1}\"/>\n</svg>",
+            self.bottom()
+        );
+        self.svg
+    }
+}
+
+/// Demand, throughput and queue.
+pub fn throughput(series: &Series, scales: Scales) -> String {
+    let mut panel = Panel::new(series, scales, 330.0, "throughput, demand and queue length over time");
+    let (unit, factor) = throughput_unit(scales.gbps);
+    // Ticks are round in the unit that is shown.
+    let end = scales.gbps * factor;
+    panel.left_axis(&format!("throughput and demand, {unit}"), end);
+    panel.right_axis("tasks queued", scales.n_queued, "queued");
+    let [local, remote, home] = stacked(series);
+    // The highest first: each later area covers the lower part of the one before.
+    panel.area(&home, scales.gbps, "home");
+    panel.area(&remote, scales.gbps, "remote");
+    panel.area(&local, scales.gbps, "local");
+    panel.line(&series.n_queued, scales.n_queued, "queued");
+    panel.line(&series.demand_gbps, scales.gbps, "demand");
+    let peak = most(&series.demand_gbps);
+    if peak > scales.gbps {
+        let at = series.demand_gbps.iter().position(|d| *d == peak).unwrap_or(0);
+        let x = panel.x((at as f64 + 1.0) * series.bin_ns as f64);
+        let (unit, factor) = throughput_unit(peak);
+        let (x, anchor) = if x < WIDTH * 0.6 { (x + 6.0, "start") } else { (x - 12.0, "end") };
+        let _ = writeln!(
+            panel.svg,
+            "<text class=\"note\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">↑ demand reaches {} {unit}</text>",
+            TOP + 12.0,
+            units::number(peak * factor)
+        );
+    }
+    panel.finish()
+}
+
+/// Nodes and CPU utilisation.
+pub fn machines(series: &Series, scales: Scales) -> String {
+    let mut panel = Panel::new(series, scales, 190.0, "CPU utilisation and nodes over time");
+    panel.left_axis("CPU utilisation, %", 100.0);
+    panel.right_axis("nodes", scales.n_nodes, "nodes");
+    let share =
+        |(busy, slots): (&f64, &f64)| if *slots > 0.0 { (busy / slots).min(1.0) * 100.0 } else { 0.0 };
+    let used: Vec<f64> = series.n_slots_busy.iter().zip(&series.n_slots).map(share).collect();
+    panel.area(&used, 100.0, "used");
+    panel.line(&series.n_nodes, scales.n_nodes, "nodes");
+    panel.finish()
+}
+
+/// Where the plot area lies in the drawing, for the script that follows the pointer: width, left, right.
+pub const GEOMETRY: (f64, f64, f64) = (WIDTH, LEFT, RIGHT);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_few() {
+        for end in [0.003, 0.7, 1.08, 9.0, 80.0, 100.0, 1234.0, 2.5e6] {
+            let step = step(end, 5.0);
+            let n = (end / step).floor();
+            assert!((2.0..=6.0).contains(&n), "{end}: {n} steps of {step}");
+        }
+        assert_eq!([label(0.5, 0.1), label(20.0, 10.0), label(20_000.0, 5_000.0)], ["0.5", "20", "20,000"]);
+    }
+
+    #[test]
+    fn a_spike_of_demand_does_not_flatten_the_rest() {
+        let mut s = Series {
+            bin_ns: 1_000_000_000,
+            demand_gbps: vec![900.0, 0.0],
+            cache_local_gbps: vec![1.0, 2.0],
+            cache_remote_gbps: vec![1.0, 0.0],
+            home_gbps: vec![1.0, 0.0],
+            n_queued: vec![10.0, 0.0],
+            n_nodes: vec![2.0, 2.0],
+            n_slots: vec![4.0, 4.0],
+            n_slots_busy: vec![4.0, 2.0],
+            ..Series::default()
+        };
+        assert!(Scales::of(&[&s]).gbps < 4.0);
+        assert!(throughput(&s, Scales::of(&[&s])).contains("demand reaches 900 Gb/s"));
+        s.demand_gbps[0] = 6.0;
+        assert!(Scales::of(&[&s]).gbps > 6.0);
+    }
+}

@@ -1,0 +1,751 @@
+//! One task's story in words.
+//!
+//! In: a [`TaskStory`], which holds the log's lines about one task and the names that they need. A live
+//! dispatcher answers with one; [`story_from_dir`] makes the same from the directory of a run that ended.
+//! Out: text as a colleague would tell it: what became of the task, where each attempt ran and why there,
+//! where each input came from, where the time went, why an attempt or the task failed, or why it waits.
+//!
+//! Not here: finding a task in a live cluster (`eyas-runtime`), printing (`eyas-cli`).
+
+use crate::error::{Error, ErrorKind};
+use crate::lines::{Entry, Lines, find};
+use crate::units;
+use eyas_core::array::{Command, TaskSpec};
+use eyas_core::event::*;
+use eyas_core::log::{Header, Line, PRINTED_FILE, PrintedLine, PrintedStream, What};
+use eyas_core::types::*;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io::BufRead;
+use std::path::Path;
+
+/// Lines of output that are shown of a failed attempt.
+const OUTPUT_LINES_SHOWN: usize = 12;
+/// Inputs that are named one by one.
+const INPUTS_SHOWN: usize = 20;
+
+/// All that is known of one task.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TaskStory {
+    pub task: TaskId,
+    /// The user's own name for it.
+    pub user_id: String,
+    pub run: RunId,
+    /// One word: `submitting waiting ready reserved running landing done failed cancelled`.
+    pub state: String,
+    /// Why it waits, if it waits.
+    pub reason: Option<String>,
+    /// When it was submitted, if that is known.
+    pub submitted: Option<Timestamp>,
+    /// Lines of the event log that speak of it, oldest first. Others do no harm; joins and losses of its
+    /// executors and headers of later lives make the story better.
+    pub log_lines: Vec<String>,
+    pub executors: BTreeMap<u32, String>,
+    /// Locations of objects.
+    pub objects: BTreeMap<u32, String>,
+    pub printed: Vec<PrintedLine>,
+    /// The task in full, if it is known.
+    pub spec: Option<TaskSpec>,
+}
+
+/// One attempt as the lines tell it.
+#[derive(Default)]
+struct Attempt {
+    attempt: AttemptNo,
+    executor: String,
+    assigned: Option<Timestamp>,
+    assignment: Option<Assignment>,
+    report: Option<AttemptReport>,
+    /// Outputs home or not, and when.
+    home: Option<(Timestamp, Result<(), Failure>)>,
+    /// Why it was over, where that is not in the report.
+    lost: Option<String>,
+    cancel_asked: Option<Timestamp>,
+    /// By object, in this attempt's life.
+    objects: BTreeMap<u32, String>,
+}
+
+/// What the lines say, in order.
+#[derive(Default)]
+struct Told {
+    attempts: Vec<Attempt>,
+    ended: Option<(Timestamp, Outcome)>,
+    cancel_asked: bool,
+    n_restarts: u32,
+}
+
+fn tell_attempts(story: &TaskStory) -> Told {
+    let mut told = Told::default();
+    let mut names = story.executors.clone();
+    let mut ids: Vec<ExecutorId> = vec![]; // of each attempt
+    let name = |names: &BTreeMap<u32, String>, id: ExecutorId| match names.get(&id.0) {
+        Some(name) if !name.is_empty() => format!("`{name}`"),
+        _ => format!("executor {id}"),
+    };
+    for text in &story.log_lines {
+        let Ok(line) = serde_json::from_str::<Line>(text) else {
+            // A header: another dispatcher process goes on.
+            told.n_restarts +=
+                u32::from(serde_json::from_str::<Header>(text).is_ok() && !told.attempts.is_empty());
+            continue;
+        };
+        let open = |told: &Told| {
+            told.attempts.last().is_some_and(|a| a.report.is_none() && a.lost.is_none())
+                && told.ended.is_none()
+        };
+        match line.what {
+            What::Out(Action::Assign { executor, assignment }) if assignment.task == story.task => {
+                if open(&told) {
+                    let how = match told.n_restarts {
+                        0 => "its executor was lost or came back without it",
+                        _ => "the dispatcher was restarted and nobody had it any more",
+                    };
+                    told.attempts.last_mut().expect("an open attempt").lost = Some(how.into());
+                }
+                let mut objects = story.objects.clone();
+                if let Some(spec) = &story.spec {
+                    let inputs = assignment.inputs.iter().zip(&spec.inputs);
+                    objects.extend(inputs.map(|(a, (_, location))| (a.object.0, location.clone())));
+                }
+                told.ended = None;
+                ids.push(executor);
+                told.attempts.push(Attempt {
+                    attempt: assignment.attempt,
+                    executor: name(&names, executor),
+                    assigned: Some(line.t),
+                    assignment: Some(assignment),
+                    objects,
+                    ..Attempt::default()
+                });
+            }
+            What::In(Event::ExecutorJoined { executor, offer }) => {
+                names.insert(executor.0, offer.name.clone());
+                let has = offer.attempts.iter().find(|(task, _)| *task == story.task);
+                match (told.attempts.last_mut(), has) {
+                    (Some(a), Some((_, attempt))) if a.attempt == *attempt && a.report.is_none() => {
+                        a.lost = None;
+                        a.executor = name(&names, executor);
+                        *ids.last_mut().expect("one per attempt") = executor;
+                    }
+                    (Some(a), None)
+                        if ids.last() == Some(&executor) && a.report.is_none() && a.home.is_none() =>
+                    {
+                        a.lost.get_or_insert("its executor came back without it".into());
+                    }
+                    _ => {}
+                }
+            }
+            What::In(Event::ExecutorLost { executor, reason }) if ids.last() == Some(&executor) => {
+                if let Some(a) = told.attempts.last_mut().filter(|_| told.ended.is_none()) {
+                    let landed = a.home.is_some() || a.report.as_ref().is_some_and(|r| r.outputs.is_empty());
+                    if !landed {
+                        a.lost.get_or_insert(format!("its executor was lost: {reason}"));
+                    }
+                }
+            }
+            What::Out(Action::ForgetExecutor { executor }) if ids.last() == Some(&executor) => {
+                if open(&told) {
+                    let a = told.attempts.last_mut().expect("an open attempt");
+                    a.lost = Some("its executor fell silent and did not come back in time".into());
+                }
+            }
+            What::In(Event::AttemptEnded { executor, report }) if report.task == story.task => {
+                let known = told.attempts.last().is_some_and(|a| a.attempt == report.attempt);
+                if !known {
+                    // Its assignment is not among the lines; the report is worth telling all the same.
+                    ids.push(executor);
+                    told.attempts.push(Attempt {
+                        attempt: report.attempt,
+                        executor: name(&names, executor),
+                        objects: story.objects.clone(),
+                        ..Attempt::default()
+                    });
+                }
+                if let Some(a) = told.attempts.last_mut().filter(|a| a.report.is_none() && a.lost.is_none()) {
+                    a.report = Some(report);
+                }
+            }
+            What::In(Event::OutputsHome { task, attempt, result, .. }) if task == story.task => {
+                if let Some(a) = told.attempts.last_mut().filter(|a| a.attempt == attempt && a.home.is_none())
+                {
+                    a.home = Some((line.t, result));
+                }
+            }
+            What::In(Event::CancelRequested { run, task }) => {
+                told.cancel_asked |= run == story.run && task.is_none_or(|t| t == story.task);
+            }
+            What::Out(Action::CancelAttempt { task, attempt, .. }) if task == story.task => {
+                if let Some(a) = told.attempts.last_mut().filter(|a| a.attempt == attempt) {
+                    a.cancel_asked = Some(line.t);
+                }
+            }
+            What::Out(Action::EndTask { task, outcome }) if task == story.task => {
+                told.ended = Some((line.t, outcome));
+            }
+            What::In(Event::TaskRestored { task, outcome }) if task == story.task => {
+                told.ended.get_or_insert((line.t, outcome));
+            }
+            _ => {}
+        }
+    }
+    told
+}
+
+/// Tells the story. Ends with a line end.
+pub fn explain_lines(story: &TaskStory) -> String {
+    let told = tell_attempts(story);
+    let mut text = String::new();
+    headline(story, &told, &mut text);
+    if let Some(spec) = &story.spec {
+        let _ = writeln!(text, "Command: {}", command_line(&spec.command));
+    }
+    for (i, attempt) in told.attempts.iter().enumerate() {
+        text.push('\n');
+        tell_attempt(story, &told, i, attempt, &mut text);
+    }
+    text
+}
+
+fn headline(story: &TaskStory, told: &Told, text: &mut String) {
+    let n = told.attempts.len() as u64;
+    let _ = write!(text, "Task `{}` (number {}, run {}) ", story.user_id, story.task, story.run);
+    let after = |t: Timestamp| match story.submitted {
+        Some(submitted) => format!(", {} after it was submitted", units::duration(t.since_ns(submitted))),
+        None => String::new(),
+    };
+    match (&told.ended, story.state.as_str()) {
+        (Some((t, Outcome::Done)), _) => {
+            let _ = write!(text, "is done{}", after(*t));
+            if n > 1 {
+                let _ = write!(text, "; it took {}", units::plural(n, "attempt"));
+            }
+            text.push_str(".\n");
+        }
+        (Some((t, Outcome::Failed(failure))), _) => {
+            let tried = if n == 0 {
+                " without having run".into()
+            } else {
+                format!(" after {}", units::plural(n, "attempt"))
+            };
+            let _ = writeln!(text, "failed{tried}{}.", after(*t));
+            let _ = writeln!(text, "Why: {}.", sentence(&failure.message));
+            if let Some(hint) = hint(failure.kind) {
+                let _ = writeln!(text, "hint: {hint}");
+            }
+        }
+        (Some((t, Outcome::Cancelled)), _) => {
+            let ran = if n == 0 { ", before it had been given to an executor" } else { "" };
+            let _ = writeln!(text, "was cancelled{}{ran}.", after(*t));
+        }
+        (None, "submitting") => text.push_str("is not accepted yet: its submission is still arriving.\n"),
+        (None, "waiting" | "ready") => {
+            let what = if story.state == "waiting" { "waits for other tasks" } else { "waits in the queue" };
+            let _ = match &story.reason {
+                Some(reason) => writeln!(text, "{what}: {}.", sentence(reason)),
+                None => writeln!(text, "{what}."),
+            };
+            if n > 0 {
+                let _ = writeln!(
+                    text,
+                    "It was tried {} already.",
+                    if n == 1 { "once".into() } else { format!("{n} times") }
+                );
+            }
+        }
+        (None, state) => {
+            let at = told.attempts.last().map_or("an executor", |a| &a.executor);
+            let what = match state {
+                "running" => format!("is running on {at}"),
+                "landing" => format!("ran well on {at}; its outputs are on their way home"),
+                "reserved" => format!(
+                    "was given to {at} and has not started yet: its inputs are on their way, or it waits for a slot"
+                ),
+                "done" | "failed" | "cancelled" => format!("is {state}; the log has nothing about its end"),
+                _ => "had not ended when the log did".into(),
+            };
+            let _ = writeln!(text, "{what}.");
+            if let Some(reason) = &story.reason {
+                let _ = writeln!(text, "Why: {}.", sentence(reason));
+            }
+        }
+    }
+    if told.n_restarts > 0 {
+        let _ = writeln!(
+            text,
+            "The dispatcher was restarted {} meanwhile.",
+            match told.n_restarts {
+                1 => "once".into(),
+                n => format!("{n} times"),
+            }
+        );
+    }
+}
+
+/// Without the full stop that the caller sets.
+fn sentence(text: &str) -> &str {
+    text.trim_end().trim_end_matches('.')
+}
+
+fn hint(kind: FailureKind) -> Option<&'static str> {
+    Some(match kind {
+        FailureKind::Walltime => "give it a longer `walltime`, or see below where its time went",
+        FailureKind::Memory => "give it more `memory`",
+        FailureKind::NotStarted => {
+            "the program must exist on the nodes; a path is taken as it is, a bare name is looked up in PATH"
+        }
+        FailureKind::OutputMissing => {
+            "the program ended well and did not write this file; compare its arguments with the declared outputs"
+        }
+        FailureKind::NeverFits => "ask for less, or add a larger executor",
+        FailureKind::InputChanged => "submit again to use what is there now",
+        FailureKind::InputModified => "the program writes to its input; let it work on a copy",
+        _ => return None,
+    })
+}
+
+fn command_line(command: &Command<String>) -> String {
+    let quoted = |word: &String| {
+        let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%{}".contains(c);
+        if !word.is_empty() && word.chars().all(plain) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    match command {
+        Command::Exec(argv) => argv.iter().map(quoted).collect::<Vec<_>>().join(" "),
+        Command::Shell(line) => format!("sh -c {}", quoted(line)),
+    }
+}
+
+fn tell_attempt(story: &TaskStory, told: &Told, i: usize, a: &Attempt, text: &mut String) {
+    let is_last = i + 1 == told.attempts.len();
+    let _ = writeln!(text, "Attempt {} on {}", a.attempt, a.executor);
+    if let Some(assignment) = &a.assignment {
+        why_there(&assignment.why, &a.executor, text);
+        if assignment.private_inputs {
+            text.push_str(
+                "  It got private copies of its inputs, because an earlier attempt wrote to one.\n",
+            );
+        }
+    }
+    if let Some(report) = &a.report {
+        where_inputs_came_from(a, report, told, text);
+        where_time_went(story, told, i, a, report, text);
+    }
+    how_it_ended(told, is_last, a, text);
+    let failed = match (&a.report, &a.home) {
+        (Some(report), _) if matches!(report.outcome, Outcome::Failed(_)) => true,
+        (_, Some((_, Err(_)))) => true,
+        _ => false,
+    };
+    if failed {
+        match story.printed.iter().find(|p| p.attempt == a.attempt) {
+            Some(printed) => what_it_printed(printed, text),
+            None if a.report.as_ref().is_some_and(|r| r.times.started.0 > 0) => {
+                text.push_str("  It printed nothing.\n");
+            }
+            None => {}
+        }
+    }
+}
+
+fn why_there(why: &Why, executor: &str, text: &mut String) {
+    let n = u64::from(why.n_inputs);
+    let has = match (why.n_hits, why.n_inputs) {
+        (_, 0) => "it has no inputs".to_string(),
+        (0, 1) => format!("its input was not in the cache of {executor}"),
+        (1, 1) => format!("its input was in the cache of {executor}"),
+        (0, _) => format!("none of its {n} inputs was in the cache of {executor}"),
+        (hits, inputs) if hits == inputs => format!("all {n} inputs were in the cache of {executor}"),
+        (1, _) => format!("1 of its {n} inputs was in the cache of {executor}"),
+        (hits, _) => format!("{hits} of its {n} inputs were in the cache of {executor}"),
+    };
+    let rule = match why.policy.as_str() {
+        "first-available" => {
+            format!("`first-available` takes the first executor with room and looks at no cache")
+        }
+        "max-cache-hit" => {
+            format!("{has}; `max-cache-hit` was in force, which puts tasks where most of their data is")
+        }
+        "max-compute-util" => format!(
+            "{has}; `max-compute-util` was in force, which keeps every slot busy and then looks at caches"
+        ),
+        other => format!("{has}; placed by `{other}`"),
+    };
+    let _ = writeln!(text, "  Why there: {rule}.");
+    let _ = writeln!(
+        text,
+        "  At that time {} of {} were busy and {} queued.",
+        why.n_slots_active,
+        units::plural(u64::from(why.n_slots), "slot"),
+        match why.n_queued {
+            1 => "1 task was".into(),
+            n => format!("{} tasks were", units::count(n)),
+        }
+    );
+    if why.ahead {
+        text.push_str("  Its slots were full: the task was given ahead, so that its inputs could move while another computed.\n");
+    }
+}
+
+fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, told: &Told, text: &mut String) {
+    if report.inputs.is_empty() {
+        return;
+    }
+    let _ = told;
+    text.push_str("  Inputs:\n");
+    let name = |object: ObjectId| match a.objects.get(&object.0) {
+        Some(location) => location.clone(),
+        None => format!("object {object}"),
+    };
+    let shown = &report.inputs[..report.inputs.len().min(INPUTS_SHOWN)];
+    let width = shown.iter().map(|i| name(i.object).chars().count()).max().unwrap_or(0).min(60);
+    for input in shown {
+        let waited = units::duration(input.wait_ns);
+        let from = match input.outcome {
+            CacheOutcome::LocalHit => "in the node's cache already".to_string(),
+            CacheOutcome::RemoteHit { from } => format!("from the cache of executor {from} in {waited}"),
+            CacheOutcome::Joined => format!("another task was fetching it; waited {waited} for that"),
+            CacheOutcome::Miss => format!("from home in {waited}"),
+            CacheOutcome::Direct => format!("from home in {waited}, for this attempt only"),
+            CacheOutcome::InPlace => "read in place, home is the node's own disk".to_string(),
+        };
+        let size = units::bytes(input.size_bytes);
+        let _ = writeln!(text, "    {:<width$}  {size:>10}  {from}", name(input.object));
+    }
+    if report.inputs.len() > INPUTS_SHOWN {
+        let rest = &report.inputs[INPUTS_SHOWN..];
+        let bytes = rest.iter().map(|i| i.size_bytes).sum();
+        let _ = writeln!(text, "    and {} more, {}", rest.len(), units::bytes(bytes));
+    }
+}
+
+fn where_time_went(
+    story: &TaskStory,
+    told: &Told,
+    i: usize,
+    a: &Attempt,
+    report: &AttemptReport,
+    text: &mut String,
+) {
+    let t = &report.times;
+    let mut parts: Vec<String> = vec![];
+    let queued_since = match i.checked_sub(1).map(|p| &told.attempts[p]) {
+        None => story.submitted,
+        Some(_) => None,
+    };
+    if let (Some(since), Some(assigned)) = (queued_since, a.assigned) {
+        parts.push(format!("queued {}", units::duration(assigned.since_ns(since))));
+    }
+    if let Some(assigned) = a.assigned
+        && t.inputs_ready.0 > 0
+        && !report.inputs.is_empty()
+    {
+        parts.push(format!("staging inputs {}", units::duration(t.inputs_ready.since_ns(assigned))));
+    }
+    if t.started.0 > 0 {
+        let ready = if t.inputs_ready.0 > 0 { t.inputs_ready } else { t.received };
+        parts.push(format!("waiting for a slot {}", units::duration(t.started.since_ns(ready))));
+        let cpu = units::duration(report.cpu_ns);
+        let memory = match report.rss_bytes_max {
+            0 => String::new(),
+            n => format!(", at most {} of memory", units::bytes(n)),
+        };
+        parts.push(format!(
+            "running {} ({cpu} of processor time{memory})",
+            units::duration(t.exited.since_ns(t.started))
+        ));
+    }
+    if let Some((at, Ok(()))) = &a.home
+        && t.exited.0 > 0
+    {
+        parts.push(format!("bringing outputs home {}", units::duration(at.since_ns(t.exited))));
+    }
+    if !parts.is_empty() {
+        let _ = writeln!(text, "  Time: {}.", parts.join(", "));
+    }
+}
+
+fn how_it_ended(told: &Told, is_last: bool, a: &Attempt, text: &mut String) {
+    let ended = told.ended.as_ref().filter(|_| is_last).map(|(_, outcome)| outcome);
+    let again = |text: &mut String, weather: bool| {
+        if is_last && told.ended.is_some() {
+            return;
+        }
+        text.push_str(match weather {
+            true => "  That was not the task's fault: it is tried again without using up `retries`.\n",
+            false => "  It had `retries` left and is tried again.\n",
+        });
+    };
+    let fail = |text: &mut String, failure: &Failure| {
+        let _ = writeln!(text, "  It failed: {}.", sentence(&failure.message));
+        again(text, failure.kind.is_weather());
+    };
+    if let Some((_, Err(failure))) = &a.home {
+        text.push_str("  The program ended well, its outputs did not get home.\n");
+        return fail(text, failure);
+    }
+    match (&a.report, &a.lost) {
+        (_, Some(why)) => {
+            let _ = writeln!(text, "  It ended without a result: {}.", sentence(why));
+            again(text, true);
+        }
+        (Some(report), None) => match (&report.outcome, ended) {
+            (Outcome::Failed(failure), _) => fail(text, failure),
+            (Outcome::Cancelled, _) => text.push_str("  It was cancelled on the way.\n"),
+            (Outcome::Done, Some(Outcome::Failed(failure))) => {
+                text.push_str("  The program ended well, and the attempt does not count.\n");
+                let _ = writeln!(text, "  It failed: {}.", sentence(&failure.message));
+            }
+            (Outcome::Done, _) => {
+                let bytes: u64 = report.outputs.iter().map(|o| o.size_bytes).sum();
+                let n = report.outputs.len() as u64;
+                let _ = match n {
+                    0 => writeln!(text, "  It ended well."),
+                    _ => writeln!(
+                        text,
+                        "  It ended well and made {}, {}.",
+                        units::plural(n, "output"),
+                        units::bytes(bytes)
+                    ),
+                };
+            }
+        },
+        (None, None) if a.cancel_asked.is_some() => {
+            text.push_str("  It was asked to stop; its executor has not answered.\n");
+        }
+        (None, None) if told.ended.is_none() => text.push_str("  It has not ended yet.\n"),
+        (None, None) => {}
+    }
+}
+
+fn what_it_printed(printed: &PrintedLine, text: &mut String) {
+    let mut any = false;
+    for (name, stream) in [("standard error", &printed.stderr), ("standard output", &printed.stdout)] {
+        let lines = last_lines(stream);
+        if lines.is_empty() {
+            continue;
+        }
+        any = true;
+        let _ = writeln!(text, "  The end of its {name} ({} in all):", units::bytes(stream.total_bytes));
+        for line in lines {
+            let _ = writeln!(text, "    | {line}");
+        }
+    }
+    if !any {
+        text.push_str("  It printed nothing.\n");
+    }
+}
+
+/// The last lines of a stream; control characters are shown, not sent to the terminal.
+fn last_lines(stream: &PrintedStream) -> Vec<String> {
+    let kept = (stream.head.len() + stream.tail.len()) as u64;
+    let gap = if stream.total_bytes > kept { "\n…\n" } else { "" };
+    let whole = format!("{}{gap}{}", stream.head, stream.tail);
+    let safe = |line: &str| -> String {
+        line.chars()
+            .flat_map(|c| if c.is_control() && c != '\t' { c.escape_default().collect() } else { vec![c] })
+            .collect()
+    };
+    let lines: Vec<&str> = whole.trim_end().lines().collect();
+    let from = lines.len().saturating_sub(OUTPUT_LINES_SHOWN);
+    lines[from..].iter().map(|line| safe(line)).collect()
+}
+
+/// The story of one task from the directory of a run, live or ended: `name` is the user's id or `#number`.
+/// Where several tasks have the same id, the newest run's first one is meant.
+pub fn story_from_dir(dir: &Path, name: &str) -> Result<TaskStory, Error> {
+    let number = name.strip_prefix('#').and_then(|n| n.parse::<u64>().ok());
+    let wanted = find_task(dir, name, number)?;
+    let Some((task, run, submitted, spec)) = wanted else {
+        let context = format!("no task is called `{name}` in the log in `{}`", dir.display());
+        return Err(Error::new(ErrorKind::NoTask, "explain the task", context));
+    };
+    let mut story = TaskStory {
+        task,
+        user_id: spec.id.clone(),
+        run,
+        submitted: Some(submitted),
+        spec: Some(spec),
+        ..TaskStory::default()
+    };
+    collect_lines(dir, &mut story)?;
+    story.printed = printed_by(dir, task)?;
+    Ok(story)
+}
+
+type Found = (TaskId, RunId, Timestamp, TaskSpec);
+
+fn find_task(dir: &Path, name: &str, number: Option<u64>) -> Result<Option<Found>, Error> {
+    let mut lines = Lines::open(dir)?;
+    let (mut next_task, mut found, mut id) = (0u64, None::<Found>, String::new());
+    let is_array = |text: &[u8]| {
+        let head = &text[..text.len().min(64)];
+        find(head, b"array_added").is_some()
+    };
+    while let Some(entry) = lines.next_if(is_array)? {
+        match entry {
+            Entry::Header(_) => next_task = 0,
+            Entry::In(t, Event::ArrayAdded { run, array }) => {
+                let hit = match number {
+                    Some(n) => {
+                        n.checked_sub(next_task).filter(|i| *i < u64::from(array.n_tasks)).map(|i| i as u32)
+                    }
+                    None => (0..array.n_tasks).find(|i| {
+                        id.clear();
+                        array.fill_into(&array.template.id, *i, &mut id);
+                        id == name
+                    }),
+                };
+                if let Some(i) = hit {
+                    let task = TaskId(next_task + u64::from(i));
+                    // A later life tells the same task again; a later run may have another of that name.
+                    let (known, newer) = match &found {
+                        Some((t, r, ..)) => ((*t, *r) == (task, run), run > *r),
+                        None => (false, true),
+                    };
+                    if !known && newer {
+                        found = Some((task, run, t, array.expand(i)));
+                    }
+                }
+                next_task += u64::from(array.n_tasks);
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// Fills in lines, names and state.
+fn collect_lines(dir: &Path, story: &mut TaskStory) -> Result<(), Error> {
+    let task = story.task;
+    let needle = format!("\"task\":{task}");
+    let about = |text: &[u8]| {
+        find(text, needle.as_bytes())
+            .is_some_and(|at| !text.get(at + needle.len()).is_some_and(u8::is_ascii_digit))
+    };
+    let whole_run = format!("\"cancel_requested\":{{\"run\":{}", story.run);
+    let wanted = |text: &[u8]| {
+        let head = &text[..text.len().min(96)];
+        about(text)
+            || [&b"executor_joined"[..], b"executor_lost", b"forget_executor", whole_run.as_bytes(), b"run_"]
+                .iter()
+                .any(|n| find(head, n).is_some())
+    };
+    let mut lines = Lines::open(dir)?;
+    let (mut has, mut committed, mut ended) = (None::<ExecutorId>, false, None::<Outcome>);
+    let (mut landing, mut n_lives) = (false, 0);
+    let line_of = |t: Timestamp, what: What, story: &mut TaskStory| {
+        story.log_lines.push(serde_json::to_string(&Line { t, what }).expect("log lines have string keys"));
+    };
+    while let Some(entry) = lines.next_if(wanted)? {
+        match entry {
+            Entry::Header(_) => {
+                n_lives += 1;
+                if n_lives > 1 && has.is_some() {
+                    let text = lines.text().into_owned();
+                    story.log_lines.push(text);
+                }
+            }
+            Entry::In(t, Event::ExecutorJoined { executor, offer }) => {
+                let returns = offer.attempts.iter().any(|(of, _)| *of == task) || has == Some(executor);
+                let renamed = story.executors.get(&executor.0).is_some_and(|name| *name != offer.name);
+                story.executors.entry(executor.0).or_insert(offer.name.clone());
+                if returns || renamed {
+                    if returns {
+                        has = offer.attempts.iter().any(|(of, _)| *of == task).then_some(executor);
+                    }
+                    let offer = Offer { held: vec![], ..offer };
+                    line_of(t, What::In(Event::ExecutorJoined { executor, offer }), story);
+                }
+            }
+            Entry::In(t, Event::ExecutorLost { executor, reason }) => {
+                if has == Some(executor) {
+                    has = None;
+                    line_of(t, What::In(Event::ExecutorLost { executor, reason }), story);
+                }
+            }
+            Entry::Out(t, Action::ForgetExecutor { executor }) => {
+                if has == Some(executor) {
+                    has = None;
+                    line_of(t, What::Out(Action::ForgetExecutor { executor }), story);
+                }
+            }
+            Entry::In(_, Event::RunCommitted { run }) => committed |= run == story.run,
+            Entry::In(t, event @ Event::CancelRequested { run, .. }) => {
+                if run == story.run {
+                    line_of(t, What::In(event), story);
+                }
+            }
+            Entry::In(t, Event::TaskRestored { task: of, outcome }) => {
+                if of == task {
+                    ended = Some(outcome.clone());
+                    line_of(t, What::In(Event::TaskRestored { task, outcome }), story);
+                }
+            }
+            Entry::Out(t, action) => {
+                match &action {
+                    Action::Assign { executor, assignment } if assignment.task == task => {
+                        (has, landing, ended) = (Some(*executor), false, None);
+                    }
+                    Action::EndTask { task: of, outcome } if *of == task => {
+                        (has, ended) = (None, Some(outcome.clone()));
+                    }
+                    Action::CancelAttempt { task: of, .. } if *of == task => {}
+                    _ => continue,
+                }
+                line_of(t, What::Out(action), story);
+            }
+            Entry::In(t, event) => {
+                match &event {
+                    Event::AttemptEnded { report, .. } if report.task == task => {
+                        landing = report.outcome == Outcome::Done && !report.outputs.is_empty();
+                        has = has.filter(|_| landing);
+                    }
+                    Event::OutputsHome { task: of, .. } if *of == task => {}
+                    _ => continue,
+                }
+                line_of(t, What::In(event), story);
+            }
+        }
+    }
+    story.state = match (ended, has) {
+        (Some(Outcome::Done), _) => "done",
+        (Some(Outcome::Failed(_)), _) => "failed",
+        (Some(Outcome::Cancelled), _) => "cancelled",
+        (None, Some(_)) if landing => "landing",
+        (None, Some(_)) => "unfinished",
+        (None, None) if committed => "ready",
+        (None, None) => "submitting",
+    }
+    .into();
+    if story.state == "ready" {
+        story.reason = Some("no executor had it when the log ended".into());
+    }
+    Ok(())
+}
+
+/// What a task's attempts printed; nothing when there is no such file.
+fn printed_by(dir: &Path, task: TaskId) -> Result<Vec<PrintedLine>, Error> {
+    let path = dir.join(PRINTED_FILE);
+    let file = match std::fs::File::open(&path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        Err(e) => return Err(Error::io(ErrorKind::Open, &path, e)),
+    };
+    let start = format!("{{\"task\":{task},");
+    let (mut reader, mut line, mut found) = (std::io::BufReader::new(file), vec![], vec![]);
+    loop {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(|e| Error::io(ErrorKind::Read, &path, e))? == 0 {
+            return Ok(found);
+        }
+        // A torn line may stand before this one; what follows it is lost with it.
+        if line.starts_with(start.as_bytes())
+            && let Ok(printed) = serde_json::from_slice(&line)
+        {
+            found.push(printed);
+        }
+    }
+}

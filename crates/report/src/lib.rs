@@ -1,0 +1,36 @@
+//! eyas-report: what the event log of a run says, in numbers, in a picture and in words.
+//!
+//! In: a dispatcher's directory with the files of [`eyas_core::log`]. Out:
+//!
+//! | module | gives |
+//! |---|---|
+//! | [`read`](mod@read) | [`RunLog`]: compact records of runs, tasks, attempts and executors |
+//! | [`metrics`](mod@metrics) | [`Report`]: the metrics of `Raicu09` §5.1 with their formulas, and time series |
+//! | [`html`](mod@html) | one self-contained page of one report, or of two side by side |
+//! | [`explain`] | the story of one task in words |
+//! | [`replay`](mod@replay) | whether the core, fed the logged events again, takes the logged actions |
+//!
+//! Invariants: nothing is written and nothing but the log is read; memory grows with tasks and attempts,
+//! not with bytes of log; a log that ends in the middle of a line (its writer was killed) is a good log.
+//!
+//! Why a crate of its own: report, explanation and replay also work on the directory of a run whose
+//! dispatcher has ended long ago, on a machine that never ran it.
+//!
+//! Not here: the grammar (`eyas_core::log`), writing the log (`eyas-runtime`), progress lines (`eyas-cli`).
+
+mod chart;
+pub mod error;
+pub mod explain;
+pub mod html;
+pub mod lines;
+pub mod metrics;
+pub mod read;
+pub mod replay;
+mod units;
+
+pub use error::{Error, ErrorKind, Status};
+pub use explain::{TaskStory, explain_lines, story_from_dir};
+pub use html::html;
+pub use metrics::{Comparison, Report, compare, metrics, metrics_of};
+pub use read::{RunLog, read};
+pub use replay::{Difference, ReplayOutcome, replay};

@@ -1,0 +1,205 @@
+//! The lines of an event log, one at a time, with lives and torn ends told apart.
+//!
+//! A dispatcher that was killed leaves its last line cut off. If it was restarted, the next life's header
+//! stands on that same line, right behind the cut. Both are normal and are no errors; any other line that
+//! the grammar does not know is one, and is named by its number.
+
+use crate::error::{Error, ErrorKind};
+use eyas_core::Timestamp;
+use eyas_core::event::{Action, Event};
+use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION};
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// How every header begins. It cannot occur inside another line: quotes in strings are escaped there.
+const HEADER_START: &[u8] = br#"{"eyas_event_log":"#;
+
+/// One line.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Entry {
+    Header(Header),
+    In(Timestamp, Event),
+    Out(Timestamp, Action),
+}
+
+/// [`eyas_core::log::Line`] without the flattening, which would parse every line twice.
+#[derive(Deserialize)]
+struct Flat {
+    t: Timestamp,
+    #[serde(rename = "in")]
+    event: Option<Event>,
+    #[serde(rename = "out")]
+    action: Option<Action>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    eyas_event_log: u32,
+}
+
+/// Reads `events.jsonl` of one directory.
+pub struct Lines {
+    path: PathBuf,
+    file: BufReader<File>,
+    buffer: Vec<u8>,
+    /// The line in `buffer` that was looked at last, from 1.
+    number: u64,
+    /// Where in `buffer` the entry that was given last stands.
+    text: Range<usize>,
+    /// Where in `buffer` a header begins that stands behind a torn line.
+    behind: Option<usize>,
+    torn: bool,
+    n_torn: u64,
+}
+
+impl Lines {
+    /// Opens the log in the dispatcher's directory `dir`.
+    pub fn open(dir: &Path) -> Result<Lines, Error> {
+        let path = dir.join(EVENTS_FILE);
+        let file = File::open(&path).map_err(|e| Error::io(ErrorKind::Open, &path, e))?;
+        Ok(Lines {
+            path,
+            file: BufReader::with_capacity(1 << 20, file),
+            buffer: vec![],
+            number: 0,
+            text: 0..0,
+            behind: None,
+            torn: false,
+            n_torn: 0,
+        })
+    }
+
+    /// The number of the line that was given last, from 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether the log ends in the middle of a line.
+    pub fn is_torn(&self) -> bool {
+        self.torn
+    }
+
+    /// Lines that were cut off, the last one included.
+    pub fn n_torn(&self) -> u64 {
+        self.n_torn
+    }
+
+    /// The next entry, `None` at the end.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
+        self.next_if(|_| true)
+    }
+
+    /// The text of the entry that was given last.
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.buffer[self.text.clone()])
+    }
+
+    /// The next entry that is a header or whose text passes `wanted`. Lines that do not pass are not parsed.
+    pub fn next_if(&mut self, wanted: impl Fn(&[u8]) -> bool) -> Result<Option<Entry>, Error> {
+        loop {
+            let start = match self.behind.take() {
+                Some(start) => start,
+                None => {
+                    self.buffer.clear();
+                    let read = self.file.read_until(b'\n', &mut self.buffer);
+                    if read.map_err(|e| Error::io(ErrorKind::Read, &self.path, e))? == 0 {
+                        return match self.number {
+                            0 => Err(Error::new(
+                                ErrorKind::NotALog,
+                                "read the event log",
+                                format!("`{}` is empty", self.path.display()),
+                            )),
+                            _ => Ok(None),
+                        };
+                    }
+                    self.number += 1;
+                    0
+                }
+            };
+            let whole = self.buffer.ends_with(b"\n");
+            self.text = start..self.buffer.len() - usize::from(whole);
+            let text = &self.buffer[self.text.clone()];
+            let is_header = text.starts_with(HEADER_START);
+            if self.number == 1 && !is_header && !HEADER_START.starts_with(text) {
+                return Err(Error::new(
+                    ErrorKind::NotALog,
+                    "read the event log",
+                    format!("`{}` does not begin with the header of an event log", self.path.display()),
+                ));
+            }
+            if !is_header && !wanted(text) {
+                if let Some(at) = find(text, HEADER_START) {
+                    self.behind = Some(start + at);
+                    self.n_torn += 1;
+                }
+                continue;
+            }
+            match parse(text, is_header) {
+                Ok(entry) => return Ok(Some(entry)),
+                Err(why) => {
+                    // The first byte is skipped, or a broken header would be found again for ever.
+                    if let Some(at) = text.get(1..).and_then(|rest| find(rest, HEADER_START)) {
+                        self.behind = Some(start + 1 + at);
+                        self.n_torn += 1;
+                    } else if whole || why.kind == ErrorKind::Version {
+                        let context =
+                            format!("line {} of `{}` {}", self.number, self.path.display(), why.context);
+                        return Err(Error { context, ..why });
+                    } else {
+                        self.torn = true;
+                        self.n_torn += 1;
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The context of an error goes on after "line 7 of `x`".
+fn parse(text: &[u8], is_header: bool) -> Result<Entry, Error> {
+    let wrong = |e: serde_json::Error| Error {
+        source: Some(Box::new(e)),
+        ..Error::new(ErrorKind::Line, "read the event log", "")
+    };
+    let told = |mut error: Error| {
+        let why = error.source.as_ref().map(|e| e.to_string()).unwrap_or_default();
+        // serde_json counts lines too, and there is only one.
+        let why = why.replace(" at line 1 column ", " at column ");
+        error.context = format!("is not a line of an event log: {why}");
+        error
+    };
+    if is_header {
+        let version: Version = serde_json::from_slice(text).map_err(wrong).map_err(told)?;
+        if version.eyas_event_log != LOG_VERSION {
+            return Err(Error::new(
+                ErrorKind::Version,
+                "read the event log",
+                format!(
+                    "begins an event log of version {}; this eyas reads version {LOG_VERSION}",
+                    version.eyas_event_log
+                ),
+            ));
+        }
+        return serde_json::from_slice(text).map(Entry::Header).map_err(wrong).map_err(told);
+    }
+    let line: Flat = serde_json::from_slice(text).map_err(wrong).map_err(told)?;
+    match (line.event, line.action) {
+        (Some(event), None) => Ok(Entry::In(line.t, event)),
+        (None, Some(action)) => Ok(Entry::Out(line.t, action)),
+        _ => Err(Error::new(
+            ErrorKind::Line,
+            "read the event log",
+            "is not a line of an event log: it must have either `in` or `out`",
+        )),
+    }
+}
+
+/// Where `needle` begins in `text`.
+pub(crate) fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
+    text.windows(needle.len()).position(|w| w == needle)
+}

@@ -1,0 +1,732 @@
+//! The metrics of a log: totals, time series and tables, with their formulas.
+//!
+//! Names and definitions follow `Raicu09` §5.1 (its list of metrics, figures 17 to 28); each item says
+//! where it departs from them. `docs/reference/report.md` tells the same to people.
+//!
+//! Where the bytes of a request are counted, always from its one [`eyas_core::CacheOutcome`]:
+//!
+//! | outcome | hit ratio | throughput and bytes moved |
+//! |---|---|---|
+//! | `local_hit`, `in_place` | local hit | cache-local: read from this node's disk |
+//! | `remote_hit` | remote hit | cache-remote: from a peer's cache |
+//! | `joined` | **miss**: the attempt had to wait for a transfer | cache-local: the transfer it joined is counted where it began |
+//! | `miss`, `direct` | miss | home |
+//!
+//! Everything is counted between the first submission and the last end of the runs asked for, the *window*.
+//! Ratios without a denominator are `None`.
+
+use crate::read::{AttemptRecord, End, How, Requests, RunLog, Submission};
+use crate::units;
+use eyas_core::types::*;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of [`Report`] as JSON.
+pub const REPORT_VERSION: u32 = 1;
+/// Bins of a time series.
+const N_BINS: usize = 300;
+const SLOWEST_KEPT: usize = 20;
+const FAILURES_KEPT: usize = 100;
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Report {
+    /// [`REPORT_VERSION`].
+    pub eyas_report: u32,
+    pub eyas_version: String,
+    pub cluster: String,
+    /// The placement policy of the last life.
+    pub placement: String,
+    /// Nanoseconds since the epoch of the log's clock.
+    pub began: Timestamp,
+    /// All tasks ended.
+    pub complete: bool,
+    /// The log ends in the middle of a line.
+    pub torn: bool,
+    /// Dispatcher processes that wrote the log.
+    pub n_lives: u64,
+    pub runs: Vec<RunRow>,
+    pub totals: Totals,
+    pub requests: Requests,
+    pub series: Series,
+    /// Done tasks that took longest apart from queueing, slowest first.
+    pub slowest: Vec<TaskRow>,
+    /// The first failures; `totals.n_failed` counts all.
+    pub failures: Vec<FailureRow>,
+    pub executors: Vec<ExecutorRow>,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct RunRow {
+    pub run: RunId,
+    pub name: String,
+    pub n_tasks: u64,
+    pub opened: Timestamp,
+    pub ended: Option<Timestamp>,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Totals {
+    /// From the first submission to the last end: the paper's workload execution time, `T_N`.
+    pub makespan_ns: u64,
+    pub n_tasks: u64,
+    pub n_done: u64,
+    pub n_failed: u64,
+    pub n_cancelled: u64,
+    /// Not ended as far as the log goes.
+    pub n_unfinished: u64,
+    /// `n_done / makespan`.
+    pub tasks_per_s: Option<f64>,
+
+    pub n_attempts: u64,
+    pub n_attempts_failed: u64,
+    pub n_attempts_cancelled: u64,
+    /// Their executor was lost, or came back without them.
+    pub n_attempts_lost: u64,
+
+    /// Cache hit local: `(local_hit + in_place) / requests`, by count and by bytes.
+    pub hit_ratio_local: Option<f64>,
+    pub hit_ratio_local_bytes: Option<f64>,
+    /// Cache hit global: `remote_hit / requests`.
+    pub hit_ratio_remote: Option<f64>,
+    pub hit_ratio_remote_bytes: Option<f64>,
+    /// Cache miss: `(joined + miss + direct) / requests`. The three add up to 1.
+    pub miss_ratio: Option<f64>,
+    pub miss_ratio_bytes: Option<f64>,
+
+    /// Read from a node's own disk: local hits, joined requests, inputs in place.
+    pub cache_local_bytes: u64,
+    /// Over the links between nodes.
+    pub cache_remote_bytes: u64,
+    /// From home to a node.
+    pub home_in_bytes: u64,
+    /// Outputs that came home.
+    pub home_out_bytes: u64,
+    /// `8 * (cache_local + cache_remote + home_in) / makespan / 1e9`.
+    pub throughput_mean_gbps: Option<f64>,
+    /// The 99th percentile over the bins of the series, which is what the paper calls peak (figure 25).
+    pub throughput_peak_gbps: f64,
+
+    /// `AR = mean(ended_i - submitted_i)` over done tasks; `AR_i = WQ_i + TK_i + D_i`. Here staging and the
+    /// wait for a slot are told apart from `TK`.
+    pub response_mean_ns: u64,
+    pub response_p50_ns: u64,
+    pub response_p99_ns: u64,
+    /// `WQ`: from submission until the attempt that ended well was given to an executor.
+    pub queue_mean_ns: u64,
+    /// Until its inputs were there.
+    pub stage_in_mean_ns: u64,
+    /// With all inputs, until a slot was free.
+    pub slot_wait_mean_ns: u64,
+    /// `TK`: from start to exit.
+    pub run_mean_ns: u64,
+    /// `D`: until its outputs were home and its end was told.
+    pub delivery_mean_ns: u64,
+
+    /// Ideal workload execution time: `max(submitted_i + TK_i) - min(submitted_i)` over done tasks: infinite
+    /// resources, communication for nothing. Deviation: the paper computes it from the arrival function;
+    /// here arrivals and run times are the measured ones. Tasks that wait for others are not modelled.
+    pub ideal_ns: u64,
+    /// `SL = makespan / ideal`.
+    pub slowdown: Option<f64>,
+    /// Not in the paper: the ideal on the slots that there were, `max(ideal, sum(cpus_i * TK_i) / slots)` with
+    /// `slots` the mean number of slots in the window. When all tasks arrive at once, `ideal` is the longest
+    /// task and says little; this says how much time went into anything but computing.
+    pub ideal_on_slots_ns: u64,
+    /// `ideal_on_slots / makespan`.
+    pub efficiency: Option<f64>,
+
+    /// `CPU_T`: slots times the time that they were there, in hours.
+    pub cpu_hours_allocated: f64,
+    /// `sum(cpus * (exited - started))` over all attempts, in hours.
+    pub cpu_hours_busy: f64,
+    /// Processor time that the programs used, over all attempts, in hours.
+    pub cpu_hours_program: f64,
+    /// `cpu_hours_busy / cpu_hours_allocated`.
+    pub cpu_utilisation: Option<f64>,
+    pub rss_bytes_max: u64,
+
+    pub n_nodes_max: u64,
+    pub n_slots_max: u64,
+    pub n_queued_max: u64,
+}
+
+/// All of them have one value per bin: the mean over the bin.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Series {
+    /// Width of a bin; the first one begins with the window.
+    pub bin_ns: u64,
+    /// Input bytes of the tasks that arrived: the throughput needed to keep up with arrivals.
+    pub demand_gbps: Vec<f64>,
+    /// Inputs as they reached programs; local reads while the program runs, others while they were waited for.
+    pub cache_local_gbps: Vec<f64>,
+    pub cache_remote_gbps: Vec<f64>,
+    pub home_gbps: Vec<f64>,
+    /// Outputs on their way home.
+    pub home_out_gbps: Vec<f64>,
+    /// Submitted tasks that no executor has.
+    pub n_queued: Vec<f64>,
+    pub n_nodes: Vec<f64>,
+    pub n_slots: Vec<f64>,
+    /// Slots with a running program; divided by `n_slots` it is the CPU utilisation.
+    pub n_slots_busy: Vec<f64>,
+}
+
+/// Where the time of one task went.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct TaskRow {
+    pub task: TaskId,
+    pub user_id: String,
+    pub attempt: AttemptNo,
+    pub executor: String,
+    pub response_ns: u64,
+    pub queue_ns: u64,
+    pub stage_in_ns: u64,
+    pub slot_wait_ns: u64,
+    pub run_ns: u64,
+    pub delivery_ns: u64,
+    pub input_bytes: u64,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct FailureRow {
+    pub task: TaskId,
+    pub user_id: String,
+    pub message: String,
+    pub kind: FailureKind,
+    /// The last attempt and where it was; absent when the task was never given to an executor.
+    pub last_attempt: Option<(AttemptNo, String)>,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct ExecutorRow {
+    pub name: String,
+    pub slots: u32,
+    pub cache_bytes: u64,
+    pub present_ns: u64,
+    pub n_losses: u32,
+    pub n_attempts: u64,
+    pub n_done: u64,
+    pub requests: Requests,
+    /// Slot time with a running program over slot time.
+    pub cpu_utilisation: Option<f64>,
+}
+
+/// Two runs of the same work, in the words of `Raicu09` §5.1.5.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Comparison {
+    /// `SP = T_N(base) / T_N(this)`.
+    pub speedup: Option<f64>,
+    /// `PI = SP / CPU_T`, divided by the larger one of the two, so that the better run has 1.
+    pub performance_index: Option<f64>,
+    pub performance_index_base: Option<f64>,
+}
+
+fn ratio(a: f64, b: f64) -> Option<f64> {
+    (b > 0.0).then_some(a / b)
+}
+
+fn hours(slot_ns: f64) -> f64 {
+    slot_ns / 3.6e12
+}
+
+/// Compares `report` with `base`. `None` where the work was not the same (other numbers of tasks or of done
+/// tasks) or a run is not over.
+pub fn compare(report: &Report, base: &Report) -> Comparison {
+    let (this, that) = (&report.totals, &base.totals);
+    let same = this.n_tasks == that.n_tasks && this.n_done == that.n_done && report.complete && base.complete;
+    if !same {
+        return Comparison { speedup: None, performance_index: None, performance_index_base: None };
+    }
+    let speedup = ratio(that.makespan_ns as f64, this.makespan_ns as f64);
+    let index = speedup.and_then(|sp| ratio(sp, this.cpu_hours_allocated));
+    let index_base = ratio(1.0, that.cpu_hours_allocated);
+    let best = index.unwrap_or(0.0).max(index_base.unwrap_or(0.0));
+    Comparison {
+        speedup,
+        performance_index: index.and_then(|i| ratio(i, best)),
+        performance_index_base: index_base.and_then(|i| ratio(i, best)),
+    }
+}
+
+/// The metrics of all runs of a log together.
+pub fn metrics(log: &RunLog) -> Report {
+    Measure::new(log, None).report()
+}
+
+/// The metrics of one run; `None` when the log has no such run.
+pub fn metrics_of(log: &RunLog, run: RunId) -> Option<Report> {
+    log.runs.contains_key(&run).then(|| Measure::new(log, Some(run)).report())
+}
+
+struct Measure<'a> {
+    log: &'a RunLog,
+    run: Option<RunId>,
+    submissions: Vec<Submission>,
+    /// Index of a task's last attempt.
+    last_attempt: FxHashMap<TaskId, usize>,
+    start: Timestamp,
+    stop: Timestamp,
+    complete: bool,
+}
+
+impl<'a> Measure<'a> {
+    fn new(log: &'a RunLog, run: Option<RunId>) -> Measure<'a> {
+        let submissions: Vec<Submission> =
+            log.submissions().filter(|s| run.is_none_or(|r| r == s.run)).collect();
+        let runs = log.runs.iter().filter(|(id, r)| run.is_none_or(|x| x == **id) && !r.aborted);
+        let (mut complete, mut ended) = (true, Timestamp(0));
+        for task in tasks(&submissions) {
+            match log.end(task) {
+                (End::Not, _) => complete = false,
+                (_, t) => ended = ended.max(t),
+            }
+        }
+        let start = runs.map(|(_, r)| r.opened).min();
+        let start = start.or(log.lives.first().map(|l| l.began)).unwrap_or_default();
+        let stop = if complete { ended.max(start) } else { log.last().max(start) };
+        let mut last_attempt = FxHashMap::default();
+        for (at, a) in log.attempts.iter().enumerate().filter(|(_, a)| run.is_none_or(|r| r == a.run)) {
+            last_attempt.insert(a.task, at);
+        }
+        Measure { log, run, submissions, last_attempt, start, stop, complete }
+    }
+
+    fn attempts(&self) -> impl Iterator<Item = &'a AttemptRecord> {
+        let run = self.run;
+        self.log.attempts.iter().filter(move |a| run.is_none_or(|r| r == a.run))
+    }
+
+    fn report(&self) -> Report {
+        let log = self.log;
+        let life = log.lives.last();
+        let series = self.series();
+        let requests = self.requests();
+        Report {
+            eyas_report: REPORT_VERSION,
+            eyas_version: life.map(|l| l.eyas_version.clone()).unwrap_or_default(),
+            cluster: life.map(|l| l.cluster.clone()).unwrap_or_default(),
+            placement: life.map(|l| l.config.placement.clone()).unwrap_or_default(),
+            began: self.start,
+            complete: self.complete,
+            torn: log.torn,
+            n_lives: log.lives.len() as u64,
+            runs: self.runs(),
+            totals: self.totals(&requests, &series),
+            requests,
+            series,
+            slowest: self.slowest(),
+            failures: self.failures(),
+            executors: self.executors(),
+        }
+    }
+
+    fn runs(&self) -> Vec<RunRow> {
+        let mine = self.log.runs.iter().filter(|(id, r)| self.run.is_none_or(|x| x == **id) && !r.aborted);
+        let row = |(id, r): (&RunId, &crate::read::RunRecord)| RunRow {
+            run: *id,
+            name: r.name.clone(),
+            n_tasks: r.n_tasks,
+            opened: r.opened,
+            ended: r.ended,
+        };
+        mine.map(row).collect()
+    }
+
+    fn requests(&self) -> Requests {
+        let mut sum = Requests::default();
+        let mine = self.log.requests.iter().filter(|((run, _), _)| self.run.is_none_or(|r| r == *run));
+        mine.for_each(|(_, r)| sum.add(r));
+        sum
+    }
+
+    fn totals(&self, requests: &Requests, series: &Series) -> Totals {
+        let makespan_ns = self.stop.since_ns(self.start);
+        let mut t = Totals { makespan_ns, ..Totals::default() };
+        let mut responses: Vec<u64> = vec![];
+        let mut sums = [0u128; 5];
+        let (mut first, mut ideal_end, mut work_ns) = (Timestamp(u64::MAX), Timestamp(0), 0.0);
+        for s in &self.submissions {
+            t.n_tasks += u64::from(s.n_tasks);
+            for task in tasks(std::slice::from_ref(s)) {
+                match self.log.end(task).0 {
+                    End::Not => t.n_unfinished += 1,
+                    End::Failed => t.n_failed += 1,
+                    End::Cancelled => t.n_cancelled += 1,
+                    End::Done => {
+                        t.n_done += 1;
+                        first = first.min(s.submitted);
+                        let Some(row) = self.times(task, s.submitted) else { continue };
+                        let parts =
+                            [row.queue_ns, row.stage_in_ns, row.slot_wait_ns, row.run_ns, row.delivery_ns];
+                        sums.iter_mut().zip(parts).for_each(|(sum, ns)| *sum += u128::from(ns));
+                        responses.push(row.response_ns);
+                        ideal_end = ideal_end.max(s.submitted.plus_ns(row.run_ns));
+                        work_ns += f64::from(row.cpus) * row.run_ns as f64;
+                    }
+                }
+            }
+        }
+        t.tasks_per_s = ratio(t.n_done as f64, makespan_ns as f64 / 1e9);
+
+        for a in self.attempts() {
+            t.n_attempts += 1;
+            match a.how {
+                How::Failed => t.n_attempts_failed += 1,
+                How::Cancelled => t.n_attempts_cancelled += 1,
+                How::Lost => t.n_attempts_lost += 1,
+                How::Done => t.home_out_bytes += a.output_bytes,
+                How::Open => {}
+            }
+            t.cpu_hours_busy += hours(f64::from(a.cpus) * a.run_ns() as f64);
+            t.cpu_hours_program += hours(a.cpu_ns as f64);
+            t.rss_bytes_max = t.rss_bytes_max.max(a.rss_bytes_max);
+        }
+
+        let (r, all) = (requests, requests.total());
+        let shares = |local: u64, remote: u64, all: u64| {
+            let (local, remote, all) = (local as f64, remote as f64, all as f64);
+            (ratio(local, all), ratio(remote, all), ratio(all - local - remote, all))
+        };
+        let local = r.local_hit.n_requests + r.in_place.n_requests;
+        (t.hit_ratio_local, t.hit_ratio_remote, t.miss_ratio) =
+            shares(local, r.remote_hit.n_requests, all.n_requests);
+        let local = r.local_hit.bytes + r.in_place.bytes;
+        (t.hit_ratio_local_bytes, t.hit_ratio_remote_bytes, t.miss_ratio_bytes) =
+            shares(local, r.remote_hit.bytes, all.bytes);
+        t.cache_local_bytes = r.local_hit.bytes + r.joined.bytes + r.in_place.bytes;
+        t.cache_remote_bytes = r.remote_hit.bytes;
+        t.home_in_bytes = r.miss.bytes + r.direct.bytes;
+        t.throughput_mean_gbps = ratio(all.bytes as f64 * 8.0, makespan_ns as f64);
+        let mut per_bin: Vec<f64> = (0..series.demand_gbps.len())
+            .map(|i| series.cache_local_gbps[i] + series.cache_remote_gbps[i] + series.home_gbps[i])
+            .collect();
+        per_bin.sort_unstable_by(f64::total_cmp);
+        t.throughput_peak_gbps = quantile(&per_bin, 0.99).unwrap_or(0.0);
+
+        let n = responses.len().max(1) as u128;
+        let mean = |sum: u128| (sum / n) as u64;
+        t.response_mean_ns = mean(responses.iter().map(|ns| u128::from(*ns)).sum());
+        [t.queue_mean_ns, t.stage_in_mean_ns, t.slot_wait_mean_ns, t.run_mean_ns, t.delivery_mean_ns] =
+            sums.map(mean);
+        responses.sort_unstable();
+        t.response_p50_ns = quantile(&responses, 0.5).unwrap_or(0);
+        t.response_p99_ns = quantile(&responses, 0.99).unwrap_or(0);
+
+        let slot_ns: f64 =
+            self.log.executors.iter().map(|e| f64::from(e.slots) * self.present_ns(e) as f64).sum();
+        t.cpu_hours_allocated = hours(slot_ns);
+        t.cpu_utilisation = ratio(t.cpu_hours_busy, t.cpu_hours_allocated);
+        t.ideal_ns = ideal_end.since_ns(first);
+        t.slowdown = ratio(makespan_ns as f64, t.ideal_ns as f64).filter(|_| self.complete);
+        let n_slots = ratio(slot_ns, makespan_ns as f64);
+        let on_slots = n_slots.and_then(|n| ratio(work_ns, n)).unwrap_or(0.0);
+        t.ideal_on_slots_ns = t.ideal_ns.max(on_slots as u64);
+        t.efficiency = ratio(t.ideal_on_slots_ns as f64, makespan_ns as f64).filter(|_| self.complete);
+
+        let peak = |deltas: Vec<(Timestamp, i64)>| peak(deltas) as u64;
+        t.n_queued_max = peak(self.queue_changes());
+        let mut nodes = vec![];
+        let mut slots = vec![];
+        for e in &self.log.executors {
+            for (from, to) in self.presence(e) {
+                nodes.extend([(from, 1), (to, -1)]);
+                slots.extend([(from, i64::from(e.slots)), (to, -i64::from(e.slots))]);
+            }
+        }
+        t.n_nodes_max = peak(nodes);
+        t.n_slots_max = peak(slots);
+        t
+    }
+
+    /// When an executor was there, cut to the window.
+    fn presence(&self, e: &crate::read::ExecutorRecord) -> Vec<(Timestamp, Timestamp)> {
+        let cut = |(from, to): &(Timestamp, Option<Timestamp>)| {
+            ((*from).max(self.start), to.unwrap_or(self.stop).min(self.stop))
+        };
+        e.present.iter().map(cut).filter(|(from, to)| from < to).collect()
+    }
+
+    fn present_ns(&self, e: &crate::read::ExecutorRecord) -> u64 {
+        self.presence(e).iter().map(|(from, to)| to.since_ns(*from)).sum()
+    }
+
+    /// Where the time of a done task went; `None` when no attempt of it is known.
+    fn times(&self, task: TaskId, submitted: Timestamp) -> Option<Times> {
+        let a = &self.log.attempts[*self.last_attempt.get(&task)?];
+        let ended = self.log.end(task).1;
+        let ready = if a.inputs_ready.0 > 0 { a.inputs_ready } else { a.started };
+        Some(Times {
+            response_ns: ended.since_ns(submitted),
+            queue_ns: a.assigned.since_ns(submitted),
+            stage_in_ns: ready.since_ns(a.assigned),
+            slot_wait_ns: a.started.since_ns(ready),
+            run_ns: a.run_ns(),
+            delivery_ns: if a.exited.0 > 0 { ended.since_ns(a.exited) } else { 0 },
+            cpus: a.cpus,
+        })
+    }
+
+    /// By how much the number of tasks without an executor changed, and when.
+    fn queue_changes(&self) -> Vec<(Timestamp, i64)> {
+        let mut changes: Vec<(Timestamp, i64)> = vec![];
+        for s in &self.submissions {
+            changes.push((s.submitted, i64::from(s.n_tasks)));
+            // Those that end leave the queue by their end, whether an executor had them or not.
+            for task in tasks(std::slice::from_ref(s)) {
+                if let (End::Done | End::Failed | End::Cancelled, t) = self.log.end(task) {
+                    changes.push((t, -1));
+                }
+            }
+        }
+        for a in self.attempts() {
+            changes.push((a.assigned, -1));
+            let over = if a.how == How::Open { self.stop } else { a.over };
+            changes.push((over.max(a.assigned), 1));
+        }
+        changes
+    }
+
+    fn series(&self) -> Series {
+        let span_ns = self.stop.since_ns(self.start);
+        if span_ns == 0 {
+            return Series::default();
+        }
+        let bin_ns = span_ns.div_ceil(N_BINS as u64);
+        let n_bins = span_ns.div_ceil(bin_ns) as usize;
+        let new = || Bins::new(self.start, bin_ns, n_bins);
+        let (mut demand, mut local, mut remote, mut home, mut out) = (new(), new(), new(), new(), new());
+        let (mut queued, mut nodes, mut slots, mut busy) = (new(), new(), new(), new());
+        for s in &self.submissions {
+            let last =
+                |task| self.last_attempt.get(&task).map_or(0, |at| self.log.attempts[*at].input_bytes());
+            let bytes: u64 = tasks(std::slice::from_ref(s)).map(last).sum();
+            demand.spread(s.submitted, s.submitted, bytes as f64);
+        }
+        for a in self.attempts() {
+            if a.received.0 > 0 {
+                let ready = if a.inputs_ready.0 > 0 { a.inputs_ready } else { a.received };
+                let until = |wait_ns: u64| a.received.plus_ns(wait_ns).min(ready.max(a.received));
+                remote.spread(a.received, until(a.peer_wait_ns), a.peer_bytes as f64);
+                home.spread(a.received, until(a.home_wait_ns), a.home_bytes as f64);
+                let read_from = if a.started.0 > 0 { a.started } else { ready };
+                local.spread(read_from, a.exited.max(read_from), a.local_bytes as f64);
+            }
+            if a.started.0 > 0 && a.exited > a.started {
+                busy.hold(a.started, a.exited, f64::from(a.cpus));
+            }
+            if a.how == How::Done && a.exited.0 > 0 {
+                out.spread(a.exited, a.over.max(a.exited), a.output_bytes as f64);
+            }
+        }
+        for (t, change) in self.queue_changes() {
+            queued.hold(t, self.stop, change as f64);
+        }
+        for e in &self.log.executors {
+            for (from, to) in self.presence(e) {
+                nodes.hold(from, to, 1.0);
+                slots.hold(from, to, f64::from(e.slots));
+            }
+        }
+        // Bytes per nanosecond are gigabytes per second.
+        let gbps = |bins: Bins| bins.means().into_iter().map(|x| x * 8.0).collect();
+        Series {
+            bin_ns,
+            demand_gbps: gbps(demand),
+            cache_local_gbps: gbps(local),
+            cache_remote_gbps: gbps(remote),
+            home_gbps: gbps(home),
+            home_out_gbps: gbps(out),
+            n_queued: queued.means(),
+            n_nodes: nodes.means(),
+            n_slots: slots.means(),
+            n_slots_busy: busy.means(),
+        }
+    }
+
+    fn slowest(&self) -> Vec<TaskRow> {
+        let mut found: Vec<(u64, TaskId, Times)> = vec![];
+        for s in &self.submissions {
+            for task in tasks(std::slice::from_ref(s)).filter(|t| self.log.end(*t).0 == End::Done) {
+                let Some(times) = self.times(task, s.submitted) else { continue };
+                let took_ns = times.stage_in_ns + times.run_ns + times.delivery_ns;
+                found.push((took_ns, task, times));
+                if found.len() >= 64 * SLOWEST_KEPT {
+                    keep_slowest(&mut found);
+                }
+            }
+        }
+        keep_slowest(&mut found);
+        let row = |(_, task, times): (u64, TaskId, Times)| {
+            let a = &self.log.attempts[self.last_attempt[&task]];
+            TaskRow {
+                task,
+                user_id: self.log.user_id(task),
+                attempt: a.attempt,
+                executor: self.log.executors[a.executor as usize].name.clone(),
+                response_ns: times.response_ns,
+                queue_ns: times.queue_ns,
+                stage_in_ns: times.stage_in_ns,
+                slot_wait_ns: times.slot_wait_ns,
+                run_ns: times.run_ns,
+                delivery_ns: times.delivery_ns,
+                input_bytes: a.input_bytes(),
+            }
+        };
+        found.into_iter().map(row).collect()
+    }
+
+    fn failures(&self) -> Vec<FailureRow> {
+        let mine = |task: TaskId| {
+            let s = self.submissions.partition_point(|s| s.first <= task).checked_sub(1);
+            s.map(|i| self.submissions[i]).is_some_and(|s| task.0 - s.first.0 < u64::from(s.n_tasks))
+        };
+        let row = |f: &crate::read::FailureRecord| FailureRow {
+            task: f.task,
+            user_id: self.log.user_id(f.task),
+            message: f.failure.message.clone(),
+            kind: f.failure.kind,
+            last_attempt: self.last_attempt.get(&f.task).map(|at| {
+                let a = &self.log.attempts[*at];
+                (a.attempt, self.log.executors[a.executor as usize].name.clone())
+            }),
+        };
+        self.log.failures.iter().filter(|f| mine(f.task)).take(FAILURES_KEPT).map(row).collect()
+    }
+
+    fn executors(&self) -> Vec<ExecutorRow> {
+        #[derive(Default, Clone, Copy)]
+        struct Sum {
+            n_attempts: u64,
+            n_done: u64,
+            busy_ns: f64,
+        }
+        let mut sums = vec![Sum::default(); self.log.executors.len()];
+        for a in self.attempts() {
+            let sum = &mut sums[a.executor as usize];
+            sum.n_attempts += 1;
+            sum.n_done += u64::from(a.how == How::Done);
+            sum.busy_ns += f64::from(a.cpus) * a.run_ns() as f64;
+        }
+        let mut requests: BTreeMap<usize, Requests> = BTreeMap::new();
+        for ((run, row), r) in &self.log.requests {
+            if self.run.is_none_or(|x| x == *run) {
+                requests.entry(*row).or_default().add(r);
+            }
+        }
+        let row = |(i, e): (usize, &crate::read::ExecutorRecord)| {
+            let present_ns = self.present_ns(e);
+            ExecutorRow {
+                name: if e.name.is_empty() { units::ordinal(i as u64 + 1) } else { e.name.clone() },
+                slots: e.slots,
+                cache_bytes: e.cache_bytes,
+                present_ns,
+                n_losses: e.n_losses,
+                n_attempts: sums[i].n_attempts,
+                n_done: sums[i].n_done,
+                requests: requests.get(&i).copied().unwrap_or_default(),
+                cpu_utilisation: ratio(sums[i].busy_ns, f64::from(e.slots) * present_ns as f64),
+            }
+        };
+        let rows = self.log.executors.iter().enumerate().map(row);
+        rows.filter(|e| e.present_ns > 0 || e.n_attempts > 0).collect()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Times {
+    response_ns: u64,
+    queue_ns: u64,
+    stage_in_ns: u64,
+    slot_wait_ns: u64,
+    run_ns: u64,
+    delivery_ns: u64,
+    cpus: u32,
+}
+
+fn tasks(submissions: &[Submission]) -> impl Iterator<Item = TaskId> {
+    submissions.iter().flat_map(|s| (s.first.0..s.first.0 + u64::from(s.n_tasks)).map(TaskId))
+}
+
+fn keep_slowest(found: &mut Vec<(u64, TaskId, Times)>) {
+    found.sort_by_key(|(took_ns, task, _)| (std::cmp::Reverse(*took_ns), *task));
+    found.truncate(SLOWEST_KEPT);
+}
+
+/// The value below which a share `q` of the sorted values lies: the nearest rank.
+fn quantile<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
+/// The largest value that a sum of changes reaches; at one time, all changes count together.
+fn peak(mut changes: Vec<(Timestamp, i64)>) -> i64 {
+    changes.sort_unstable();
+    let (mut level, mut most) = (0, 0);
+    for (i, (t, change)) in changes.iter().enumerate() {
+        level += change;
+        if changes.get(i + 1).is_none_or(|(next, _)| next != t) {
+            most = most.max(level);
+        }
+    }
+    most
+}
+
+/// Integrals over bins of equal width, each interval added in constant time.
+struct Bins {
+    start: Timestamp,
+    bin_ns: u64,
+    /// What lies in a bin by itself.
+    part: Vec<f64>,
+    /// By how much the level changes at the beginning of a bin.
+    step: Vec<f64>,
+}
+
+impl Bins {
+    fn new(start: Timestamp, bin_ns: u64, n_bins: usize) -> Bins {
+        Bins { start, bin_ns, part: vec![0.0; n_bins], step: vec![0.0; n_bins + 1] }
+    }
+
+    /// A level of `value` from `from` to `to`.
+    fn hold(&mut self, from: Timestamp, to: Timestamp, value: f64) {
+        let end_ns = self.bin_ns * self.part.len() as u64;
+        let (a, b) = (from.since_ns(self.start).min(end_ns), to.since_ns(self.start).min(end_ns));
+        if a >= b {
+            return;
+        }
+        let (i, j) = ((a / self.bin_ns) as usize, (b / self.bin_ns) as usize);
+        if i == j {
+            self.part[i] += value * (b - a) as f64;
+            return;
+        }
+        self.part[i] += value * ((i as u64 + 1) * self.bin_ns - a) as f64;
+        self.step[i + 1] += value;
+        self.step[j] -= value;
+        if j < self.part.len() {
+            self.part[j] += value * (b - j as u64 * self.bin_ns) as f64;
+        }
+    }
+
+    /// `amount` spread evenly from `from` to `to`; all in one bin when they are equal.
+    fn spread(&mut self, from: Timestamp, to: Timestamp, amount: f64) {
+        if from < to {
+            return self.hold(from, to, amount / to.since_ns(from) as f64);
+        }
+        let at = (from.since_ns(self.start) / self.bin_ns) as usize;
+        let last = self.part.len() - 1;
+        self.part[at.min(last)] += amount;
+    }
+
+    /// The mean of each bin.
+    fn means(self) -> Vec<f64> {
+        let bin_ns = self.bin_ns as f64;
+        let mut level = 0.0;
+        let mean = |(part, step): (&f64, &f64)| {
+            level += step;
+            // Sums of many floats leave dust where nothing is.
+            let mean: f64 = part / bin_ns + level;
+            if mean.abs() < 1e-9 { 0.0 } else { mean }
+        };
+        self.part.iter().zip(&self.step).map(mean).collect()
+    }
+}

@@ -1,0 +1,119 @@
+//! Numbers for people: binary sizes, times of readable length, grouped digits.
+
+/// `12.0 MiB`; below 1 KiB `120 bytes`.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if n < 1024 {
+        return if n == 1 { "1 byte".into() } else { format!("{n} bytes") };
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// `35 ms`, `1.24 s`, `3 min 12 s`, `2 h 05 min`.
+pub fn duration(ns: u64) -> String {
+    let s = ns as f64 / 1e9;
+    match ns {
+        0 => "0 s".into(),
+        1..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.0} µs", ns as f64 / 1e3),
+        1_000_000..10_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        10_000_000..999_500_000 => format!("{:.0} ms", ns as f64 / 1e6),
+        999_500_000..9_995_000_000 => format!("{s:.2} s"),
+        9_995_000_000..119_950_000_000 => format!("{s:.1} s"),
+        119_950_000_000..7_200_000_000_000 => {
+            let s = s.round() as u64;
+            format!("{} min {:02} s", s / 60, s % 60)
+        }
+        _ => {
+            let min = (s / 60.0).round() as u64;
+            format!("{} h {:02} min", count(min / 60), min % 60)
+        }
+    }
+}
+
+/// `12,345`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three significant digits: `0.0123`, `1.23`, `12.3`, `1,234`.
+pub fn number(x: f64) -> String {
+    let size = x.abs();
+    match size {
+        _ if !x.is_finite() => "–".into(),
+        _ if size == 0.0 => "0".into(),
+        _ if size < 0.0001 => format!("{x:.1e}"),
+        _ if size < 0.00995 => format!("{x:.4}"),
+        _ if size < 0.0995 => format!("{x:.3}"),
+        _ if size < 9.995 => format!("{x:.2}"),
+        _ if size < 99.95 => format!("{x:.1}"),
+        _ if x > 0.0 => count(x.round() as u64),
+        _ => format!("{x:.0}"),
+    }
+}
+
+/// `87.3 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// `1 task`, `2 tasks`.
+pub fn plural(n: u64, one: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{} {one}s", count(n)) }
+}
+
+/// `1st`, `2nd`, `11th`.
+pub fn ordinal(n: u64) -> String {
+    let end = match (n % 10, n % 100) {
+        (1, x) if x != 11 => "st",
+        (2, x) if x != 12 => "nd",
+        (3, x) if x != 13 => "rd",
+        _ => "th",
+    };
+    format!("{n}{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        let sizes =
+            [(0, "0 bytes"), (1, "1 byte"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (12 << 20, "12.0 MiB")];
+        sizes.iter().for_each(|(n, text)| assert_eq!(bytes(*n), *text));
+        assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
+        let times = [
+            (0, "0 s"),
+            (800, "800 ns"),
+            (35_000, "35 µs"),
+            (1_500_000, "1.5 ms"),
+            (35_000_000, "35 ms"),
+            (1_240_000_000, "1.24 s"),
+            (61_000_000_000, "61.0 s"),
+            (192_000_000_000, "3 min 12 s"),
+            (7_500_000_000_000, "2 h 05 min"),
+        ];
+        times.iter().for_each(|(ns, text)| assert_eq!(duration(*ns), *text));
+        assert_eq!(
+            (count(999), count(1_000), count(1_234_567)),
+            ("999".into(), "1,000".into(), "1,234,567".into())
+        );
+        assert_eq!([number(0.0), number(0.5), number(12.34), number(1234.5)], ["0", "0.50", "12.3", "1,235"]);
+        assert_eq!([1, 2, 3, 11, 12, 21].map(ordinal), ["1st", "2nd", "3rd", "11th", "12th", "21st"]);
+    }
+}
