@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// How long a new connection may take until both sides have spoken.
@@ -71,6 +71,8 @@ impl Reader {
 #[derive(Clone)]
 pub struct Writer {
     frames: mpsc::UnboundedSender<Vec<u8>>,
+    /// Its sending end lives in the task that writes.
+    over: watch::Receiver<()>,
 }
 
 impl Writer {
@@ -81,16 +83,21 @@ impl Writer {
         self.frames.send(out).is_ok()
     }
 
-    /// Waits until the connection is gone.
-    pub async fn closed(&self) {
-        self.frames.closed().await;
+    /// Lets go of the connection and waits until everything queued has left, or cannot leave any more.
+    /// A clone that is still held keeps the connection open, and this waiting.
+    pub async fn finish(self) {
+        let Writer { frames, mut over } = self;
+        drop(frames);
+        let _ = over.changed().await;
     }
 }
 
 fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writer) {
     let (read, mut write) = tokio::io::split(stream);
     let (frames, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
+    let (writing, over) = watch::channel(());
     tokio::spawn(async move {
+        let _writing = writing;
         let mut batch = Vec::new();
         while let Some(frame) = queue.recv().await {
             // Everything that waits goes in one write.
@@ -108,7 +115,7 @@ fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writ
         let _ = write.shutdown().await;
     });
     let stream = BufReader::with_capacity(64 << 10, Box::new(read) as Box<dyn AsyncRead + Send + Unpin>);
-    (Reader { stream, body: vec![] }, Writer { frames })
+    (Reader { stream, body: vec![] }, Writer { frames, over })
 }
 
 /// Exchanges preambles; the stream is then ready for frames.

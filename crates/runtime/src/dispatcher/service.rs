@@ -242,10 +242,13 @@ impl Service {
         let writers: Vec<Writer> = self.connections.drain().map(|(_, c)| c.writer).collect();
         let _ = self.journal.flush();
         drop(self.log.take());
-        // The last frames should leave before the process does.
-        for writer in writers {
-            let _ = tokio::time::timeout(std::time::Duration::from_millis(500), writer.closed()).await;
-        }
+        // The last frames should leave before the process does; one deadline for all peers that do not read.
+        let leave = async {
+            for writer in writers {
+                writer.finish().await;
+            }
+        };
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(500), leave).await;
         Ok(())
     }
 

@@ -37,6 +37,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long a program may wait behind another one while a slot is idle.
 const STUCK_PATIENCE: Duration = Duration::from_millis(100);
 const RECONNECT_WAIT: Duration = Duration::from_millis(250);
+/// How long the end of this process waits for its goodbye to leave.
+const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
 
 type AttemptId = (TaskId, AttemptNo);
 
@@ -312,7 +314,7 @@ impl Agent {
         self.book.flush();
         self.slots.stop().await;
         if let Some(Link { writer, .. }) = self.link.take() {
-            let _ = tokio::time::timeout(Duration::from_millis(300), writer.closed()).await;
+            let _ = tokio::time::timeout(LAST_WORDS_MAX, writer.finish()).await;
         }
         result
     }
