@@ -6,8 +6,13 @@ use std::path::PathBuf;
 
 /// Run many programs over many files, close to the data.
 #[derive(Parser)]
-#[command(name = "eyas", version, max_term_width = 100, after_help = "Exit status: 0 all tasks ended well, 1 some did not, \
-    2 the input is wrong and nothing was started, 3 no cluster answers, 4 anything else, 130 interrupted.")]
+#[command(
+    name = "eyas",
+    version,
+    max_term_width = 100,
+    after_help = "Exit status: 0 all tasks ended well, 1 some did not, \
+    2 the input is wrong and nothing was started, 3 no cluster answers, 4 anything else, 130 interrupted."
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
@@ -27,6 +32,13 @@ pub enum Verb {
     Status(StatusArgs),
     /// What a task printed
     Logs(TaskArgs),
+    /// Why a task ran where it did, or why it waits, or why it failed
+    Explain(TaskArgs),
+    /// One page (and a JSON file) on what a run did
+    Report(ReportArgs),
+    /// Feed a run's log to the decision core again and compare what it decides
+    #[command(hide = true)]
+    Replay(ReplayArgs),
     /// End tasks: some, or all of a run
     Cancel(CancelArgs),
     /// Start a local cluster that stays
@@ -202,6 +214,31 @@ pub struct TaskArgs {
     pub dir: Option<PathBuf>,
     #[command(flatten)]
     pub join: JoinArgs,
+}
+
+#[derive(Args)]
+pub struct ReportArgs {
+    /// Directory of the run [default: the cluster that is up, else the last run]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where the page goes; the JSON file beside it has the same name
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    pub out: PathBuf,
+    /// Directory of another run of the same tasks, to set side by side
+    #[arg(long, value_name = "DIR")]
+    pub compare: Option<PathBuf>,
+    /// Only this run of the log [default: all]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    #[command(flatten)]
+    pub join: JoinArgs,
+}
+
+#[derive(Args)]
+pub struct ReplayArgs {
+    /// Directory of the run [default: the last one]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 #[derive(Args)]

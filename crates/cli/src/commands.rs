@@ -22,7 +22,7 @@ use std::time::Duration;
 /// How often a client looks whether the parts of its embedded cluster live.
 const WATCH_PARTS: Duration = Duration::from_millis(500);
 
-fn client_runtime() -> tokio::runtime::Runtime {
+pub fn client_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a small runtime can be made")
 }
 
@@ -173,7 +173,10 @@ async fn submit_list(client: &mut Client, list: &TaskList, name: &str) -> Result
             // The first refusal tells the reason; the one to the commit repeats it.
             ReplyBody::Refused { reason } => return Err(Fault::new(Exit::BadInput, reason)),
             _ if reply.number == number => {
-                return Err(Fault::new(Exit::Cluster, "the dispatcher's answer to a submission makes no sense"));
+                return Err(Fault::new(
+                    Exit::Cluster,
+                    "the dispatcher's answer to a submission makes no sense",
+                ));
             }
             _ => {}
         }
@@ -182,7 +185,11 @@ async fn submit_list(client: &mut Client, list: &TaskList, name: &str) -> Result
 
 /// Shows a run's progress until its end. ^C cancels the run of an embedded cluster, and only leaves
 /// another one.
-async fn follow(client: &mut Client, run: RunId, mut parts: Option<&mut LocalCluster>) -> Result<Exit, Fault> {
+async fn follow(
+    client: &mut Client,
+    run: RunId,
+    mut parts: Option<&mut LocalCluster>,
+) -> Result<Exit, Fault> {
     let mut progress = Progress::new();
     let watch = client.send(RequestBody::WatchRun { run, interval_ns: progress.interval_ns() })?;
     let mut interrupts = 0;
@@ -304,7 +311,11 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
     for warning in &status.warnings {
         writeln!(out, "warning: {warning}")?;
     }
-    writeln!(out, "\n{:<10} {:<10} {:>7} {:>8} {:>22} {:>10} {:>10} {:>10}", "node", "state", "running", "assigned", "cache", "local", "peers", "home")?;
+    writeln!(
+        out,
+        "\n{:<10} {:<10} {:>7} {:>8} {:>22} {:>10} {:>10} {:>10}",
+        "node", "state", "running", "assigned", "cache", "local", "peers", "home"
+    )?;
     for e in &status.executors {
         let cache = format!("{} / {}", size(e.status.cache_used_bytes), size(e.cache_bytes));
         let running = format!("{}/{}", e.status.running.len(), e.slots);
@@ -322,7 +333,11 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
     if status.executors.is_empty() {
         writeln!(out, "(no executor has joined)")?;
     }
-    writeln!(out, "\n{:>4} {:>12} {:>10} {:>10} {:>10} {:>8} {:>9}  name", "run", "tasks", "waiting", "placed", "done", "failed", "cancelled")?;
+    writeln!(
+        out,
+        "\n{:>4} {:>12} {:>10} {:>10} {:>10} {:>8} {:>9}  name",
+        "run", "tasks", "waiting", "placed", "done", "failed", "cancelled"
+    )?;
     for r in &status.runs {
         writeln!(
             out,
@@ -341,7 +356,7 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
 }
 
 /// `#12` is a number, anything else the user's own id.
-fn task_name(text: &str) -> Result<TaskName, Fault> {
+pub fn task_name(text: &str) -> Result<TaskName, Fault> {
     match text.strip_prefix('#') {
         Some(digits) => match digits.parse() {
             Ok(n) => Ok(TaskName::Number(TaskId(n))),
@@ -353,7 +368,9 @@ fn task_name(text: &str) -> Result<TaskName, Fault> {
 
 pub fn logs(args: TaskArgs) -> Result<Exit, Fault> {
     let name = task_name(&args.task)?;
-    let path = local::join_path(&args.join)?;
+    let Some(path) = local::live_or_ended(&args.join, args.dir.as_deref())? else {
+        return crate::tell::ended_logs(&args);
+    };
     let printed = client_runtime().block_on(async {
         let mut client = Client::connect(&path).await?;
         match client.ask(RequestBody::Logs { run: args.run.map(RunId), task: name }).await? {
@@ -374,9 +391,10 @@ pub fn logs(args: TaskArgs) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
-fn write_captured(out: &mut impl Write, captured: &Captured) -> std::io::Result<()> {
+pub fn write_captured(out: &mut impl Write, captured: &Captured) -> std::io::Result<()> {
     out.write_all(&captured.head)?;
-    let skipped = captured.total_bytes - (captured.head.len() + captured.tail.len()).min(captured.total_bytes as usize) as u64;
+    let skipped = captured.total_bytes
+        - (captured.head.len() + captured.tail.len()).min(captured.total_bytes as usize) as u64;
     if skipped > 0 {
         writeln!(out, "\n[... {} not kept ...]", size(skipped))?;
     }
@@ -416,7 +434,9 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     client_runtime().block_on(async {
         if join.exists() && Client::connect(&join).await.is_ok() {
             let message = format!("a cluster is up already in `{}`", dir.display());
-            return Err(Fault::new(Exit::Cluster, message).hint("`eyas down` ends it, `eyas status` shows it"));
+            return Err(
+                Fault::new(Exit::Cluster, message).hint("`eyas down` ends it, `eyas status` shows it")
+            );
         }
         let parts = local::start(&args.cluster, &dir, false)?;
         let mut client = Client::connect(&join).await?;
@@ -480,14 +500,16 @@ pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
 pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     let join = local::join_path(&args.join)?;
     let address = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.address;
-    let on_loopback = address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost:");
+    let on_loopback =
+        address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost:");
     let data_plane = match args.data_plane.as_deref() {
         Some("tls") => DataPlane::Tls,
         Some(_) => DataPlane::Signed,
         None if on_loopback => DataPlane::Signed,
         None => DataPlane::Tls,
     };
-    let data_listen = args.data_listen.unwrap_or(if on_loopback { "127.0.0.1:0" } else { "0.0.0.0:0" }.into());
+    let data_listen =
+        args.data_listen.unwrap_or(if on_loopback { "127.0.0.1:0" } else { "0.0.0.0:0" }.into());
     let dir = match args.dir {
         Some(dir) => dir,
         None => local::state_dir()?.join(format!("executor-{}", std::process::id())),

@@ -78,6 +78,21 @@ pub fn ended_dir(dir: Option<&Path>) -> Result<PathBuf, Fault> {
     Err(Fault::new(Exit::BadInput, message).hint("name the folder that a run was given with --dir"))
 }
 
+/// Whom to ask about a task: the join file of a cluster, or nobody (`None`) when the run is over and
+/// its log tells. An explicit `--dir` means its log, an explicit `--join` that cluster.
+pub fn live_or_ended(join: &JoinArgs, dir: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
+    if dir.is_some() {
+        return Ok(None);
+    }
+    match join_path(join) {
+        Ok(path) => Ok(Some(path)),
+        Err(no_cluster) => match ended_dir(None) {
+            Ok(_) => Ok(None),
+            Err(_) => Err(no_cluster),
+        },
+    }
+}
+
 /// Checks names that would otherwise only be refused by a part.
 pub fn check_names(policy: &PolicyArgs, node: &NodeArgs) -> Result<(), Fault> {
     let bad = |e: String| Fault::new(Exit::BadInput, e);
@@ -124,7 +139,8 @@ pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalClus
     let dispatcher = dispatcher_dir(&dir);
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let slots = args.node.slots.unwrap_or((processors / args.nodes).max(1));
-    let memory = args.node.memory.unwrap_or(eyas_runtime::executor::machine_memory_bytes() / u64::from(args.nodes));
+    let memory =
+        args.node.memory.unwrap_or(eyas_runtime::executor::machine_memory_bytes() / u64::from(args.nodes));
     let text = |path: &Path| path.display().to_string();
 
     let mut dispatcher_args = vec!["dispatcher".into(), "--dir".into(), text(&dispatcher)];

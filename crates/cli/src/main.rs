@@ -5,6 +5,7 @@ mod commands;
 mod local;
 mod print;
 mod progress;
+mod tell;
 
 use args::{Cli, Verb};
 use clap::Parser;
@@ -60,6 +61,11 @@ impl From<eyas_runtime::cluster::ClusterError> for Fault {
         Fault::new(Exit::Cluster, e)
     }
 }
+impl From<eyas_report::Error> for Fault {
+    fn from(e: eyas_report::Error) -> Fault {
+        Fault::new(Exit::BadInput, e)
+    }
+}
 impl From<std::io::Error> for Fault {
     fn from(e: std::io::Error) -> Fault {
         Fault::new(Exit::Other, e)
@@ -101,6 +107,9 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Wait(args) => commands::wait(args),
         Verb::Status(args) => commands::status(args),
         Verb::Logs(args) => commands::logs(args),
+        Verb::Explain(args) => tell::explain(args),
+        Verb::Report(args) => tell::report(args),
+        Verb::Replay(args) => tell::replay(args),
         Verb::Cancel(args) => commands::cancel(args),
         Verb::Up(args) => commands::up(args),
         Verb::Down(args) => commands::down(args),

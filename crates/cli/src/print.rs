@@ -52,14 +52,20 @@ mod tests {
 
     #[test]
     fn numbers_read_well_at_their_edges() {
-        let sizes = [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_048_575, "1.0 MiB"), (1 << 40, "1.0 TiB")];
+        let sizes =
+            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_048_575, "1.0 MiB"), (1 << 40, "1.0 TiB")];
         for (bytes, expect) in sizes {
             assert_eq!(size(bytes), expect);
         }
         for (n, expect) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(count(n), expect);
         }
-        let times = [(0, "0 ms"), (999_000_000, "999 ms"), (12_340_000_000, "12.3 s"), (250_000_000_000, "4 min 10 s")];
+        let times = [
+            (0, "0 ms"),
+            (999_000_000, "999 ms"),
+            (12_340_000_000, "12.3 s"),
+            (250_000_000_000, "4 min 10 s"),
+        ];
         for (ns, expect) in times {
             assert_eq!(time(ns), expect);
         }

@@ -297,4 +297,6 @@ pub struct Explained {
     /// Locations of objects that the lines mention.
     pub objects: Vec<(ObjectId, String)>,
     pub printed: Vec<Printed>,
+    pub submitted: Option<Timestamp>,
+    pub spec: Option<TaskSpec>,
 }

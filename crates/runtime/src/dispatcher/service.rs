@@ -767,6 +767,8 @@ impl Service {
                 explained.objects.push((object, location.clone()));
             }
         }
+        explained.submitted = self.core.find_run(explained.run).map(|r| r.opened);
+        explained.spec = Some(spec);
         self.from_disk(connection, number, move |dir| {
             explained.log_lines = lines_about(&dir.join(EVENTS_FILE), task);
             explained.printed = printed_by(&dir.join(PRINTED_FILE), task);
