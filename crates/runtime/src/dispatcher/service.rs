@@ -769,7 +769,7 @@ impl Service {
         }
         explained.submitted = self.core.find_run(explained.run).map(|r| r.opened);
         explained.spec = Some(spec);
-        self.from_disk(connection, number, move |dir| {
+        self.answer_from_disk(connection, number, move |dir| {
             explained.log_lines = lines_about(&dir.join(EVENTS_FILE), task);
             explained.printed = printed_by(&dir.join(PRINTED_FILE), task);
             ReplyBody::Explained(Box::new(explained))
@@ -777,14 +777,14 @@ impl Service {
     }
 
     fn printed(&mut self, connection: u64, number: u64, task: TaskId) {
-        self.from_disk(connection, number, move |dir| ReplyBody::Printed {
+        self.answer_from_disk(connection, number, move |dir| ReplyBody::Printed {
             task,
             printed: printed_by(&dir.join(PRINTED_FILE), task),
         });
     }
 
     /// Answers from the log files on a thread of its own, after everything so far is in them.
-    fn from_disk(
+    fn answer_from_disk(
         &mut self,
         connection: u64,
         number: u64,
