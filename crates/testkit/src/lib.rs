@@ -1,1 +1,21 @@
-//! eyas-testkit
+//! eyas-testkit: builders, a simulator of the whole, and a checker for each promise. Never shipped.
+//!
+//! | module | gives |
+//! |---|---|
+//! | [`build`] | tasks and submissions in a line: `reads("x").writes("y")` |
+//! | [`bench`] | one dispatcher or one executor on a bench: exact actions, books checked after each step |
+//! | [`options`] | what a simulated world is made of and what goes wrong in it, all drawn from one seed |
+//! | [`world`] | one dispatcher and some executors, virtual network, disks, programs, journal and time |
+//! | [`home`] | home storage with every version that it ever had |
+//! | [`node`], [`service`] | what the live drivers do around the two state machines, without their I/O |
+//!
+//! The simulator runs the state machines of `eyas-core` as they are; only what surrounds them is a model.
+//! Nothing here depends on the machine: one seed, one sequence of events, one trace hash.
+
+pub mod bench;
+pub mod build;
+pub mod home;
+pub mod node;
+pub mod options;
+pub mod service;
+pub mod world;

@@ -1,0 +1,102 @@
+//! Tasks and submissions for tests, in one line each.
+//!
+//! Each task becomes an array of its own unless [`array_of`] is used; locations stand for themselves.
+
+use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm};
+use std::sync::Arc;
+
+/// One task under construction. The dispatcher looks at nothing else of a task.
+#[derive(Clone, Debug, Default)]
+pub struct Task {
+    pub id: String,
+    pub inputs: Vec<String>,
+    pub outputs: Vec<String>,
+    pub cpus: u32,
+    pub memory_bytes: Option<u64>,
+    pub retries: u32,
+    pub priority: i32,
+}
+
+/// A task without inputs and outputs.
+pub fn task(id: &str) -> Task {
+    Task { id: id.into(), cpus: 1, ..Task::default() }
+}
+
+/// A task that reads `location` and is called after it.
+pub fn reads(location: &str) -> Task {
+    task(&format!("reads-{location}")).reads(location)
+}
+
+/// A task that writes `location` and is called after it.
+pub fn writes(location: &str) -> Task {
+    task(&format!("writes-{location}")).writes(location)
+}
+
+impl Task {
+    pub fn reads(mut self, location: &str) -> Task {
+        self.inputs.push(location.into());
+        self
+    }
+    pub fn writes(mut self, location: &str) -> Task {
+        self.outputs.push(location.into());
+        self
+    }
+    pub fn cpus(self, cpus: u32) -> Task {
+        Task { cpus, ..self }
+    }
+    pub fn memory(self, bytes: u64) -> Task {
+        Task { memory_bytes: Some(bytes), ..self }
+    }
+    pub fn retries(self, retries: u32) -> Task {
+        Task { retries, ..self }
+    }
+    pub fn priority(self, priority: i32) -> Task {
+        Task { priority, ..self }
+    }
+
+    /// The array that holds only this task.
+    pub fn array(&self) -> Arc<TaskArray> {
+        let pairs = |list: &[String]| {
+            let named = list.iter().enumerate();
+            named.map(|(i, l)| (Pattern::literal(i.to_string()), Pattern::literal(l.as_str()))).collect()
+        };
+        Arc::new(TaskArray {
+            n_tasks: 1,
+            first_index: 0,
+            columns: vec![],
+            template: TaskForm {
+                id: Pattern::literal(self.id.as_str()),
+                command: Command::Exec(vec![Pattern::literal("work")]),
+                inputs: pairs(&self.inputs),
+                outputs: pairs(&self.outputs),
+                env: vec![],
+                cpus: self.cpus,
+                memory_bytes: self.memory_bytes,
+                walltime_ns: None,
+                retries: self.retries,
+                priority: self.priority,
+                label: String::new(),
+            },
+        })
+    }
+}
+
+/// `n_tasks` tasks like `like`, folded; every input and output gets the task's index at its end.
+pub fn array_of(n_tasks: u32, like: &Task) -> Arc<TaskArray> {
+    let mut array = TaskArray { n_tasks, ..(*like.array()).clone() };
+    let template = &mut array.template;
+    let numbered = |pattern: &mut Pattern| pattern.0.push(Piece::Index);
+    numbered(&mut template.id);
+    template.inputs.iter_mut().chain(&mut template.outputs).for_each(|(_, location)| numbered(location));
+    Arc::new(array)
+}
+
+/// `n` KiB in bytes.
+pub fn kib(n: u64) -> u64 {
+    n << 10
+}
+
+/// `n` MiB in bytes.
+pub fn mib(n: u64) -> u64 {
+    n << 20
+}

@@ -1,0 +1,303 @@
+//! What an executor's live driver does around its state machine: names of objects, files on disk, the link.
+//!
+//! Written after `eyas-runtime`'s `executor/agent.rs` and `executor/objects.rs`. How long things take and
+//! how they end is the world's to say.
+
+use crate::service::{FromNode, ToNode};
+use eyas_core::event::*;
+use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub type AttemptId = (TaskId, AttemptNo);
+
+const NAMELESS: &str = "digest:";
+
+/// Names of objects, as the live executor keeps them.
+#[derive(Default)]
+pub struct Book {
+    locations: Vec<String>,
+    by_location: BTreeMap<String, ObjectId>,
+    theirs: BTreeMap<ObjectId, ObjectId>,
+    ours: BTreeMap<ObjectId, ObjectId>,
+    nameless: BTreeMap<Digest, ObjectId>,
+}
+
+impl Book {
+    pub fn intern(&mut self, location: &str) -> ObjectId {
+        if let Some(object) = self.by_location.get(location) {
+            return *object;
+        }
+        let object = ObjectId(self.locations.len() as u32);
+        self.locations.push(location.into());
+        self.by_location.insert(location.into(), object);
+        object
+    }
+
+    /// As [`Self::intern`], but bytes that lie here without a name get this one.
+    fn intern_known(&mut self, location: &str, digest: Option<Digest>) -> ObjectId {
+        if let Some(digest) = digest
+            && !self.by_location.contains_key(location)
+            && let Some(object) = self.nameless.remove(&digest)
+        {
+            self.by_location.remove(&self.locations[object.0 as usize]);
+            self.locations[object.0 as usize] = location.into();
+            self.by_location.insert(location.into(), object);
+            return object;
+        }
+        self.intern(location)
+    }
+
+    pub fn location(&self, object: ObjectId) -> &str {
+        &self.locations[object.0 as usize]
+    }
+
+    fn find_name(&self, object: ObjectId) -> Option<&str> {
+        Some(self.location(object)).filter(|l| !l.starts_with(NAMELESS))
+    }
+
+    fn pair(&mut self, ours: ObjectId, theirs: ObjectId) {
+        self.theirs.insert(ours, theirs);
+        self.ours.insert(theirs, ours);
+    }
+}
+
+/// One file of the cache.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stored {
+    pub digest: Digest,
+    pub size_bytes: u64,
+}
+
+/// What the driver knows of an attempt.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub run: RunId,
+    pub assignment: Assignment,
+    pub outputs: Vec<String>,
+    /// What the program was given, by input location; set when it started.
+    pub seen: Vec<(String, Digest, bool)>,
+    pub runs: bool,
+    pub killed: bool,
+}
+
+pub struct Link {
+    pub life: u64,
+    pub welcomed: bool,
+    pub out: Vec<FromNode>,
+}
+
+/// Everything that went into the state machine, for the replay.
+pub enum Logged {
+    Restore(ObjectId, Fetched, Vec<NodeAction>),
+    Event(NodeEvent, Vec<NodeAction>),
+}
+
+/// One node; its executor process comes and goes.
+pub struct Node {
+    pub config: ExecutorConfig,
+    pub memory_bytes: u64,
+    /// Counts processes; what an earlier one began is nothing to the present one.
+    pub epoch: u64,
+    pub is_up: bool,
+    pub is_draining: bool,
+    pub core: Executor,
+    pub book: Book,
+    pub store: BTreeMap<ObjectId, Stored>,
+    pub private: BTreeMap<(AttemptId, u32), Digest>,
+    pub contexts: BTreeMap<AttemptId, Context>,
+    pub link: Option<Link>,
+    pub known_as: Option<(u64, ExecutorId)>,
+    pub peers: BTreeMap<ExecutorId, usize>,
+    pub last_contact: Timestamp,
+    /// The link stays broken until then.
+    pub cut_until: Timestamp,
+    pub log: Vec<(Timestamp, Logged)>,
+}
+
+impl Node {
+    pub fn new(config: ExecutorConfig, memory_bytes: u64) -> Node {
+        Node {
+            core: Executor::new(config.clone()).expect("the options name a policy"),
+            config,
+            memory_bytes,
+            epoch: 0,
+            is_up: false,
+            is_draining: false,
+            book: Book::default(),
+            store: BTreeMap::new(),
+            private: BTreeMap::new(),
+            contexts: BTreeMap::new(),
+            link: None,
+            known_as: None,
+            peers: BTreeMap::new(),
+            last_contact: Timestamp(0),
+            cut_until: Timestamp(0),
+            log: vec![],
+        }
+    }
+
+    /// A new process takes the place of the old one and scans what lies in its cache.
+    pub fn start(&mut self, now: Timestamp, cache_survives: bool) -> Vec<NodeAction> {
+        let old_store = std::mem::take(&mut self.store);
+        let old_held: BTreeMap<ObjectId, Fetched> = self.core.held().into_iter().collect();
+        let old_book = std::mem::take(&mut self.book);
+        let fresh = Node::new(self.config.clone(), self.memory_bytes);
+        let (epoch, cut_until) = (self.epoch + 1, self.cut_until);
+        *self = Node { epoch, cut_until, is_up: true, last_contact: now, ..fresh };
+        let mut out = vec![];
+        if !cache_survives {
+            return out;
+        }
+        let files: BTreeSet<Digest> = old_store.values().map(|s| s.digest).collect();
+        for digest in files {
+            let of = |o: &&ObjectId| old_store[*o].digest == digest;
+            let size_bytes = old_store.values().find(|s| s.digest == digest).expect("it has a file").size_bytes;
+            let named = old_store.keys().filter(of).find_map(|o| {
+                let version = old_held.get(o)?.version.clone()?;
+                Some((old_book.find_name(*o)?.to_string(), version))
+            });
+            let (object, version) = match named {
+                Some((location, version)) if !self.book.by_location.contains_key(&location) => {
+                    (self.book.intern(&location), Some(version))
+                }
+                _ => {
+                    let object = self.book.intern(&format!("{NAMELESS}{digest}"));
+                    self.book.nameless.insert(digest, object);
+                    (object, None)
+                }
+            };
+            self.store.insert(object, Stored { digest, size_bytes });
+            let bytes = Fetched { digest, size_bytes, version };
+            let mut actions = vec![];
+            self.core.restore(object, bytes.clone(), &mut actions);
+            out.extend(actions.iter().cloned());
+            self.log.push((now, Logged::Restore(object, bytes, actions)));
+        }
+        out
+    }
+
+    /// One event into the state machine; what the driver has to do comes back.
+    pub fn feed(&mut self, now: Timestamp, event: NodeEvent) -> Vec<NodeAction> {
+        let mut actions = vec![];
+        self.core.handle(now, event.clone(), &mut actions);
+        self.core.sanity_check();
+        self.log.push((now, Logged::Event(event, actions.clone())));
+        actions
+    }
+
+    pub fn hello(&self) -> FromNode {
+        let held = self.core.held().into_iter().map(|(object, bytes)| Held {
+            digest: bytes.digest,
+            size_bytes: bytes.size_bytes,
+            origin: self.book.find_name(object).map(str::to_string).zip(bytes.version),
+        });
+        let offer = Offer {
+            name: String::new(),
+            slots: self.config.slots,
+            memory_bytes: self.memory_bytes,
+            cache_bytes: self.config.cache.budget_bytes,
+            held: held.collect(),
+            attempts: self.core.attempts(),
+        };
+        FromNode::Hello { offer: Box::new(offer), known_as: self.known_as }
+    }
+
+    pub fn on_welcome(&mut self, executor: ExecutorId, incarnation: u64) {
+        if self.known_as.is_none_or(|(known, _)| known != incarnation) {
+            self.book.theirs.clear();
+            self.book.ours.clear();
+        }
+        self.known_as = Some((incarnation, executor));
+        let again: Vec<NodeMessage> = self.core.unrecorded().cloned().collect();
+        if let Some(link) = &mut self.link {
+            link.welcomed = true;
+            if self.is_draining {
+                link.out.push(FromNode::Drain);
+            }
+        }
+        for message in again {
+            self.tell(message);
+        }
+    }
+
+    /// The event that a message is for the state machine, if it is one.
+    pub fn event_of(&mut self, message: ToNode) -> Option<NodeEvent> {
+        Some(match message {
+            ToNode::Assign { mut assignment, spec } => {
+                let id = (assignment.task, assignment.attempt);
+                if self.contexts.contains_key(&id) {
+                    return None;
+                }
+                for (input, (_, location)) in assignment.inputs.iter_mut().zip(&spec.inputs) {
+                    let object = self.book.intern_known(location, input.known.as_ref().map(|k| k.digest));
+                    self.book.pair(object, input.object);
+                    input.object = object;
+                }
+                for (output, (_, location)) in assignment.outputs.iter_mut().zip(&spec.outputs) {
+                    let object = self.book.intern(location);
+                    self.book.pair(object, *output);
+                    *output = object;
+                }
+                let context = Context {
+                    run: assignment.run,
+                    assignment: (*assignment).clone(),
+                    outputs: spec.outputs.iter().map(|(_, location)| location.clone()).collect(),
+                    seen: vec![],
+                    runs: false,
+                    killed: false,
+                };
+                self.contexts.insert(id, context);
+                NodeEvent::Assigned { assignment: *assignment }
+            }
+            ToNode::Cancel { task, attempt } => NodeEvent::CancelRequested { task, attempt },
+            ToNode::Drop { objects } => NodeEvent::DropRequested {
+                objects: objects.iter().filter_map(|o| self.book.ours.get(o).copied()).collect(),
+            },
+            ToNode::Recorded { task, attempt } => NodeEvent::EndRecorded { task, attempt },
+            ToNode::Peers { peers } => {
+                self.peers.extend(peers);
+                return None;
+            }
+            ToNode::Welcome { executor, incarnation } => {
+                self.on_welcome(executor, incarnation);
+                return None;
+            }
+        })
+    }
+
+    /// Translates a message into the dispatcher's numbers and puts it on the link, if there is one.
+    pub fn tell(&mut self, mut message: NodeMessage) {
+        let theirs = &self.book.theirs;
+        match &mut message {
+            NodeMessage::ReplicaAdded(added) => match theirs.get(&added.object) {
+                Some(object) => added.object = *object,
+                None => return,
+            },
+            NodeMessage::ReplicaDropped(object) => match theirs.get(object) {
+                Some(theirs) => *object = *theirs,
+                None => return,
+            },
+            NodeMessage::AttemptEnded { report } => {
+                report.inputs.retain_mut(|input| match theirs.get(&input.object) {
+                    Some(object) => {
+                        input.object = *object;
+                        true
+                    }
+                    None => false,
+                })
+            }
+            NodeMessage::OutputsHome { .. } => {}
+        }
+        if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
+            link.out.push(FromNode::Node(message));
+        }
+    }
+}
+
+impl Book {
+    /// The object left the cache; bytes without a name are then nothing any more.
+    pub fn forget_nameless(&mut self, object: ObjectId) {
+        self.nameless.retain(|_, o| *o != object);
+    }
+}

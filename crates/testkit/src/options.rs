@@ -1,0 +1,159 @@
+//! What a simulated world is made of, and what goes wrong in it.
+//!
+//! [`Options::from_seed`] draws everything from the seed, the kinds of faults included: a world in which
+//! everything fails a little finds other mistakes than one in which only one thing fails a lot.
+
+use eyas_core::rng::Rng;
+
+/// Printed before a world begins; with the seed inside it says all.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Options {
+    pub seed: u64,
+    pub n_nodes: u64,
+    pub slots_max: u64,
+    pub n_runs: u64,
+    /// Tasks per run, at most.
+    pub n_tasks_max: u64,
+    /// Different objects at home that tasks read.
+    pub n_objects: u64,
+    pub object_bytes_max: u64,
+    pub cache_bytes: u64,
+    pub placement: String,
+    pub window: usize,
+    pub tasks_per_decision: usize,
+    pub eviction: String,
+    pub program_ns_max: u64,
+    pub transfer_ns_max: u64,
+    pub message_ns_max: u64,
+    pub durable_ns_max: u64,
+    /// Chances in a thousand, each time that it could happen.
+    pub task_fails: u64,
+    pub task_writes_input: u64,
+    pub task_depends: u64,
+    pub task_is_wide: u64,
+    pub task_has_memory: u64,
+    pub task_has_priority: u64,
+    pub transfer_fails: u64,
+    /// Of all locations, how many are on a disk that every node has.
+    pub in_place: u64,
+    /// An output depends on the attempt, as with programs that write down the time.
+    pub outputs_differ: bool,
+    /// How often each of these happens before the faults are over.
+    pub n_node_kills: u64,
+    /// Chance in a thousand that the cache outlives its executor.
+    pub cache_survives: u64,
+    pub n_link_cuts: u64,
+    /// The longest that a link stays cut; beyond the lease the executor is lost.
+    pub cut_ns_max: u64,
+    pub n_dispatcher_kills: u64,
+    pub n_home_outages: u64,
+    pub n_home_changes: u64,
+    pub n_corruptions: u64,
+    pub n_cancels: u64,
+    pub n_drains: u64,
+    /// When the faults are over.
+    pub faults_until_ns: u64,
+}
+
+const S: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+
+impl Options {
+    /// No faults at all, and something to do.
+    pub fn calm(seed: u64) -> Options {
+        Options {
+            seed,
+            n_nodes: 3,
+            slots_max: 3,
+            n_runs: 2,
+            n_tasks_max: 60,
+            n_objects: 20,
+            object_bytes_max: 1000,
+            cache_bytes: 8_000,
+            placement: "good-cache-compute".into(),
+            window: 3200,
+            tasks_per_decision: 1,
+            eviction: "lru".into(),
+            program_ns_max: 2 * S,
+            transfer_ns_max: 100 * MS,
+            message_ns_max: 2 * MS,
+            durable_ns_max: 10 * MS,
+            task_fails: 0,
+            task_writes_input: 0,
+            task_depends: 200,
+            task_is_wide: 100,
+            task_has_memory: 100,
+            task_has_priority: 100,
+            transfer_fails: 0,
+            in_place: 0,
+            outputs_differ: false,
+            n_node_kills: 0,
+            cache_survives: 500,
+            n_link_cuts: 0,
+            cut_ns_max: 20 * S,
+            n_dispatcher_kills: 0,
+            n_home_outages: 0,
+            n_home_changes: 0,
+            n_corruptions: 0,
+            n_cancels: 0,
+            n_drains: 0,
+            faults_until_ns: 60 * S,
+        }
+    }
+
+    /// A world drawn from its seed.
+    pub fn from_seed(seed: u64) -> Options {
+        let mut rng = Rng::new(seed ^ 0x6f70_7469_6f6e_7321);
+        let mut o = Options::calm(seed);
+        fn between(rng: &mut Rng, low: u64, high: u64) -> u64 {
+            low + rng.below(high - low + 1)
+        }
+        fn one_of<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
+            of[rng.below(of.len() as u64) as usize].clone()
+        }
+        /// Most faults are absent in most worlds.
+        fn perhaps(rng: &mut Rng, of_1000: u64, max: u64) -> u64 {
+            if rng.below(1000) < of_1000 { between(rng, 1, max) } else { 0 }
+        }
+        let r = &mut rng;
+        o.n_nodes = between(r, 1, 5);
+        o.slots_max = between(r, 1, 5);
+        o.n_runs = between(r, 1, 4);
+        o.n_tasks_max = one_of(r, &[4, 15, 40, 90]);
+        o.n_objects = one_of(r, &[1, 3, 10, 40]);
+        o.object_bytes_max = one_of(r, &[10, 1000, 4000]);
+        o.cache_bytes = one_of(r, &[0, 500, 2000, 5000, 50_000]);
+        let placements = ["first-available", "max-cache-hit", "max-compute-util", "good-cache-compute"];
+        o.placement = one_of(r, &placements).into();
+        o.window = one_of(r, &[1, 3, 10, 3200]);
+        o.tasks_per_decision = one_of(r, &[1, 1, 4]);
+        o.eviction = one_of(r, &["lru", "fifo", "lfu", "random"]).into();
+        o.program_ns_max = one_of(r, &[2 * MS, 200 * MS, 3 * S]);
+        o.transfer_ns_max = one_of(r, &[MS, 100 * MS, 2 * S]);
+        o.message_ns_max = one_of(r, &[MS, 20 * MS, 500 * MS]);
+        o.durable_ns_max = one_of(r, &[0, 10 * MS, 2 * S]);
+        o.task_fails = perhaps(r, 400, 300);
+        o.task_writes_input = perhaps(r, 200, 200);
+        o.task_depends = perhaps(r, 600, 700);
+        o.task_is_wide = perhaps(r, 400, 400);
+        o.task_has_memory = perhaps(r, 400, 400);
+        o.task_has_priority = perhaps(r, 400, 400);
+        o.transfer_fails = perhaps(r, 400, 300);
+        o.in_place = perhaps(r, 100, 500);
+        o.n_node_kills = perhaps(r, 500, 8);
+        o.cache_survives = one_of(r, &[0, 500, 1000]);
+        o.n_link_cuts = perhaps(r, 500, 12);
+        o.cut_ns_max = one_of(r, &[2 * S, 14 * S, 40 * S]);
+        o.n_dispatcher_kills = perhaps(r, 400, 5);
+        o.n_home_outages = perhaps(r, 200, 3);
+        o.n_home_changes = perhaps(r, 400, 20);
+        o.n_corruptions = perhaps(r, 300, 10);
+        o.n_cancels = perhaps(r, 300, 12);
+        o.n_drains = perhaps(r, 300, 4);
+        o.faults_until_ns = one_of(r, &[5 * S, 30 * S, 100 * S]);
+        // Two attempts that write different bytes are only told apart where nobody writes unasked: an
+        // executor that nobody can reach may still be bringing its outputs home.
+        o.outputs_differ = o.n_link_cuts == 0 && o.n_dispatcher_kills == 0 && r.below(3) == 0;
+        o
+    }
+}

@@ -1,0 +1,377 @@
+//! What the dispatcher's live driver does around its state machine: connections, journal, acknowledgements.
+//!
+//! Written after `eyas-runtime`'s `dispatcher/service.rs`, rule by rule, without its I/O. In: messages and
+//! times from the world. Out: messages collected per connection, records appended to the [`Journal`].
+//!
+//! Not here: clients (the world submits and cancels), tickets, status, logs for people.
+
+use eyas_core::array::{TaskArray, TaskSpec};
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
+use eyas_core::event::*;
+use eyas_core::*;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// As in the live journal, plus what the checkers want to know of an end.
+#[derive(Clone, Debug)]
+pub enum Record {
+    RunOpened { run: RunId },
+    ArrayAdded { run: RunId, array: Arc<TaskArray> },
+    RunCommitted { run: RunId },
+    TaskEnded { task: TaskId, outcome: Outcome },
+    CancelRequested { run: RunId, task: Option<TaskId> },
+}
+
+/// What outlives a dispatcher. Only the first `n_durable` records surely do.
+#[derive(Default)]
+pub struct Journal {
+    pub records: Vec<Record>,
+    pub n_durable: usize,
+}
+
+#[derive(Clone, Debug)]
+pub enum ToNode {
+    Welcome { executor: ExecutorId, incarnation: u64 },
+    Assign { assignment: Box<Assignment>, spec: Box<TaskSpec> },
+    Cancel { task: TaskId, attempt: AttemptNo },
+    Drop { objects: Vec<ObjectId> },
+    Recorded { task: TaskId, attempt: AttemptNo },
+    /// Which node each executor is.
+    Peers { peers: Vec<(ExecutorId, usize)> },
+}
+
+#[derive(Clone, Debug)]
+pub enum FromNode {
+    Hello { offer: Box<Offer>, known_as: Option<(u64, ExecutorId)> },
+    Node(NodeMessage),
+    Drain,
+    Bye,
+}
+
+enum Effect {
+    RunAccepted { run: RunId },
+    TaskEnded { task: TaskId, ack: Option<(ExecutorId, TaskId, AttemptNo)> },
+}
+
+pub struct Connection {
+    pub node: usize,
+    executor: Option<ExecutorId>,
+    pub out: Vec<ToNode>,
+}
+
+/// One dispatcher process.
+pub struct Service {
+    pub incarnation: u64,
+    pub core: Dispatcher,
+    pub connections: BTreeMap<u64, Connection>,
+    /// The connection and the node of each executor.
+    executors: BTreeMap<ExecutorId, (u64, usize)>,
+    next_executor: u32,
+    next_run: u32,
+    effects: VecDeque<(usize, Effect)>,
+    refused: Vec<RunId>,
+    /// Everything that went in and came out, for the replay.
+    pub log: Vec<(Timestamp, Event, Vec<Action>)>,
+    /// Tasks that ended since the world last looked, with the attempt that ended them.
+    pub ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
+    /// Runs that became durable since the world last looked.
+    pub accepted: Vec<RunId>,
+    /// Ends that became durable since the world last looked.
+    pub durable: Vec<TaskId>,
+}
+
+impl Service {
+    pub fn new(config: &DispatcherConfig, incarnation: u64) -> Service {
+        Service {
+            incarnation,
+            core: Dispatcher::new(config.clone()).expect("the options name a policy"),
+            connections: BTreeMap::new(),
+            executors: BTreeMap::new(),
+            next_executor: 0,
+            next_run: 1,
+            effects: VecDeque::new(),
+            refused: vec![],
+            log: vec![],
+            ended: vec![],
+            accepted: vec![],
+            durable: vec![],
+        }
+    }
+
+    /// Brings back what an earlier process had promised.
+    pub fn recover(&mut self, now: Timestamp, journal: &mut Journal) {
+        let (mut committed, mut open, mut cancelled) = (vec![], vec![], vec![]);
+        for record in journal.records.clone() {
+            match record {
+                Record::RunOpened { run } => {
+                    self.next_run = self.next_run.max(run.0 + 1);
+                    open.push(run);
+                    self.feed(now, journal, Event::RunOpened { run, name: String::new() });
+                }
+                Record::ArrayAdded { run, array } => {
+                    self.feed(now, journal, Event::ArrayAdded { run, array })
+                }
+                Record::RunCommitted { run } => {
+                    open.retain(|r| *r != run);
+                    committed.push(run);
+                }
+                Record::TaskEnded { task, outcome } => {
+                    self.feed(now, journal, Event::TaskRestored { task, outcome })
+                }
+                Record::CancelRequested { run, task } => cancelled.push((run, task)),
+            }
+        }
+        for run in open {
+            self.feed(now, journal, Event::RunAborted { run });
+        }
+        for run in committed {
+            self.feed(now, journal, Event::RunCommitted { run });
+        }
+        for (run, task) in cancelled {
+            self.feed(now, journal, Event::CancelRequested { run, task });
+        }
+        assert!(self.refused.is_empty(), "a recovered run is refused: {:?}", self.refused);
+    }
+
+    /// Opens, fills and closes a submission. It is accepted when its record is durable. `None`: refused.
+    pub fn submit(
+        &mut self,
+        now: Timestamp,
+        journal: &mut Journal,
+        arrays: &[Arc<TaskArray>],
+    ) -> Option<RunId> {
+        let run = RunId(self.next_run);
+        self.next_run += 1;
+        journal.records.push(Record::RunOpened { run });
+        self.feed(now, journal, Event::RunOpened { run, name: format!("run {run}") });
+        for array in arrays {
+            journal.records.push(Record::ArrayAdded { run, array: array.clone() });
+            self.feed(now, journal, Event::ArrayAdded { run, array: array.clone() });
+        }
+        if !self.refused.is_empty() {
+            return None;
+        }
+        journal.records.push(Record::RunCommitted { run });
+        self.effects.push_back((journal.records.len(), Effect::RunAccepted { run }));
+        Some(run)
+    }
+
+    pub fn cancel(&mut self, now: Timestamp, journal: &mut Journal, run: RunId, task: Option<TaskId>) {
+        journal.records.push(Record::CancelRequested { run, task });
+        self.feed(now, journal, Event::CancelRequested { run, task });
+    }
+
+    pub fn feed(&mut self, now: Timestamp, journal: &mut Journal, event: Event) {
+        self.feed_acking(now, journal, event, None);
+    }
+
+    fn feed_acking(
+        &mut self,
+        now: Timestamp,
+        journal: &mut Journal,
+        event: Event,
+        ack: Option<(ExecutorId, TaskId, AttemptNo)>,
+    ) {
+        let mut actions = vec![];
+        self.core.handle(now, event.clone(), &mut actions);
+        self.core.sanity_check();
+        for action in &actions {
+            self.carry_out(journal, action.clone(), ack);
+        }
+        self.log.push((now, event, actions));
+    }
+
+    fn carry_out(
+        &mut self,
+        journal: &mut Journal,
+        action: Action,
+        ack: Option<(ExecutorId, TaskId, AttemptNo)>,
+    ) {
+        match action {
+            Action::Assign { executor, assignment } => {
+                let spec = Box::new(self.core.task_spec(assignment.task));
+                self.tell(executor, ToNode::Assign { assignment: Box::new(assignment), spec });
+            }
+            Action::CancelAttempt { executor, task, attempt } => {
+                self.tell(executor, ToNode::Cancel { task, attempt })
+            }
+            Action::DropReplicas { executor, objects } => self.tell(executor, ToNode::Drop { objects }),
+            Action::EndTask { task, outcome } => {
+                journal.records.push(Record::TaskEnded { task, outcome: outcome.clone() });
+                let ack = ack.filter(|(_, acked, _)| *acked == task);
+                self.effects.push_back((journal.records.len(), Effect::TaskEnded { task, ack }));
+                self.ended.push((task, outcome, ack.map(|(e, _, a)| (e, a))));
+            }
+            Action::RefuseRun { run, .. } => self.refused.push(run),
+            Action::EndRun { .. } => {}
+            Action::ForgetExecutor { executor } => {
+                if let Some((life, _)) = self.executors.remove(&executor)
+                    && let Some(c) = self.connections.get_mut(&life)
+                    && c.executor == Some(executor)
+                {
+                    c.executor = None;
+                }
+            }
+        }
+    }
+
+    /// The first `n` records are on disk.
+    pub fn on_durable(&mut self, now: Timestamp, journal: &mut Journal, n: usize) {
+        journal.n_durable = journal.n_durable.max(n);
+        while self.effects.front().is_some_and(|(at, _)| *at <= n) {
+            match self.effects.pop_front().expect("just seen").1 {
+                Effect::RunAccepted { run } => {
+                    self.accepted.push(run);
+                    self.feed(now, journal, Event::RunCommitted { run });
+                }
+                Effect::TaskEnded { task, ack } => {
+                    self.durable.push(task);
+                    if let Some((executor, task, attempt)) = ack {
+                        self.tell(executor, ToNode::Recorded { task, attempt });
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn on_connected(&mut self, life: u64, node: usize) {
+        self.connections.insert(life, Connection { node, executor: None, out: vec![] });
+    }
+
+    pub fn on_disconnected(&mut self, now: Timestamp, journal: &mut Journal, life: u64) {
+        let Some(gone) = self.connections.remove(&life) else { return };
+        if let Some(executor) = gone.executor
+            && self.executors.get(&executor).is_some_and(|(l, _)| *l == life)
+        {
+            self.feed(now, journal, Event::ExecutorSilent { executor });
+        }
+    }
+
+    fn on_hello(
+        &mut self,
+        now: Timestamp,
+        journal: &mut Journal,
+        life: u64,
+        offer: Offer,
+        known_as: Option<(u64, ExecutorId)>,
+    ) {
+        let known = known_as.filter(|(i, e)| *i == self.incarnation && self.executors.contains_key(e));
+        let executor = match known {
+            Some((_, executor)) => executor,
+            None => {
+                self.next_executor += 1;
+                ExecutorId(self.next_executor)
+            }
+        };
+        let c = self.connections.get_mut(&life).expect("who says hello is connected");
+        c.executor = Some(executor);
+        let node = c.node;
+        c.out.push(ToNode::Welcome { executor, incarnation: self.incarnation });
+        if let Some((old, _)) = self.executors.insert(executor, (life, node))
+            && old != life
+            && let Some(old) = self.connections.get_mut(&old)
+        {
+            old.executor = None;
+        }
+        let peers = self.executors.iter().map(|(id, (_, node))| (*id, *node)).collect();
+        self.tell(executor, ToNode::Peers { peers });
+        for other in self.executors.keys().copied().filter(|e| *e != executor).collect::<Vec<_>>() {
+            self.tell(other, ToNode::Peers { peers: vec![(executor, node)] });
+        }
+        self.feed(now, journal, Event::ExecutorJoined { executor, offer });
+    }
+
+    pub fn on_batch(&mut self, now: Timestamp, journal: &mut Journal, life: u64, batch: Vec<FromNode>) {
+        let (mut added, mut dropped) = (vec![], vec![]);
+        for message in batch {
+            let Some(c) = self.connections.get(&life) else { return };
+            if let FromNode::Hello { offer, known_as } = message {
+                self.on_hello(now, journal, life, *offer, known_as);
+                continue;
+            }
+            let Some(executor) = c.executor else { return };
+            match message {
+                FromNode::Node(NodeMessage::ReplicaAdded(replica)) => {
+                    dropped.retain(|object| *object != replica.object);
+                    added.push(replica);
+                    continue;
+                }
+                FromNode::Node(NodeMessage::ReplicaDropped(object)) => {
+                    added.retain(|replica: &ReplicaAdded| replica.object != object);
+                    dropped.push(object);
+                    continue;
+                }
+                _ => {}
+            }
+            if !added.is_empty() || !dropped.is_empty() {
+                let (added, dropped) = (std::mem::take(&mut added), std::mem::take(&mut dropped));
+                self.feed(now, journal, Event::ReplicasChanged { executor, added, dropped });
+            }
+            match message {
+                FromNode::Node(NodeMessage::AttemptEnded { report }) => {
+                    let (task, attempt) = (report.task, report.attempt);
+                    let event = Event::AttemptEnded { executor, report };
+                    self.on_told(now, journal, executor, task, attempt, event);
+                }
+                FromNode::Node(NodeMessage::OutputsHome { task, attempt, result }) => {
+                    let event = Event::OutputsHome { executor, task, attempt, result };
+                    self.on_told(now, journal, executor, task, attempt, event);
+                }
+                FromNode::Drain => self.feed(now, journal, Event::ExecutorDraining { executor }),
+                FromNode::Bye => {
+                    self.executors.remove(&executor);
+                    self.connections.get_mut(&life).expect("it is connected").executor = None;
+                    let reason = "it said goodbye".into();
+                    self.feed(now, journal, Event::ExecutorLost { executor, reason });
+                    return;
+                }
+                FromNode::Hello { .. } | FromNode::Node(_) => {}
+            }
+        }
+        if (!added.is_empty() || !dropped.is_empty())
+            && let Some(executor) = self.connections.get(&life).and_then(|c| c.executor)
+        {
+            self.feed(now, journal, Event::ReplicasChanged { executor, added, dropped });
+        }
+    }
+
+    fn on_told(
+        &mut self,
+        now: Timestamp,
+        journal: &mut Journal,
+        executor: ExecutorId,
+        task: TaskId,
+        attempt: AttemptNo,
+        event: Event,
+    ) {
+        if !self.core.has_task(task) {
+            self.tell(executor, ToNode::Recorded { task, attempt });
+            return;
+        }
+        let ack = (executor, task, attempt);
+        let n_effects = self.effects.len();
+        self.feed_acking(now, journal, event, Some(ack));
+        let mut ends = self.effects.iter().skip(n_effects);
+        let recorded = ends.any(|(_, e)| matches!(e, Effect::TaskEnded { ack: Some(a), .. } if *a == ack));
+        let landing = matches!(
+            self.core.task_state(task),
+            TaskState::Reserved { executor: e, attempt: a, landing: true } if e == executor && a == attempt
+        );
+        if !recorded && !landing {
+            self.tell(executor, ToNode::Recorded { task, attempt });
+        }
+    }
+
+    fn tell(&mut self, executor: ExecutorId, message: ToNode) {
+        if let Some((life, _)) = self.executors.get(&executor)
+            && let Some(c) = self.connections.get_mut(life)
+        {
+            c.out.push(message);
+        }
+    }
+
+    /// The node that an executor is, while it is known.
+    pub fn node_of(&self, executor: ExecutorId) -> Option<usize> {
+        self.executors.get(&executor).map(|(_, node)| *node)
+    }
+}

@@ -1,0 +1,1139 @@
+//! A simulated world: one dispatcher, some executors, and everything between them that can go wrong.
+//!
+//! In: [`Options`]. Out: a [`Summary`], or a [`Violation`] of a promise with the last lines of the trace.
+//! The state machines are the real ones; network, disks, programs, journal and time are models. Events lie
+//! in one queue ordered by time and then by the order in which they were made; all chance comes from the
+//! seed. Two worlds with equal options have equal traces.
+//!
+//! First faults come and go and nothing wrong may happen (*safety*). Then the faults stop and every task has
+//! to end (*liveness*).
+//!
+//! Checked, by the numbers of the promises:
+//!   1. what was told to be done stays done over restarts, and its outputs are at home as recorded;
+//!   2. a program sees bytes that home had during its run, and all tasks of a run that are done saw the
+//!      same (one dispatcher life long: the journal does not record which bytes were read);
+//!   3. the cache's own books; nothing that a program uses and no last copy is evicted;
+//!   4. every task ends, and has a reason while it waits;
+//!   5. the recorded events, fed to fresh machines, give the same actions.
+//!
+//! Not here: what the machines decide (`eyas-core`), real sockets and files (`eyas-runtime`'s tests).
+
+use crate::build;
+use crate::home::{Content, Home, digest_of, hash};
+use crate::node::{AttemptId, Link, Logged, Node, Stored};
+use crate::options::Options;
+use crate::service::{FromNode, Journal, Record, Service, ToNode};
+use eyas_core::array::TaskArray;
+use eyas_core::cache::{CacheConfig, ReplicaState};
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
+use eyas_core::event::*;
+use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::rng::Rng;
+use eyas_core::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write;
+use std::sync::Arc;
+
+const S: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+const LEASE_NS: u64 = 15 * S;
+/// How long after the last fault everything has to have ended.
+const LIVENESS_NS: u64 = 4_000 * S;
+const LINES_KEPT: usize = 400;
+
+/// How a world ended well.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// Over every event, with its time.
+    pub trace_hash: u64,
+    pub n_events: u64,
+    pub n_done: u64,
+    pub n_failed: u64,
+    pub n_cancelled: u64,
+}
+
+/// A promise was broken, or a machine panicked.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    pub message: String,
+    /// The last events, oldest first.
+    pub tail: Vec<String>,
+}
+
+/// Lives through one world. Panics inside the machines become violations.
+pub fn simulate(options: &Options) -> Result<Summary, Box<Violation>> {
+    let mut world = World::new(options.clone());
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.live()));
+    result.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let message = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+        Box::new(Violation {
+            message: message.unwrap_or_default(),
+            tail: std::mem::take(&mut world.lines).into(),
+        })
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Work {
+    Ask { object: ObjectId },
+    Fetch { target: Target, object: ObjectId, source: Source, known: Option<Known>, size_bytes: u64, began: Option<Content> },
+    Program { id: AttemptId },
+    Store { id: AttemptId, output: u32, object: ObjectId, cache_bytes: Option<u64> },
+    Land { id: AttemptId, output: u32, object: ObjectId, cached: bool },
+}
+
+#[derive(Clone, Debug)]
+enum Fault {
+    KillNode(usize),
+    Cut(usize),
+    KillDispatcher,
+    HomeDown,
+    HomeUp,
+    ChangeHome,
+    Corrupt(usize),
+    Cancel,
+    Drain(usize),
+}
+
+#[derive(Clone, Debug)]
+enum Ev {
+    Tick,
+    NodeTick { n: usize, epoch: u64 },
+    StartNode { n: usize },
+    StartDispatcher,
+    Connect { n: usize, epoch: u64 },
+    /// The node notices that its connection is gone.
+    NodeCut { n: usize, life: u64 },
+    /// The dispatcher does.
+    Cut { life: u64 },
+    ToNode { n: usize, life: u64, batch: Vec<ToNode> },
+    FromNode { life: u64, batch: Vec<FromNode> },
+    Durable { incarnation: u64, n: usize },
+    Done { n: usize, epoch: u64, work: Work },
+    Submit { plan: usize },
+    Fault(Fault),
+    FaultsOver,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PlanState {
+    Waits,
+    Submitted(RunId),
+    Accepted(RunId),
+    Refused,
+}
+
+struct Plan {
+    arrays: Vec<Arc<TaskArray>>,
+    state: PlanState,
+}
+
+/// What an attempt's program was given, and what it made.
+#[derive(Clone, Debug, Default)]
+struct Witness {
+    seen: Vec<(String, Digest, bool)>,
+    outputs: Vec<(String, Digest)>,
+    /// An input was changed under it while it ran.
+    spoiled: bool,
+}
+
+struct World {
+    o: Options,
+    rng: Rng,
+    now: Timestamp,
+    queue: BTreeMap<(u64, u64), Ev>,
+    next_seq: u64,
+    n_events: u64,
+    lines: VecDeque<String>,
+    trace_hash: u64,
+    config: DispatcherConfig,
+    home: Home,
+    nodes: Vec<Node>,
+    service: Option<Service>,
+    journal: Journal,
+    n_scheduled: usize,
+    durable_at: u64,
+    next_incarnation: u64,
+    next_life: u64,
+    /// When the last message of each connection and direction arrives.
+    arrives: BTreeMap<(u64, bool), u64>,
+    plans: Vec<Plan>,
+    run_since: BTreeMap<RunId, Timestamp>,
+    witnesses: BTreeMap<(usize, TaskId, AttemptNo), Witness>,
+    /// Done tasks and their outputs, as far as the dispatcher that lives knows.
+    done: BTreeMap<TaskId, Vec<(String, Digest)>>,
+    /// Tasks that somebody was told are done.
+    promised: BTreeSet<TaskId>,
+    /// What the done tasks of a run have read, in this dispatcher's life.
+    read: BTreeMap<(RunId, String), (Digest, TaskId)>,
+    faults: bool,
+    replayed: u64,
+}
+
+impl World {
+    fn new(o: Options) -> World {
+        let mut rng = Rng::new(o.seed);
+        let mut config = DispatcherConfig { placement: o.placement.clone(), ..DispatcherConfig::default() };
+        config.placement_config.window = o.window;
+        config.placement_config.tasks_per_decision = o.tasks_per_decision;
+        config.lease_ns = LEASE_NS;
+        let nodes = (0..o.n_nodes).map(|n| {
+            let cache = CacheConfig {
+                budget_bytes: o.cache_bytes / (1 + rng.below(2)),
+                eviction: o.eviction.clone(),
+                seed: o.seed + n,
+            };
+            let executor = ExecutorConfig {
+                slots: 1 + rng.below(o.slots_max) as u32,
+                cache,
+                transfers_max: 1 + rng.below(8) as u32,
+                transfers_per_peer_max: 1 + rng.below(3) as u32,
+                home_streams_max: 1 + rng.below(4) as u32,
+            };
+            Node::new(executor, 1000 * (1 + rng.below(4)))
+        });
+        let nodes = nodes.collect();
+        World {
+            rng,
+            now: Timestamp(S),
+            queue: BTreeMap::new(),
+            next_seq: 0,
+            n_events: 0,
+            lines: VecDeque::new(),
+            trace_hash: 0,
+            config,
+            home: Home::default(),
+            nodes,
+            service: None,
+            journal: Journal::default(),
+            n_scheduled: 0,
+            durable_at: 0,
+            next_incarnation: 1,
+            next_life: 1,
+            arrives: BTreeMap::new(),
+            plans: vec![],
+            run_since: BTreeMap::new(),
+            witnesses: BTreeMap::new(),
+            done: BTreeMap::new(),
+            promised: BTreeSet::new(),
+            read: BTreeMap::new(),
+            faults: true,
+            replayed: 0,
+            o,
+        }
+    }
+
+    // ------------------------------------------------------------ chance
+
+    /// From 0 to `max`.
+    fn upto(&mut self, max: u64) -> u64 {
+        self.rng.below(max + 1)
+    }
+
+    /// A duration of at least 1 µs; most are short, few as long as `max`.
+    fn lasts(&mut self, max: u64) -> u64 {
+        let part = 1 + self.rng.below(8);
+        1_000 + self.upto(max / part)
+    }
+
+    fn chance(&mut self, of_1000: u64) -> bool {
+        self.rng.below(1000) < of_1000
+    }
+
+    /// A fault that happens while there are faults.
+    fn fault(&mut self, of_1000: u64) -> bool {
+        self.faults && of_1000 > 0 && self.chance(of_1000)
+    }
+
+    fn object(&mut self) -> String {
+        let i = self.rng.below(self.o.n_objects);
+        self.object_name(i)
+    }
+
+    fn object_name(&self, i: u64) -> String {
+        let local = hash(self.o.seed, format!("local {i}").as_bytes()) % 1000 < self.o.in_place;
+        format!("{}{i}", if local { "local/" } else { "in/" })
+    }
+
+    // ------------------------------------------------------------ the queue
+
+    fn after(&mut self, ns: u64, ev: Ev) {
+        self.queue.insert((self.now.0 + ns, self.next_seq), ev);
+        self.next_seq += 1;
+    }
+
+    fn trace(&mut self, line: String) {
+        self.trace_hash = hash(self.trace_hash, line.as_bytes());
+        if self.lines.len() == LINES_KEPT {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+
+    fn live(&mut self) -> Summary {
+        self.begin();
+        let limit = S + self.o.faults_until_ns + LIVENESS_NS;
+        while let Some(((t, _), ev)) = self.queue.pop_first() {
+            assert!(t <= limit, "promise 4: not everything ended\n{}", self.what_is_left());
+            self.now = Timestamp(t);
+            self.n_events += 1;
+            let mut line = String::new();
+            let _ = write!(line, "{:>12.6} {ev:?}", t as f64 / S as f64);
+            self.trace(line);
+            let is_tick = matches!(ev, Ev::Tick);
+            self.on(ev);
+            if is_tick && !self.faults && self.is_over() {
+                break;
+            }
+        }
+        self.check_end()
+    }
+
+    fn begin(&mut self) {
+        for i in 0..self.o.n_objects {
+            let location = self.object_name(i);
+            self.change_home(&location);
+        }
+        for plan in 0..self.o.n_runs as usize {
+            let arrays = self.make_run(plan);
+            self.plans.push(Plan { arrays, state: PlanState::Waits });
+            let at = self.upto(self.o.faults_until_ns / 2);
+            self.after(at, Ev::Submit { plan });
+        }
+        self.after(0, Ev::StartDispatcher);
+        for n in 0..self.nodes.len() {
+            let at = self.upto(2 * S);
+            self.after(at, Ev::StartNode { n });
+        }
+        self.after(S, Ev::Tick);
+        let n_nodes = self.o.n_nodes;
+        let kinds: [(u64, fn(usize) -> Fault); 8] = [
+            (self.o.n_node_kills, Fault::KillNode),
+            (self.o.n_link_cuts, Fault::Cut),
+            (self.o.n_dispatcher_kills, |_| Fault::KillDispatcher),
+            (self.o.n_home_outages, |_| Fault::HomeDown),
+            (self.o.n_home_changes, |_| Fault::ChangeHome),
+            (self.o.n_corruptions, Fault::Corrupt),
+            (self.o.n_cancels, |_| Fault::Cancel),
+            (self.o.n_drains, Fault::Drain),
+        ];
+        for (count, fault) in kinds {
+            for _ in 0..count {
+                let at = self.upto(self.o.faults_until_ns);
+                let n = self.rng.below(n_nodes) as usize;
+                self.after(at, Ev::Fault(fault(n)));
+            }
+        }
+        self.after(self.o.faults_until_ns, Ev::FaultsOver);
+    }
+
+    fn make_run(&mut self, plan: usize) -> Vec<Arc<TaskArray>> {
+        let n_tasks = 1 + self.rng.below(self.o.n_tasks_max);
+        let mut made: Vec<String> = vec![];
+        let mut arrays = vec![];
+        for i in 0..n_tasks {
+            let mut task = build::task(&format!("p{plan}t{i}"));
+            for _ in 0..self.rng.below(4) {
+                let location = self.object();
+                task = task.reads(&location);
+            }
+            if !made.is_empty() && self.chance(self.o.task_depends) {
+                let location = made[self.rng.below(made.len() as u64) as usize].clone();
+                task = task.reads(&location);
+            }
+            for output in 0..self.rng.below(3) {
+                let location = format!("out/p{plan}t{i}o{output}");
+                task = task.writes(&location);
+                made.push(location);
+            }
+            if self.chance(self.o.task_is_wide) {
+                task = task.cpus(1 + self.rng.below(self.o.slots_max + 1) as u32);
+            }
+            if self.chance(self.o.task_has_memory) {
+                task = task.memory(500 * (1 + self.rng.below(9)));
+            }
+            if self.chance(self.o.task_has_priority) {
+                task = task.priority(self.rng.below(3) as i32 - 1);
+            }
+            task = task.retries(self.rng.below(4) as u32);
+            arrays.push(task.array());
+        }
+        arrays
+    }
+
+    fn change_home(&mut self, location: &str) {
+        let n = self.rng.next_u64();
+        let size_bytes = self.upto(self.o.object_bytes_max);
+        self.home.write(self.now, location, digest_of(&format!("{location} {n}")), size_bytes);
+    }
+
+    // ------------------------------------------------------------ events
+
+    fn on(&mut self, ev: Ev) {
+        match ev {
+            Ev::Tick => {
+                self.after(S, Ev::Tick);
+                self.with_service(|service, now, journal| service.feed(now, journal, Event::Ticked));
+                self.check_reasons();
+                for plan in 0..self.plans.len() {
+                    // A client whose dispatcher went away submits again.
+                    if self.plans[plan].state == PlanState::Waits && !self.faults {
+                        self.submit(plan);
+                    }
+                }
+            }
+            Ev::NodeTick { n, epoch } => self.on_node_tick(n, epoch),
+            Ev::StartNode { n } => self.on_start_node(n),
+            Ev::StartDispatcher => self.on_start_dispatcher(),
+            Ev::Connect { n, epoch } => self.on_connect(n, epoch),
+            Ev::NodeCut { n, life } => {
+                let node = &mut self.nodes[n];
+                if node.link.as_ref().is_some_and(|l| l.life == life) {
+                    node.link = None;
+                    let (epoch, wait) = (node.epoch, node.cut_until.since_ns(self.now));
+                    self.after(wait + S / 4, Ev::Connect { n, epoch });
+                }
+            }
+            Ev::Cut { life } => self
+                .with_service(|service, now, journal| service.on_disconnected(now, journal, life)),
+            Ev::ToNode { n, life, batch } => {
+                for message in batch {
+                    if self.nodes[n].link.as_ref().is_none_or(|l| l.life != life) {
+                        return;
+                    }
+                    self.nodes[n].last_contact = self.now;
+                    if let Some(event) = self.nodes[n].event_of(message) {
+                        self.feed(n, event);
+                    }
+                }
+                self.flush_node(n);
+            }
+            Ev::FromNode { life, batch } => {
+                self.with_service(|service, now, journal| service.on_batch(now, journal, life, batch))
+            }
+            Ev::Durable { incarnation, n } => {
+                if self.service.as_ref().is_some_and(|s| s.incarnation == incarnation) {
+                    self.with_service(|service, now, journal| service.on_durable(now, journal, n));
+                }
+            }
+            Ev::Done { n, epoch, work } => {
+                if self.nodes[n].is_up && self.nodes[n].epoch == epoch {
+                    self.on_done(n, work);
+                    self.flush_node(n);
+                }
+            }
+            Ev::Submit { plan } => self.submit(plan),
+            Ev::Fault(fault) => self.on_fault(fault),
+            Ev::FaultsOver => {
+                self.faults = false;
+                self.home.is_down = false;
+            }
+        }
+    }
+
+    fn submit(&mut self, plan: usize) {
+        if self.plans[plan].state != PlanState::Waits || self.service.is_none() {
+            return;
+        }
+        let arrays = self.plans[plan].arrays.clone();
+        let mut run = None;
+        self.with_service(|service, now, journal| run = service.submit(now, journal, &arrays));
+        self.plans[plan].state = match run {
+            Some(run) => {
+                self.run_since.insert(run, self.now);
+                PlanState::Submitted(run)
+            }
+            None => PlanState::Refused,
+        };
+    }
+
+    // ------------------------------------------------------------ the dispatcher
+
+    fn with_service(&mut self, act: impl FnOnce(&mut Service, Timestamp, &mut Journal)) {
+        let Some(mut service) = self.service.take() else { return };
+        // Put back when something panics? The world ends then, and only its trace is looked at.
+        act(&mut service, self.now, &mut self.journal);
+        let ended = std::mem::take(&mut service.ended);
+        for (task, outcome, by) in ended {
+            self.trace(format!("             ended {task:?} {outcome:?}"));
+            self.on_ended(&service, task, outcome, by);
+        }
+        for run in std::mem::take(&mut service.accepted) {
+            for plan in &mut self.plans {
+                if plan.state == PlanState::Submitted(run) {
+                    plan.state = PlanState::Accepted(run);
+                }
+            }
+        }
+        for task in std::mem::take(&mut service.durable) {
+            if let Some(outputs) = self.done.get(&task) {
+                self.promised.insert(task);
+                for (location, digest) in outputs {
+                    let at_home = self.home.find(location).map(|c| c.digest);
+                    assert_eq!(at_home, Some(*digest), "promise 1: {task:?} is done, {location} is not at home");
+                }
+            }
+        }
+        let mut batches = vec![];
+        for (life, connection) in &mut service.connections {
+            if !connection.out.is_empty() {
+                batches.push((*life, connection.node, std::mem::take(&mut connection.out)));
+            }
+        }
+        let incarnation = service.incarnation;
+        self.service = Some(service);
+        for (life, n, batch) in batches {
+            let at = self.arrival(life, true);
+            self.after(at, Ev::ToNode { n, life, batch });
+        }
+        if self.journal.records.len() > self.n_scheduled {
+            self.n_scheduled = self.journal.records.len();
+            let takes = self.lasts(self.o.durable_ns_max);
+            self.durable_at = self.durable_at.max(self.now.0 + takes);
+            let n = self.n_scheduled;
+            self.after(self.durable_at - self.now.0, Ev::Durable { incarnation, n });
+        }
+    }
+
+    /// How long a message of one connection takes: none overtakes another of the same connection.
+    fn arrival(&mut self, life: u64, to_node: bool) -> u64 {
+        let takes = self.lasts(self.o.message_ns_max);
+        let at = self.arrives.entry((life, to_node)).or_default();
+        *at = (*at).max(self.now.0 + takes);
+        *at - self.now.0
+    }
+
+    fn on_ended(
+        &mut self,
+        service: &Service,
+        task: TaskId,
+        outcome: Outcome,
+        by: Option<(ExecutorId, AttemptNo)>,
+    ) {
+        if outcome != Outcome::Done {
+            return;
+        }
+        let (executor, attempt) = by.expect("promise 2: a task is done without an attempt");
+        let n = service.node_of(executor).expect("the executor that ended a task is known");
+        let witness = self.witnesses.get(&(n, task, attempt)).cloned();
+        let witness = witness.unwrap_or_else(|| panic!("promise 2: {task:?} is done and never ran"));
+        assert!(!witness.spoiled, "promise 2: {task:?} is done, its input was changed while it ran");
+        let run = service.core.run_of(task);
+        for (location, digest, in_place) in witness.seen {
+            if in_place {
+                continue;
+            }
+            let first = *self.read.entry((run, location.clone())).or_insert((digest, task));
+            assert_eq!(first.0, digest, "promise 2: {task:?} read other bytes of {location} than {:?}", first.1);
+        }
+        self.done.insert(task, witness.outputs);
+    }
+
+    fn on_start_dispatcher(&mut self) {
+        let mut service = Service::new(&self.config, self.next_incarnation);
+        self.next_incarnation += 1;
+        self.read.clear();
+        service.recover(self.now, &mut self.journal);
+        for task in &self.promised {
+            let state = service.core.task_state(*task);
+            assert_eq!(state, TaskState::Done, "promise 1: {task:?} was done before the restart");
+        }
+        self.done.retain(|task, _| service.core.has_task(*task) && service.core.task_state(*task) == TaskState::Done);
+        for plan in &mut self.plans {
+            if let PlanState::Submitted(run) | PlanState::Accepted(run) = plan.state {
+                let is_there = service.core.find_run(run).is_some_and(|r| r.committed);
+                assert!(is_there || matches!(plan.state, PlanState::Submitted(_)), "promise 1: {run:?} is lost");
+                plan.state = if is_there { PlanState::Accepted(run) } else { PlanState::Waits };
+            }
+        }
+        self.service = Some(service);
+        self.with_service(|_, _, _| ());
+    }
+
+    fn kill_dispatcher(&mut self) {
+        let Some(service) = self.service.take() else { return };
+        let kept = self.journal.n_durable as u64
+            + self.upto((self.journal.records.len() - self.journal.n_durable) as u64);
+        self.journal.records.truncate(kept as usize);
+        self.journal.n_durable = kept as usize;
+        self.n_scheduled = kept as usize;
+        self.replay_dispatcher(&service);
+        for (life, connection) in &service.connections {
+            let takes = self.upto(self.o.message_ns_max);
+            self.after(takes, Ev::NodeCut { n: connection.node, life: *life });
+        }
+        let away = *[50 * MS, 3 * S, 20 * S].get(self.rng.below(3) as usize).expect("three of them");
+        let away = self.upto(away);
+        self.after(away, Ev::StartDispatcher);
+    }
+
+    // ------------------------------------------------------------ the nodes
+
+    fn on_start_node(&mut self, n: usize) {
+        if self.nodes[n].is_up {
+            return;
+        }
+        let survives = self.chance(self.o.cache_survives);
+        let actions = self.nodes[n].start(self.now, survives);
+        let epoch = self.nodes[n].epoch;
+        self.act(n, actions, true);
+        self.after(MS, Ev::Connect { n, epoch });
+        self.after(S, Ev::NodeTick { n, epoch });
+    }
+
+    fn stop_node(&mut self, n: usize) {
+        let node = &mut self.nodes[n];
+        if !node.is_up {
+            return;
+        }
+        node.is_up = false;
+        let life = node.link.take().map(|l| l.life);
+        self.replay_node(n);
+        if let Some(life) = life {
+            let takes = self.lasts(3 * S);
+            self.after(takes.max(self.o.message_ns_max), Ev::Cut { life });
+        }
+        let away = self.lasts(10 * S);
+        self.after(away, Ev::StartNode { n });
+    }
+
+    fn on_connect(&mut self, n: usize, epoch: u64) {
+        let node = &mut self.nodes[n];
+        if !node.is_up || node.epoch != epoch || node.link.is_some() {
+            return;
+        }
+        if node.cut_until > self.now || self.service.is_none() {
+            let wait = node.cut_until.since_ns(self.now).max(S / 4);
+            self.after(wait, Ev::Connect { n, epoch });
+            return;
+        }
+        let life = self.next_life;
+        self.next_life += 1;
+        self.service.as_mut().expect("just seen").on_connected(life, n);
+        let hello = node.hello();
+        node.link = Some(Link { life, welcomed: false, out: vec![] });
+        let at = self.arrival(life, false);
+        self.after(at, Ev::FromNode { life, batch: vec![hello] });
+    }
+
+    fn on_node_tick(&mut self, n: usize, epoch: u64) {
+        let node = &self.nodes[n];
+        if !node.is_up || node.epoch != epoch {
+            return;
+        }
+        let is_lost = node.link.is_none() && self.now.since_ns(node.last_contact) > LEASE_NS;
+        let leaves = node.is_draining && node.core.is_idle() && node.link.as_ref().is_some_and(|l| l.welcomed);
+        if is_lost {
+            return self.stop_node(n);
+        }
+        if leaves {
+            self.nodes[n].link.as_mut().expect("just seen").out.push(FromNode::Bye);
+            self.flush_node(n);
+            return self.stop_node(n);
+        }
+        self.after(S, Ev::NodeTick { n, epoch });
+        self.feed(n, NodeEvent::Ticked);
+        self.flush_node(n);
+    }
+
+    fn flush_node(&mut self, n: usize) {
+        let Some(link) = self.nodes[n].link.as_mut().filter(|l| l.welcomed && !l.out.is_empty()) else { return };
+        let (life, batch) = (link.life, std::mem::take(&mut link.out));
+        let at = self.arrival(life, false);
+        self.after(at, Ev::FromNode { life, batch });
+    }
+
+    fn feed(&mut self, n: usize, event: NodeEvent) {
+        let corrupt = match &event {
+            NodeEvent::FoundCorrupt { .. } => true,
+            NodeEvent::ProgramEnded { exit, .. } => !exit.inputs_modified.is_empty(),
+            _ => false,
+        };
+        let actions = self.nodes[n].feed(self.now, event);
+        self.act(n, actions, corrupt);
+    }
+
+    /// Carries out what a state machine wants. `corrupt`: bytes may go although somebody needs them.
+    fn act(&mut self, n: usize, actions: Vec<NodeAction>, corrupt: bool) {
+        let ended: Vec<AttemptId> = actions
+            .iter()
+            .filter_map(|a| match a {
+                NodeAction::CleanUp { task, attempt } => Some((*task, *attempt)),
+                _ => None,
+            })
+            .collect();
+        let epoch = self.nodes[n].epoch;
+        let transfer_ns_max = self.o.transfer_ns_max;
+        for action in actions {
+            self.trace(format!("             node {n} {action:?}"));
+            match action {
+                NodeAction::AskHome { object } => {
+                    let takes = self.lasts(transfer_ns_max / 4);
+                    self.after(takes, Ev::Done { n, epoch, work: Work::Ask { object } });
+                }
+                NodeAction::Fetch { target, object, source, known, size_bytes } => {
+                    let takes = self.lasts(transfer_ns_max);
+                    let began = self.home.find(self.nodes[n].book.location(object)).cloned();
+                    let work = Work::Fetch { target, object, source, known, size_bytes, began };
+                    self.after(takes, Ev::Done { n, epoch, work });
+                }
+                NodeAction::Evict { object } => {
+                    if !corrupt {
+                        self.check_eviction(n, object, &ended);
+                    }
+                    self.nodes[n].store.remove(&object);
+                    self.nodes[n].book.forget_nameless(object);
+                }
+                NodeAction::Start { task, attempt, inputs, private_inputs } => {
+                    self.start((n, epoch), (task, attempt), &inputs, private_inputs)
+                }
+                NodeAction::Kill { task, attempt } => {
+                    if let Some(context) = self.nodes[n].contexts.get_mut(&(task, attempt)) {
+                        context.killed = true;
+                        let takes = self.lasts(MS);
+                        self.after(takes, Ev::Done { n, epoch, work: Work::Program { id: (task, attempt) } });
+                    }
+                }
+                NodeAction::StoreOutput { task, attempt, output, object, cache_bytes } => {
+                    let takes = self.lasts(transfer_ns_max / 8);
+                    let work = Work::Store { id: (task, attempt), output, object, cache_bytes };
+                    self.after(takes, Ev::Done { n, epoch, work });
+                }
+                NodeAction::Land { task, attempt, output, object, cached } => {
+                    let takes = self.lasts(transfer_ns_max);
+                    let work = Work::Land { id: (task, attempt), output, object, cached };
+                    self.after(takes, Ev::Done { n, epoch, work });
+                }
+                NodeAction::CleanUp { task, attempt } => {
+                    let node = &mut self.nodes[n];
+                    node.contexts.remove(&(task, attempt));
+                    node.private.retain(|(id, _), _| *id != (task, attempt));
+                }
+                NodeAction::Tell { message } => self.nodes[n].tell(message),
+            }
+        }
+        self.check_store(n);
+    }
+
+    fn start(
+        &mut self,
+        (n, epoch): (usize, u64),
+        id: AttemptId,
+        staged: &[Staged],
+        private_inputs: bool,
+    ) {
+        let node = &mut self.nodes[n];
+        let context = node.contexts.get_mut(&id).expect("what starts was assigned");
+        context.runs = true;
+        let mut seen = vec![];
+        for (i, (staged, input)) in staged.iter().zip(&context.assignment.inputs).enumerate() {
+            let location = node.book.location(input.object).to_string();
+            let digest = match staged {
+                Staged::Cached(object) => node.store.get(object).map(|s| s.digest),
+                Staged::Private => node.private.get(&(id, i as u32)).copied(),
+                Staged::InPlace(_) => self.home.find(&location).map(|c| c.digest),
+            };
+            let digest = digest.unwrap_or_else(|| panic!("promise 2: {id:?} starts without {location}"));
+            seen.push((location, digest, matches!(staged, Staged::InPlace(_))));
+        }
+        context.seen = seen.clone();
+        let since = self.run_since[&context.run];
+        for (location, digest, _) in &seen {
+            let had = self.home.had(location, *digest, since);
+            assert!(had, "promise 2: {id:?} starts with bytes of {location} that home did not have then");
+        }
+        let differs = if self.o.outputs_differ { format!("{n} {epoch} {id:?}") } else { String::new() };
+        let outputs = context.outputs.iter().map(|l| (l.clone(), digest_of(&format!("{l} by task {differs}"))));
+        let witness = Witness { seen, outputs: outputs.collect(), spoiled: false };
+        self.witnesses.insert((n, id.0, id.1), witness);
+        let _ = private_inputs;
+        let takes = self.lasts(self.o.program_ns_max);
+        self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
+    }
+
+    /// Something that a node began is over.
+    fn on_done(&mut self, n: usize, work: Work) {
+        let error = |kind, message: &str| TransferError { kind, message: message.into() };
+        let event = match work {
+            Work::Ask { object } => {
+                let location = self.nodes[n].book.location(object).to_string();
+                let in_place = location.starts_with("local/");
+                let result = match self.home.find(&location) {
+                    _ if self.home.is_down => Err(error(TransferErrorKind::Temporary, "home is down")),
+                    Some(content) => Ok(HomeAnswer { version: content.version.clone(), in_place }),
+                    None => Err(error(TransferErrorKind::Unavailable, "it does not exist")),
+                };
+                NodeEvent::HomeAnswered { object, result }
+            }
+            Work::Fetch { target, object, source, known, size_bytes, began } => {
+                let result = match source {
+                    _ if self.fault(self.o.transfer_fails) => {
+                        let kinds = [
+                            TransferErrorKind::NotHeld,
+                            TransferErrorKind::Busy,
+                            TransferErrorKind::Corrupt,
+                            TransferErrorKind::Temporary,
+                            TransferErrorKind::NoSpace,
+                        ];
+                        Err(error(kinds[self.rng.below(5) as usize], "bad luck"))
+                    }
+                    Source::Home => {
+                        self.read_home(n, object, known.as_ref(), (size_bytes, target), began.as_ref())
+                    }
+                    Source::Peer(peer) => {
+                        let digest = known.map(|k| k.digest);
+                        let holder = self.nodes[n].peers.get(&peer).map(|p| &self.nodes[*p]);
+                        let holder = holder.filter(|h| h.is_up);
+                        let held = holder.and_then(|h| h.store.values().find(|s| Some(s.digest) == digest));
+                        held.map(|s| Fetched { digest: s.digest, size_bytes: s.size_bytes, version: None })
+                            .ok_or_else(|| error(TransferErrorKind::NotHeld, "it is not there"))
+                    }
+                };
+                if let Ok(bytes) = &result {
+                    let node = &mut self.nodes[n];
+                    let stored = Stored { digest: bytes.digest, size_bytes: bytes.size_bytes };
+                    match target {
+                        Target::Cache(object) => {
+                            node.store.insert(object, stored);
+                        }
+                        Target::Private { task, attempt, input } => {
+                            node.private.insert(((task, attempt), input), bytes.digest);
+                        }
+                    }
+                }
+                NodeEvent::TransferEnded { target, source, result }
+            }
+            Work::Program { id } => match self.program_end(n, id) {
+                Some(event) => event,
+                None => return,
+            },
+            Work::Store { id, output, object, cache_bytes } => {
+                let (_, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize];
+                let result = if self.fault(self.o.transfer_fails / 4) {
+                    Err(error(TransferErrorKind::NoSpace, "the disk is full"))
+                } else {
+                    let size_bytes = self.output_bytes(digest);
+                    if cache_bytes.is_some() {
+                        self.nodes[n].store.insert(object, Stored { digest, size_bytes });
+                    }
+                    Ok(Fetched { digest, size_bytes, version: None })
+                };
+                NodeEvent::OutputStored { task: id.0, attempt: id.1, output, result }
+            }
+            Work::Land { id, output, object, cached } => {
+                let (location, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize].clone();
+                if cached {
+                    let held = self.nodes[n].store.get(&object).map(|s| s.digest);
+                    assert_eq!(held, Some(digest), "promise 3: the last copy of {location} is gone");
+                }
+                let result = if self.home.is_down || self.fault(self.o.transfer_fails / 4) {
+                    Err(error(TransferErrorKind::Temporary, "home takes nothing"))
+                } else {
+                    let size_bytes = self.output_bytes(digest);
+                    Ok(self.home.write(self.now, &location, digest, size_bytes))
+                };
+                NodeEvent::OutputLanded { task: id.0, attempt: id.1, output, result }
+            }
+        };
+        self.feed(n, event);
+    }
+
+    fn output_bytes(&self, digest: Digest) -> u64 {
+        u64::from(digest.0[0]) * self.o.object_bytes_max / 256
+    }
+
+    /// As the live executor reads: the version is looked at first, and again at the end.
+    fn read_home(
+        &mut self,
+        n: usize,
+        object: ObjectId,
+        known: Option<&Known>,
+        (size_bytes, target): (u64, Target),
+        began: Option<&Content>,
+    ) -> Result<Fetched, TransferError> {
+        let error = |kind, message: &str| Err(TransferError { kind, message: message.into() });
+        if self.home.is_down {
+            return error(TransferErrorKind::Temporary, "home is down");
+        }
+        let content = match (began, self.home.find(self.nodes[n].book.location(object))) {
+            (Some(began), Some(now)) if began == now => now,
+            (None, _) | (_, None) => return error(TransferErrorKind::Unavailable, "it does not exist"),
+            _ => return error(TransferErrorKind::Changed, "it changed while it was read"),
+        };
+        let other = |k: &Known| !k.version.stamp.is_empty() && k.version != content.version;
+        if known.is_some_and(|k| other(k) || k.digest != content.digest) {
+            return error(TransferErrorKind::Changed, "it changed since this run first read it");
+        }
+        if matches!(target, Target::Cache(_)) && content.version.size_bytes > size_bytes {
+            return error(TransferErrorKind::Changed, "it grew");
+        }
+        Ok(Fetched {
+            digest: content.digest,
+            size_bytes: content.version.size_bytes,
+            version: Some(content.version.clone()),
+        })
+    }
+
+    fn program_end(&mut self, n: usize, id: AttemptId) -> Option<NodeEvent> {
+        let context = self.nodes[n].contexts.get_mut(&id).filter(|c| c.runs)?;
+        context.runs = false;
+        let context = context.clone();
+        let failed = self.fault(self.o.task_fails);
+        let mut inputs_modified = vec![];
+        if !context.assignment.private_inputs && self.fault(self.o.task_writes_input) {
+            for (i, input) in context.assignment.inputs.iter().enumerate() {
+                let (location, digest, _) = &context.seen[i];
+                // Only what is linked from the cache can be written to.
+                if self.nodes[n].private.contains_key(&(id, i as u32)) || location.starts_with("local/") {
+                    continue;
+                }
+                if self.nodes[n].store.get(&input.object).is_some_and(|s| s.digest == *digest) {
+                    inputs_modified.push(i as u32);
+                    self.spoil(n, input.object);
+                    break;
+                }
+            }
+        }
+        let failure = |kind| Err(Failure { kind, message: String::new() });
+        let result = if context.killed {
+            failure(FailureKind::Signal(15))
+        } else if failed {
+            failure(FailureKind::ExitCode(1))
+        } else {
+            Ok(())
+        };
+        let outputs = &self.witnesses[&(n, id.0, id.1)].outputs;
+        let sizes = outputs.iter().map(|(_, digest)| Some(self.output_bytes(*digest))).collect();
+        let exit = Exit {
+            result,
+            started: self.now,
+            exited: self.now,
+            cpu_ns: 0,
+            rss_bytes_max: 0,
+            outputs: sizes,
+            inputs_modified,
+        };
+        Some(NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit })
+    }
+
+    /// The bytes of a cached object change on disk; whoever runs with a link to them has wrong ones.
+    fn spoil(&mut self, n: usize, object: ObjectId) {
+        let node = &self.nodes[n];
+        for (id, context) in node.contexts.iter().filter(|(_, c)| c.runs) {
+            for (i, input) in context.assignment.inputs.iter().enumerate() {
+                let is_link = !context.assignment.private_inputs && !node.private.contains_key(&(*id, i as u32));
+                if input.object == object && is_link && !context.seen[i].2 {
+                    self.witnesses.get_mut(&(n, id.0, id.1)).expect("it runs").spoiled = true;
+                }
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ faults
+
+    fn on_fault(&mut self, fault: Fault) {
+        match fault {
+            Fault::KillNode(n) => self.stop_node(n),
+            Fault::Cut(n) => {
+                let lasts = self.lasts(self.o.cut_ns_max);
+                let node = &mut self.nodes[n];
+                node.cut_until = self.now.plus_ns(lasts);
+                if let Some(link) = &node.link {
+                    let life = link.life;
+                    self.after(0, Ev::NodeCut { n, life });
+                    let takes = self.lasts(3 * S);
+                    self.after(takes, Ev::Cut { life });
+                }
+            }
+            Fault::KillDispatcher => self.kill_dispatcher(),
+            Fault::HomeDown => {
+                self.home.is_down = true;
+                let lasts = self.lasts(5 * S);
+                self.after(lasts, Ev::Fault(Fault::HomeUp));
+            }
+            Fault::HomeUp => self.home.is_down = false,
+            Fault::ChangeHome => {
+                let location = self.object();
+                self.change_home(&location);
+            }
+            Fault::Corrupt(n) => {
+                let unlanded = self.unlanded(n);
+                let objects: Vec<ObjectId> =
+                    self.nodes[n].store.keys().copied().filter(|o| !unlanded.contains(o)).collect();
+                if self.nodes[n].is_up && !objects.is_empty() {
+                    let object = objects[self.rng.below(objects.len() as u64) as usize];
+                    self.spoil(n, object);
+                    self.feed(n, NodeEvent::FoundCorrupt { object });
+                    self.flush_node(n);
+                }
+            }
+            Fault::Cancel => {
+                let accepted = |p: &Plan| match p.state {
+                    PlanState::Accepted(run) => Some(run),
+                    _ => None,
+                };
+                let runs: Vec<RunId> = self.plans.iter().filter_map(accepted).collect();
+                if runs.is_empty() {
+                    return;
+                }
+                let run = runs[self.rng.below(runs.len() as u64) as usize];
+                let whole = self.chance(200);
+                let pick = self.rng.next_u64();
+                self.with_service(|service, now, journal| {
+                    let n = (0..).take_while(|t| service.core.has_task(TaskId(*t))).count() as u64;
+                    let of_run: Vec<TaskId> =
+                        (0..n).map(TaskId).filter(|t| service.core.run_of(*t) == run).collect();
+                    let task = (!whole).then(|| of_run[(pick % of_run.len() as u64) as usize]);
+                    service.cancel(now, journal, run, task);
+                });
+            }
+            Fault::Drain(n) => {
+                let node = &mut self.nodes[n];
+                node.is_draining = true;
+                if let Some(link) = node.link.as_mut().filter(|l| l.welcomed) {
+                    link.out.push(FromNode::Drain);
+                }
+                self.flush_node(n);
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ checks
+
+    /// Outputs that a node has in its cache and that are not home yet.
+    fn unlanded(&self, n: usize) -> BTreeSet<ObjectId> {
+        let cache = self.nodes[n].core.cache();
+        cache.iter().map(|(object, ..)| object).filter(|o| cache.is_kept(*o)).collect()
+    }
+
+    fn check_eviction(&self, n: usize, object: ObjectId, ended: &[AttemptId]) {
+        let node = &self.nodes[n];
+        for (id, context) in node.contexts.iter().filter(|(id, c)| c.runs && !ended.contains(id)) {
+            for (i, input) in context.assignment.inputs.iter().enumerate() {
+                let is_private = node.private.contains_key(&(*id, i as u32)) || context.seen[i].2;
+                assert!(
+                    input.object != object || is_private,
+                    "promise 3: {object:?} is evicted on node {n}, and {id:?} runs with it"
+                );
+            }
+        }
+    }
+
+    /// Disk and books agree.
+    fn check_store(&self, n: usize) {
+        let node = &self.nodes[n];
+        let held: BTreeMap<ObjectId, Fetched> = node.core.held().into_iter().collect();
+        for (object, state, size_bytes) in node.core.cache().iter() {
+            if state == ReplicaState::Ready {
+                let stored = node.store.get(&object);
+                let expect = Some(&Stored { digest: held[&object].digest, size_bytes });
+                assert_eq!(stored, expect, "node {n}: {object:?} lies on disk as the cache says");
+            }
+        }
+        for object in node.store.keys() {
+            assert!(node.core.cache().is_ready(*object), "node {n}: {object:?} lies on disk and is in no book");
+        }
+    }
+
+    fn check_reasons(&self) {
+        let Some(service) = &self.service else { return };
+        for task in (0..).map(TaskId).take_while(|t| service.core.has_task(*t)) {
+            match service.core.task_state(task) {
+                TaskState::Ready { reason: None } => panic!("promise 4: {task:?} waits without a reason"),
+                TaskState::Waiting { n_missing: 0 } => panic!("promise 4: {task:?} waits for nothing"),
+                _ => {}
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let Some(service) = &self.service else { return false };
+        let all_in = self.plans.iter().all(|p| matches!(p.state, PlanState::Accepted(_) | PlanState::Refused));
+        all_in
+            && service.core.runs().all(|(_, r)| r.ended.is_some())
+            && self.journal.n_durable == self.journal.records.len()
+    }
+
+    fn what_is_left(&self) -> String {
+        let Some(service) = &self.service else { return "there is no dispatcher".into() };
+        let mut text = String::new();
+        for task in (0..).map(TaskId).take_while(|t| service.core.has_task(*t)) {
+            let state = service.core.task_state(task);
+            if !matches!(state, TaskState::Done | TaskState::Failed | TaskState::Cancelled) {
+                let _ = writeln!(text, "  {task:?}: {state:?}");
+            }
+        }
+        for (n, node) in self.nodes.iter().enumerate() {
+            let _ = writeln!(text, "  node {n}: up {}, attempts {:?}", node.is_up, node.core.attempts());
+        }
+        for plan in &self.plans {
+            let _ = writeln!(text, "  plan {:?}", plan.state);
+        }
+        text
+    }
+
+    fn check_end(&mut self) -> Summary {
+        let service = self.service.take().expect("the dispatcher lives at the end");
+        self.replay_dispatcher(&service);
+        for n in 0..self.nodes.len() {
+            if self.nodes[n].is_up {
+                self.replay_node(n);
+            }
+        }
+        let mut last_writer: BTreeMap<String, Digest> = BTreeMap::new();
+        for (task, outputs) in &self.done {
+            assert_eq!(service.core.task_state(*task), TaskState::Done, "promise 1");
+            last_writer.extend(outputs.iter().cloned());
+        }
+        for (location, digest) in last_writer {
+            let at_home = self.home.find(&location).map(|c| c.digest);
+            assert_eq!(at_home, Some(digest), "promise 1: {location} is at home as recorded");
+        }
+        let sum = |f: fn(&eyas_core::dispatcher::RunState) -> u64| service.core.runs().map(|(_, r)| f(r)).sum();
+        Summary {
+            trace_hash: self.trace_hash,
+            n_events: self.n_events,
+            n_done: sum(|r| r.n_done),
+            n_failed: sum(|r| r.n_failed),
+            n_cancelled: sum(|r| r.n_cancelled),
+        }
+    }
+
+    fn replay_dispatcher(&mut self, service: &Service) {
+        let mut core = Dispatcher::new(self.config.clone()).expect("it was made before");
+        for (now, event, actions) in &service.log {
+            let mut again = vec![];
+            core.handle(*now, event.clone(), &mut again);
+            assert_eq!(&again, actions, "promise 5: the dispatcher decides otherwise on {event:?}");
+            self.replayed += 1;
+        }
+    }
+
+    fn replay_node(&mut self, n: usize) {
+        let mut core = Executor::new(self.nodes[n].config.clone()).expect("it was made before");
+        for (now, logged) in &self.nodes[n].log {
+            let mut again = vec![];
+            let actions = match logged {
+                Logged::Restore(object, bytes, actions) => {
+                    core.restore(*object, bytes.clone(), &mut again);
+                    actions
+                }
+                Logged::Event(event, actions) => {
+                    core.handle(*now, event.clone(), &mut again);
+                    actions
+                }
+            };
+            assert_eq!(&again, actions, "promise 5: node {n} decides otherwise");
+            self.replayed += 1;
+        }
+    }
+}
+
+/// The records of a journal that tell of ends, for tests that restart a dispatcher by hand.
+pub fn ends(journal: &Journal) -> impl Iterator<Item = (TaskId, &Outcome)> {
+    journal.records.iter().filter_map(|r| match r {
+        Record::TaskEnded { task, outcome } => Some((*task, outcome)),
+        _ => None,
+    })
+}
