@@ -45,6 +45,8 @@ pub enum Verb {
     Up(UpArgs),
     /// End the cluster that `eyas up` started
     Down(JoinArgs),
+    /// What this machine and this build do together, in figures
+    Bench(crate::bench::BenchArgs),
     /// The part that holds the queue and decides who runs what
     Dispatcher(DispatcherArgs),
     /// The part that runs tasks on one node and keeps its cache

@@ -1,6 +1,7 @@
 //! `eyas`: parse, wire up, print. Nothing is decided here; text for people stays here.
 
 mod args;
+mod bench;
 mod commands;
 mod local;
 mod print;
@@ -113,6 +114,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Cancel(args) => commands::cancel(args),
         Verb::Up(args) => commands::up(args),
         Verb::Down(args) => commands::down(args),
+        Verb::Bench(args) => bench::bench(args),
         Verb::Dispatcher(args) => commands::dispatcher(args),
         Verb::Executor(args) => commands::executor(args),
     }

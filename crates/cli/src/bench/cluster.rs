@@ -101,7 +101,10 @@ impl Cluster {
         if status.n_done != status.n_tasks {
             let why = status.failures.last().map_or("for no reason given", |(_, why)| why.as_str());
             let n = status.n_tasks - status.n_done;
-            return Err(Fault::new(Exit::Other, format!("{n} tasks of the benchmark did not end well: {why}")));
+            return Err(Fault::new(
+                Exit::Other,
+                format!("{n} tasks of the benchmark did not end well: {why}"),
+            ));
         }
         Ok(RunCost {
             wall_ns,
@@ -141,7 +144,8 @@ async fn run(
     parts: &mut LocalCluster,
     arrays: &[Arc<TaskArray>],
 ) -> Result<(RunStatus, u64), Fault> {
-    let ReplyBody::RunOpened { run } = client.ask(RequestBody::OpenRun { name: "bench".into() }).await? else {
+    let ReplyBody::RunOpened { run } = client.ask(RequestBody::OpenRun { name: "bench".into() }).await?
+    else {
         return Err(nonsense());
     };
     for array in arrays {

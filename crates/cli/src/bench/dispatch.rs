@@ -106,11 +106,14 @@ fn programs(args: &DispatchArgs, clusters: &mut Clusters, table: &mut Table) -> 
     }
     let (bare, bare_cpu) = (median(&bare), median(&bare_cpu));
     for (name, rounds) in [("", &logged), (", no event log", &unlogged)] {
-        let rate = Row::new(format!("/bin/true, {n} tasks{name}"), median(&rounds.rates), "/s")
-            .against_by("two bare spawners", bare, median(&rounds.ratios));
+        let rate = Row::new(format!("/bin/true, {n} tasks{name}"), median(&rounds.rates), "/s").against_by(
+            "two bare spawners",
+            bare,
+            median(&rounds.ratios),
+        );
         let own = Row::new(format!("  dispatcher CPU{name}"), median(&rounds.dispatcher_us), "µs/task");
-        let all = Row::new(format!("  all CPU{name}"), median(&rounds.all_us), "µs/task")
-            .against("bare", bare_cpu);
+        let all =
+            Row::new(format!("  all CPU{name}"), median(&rounds.all_us), "µs/task").against("bare", bare_cpu);
         table.row(rate.target("ratio 0.70", "0.90"));
         table.row(own.target("25 µs", "10 µs"));
         table.row(all);

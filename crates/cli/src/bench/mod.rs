@@ -64,8 +64,9 @@ impl Common {
     fn run(&self, measure: impl FnOnce(&Path) -> Result<Table, Fault>) -> Result<Exit, Fault> {
         let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         let dir = parent.join(format!("eyas-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&dir)
-            .map_err(|e| Fault::new(Exit::Other, format!("cannot make the folder `{}`: {e}", dir.display())))?;
+        std::fs::create_dir_all(&dir).map_err(|e| {
+            Fault::new(Exit::Other, format!("cannot make the folder `{}`: {e}", dir.display()))
+        })?;
         let machine = machine::Machine::here();
         let measured = dir.canonicalize().map_err(Fault::from).and_then(|dir| measure(&dir));
         let removed = eyas_runner::sandbox::remove_tree(&dir);
@@ -74,8 +75,9 @@ impl Common {
         let machine = machine.ended();
         print!("{}\n{}\n", machine.line(), table.text());
         if let Some(path) = &self.json {
-            let fail =
-                |e: &dyn std::fmt::Display| Fault::new(Exit::Other, format!("cannot write `{}`: {e}", path.display()));
+            let fail = |e: &dyn std::fmt::Display| {
+                Fault::new(Exit::Other, format!("cannot write `{}`: {e}", path.display()))
+            };
             let text = serde_json::to_string_pretty(&table.json(&machine)).map_err(|e| fail(&e))?;
             std::fs::write(path, text + "\n").map_err(|e| fail(&e))?;
         }

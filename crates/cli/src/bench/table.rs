@@ -58,7 +58,9 @@ impl Row {
         [
             self.what.clone(),
             with_unit(self.value, self.unit),
-            self.reference.as_ref().map_or(String::new(), |r| format!("{} {}", r.what, with_unit(r.value, self.unit))),
+            self.reference
+                .as_ref()
+                .map_or(String::new(), |r| format!("{} {}", r.what, with_unit(r.value, self.unit))),
             self.ratio.map_or(String::new(), |r| format!("{r:.2}")),
             self.target.map_or(String::new(), |(must, aim)| format!("{must}; {aim}")),
         ]
@@ -130,7 +132,14 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits() {
-        let expect = [(0.0, "0"), (0.123, "0.12"), (12.34, "12.3"), (123.4, "123"), (1234.5, "1,235"), (f64::NAN, "?")];
+        let expect = [
+            (0.0, "0"),
+            (0.123, "0.12"),
+            (12.34, "12.3"),
+            (123.4, "123"),
+            (1234.5, "1,235"),
+            (f64::NAN, "?"),
+        ];
         for (value, text) in expect {
             assert_eq!(figure(value), text);
         }
