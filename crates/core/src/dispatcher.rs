@@ -149,6 +149,9 @@ struct Reserved {
     memory_bytes: u64,
     landing: bool,
     cancelling: bool,
+    /// It may have read other bytes of an input than its run agreed on: its success does not count.
+    suspect: bool,
+    outputs: Vec<ObjectId>,
 }
 
 /// What earlier attempts leave behind; only for tasks that had one.
@@ -161,23 +164,17 @@ struct History {
     private_inputs: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Presence {
-    Connected,
-    Silent { since: Timestamp },
-    Draining,
-}
-
 struct ExecutorState {
     offer: Offer,
-    presence: Presence,
+    /// Since when its connection is broken.
+    silent_since: Option<Timestamp>,
+    /// It takes nothing new.
+    draining: bool,
     assigned: BTreeMap<TaskId, AttemptNo>,
     cpus_assigned: u32,
     memory_assigned: u64,
     /// Smoothed time from start to exit of the tasks it ran.
     run_ns_mean: Option<u64>,
-    /// Objects whose bytes there are not the ones this run agreed on.
-    tainted: BTreeSet<ObjectId>,
 }
 
 /// One run, as people ask after it.
@@ -247,11 +244,14 @@ pub struct Dispatcher {
     subscribers: FxHashMap<TaskId, Vec<TaskId>>,
     /// Makers by hash of output location; a hit is confirmed by unfolding the maker.
     makers: HashTable<(u64, TaskId)>,
+    /// The reserved task that makes an object.
+    making: FxHashMap<ObjectId, TaskId>,
+    /// Makers that had not ended well before a restart; whoever waited for them fails when its run is
+    /// committed again.
+    failed_makers: Vec<TaskId>,
     executors: BTreeMap<ExecutorId, ExecutorState>,
-    n_slots: u32,
-    n_slots_active: u32,
-    /// Ready tasks that fit no connected executor, and since when.
-    unfit: BTreeMap<TaskId, Timestamp>,
+    /// Sizes (cpus and memory) of ready tasks that fit no executor, and since when.
+    unfit: BTreeMap<(u32, u64), Timestamp>,
     unplaced: Option<Unplaced>,
     picks: Vec<Pick>,
 }
@@ -283,9 +283,9 @@ impl Dispatcher {
             waiting: BTreeMap::new(),
             subscribers: FxHashMap::default(),
             makers: HashTable::new(),
+            making: FxHashMap::default(),
+            failed_makers: vec![],
             executors: BTreeMap::new(),
-            n_slots: 0,
-            n_slots_active: 0,
             unfit: BTreeMap::new(),
             unplaced: None,
             picks: vec![],
@@ -294,6 +294,20 @@ impl Dispatcher {
 
     /// The one door. Appends to `out` what the driver has to do.
     pub fn handle(&mut self, now: Timestamp, event: Event, out: &mut Vec<Action>) {
+        let is_of_submission = matches!(
+            event,
+            Event::RunOpened { .. }
+                | Event::ArrayAdded { .. }
+                | Event::RunCommitted { .. }
+                | Event::RunAborted { .. }
+                | Event::TaskRestored { .. }
+        );
+        if !is_of_submission {
+            // The journal is read to its end.
+            for task in std::mem::take(&mut self.failed_makers) {
+                self.forget_maker(task);
+            }
+        }
         match event {
             Event::RunOpened { run, name } => {
                 self.runs.insert(run, RunState { name, opened: now, ..RunState::default() });
@@ -302,12 +316,12 @@ impl Dispatcher {
             Event::RunCommitted { run } => self.on_run_committed(now, run, out),
             Event::RunAborted { run } => self.on_run_aborted(run),
             Event::TaskRestored { task, outcome } => self.on_task_restored(task, &outcome),
-            Event::ExecutorJoined { executor, offer } => self.on_executor_joined(executor, offer, out),
+            Event::ExecutorJoined { executor, offer } => self.on_executor_joined(now, executor, offer, out),
             Event::ExecutorSilent { executor } => self.on_executor_silent(now, executor),
             Event::ExecutorLost { executor, reason } => self.on_executor_lost(now, executor, &reason, out),
             Event::ExecutorDraining { executor } => {
                 if let Some(e) = self.executors.get_mut(&executor) {
-                    e.presence = Presence::Draining;
+                    e.draining = true;
                     self.update_room(executor);
                 }
             }
@@ -349,7 +363,7 @@ impl Dispatcher {
                 location.clear();
                 array.fill_into(pattern, i, &mut location);
                 let task = TaskId(base.0 + u64::from(i));
-                if let Some(other) = self.find_maker(&location) {
+                if let Some(other) = self.find_maker(&location).filter(|m| self.end_of(*m) == End::Not) {
                     let (a, b) = (self.user_id(other), self.user_id(task));
                     let message = format!(
                         "tasks `{a}` and `{b}` both write `{location}`; give each its own output, \
@@ -364,7 +378,8 @@ impl Dispatcher {
         }
     }
 
-    /// The task, not ended yet, that writes `location`.
+    /// The task that writes `location` and has not ended; failing that, one that ended badly before a
+    /// restart.
     fn find_maker(&self, location: &str) -> Option<TaskId> {
         if self.makers.is_empty() {
             return None;
@@ -380,7 +395,8 @@ impl Dispatcher {
                 text == location
             })
         };
-        self.makers.iter_hash(hash).find(|e| e.0 == hash && writes(e.1, &mut text)).map(|e| e.1)
+        let found = self.makers.iter_hash(hash).filter(|e| e.0 == hash && writes(e.1, &mut text));
+        found.map(|e| e.1).max_by_key(|task| (self.end_of(*task) == End::Not, *task))
     }
 
     fn forget_maker(&mut self, task: TaskId) {
@@ -437,11 +453,15 @@ impl Dispatcher {
                 }
             }
         }
+        // Tasks that go before those of the window take their places.
+        while let (Some((first, _)), Some(last)) = (self.backlog.first_key_value(), self.window.last())
+            && *first < last
+        {
+            self.fold(last);
+        }
         for (task, message) in failed {
             let failure = Failure { kind: FailureKind::InputUnavailable, message };
-            self.run_mut(run).n_ready += 1; // `end_task` takes it out of some count
-            self.n_ready += 1;
-            self.end_ready(now, task, Outcome::Failed(failure), out);
+            self.end_task(now, task, Outcome::Failed(failure), out);
         }
         self.check_run_end(now, run, out);
     }
@@ -458,7 +478,9 @@ impl Dispatcher {
                 makers.push(maker);
             }
         }
-        makers.retain(|maker| self.end_of(*maker) == End::Not);
+        if let Some(maker) = makers.iter().find(|maker| self.end_of(**maker) != End::Not) {
+            return Err(self.maker_failed(*maker, self.end_of(*maker) == End::Cancelled));
+        }
         let n = makers.len() as u32;
         for maker in makers {
             self.subscribers.entry(maker).or_default().push(task);
@@ -469,6 +491,11 @@ impl Dispatcher {
             self.run_mut(run).n_waiting += 1;
         }
         Ok(n)
+    }
+
+    fn maker_failed(&self, maker: TaskId, cancelled: bool) -> String {
+        let how = if cancelled { "was cancelled" } else { "failed" };
+        format!("task `{}`, which makes one of its inputs, {how}", self.user_id(maker))
     }
 
     fn on_run_aborted(&mut self, run: RunId) {
@@ -492,17 +519,33 @@ impl Dispatcher {
         a.ends.set(i, End::of(outcome));
         let run = a.run;
         self.count_end(run, task, outcome);
-        self.forget_maker(task);
+        if *outcome != Outcome::Done {
+            // Those who wait for it may not have been told to fail yet.
+            self.failed_makers.push(task);
+            return;
+        }
+        // What it made is there, also if an earlier run had failed to make it.
+        let spec = self.task_spec(task);
+        while let Some(ended) = spec.outputs.iter().find_map(|(_, location)| {
+            self.find_maker(location).filter(|maker| self.end_of(*maker) != End::Not)
+        }) {
+            self.forget_maker(ended);
+        }
     }
 
     // ------------------------------------------------------------ executors
 
-    fn on_executor_joined(&mut self, executor: ExecutorId, offer: Offer, out: &mut Vec<Action>) {
+    fn on_executor_joined(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        offer: Offer,
+        out: &mut Vec<Action>,
+    ) {
         if let Some(known) = self.executors.remove(&executor) {
-            self.rejoin(executor, known, &offer, out);
+            self.rejoin(now, executor, known, &offer, out);
         } else {
             self.catalog.executor_joined(executor);
-            self.window.executor_joined(&self.catalog, executor);
             self.insert_executor(executor, offer.clone(), BTreeMap::new());
             // A dispatcher that restarted: this executor still has what its predecessor gave it.
             for &(task, attempt) in &offer.attempts {
@@ -516,15 +559,14 @@ impl Dispatcher {
     }
 
     fn insert_executor(&mut self, executor: ExecutorId, offer: Offer, assigned: BTreeMap<TaskId, AttemptNo>) {
-        self.n_slots += offer.slots;
         let mut state = ExecutorState {
             offer,
-            presence: Presence::Connected,
+            silent_since: None,
+            draining: false,
             assigned,
             cpus_assigned: 0,
             memory_assigned: 0,
             run_ns_mean: None,
-            tainted: BTreeSet::new(),
         };
         for task in state.assigned.keys() {
             let r = &self.reserved[task];
@@ -533,14 +575,18 @@ impl Dispatcher {
                 state.memory_assigned += r.memory_bytes;
             }
         }
-        self.n_slots_active += state.cpus_assigned.min(state.offer.slots);
         self.executors.insert(executor, state);
     }
 
     /// The same executor again: keep what both know, requeue what it lost, end what it should not have.
-    fn rejoin(&mut self, executor: ExecutorId, known: ExecutorState, offer: &Offer, out: &mut Vec<Action>) {
-        self.n_slots -= known.offer.slots;
-        self.n_slots_active -= known.cpus_assigned.min(known.offer.slots);
+    fn rejoin(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        known: ExecutorState,
+        offer: &Offer,
+        out: &mut Vec<Action>,
+    ) {
         let mut kept = BTreeMap::new();
         let mut lost = vec![];
         for (task, attempt) in known.assigned {
@@ -551,22 +597,57 @@ impl Dispatcher {
             }
         }
         for &(task, attempt) in &offer.attempts {
-            if kept.get(&task) != Some(&attempt) {
+            // What was asked while nobody listened is asked again.
+            let is_wanted = kept.get(&task) == Some(&attempt) && {
+                let r = &self.reserved[&task];
+                !r.cancelling || r.landing
+            };
+            if !is_wanted {
                 out.push(Action::CancelAttempt { executor, task, attempt });
             }
         }
-        let before = self.catalog.objects_on(executor);
-        for object in before {
+        for object in self.catalog.objects_on(executor) {
             self.drop_replica(executor, object);
         }
         self.insert_executor(executor, offer.clone(), kept);
+        let e = self.executors.get_mut(&executor).expect("it was just inserted");
+        (e.draining, e.run_ns_mean) = (known.draining, known.run_ns_mean);
         for task in lost {
-            let attempt = self.reserved.remove(&task).expect("an assigned task is reserved").attempt;
-            self.histories.entry(task).or_default().n_attempts = attempt.0;
-            let run = self.run_of(task);
-            self.run_mut(run).n_reserved -= 1;
-            self.requeue(task);
+            let r = self.release(task);
+            self.histories.entry(task).or_default().n_attempts = r.attempt.0;
+            if r.cancelling {
+                self.end_task(now, task, Outcome::Cancelled, out);
+            } else {
+                self.requeue(task);
+            }
         }
+    }
+
+    /// Takes a task from the executor that has it; the caller accounts for the executor.
+    fn release(&mut self, task: TaskId) -> Reserved {
+        let r = self.reserved.remove(&task).expect("an assigned task is reserved");
+        let run = self.run_mut(self.run_of(task));
+        run.n_reserved -= 1;
+        run.n_landing -= u64::from(r.landing);
+        for output in &r.outputs {
+            self.making.remove(output);
+        }
+        r
+    }
+
+    fn reserve(&mut self, task: TaskId, r: Reserved) {
+        let run = self.run_mut(self.run_of(task));
+        run.n_reserved += 1;
+        for output in &r.outputs {
+            self.making.insert(*output, task);
+        }
+        let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
+        self.reserved.insert(task, r);
+        self.change_load(executor, |e| {
+            e.assigned.insert(task, attempt);
+            e.cpus_assigned += cpus;
+            e.memory_assigned += memory_bytes;
+        });
     }
 
     /// Takes over an attempt that a previous dispatcher process gave out.
@@ -583,18 +664,19 @@ impl Dispatcher {
         }
         self.take_ready(task);
         let spec = self.task_spec(task);
-        let memory_bytes = spec.memory_bytes.unwrap_or(0);
-        let r =
-            Reserved { executor, attempt, cpus: spec.cpus, memory_bytes, landing: false, cancelling: false };
-        self.reserved.insert(task, r);
+        let outputs = spec.outputs.iter().map(|(_, location)| self.catalog.intern(location)).collect();
         self.histories.entry(task).or_default().n_attempts = attempt.0;
-        let run = self.run_of(task);
-        self.run_mut(run).n_reserved += 1;
-        self.change_load(executor, |e| {
-            e.assigned.insert(task, attempt);
-            e.cpus_assigned += spec.cpus;
-            e.memory_assigned += memory_bytes;
-        });
+        let r = Reserved {
+            executor,
+            attempt,
+            cpus: spec.cpus,
+            memory_bytes: spec.memory_bytes.unwrap_or(0),
+            landing: false,
+            cancelling: false,
+            suspect: false,
+            outputs,
+        };
+        self.reserve(task, r);
     }
 
     fn on_held(&mut self, executor: ExecutorId, held: &Held) {
@@ -619,7 +701,7 @@ impl Dispatcher {
 
     fn on_executor_silent(&mut self, now: Timestamp, executor: ExecutorId) {
         if let Some(e) = self.executors.get_mut(&executor) {
-            e.presence = Presence::Silent { since: now };
+            e.silent_since.get_or_insert(now);
             self.update_room(executor);
         }
     }
@@ -632,29 +714,26 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let Some(lost) = self.executors.remove(&executor) else { return };
-        self.n_slots -= lost.offer.slots;
-        self.n_slots_active -= lost.cpus_assigned.min(lost.offer.slots);
         let objects = self.catalog.executor_left(executor);
         self.window.executor_left(executor, &objects);
         for (task, attempt) in lost.assigned {
-            let r = self.reserved.remove(&task).expect("an assigned task is reserved");
-            let run = self.run_of(task);
-            self.run_mut(run).n_reserved -= 1;
-            self.run_mut(run).n_landing -= u64::from(r.landing);
+            let r = self.release(task);
             let history = self.histories.entry(task).or_default();
             history.n_attempts = attempt.0;
-            history.n_losses += 1;
+            // A program that has ended well did not take the node with it.
+            history.n_losses += u32::from(!r.landing);
             let n_losses = history.n_losses;
-            self.requeue(task);
             if r.cancelling {
-                self.end_ready(now, task, Outcome::Cancelled, out);
+                self.end_task(now, task, Outcome::Cancelled, out);
             } else if n_losses > self.config.losses_max {
                 let message = format!(
                     "{n_losses} executors were lost while they had this task, the last one ({}) because {reason}",
                     lost.offer.name
                 );
                 let failure = Failure { kind: FailureKind::ExecutorLost, message };
-                self.end_ready(now, task, Outcome::Failed(failure), out);
+                self.end_task(now, task, Outcome::Failed(failure), out);
+            } else {
+                self.requeue(task);
             }
         }
     }
@@ -664,9 +743,7 @@ impl Dispatcher {
         let gone: Vec<ExecutorId> = self
             .executors
             .iter()
-            .filter(
-                |(_, e)| matches!(e.presence, Presence::Silent { since } if now.since_ns(since) > lease_ns),
-            )
+            .filter(|(_, e)| e.silent_since.is_some_and(|since| now.since_ns(since) > lease_ns))
             .map(|(id, _)| *id)
             .collect();
         for executor in gone {
@@ -674,27 +751,36 @@ impl Dispatcher {
             self.on_executor_lost(now, executor, &reason, out);
             out.push(Action::ForgetExecutor { executor });
         }
-        if self.executors.is_empty() {
-            return;
-        }
-        let tasks: Vec<(TaskId, Timestamp)> = self.unfit.iter().map(|(t, s)| (*t, *s)).collect();
-        for (task, since) in tasks {
-            let Some(sentence) = self.why_unfit(task) else {
-                self.unfit.remove(&task);
-                continue;
-            };
-            if now.since_ns(since) > UNFIT_GRACE_NS {
-                let failure = Failure { kind: FailureKind::NeverFits, message: sentence };
-                self.end_ready(now, task, Outcome::Failed(failure), out);
+        self.fail_unfit(now, out);
+    }
+
+    /// Ends ready tasks that have been too large for every executor for a while. By size, so that those
+    /// which come into the window later do not wait again.
+    fn fail_unfit(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        let mut unfit = BTreeMap::new();
+        let mut failed = vec![];
+        for (task, unfolded) in &self.unfolded {
+            let template = &self.arrays[unfolded.array.0 as usize].array.template;
+            let size = (template.cpus, template.memory_bytes.unwrap_or(0));
+            if let Some(sentence) = self.why_unfit(size) {
+                let since = *self.unfit.get(&size).unwrap_or(&now);
+                unfit.insert(size, since);
+                if now.since_ns(since) > UNFIT_GRACE_NS {
+                    failed.push((*task, sentence));
+                }
             }
+        }
+        self.unfit = unfit;
+        failed.sort_unstable();
+        for (task, message) in failed {
+            self.take_ready(task);
+            let failure = Failure { kind: FailureKind::NeverFits, message };
+            self.end_task(now, task, Outcome::Failed(failure), out);
         }
     }
 
-    /// A sentence when no connected executor is large enough for `task`.
-    fn why_unfit(&self, task: TaskId) -> Option<String> {
-        let (array, _) = self.locate(task);
-        let template = &self.arrays[array.0 as usize].array.template;
-        let (cpus, memory) = (template.cpus, template.memory_bytes.unwrap_or(0));
+    /// A sentence when there are executors and none is large enough for a task of that size.
+    fn why_unfit(&self, (cpus, memory): (u32, u64)) -> Option<String> {
         if self.executors.values().any(|e| e.offer.slots >= cpus && e.offer.memory_bytes >= memory) {
             return None;
         }
@@ -702,8 +788,10 @@ impl Dispatcher {
         let most = self.executors.values().map(|e| e.offer.memory_bytes).max()?;
         Some(if cpus > slots {
             format!("the task asks for {cpus} cpus, the largest executor has {slots} slots")
-        } else {
+        } else if memory > most {
             format!("the task asks for {memory} bytes of memory, the largest executor offers {most}")
+        } else {
+            format!("no executor has both {cpus} slots and {memory} bytes of memory")
         })
     }
 
@@ -724,7 +812,7 @@ impl Dispatcher {
         if r.landing {
             return; // told twice after a reconnect
         }
-        let (cpus, memory_bytes, cancelling) = (r.cpus, r.memory_bytes, r.cancelling);
+        let (cpus, memory_bytes, cancelling, suspect) = (r.cpus, r.memory_bytes, r.cancelling, r.suspect);
         let run = self.run_of(task);
         let run_ns = report.times.exited.since_ns(report.times.started);
         let ran = report.times.started.0 > 0;
@@ -739,16 +827,6 @@ impl Dispatcher {
                 e.run_ns_mean = Some(e.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
             }
         });
-        let mut report = report;
-        let e = &self.executors[&executor];
-        if report.outcome == Outcome::Done
-            && !e.tainted.is_empty()
-            && let Some(bad) = report.inputs.iter().find(|i| e.tainted.contains(&i.object))
-        {
-            let message =
-                format!("`{}` changed while this run was reading it", self.catalog.location(bad.object));
-            report.outcome = Outcome::Failed(Failure { kind: FailureKind::InputChanged, message });
-        }
         let state = self.runs.get_mut(&run).expect("a reserved task has a run");
         for input in &report.inputs {
             match input.outcome {
@@ -758,23 +836,27 @@ impl Dispatcher {
                 CacheOutcome::RemoteHit { .. } => state.peer_bytes += input.size_bytes,
                 CacheOutcome::Miss | CacheOutcome::Direct => state.home_bytes += input.size_bytes,
             }
-            if self.catalog.checked_run(input.object).is_none_or(|checked| checked < run) {
-                self.catalog.set_checked_run(input.object, Some(run));
+        }
+        if report.outcome == Outcome::Done && !suspect {
+            // From now on the run is held to these bytes.
+            for input in &report.inputs {
+                self.raise_checked_run(input.object, run);
             }
         }
-        if lands && report.outcome == Outcome::Done {
-            self.reserved.get_mut(&task).expect("seen above").landing = true;
+        if lands {
+            let r = self.reserved.get_mut(&task).expect("seen above");
+            r.landing = true;
+            let outputs = r.outputs.clone();
             self.run_mut(run).n_landing += 1;
+            for made in &report.outputs {
+                if let Some(object) = outputs.get(made.output as usize) {
+                    self.on_made(executor, run, *object, made.digest, made.size_bytes, out);
+                }
+            }
             return;
         }
-        if lands {
-            self.change_load(executor, |e| {
-                e.assigned.remove(&task);
-            });
-        }
-        self.reserved.remove(&task);
-        self.run_mut(run).n_reserved -= 1;
-        self.finish_attempt(now, task, attempt, report.outcome, cancelling, out);
+        self.release(task);
+        self.finish_attempt(now, task, attempt, report.outcome, cancelling, suspect, out);
     }
 
     fn on_outputs_home(
@@ -790,18 +872,15 @@ impl Dispatcher {
         if self.reserved.get(&task).filter(matches).is_none() {
             return;
         }
-        let r = self.reserved.remove(&task).expect("just seen");
+        let r = self.release(task);
         if let Some(e) = self.executors.get_mut(&executor) {
             e.assigned.remove(&task);
         }
-        let run = self.run_of(task);
-        self.run_mut(run).n_reserved -= 1;
-        self.run_mut(run).n_landing -= 1;
         let outcome = match result {
             Ok(()) => Outcome::Done,
             Err(failure) => Outcome::Failed(failure),
         };
-        self.finish_attempt(now, task, attempt, outcome, r.cancelling, out);
+        self.finish_attempt(now, task, attempt, outcome, r.cancelling, r.suspect, out);
     }
 
     /// The attempt is over and nobody has the task: it ends, or it is queued again.
@@ -812,17 +891,31 @@ impl Dispatcher {
         attempt: AttemptNo,
         outcome: Outcome,
         cancelling: bool,
+        suspect: bool,
         out: &mut Vec<Action>,
     ) {
-        self.requeue(task);
         let outcome = match outcome {
-            Outcome::Failed(failure) if !cancelling => {
+            Outcome::Done if suspect => {
+                let message = "an input changed while this run was reading it".into();
+                Outcome::Failed(Failure { kind: FailureKind::InputChanged, message })
+            }
+            outcome => outcome,
+        };
+        let outcome = match outcome {
+            Outcome::Done => Outcome::Done,
+            _ if cancelling => Outcome::Cancelled,
+            // Somebody else's wish: an earlier dispatcher process ended a second try at this task.
+            Outcome::Cancelled => {
+                self.histories.entry(task).or_default().n_attempts = attempt.0;
+                return self.requeue(task);
+            }
+            Outcome::Failed(failure) => {
                 let (array, _) = self.locate(task);
                 let retries = self.arrays[array.0 as usize].array.template.retries;
                 let history = self.histories.entry(task).or_default();
                 history.n_attempts = attempt.0;
                 history.private_inputs |= failure.kind == FailureKind::InputModified;
-                let again = if failure.kind.is_weather() {
+                let again = if failure.kind.is_weather() || suspect {
                     history.n_weather += 1;
                     history.n_weather <= self.config.weather_max
                 } else {
@@ -830,22 +923,20 @@ impl Dispatcher {
                     !failure.kind.is_final() && history.n_own_failures <= retries
                 };
                 if again {
-                    return;
+                    return self.requeue(task);
                 }
                 Outcome::Failed(failure)
             }
-            Outcome::Done => Outcome::Done,
-            _ => Outcome::Cancelled,
         };
-        self.end_ready(now, task, outcome, out);
+        self.end_task(now, task, outcome, out);
     }
 
     fn on_cancel(&mut self, now: Timestamp, run: RunId, task: Option<TaskId>, out: &mut Vec<Action>) {
+        let Some(state) = self.runs.get(&run).filter(|r| r.committed) else { return };
         let tasks: Vec<TaskId> = match task {
             Some(task) if task.0 < self.next_task && self.run_of(task) == run => vec![task],
             Some(_) => return,
             None => {
-                let Some(state) = self.runs.get(&run).filter(|r| r.committed) else { return };
                 let arrays = state.arrays.iter().map(|id| &self.arrays[id.0 as usize]);
                 arrays.flat_map(|a| (a.base.0..a.base.0 + u64::from(a.array.n_tasks)).map(TaskId)).collect()
             }
@@ -855,65 +946,58 @@ impl Dispatcher {
                 continue;
             }
             if let Some(r) = self.reserved.get_mut(&task) {
-                if !r.cancelling && !r.landing {
-                    r.cancelling = true;
+                // What is landing lands, but is not tried again if it does not.
+                if !std::mem::replace(&mut r.cancelling, true) && !r.landing {
                     out.push(Action::CancelAttempt { executor: r.executor, task, attempt: r.attempt });
                 }
-            } else if self.waiting.remove(&task).is_some() {
-                self.run_mut(run).n_waiting -= 1;
-                self.run_mut(run).n_ready += 1;
-                self.n_ready += 1;
-                self.end_unqueued(now, task, Outcome::Cancelled, out);
-            } else {
-                self.end_ready(now, task, Outcome::Cancelled, out);
+                continue;
             }
+            if self.waiting.remove(&task).is_some() {
+                self.run_mut(run).n_waiting -= 1;
+            } else {
+                self.take_ready(task);
+            }
+            self.end_task(now, task, Outcome::Cancelled, out);
         }
     }
 
     // ------------------------------------------------------------ ends
 
-    /// Ends a ready task, wherever in the queue it is.
-    fn end_ready(&mut self, now: Timestamp, task: TaskId, outcome: Outcome, out: &mut Vec<Action>) {
-        self.take_ready(task);
-        self.run_mut(self.run_of(task)).n_ready += 1;
-        self.n_ready += 1;
-        self.end_unqueued(now, task, outcome, out);
-    }
-
-    /// Ends a task that is counted as ready and is in no queue.
-    fn end_unqueued(&mut self, now: Timestamp, task: TaskId, outcome: Outcome, out: &mut Vec<Action>) {
-        let run = self.run_of(task);
-        self.run_mut(run).n_ready -= 1;
-        self.n_ready -= 1;
-        let (array, i) = self.locate(task);
-        self.arrays[array.0 as usize].ends.set(i, End::of(&outcome));
-        self.count_end(run, task, &outcome);
-        self.histories.remove(&task);
-        self.unfit.remove(&task);
-        if !self.arrays[array.0 as usize].array.template.outputs.is_empty() {
-            self.forget_maker(task);
-        }
-        out.push(Action::EndTask { task, outcome: outcome.clone() });
-        for subscriber in self.subscribers.remove(&task).unwrap_or_default() {
-            let Some(n_missing) = self.waiting.get_mut(&subscriber) else { continue };
-            if outcome == Outcome::Done {
-                *n_missing -= 1;
-                if *n_missing > 0 {
-                    continue;
+    /// Ends a task that is nowhere any more, and with it those that wait for it in vain.
+    fn end_task(&mut self, now: Timestamp, task: TaskId, outcome: Outcome, out: &mut Vec<Action>) {
+        // A list, not recursion: chains of tasks may be long.
+        let mut ends = VecDeque::from([(task, outcome)]);
+        while let Some((task, outcome)) = ends.pop_front() {
+            let run = self.run_of(task);
+            let (array, i) = self.locate(task);
+            self.arrays[array.0 as usize].ends.set(i, End::of(&outcome));
+            self.count_end(run, task, &outcome);
+            self.histories.remove(&task);
+            if !self.arrays[array.0 as usize].array.template.outputs.is_empty() {
+                self.forget_maker(task);
+            }
+            out.push(Action::EndTask { task, outcome: outcome.clone() });
+            for subscriber in self.subscribers.remove(&task).unwrap_or_default() {
+                let Some(n_missing) = self.waiting.get_mut(&subscriber) else { continue };
+                if outcome == Outcome::Done {
+                    *n_missing -= 1;
+                    if *n_missing > 0 {
+                        continue;
+                    }
+                }
+                self.waiting.remove(&subscriber);
+                let run = self.run_of(subscriber);
+                self.run_mut(run).n_waiting -= 1;
+                if outcome == Outcome::Done {
+                    self.requeue(subscriber);
+                } else {
+                    let message = self.maker_failed(task, outcome == Outcome::Cancelled);
+                    let failure = Failure { kind: FailureKind::InputUnavailable, message };
+                    ends.push_back((subscriber, Outcome::Failed(failure)));
                 }
             }
-            self.waiting.remove(&subscriber);
-            let run = self.run_of(subscriber);
-            self.run_mut(run).n_waiting -= 1;
-            self.requeue(subscriber);
-            if outcome != Outcome::Done {
-                let how = if outcome == Outcome::Cancelled { "was cancelled" } else { "failed" };
-                let message = format!("task `{}`, which makes one of its inputs, {how}", self.user_id(task));
-                let failure = Failure { kind: FailureKind::InputUnavailable, message };
-                self.end_ready(now, subscriber, Outcome::Failed(failure), out);
-            }
+            self.check_run_end(now, run, out);
         }
-        self.check_run_end(now, run, out);
     }
 
     fn count_end(&mut self, run: RunId, task: TaskId, outcome: &Outcome) {
@@ -960,12 +1044,16 @@ impl Dispatcher {
             self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
         }
         while self.window.len() > self.window.capacity() {
-            let last = self.window.last().expect("a window over its size is not empty");
-            self.window.leave(last.task);
-            self.unfolded.remove(&last.task);
-            let (array, i) = self.locate(last.task);
-            self.backlog.insert(last, Segment { array, start: i, end: i + 1 });
+            self.fold(self.window.last().expect("a window over its size is not empty"));
         }
+    }
+
+    /// Moves a task from the window to the backlog.
+    fn fold(&mut self, key: QueueKey) {
+        self.window.leave(key.task);
+        self.unfolded.remove(&key.task);
+        let (array, i) = self.locate(key.task);
+        self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
     }
 
     /// Removes a ready task from the queue, if it is there.
@@ -1013,7 +1101,7 @@ impl Dispatcher {
     }
 
     /// Unfolds the next tasks of the backlog until the window is full.
-    fn refill(&mut self, now: Timestamp) {
+    fn refill(&mut self) {
         while !self.window.is_full() {
             let Some((key, segment)) = self.backlog.pop_first() else { return };
             if segment.start + 1 < segment.end {
@@ -1021,9 +1109,6 @@ impl Dispatcher {
                 self.backlog.insert(next, Segment { start: segment.start + 1, ..segment });
             }
             self.unfold(key, segment.array, segment.start);
-            if self.why_unfit(key.task).is_some() {
-                self.unfit.insert(key.task, now);
-            }
         }
     }
 
@@ -1031,12 +1116,13 @@ impl Dispatcher {
 
     fn place(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         loop {
-            self.refill(now);
+            self.refill();
             if self.window.is_empty() || self.executors.is_empty() {
                 return;
             }
             // The last tasks go to whoever is free first, not into somebody's stock.
-            if self.n_ready <= u64::from(self.n_slots) && self.n_slots_active >= self.n_slots {
+            let n_slots = self.window.n_slots_total();
+            if self.n_ready <= n_slots && self.window.n_slots_active() >= n_slots {
                 self.unplaced = Some(Unplaced::NoneFree);
                 return;
             }
@@ -1067,9 +1153,7 @@ impl Dispatcher {
         if let Some(bad) = unfolded.inputs.iter().find(|o| self.runs[&run].changed.contains(o)) {
             let message = format!("`{}` changed since this run first read it", self.catalog.location(*bad));
             let failure = Failure { kind: FailureKind::InputChanged, message };
-            self.run_mut(run).n_ready += 1;
-            self.n_ready += 1;
-            self.end_unqueued(now, task, Outcome::Failed(failure), out);
+            self.end_task(now, task, Outcome::Failed(failure), out);
             return;
         }
         let uses_caches = self.policy.uses_caches();
@@ -1089,17 +1173,19 @@ impl Dispatcher {
         let history = self.histories.get(&task).cloned().unwrap_or_default();
         let attempt = AttemptNo(history.n_attempts + 1);
         let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
-        let r = Reserved { executor, attempt, cpus, memory_bytes, landing: false, cancelling: false };
-        self.reserved.insert(task, r);
-        self.unfit.remove(&task);
-        self.run_mut(run).n_reserved += 1;
-        let (n_slots, n_slots_active) = (self.n_slots, self.n_slots_active);
+        let (n_slots, n_slots_active) = (self.window.n_slots_total(), self.window.n_slots_active());
         let ahead = pick.stage == Stage::Ahead;
-        self.change_load(executor, |e| {
-            e.assigned.insert(task, attempt);
-            e.cpus_assigned += cpus;
-            e.memory_assigned += memory_bytes;
-        });
+        let r = Reserved {
+            executor,
+            attempt,
+            cpus,
+            memory_bytes,
+            landing: false,
+            cancelling: false,
+            suspect: false,
+            outputs: outputs.clone(),
+        };
+        self.reserve(task, r);
         let why = Why {
             policy: match pick.mode {
                 Mode::FirstAvailable => placement::first_available::NAME,
@@ -1109,8 +1195,8 @@ impl Dispatcher {
             .into(),
             n_hits: pick.n_hits,
             n_inputs: pick.n_inputs,
-            n_slots_active,
-            n_slots,
+            n_slots_active: n_slots_active as u32,
+            n_slots: n_slots as u32,
             n_queued,
             ahead,
         };
@@ -1141,8 +1227,7 @@ impl Dispatcher {
             let n = self.catalog.n_holders(object);
             let skip = if n <= SOURCES_MAX { 0 } else { (executor.0 as usize + object.0 as usize) % n };
             let holders = self.catalog.holders_of(object);
-            let others =
-                holders.filter(|h| *h != executor && self.executors[h].presence == Presence::Connected);
+            let others = holders.filter(|h| *h != executor && self.executors[h].silent_since.is_none());
             if skip == 0 {
                 sources.extend(others.take(SOURCES_MAX));
             } else {
@@ -1156,18 +1241,20 @@ impl Dispatcher {
     /// Changes what an executor has, and everything that is counted from it.
     fn change_load(&mut self, executor: ExecutorId, change: impl FnOnce(&mut ExecutorState)) {
         let Some(e) = self.executors.get_mut(&executor) else { return };
-        self.n_slots_active -= e.cpus_assigned.min(e.offer.slots);
         change(e);
-        self.n_slots_active += e.cpus_assigned.min(e.offer.slots);
         self.update_room(executor);
     }
 
     fn update_room(&mut self, executor: ExecutorId) {
         let Some(e) = self.executors.get(&executor) else { return };
-        if e.presence != Presence::Connected {
-            self.window.set_room(executor, Room::default());
+        if e.draining || e.silent_since.is_some() {
+            // Nothing goes there and nothing waits for it; its replicas may still be fetched.
+            if self.window.room(executor).is_some() {
+                self.window.executor_left(executor, &self.catalog.objects_on(executor));
+            }
             return;
         }
+        self.window.executor_joined(&self.catalog, executor);
         let slots = e.offer.slots;
         let stock = match e.run_ns_mean {
             // At least one per slot; as many as fill the time that a message may take.
@@ -1193,46 +1280,82 @@ impl Dispatcher {
         if !self.executors.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
             return;
         }
-        let newest_run =
-            self.runs.iter().rev().find(|(_, r)| r.committed && r.ended.is_none()).map(|(id, _)| *id);
+        if let Some(maker) = self.making.get(&object)
+            && let r = &self.reserved[maker]
+            && (r.executor, r.landing) == (executor, false)
+            && version.is_none()
+        {
+            let run = self.run_of(*maker);
+            self.on_made(executor, run, object, digest, size_bytes, out);
+        }
+        let e = &self.executors[&executor];
+        // Whoever asked for these bytes is among the attempts there: runs in between are not told apart.
+        let (first, last) = (e.assigned.first_key_value(), e.assigned.last_key_value());
+        let first = first.map(|(task, _)| self.run_of(*task));
+        let last = last.map(|(task, _)| self.run_of(*task));
+        let checked = self.catalog.checked_run(object);
         match self.catalog.digest(object) {
-            Some(known) if known == digest => {
-                if version.is_some() {
-                    self.catalog.set_version(object, version);
-                    self.catalog.set_checked_run(object, newest_run);
-                }
-            }
-            Some(_)
-                if self.catalog.checked_run(object).is_some()
-                    && self.catalog.checked_run(object) >= newest_run =>
-            {
-                // This run has read other bytes under this name already: they stay, these go.
-                self.executors.get_mut(&executor).expect("seen above").tainted.insert(object);
+            Some(known) if known == digest => {}
+            Some(_) if version.is_none() || checked >= last => {
+                // A run has read other bytes under this name already: they stay, these go.
+                self.suspect(object, Some(executor), None);
+                self.drop_replica(executor, object);
                 out.push(Action::DropReplicas { executor, objects: vec![object] });
                 return;
             }
-            known => {
-                if known.is_some() {
-                    self.replace_bytes(executor, object, newest_run, out);
-                }
+            None => {
                 self.catalog.set_digest(object, Some(digest));
                 self.catalog.set_size_bytes(object, Some(size_bytes));
-                if version.is_some() {
-                    self.catalog.set_checked_run(object, newest_run);
-                }
+            }
+            Some(_) => {
+                // Runs up to `checked` have read the old bytes, later ones may have begun to.
+                self.suspect(object, Some(executor), None);
+                self.suspect(object, None, checked);
+                self.replace_bytes(executor, object, digest, size_bytes, out);
                 self.catalog.set_version(object, version);
+                let later = |run: &RunId| checked.is_none_or(|c| *run > c);
+                let tasks = self.executors[&executor].assigned.keys();
+                let run = tasks.map(|task| self.run_of(*task)).filter(later).min();
+                self.catalog.set_checked_run(object, run);
+                self.add_replica(executor, object);
+                return;
             }
         }
-        self.executors.get_mut(&executor).expect("seen above").tainted.remove(&object);
+        if version.is_some() {
+            self.catalog.set_version(object, version);
+            if let Some(run) = first {
+                self.raise_checked_run(object, run);
+            }
+        }
         self.add_replica(executor, object);
     }
 
-    /// Home has new bytes under an old name: other replicas are stale, older runs must not mix them.
+    /// A task of `run` has made `object` anew: these are its bytes now, whatever lies elsewhere.
+    fn on_made(
+        &mut self,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+        digest: Digest,
+        size_bytes: u64,
+        out: &mut Vec<Action>,
+    ) {
+        if self.catalog.digest(object) != Some(digest) {
+            self.replace_bytes(executor, object, digest, size_bytes, out);
+        }
+        // Home's version is known when they have landed.
+        self.catalog.set_version(object, None);
+        self.raise_checked_run(object, run);
+    }
+
+    /// There are new bytes under a name: other replicas are stale, runs that read the old ones must not
+    /// mix them.
     fn replace_bytes(
         &mut self,
         executor: ExecutorId,
         object: ObjectId,
-        newest: Option<RunId>,
+        digest: Digest,
+        size_bytes: u64,
         out: &mut Vec<Action>,
     ) {
         let stale: Vec<ExecutorId> = self.catalog.holders_of(object).filter(|h| *h != executor).collect();
@@ -1240,10 +1363,42 @@ impl Dispatcher {
             self.drop_replica(holder, object);
             out.push(Action::DropReplicas { executor: holder, objects: vec![object] });
         }
-        for (run, state) in &mut self.runs {
-            if state.ended.is_none() && Some(*run) != newest {
+        if let Some(checked) = self.catalog.checked_run(object) {
+            for (_, state) in self.runs.range_mut(..=checked).filter(|(_, r)| r.ended.is_none()) {
                 state.changed.insert(object);
             }
+        }
+        self.catalog.set_digest(object, Some(digest));
+        self.catalog.set_size_bytes(object, Some(size_bytes));
+    }
+
+    /// Marks the attempts that read `object` and whose program has not reported yet: those on one
+    /// executor, or those of runs later than `above`. Looks at all; home's bytes change rarely.
+    fn suspect(&mut self, object: ObjectId, on: Option<ExecutorId>, above: Option<RunId>) {
+        let location = self.catalog.location(object);
+        let (arrays, mut text) = (&self.arrays, String::new());
+        for (task, r) in &mut self.reserved {
+            let at = arrays.partition_point(|a| a.base <= *task) - 1;
+            let a = &arrays[at];
+            let is_there = match on {
+                Some(executor) => r.executor == executor,
+                None => above.is_none_or(|above| a.run > above),
+            };
+            if !is_there || r.landing {
+                continue;
+            }
+            let i = (task.0 - a.base.0) as u32;
+            r.suspect |= a.array.template.inputs.iter().any(|(_, pattern)| {
+                text.clear();
+                a.array.fill_into(pattern, i, &mut text);
+                text == location
+            });
+        }
+    }
+
+    fn raise_checked_run(&mut self, object: ObjectId, run: RunId) {
+        if self.catalog.checked_run(object).is_none_or(|checked| checked < run) {
+            self.catalog.set_checked_run(object, Some(run));
         }
     }
 
@@ -1284,6 +1439,12 @@ impl Dispatcher {
     pub fn task_spec(&self, task: TaskId) -> TaskSpec {
         let (array, i) = self.locate(task);
         self.arrays[array.0 as usize].array.expand(i)
+    }
+
+    fn size_of(&self, task: TaskId) -> (u32, u64) {
+        let (array, _) = self.locate(task);
+        let template = &self.arrays[array.0 as usize].array.template;
+        (template.cpus, template.memory_bytes.unwrap_or(0))
     }
 
     /// The user's own name for a task.
@@ -1336,7 +1497,7 @@ impl Dispatcher {
         }
         let reason = if self.executors.is_empty() {
             Some("no executor has joined".to_string())
-        } else if let Some(sentence) = self.why_unfit(task) {
+        } else if let Some(sentence) = self.why_unfit(self.size_of(task)) {
             Some(sentence)
         } else if !self.unfolded.contains_key(&task) {
             Some(format!("{} tasks are before it in the queue", self.window.len()))
@@ -1365,10 +1526,10 @@ impl Dispatcher {
     /// Executors: name, slots, cache bytes, attempts they have, and how they are.
     pub fn executors(&self) -> impl Iterator<Item = (ExecutorId, &Offer, usize, &'static str)> {
         self.executors.iter().map(|(id, e)| {
-            let presence = match e.presence {
-                Presence::Connected => "connected",
-                Presence::Silent { .. } => "silent",
-                Presence::Draining => "draining",
+            let presence = match (e.silent_since, e.draining) {
+                (Some(_), _) => "silent",
+                (None, true) => "draining",
+                (None, false) => "connected",
             };
             (*id, &e.offer, e.assigned.len(), presence)
         })
@@ -1387,6 +1548,8 @@ impl Dispatcher {
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         self.catalog.sanity_check();
+        #[cfg(any(test, feature = "reference"))]
+        self.window.sanity_check(&self.catalog);
         let mut ready: BTreeSet<TaskId> = self.unfolded.keys().copied().collect();
         assert_eq!(ready.len(), self.window.len(), "the window holds what is unfolded");
         for (key, segment) in &self.backlog {
@@ -1407,6 +1570,8 @@ impl Dispatcher {
                 state.n_reserved,
                 "{run:?} reserved"
             );
+            let landing = self.reserved.iter().filter(|(task, r)| of_run(task) && r.landing).count();
+            assert_eq!(landing as u64, state.n_landing, "{run:?} landing");
             let ended = state.n_done + state.n_failed + state.n_cancelled;
             let sum = state.n_ready + state.n_waiting + state.n_reserved + ended;
             assert_eq!(sum, state.n_tasks, "{run:?}: every task is somewhere");
@@ -1414,15 +1579,15 @@ impl Dispatcher {
         for (task, r) in &self.reserved {
             assert!(!ready.contains(task) && !self.waiting.contains_key(task));
             assert_eq!(self.executors[&r.executor].assigned.get(task), Some(&r.attempt));
+            assert!(r.outputs.iter().all(|output| self.making.get(output) == Some(task)));
         }
-        let mut active = 0;
+        assert_eq!(self.making.len(), self.reserved.values().map(|r| r.outputs.len()).sum::<usize>());
         for (id, e) in &self.executors {
             let load = e.assigned.keys().map(|t| &self.reserved[t]).filter(|r| !r.landing);
             let (cpus, memory) = load.fold((0, 0), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
             assert_eq!((e.cpus_assigned, e.memory_assigned), (cpus, memory), "{id:?}");
-            active += cpus.min(e.offer.slots);
+            let takes_new = !e.draining && e.silent_since.is_none();
+            assert_eq!(self.window.room(*id).is_some(), takes_new, "{id:?}");
         }
-        assert_eq!(self.n_slots_active, active);
-        assert_eq!(self.n_slots, self.executors.values().map(|e| e.offer.slots).sum::<u32>());
     }
 }

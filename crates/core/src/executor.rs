@@ -23,7 +23,7 @@
 //! Not here: how bytes move and programs run (the driver), what is evicted ([`crate::eviction`]),
 //! which attempt comes to this node ([`crate::dispatcher`]).
 
-use crate::cache::{Cache, CacheConfig, Reserve};
+use crate::cache::{Cache, CacheConfig, ReplicaState, Reserve};
 use crate::event::*;
 use crate::eviction::UnknownEviction;
 use crate::types::*;
@@ -79,10 +79,51 @@ enum Plan {
 #[derive(Debug)]
 struct Input {
     plan: Plan,
+    expect: Expect,
     /// Set once the bytes are here.
     outcome: Option<CacheOutcome>,
     size_bytes: u64,
     wait_ns: u64,
+}
+
+/// What the bytes of an input have to be: one run reads one version of an object.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Expect {
+    /// What the run read before.
+    known: Option<Known>,
+    /// What home says now; asked when nothing is known.
+    version: Option<HomeVersion>,
+}
+
+impl Expect {
+    fn accepts(&self, held: &Fetched) -> bool {
+        match &self.known {
+            Some(known) => known.digest == held.digest,
+            None => held.version.is_some() && held.version == self.version,
+        }
+    }
+}
+
+/// What is here of a wanted object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Here {
+    /// The right bytes, or on their way.
+    Right,
+    Absent,
+    /// Other bytes that nobody needs.
+    Stale,
+    /// Other bytes that must stay for now: the attempt reads its own from home.
+    Taken,
+}
+
+/// A question to home that is not answered yet.
+#[derive(Debug, Default)]
+struct Asking {
+    /// The newest run that it was asked for.
+    run: RunId,
+    waiters: Vec<(AttemptId, u32)>,
+    /// Of newer runs: home may have changed since the question was asked, it is asked again.
+    later: Vec<(AttemptId, u32)>,
 }
 
 #[derive(Debug)]
@@ -99,6 +140,10 @@ struct Attempt {
     pinned: bool,
     overtaken: u32,
     cancelled: bool,
+    /// Bytes that it runs with were found changed.
+    spoiled: bool,
+    /// Objects read for this attempt only, of which the dispatcher was told.
+    told_private: Vec<(ObjectId, Digest)>,
     times: Times,
     cpu_ns: u64,
     rss_bytes_max: u64,
@@ -119,7 +164,7 @@ struct Output {
 struct Transfer {
     object: ObjectId,
     size_bytes: u64,
-    known: Option<Known>,
+    expect: Expect,
     /// Still to be tried, best first.
     sources: VecDeque<Source>,
     /// Where it is being read from now.
@@ -159,7 +204,7 @@ pub struct Executor {
     /// What home said of an object, and in which run.
     home: FxHashMap<ObjectId, (RunId, HomeAnswer)>,
     /// Who waits for home's answer.
-    asking: BTreeMap<ObjectId, Vec<(AttemptId, u32)>>,
+    asking: BTreeMap<ObjectId, Asking>,
     transfers: BTreeMap<Target, Transfer>,
     /// Transfers that wait for a place, in order.
     transfer_queue: VecDeque<Target>,
@@ -218,13 +263,13 @@ impl Executor {
                 self.on_transfer_ended(now, target, source, result, out)
             }
             NodeEvent::ProgramEnded { task, attempt, exit } => {
-                self.on_program_ended(now, (task, attempt), exit, out)
+                self.on_program_ended((task, attempt), exit, out)
             }
             NodeEvent::OutputStored { task, attempt, output, result } => {
-                self.on_output_stored(now, (task, attempt), output, result, out)
+                self.on_output_stored((task, attempt), output, result, out)
             }
             NodeEvent::OutputLanded { task, attempt, output, result } => {
-                self.on_output_landed(now, (task, attempt), output, result, out)
+                self.on_output_landed((task, attempt), output, result, out)
             }
             NodeEvent::FoundCorrupt { object } => self.drop_corrupt(object, out),
             NodeEvent::EndRecorded { task, attempt } => {
@@ -309,6 +354,8 @@ impl Executor {
             pinned: false,
             overtaken: 0,
             cancelled: false,
+            spoiled: false,
+            told_private: vec![],
             times: Times { received: now, ..Times::default() },
             cpu_ns: 0,
             rss_bytes_max: 0,
@@ -318,50 +365,54 @@ impl Executor {
         };
         let mut ask = vec![];
         for (i, input) in attempt.assignment.inputs.iter().enumerate() {
-            let (plan, size_bytes) = self.plan(input, attempt.assignment.run);
+            let (plan, size_bytes, expect) = self.plan(input, attempt.assignment.run);
             if plan == Plan::Unknown {
                 attempt.n_unknown += 1;
                 ask.push((input.object, i as u32));
             }
-            attempt.inputs.push(Input { plan, outcome: None, size_bytes, wait_ns: 0 });
+            attempt.inputs.push(Input { plan, expect, outcome: None, size_bytes, wait_ns: 0 });
         }
-        let unknown = attempt.n_unknown;
+        let (unknown, run) = (attempt.n_unknown, attempt.assignment.run);
         self.attempts.insert(id, attempt);
         for (object, i) in ask {
-            let waiters = self.asking.entry(object).or_default();
-            if waiters.is_empty() {
+            let asking = self.asking.entry(object).or_insert_with(|| {
                 out.push(NodeAction::AskHome { object });
-            }
-            waiters.push((id, i));
+                Asking { run, ..Asking::default() }
+            });
+            if run > asking.run { &mut asking.later } else { &mut asking.waiters }.push((id, i));
         }
         if unknown == 0 {
             self.reserve_or_block(now, id, out);
         }
     }
 
-    /// How an input will come here, and its size where that is known.
-    fn plan(&self, input: &AssignedInput, run: RunId) -> (Plan, u64) {
-        if let Some((asked_run, answer)) = self.home.get(&input.object)
-            && (*asked_run == run || !input.check_home)
-        {
-            let size = answer.version.size_bytes;
-            return match (answer.in_place, input.direct) {
-                (true, _) => (Plan::InPlace, size),
-                (false, true) => (Plan::Private, size),
-                (false, false) => (Plan::Cache, size),
+    /// How an input will come here, its size and what it has to be, where that is known.
+    fn plan(&self, input: &AssignedInput, run: RunId) -> (Plan, u64, Expect) {
+        let answered = self.home.get(&input.object);
+        if let (false, Some(known)) = (input.check_home, &input.known) {
+            let plan = match answered {
+                Some((_, answer)) if answer.in_place => Plan::InPlace,
+                _ if input.direct => Plan::Private,
+                _ => Plan::Cache,
             };
+            return (plan, known.size_bytes, Expect { known: Some(known.clone()), version: None });
         }
-        if input.check_home {
-            return (Plan::Unknown, 0);
+        match answered {
+            Some((asked_run, answer)) if *asked_run >= run => Self::plan_from(input, answer),
+            _ => (Plan::Unknown, 0, Expect::default()),
         }
-        if let Some(held) = self.held.get(&input.object) {
-            return (Plan::Cache, held.size_bytes);
-        }
-        match (&input.known, input.direct) {
-            (_, true) => (Plan::Unknown, 0),
-            (Some(known), false) => (Plan::Cache, known.size_bytes),
-            (None, false) => (Plan::Unknown, 0),
-        }
+    }
+
+    fn plan_from(input: &AssignedInput, answer: &HomeAnswer) -> (Plan, u64, Expect) {
+        let plan = match (answer.in_place, input.direct) {
+            (true, _) => Plan::InPlace,
+            (false, true) => Plan::Private,
+            (false, false) => Plan::Cache,
+        };
+        // What an earlier run knew holds while home's version is the same.
+        let known = input.known.clone().filter(|k| k.version == answer.version);
+        let version = answer.version.clone();
+        (plan, version.size_bytes, Expect { known, version: Some(version) })
     }
 
     fn on_home_answered(
@@ -371,28 +422,25 @@ impl Executor {
         result: Result<HomeAnswer, TransferError>,
         out: &mut Vec<NodeAction>,
     ) {
-        let waiters = self.asking.remove(&object).unwrap_or_default();
+        let asking = self.asking.remove(&object).unwrap_or_default();
+        let newest = |waiters: &[(AttemptId, u32)]| {
+            waiters.iter().filter_map(|(id, _)| self.attempts.get(id)).map(|a| a.assignment.run).max()
+        };
+        if let Some(run) = newest(&asking.later) {
+            self.asking.insert(object, Asking { run, waiters: asking.later, later: vec![] });
+            out.push(NodeAction::AskHome { object });
+        }
         match result {
             Ok(answer) => {
-                let run = waiters
-                    .iter()
-                    .filter_map(|(id, _)| self.attempts.get(id))
-                    .map(|a| a.assignment.run)
-                    .max();
-                let Some(run) = run else { return };
-                self.drop_stale(object, &answer.version, out);
-                self.home.insert(object, (run, answer.clone()));
-                for (id, i) in waiters {
+                if asking.waiters.is_empty() {
+                    return;
+                }
+                self.home.insert(object, (asking.run, answer.clone()));
+                for (id, i) in asking.waiters {
                     let Some(attempt) = self.attempts.get_mut(&id) else { continue };
+                    let assigned = &attempt.assignment.inputs[i as usize];
                     let input = &mut attempt.inputs[i as usize];
-                    input.size_bytes = answer.version.size_bytes;
-                    input.plan = if answer.in_place {
-                        Plan::InPlace
-                    } else if attempt.assignment.inputs[i as usize].direct {
-                        Plan::Private
-                    } else {
-                        Plan::Cache
-                    };
+                    (input.plan, input.size_bytes, input.expect) = Self::plan_from(assigned, &answer);
                     attempt.n_unknown -= 1;
                     if attempt.n_unknown == 0 {
                         self.reserve_or_block(now, id, out);
@@ -400,19 +448,10 @@ impl Executor {
                 }
             }
             Err(error) => {
-                for (id, _) in waiters {
-                    self.fail(now, id, failure_of(&error), out);
+                for (id, _) in asking.waiters {
+                    self.fail(id, failure_of(&error), out);
                 }
             }
-        }
-    }
-
-    /// Home has a newer version than the replica here, which an earlier run left: drop the replica.
-    fn drop_stale(&mut self, object: ObjectId, version: &HomeVersion, out: &mut Vec<NodeAction>) {
-        let stale = self.held.get(&object).is_some_and(|h| h.version.as_ref().is_some_and(|v| v != version));
-        if stale {
-            self.doomed.insert(object);
-            self.drop_if_doomed(object, out);
         }
     }
 
@@ -440,28 +479,33 @@ impl Executor {
     /// Pins what is here, reserves what is not, and starts the transfers; all or nothing.
     fn try_reserve(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) -> bool {
         let attempt = &self.attempts[&id];
-        let mut wanted: Vec<(ObjectId, u64)> = attempt
+        let mut wanted: Vec<(ObjectId, u64, Here)> = attempt
             .inputs
             .iter()
             .zip(&attempt.assignment.inputs)
             .filter(|(input, _)| input.plan == Plan::Cache)
-            .map(|(input, assigned)| (assigned.object, input.size_bytes))
+            .map(|(input, a)| (a.object, input.size_bytes, self.look(a.object, &input.expect)))
             .collect();
-        wanted.sort_unstable();
+        wanted.sort_unstable_by_key(|w| (w.0, w.1));
         wanted.dedup_by_key(|w| w.0);
+        let mut private: Vec<ObjectId> = wanted.iter().filter(|w| w.2 == Here::Taken).map(|w| w.0).collect();
+        wanted.retain(|w| w.2 != Here::Taken);
+        for (object, ..) in wanted.iter().filter(|w| w.2 == Here::Stale) {
+            self.cache.remove(*object).expect("stale bytes are held by nobody");
+            self.evicted(*object, out);
+        }
         // Pin first, so that making room for one input does not evict another.
-        for (object, _) in &wanted {
+        for (object, ..) in &wanted {
             self.cache.pin(*object);
         }
         let mut absent: Vec<(ObjectId, u64)> =
-            wanted.iter().filter(|w| self.cache.state(w.0).is_none()).copied().collect();
-        let mut private = vec![];
+            wanted.iter().filter(|w| w.2 != Here::Right).map(|w| (w.0, w.1)).collect();
         let mut missing_bytes: u64 = absent.iter().map(|w| w.1).sum();
         if missing_bytes > self.cache.available_bytes() {
             let others_end = self.n_pinned > 0 || self.n_storing > 0 || self.cache.reserved_bytes() > 0;
             let ever = absent.iter().filter(|w| w.1 <= self.cache.budget_bytes()).map(|w| w.1).sum::<u64>();
             if others_end && ever > self.cache.available_bytes() {
-                for (object, _) in wanted {
+                for (object, ..) in wanted {
                     self.cache.unpin(object);
                 }
                 return false;
@@ -519,6 +563,24 @@ impl Executor {
         true
     }
 
+    /// What is here of `object`, for an attempt that does not pin it yet.
+    fn look(&self, object: ObjectId, expect: &Expect) -> Here {
+        match self.cache.state(object) {
+            None => Here::Absent,
+            Some(ReplicaState::Ready) if self.doomed.contains(&object) => Here::Taken,
+            Some(ReplicaState::Ready) if expect.accepts(&self.held[&object]) => Here::Right,
+            Some(ReplicaState::Ready) if self.cache.n_pins(object) > 0 || self.cache.is_kept(object) => {
+                Here::Taken
+            }
+            Some(ReplicaState::Ready) => Here::Stale,
+            // It may also be an output that is being stored.
+            Some(ReplicaState::Creating) => match self.transfers.get(&Target::Cache(object)) {
+                Some(transfer) if transfer.expect == *expect && !self.doomed.contains(&object) => Here::Right,
+                _ => Here::Taken,
+            },
+        }
+    }
+
     /// Joins the transfer to `target`, or queues it.
     fn want(&mut self, target: Target, id: AttemptId, input: u32) {
         if let Some(transfer) = self.transfers.get_mut(&target) {
@@ -527,24 +589,17 @@ impl Executor {
         }
         let attempt = &self.attempts[&id];
         let assigned = &attempt.assignment.inputs[input as usize];
-        let mut known = assigned.known.clone();
-        let answer = self.home.get(&assigned.object).map(|(_, a)| &a.version);
+        let expect = attempt.inputs[input as usize].expect.clone();
         let mut sources: VecDeque<Source> = assigned.sources.iter().map(|e| Source::Peer(*e)).collect();
-        if let (Some(k), Some(version)) = (&known, answer)
-            && k.version != *version
-        {
-            // An earlier run knew other bytes under this name; peers may still hold those.
-            known = None;
-            sources.clear();
-        }
-        if matches!(target, Target::Private { .. }) {
+        if expect.known.is_none() || matches!(target, Target::Private { .. }) {
+            // Peers can only be asked for bytes with a known digest.
             sources.clear();
         }
         sources.push_back(Source::Home);
         let transfer = Transfer {
             object: assigned.object,
             size_bytes: attempt.inputs[input as usize].size_bytes,
-            known,
+            expect,
             sources,
             active: None,
             waiters: vec![(id, input)],
@@ -574,13 +629,22 @@ impl Executor {
                 *self.n_active_by_peer.get_mut(&peer).expect("an active transfer from a peer is counted") -= 1
             }
         }
+        let result = match result {
+            Ok(bytes) if matches!(target, Target::Cache(_)) && bytes.size_bytes > transfer.size_bytes => {
+                let message =
+                    format!("it has {} bytes, {} were expected", bytes.size_bytes, transfer.size_bytes);
+                Err(TransferError { kind: TransferErrorKind::Changed, message })
+            }
+            result => result,
+        };
         match result {
             Ok(bytes) => {
                 let transfer = self.transfers.remove(&target).expect("just seen");
+                let known = transfer.expect.known.as_ref();
                 if let Target::Cache(object) = target {
                     self.cache.commit(object, bytes.size_bytes);
-                    let version =
-                        bytes.version.clone().or(transfer.known.as_ref().map(|k| k.version.clone()));
+                    let known_version = known.map(|k| k.version.clone()).filter(|v| !v.stamp.is_empty());
+                    let version = bytes.version.clone().or(known_version);
                     self.held.insert(object, Fetched { version, ..bytes.clone() });
                     if let Some(version) = &bytes.version
                         && let Some((_, answer)) = self.home.get_mut(&object)
@@ -588,11 +652,18 @@ impl Executor {
                         answer.version = version.clone();
                     }
                     self.tell_replica(object, &bytes, out);
-                } else if let Target::Private { .. } = target
+                } else if let Target::Private { task, attempt, .. } = target
                     && let Some(version) = &bytes.version
                 {
-                    // The first reader's digest and version are what the whole run is held to.
                     self.home.entry(transfer.object).and_modify(|(_, a)| a.version = version.clone());
+                    if known.is_none()
+                        && let Some(attempt) = self.attempts.get_mut(&(task, attempt))
+                    {
+                        // The whole run is held to what its first reader saw. Taken back when the attempt
+                        // has ended, as nobody else can have this copy.
+                        attempt.told_private.push((transfer.object, bytes.digest));
+                        self.tell_replica(transfer.object, &bytes, out);
+                    }
                 }
                 let first = match (source, target) {
                     (_, Target::Private { .. }) => CacheOutcome::Direct,
@@ -618,7 +689,7 @@ impl Executor {
                     Source::Home => format!("home ({})", error.message),
                 });
                 let hopeless = matches!(error.kind, TransferErrorKind::Changed | TransferErrorKind::NoSpace);
-                if !hopeless && !transfer.sources.is_empty() {
+                if !hopeless && !transfer.sources.is_empty() && !transfer.waiters.is_empty() {
                     self.transfer_queue.push_back(target);
                     return;
                 }
@@ -632,7 +703,7 @@ impl Executor {
                     ..failure_of(&error)
                 };
                 for (id, _) in &transfer.waiters {
-                    self.fail(now, *id, failure.clone(), out);
+                    self.fail(*id, failure.clone(), out);
                 }
                 if let Target::Cache(object) = target {
                     self.cache.abort(object);
@@ -653,7 +724,7 @@ impl Executor {
         }
     }
 
-    fn on_program_ended(&mut self, now: Timestamp, id: AttemptId, exit: Exit, out: &mut Vec<NodeAction>) {
+    fn on_program_ended(&mut self, id: AttemptId, exit: Exit, out: &mut Vec<NodeAction>) {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         if attempt.state != State::Running {
             return;
@@ -674,20 +745,26 @@ impl Executor {
             .map(|i| attempt.assignment.inputs[*i as usize].object)
             .collect();
         self.unpin_all(id, out);
-        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
-        if attempt.cancelled {
-            self.end(now, id, Outcome::Cancelled, out);
-        } else if !modified.is_empty() {
-            for object in modified {
-                self.drop_corrupt(object, out);
-            }
-            let message = "the program wrote to one of its inputs; the cached copy was dropped".into();
-            self.fail(now, id, Failure { kind: FailureKind::InputModified, message }, out);
+        let attempt = &self.attempts[&id];
+        let (cancelled, spoiled) = (attempt.cancelled, attempt.spoiled);
+        let wrote = !modified.is_empty();
+        for object in modified {
+            self.drop_corrupt(object, out);
+        }
+        if cancelled {
+            self.end(id, Outcome::Cancelled, out);
+        } else if wrote || spoiled {
+            let message = match wrote {
+                true => "the program wrote to one of its inputs; the cached copy was dropped",
+                false => "an input was found changed while the program ran; the cached copy was dropped",
+            };
+            self.fail(id, Failure { kind: FailureKind::InputModified, message: message.into() }, out);
         } else if let Err(failure) = exit.result {
-            self.fail(now, id, failure, out);
+            self.fail(id, failure, out);
         } else if exit.outputs.is_empty() {
-            self.end(now, id, Outcome::Done, out);
+            self.end(id, Outcome::Done, out);
         } else {
+            let attempt = self.attempts.get_mut(&id).expect("attempt is here");
             attempt.state = State::Storing;
             self.n_storing += 1;
             attempt.outputs = vec![Output::default(); exit.outputs.len()];
@@ -713,7 +790,6 @@ impl Executor {
 
     fn on_output_stored(
         &mut self,
-        now: Timestamp,
         id: AttemptId,
         output: u32,
         result: Result<Fetched, TransferError>,
@@ -751,12 +827,12 @@ impl Executor {
         }
         if let Some(failure) = attempt.outputs.iter().find_map(|o| o.failure.clone()) {
             self.forget_outputs(id, out);
-            self.fail(now, id, failure, out);
+            self.fail(id, failure, out);
             return;
         }
         if attempt.cancelled {
             self.forget_outputs(id, out);
-            self.end(now, id, Outcome::Cancelled, out);
+            self.end(id, Outcome::Cancelled, out);
             return;
         }
         attempt.state = State::Landing;
@@ -773,11 +849,11 @@ impl Executor {
         }
         let report = self.report(id, Outcome::Done);
         self.tell(id, NodeMessage::AttemptEnded { report }, out);
+        self.take_back_private(id, out);
     }
 
     fn on_output_landed(
         &mut self,
-        now: Timestamp,
         id: AttemptId,
         output: u32,
         result: Result<HomeVersion, TransferError>,
@@ -803,23 +879,49 @@ impl Executor {
                 }
             }
             Err(error) => {
-                slot.failure = Some(Failure { kind: FailureKind::StageOut, message: error.message })
+                let failure = Failure { kind: FailureKind::StageOut, message: error.message };
+                slot.failure.get_or_insert(failure);
             }
         }
         let attempt = self.attempts.get_mut(&id).expect("attempt is here");
         attempt.n_outputs_pending -= 1;
-        if attempt.n_outputs_pending == 0 {
-            let result = match attempt.outputs.iter().find_map(|o| o.failure.clone()) {
-                Some(failure) => Err(failure),
-                None => Ok(()),
-            };
-            attempt.state = State::Ended;
-            self.n_storing -= 1;
-            out.push(NodeAction::CleanUp { task: id.0, attempt: id.1 });
-            self.tell(id, NodeMessage::OutputsHome { task: id.0, attempt: id.1, result }, out);
-        }
+        self.end_when_landed(id, out);
         self.drop_if_doomed(object, out);
-        let _ = now;
+    }
+
+    fn end_when_landed(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        if attempt.n_outputs_pending > 0 {
+            return;
+        }
+        let result = match attempt.outputs.iter().find_map(|o| o.failure.clone()) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        };
+        attempt.state = State::Ended;
+        self.n_storing -= 1;
+        out.push(NodeAction::CleanUp { task: id.0, attempt: id.1 });
+        self.tell(id, NodeMessage::OutputsHome { task: id.0, attempt: id.1, result }, out);
+    }
+
+    /// Outputs that have not set out for home stay here.
+    fn stop_landing(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let queued: Vec<Landing> = self.landing_queue.iter().filter(|l| l.attempt == id).copied().collect();
+        for landing in queued {
+            self.landing_queue.remove(&landing);
+            let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+            let object = attempt.assignment.outputs[landing.output as usize];
+            let output = &mut attempt.outputs[landing.output as usize];
+            let message = "the attempt was ended before its outputs were home".into();
+            output.failure = Some(Failure { kind: FailureKind::StageOut, message });
+            attempt.n_outputs_pending -= 1;
+            if output.cached {
+                self.cache.release(object);
+                self.doomed.insert(object);
+                self.drop_if_doomed(object, out);
+            }
+        }
+        self.end_when_landed(id, out);
     }
 
     fn on_cancel(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) {
@@ -845,20 +947,21 @@ impl Executor {
         attempt.cancelled = true;
         match attempt.state {
             State::Sizing | State::Blocked | State::Staging | State::Queued => {
-                self.end(now, id, Outcome::Cancelled, out)
+                self.end(id, Outcome::Cancelled, out)
             }
             State::Running => out.push(NodeAction::Kill { task: id.0, attempt: id.1 }),
-            // The program is finished: storing ends as cancelled, what is landing lands.
-            State::Storing | State::Landing | State::Ended => {}
+            State::Landing => self.stop_landing(id, out),
+            // Storing ends as cancelled.
+            State::Storing | State::Ended => {}
         }
     }
 
-    fn fail(&mut self, now: Timestamp, id: AttemptId, failure: Failure, out: &mut Vec<NodeAction>) {
-        self.end(now, id, Outcome::Failed(failure), out);
+    fn fail(&mut self, id: AttemptId, failure: Failure, out: &mut Vec<NodeAction>) {
+        self.end(id, Outcome::Failed(failure), out);
     }
 
     /// The attempt is over without outputs to bring home: release what it holds and report.
-    fn end(&mut self, _now: Timestamp, id: AttemptId, outcome: Outcome, out: &mut Vec<NodeAction>) {
+    fn end(&mut self, id: AttemptId, outcome: Outcome, out: &mut Vec<NodeAction>) {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         if attempt.state == State::Ended {
             return;
@@ -875,12 +978,24 @@ impl Executor {
         self.attempts.get_mut(&id).expect("attempt is here").state = State::Ended;
         out.push(NodeAction::CleanUp { task: id.0, attempt: id.1 });
         self.tell(id, NodeMessage::AttemptEnded { report }, out);
+        self.take_back_private(id, out);
+    }
+
+    /// Copies that only this attempt could read are gone with it.
+    fn take_back_private(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        for (object, digest) in std::mem::take(&mut attempt.told_private) {
+            if self.held.get(&object).is_none_or(|held| held.digest != digest) {
+                out.push(NodeAction::Tell { message: NodeMessage::ReplicaDropped(object) });
+            }
+        }
     }
 
     /// Takes the attempt out of every list of waiters.
     fn stop_waiting(&mut self, id: AttemptId) {
-        for waiters in self.asking.values_mut() {
-            waiters.retain(|(waiter, _)| *waiter != id);
+        for asking in self.asking.values_mut() {
+            asking.waiters.retain(|(waiter, _)| *waiter != id);
+            asking.later.retain(|(waiter, _)| *waiter != id);
         }
         // Transfers go on: their bytes may serve the next attempt. Only this one stops waiting, and a
         // private copy that nobody waits for and that has not begun is not begun.
@@ -1001,7 +1116,7 @@ impl Executor {
                 target,
                 object: transfer.object,
                 source,
-                known: transfer.known.clone(),
+                known: transfer.expect.known.clone(),
                 size_bytes: transfer.size_bytes,
             });
         }
@@ -1065,9 +1180,25 @@ impl Executor {
         if !self.cache.is_ready(object) {
             return;
         }
-        // Whoever is queued with it fetches it again; whoever runs with it is judged when it ends.
+        let was_kept = self.cache.is_kept(object);
         self.cache.forget_corrupt(object);
+        self.doomed.remove(&object);
         self.evicted(object, out);
+        for a in self.attempts.values_mut() {
+            if was_kept && a.state == State::Landing {
+                // The only copy of an output: the task has to make it again.
+                let outputs = a.outputs.iter_mut().zip(&a.assignment.outputs);
+                for (output, _) in outputs.filter(|(o, of)| o.cached && **of == object) {
+                    let message = "an output was damaged on this node before it was home".into();
+                    output.failure.get_or_insert(Failure { kind: FailureKind::Node, message });
+                }
+            }
+            // Whoever runs with it has failed when it ends.
+            let mut inputs = a.inputs.iter().zip(&a.assignment.inputs);
+            a.spoiled |=
+                a.state == State::Running && inputs.any(|(i, s)| i.plan == Plan::Cache && s.object == object);
+        }
+        // Whoever is queued with it is tried again.
         let again: Vec<AttemptId> = self
             .attempts
             .iter()
@@ -1083,7 +1214,7 @@ impl Executor {
             .collect();
         for id in again {
             let message = "a cached copy of an input was found damaged and dropped".into();
-            self.fail(Timestamp(0), id, Failure { kind: FailureKind::InputModified, message }, out);
+            self.fail(id, Failure { kind: FailureKind::InputModified, message }, out);
         }
     }
 

@@ -58,7 +58,10 @@ fn main() {
             }
         }
     }
-    println!("seeds {seeds:?}: {n_events} events; {} done, {} failed, {} cancelled", ends[0], ends[1], ends[2]);
+    println!(
+        "seeds {seeds:?}: {n_events} events; {} done, {} failed, {} cancelled",
+        ends[0], ends[1], ends[2]
+    );
     if !failing.is_empty() {
         println!("{} failing: {failing:?}", failing.len());
         std::process::exit(1);

@@ -152,7 +152,8 @@ impl Node {
         let files: BTreeSet<Digest> = old_store.values().map(|s| s.digest).collect();
         for digest in files {
             let of = |o: &&ObjectId| old_store[*o].digest == digest;
-            let size_bytes = old_store.values().find(|s| s.digest == digest).expect("it has a file").size_bytes;
+            let size_bytes =
+                old_store.values().find(|s| s.digest == digest).expect("it has a file").size_bytes;
             let named = old_store.keys().filter(of).find_map(|o| {
                 let version = old_held.get(o)?.version.clone()?;
                 Some((old_book.find_name(*o)?.to_string(), version))

@@ -31,13 +31,29 @@ pub struct Journal {
 
 #[derive(Clone, Debug)]
 pub enum ToNode {
-    Welcome { executor: ExecutorId, incarnation: u64 },
-    Assign { assignment: Box<Assignment>, spec: Box<TaskSpec> },
-    Cancel { task: TaskId, attempt: AttemptNo },
-    Drop { objects: Vec<ObjectId> },
-    Recorded { task: TaskId, attempt: AttemptNo },
+    Welcome {
+        executor: ExecutorId,
+        incarnation: u64,
+    },
+    Assign {
+        assignment: Box<Assignment>,
+        spec: Box<TaskSpec>,
+    },
+    Cancel {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
+    Drop {
+        objects: Vec<ObjectId>,
+    },
+    Recorded {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
     /// Which node each executor is.
-    Peers { peers: Vec<(ExecutorId, usize)> },
+    Peers {
+        peers: Vec<(ExecutorId, usize)>,
+    },
 }
 
 #[derive(Clone, Debug)]

@@ -76,11 +76,32 @@ pub fn simulate(options: &Options) -> Result<Summary, Box<Violation>> {
 
 #[derive(Clone, Debug)]
 enum Work {
-    Ask { object: ObjectId },
-    Fetch { target: Target, object: ObjectId, source: Source, known: Option<Known>, size_bytes: u64, began: Option<Content> },
-    Program { id: AttemptId },
-    Store { id: AttemptId, output: u32, object: ObjectId, cache_bytes: Option<u64> },
-    Land { id: AttemptId, output: u32, object: ObjectId, cached: bool },
+    Ask {
+        object: ObjectId,
+    },
+    Fetch {
+        target: Target,
+        object: ObjectId,
+        source: Source,
+        known: Option<Known>,
+        size_bytes: u64,
+        began: Option<Content>,
+    },
+    Program {
+        id: AttemptId,
+    },
+    Store {
+        id: AttemptId,
+        output: u32,
+        object: ObjectId,
+        cache_bytes: Option<u64>,
+    },
+    Land {
+        id: AttemptId,
+        output: u32,
+        object: ObjectId,
+        cached: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -99,19 +120,48 @@ enum Fault {
 #[derive(Clone, Debug)]
 enum Ev {
     Tick,
-    NodeTick { n: usize, epoch: u64 },
-    StartNode { n: usize },
+    NodeTick {
+        n: usize,
+        epoch: u64,
+    },
+    StartNode {
+        n: usize,
+    },
     StartDispatcher,
-    Connect { n: usize, epoch: u64 },
+    Connect {
+        n: usize,
+        epoch: u64,
+    },
     /// The node notices that its connection is gone.
-    NodeCut { n: usize, life: u64 },
+    NodeCut {
+        n: usize,
+        life: u64,
+    },
     /// The dispatcher does.
-    Cut { life: u64 },
-    ToNode { n: usize, life: u64, batch: Vec<ToNode> },
-    FromNode { life: u64, batch: Vec<FromNode> },
-    Durable { incarnation: u64, n: usize },
-    Done { n: usize, epoch: u64, work: Work },
-    Submit { plan: usize },
+    Cut {
+        life: u64,
+    },
+    ToNode {
+        n: usize,
+        life: u64,
+        batch: Vec<ToNode>,
+    },
+    FromNode {
+        life: u64,
+        batch: Vec<FromNode>,
+    },
+    Durable {
+        incarnation: u64,
+        n: usize,
+    },
+    Done {
+        n: usize,
+        epoch: u64,
+        work: Work,
+    },
+    Submit {
+        plan: usize,
+    },
     Fault(Fault),
     FaultsOver,
 }
@@ -395,8 +445,9 @@ impl World {
                     self.after(wait + S / 4, Ev::Connect { n, epoch });
                 }
             }
-            Ev::Cut { life } => self
-                .with_service(|service, now, journal| service.on_disconnected(now, journal, life)),
+            Ev::Cut { life } => {
+                self.with_service(|service, now, journal| service.on_disconnected(now, journal, life))
+            }
             Ev::ToNode { n, life, batch } => {
                 for message in batch {
                     if self.nodes[n].link.as_ref().is_none_or(|l| l.life != life) {
@@ -471,7 +522,11 @@ impl World {
                 self.promised.insert(task);
                 for (location, digest) in outputs {
                     let at_home = self.home.find(location).map(|c| c.digest);
-                    assert_eq!(at_home, Some(*digest), "promise 1: {task:?} is done, {location} is not at home");
+                    assert_eq!(
+                        at_home,
+                        Some(*digest),
+                        "promise 1: {task:?} is done, {location} is not at home"
+                    );
                 }
             }
         }
@@ -525,7 +580,11 @@ impl World {
                 continue;
             }
             let first = *self.read.entry((run, location.clone())).or_insert((digest, task));
-            assert_eq!(first.0, digest, "promise 2: {task:?} read other bytes of {location} than {:?}", first.1);
+            assert_eq!(
+                first.0, digest,
+                "promise 2: {task:?} read other bytes of {location} than {:?}",
+                first.1
+            );
         }
         self.done.insert(task, witness.outputs);
     }
@@ -539,11 +598,16 @@ impl World {
             let state = service.core.task_state(*task);
             assert_eq!(state, TaskState::Done, "promise 1: {task:?} was done before the restart");
         }
-        self.done.retain(|task, _| service.core.has_task(*task) && service.core.task_state(*task) == TaskState::Done);
+        self.done.retain(|task, _| {
+            service.core.has_task(*task) && service.core.task_state(*task) == TaskState::Done
+        });
         for plan in &mut self.plans {
             if let PlanState::Submitted(run) | PlanState::Accepted(run) = plan.state {
                 let is_there = service.core.find_run(run).is_some_and(|r| r.committed);
-                assert!(is_there || matches!(plan.state, PlanState::Submitted(_)), "promise 1: {run:?} is lost");
+                assert!(
+                    is_there || matches!(plan.state, PlanState::Submitted(_)),
+                    "promise 1: {run:?} is lost"
+                );
                 plan.state = if is_there { PlanState::Accepted(run) } else { PlanState::Waits };
             }
         }
@@ -623,7 +687,8 @@ impl World {
             return;
         }
         let is_lost = node.link.is_none() && self.now.since_ns(node.last_contact) > LEASE_NS;
-        let leaves = node.is_draining && node.core.is_idle() && node.link.as_ref().is_some_and(|l| l.welcomed);
+        let leaves =
+            node.is_draining && node.core.is_idle() && node.link.as_ref().is_some_and(|l| l.welcomed);
         if is_lost {
             return self.stop_node(n);
         }
@@ -638,7 +703,9 @@ impl World {
     }
 
     fn flush_node(&mut self, n: usize) {
-        let Some(link) = self.nodes[n].link.as_mut().filter(|l| l.welcomed && !l.out.is_empty()) else { return };
+        let Some(link) = self.nodes[n].link.as_mut().filter(|l| l.welcomed && !l.out.is_empty()) else {
+            return;
+        };
         let (life, batch) = (link.life, std::mem::take(&mut link.out));
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { life, batch });
@@ -716,13 +783,7 @@ impl World {
         self.check_store(n);
     }
 
-    fn start(
-        &mut self,
-        (n, epoch): (usize, u64),
-        id: AttemptId,
-        staged: &[Staged],
-        private_inputs: bool,
-    ) {
+    fn start(&mut self, (n, epoch): (usize, u64), id: AttemptId, staged: &[Staged], private_inputs: bool) {
         let node = &mut self.nodes[n];
         let context = node.contexts.get_mut(&id).expect("what starts was assigned");
         context.runs = true;
@@ -744,7 +805,8 @@ impl World {
             assert!(had, "promise 2: {id:?} starts with bytes of {location} that home did not have then");
         }
         let differs = if self.o.outputs_differ { format!("{n} {epoch} {id:?}") } else { String::new() };
-        let outputs = context.outputs.iter().map(|l| (l.clone(), digest_of(&format!("{l} by task {differs}"))));
+        let outputs =
+            context.outputs.iter().map(|l| (l.clone(), digest_of(&format!("{l} by task {differs}"))));
         let witness = Witness { seen, outputs: outputs.collect(), spoiled: false };
         self.witnesses.insert((n, id.0, id.1), witness);
         let _ = private_inputs;
@@ -922,7 +984,8 @@ impl World {
         let node = &self.nodes[n];
         for (id, context) in node.contexts.iter().filter(|(_, c)| c.runs) {
             for (i, input) in context.assignment.inputs.iter().enumerate() {
-                let is_link = !context.assignment.private_inputs && !node.private.contains_key(&(*id, i as u32));
+                let is_link =
+                    !context.assignment.private_inputs && !node.private.contains_key(&(*id, i as u32));
                 if input.object == object && is_link && !context.seen[i].2 {
                     self.witnesses.get_mut(&(n, id.0, id.1)).expect("it runs").spoiled = true;
                 }
@@ -1032,7 +1095,10 @@ impl World {
             }
         }
         for object in node.store.keys() {
-            assert!(node.core.cache().is_ready(*object), "node {n}: {object:?} lies on disk and is in no book");
+            assert!(
+                node.core.cache().is_ready(*object),
+                "node {n}: {object:?} lies on disk and is in no book"
+            );
         }
     }
 
@@ -1049,7 +1115,8 @@ impl World {
 
     fn is_over(&self) -> bool {
         let Some(service) = &self.service else { return false };
-        let all_in = self.plans.iter().all(|p| matches!(p.state, PlanState::Accepted(_) | PlanState::Refused));
+        let all_in =
+            self.plans.iter().all(|p| matches!(p.state, PlanState::Accepted(_) | PlanState::Refused));
         all_in
             && service.core.runs().all(|(_, r)| r.ended.is_some())
             && self.journal.n_durable == self.journal.records.len()
@@ -1090,7 +1157,8 @@ impl World {
             let at_home = self.home.find(&location).map(|c| c.digest);
             assert_eq!(at_home, Some(digest), "promise 1: {location} is at home as recorded");
         }
-        let sum = |f: fn(&eyas_core::dispatcher::RunState) -> u64| service.core.runs().map(|(_, r)| f(r)).sum();
+        let sum =
+            |f: fn(&eyas_core::dispatcher::RunState) -> u64| service.core.runs().map(|(_, r)| f(r)).sum();
         Summary {
             trace_hash: self.trace_hash,
             n_events: self.n_events,
