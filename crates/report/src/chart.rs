@@ -217,7 +217,10 @@ impl Panel<'_> {
             return;
         }
         let (first, path) = self.steps(values, end);
-        let _ = writeln!(self.svg, "<path class=\"line {class}\" d=\"M{LEFT} {first:.1}{path}\"/>");
+        // With a halo, so that it can be seen on every colour below it.
+        let d = format!("M{LEFT} {first:.1}{path}");
+        let _ =
+            writeln!(self.svg, "<path class=\"halo\" d=\"{d}\"/><path class=\"line {class}\" d=\"{d}\"/>");
     }
 
     fn finish(mut self) -> String {
@@ -249,14 +252,14 @@ pub fn throughput(series: &Series, scales: Scales) -> String {
     let peak = most(&series.demand_gbps);
     if peak > scales.gbps {
         let at = series.demand_gbps.iter().position(|d| *d == peak).unwrap_or(0);
-        let x = panel.x((at as f64 + 1.0) * series.bin_ns as f64);
+        let (time, ns) = time_unit(scales.span_ns);
         let (unit, factor) = throughput_unit(peak);
-        let (x, anchor) = if x < WIDTH * 0.6 { (x + 6.0, "start") } else { (x - 12.0, "end") };
         let _ = writeln!(
             panel.svg,
-            "<text class=\"note\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">↑ demand reaches {} {unit}</text>",
-            TOP + 12.0,
-            units::number(peak * factor)
+            "<text class=\"note\" x=\"{:.1}\" y=\"14\" text-anchor=\"middle\">↑ demand reaches {} {unit} at {} {time}</text>",
+            WIDTH / 2.0,
+            units::number(peak * factor),
+            units::number(at as f64 * series.bin_ns as f64 / ns)
         );
     }
     panel.finish()

@@ -61,8 +61,12 @@ struct Attempt {
     /// Why it was over, where that is not in the report.
     lost: Option<String>,
     cancel_asked: Option<Timestamp>,
+    /// When it was over.
+    over: Option<Timestamp>,
     /// By object, in this attempt's life.
     objects: BTreeMap<u32, String>,
+    /// Executors that its inputs came from, in this attempt's life.
+    peers: BTreeMap<u32, String>,
 }
 
 /// What the lines say, in order.
@@ -131,6 +135,7 @@ fn tell_attempts(story: &TaskStory) -> Told {
                         if ids.last() == Some(&executor) && a.report.is_none() && a.home.is_none() =>
                     {
                         a.lost.get_or_insert("its executor came back without it".into());
+                        a.over.get_or_insert(line.t);
                     }
                     _ => {}
                 }
@@ -140,6 +145,7 @@ fn tell_attempts(story: &TaskStory) -> Told {
                     let landed = a.home.is_some() || a.report.as_ref().is_some_and(|r| r.outputs.is_empty());
                     if !landed {
                         a.lost.get_or_insert(format!("its executor was lost: {reason}"));
+                        a.over = Some(line.t);
                     }
                 }
             }
@@ -147,6 +153,7 @@ fn tell_attempts(story: &TaskStory) -> Told {
                 if open(&told) {
                     let a = told.attempts.last_mut().expect("an open attempt");
                     a.lost = Some("its executor fell silent and did not come back in time".into());
+                    a.over = Some(line.t);
                 }
             }
             What::In(Event::AttemptEnded { executor, report }) if report.task == story.task => {
@@ -162,13 +169,20 @@ fn tell_attempts(story: &TaskStory) -> Told {
                     });
                 }
                 if let Some(a) = told.attempts.last_mut().filter(|a| a.report.is_none() && a.lost.is_none()) {
+                    for input in &report.inputs {
+                        if let CacheOutcome::RemoteHit { from } = input.outcome {
+                            a.peers.insert(from.0, name(&names, from));
+                        }
+                    }
                     a.report = Some(report);
+                    a.over = Some(line.t);
                 }
             }
             What::In(Event::OutputsHome { task, attempt, result, .. }) if task == story.task => {
                 if let Some(a) = told.attempts.last_mut().filter(|a| a.attempt == attempt && a.home.is_none())
                 {
                     a.home = Some((line.t, result));
+                    a.over = Some(line.t);
                 }
             }
             What::In(Event::CancelRequested { run, task }) => {
@@ -330,7 +344,7 @@ fn tell_attempt(story: &TaskStory, told: &Told, i: usize, a: &Attempt, text: &mu
         }
     }
     if let Some(report) = &a.report {
-        where_inputs_came_from(a, report, told, text);
+        where_inputs_came_from(a, report, text);
         where_time_went(story, told, i, a, report, text);
     }
     how_it_ended(told, is_last, a, text);
@@ -363,7 +377,7 @@ fn why_there(why: &Why, executor: &str, text: &mut String) {
     };
     let rule = match why.policy.as_str() {
         "first-available" => {
-            format!("`first-available` takes the first executor with room and looks at no cache")
+            "`first-available` takes the first executor with room and looks at no cache".to_string()
         }
         "max-cache-hit" => {
             format!("{has}; `max-cache-hit` was in force, which puts tasks where most of their data is")
@@ -376,9 +390,9 @@ fn why_there(why: &Why, executor: &str, text: &mut String) {
     let _ = writeln!(text, "  Why there: {rule}.");
     let _ = writeln!(
         text,
-        "  At that time {} of {} were busy and {} queued.",
-        why.n_slots_active,
-        units::plural(u64::from(why.n_slots), "slot"),
+        "  At that time {} of {} slots were busy and {} queued.",
+        units::count(why.n_slots_active.into()),
+        units::count(why.n_slots.into()),
         match why.n_queued {
             1 => "1 task was".into(),
             n => format!("{} tasks were", units::count(n)),
@@ -389,11 +403,10 @@ fn why_there(why: &Why, executor: &str, text: &mut String) {
     }
 }
 
-fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, told: &Told, text: &mut String) {
+fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, text: &mut String) {
     if report.inputs.is_empty() {
         return;
     }
-    let _ = told;
     text.push_str("  Inputs:\n");
     let name = |object: ObjectId| match a.objects.get(&object.0) {
         Some(location) => location.clone(),
@@ -405,7 +418,9 @@ fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, told: &Told, text
         let waited = units::duration(input.wait_ns);
         let from = match input.outcome {
             CacheOutcome::LocalHit => "in the node's cache already".to_string(),
-            CacheOutcome::RemoteHit { from } => format!("from the cache of executor {from} in {waited}"),
+            CacheOutcome::RemoteHit { from } => {
+                format!("from the cache of {} in {waited}", a.peers[&from.0])
+            }
             CacheOutcome::Joined => format!("another task was fetching it; waited {waited} for that"),
             CacheOutcome::Miss => format!("from home in {waited}"),
             CacheOutcome::Direct => format!("from home in {waited}, for this attempt only"),
@@ -431,12 +446,15 @@ fn where_time_went(
 ) {
     let t = &report.times;
     let mut parts: Vec<String> = vec![];
-    let queued_since = match i.checked_sub(1).map(|p| &told.attempts[p]) {
-        None => story.submitted,
-        Some(_) => None,
+    let (queued_since, again) = match i.checked_sub(1).map(|previous| &told.attempts[previous]) {
+        None => (story.submitted, ""),
+        Some(previous) => (previous.over, " again"),
     };
     if let (Some(since), Some(assigned)) = (queued_since, a.assigned) {
-        parts.push(format!("queued {}", units::duration(assigned.since_ns(since))));
+        match assigned.since_ns(since) {
+            0 => {}
+            ns => parts.push(format!("queued{again} {}", units::duration(ns))),
+        }
     }
     if let Some(assigned) = a.assigned
         && t.inputs_ready.0 > 0
@@ -446,7 +464,10 @@ fn where_time_went(
     }
     if t.started.0 > 0 {
         let ready = if t.inputs_ready.0 > 0 { t.inputs_ready } else { t.received };
-        parts.push(format!("waiting for a slot {}", units::duration(t.started.since_ns(ready))));
+        let waited_ns = t.started.since_ns(ready);
+        if waited_ns > 0 {
+            parts.push(format!("waiting for a slot {}", units::duration(waited_ns)));
+        }
         let cpu = units::duration(report.cpu_ns);
         let memory = match report.rss_bytes_max {
             0 => String::new(),
@@ -541,7 +562,11 @@ fn what_it_printed(printed: &PrintedLine, text: &mut String) {
 /// The last lines of a stream; control characters are shown, not sent to the terminal.
 fn last_lines(stream: &PrintedStream) -> Vec<String> {
     let kept = (stream.head.len() + stream.tail.len()) as u64;
-    let gap = if stream.total_bytes > kept { "\n…\n" } else { "" };
+    let gap = match stream.total_bytes > kept {
+        true if stream.head.ends_with('\n') => "…\n",
+        true => "\n…\n",
+        false => "",
+    };
     let whole = format!("{}{gap}{}", stream.head, stream.tail);
     let safe = |line: &str| -> String {
         line.chars()
@@ -579,12 +604,14 @@ type Found = (TaskId, RunId, Timestamp, TaskSpec);
 
 fn find_task(dir: &Path, name: &str, number: Option<u64>) -> Result<Option<Found>, Error> {
     let mut lines = Lines::open(dir)?;
-    let (mut next_task, mut found, mut id) = (0u64, None::<Found>, String::new());
-    let is_array = |text: &[u8]| {
+    // By run; a later life tells the same again, and a refused submission leaves nothing.
+    let mut found: BTreeMap<RunId, Found> = BTreeMap::new();
+    let (mut next_task, mut id) = (0u64, String::new());
+    let wanted = |text: &[u8]| {
         let head = &text[..text.len().min(64)];
-        find(head, b"array_added").is_some()
+        [&b"array_added"[..], b"run_aborted", b"refuse_run"].iter().any(|n| find(head, n).is_some())
     };
-    while let Some(entry) = lines.next_if(is_array)? {
+    while let Some(entry) = lines.next_if(wanted)? {
         match entry {
             Entry::Header(_) => next_task = 0,
             Entry::In(t, Event::ArrayAdded { run, array }) => {
@@ -600,21 +627,17 @@ fn find_task(dir: &Path, name: &str, number: Option<u64>) -> Result<Option<Found
                 };
                 if let Some(i) = hit {
                     let task = TaskId(next_task + u64::from(i));
-                    // A later life tells the same task again; a later run may have another of that name.
-                    let (known, newer) = match &found {
-                        Some((t, r, ..)) => ((*t, *r) == (task, run), run > *r),
-                        None => (false, true),
-                    };
-                    if !known && newer {
-                        found = Some((task, run, t, array.expand(i)));
-                    }
+                    found.entry(run).or_insert_with(|| (task, run, t, array.expand(i)));
                 }
                 next_task += u64::from(array.n_tasks);
+            }
+            Entry::In(_, Event::RunAborted { run }) | Entry::Out(_, Action::RefuseRun { run, .. }) => {
+                found.remove(&run);
             }
             _ => {}
         }
     }
-    Ok(found)
+    Ok(found.into_values().next_back())
 }
 
 /// Fills in lines, names and state.

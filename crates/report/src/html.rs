@@ -309,7 +309,7 @@ fn figure(page: &mut String, of: Option<(&str, &Report)>, series: &Series, scale
         "<div class=\"legend\"><span><i class=\"bg-local\"></i>cache-local</span>\
          <span><i class=\"bg-remote\"></i>cache-remote</span><span><i class=\"bg-home\"></i>home</span>\
          <span><i class=\"l\" style=\"color:var(--demand)\"></i>demand</span>\
-         <span><i class=\"l dash\" style=\"color:var(--queued)\"></i>queue length (right)</span></div>\n{}\
+         <span><i class=\"l\" style=\"color:var(--queued)\"></i>queue length (right)</span></div>\n{}\
          <div class=\"legend\"><span><i class=\"bg-used\"></i>CPU utilisation</span>\
          <span><i class=\"l\" style=\"color:var(--nodes)\"></i>nodes (right)</span></div>\n{}<div class=\"tip\"></div>\n</figure>",
         chart::throughput(series, scales),
@@ -436,35 +436,31 @@ fn gbps(x: f64) -> String {
 }
 
 fn totals(page: &mut String, report: &Report, base: Option<&Report>) {
-    page.push_str("<section>\n<h2>Totals</h2>\n<div class=\"scroll\"><table>\n");
-    if let Some(base) = base {
+    page.push_str("<section>\n<h2>Totals</h2>\n<div class=\"groups\">\n");
+    let columns = base.map(|base| {
         let (this, that) = names(report, base);
-        let _ = writeln!(
-            page,
-            "<tr><th></th><th>{}</th><th>{}</th><th>ratio</th></tr>",
-            escape(&this),
-            escape(&that)
-        );
+        format!("<tr><th></th><th>{}</th><th>{}</th><th>ratio</th></tr>\n", escape(&this), escape(&that))
+    });
+    let columns = columns.unwrap_or_default();
+    let begin = |name: &str| format!("<div><h3>{name}</h3><div class=\"scroll\"><table>\n{columns}");
+    let end = "</table></div></div>\n";
+    if let Some(base) = base {
         let c = compare(report, base);
-        let pi = |x: Option<f64>| opt(x, number);
-        let _ = writeln!(
+        let (index, index_base) = (c.performance_index, c.performance_index_base);
+        let _ = write!(
             page,
-            "<tr class=\"group\"><td colspan=\"4\">compared</td></tr>\n\
-             <tr><td>speedup <sup>9</sup></td><td>{}</td><td>1</td><td></td></tr>\n\
-             <tr><td>performance index <sup>9</sup></td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "{}<tr><td>speedup <sup>9</sup></td><td>{}</td><td>1</td><td></td></tr>\n\
+             <tr><td>performance index <sup>9</sup></td><td>{}</td><td>{}</td><td>{}</td></tr>\n{end}",
+            begin("compared"),
             opt(c.speedup, number),
-            pi(c.performance_index),
-            pi(c.performance_index_base),
-            times(c.performance_index, c.performance_index_base)
+            opt(index, number),
+            opt(index_base, number),
+            times(index, index_base)
         );
     }
-    for (name, note, metric) in totals_lines() {
+    for (i, (name, note, metric)) in totals_lines().into_iter().enumerate() {
         let Some((show, value)) = metric else {
-            let _ = writeln!(
-                page,
-                "<tr class=\"group\"><td colspan=\"{}\">{name}</td></tr>",
-                if base.is_some() { 4 } else { 2 }
-            );
+            let _ = write!(page, "{}{}", if i == 0 { "" } else { end }, begin(name));
             continue;
         };
         let note = if note.is_empty() { String::new() } else { format!(" <sup>{note}</sup>") };
@@ -475,7 +471,7 @@ fn totals(page: &mut String, report: &Report, base: Option<&Report>) {
         }
         page.push_str("</tr>\n");
     }
-    page.push_str("</table></div>\n</section>\n");
+    let _ = write!(page, "{end}</div>\n</section>\n");
 }
 
 fn executors(page: &mut String, report: &Report) {
@@ -493,7 +489,7 @@ fn executors(page: &mut String, report: &Report) {
         let hits = (all.n_requests > 0).then(|| hits as f64 / all.n_requests as f64);
         let lost = match e.n_losses {
             0 => "",
-            _ => " <span class=\"bad\">lost</span>",
+            _ => " <span class=\"soft\">gone</span>",
         };
         let _ = writeln!(
             page,

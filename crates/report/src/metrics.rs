@@ -204,6 +204,7 @@ pub struct ExecutorRow {
     pub slots: u32,
     pub cache_bytes: u64,
     pub present_ns: u64,
+    /// How often it was lost or left.
     pub n_losses: u32,
     pub n_attempts: u64,
     pub n_done: u64,

@@ -90,6 +90,7 @@ pub struct ExecutorRecord {
     pub cache_bytes: u64,
     /// When it was there; the last one is open while it still is.
     pub present: Vec<(Timestamp, Option<Timestamp>)>,
+    /// How often it was lost or left.
     pub n_losses: u32,
     /// Life and number in that life.
     id: (usize, ExecutorId),
