@@ -8,6 +8,7 @@ use std::path::PathBuf;
 #[derive(Parser)]
 #[command(
     name = "eyas",
+    bin_name = "eyas",
     version,
     max_term_width = 100,
     after_help = "Exit status: 0 all tasks ended well, 1 some did not, \

@@ -1,7 +1,7 @@
 //! What each verb does.
 
 use crate::args::*;
-use crate::print::{count, plural, size, time};
+use crate::print::{count, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::{Exit, Fault, local};
 use eyas_core::RunId;
@@ -78,8 +78,14 @@ fn read_list(path: &Path) -> Result<TaskList, Fault> {
         return Ok(eyas_tasklist::read(std::io::stdin().lock(), &base_dir, &options)?);
     }
     let name = path.display().to_string();
-    let file = File::open(path)
-        .map_err(|e| Fault::new(Exit::BadInput, format!("cannot read the task list `{name}`: {e}")))?;
+    let unreadable =
+        |why: &str| Fault::new(Exit::BadInput, format!("cannot read the task list `{name}`: {why}"));
+    let file = File::open(path).map_err(|e| unreadable(&reason(&e)))?;
+    if file.metadata().is_ok_and(|m| m.is_dir()) {
+        return Err(
+            unreadable("it is a directory").hint("`eyas map` runs a command over the files of a directory")
+        );
+    }
     let options = ReadOptions { origin: name, ..ReadOptions::default() };
     Ok(eyas_tasklist::read(BufReader::with_capacity(1 << 20, file), &base_dir, &options)?)
 }
@@ -260,7 +266,7 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     client_runtime().block_on(async {
         let mut client = Client::connect(&path).await?;
         let run = submit_list(&mut client, &list, &name).await?;
-        println!("run {run}: {} accepted", plural(list.n_tasks, "task"));
+        writeln!(std::io::stdout(), "run {run}: {} accepted", plural(list.n_tasks, "task"))?;
         Ok(Exit::Good)
     })
 }
@@ -418,7 +424,7 @@ pub fn cancel(args: CancelArgs) -> Result<Exit, Fault> {
         }
         Ok::<u64, Fault>(n)
     })?;
-    println!("{} cancelled", plural(n, "task"));
+    writeln!(std::io::stdout(), "{} cancelled", plural(n, "task"))?;
     Ok(Exit::Good)
 }
 
@@ -451,7 +457,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         if let Some(parts) = parts.take() {
             parts.detach();
         }
-        println!("{} up; join file: {}", plural(n_nodes as u64, "node"), join.display());
+        writeln!(std::io::stdout(), "{} up; join file: {}", plural(n_nodes as u64, "node"), join.display())?;
         Ok(Exit::Good)
     })
 }
@@ -472,7 +478,7 @@ pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
         while path.exists() && std::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        println!("the cluster has ended");
+        writeln!(std::io::stdout(), "the cluster has ended")?;
         Ok(Exit::Good)
     })
 }

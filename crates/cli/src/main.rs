@@ -35,11 +35,13 @@ pub struct Fault {
     pub exit: Exit,
     pub message: String,
     pub hint: Option<String>,
+    /// The reader of what this program prints is gone.
+    pub nobody_reads: bool,
 }
 
 impl Fault {
     pub fn new(exit: Exit, message: impl std::fmt::Display) -> Fault {
-        Fault { exit, message: message.to_string(), hint: None }
+        Fault { exit, message: message.to_string(), hint: None, nobody_reads: false }
     }
     pub fn hint(mut self, hint: impl Into<String>) -> Fault {
         self.hint = Some(hint.into());
@@ -54,7 +56,15 @@ impl From<eyas_tasklist::Error> for Fault {
 }
 impl From<eyas_runtime::net::NetError> for Fault {
     fn from(e: eyas_runtime::net::NetError) -> Fault {
-        Fault::new(Exit::Cluster, e)
+        use eyas_runtime::net::NetError;
+        match e {
+            NetError::Connect { address, source } => {
+                let message = format!("cannot reach the dispatcher at {address}: {}", print::reason(&source));
+                Fault::new(Exit::Cluster, message)
+                    .hint("start a cluster with `eyas up`, or name another one with --join")
+            }
+            e => Fault::new(Exit::Cluster, e),
+        }
     }
 }
 impl From<eyas_runtime::cluster::ClusterError> for Fault {
@@ -69,7 +79,8 @@ impl From<eyas_report::Error> for Fault {
 }
 impl From<std::io::Error> for Fault {
     fn from(e: std::io::Error) -> Fault {
-        Fault::new(Exit::Other, e)
+        let nobody_reads = e.kind() == std::io::ErrorKind::BrokenPipe;
+        Fault { nobody_reads, ..Fault::new(Exit::Other, print::reason(&e)) }
     }
 }
 
@@ -78,9 +89,6 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == local::SLOT_ARGUMENT) {
         eyas_runner::slot_main(0);
     }
-    // A closed pipe (`eyas status | head`) ends the program quietly, as it does others.
-    // SAFETY: sets a signal's disposition before any thread exists.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
@@ -90,6 +98,9 @@ fn main() -> ExitCode {
     };
     match run(cli.verb) {
         Ok(exit) => ExitCode::from(exit as u8),
+        // A reader that has seen enough (`eyas status | head`) ends the program quietly. SIGPIPE could
+        // do that, but it would also end a dispatcher whose peer vanishes.
+        Err(fault) if fault.nobody_reads => ExitCode::from(fault.exit as u8),
         Err(fault) => {
             eprintln!("error: {}", fault.message);
             if let Some(hint) = fault.hint {

@@ -46,6 +46,28 @@ pub fn plural(n: u64, word: &str) -> String {
     format!("{} {word}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
+/// A user's name for something, on one line whatever it holds.
+pub fn shown(name: &str) -> String {
+    let mut out = String::from("`");
+    for c in name.chars() {
+        match c {
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out.push('`');
+    out
+}
+
+/// What the system said, without its number.
+pub fn reason(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    match text.rfind(" (os error ") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,12 +1,19 @@
 //! How far a run is: one live line on a terminal, a plain line every few seconds elsewhere.
 
-use crate::print::{count, plural, size, time};
+use crate::print::{count, plural, shown, size, time};
 use eyas_wire::message::RunStatus;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// How often a plain line is printed.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
+/// Failures that get a line of their own; the others are only counted.
+const FAILURES_TOLD_MAX: u64 = 20;
+
+/// A line for whoever watches. That nobody does is no reason to end a run.
+macro_rules! say {
+    ($($text:tt)*) => { let _ = writeln!(std::io::stderr(), $($text)*); };
+}
 
 pub struct Progress {
     terminal: bool,
@@ -14,6 +21,7 @@ pub struct Progress {
     last_plain: Instant,
     /// Ends seen a while ago, for the rate.
     marks: std::collections::VecDeque<(Instant, u64)>,
+    n_failures_seen: u64,
     n_failures_told: u64,
     drawn: bool,
 }
@@ -26,6 +34,7 @@ impl Progress {
             begun: now,
             last_plain: now,
             marks: std::collections::VecDeque::new(),
+            n_failures_seen: 0,
             n_failures_told: 0,
             drawn: false,
         }
@@ -48,29 +57,29 @@ impl Progress {
             let line = self.line(status, ended, now);
             let width = terminal_width();
             let line: String = line.chars().take(width.saturating_sub(1)).collect();
-            eprint!("\r\x1b[K{line}");
-            let _ = std::io::stderr().flush();
+            let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
             self.drawn = true;
         } else if now - self.last_plain >= PLAIN_EVERY {
             self.last_plain = now;
-            eprintln!("{}", self.line(status, ended, now));
+            say!("{}", self.line(status, ended, now));
         }
     }
 
-    /// New failures get a line of their own; the first few, then they are only counted.
+    /// New failures get a line of their own, up to a number; one comes with the latest of them only.
     fn tell_failures(&mut self, status: &RunStatus) {
-        let known = self.n_failures_told;
-        if status.n_failed <= known {
+        let fresh = status.n_failed.saturating_sub(self.n_failures_seen);
+        self.n_failures_seen += fresh;
+        let tell = fresh.min(FAILURES_TOLD_MAX - self.n_failures_told).min(status.failures.len() as u64);
+        if tell == 0 {
             return;
         }
-        let fresh = (status.n_failed - known) as usize;
-        self.n_failures_told = status.n_failed;
+        self.n_failures_told += tell;
         self.clear();
-        for (id, message) in status.failures.iter().rev().take(fresh.min(5)).rev() {
-            eprintln!("failed: task `{id}`: {message}");
-        }
-        if fresh > 5 {
-            eprintln!("failed: {} more", count(fresh as u64 - 5));
+        let n_known = status.failures.len();
+        for (id, message) in
+            status.failures.iter().skip(n_known.saturating_sub(fresh as usize)).take(tell as usize)
+        {
+            say!("failed: task {}: {message}", shown(id));
         }
     }
 
@@ -101,7 +110,7 @@ impl Progress {
 
     fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 
@@ -109,10 +118,13 @@ impl Progress {
     pub fn finish(&mut self, status: &RunStatus) {
         self.tell_failures(status);
         self.clear();
+        if status.n_failed > self.n_failures_told {
+            say!("failed: {} more", count(status.n_failed - self.n_failures_told));
+        }
         let took = self.begun.elapsed();
         let ended = status.n_done + status.n_failed + status.n_cancelled;
         let rate = ended as f64 / took.as_secs_f64().max(1e-3);
-        eprintln!(
+        say!(
             "{} in {} ({rate:.0}/s): {} done, {} failed, {} cancelled",
             plural(status.n_tasks, "task"),
             time(took.as_nanos() as u64),
@@ -123,7 +135,7 @@ impl Progress {
         let (local, peer, home) = (status.local_bytes, status.peer_bytes, status.home_bytes);
         if local + peer + home > 0 {
             let share = 100.0 * local as f64 / (local + peer + home) as f64;
-            eprintln!(
+            say!(
                 "inputs: {} from the node's own cache ({share:.0} %), {} from peers, {} from home",
                 size(local),
                 size(peer),

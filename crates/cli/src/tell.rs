@@ -106,7 +106,7 @@ pub fn report(args: ReportArgs) -> Result<Exit, Fault> {
     let json_path = args.out.with_extension("json");
     let json = serde_json::to_vec_pretty(&report).map_err(|e| Fault::new(Exit::Other, e))?;
     std::fs::write(&json_path, json).map_err(|e| fail(&json_path, e))?;
-    println!("{} and {}", args.out.display(), json_path.display());
+    writeln!(std::io::stdout(), "{} and {}", args.out.display(), json_path.display())?;
     Ok(Exit::Good)
 }
 
@@ -115,12 +115,13 @@ pub fn replay(args: ReplayArgs) -> Result<Exit, Fault> {
     let outcome = eyas_report::replay(&dir)?;
     match &outcome.difference {
         None => {
-            println!(
+            writeln!(
+                std::io::stdout(),
                 "{} events of {} dispatcher processes give the same {} actions again",
                 count(outcome.n_events),
                 outcome.n_lives,
                 count(outcome.n_actions)
-            );
+            )?;
             Ok(Exit::Good)
         }
         Some(difference) => Err(Fault::new(Exit::TasksFailed, difference)),

@@ -125,7 +125,7 @@ impl fmt::Display for Error {
         }
         f.write_str(&p.message)?;
         if let Some(source) = &p.source {
-            write!(f, ": {source}")?;
+            write!(f, ": {}", reason(source))?;
         }
         if let Some(hint) = &p.hint {
             write!(f, "\nhint: {hint}")?;
@@ -143,6 +143,15 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_ref().map(|e| e as _)
+    }
+}
+
+/// What the system said, without its number.
+fn reason(e: &io::Error) -> String {
+    let text = e.to_string();
+    match text.rfind(" (os error ") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
     }
 }
 

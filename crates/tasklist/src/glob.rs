@@ -27,7 +27,8 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
     let mut walk = Walk { base, found: Vec::new(), n_directories: 0 };
     // `directory` ends in a slash, so this fails for whatever is no directory.
     fs::metadata(&directory).map_err(|e| {
-        Error::io(format!("{} cannot look in {}", shown(pattern), shown(&directory.to_string_lossy())), e)
+        let directory = shown(&directory.to_string_lossy());
+        Error::io(format!("no file matches {}: cannot look in {directory}", shown(pattern)), e)
     })?;
     walk.descend(&mut start, &parts[n_literal..])?;
     if walk.found.is_empty() {

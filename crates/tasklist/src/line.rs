@@ -74,6 +74,9 @@ fn explain(e: &serde_json::Error, line: &str, field: Option<&'static str>) -> Er
     if let (Some(field), true) = (field, e.is_data()) {
         message = format!("`{field}`: {message}");
     }
+    if e.is_syntax() && message != "something follows the task" {
+        message = format!("broken JSON: {message}");
+    }
     // `serde_json` counts bytes and stands on the byte that it did not like.
     let before = line.as_bytes().get(..e.column().saturating_sub(1)).unwrap_or(line.as_bytes());
     let column = before.iter().filter(|b| **b & 0xc0 != 0x80).count() as u64 + 1;

@@ -231,7 +231,9 @@ fn read_list(list: ListInput<'_>, add: &mut dyn FnMut(&str) -> Result<()>) -> Re
         buffer.clear();
         number += 1;
         let at = |e: Error| e.origin(list.origin).at(number, None);
-        if list.reader.read_until(end, &mut buffer).map_err(|e| at(Error::io("cannot read on", e)))? == 0 {
+        if list.reader.read_until(end, &mut buffer).map_err(|e| at(Error::io("cannot read the list", e)))?
+            == 0
+        {
             return Ok(());
         }
         if buffer.last() == Some(&end) {

@@ -42,7 +42,7 @@ pub fn read(mut reader: impl BufRead, base_dir: &Path, options: &ReadOptions) ->
         let n = (&mut reader)
             .take(limit)
             .read_until(b'\n', &mut buffer)
-            .map_err(|e| origin(Error::io("cannot read on", e).at(number, None)))?;
+            .map_err(|e| origin(Error::io("cannot read the list", e).at(number, None)))?;
         if n == 0 {
             return builder.finish().map_err(origin);
         }

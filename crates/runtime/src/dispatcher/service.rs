@@ -840,12 +840,19 @@ impl Service {
             home_bytes: r.home_bytes,
             opened: r.opened,
             ended: r.ended.filter(|_| n_ended == r.n_tasks),
-            failures: r.failures.iter().map(|(t, f)| (self.core.user_id(*t), f.message.clone())).collect(),
+            failures: self.durable_failures(r, durable.n_failed),
         }
     }
 
     fn status(&self) -> ClusterStatus {
         let executors = self.core.executors().map(|(id, offer, n_assigned, state)| ExecutorLine {
+    /// The latest failures that may be told: `n_failed` of the run's are durable, and they become so in order.
+    fn durable_failures(&self, run: &RunState, n_failed: u64) -> Vec<(String, String)> {
+        let n_told = run.failures.len().saturating_sub((run.n_failed - n_failed) as usize);
+        let told = run.failures.iter().take(n_told);
+        told.map(|(task, failure)| (self.core.user_id(*task), failure.message.clone())).collect()
+    }
+
             executor: id,
             name: offer.name.clone(),
             slots: offer.slots,

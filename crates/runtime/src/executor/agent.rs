@@ -929,7 +929,7 @@ impl Agent {
             cpu_ns,
             rss_bytes_max: report.usage.process_rss_max_bytes.max(report.usage.tree_rss_max_bytes),
             outputs,
-            inputs_modified: report.inputs_modified,
+            inputs_modified,
         };
         self.feed(NodeEvent::ProgramEnded { task, attempt, exit });
     }
@@ -971,6 +971,7 @@ impl Agent {
         let path = self.output_path(id, output);
         tokio::task::spawn_blocking(move || {
             let result = match path {
+        let inputs_modified = self.inputs_modified(id, report.inputs_modified);
                 None => Err(temporary("the output is gone")),
                 Some((path, n_links)) => keep_output(&store, &path, n_links, cache_bytes),
             };
@@ -1001,6 +1002,22 @@ impl Agent {
             Self::send_event(&inputs, NodeEvent::OutputLanded { task, attempt, output, result });
         });
     }
+    /// Inputs that the program may have seen changed. The slot process notices a change while the program
+    /// ran; one that another program had made before, through its own link, shows in the cache's seal.
+    fn inputs_modified(&self, id: AttemptId, while_it_ran: Vec<u32>) -> Vec<u32> {
+        let mut modified = while_it_ran;
+        for (i, object) in self.attempts[&id].inputs.iter().enumerate() {
+            let i = i as u32;
+            if !modified.contains(&i)
+                && let Some(digest) = self.book.digest(*object)
+                && self.store.modified(&digest.0.into()).unwrap_or(false)
+            {
+                modified.push(i);
+            }
+        }
+        modified
+    }
+
 
     fn clean_up(&mut self, id: AttemptId) {
         let Some(context) = self.attempts.remove(&id) else { return };
@@ -1286,7 +1303,9 @@ fn failure_of(report: &runner::RunReport, context: &Context) -> Result<(), Failu
         ExitKind::OverMemory { peak_bytes } => {
             let limit = context.spec.memory_bytes.unwrap_or(0);
             let text = format!(
-                "the program used {peak_bytes} bytes of memory, more than its limit of {limit}, and was ended"
+                "the program used {} of memory, more than its limit of {}, and was ended",
+                mebibytes(*peak_bytes),
+                mebibytes(limit)
             );
             (FailureKind::Memory, text)
         }
@@ -1339,3 +1358,7 @@ fn explain_failure(failure: &mut Failure, context: &Context) {
         );
     }
 }
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
