@@ -7,7 +7,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Blocks until standard input is closed by the other end.
 pub fn wait_for_stdin_to_close() {
@@ -55,12 +55,12 @@ impl LocalCluster {
     /// Starts all parts and waits until the dispatcher answers.
     pub fn start(plan: &Plan) -> Result<LocalCluster, ClusterError> {
         let join = plan.dir.join(crate::dispatcher::JOIN_FILE);
-        let _ = std::fs::remove_file(&join);
+        let stale = written_at(&join);
         let mut cluster = LocalCluster { join: join.clone(), parts: vec![] };
         cluster.launch(plan, "dispatcher", &plan.dispatcher_args)?;
         let waited = Duration::from_secs(30);
         let deadline = Instant::now() + waited;
-        while !join.exists() {
+        while written_at(&join).is_none_or(|at| Some(at) == stale) {
             let part = &mut cluster.parts[0];
             if let Ok(Some(status)) = part.process.try_wait() {
                 let why = last_words(&part.log).unwrap_or_else(|| status.to_string());
@@ -149,6 +149,11 @@ impl Drop for LocalCluster {
             self.stop();
         }
     }
+}
+
+/// When the file was written; the file of a dispatcher that was killed stays until the next one starts.
+fn written_at(join: &Path) -> Option<SystemTime> {
+    join.metadata().and_then(|m| m.modified()).ok()
 }
 
 /// The last line of a part's log.

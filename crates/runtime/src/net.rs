@@ -37,7 +37,7 @@ pub enum NetError {
     Broken(#[from] io::Error),
     #[error("the dispatcher refused: {0}")]
     Refused(String),
-    #[error("the connection was closed by the other side")]
+    #[error("the connection to the dispatcher was closed")]
     Closed,
 }
 

@@ -82,6 +82,8 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
         ..eyas_journal::Options::default()
     };
     let (journal, recovered) = Journal::open(&dir.join("journal"), journal_options)?;
+    // One that was killed left its address behind; whoever waits for us must not take it for ours.
+    remove_own_join(&join_path);
     let identity = Identity::load_or_generate(&dir.join("identity.json"))?;
     let cluster = cluster_name(&identity);
     let mut service = Service::new(options.clone(), dir.clone(), identity.clone(), cluster.clone(), journal)?;

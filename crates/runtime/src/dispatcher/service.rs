@@ -314,7 +314,8 @@ impl Service {
             Action::EndTask { task, outcome } => {
                 let run = self.core.run_of(task);
                 let ended = ended(&outcome);
-                let outputs = self.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
+                let outputs =
+                    self.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
                 let record = Record::TaskEnded { task, outcome, outputs };
                 let ack = ack.filter(|(_, acked, _)| *acked == task);
                 let effect = Effect::TaskEnded { run, outcome: ended, ack };
@@ -331,6 +332,7 @@ impl Service {
                 {
                     c.executor = None;
                 }
+                self.share_home();
             }
         }
     }
@@ -595,15 +597,15 @@ impl Service {
         let ack = (executor, task, attempt);
         let n_effects = self.effects.len();
         self.feed_acking(event(executor), Some(ack));
-        let ends = self.effects.iter().skip(n_effects);
-        let recorded =
-            ends.into_iter().any(|(_, e)| matches!(e, Effect::TaskEnded { ack: Some(a), .. } if *a == ack));
+        let awaits = |effect: &Effect| matches!(effect, Effect::TaskEnded { ack: Some(a), .. } if *a == ack);
+        let recorded = self.effects.iter().skip(n_effects).any(|(_, effect)| awaits(effect));
         let landing = matches!(
             self.core.task_state(task),
             TaskState::Reserved { executor: e, attempt: a, landing: true } if e == executor && a == attempt
         );
         // Nothing to record (the attempt will be repeated, or was given up): it need not be told again.
-        if !recorded && !landing {
+        // Unless it was told again after a reconnect, while the journal still writes what was told first.
+        if !recorded && !landing && !self.effects.iter().any(|(_, effect)| awaits(effect)) {
             self.acknowledge(executor, task, attempt);
         }
     }
@@ -844,8 +846,6 @@ impl Service {
         }
     }
 
-    fn status(&self) -> ClusterStatus {
-        let executors = self.core.executors().map(|(id, offer, n_assigned, state)| ExecutorLine {
     /// The latest failures that may be told: `n_failed` of the run's are durable, and they become so in order.
     fn durable_failures(&self, run: &RunState, n_failed: u64) -> Vec<(String, String)> {
         let n_told = run.failures.len().saturating_sub((run.n_failed - n_failed) as usize);
@@ -853,6 +853,8 @@ impl Service {
         told.map(|(task, failure)| (self.core.user_id(*task), failure.message.clone())).collect()
     }
 
+    fn status(&self) -> ClusterStatus {
+        let executors = self.core.executors().map(|(id, offer, n_assigned, state)| ExecutorLine {
             executor: id,
             name: offer.name.clone(),
             slots: offer.slots,

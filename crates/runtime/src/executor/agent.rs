@@ -18,7 +18,7 @@ use eyas_runner::protocol as runner;
 use eyas_storage::{ErrorKind as StorageErrorKind, Homes, HomesConfig, Location, Version};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -37,6 +37,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long a program may wait behind another one while a slot is idle.
 const STUCK_PATIENCE: Duration = Duration::from_millis(100);
 const RECONNECT_WAIT: Duration = Duration::from_millis(250);
+/// Printed texts kept for a dispatcher that is away; the oldest go first.
+const PRINTED_KEPT: usize = 1024;
 /// How long the end of this process waits for its goodbye to leave.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
 
@@ -99,6 +101,8 @@ struct Context {
 struct Link {
     writer: Writer,
     welcomed: bool,
+    /// Changes of the cache since the hello, which listed what it held then.
+    since_hello: Vec<NodeMessage>,
     out: Vec<FromExecutor>,
 }
 
@@ -138,6 +142,8 @@ pub struct Agent {
     by_key: HashMap<u64, AttemptId>,
     next_key: u64,
     counters: Counters,
+    /// What programs printed while no dispatcher listened.
+    printed: VecDeque<Printed>,
     last_contact: Instant,
     last_error: String,
     next_status: Instant,
@@ -268,6 +274,7 @@ impl Agent {
             by_key: HashMap::new(),
             next_key: 1,
             counters: Counters::default(),
+            printed: VecDeque::new(),
             last_contact: Instant::now(),
             last_error: String::new(),
             next_status: Instant::now(),
@@ -372,7 +379,7 @@ impl Agent {
             Input::Event(event) => self.on_event(event),
             Input::FoundCorrupt(digest) => {
                 for object in self.book.objects_with(Digest(digest.into())) {
-                    self.feed(NodeEvent::FoundCorrupt { object });
+                    self.found_damaged(object);
                 }
             }
             Input::Stop { reason } => self.stop = Some(reason),
@@ -409,7 +416,7 @@ impl Agent {
             known_as: self.known_as,
         });
         writer.send(&hello);
-        self.link = Some(Link { writer, welcomed: false, out: vec![] });
+        self.link = Some(Link { writer, welcomed: false, since_hello: vec![], out: vec![] });
         let inputs = self.inputs.clone();
         tokio::spawn(async move {
             if let Ok(Some(welcome)) = reader.next::<Welcome>().await {
@@ -447,10 +454,13 @@ impl Agent {
         self.settings = settings;
         self.last_contact = Instant::now();
         self.next_status = Instant::now();
-        let again: Vec<NodeMessage> = self.core.unrecorded().cloned().collect();
+        let mut again = vec![];
         if let Some(link) = &mut self.link {
             link.welcomed = true;
+            again.append(&mut link.since_hello);
+            link.out.extend(self.printed.drain(..).map(|printed| FromExecutor::Printed(Box::new(printed))));
         }
+        again.extend(self.core.unrecorded().cloned());
         for message in again {
             self.tell(message);
         }
@@ -555,6 +565,17 @@ impl Agent {
                     }
                 }
             }
+            NodeEvent::TransferEnded {
+                target: Target::Cache(object),
+                source: Source::Peer(_),
+                result: Err(error),
+            } if error.kind == TransferErrorKind::Corrupt => {
+                let location = self.book.location(*object);
+                eprintln!(
+                    "eyas: a peer's copy of `{location}` was refused, it is fetched from elsewhere: {}",
+                    error.message
+                );
+            }
             NodeEvent::OutputStored { task, attempt, output, result: Ok(bytes) } => {
                 if let Some(context) = self.attempts.get(&(*task, *attempt)) {
                     // Only what was asked to be cached is; the core knows, the store answers.
@@ -629,6 +650,11 @@ impl Agent {
     }
 
     fn tell(&mut self, mut message: NodeMessage) {
+        let about_cache = matches!(message, NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_));
+        if about_cache && let Some(link) = self.link.as_mut().filter(|l| !l.welcomed) {
+            link.since_hello.push(message);
+            return;
+        }
         match &mut message {
             NodeMessage::ReplicaAdded(added) => match self.book.theirs(added.object) {
                 Some(object) => added.object = object,
@@ -785,7 +811,42 @@ impl Agent {
 
     // ------------------------------------------------------------ programs
 
+    /// The cached bytes of `object` are not those that were stored.
+    fn found_damaged(&mut self, object: ObjectId) {
+        let location = self.book.location(object);
+        eprintln!(
+            "eyas: the cached copy of `{location}` was changed; it is dropped, the next task fetches it again"
+        );
+        self.feed(NodeEvent::FoundCorrupt { object });
+    }
+
+    /// Drops what was damaged since it was cached, and says so for the attempt that needed it. It is not
+    /// the task's fault, so the attempt is repeated.
+    fn refuse_damaged(&mut self, id: AttemptId, staged: &[Staged]) -> bool {
+        let mut damaged = vec![];
+        for staged in staged {
+            if let Staged::Cached(object) = staged
+                && let Some(digest) = self.book.digest(*object)
+                && !damaged.contains(object)
+                && self.store.open_object(&digest.0.into()).is_err()
+            {
+                damaged.push(*object);
+            }
+        }
+        let Some(first) = damaged.first() else { return false };
+        let name = self.book.location(*first);
+        let message = format!("the cached copy of `{name}` was changed on this node's disk, and was dropped");
+        for object in damaged {
+            self.found_damaged(object);
+        }
+        self.feed(ended_before_start(id, Failure { kind: FailureKind::Node, message }));
+        true
+    }
+
     fn start(&mut self, id: AttemptId, staged: &[Staged], private_inputs: bool) {
+        if self.refuse_damaged(id, staged) {
+            return;
+        }
         let context = &self.attempts[&id];
         let program = match &context.spec.command {
             // Nothing to run: the task is its inputs and outputs. Benchmarks use it.
@@ -910,11 +971,18 @@ impl Agent {
         });
         let outputs = outputs.collect();
         context.output_states = report.outputs;
+        let inputs_modified = self.inputs_modified(id, report.inputs_modified);
         if report.stdout.total_bytes + report.stderr.total_bytes > 0 {
             let printed =
                 Printed { task, attempt, stdout: captured(report.stdout), stderr: captured(report.stderr) };
-            if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
-                link.out.push(FromExecutor::Printed(Box::new(printed)));
+            match self.link.as_mut().filter(|l| l.welcomed) {
+                Some(link) => link.out.push(FromExecutor::Printed(Box::new(printed))),
+                None => {
+                    if self.printed.len() == PRINTED_KEPT {
+                        self.printed.pop_front();
+                    }
+                    self.printed.push_back(printed);
+                }
             }
         }
         let cpu_ns = report.usage.cpu_user_ns + report.usage.cpu_system_ns;
@@ -934,21 +1002,29 @@ impl Agent {
         self.feed(NodeEvent::ProgramEnded { task, attempt, exit });
     }
 
+    /// Inputs that the program may have seen changed. The slot process notices a change while the program
+    /// ran; one that another program had made before, through its own link, shows in the cache's seal.
+    fn inputs_modified(&self, id: AttemptId, while_it_ran: Vec<u32>) -> Vec<u32> {
+        let mut modified = while_it_ran;
+        for (i, object) in self.attempts[&id].inputs.iter().enumerate() {
+            let i = i as u32;
+            if !modified.contains(&i)
+                && let Some(digest) = self.book.digest(*object)
+                && self.store.modified(&digest.0.into()).unwrap_or(false)
+            {
+                modified.push(i);
+            }
+        }
+        modified
+    }
+
     /// A slot process ended of itself: what it had is repeated elsewhere, a new one takes its place.
     fn on_slot_gone(&mut self, index: usize) -> Result<(), ExecutorError> {
         for key in self.slots.replace(index)? {
             let Some(&(task, attempt)) = self.by_key.get(&key) else { continue };
             let message = "the process that ran it on this node ended".to_string();
-            let exit = Exit {
-                result: Err(Failure { kind: FailureKind::Node, message }),
-                started: Timestamp(0),
-                exited: Timestamp(0),
-                cpu_ns: 0,
-                rss_bytes_max: 0,
-                outputs: vec![],
-                inputs_modified: vec![],
-            };
-            self.feed(NodeEvent::ProgramEnded { task, attempt, exit });
+            let failure = Failure { kind: FailureKind::Node, message };
+            self.feed(ended_before_start((task, attempt), failure));
         }
         Ok(())
     }
@@ -971,7 +1047,6 @@ impl Agent {
         let path = self.output_path(id, output);
         tokio::task::spawn_blocking(move || {
             let result = match path {
-        let inputs_modified = self.inputs_modified(id, report.inputs_modified);
                 None => Err(temporary("the output is gone")),
                 Some((path, n_links)) => keep_output(&store, &path, n_links, cache_bytes),
             };
@@ -1002,22 +1077,6 @@ impl Agent {
             Self::send_event(&inputs, NodeEvent::OutputLanded { task, attempt, output, result });
         });
     }
-    /// Inputs that the program may have seen changed. The slot process notices a change while the program
-    /// ran; one that another program had made before, through its own link, shows in the cache's seal.
-    fn inputs_modified(&self, id: AttemptId, while_it_ran: Vec<u32>) -> Vec<u32> {
-        let mut modified = while_it_ran;
-        for (i, object) in self.attempts[&id].inputs.iter().enumerate() {
-            let i = i as u32;
-            if !modified.contains(&i)
-                && let Some(digest) = self.book.digest(*object)
-                && self.store.modified(&digest.0.into()).unwrap_or(false)
-            {
-                modified.push(i);
-            }
-        }
-        modified
-    }
-
 
     fn clean_up(&mut self, id: AttemptId) {
         let Some(context) = self.attempts.remove(&id) else { return };
@@ -1057,6 +1116,7 @@ impl Agent {
             context.withdrawn = true;
             self.slots.cancel(slot, key);
         }
+        self.feed(NodeEvent::Ticked);
         if Instant::now() >= self.next_status {
             self.next_status = Instant::now() + Duration::from_nanos(self.settings.heartbeat_ns);
             self.book.flush();
@@ -1084,6 +1144,20 @@ impl Agent {
             program_cpu_ns: self.counters.program_cpu_ns,
         }
     }
+}
+
+/// The end of an attempt whose program did not run, or of which nothing more is known.
+fn ended_before_start((task, attempt): AttemptId, failure: Failure) -> NodeEvent {
+    let exit = Exit {
+        result: Err(failure),
+        started: Timestamp(0),
+        exited: Timestamp(0),
+        cpu_ns: 0,
+        rss_bytes_max: 0,
+        outputs: vec![],
+        inputs_modified: vec![],
+    };
+    NodeEvent::ProgramEnded { task, attempt, exit }
 }
 
 /// Processor time of another process of ours, without its children.
@@ -1323,6 +1397,10 @@ fn failure_of(report: &runner::RunReport, context: &Context) -> Result<(), Failu
     Err(Failure { kind, message })
 }
 
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
 fn last_line(captured: &runner::Captured) -> Option<String> {
     let kept = if captured.tail.0.is_empty() { &captured.head.0 } else { &captured.tail.0 };
     let text = String::from_utf8_lossy(kept);
@@ -1358,7 +1436,3 @@ fn explain_failure(failure: &mut Failure, context: &Context) {
         );
     }
 }
-fn mebibytes(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
