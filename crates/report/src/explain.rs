@@ -149,12 +149,12 @@ fn tell_attempts(story: &TaskStory) -> Told {
                     }
                 }
             }
-            What::Out(Action::ForgetExecutor { executor }) if ids.last() == Some(&executor) => {
-                if open(&told) {
-                    let a = told.attempts.last_mut().expect("an open attempt");
-                    a.lost = Some("its executor fell silent and did not come back in time".into());
-                    a.over = Some(line.t);
-                }
+            What::Out(Action::ForgetExecutor { executor })
+                if ids.last() == Some(&executor) && open(&told) =>
+            {
+                let a = told.attempts.last_mut().expect("an open attempt");
+                a.lost = Some("its executor fell silent and did not come back in time".into());
+                a.over = Some(line.t);
             }
             What::In(Event::AttemptEnded { executor, report }) if report.task == story.task => {
                 let known = told.attempts.last().is_some_and(|a| a.attempt == report.attempt);

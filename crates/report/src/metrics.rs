@@ -407,7 +407,8 @@ impl<'a> Measure<'a> {
 
         let n = responses.len().max(1) as u128;
         let mean = |sum: u128| (sum / n) as u64;
-        t.response_mean_ns = mean(responses.iter().map(|ns| u128::from(*ns)).sum());
+        let response_sum = responses.iter().map(|ns| u128::from(*ns)).sum();
+        t.response_mean_ns = mean(response_sum);
         [t.queue_mean_ns, t.stage_in_mean_ns, t.slot_wait_mean_ns, t.run_mean_ns, t.delivery_mean_ns] =
             sums.map(mean);
         responses.sort_unstable();
