@@ -142,8 +142,8 @@ fn head(page: &mut String, report: &Report, base: Option<&Report>, title: &str) 
     if report.n_lives > 1 {
         let _ = writeln!(
             page,
-            "<p class=\"soft\">{} wrote this log, one after another.</p>",
-            plural(report.n_lives, "dispatcher process").replace("processs", "processes")
+            "<p class=\"soft\">{} dispatcher processes wrote this log, one after another.</p>",
+            count(report.n_lives)
         );
     }
 }
