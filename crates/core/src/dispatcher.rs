@@ -1136,12 +1136,33 @@ impl Dispatcher {
                     self.picks = picks;
                 }
                 Err(unplaced) => {
-                    self.unplaced = Some(unplaced);
                     self.picks = picks;
+                    if let Unplaced::WaitingForHolder { task, executor } = unplaced
+                        && let Some((able, pick)) = self.find_able(task, executor)
+                    {
+                        self.assign(now, able, &pick, out);
+                        continue;
+                    }
+                    self.unplaced = Some(unplaced);
                     return;
                 }
             }
         }
+    }
+
+    /// An idle executor for a task that waits for a holder which is too small for it, now and later.
+    fn find_able(&self, task: TaskId, holder: ExecutorId) -> Option<(ExecutorId, Pick)> {
+        let (cpus, memory_bytes) = self.size_of(task);
+        let offer = &self.executors[&holder].offer;
+        if offer.slots >= cpus && offer.memory_bytes >= memory_bytes {
+            return None;
+        }
+        let able = self.executors.keys().copied().find(|executor| {
+            self.window.room(*executor).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
+        })?;
+        let key = self.key_of(task);
+        let n_inputs = self.unfolded[&task].inputs.len() as u32;
+        Some((able, Pick { key, n_hits: 0, n_inputs, mode: Mode::MaxComputeUtil, stage: Stage::Idle }))
     }
 
     fn assign(&mut self, now: Timestamp, executor: ExecutorId, pick: &Pick, out: &mut Vec<Action>) {

@@ -304,8 +304,11 @@ impl Executor {
     }
 
     /// What was told about attempts that are not recorded yet, to be told again after a reconnect.
+    /// What was read comes first: by that the dispatcher judges the ends.
     pub fn unrecorded(&self) -> impl Iterator<Item = &NodeMessage> {
-        self.attempts.values().flat_map(|a| &a.told)
+        let told = || self.attempts.values().flat_map(|a| &a.told);
+        let is_read = |m: &&NodeMessage| matches!(m, NodeMessage::ReplicaAdded(_));
+        told().filter(is_read).chain(told().filter(move |m| !is_read(m)))
     }
 
     /// Everything in the cache, in id order.
@@ -651,18 +654,18 @@ impl Executor {
                     {
                         answer.version = version.clone();
                     }
-                    self.tell_replica(object, &bytes, out);
-                } else if let Target::Private { task, attempt, .. } = target
+                    self.tell_replica(transfer.waiters.first().map(|w| w.0), object, &bytes, out);
+                } else if let Target::Private { task, attempt: attempt_no, .. } = target
                     && let Some(version) = &bytes.version
                 {
                     self.home.entry(transfer.object).and_modify(|(_, a)| a.version = version.clone());
                     if known.is_none()
-                        && let Some(attempt) = self.attempts.get_mut(&(task, attempt))
+                        && let Some(attempt) = self.attempts.get_mut(&(task, attempt_no))
                     {
                         // The whole run is held to what its first reader saw. Taken back when the attempt
                         // has ended, as nobody else can have this copy.
                         attempt.told_private.push((transfer.object, bytes.digest));
-                        self.tell_replica(transfer.object, &bytes, out);
+                        self.tell_replica(Some((task, attempt_no)), transfer.object, &bytes, out);
                     }
                 }
                 let first = match (source, target) {
@@ -844,7 +847,7 @@ impl Executor {
         for (i, o) in self.attempts[&id].outputs.clone().iter().enumerate() {
             if let (true, Some(bytes)) = (o.cached, &o.stored) {
                 let object = self.attempts[&id].assignment.outputs[i];
-                self.tell_replica(object, bytes, out);
+                self.tell_replica(Some(id), object, bytes, out);
             }
         }
         let report = self.report(id, Outcome::Done);
@@ -873,7 +876,7 @@ impl Executor {
                     if let Some(held) = self.held.get_mut(&object) {
                         held.version = Some(version.clone());
                         let bytes = held.clone();
-                        self.tell_replica(object, &bytes, out);
+                        self.tell_replica(Some(id), object, &bytes, out);
                     }
                     self.home.insert(object, (run, HomeAnswer { version, in_place: false }));
                 }
@@ -986,7 +989,7 @@ impl Executor {
         let attempt = self.attempts.get_mut(&id).expect("attempt is here");
         for (object, digest) in std::mem::take(&mut attempt.told_private) {
             if self.held.get(&object).is_none_or(|held| held.digest != digest) {
-                out.push(NodeAction::Tell { message: NodeMessage::ReplicaDropped(object) });
+                self.tell(id, NodeMessage::ReplicaDropped(object), out);
             }
         }
     }
@@ -1241,14 +1244,25 @@ impl Executor {
         out.push(NodeAction::Tell { message });
     }
 
-    fn tell_replica(&self, object: ObjectId, bytes: &Fetched, out: &mut Vec<NodeAction>) {
+    /// `by`: the attempt on whose account it is told again after a reconnect.
+    fn tell_replica(
+        &mut self,
+        by: Option<AttemptId>,
+        object: ObjectId,
+        bytes: &Fetched,
+        out: &mut Vec<NodeAction>,
+    ) {
         let added = ReplicaAdded {
             object,
             digest: bytes.digest,
             size_bytes: bytes.size_bytes,
             version: bytes.version.clone(),
         };
-        out.push(NodeAction::Tell { message: NodeMessage::ReplicaAdded(added) });
+        let message = NodeMessage::ReplicaAdded(added);
+        match by {
+            Some(id) => self.tell(id, message, out),
+            None => out.push(NodeAction::Tell { message }),
+        }
     }
 
     /// Checks the invariants of the module's header; panics when one is broken. For tests.

@@ -73,6 +73,8 @@ pub struct Stored {
 #[derive(Clone, Debug)]
 pub struct Context {
     pub run: RunId,
+    /// Which dispatcher process assigned it.
+    pub incarnation: u64,
     pub assignment: Assignment,
     pub outputs: Vec<String>,
     /// What the program was given, by input location; set when it started.
@@ -242,6 +244,7 @@ impl Node {
                 }
                 let context = Context {
                     run: assignment.run,
+                    incarnation: self.known_as.map_or(0, |(incarnation, _)| incarnation),
                     assignment: (*assignment).clone(),
                     outputs: spec.outputs.iter().map(|(_, location)| location.clone()).collect(),
                     seen: vec![],

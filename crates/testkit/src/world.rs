@@ -11,7 +11,7 @@
 //! Checked, by the numbers of the promises:
 //!   1. what was told to be done stays done over restarts, and its outputs are at home as recorded;
 //!   2. a program sees bytes that home had during its run, and all tasks of a run that are done saw the
-//!      same (one dispatcher life long: the journal does not record which bytes were read);
+//!      same (one dispatcher life long: neither journal nor report says which bytes were read);
 //!   3. the cache's own books; nothing that a program uses and no last copy is evicted;
 //!   4. every task ends, and has a reason while it waits;
 //!   5. the recorded events, fed to fresh machines, give the same actions.
@@ -184,6 +184,8 @@ struct Plan {
 struct Witness {
     seen: Vec<(String, Digest, bool)>,
     outputs: Vec<(String, Digest)>,
+    /// Which dispatcher process had assigned it.
+    incarnation: u64,
     /// An input was changed under it while it ran.
     spoiled: bool,
 }
@@ -576,7 +578,7 @@ impl World {
         assert!(!witness.spoiled, "promise 2: {task:?} is done, its input was changed while it ran");
         let run = service.core.run_of(task);
         for (location, digest, in_place) in witness.seen {
-            if in_place {
+            if in_place || witness.incarnation != service.incarnation {
                 continue;
             }
             let first = *self.read.entry((run, location.clone())).or_insert((digest, task));
@@ -807,7 +809,8 @@ impl World {
         let differs = if self.o.outputs_differ { format!("{n} {epoch} {id:?}") } else { String::new() };
         let outputs =
             context.outputs.iter().map(|l| (l.clone(), digest_of(&format!("{l} by task {differs}"))));
-        let witness = Witness { seen, outputs: outputs.collect(), spoiled: false };
+        let incarnation = context.incarnation;
+        let witness = Witness { seen, outputs: outputs.collect(), incarnation, spoiled: false };
         self.witnesses.insert((n, id.0, id.1), witness);
         let _ = private_inputs;
         let takes = self.lasts(self.o.program_ns_max);
