@@ -18,3 +18,12 @@ pub mod dispatcher;
 pub mod eventlog;
 pub mod executor;
 pub mod net;
+
+/// Runs a loop among the tasks that read and write its connections. What wakes it then mostly runs on the
+/// same thread, where the thread that waits for the whole program would have to be woken by the system.
+async fn run_beside_io<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> T {
+    match tokio::spawn(body).await {
+        Ok(result) => result,
+        Err(e) => std::panic::resume_unwind(e.into_panic()),
+    }
+}

@@ -126,7 +126,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     }
     drop(inputs);
     join.write(&join_path)?;
-    let result = service.run(queue, notices).await;
+    let result = crate::run_beside_io(service.run(queue, notices)).await;
     remove_own_join(&join_path);
     result
 }

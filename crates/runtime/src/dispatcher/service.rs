@@ -27,6 +27,10 @@ const HEARTBEAT_NS: u64 = 1_000_000_000;
 const BEATS_MISSED_MAX: u64 = 8;
 /// Inputs taken before anything is sent.
 const BATCH_MAX: usize = 256;
+/// Log lines that are collected before the log's thread is woken for them; a tick hands over fewer.
+const LOG_BATCH: usize = 512;
+/// Recorded ends that wait for company on their way to an executor, which only forgets by them; likewise.
+const RECORDED_BATCH: usize = 256;
 /// How many log lines an explanation holds at most.
 const EXPLAIN_LINES_MAX: usize = 200;
 
@@ -110,6 +114,8 @@ pub struct Service {
     watches: Vec<Watch>,
     warning: Option<String>,
     actions: Vec<Action>,
+    /// Time passed since the last sending: nothing waits for company.
+    ticked: bool,
     stop: Option<String>,
 }
 
@@ -161,6 +167,7 @@ impl Service {
             watches: vec![],
             warning: None,
             actions: vec![],
+            ticked: false,
             stop: None,
         })
     }
@@ -241,6 +248,7 @@ impl Service {
         self.flush();
         let writers: Vec<Writer> = self.connections.drain().map(|(_, c)| c.writer).collect();
         let _ = self.journal.flush();
+        self.flush_log();
         drop(self.log.take());
         // The last frames should leave before the process does; one deadline for all peers that do not read.
         let leave = async {
@@ -921,6 +929,8 @@ impl Service {
             self.on_disconnected(connection);
         }
         self.feed(Event::Ticked);
+        self.ticked = true;
+        self.flush_log();
     }
 
     fn out(&mut self, executor: ExecutorId) -> Option<&mut Vec<ToExecutor>> {
@@ -950,10 +960,17 @@ impl Service {
 
     fn flush(&mut self) {
         for connection in self.connections.values_mut().filter(|c| !c.out.is_empty()) {
+            let can_wait = matches!(&connection.out[..], [ToExecutor::Recorded { ended }] if ended.len() < RECORDED_BATCH);
+            if can_wait && !self.ticked {
+                continue;
+            }
             connection.writer.send(&connection.out);
             connection.out.clear();
         }
-        self.flush_log();
+        self.ticked = false;
+        if self.log_lines.len() >= LOG_BATCH {
+            self.flush_log();
+        }
     }
 }
 

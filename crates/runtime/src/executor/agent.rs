@@ -39,6 +39,11 @@ const STUCK_PATIENCE: Duration = Duration::from_millis(100);
 const RECONNECT_WAIT: Duration = Duration::from_millis(250);
 /// Printed texts kept for a dispatcher that is away; the oldest go first.
 const PRINTED_KEPT: usize = 1024;
+/// How long words to the dispatcher wait for company while the slots have work. Waking it for each short
+/// task costs several times what it does for the task.
+const HOLD: Duration = Duration::from_millis(10);
+/// So many words wait for no more.
+const HOLD_N_MAX: usize = 128;
 /// How long the end of this process waits for its goodbye to leave.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
 
@@ -147,6 +152,8 @@ pub struct Agent {
     last_contact: Instant,
     last_error: String,
     next_status: Instant,
+    /// When the words that wait for company are sent at the latest.
+    send_by: Option<Instant>,
     stop: Option<String>,
 }
 
@@ -278,6 +285,7 @@ impl Agent {
             last_contact: Instant::now(),
             last_error: String::new(),
             next_status: Instant::now(),
+            send_by: None,
             stop: None,
             options,
         };
@@ -302,6 +310,8 @@ impl Agent {
                         break;
                     }
                 }
+                _ = tokio::time::sleep_until(self.send_by.unwrap_or_else(Instant::now).into()),
+                    if self.send_by.is_some() => self.flush(),
             }
             for input in batch.drain(..) {
                 if let Err(e) = self.on_input(input) {
@@ -311,8 +321,9 @@ impl Agent {
                 }
             }
             self.carry_out();
-            self.flush();
+            self.flush_or_hold();
         }
+        self.flush();
         if let Some(reason) = self.stop.take()
             && let Some(link) = &self.link
         {
@@ -695,7 +706,21 @@ impl Agent {
         }
     }
 
+    /// Sends what there is to say, now or, while the slots have more to do than this takes, a little later.
+    fn flush_or_hold(&mut self) {
+        let n_words = self.link.as_ref().map_or(0, |l| l.out.len());
+        let busy = self.attempts.len() > 4 * self.options.slots as usize;
+        if n_words == 0 {
+            self.send_by = None;
+        } else if !busy || n_words >= HOLD_N_MAX {
+            self.flush();
+        } else {
+            self.send_by.get_or_insert_with(|| Instant::now() + HOLD);
+        }
+    }
+
     fn flush(&mut self) {
+        self.send_by = None;
         if let Some(link) = self.link.as_mut().filter(|l| l.welcomed && !l.out.is_empty()) {
             link.writer.send(&link.out);
             link.out.clear();

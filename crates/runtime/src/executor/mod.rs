@@ -98,7 +98,7 @@ pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
                 inputs.send(Input::Stop { reason: "the process that started the executor is gone".into() });
         });
     }
-    agent.run(queue).await
+    crate::run_beside_io(agent.run(queue)).await
 }
 
 /// This machine's name.
