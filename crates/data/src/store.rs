@@ -71,8 +71,9 @@ struct Shared {
     dropped_at_open: Vec<Dropped>,
     state: Mutex<State>,
     /// One lock for each directory under `objects/`, taken before `state`: a rename or unlink may wait long for a
-    /// busy disk, and must not keep everybody else from reserving and looking up.
-    shelves: [Mutex<()>; 256],
+    /// busy disk, and must not keep everybody else from reserving and looking up. It says whether the directory
+    /// is there: a short run on a busy disk would wait longer for 256 of them than for its work.
+    shelves: [Mutex<bool>; 256],
     /// Holds the flock for as long as the store, a reservation or an incoming object lives.
     _lock: File,
 }
@@ -208,10 +209,11 @@ impl Store {
 
         let mut state = State::default();
         let mut dropped = Vec::new();
+        let mut there = [false; 256];
         for prefix in 0..=u8::MAX {
             let shelf = objects.join(format!("{prefix:02x}"));
-            create(&shelf)?;
-            scan_shelf(&shelf, prefix, seals, &mut state, &mut dropped).map_err(|e| fail(&shelf, e))?;
+            there[usize::from(prefix)] =
+                scan_shelf(&shelf, prefix, seals, &mut state, &mut dropped).map_err(|e| fail(&shelf, e))?;
         }
         Ok(Store {
             shared: Arc::new(Shared {
@@ -221,7 +223,7 @@ impl Store {
                 next_incoming: AtomicU64::new(0),
                 dropped_at_open: dropped,
                 state: Mutex::new(state),
-                shelves: [const { Mutex::new(()) }; 256],
+                shelves: there.map(Mutex::new),
                 _lock: lock,
             }),
         })
@@ -510,7 +512,7 @@ impl Shared {
         self.state.lock().expect("no thread panicked while it held the store")
     }
 
-    fn shelf(&self, digest: &Digest) -> MutexGuard<'_, ()> {
+    fn shelf(&self, digest: &Digest) -> MutexGuard<'_, bool> {
         self.shelves[usize::from(digest.0[0])].lock().expect("no thread panicked while it held a shelf")
     }
 
@@ -562,13 +564,17 @@ impl Shared {
     ) -> io::Result<Stored> {
         let to = self.path_of(&digest);
         // So that a `remove` of the same digest is entirely before or after.
-        let _shelf = self.shelf(&digest);
+        let mut shelf_is_there = self.shelf(&digest);
         let before = self.state().held.get(&digest).copied();
         let whole = |held| fs::metadata(&to).is_ok_and(|meta| intact(&digest, held, &meta, "").is_ok());
         let already_held = before.as_ref().is_some_and(whole);
         if already_held {
             fs::remove_file(from)?;
         } else {
+            if !*shelf_is_there {
+                fs::create_dir_all(to.parent().expect("an object lies on a shelf"))?;
+                *shelf_is_there = true;
+            }
             fs::rename(from, to)?;
             let mut state = self.state();
             state.held.insert(digest, Held { size, mtime, checked: true });
@@ -891,14 +897,20 @@ fn intact(digest: &Digest, held: &Held, meta: &fs::Metadata, operation: &'static
 }
 
 /// Lists one of the 256 directories under `objects/` into `state`, removing what is no complete object.
+/// Returns whether the directory is there.
 fn scan_shelf(
     shelf: &Path,
     prefix: u8,
     seals: bool,
     state: &mut State,
     dropped: &mut Vec<Dropped>,
-) -> io::Result<()> {
-    for entry in fs::read_dir(shelf)? {
+) -> io::Result<bool> {
+    let entries = match fs::read_dir(shelf) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    for entry in entries {
         let entry = entry?;
         let path = entry.path();
         let meta = entry.metadata()?;
@@ -926,7 +938,7 @@ fn scan_shelf(
         }
         dropped.push(Dropped { path, reason });
     }
-    Ok(())
+    Ok(true)
 }
 
 fn new_file(path: &Path, mode: u32) -> io::Result<File> {

@@ -156,6 +156,7 @@ fn a_restart_finds_what_is_whole_and_removes_the_rest() {
     scribble(&path);
     File::options().write(true).open(&cut_path).expect("open").set_len(3).expect("cut");
     let objects = dir.path().join("cache/objects");
+    fs::create_dir_all(objects.join("00")).expect("mkdir");
     fs::write(objects.join("00/notes.txt"), "x").expect("write");
     fs::create_dir(objects.join("00/folder")).expect("mkdir");
     fs::write(objects.join("00").join(Digest([7; 32]).to_string()), "x").expect("write");
