@@ -1,0 +1,264 @@
+"""Programs that misbehave: each ends alone, with its reason in a sentence, and leaves nothing behind.
+
+Every case runs between tasks that are fine and have to stay so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Eyas, Finished, Run, wait_until
+from lists import Json, failures, nothing_is_left, runs, write_list
+
+SHARED = "what all read\n"
+
+
+@pytest.fixture
+def beside(run: Run, eyas: Eyas, tmp_path: Path) -> Callable[..., Finished]:
+    """Runs tasks beside three good ones that read `shared.txt`; checks the good ones and what is left."""
+
+    def go(*tasks: Json, status: int, options: tuple[str, ...] = ()) -> Finished:
+        (tmp_path / "shared.txt").write_text(SHARED)
+        good: list[Json] = [
+            {
+                "id": f"ok-{i}",
+                "command": "cat shared.txt > o",
+                "inputs": ["shared.txt"],
+                "outputs": {"o": f"ok-{i}"},
+            }
+            for i in range(3)
+        ]
+        listed = write_list(tmp_path / "tasks.jsonl", good[0], *tasks, *good[1:])
+        done = run("run", listed, *options, status=status)
+        assert [(tmp_path / f"ok-{i}").read_text() for i in range(3)] == [SHARED] * 3
+        assert (tmp_path / "shared.txt").read_text() == SHARED
+        # A killed process may take a moment to be gone, but eyas waits for its own.
+        wait_until(lambda: not list(eyas.left_behind()), "the end of all processes")
+        nothing_is_left(tmp_path)
+        n_failed = len(failures(done))
+        assert f"{len(tasks) + 3 - n_failed} done, {n_failed} failed, 0 cancelled" in done.stderr, done
+        return done
+
+    return go
+
+
+PYTHON = "import os, signal, sys, time\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        pytest.param(
+            {"command": ["no-such-program", "x"]},
+            "command not found: `no-such-program` (PATH=",
+            id="no-such-command",
+        ),
+        pytest.param(
+            {"command": ["./absent"]}, "command not found: there is no file `./absent`", id="no-such-path"
+        ),
+        pytest.param(
+            {"command": ["./shared.txt"], "inputs": ["shared.txt"]},
+            "command `./shared.txt` is neither a program for this machine nor a script that starts with `#!`",
+            id="not-a-program",
+        ),
+        pytest.param(
+            {"command": "echo one; echo 'cannot open star.cat' >&2; exit 7"},
+            "the program ended with status 7; its last words: cannot open star.cat",
+            id="fails",
+        ),
+        pytest.param({"command": "kill -9 $$"}, "the program was ended by signal 9 (SIGKILL)", id="killed"),
+        pytest.param(
+            {"command": "kill -SEGV $$"}, "the program was ended by signal 11 (SIGSEGV)", id="crashes"
+        ),
+        pytest.param(
+            {"command": ["sleep", "1000"], "walltime": "200ms"},
+            "the program ran longer than its walltime of 0.2 s and was ended",
+            id="over-walltime",
+        ),
+        pytest.param(
+            {
+                "command": ["sh", "-c", "trap '' TERM INT HUP; while :; do sleep 1000; done"],
+                "walltime": "200ms",
+            },
+            "the program ran longer than its walltime of 0.2 s and was ended",
+            id="over-walltime-and-deaf",
+        ),
+        pytest.param(
+            {
+                "command": ["python3", "-c", PYTHON + "held = b'x' * (400 << 20); time.sleep(1000)"],
+                "memory": "100MiB",
+            },
+            "of memory, more than its limit of 100.0 MiB, and was ended",
+            id="over-memory",
+        ),
+        pytest.param(
+            {"command": "true", "outputs": {"map.txt": "out.txt"}},
+            "the program ended well, but its declared output `map.txt` (for `{at}/out.txt`) is not there",
+            id="output-missing",
+        ),
+        pytest.param(
+            {"command": "mkdir map.txt", "outputs": {"map.txt": "out.txt"}},
+            "the program ended well, but its declared output `map.txt` (for `{at}/out.txt`) is a directory",
+            id="output-is-a-directory",
+        ),
+        pytest.param(
+            {"command": "mkfifo map.txt", "outputs": {"map.txt": "out.txt"}},
+            "the program ended well, but its declared output `map.txt` (for `{at}/out.txt`) is a",
+            id="output-is-a-pipe",
+        ),
+    ],
+)
+def test_a_program_that_goes_wrong_fails_alone(
+    beside: Callable[..., Finished], tmp_path: Path, task: Json, why: str
+) -> None:
+    done = beside({"id": "bad", **task}, status=1)
+    told = failures(done)
+    assert list(told) == ["bad"], done
+    assert why.replace("{at}", str(tmp_path)) in told["bad"], done
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_a_failure_is_repeated_as_often_as_asked(beside: Callable[..., Finished], tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+    task = {
+        "id": "third-time",
+        "command": f"echo x >> '{tries}'; test $(wc -l < '{tries}') = 3",
+        "retries": 2,
+    }
+    beside(task, status=0)
+    assert tries.read_text() == "x\n" * 3
+    tries.unlink()
+    done = beside({**task, "retries": 1}, status=1)
+    assert list(failures(done)) == ["third-time"]
+    assert tries.read_text() == "x\n" * 2
+
+
+def test_a_gigabyte_of_print_keeps_its_ends(
+    beside: Callable[..., Finished], run: Run, tmp_path: Path
+) -> None:
+    task = {"id": "loud", "command": "echo first; head -c 1000000000 /dev/zero; echo; echo last"}
+    beside(task, status=0)
+    (only,) = runs(tmp_path)
+    kept = sum(path.stat().st_size for path in only.rglob("*") if path.is_file())
+    assert kept < 4 << 20, f"{kept} bytes kept of a task's output"
+    printed = run("logs", "loud").stdout
+    assert printed.startswith("first\n") and printed.endswith("\nlast\n")
+    assert "not kept ...]" in printed and len(printed) < 1 << 20
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        pytest.param("sleep 1000 &", id="child"),
+        pytest.param("(sleep 1000 & sleep 1001 &) &", id="grandchildren"),
+        pytest.param("setsid sleep 1000 & setsid sh -c 'sleep 1001 & sleep 1002' &", id="sessions"),
+        pytest.param(
+            f"""python3 -c '{PYTHON}
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.chdir("/"); os.closerange(0, 256); os.environ.clear()
+        time.sleep(1000)
+    os._exit(0)'""",
+            id="daemon",
+        ),
+    ],
+)
+def test_children_left_behind_are_ended(beside: Callable[..., Finished], tmp_path: Path, leaves: str) -> None:
+    pids = tmp_path / "pids"
+    command = f"{leaves}\nsleep 0.1; pgrep -f 'sleep[ (]100' > /dev/null; echo done > o"
+    beside({"id": "parent", "command": command, "outputs": {"o": str(pids)}}, status=0)
+    assert pids.read_text() == "done\n"
+
+
+def test_a_program_may_delete_its_input_for_itself(beside: Callable[..., Finished], tmp_path: Path) -> None:
+    task = {
+        "id": "deletes",
+        "command": "rm -f shared.txt; ls > o",
+        "inputs": ["shared.txt"],
+        "outputs": {"o": "left"},
+    }
+    beside(task, status=0)
+    assert (tmp_path / "left").read_text() == "o\n"
+
+
+WRITES = {
+    "appends": "echo more >> shared.txt",
+    "truncates": "echo gone > shared.txt",
+    "in-place": "printf X | dd of=shared.txt conv=notrunc status=none",
+    "makes-writable-first": "chmod 644 shared.txt; echo more >> shared.txt",
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others than root are stopped by the read-only mode")
+@pytest.mark.parametrize("how", WRITES)
+def test_a_program_of_root_that_writes_to_its_input_gets_a_copy_of_its_own(
+    beside: Callable[..., Finished], run: Run, tmp_path: Path, how: str
+) -> None:
+    tries = tmp_path / "tries"
+    writer = {
+        "id": "writes",
+        "command": f"echo x >> '{tries}'; {WRITES[how]}; sleep 0.1; cat shared.txt > o",
+        "inputs": ["shared.txt"],
+        "outputs": {"o": "written"},
+    }
+    readers = [
+        {
+            "id": f"reads-{i}",
+            "command": "cat shared.txt > o; sleep 0.02; cat shared.txt >> o",
+            "inputs": ["shared.txt"],
+            "outputs": {"o": f"read-{i}"},
+        }
+        for i in range(20)
+    ]
+    beside(*readers[:2], writer, *readers[2:], status=0, options=("--slots", "4"))
+    expected = {
+        "appends": SHARED + "more\n",
+        "truncates": "gone\n",
+        "in-place": "X" + SHARED[1:],
+        "makes-writable-first": SHARED + "more\n",
+    }
+    assert (tmp_path / "written").read_text() == expected[how]
+    assert tries.read_text() == "x\n" * 2
+    # No reader has seen what the writer wrote.
+    assert {(tmp_path / f"read-{i}").read_text() for i in range(20)} == {SHARED * 2}
+    assert "changed" not in (tmp_path / "shared.txt").read_text()
+
+
+def test_all_at_once(beside: Callable[..., Finished]) -> None:
+    """Failures are each told once, whatever their order, and the exit status tells that there were some."""
+    bad = [
+        {"id": f"{kind}-{i}", "command": command, "walltime": "1s"}
+        for i in range(3)
+        for kind, command in [("status", "exit 1"), ("signal", "kill -KILL $$"), ("command", "nonesuch")]
+    ]
+    done = beside(*bad, {"id": "slow", "command": ["sleep", "100"], "walltime": "300ms"}, status=1)
+    assert sorted(failures(done)) == sorted([*(str(task["id"]) for task in bad), "slow"])
+
+
+def test_many_failures_are_counted_not_listed(run: Run, tmp_path: Path) -> None:
+    done = run("map", "--range", "0..100", "--", "false", status=1)
+    assert len(failures(done)) == 20
+    assert "\nfailed: 80 more\n" in done.stderr
+    assert "100 failed" in done.stderr
+    nothing_is_left(tmp_path)
+
+
+def test_programs_start_with_clean_signals_and_streams(run: Run, tmp_path: Path) -> None:
+    """`yes | head` ends quietly only when SIGPIPE is as a login shell leaves it; standard input is empty."""
+    write_list(
+        tmp_path / "tasks.jsonl",
+        {"command": "yes | head -n 1 > o; cat >> o; grep SigIgn /proc/self/status >> o", "outputs": ["o"]},
+        {"command": "ls /proc/self/fd | tr '\\n' ' ' > o", "outputs": {"o": "fds"}},
+    )
+    run("run", "tasks.jsonl")
+    word, ignored = (tmp_path / "o").read_text().split("\nSigIgn:\t")
+    assert word == "y"
+    # The C library keeps the first real-time signals (32, 33) to itself.
+    assert int(ignored, 16) & 0x7FFF_FFFF == 0
+    # ls itself opens one more to read the folder.
+    assert (tmp_path / "fds").read_text() == "0 1 2 3 "
