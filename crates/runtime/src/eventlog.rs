@@ -10,7 +10,7 @@ use eyas_core::log::{EVENTS_FILE, Header, Line, PRINTED_FILE, PrintedLine, Print
 use eyas_wire::message::{Captured, Printed};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -67,7 +67,20 @@ impl EventLog {
         let (orders, queue) = mpsc::channel::<Order>();
         let counter = lost.clone();
         let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || {
-            while let Ok(order) = queue.recv() {
+            loop {
+                let order = match queue.try_recv() {
+                    Ok(order) => order,
+                    Err(mpsc::TryRecvError::Disconnected) => break,
+                    Err(mpsc::TryRecvError::Empty) => {
+                        // Nothing is waiting: whoever reads the files now sees everything.
+                        events.flush();
+                        printed.flush();
+                        match queue.recv() {
+                            Ok(order) => order,
+                            Err(_) => break,
+                        }
+                    }
+                };
                 match order {
                     Order::Lines(lines) => lines.iter().for_each(|line| events.line(line)),
                     Order::Printed(p) => printed.line(&to_line(&p)),
@@ -125,7 +138,16 @@ struct Appender {
 
 impl Appender {
     fn open(path: PathBuf) -> io::Result<Appender> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
+        // A killed process may have left half a line; the next one must not be glued to it.
+        if file.seek(SeekFrom::End(0))? > 0 {
+            file.seek(SeekFrom::End(-1))?;
+            let mut last = [0];
+            file.read_exact(&mut last)?;
+            if last != *b"\n" {
+                file.write_all(b"\n")?;
+            }
+        }
         Ok(Appender { file: BufWriter::with_capacity(256 << 10, file), text: vec![], lost: 0 })
     }
 

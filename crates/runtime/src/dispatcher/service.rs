@@ -23,6 +23,8 @@ use tokio::sync::mpsc;
 /// How long a permission to fetch from a peer lasts.
 const PERMIT_MS: u64 = 10 * 60 * 1000;
 const HEARTBEAT_NS: u64 = 1_000_000_000;
+/// How often the core hears that time passed.
+const TICK_NS: u64 = 1_000_000_000;
 /// An executor's connection that was silent for so many heartbeats is taken to be broken.
 const BEATS_MISSED_MAX: u64 = 8;
 /// Inputs taken before anything is sent.
@@ -113,6 +115,7 @@ pub struct Service {
     durable: BTreeMap<RunId, Durable>,
     watches: Vec<Watch>,
     warning: Option<String>,
+    core_ticked: Timestamp,
     actions: Vec<Action>,
     /// Time passed since the last sending: nothing waits for company.
     ticked: bool,
@@ -166,6 +169,7 @@ impl Service {
             durable: BTreeMap::new(),
             watches: vec![],
             warning: None,
+            core_ticked: started,
             actions: vec![],
             ticked: false,
             stop: None,
@@ -298,11 +302,8 @@ impl Service {
         let mut actions = std::mem::take(&mut self.actions);
         if self.log.is_some() {
             self.core.handle(now, event.clone(), &mut actions);
-            let quiet = matches!(event, Event::Ticked) && actions.is_empty();
-            if !quiet {
-                self.log_lines.push(Line { t: now, what: What::In(event) });
-                self.log_lines.extend(actions.iter().map(|a| Line { t: now, what: What::Out(a.clone()) }));
-            }
+            self.log_lines.push(Line { t: now, what: What::In(event) });
+            self.log_lines.extend(actions.iter().map(|a| Line { t: now, what: What::Out(a.clone()) }));
         } else {
             self.core.handle(now, event, &mut actions);
         }
@@ -928,7 +929,11 @@ impl Service {
         for connection in silent.into_iter().filter(|c| connected.contains(c)) {
             self.on_disconnected(connection);
         }
-        self.feed(Event::Ticked);
+        // Every tick the core hears is in the log, as it may change what it does later; so they are few.
+        if now.since_ns(self.core_ticked) >= TICK_NS {
+            self.core_ticked = now;
+            self.feed(Event::Ticked);
+        }
         self.ticked = true;
         self.flush_log();
     }
