@@ -143,22 +143,27 @@ pub struct MapArgs {
     /// Hand the command to the shell
     #[arg(long)]
     pub shell: bool,
+    /// Slots that a task holds while it runs
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub cpus: u32,
-    /// Memory that a task may use
+    /// Memory that a task may use; it is ended when it uses more [default: no limit]
     #[arg(long = "task-memory", value_name = "BYTES", value_parser = bytes)]
     pub task_memory: Option<u64>,
+    /// Time after which a task is ended, such as 90s or 1h30m [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub walltime: Option<u64>,
     /// Further attempts after a failure
     #[arg(long, default_value_t = 0)]
     pub retries: u32,
+    /// Larger goes first
     #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
     pub priority: i32,
+    /// Groups tasks in reports
     #[arg(long, default_value = "")]
     pub label: String,
-    #[command(flatten)]
-    pub join: JoinArgs,
+    /// Join file of a cluster that is up [default: a cluster of its own, for this run]
+    #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
+    pub join: Option<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
     /// The command, with {in} {out} {stem} {name} {index}
@@ -171,8 +176,9 @@ pub struct RunArgs {
     /// The list, or `-` for standard input
     #[arg(value_name = "TASKS")]
     pub tasks: PathBuf,
-    #[command(flatten)]
-    pub join: JoinArgs,
+    /// Join file of a cluster that is up [default: a cluster of its own, for this run]
+    #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
+    pub join: Option<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }

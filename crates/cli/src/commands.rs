@@ -63,12 +63,12 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         eyas_tasklist::map(&spec, None)?
     };
     let name = args.command.join(" ");
-    run_list(list, &name, &args.join, &args.cluster)
+    run_list(list, &name, args.join.as_deref(), &args.cluster)
 }
 
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let list = read_list(&args.tasks)?;
-    run_list(list, &args.tasks.display().to_string(), &args.join, &args.cluster)
+    run_list(list, &args.tasks.display().to_string(), args.join.as_deref(), &args.cluster)
 }
 
 fn read_list(path: &Path) -> Result<TaskList, Fault> {
@@ -91,15 +91,14 @@ fn read_list(path: &Path) -> Result<TaskList, Fault> {
 }
 
 /// Runs a list on the cluster named, or on one of its own.
-fn run_list(list: TaskList, name: &str, join: &JoinArgs, cluster: &ClusterArgs) -> Result<Exit, Fault> {
+fn run_list(list: TaskList, name: &str, join: Option<&Path>, cluster: &ClusterArgs) -> Result<Exit, Fault> {
     if list.n_tasks == 0 {
         eprintln!("there are no tasks: nothing to do");
         return Ok(Exit::Good);
     }
-    if join.join.is_some() {
-        let path = local::join_path(join)?;
+    if let Some(path) = join {
         return client_runtime().block_on(async {
-            let mut client = Client::connect(&path).await?;
+            let mut client = Client::connect(path).await?;
             let run = submit_list(&mut client, &list, name).await?;
             drop(list);
             follow(&mut client, run, None).await
