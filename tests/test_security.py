@@ -185,17 +185,19 @@ def test_a_stranger_at_the_dispatchers_port(cluster: Cluster, said: bytes) -> No
 
 
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "closes"),
     [
-        pytest.param(b"\xff\xff\xff\xff", id="huge-length"),
-        pytest.param(struct.pack("<I", 256 << 20) + b"x" * 1000, id="largest-length-and-then-nothing"),
-        pytest.param(struct.pack("<I", 4) + b"\xff\xff\xff\xff", id="unknown-message"),
-        pytest.param(struct.pack("<I", 0), id="empty"),
-        pytest.param(struct.pack("<I", 12) + b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x", id="huge-string"),
-        pytest.param(os.urandom(50_000), id="random"),
+        pytest.param(b"\xff\xff\xff\xff", True, id="huge-length"),
+        pytest.param(struct.pack("<I", 256 << 20) + b"x" * 1000, False, id="largest-length-and-then-nothing"),
+        pytest.param(struct.pack("<I", 4) + b"\xff\xff\xff\xff", True, id="unknown-message"),
+        pytest.param(struct.pack("<I", 0), True, id="empty"),
+        pytest.param(struct.pack("<I", 12) + b"\x01" + b"\xff" * 9 + b"\x01x", True, id="huge-string"),
+        pytest.param(b"\xff" * 50_000, True, id="noise"),
     ],
 )
-def test_a_member_that_talks_nonsense(cluster: Cluster, tmp_path: Path, frame: bytes) -> None:
+def test_a_member_that_talks_nonsense(
+    cluster: Cluster, tmp_path: Path, frame: bytes, closes: bool
+) -> None:
     """Even a peer with the secret cannot take memory or end the dispatcher with a malformed frame."""
     dispatcher = cluster.dispatcher()
     cluster.executor("N1")
@@ -203,11 +205,9 @@ def test_a_member_that_talks_nonsense(cluster: Cluster, tmp_path: Path, frame: b
         with suppress(ConnectionError, ssl.SSLError):
             peer.sendall(preamble(1) + frame)
         still_works(cluster, "meanwhile")
-        rss = cluster.status()["own_rss_bytes"]
-        with suppress(OSError):
-            peer.shutdown(socket.SHUT_WR)
-        assert rest(peer)[PREAMBLE_BYTES:] == b""
-    assert rss < 200 << 20, f"{rss} bytes"
+        assert cluster.status()["own_rss_bytes"] < 100 << 20, "no memory is taken for what is only announced"
+        if closes:
+            assert rest(peer)[PREAMBLE_BYTES:] == b""
     assert dispatcher.is_alive()
     still_works(cluster, "after")
 

@@ -56,8 +56,14 @@ impl Reader {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             Err(e) => return Err(e.into()),
         }
-        self.body.resize(frame::body_len(header)?, 0);
-        self.stream.read_exact(&mut self.body).await?;
+        let n_bytes = frame::body_len(header)?;
+        // Memory for what arrives, not for what is announced.
+        self.body.clear();
+        self.body.reserve(n_bytes.min(1 << 20));
+        (&mut self.stream).take(n_bytes as u64).read_to_end(&mut self.body).await?;
+        if self.body.len() < n_bytes {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
         let message = frame::decode(&self.body)?;
         if self.body.capacity() > 4 << 20 {
             self.body = Vec::new();
