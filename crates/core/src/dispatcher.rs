@@ -149,6 +149,8 @@ struct Reserved {
     memory_bytes: u64,
     landing: bool,
     cancelling: bool,
+    /// It asks home for an input: which bytes it gets, it learns there.
+    asks_home: bool,
     /// It may have read other bytes of an input than its run agreed on: its success does not count.
     suspect: bool,
     outputs: Vec<ObjectId>,
@@ -614,7 +616,7 @@ impl Dispatcher {
         (e.draining, e.run_ns_mean) = (known.draining, known.run_ns_mean);
         for task in lost {
             let r = self.release(task);
-            self.histories.entry(task).or_default().n_attempts = r.attempt.0;
+            self.tried(task, r.attempt);
             if r.cancelling {
                 self.end_task(now, task, Outcome::Cancelled, out);
             } else {
@@ -633,6 +635,13 @@ impl Dispatcher {
             self.making.remove(output);
         }
         r
+    }
+
+    /// The next try at `task` gets a later number than this one, whichever process gave it.
+    fn tried(&mut self, task: TaskId, attempt: AttemptNo) -> &mut History {
+        let history = self.histories.entry(task).or_default();
+        history.n_attempts = history.n_attempts.max(attempt.0);
+        history
     }
 
     fn reserve(&mut self, task: TaskId, r: Reserved) {
@@ -658,6 +667,10 @@ impl Dispatcher {
             && !self.waiting.contains_key(&task)
             && self.runs.get(&self.run_of(task)).is_some_and(|r| r.committed);
         if !free {
+            if task.0 < self.next_task && self.end_of(task) == End::Not {
+                // Not to be mistaken for a later try there.
+                self.tried(task, attempt);
+            }
             // Its end may be recorded and only the acknowledgement lost; ending it again is harmless.
             out.push(Action::CancelAttempt { executor, task, attempt });
             return;
@@ -665,7 +678,7 @@ impl Dispatcher {
         self.take_ready(task);
         let spec = self.task_spec(task);
         let outputs = spec.outputs.iter().map(|(_, location)| self.catalog.intern(location)).collect();
-        self.histories.entry(task).or_default().n_attempts = attempt.0;
+        self.tried(task, attempt);
         let r = Reserved {
             executor,
             attempt,
@@ -673,6 +686,7 @@ impl Dispatcher {
             memory_bytes: spec.memory_bytes.unwrap_or(0),
             landing: false,
             cancelling: false,
+            asks_home: true,
             suspect: false,
             outputs,
         };
@@ -718,8 +732,7 @@ impl Dispatcher {
         self.window.executor_left(executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
-            let history = self.histories.entry(task).or_default();
-            history.n_attempts = attempt.0;
+            let history = self.tried(task, attempt);
             // A program that has ended well did not take the node with it.
             history.n_losses += u32::from(!r.landing);
             let n_losses = history.n_losses;
@@ -906,14 +919,13 @@ impl Dispatcher {
             _ if cancelling => Outcome::Cancelled,
             // Somebody else's wish: an earlier dispatcher process ended a second try at this task.
             Outcome::Cancelled => {
-                self.histories.entry(task).or_default().n_attempts = attempt.0;
+                self.tried(task, attempt);
                 return self.requeue(task);
             }
             Outcome::Failed(failure) => {
                 let (array, _) = self.locate(task);
                 let retries = self.arrays[array.0 as usize].array.template.retries;
-                let history = self.histories.entry(task).or_default();
-                history.n_attempts = attempt.0;
+                let history = self.tried(task, attempt);
                 history.private_inputs |= failure.kind == FailureKind::InputModified;
                 let again = if failure.kind.is_weather() || suspect {
                     history.n_weather += 1;
@@ -1203,6 +1215,7 @@ impl Dispatcher {
             memory_bytes,
             landing: false,
             cancelling: false,
+            asks_home: inputs.iter().any(|i| i.check_home || i.known.is_none()),
             suspect: false,
             outputs: outputs.clone(),
         };
@@ -1319,7 +1332,7 @@ impl Dispatcher {
             Some(known) if known == digest => {}
             Some(_) if version.is_none() || checked >= last => {
                 // A run has read other bytes under this name already: they stay, these go.
-                self.suspect(object, Some(executor), None);
+                self.suspect(object, Some(executor));
                 self.drop_replica(executor, object);
                 out.push(Action::DropReplicas { executor, objects: vec![object] });
                 return;
@@ -1329,9 +1342,8 @@ impl Dispatcher {
                 self.catalog.set_size_bytes(object, Some(size_bytes));
             }
             Some(_) => {
-                // Runs up to `checked` have read the old bytes, later ones may have begun to.
-                self.suspect(object, Some(executor), None);
-                self.suspect(object, None, checked);
+                // Runs up to `checked` are held to the old bytes, later ones may have begun to read them.
+                self.suspect(object, None);
                 self.replace_bytes(executor, object, digest, size_bytes, out);
                 self.catalog.set_version(object, version);
                 let later = |run: &RunId| checked.is_none_or(|c| *run > c);
@@ -1393,21 +1405,16 @@ impl Dispatcher {
         self.catalog.set_size_bytes(object, Some(size_bytes));
     }
 
-    /// Marks the attempts that read `object` and whose program has not reported yet: those on one
-    /// executor, or those of runs later than `above`. Looks at all; home's bytes change rarely.
-    fn suspect(&mut self, object: ObjectId, on: Option<ExecutorId>, above: Option<RunId>) {
+    /// Marks the attempts, on one executor or on all, that learn from home which bytes of `object` they
+    /// read and whose program has not reported yet. Looks at all; home's bytes change rarely.
+    fn suspect(&mut self, object: ObjectId, on: Option<ExecutorId>) {
         let location = self.catalog.location(object);
         let (arrays, mut text) = (&self.arrays, String::new());
         for (task, r) in &mut self.reserved {
-            let at = arrays.partition_point(|a| a.base <= *task) - 1;
-            let a = &arrays[at];
-            let is_there = match on {
-                Some(executor) => r.executor == executor,
-                None => above.is_none_or(|above| a.run > above),
-            };
-            if !is_there || r.landing {
+            if r.landing || !r.asks_home || on.is_some_and(|executor| r.executor != executor) {
                 continue;
             }
+            let a = &arrays[arrays.partition_point(|a| a.base <= *task) - 1];
             let i = (task.0 - a.base.0) as u32;
             r.suspect |= a.array.template.inputs.iter().any(|(_, pattern)| {
                 text.clear();
