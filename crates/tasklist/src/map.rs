@@ -41,7 +41,7 @@ pub struct MapSpec {
     pub command: Vec<String>,
     /// Join the words with spaces and hand them to the shell.
     pub shell: bool,
-    /// A task's id is this and its number.
+    /// A task's id is this and its input, or its number in a range.
     pub id_prefix: String,
     /// At least 1.
     pub cpus: u32,
@@ -296,7 +296,7 @@ fn file_task<'a>(
         false => Command::Exec(words.collect()),
     };
     Ok(Task {
-        id: None,
+        id: Some(Cow::Owned(format!("{}{}", spec.id_prefix, id_of(input, base)))),
         command,
         inputs,
         outputs,
@@ -308,6 +308,24 @@ fn file_task<'a>(
         priority: spec.priority,
         label: Cow::Borrowed(&spec.label),
     })
+}
+
+/// What a task over `input` is called: its path as seen from `base`, or its URL. It goes into messages, so
+/// what would break a line is escaped.
+fn id_of<'i>(input: &'i str, base: &str) -> Cow<'i, str> {
+    let inside = input.strip_prefix(base.trim_end_matches('/')).and_then(|rest| rest.strip_prefix('/'));
+    let path = inside.unwrap_or(input);
+    if !path.contains(char::is_control) {
+        return Cow::Borrowed(path);
+    }
+    let mut id = String::new();
+    for c in path.chars() {
+        match c {
+            c if c.is_control() => id.extend(c.escape_default()),
+            c => id.push(c),
+        }
+    }
+    Cow::Owned(id)
 }
 
 /// `name` as a path that no program takes for an option.

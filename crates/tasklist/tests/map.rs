@@ -83,7 +83,7 @@ fn one_task_a_file_in_order_of_names() {
     let list = map(&spec, None).unwrap();
     assert_eq!((list.n_tasks, list.arrays.len()), (2, 1));
     let tasks = tasks(&list);
-    assert_eq!(tasks[1].id, "1");
+    assert_eq!(tasks[1].id, "sky/b.fits.gz");
     assert_eq!(argv(&tasks[1]), ["python3", "cut.py", "b.fits.gz", "-o=b.npy", "b.fits.gz.1", "{}"]);
     assert_eq!(
         tasks[1].inputs,
