@@ -76,7 +76,9 @@ def test_the_join_file_is_private_and_appears_when_the_dispatcher_answers(cluste
     # No retry: whoever sees the file can use it.
     assert cluster.status()["runs"] == []
     assert stat.S_IMODE(cluster.join.stat().st_mode) == 0o600
-    private = [p for p in cluster.dir.rglob("*") if p.is_file() and "key_pem" in p.read_text(errors="replace")]
+    private = [
+        p for p in cluster.dir.rglob("*") if p.is_file() and "key_pem" in p.read_text(errors="replace")
+    ]
     assert len(private) == 2, "the join file and the dispatcher's own copy"
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in private)
     started.stop(status=0)
@@ -91,7 +93,9 @@ def test_a_stale_join_file_goes_when_a_dispatcher_starts(cluster: Cluster) -> No
     stale = cluster.join.read_text()
     started = cluster.eyas.start("dispatcher", "--dir", cluster.dir)
     wait_until(
-        lambda: not cluster.join.exists() or cluster.join.read_text() != stale, "the stale file to go", alive=started
+        lambda: not cluster.join.exists() or cluster.join.read_text() != stale,
+        "the stale file to go",
+        alive=started,
     )
     wait_until(cluster.join.exists, "the new file", alive=started)
     assert cluster.status()["runs"] == []
@@ -124,7 +128,9 @@ def test_a_broken_join_file_is_one_sentence(cluster: Cluster, tmp_path: Path) ->
     for text in ["", "{", '{"version": 1}', "[]", '{"version": 9, "address": "127.0.0.1:1"}']:
         path.write_text(text)
         refused = cluster.eyas.run("status", "--join", path, status=3)
-        assert refused.stderr.startswith(f"error: `{path}` is not a join file of this version of eyas"), refused
+        assert refused.stderr.startswith(f"error: `{path}` is not a join file of this version of eyas"), (
+            refused
+        )
         assert refused.stderr.count("\n") == 1
 
 
@@ -195,9 +201,7 @@ def test_a_stranger_at_the_dispatchers_port(cluster: Cluster, said: bytes) -> No
         pytest.param(b"\xff" * 50_000, True, id="noise"),
     ],
 )
-def test_a_member_that_talks_nonsense(
-    cluster: Cluster, tmp_path: Path, frame: bytes, closes: bool
-) -> None:
+def test_a_member_that_talks_nonsense(cluster: Cluster, tmp_path: Path, frame: bytes, closes: bool) -> None:
     """Even a peer with the secret cannot take memory or end the dispatcher with a malformed frame."""
     dispatcher = cluster.dispatcher()
     cluster.executor("N1")
@@ -227,7 +231,9 @@ def test_two_dispatchers_on_one_directory(cluster: Cluster) -> None:
 def test_two_executors_on_one_directory(cluster: Cluster) -> None:
     cluster.dispatcher()
     first = cluster.executor("N1")
-    second = cluster.eyas.start("executor", "--join", cluster.join, "--dir", cluster.node_dir("N1"), "--name", "N2")
+    second = cluster.eyas.start(
+        "executor", "--join", cluster.join, "--dir", cluster.node_dir("N1"), "--name", "N2"
+    )
     refused = second.wait(status=3)
     assert f"is used by another executor (process {first.pid})" in refused.stderr
     assert refused.stderr.count("\n") == 1, refused.stderr
@@ -271,7 +277,11 @@ def test_a_peer_without_the_secret_gets_nothing(cluster: Cluster, plane: str) ->
     cluster.submit([cluster.task("t", inputs=[data])])
     cluster.wait()
     hello = b"eyasdata" + struct.pack("<H", 1) + os.urandom(32) + struct.pack("<I", 7)
-    digests = [bytes.fromhex(p.name) for p in (cluster.node_dir("N1") / "cache" / "objects").rglob("*") if p.is_file()]
+    digests = [
+        bytes.fromhex(p.name)
+        for p in (cluster.node_dir("N1") / "cache" / "objects").rglob("*")
+        if p.is_file()
+    ]
     ticket = digests[0] + struct.pack("<QIIQ", len(content), 1, 7, 1 << 50) + os.urandom(32)
     request = ticket + struct.pack("<QQB", 0, len(content), 1)
     forgery = hello + os.urandom(32) + request
@@ -312,7 +322,9 @@ def test_secrets_are_in_no_log_and_no_command_line(cluster: Cluster) -> None:
     still_works(cluster, "t")
     secrets = json.loads(cluster.join.read_text())
     key_line = secrets["key_pem"].splitlines()[1]
-    logs = [p for p in cluster.folder.rglob("*") if p.is_file() and p.name not in ("join.json", "identity.json")]
+    logs = [
+        p for p in cluster.folder.rglob("*") if p.is_file() and p.name not in ("join.json", "identity.json")
+    ]
     streams = [p for p in cluster.eyas.folder.glob("eyas-*") if p.is_file()]
     for path in logs + streams:
         text = path.read_bytes()

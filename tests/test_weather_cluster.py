@@ -54,7 +54,9 @@ def test_a_day_with_a_cluster(cluster: Cluster) -> None:
     cluster.expect(**{f"t{i}": payload(20_000, i) for i in range(6)})
     assert cluster.eyas.run("logs", "t3").stdout == "on t3\n"
     shown = cluster.eyas.run("status").stdout
-    assert re.search(r"^node1 +connected +0/1 ", shown, re.M) and re.search(r"^node2 +connected", shown, re.M), shown
+    assert re.search(r"^node1 +connected +0/1 ", shown, re.M) and re.search(
+        r"^node2 +connected", shown, re.M
+    ), shown
     assert re.search(r"^ +1 +6 +0 +0 +6 +0 +0 ", shown, re.M), shown
     status = up.status()
     assert [line["name"] for line in status["executors"]] == ["node1", "node2"]
@@ -229,7 +231,9 @@ def test_logs_of_every_kind_of_task(cluster: Cluster, tmp_path: Path) -> None:
     assert len(long) < 100_000
     gate.touch()
     failed = cluster.wait(status=1)
-    assert "failed: task `fails`: the program ended with status 3; its last words: last words" in failed.stderr
+    assert (
+        "failed: task `fails`: the program ended with status 3; its last words: last words" in failed.stderr
+    )
 
 
 def test_interrupting_wait_leaves_the_run(cluster: Cluster, tmp_path: Path) -> None:
@@ -262,7 +266,7 @@ def test_an_embedded_run_ends_with_its_client(cluster: Cluster, tmp_path: Path, 
 
 def test_names_that_shells_dislike(cluster: Cluster) -> None:
     """A cluster whose folders have spaces and quotes in their names works like any other."""
-    odd = Cluster(cluster.eyas, cluster.folder / "it's a \"cluster\"", cluster.home / "süß und $HOME")
+    odd = Cluster(cluster.eyas, cluster.folder / 'it\'s a "cluster"', cluster.home / "süß und $HOME")
     data = odd.file("a b", 1000, 1)
     odd.dispatcher()
     odd.executor("N 1")

@@ -156,6 +156,58 @@ def test_replicas_of_a_restarted_executor_serve_its_peers(cluster: Cluster, tmp_
     assert (line["peer_bytes"], line["home_bytes"]) == (200_000, 0), line
 
 
+def connected_to(port: int) -> bool:
+    """Whether somebody has a connection to this port of this machine."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(fields[2].endswith(f":{port:04X}") and fields[3] == "01" for fields in lines)
+
+
+def test_a_peer_that_dies_while_it_is_asked(cluster: Cluster, tmp_path: Path) -> None:
+    """Whoever was fetching from it goes on with home."""
+    data = cluster.file("a", 2_000_000, 6)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    cluster.dispatcher("--placement", "max-compute-util", "--lease", "60s")
+    holder = cluster.executor("N1", "--data-listen", f"127.0.0.1:{port}")
+    cluster.submit([cluster.task("first", "wc -c < input/0000 > out", inputs=[data])])
+    cluster.wait()
+    cluster.submit([cluster.task("busy", "echo busy > out", gate=tmp_path / "gate")])
+    cluster.begun("busy")
+    cluster.executor("N2")
+    holder.signal(signal.SIGSTOP)  # it accepts the connection and says nothing
+    cluster.submit([cluster.task("second", inputs=[data])])
+    wait_until(lambda: connected_to(port), "the fetch from the peer")
+    kill_now(holder)
+    cluster.run("wait", "--run", "3")
+    cluster.expect(second=payload(2_000_000, 6))
+    line = cluster.run_line(3)
+    assert (line["peer_bytes"], line["home_bytes"]) == (0, 2_000_000), line
+    (tmp_path / "gate").touch()
+
+
+def test_an_executor_that_hangs_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    """It is given up and its task runs elsewhere; when it wakes up, it ends what is no longer its own."""
+    cluster.dispatcher()
+    cluster.executor("N1")
+    gate = tmp_path / "gate"
+    cluster.submit([cluster.task("t", "echo right > out", gate=gate)])
+    cluster.begun("t")
+    cluster.executors["N1"].signal(signal.SIGSTOP)
+    try:
+        cluster.executor("N2")
+        wait_until(lambda: cluster.ran() == ["t", "t"], "the task to begin elsewhere")
+    finally:
+        cluster.executors["N1"].signal(signal.SIGCONT)
+    wait_until(lambda: not programs_under(cluster.node_dir("N1")), "the end of what is no longer its own")
+    assert programs_under(cluster.node_dir("N2")), "the other one goes on"
+    gate.touch()
+    cluster.wait()
+    cluster.expect(t=b"right\n")
+    assert cluster.ran() == ["t", "t"]
+    wait_until(lambda: cluster.state_of("N1") == "connected", "N1 to be of use again")
+
+
 def test_the_dispatcher_killed_mid_run(cluster: Cluster, tmp_path: Path) -> None:
     """The run goes on: done tasks stay done, executors reconnect and keep what they run."""
     data = cluster.file("a", 10_000, 3)
@@ -165,7 +217,9 @@ def test_the_dispatcher_killed_mid_run(cluster: Cluster, tmp_path: Path) -> None
     cluster.executor("N2", slots=2)
     before = listing(cluster.home)
     gate = tmp_path / "gate"
-    quick, held, late = ([f"{kind}{i}" for i in range(n)] for kind, n in [("quick", 6), ("held", 4), ("late", 6)])
+    quick, held, late = (
+        [f"{kind}{i}" for i in range(n)] for kind, n in [("quick", 6), ("held", 4), ("late", 6)]
+    )
     cluster.submit([cluster.task(name, inputs=[data]) for name in quick])
     cluster.wait()
     cluster.submit([cluster.task(name, inputs=[data], gate=gate) for name in held])
@@ -203,7 +257,9 @@ def test_tasks_that_end_while_the_dispatcher_is_away(cluster: Cluster, tmp_path:
     cluster.begun("t0", "t1")
     kill_now(dispatcher)
     gate.touch()
-    wait_until(lambda: len(list(cluster.home.glob("*.out"))) == 2, "the outputs at home, without a dispatcher")
+    wait_until(
+        lambda: len(list(cluster.home.glob("*.out"))) == 2, "the outputs at home, without a dispatcher"
+    )
     cluster.dispatcher("--lease", "30s")
     cluster.wait()
     cluster.expect(t0=b"t0\n", t1=b"t1\n")

@@ -57,9 +57,13 @@ def test_a_full_disk_under_the_cache(cluster: Cluster, disks: Disks) -> None:
     files = [cluster.file(f"f{i}", MIB, i) for i in range(12)]
     cluster.dispatcher()
     cluster.executor("N1", "--cache", "1GiB", slots=2)
-    cluster.submit([cluster.task(f"t{i}", "cat input/* | md5sum > out", [path]) for i, path in enumerate(files)])
+    cluster.submit(
+        [cluster.task(f"t{i}", "cat input/* | md5sum > out", [path]) for i, path in enumerate(files)]
+    )
     cluster.wait()
-    cluster.expect(**{f"t{i}": f"{hashlib.md5(payload(MIB, i)).hexdigest()}  -\n".encode() for i in range(12)})
+    cluster.expect(
+        **{f"t{i}": f"{hashlib.md5(payload(MIB, i)).hexdigest()}  -\n".encode() for i in range(12)}
+    )
 
 
 def test_a_full_disk_under_one_cache_of_two(cluster: Cluster, disks: Disks) -> None:
@@ -137,7 +141,9 @@ def test_a_full_disk_under_the_journal(cluster: Cluster, disks: Disks, tmp_path:
     assert len(cluster.ran()) == 160
 
 
-def test_the_dispatcher_killed_while_its_journal_is_full(cluster: Cluster, disks: Disks, tmp_path: Path) -> None:
+def test_the_dispatcher_killed_while_its_journal_is_full(
+    cluster: Cluster, disks: Disks, tmp_path: Path
+) -> None:
     """What was not accepted is not there after the restart; what had run is told again by its executor."""
     disk = disks(cluster.dir / "journal", 2 * MIB)
     dispatcher = cluster.dispatcher("--lease", "30s")
@@ -176,7 +182,9 @@ def test_a_full_disk_under_the_dispatchers_log(cluster: Cluster, disks: Disks) -
     cluster.submit([cluster.task(f"t{i}", f": {'y' * 2000}; echo {i} > out") for i in range(300)])
     cluster.wait()
     cluster.expect(**{f"t{i}": f"{i}\n".encode() for i in range(300)})
-    wait_until(lambda: any("event log" in w for w in cluster.status()["warnings"]), "a warning in `eyas status`")
+    wait_until(
+        lambda: any("event log" in w for w in cluster.status()["warnings"]), "a warning in `eyas status`"
+    )
 
 
 # ---------------------------------------------------------------- small caches

@@ -86,8 +86,8 @@ class Cluster:
         return started
 
     def begin_executor(self, name: str, *options: str, slots: int = 1) -> Background:
-        given = ["--join", self.join, "--dir", self.node_dir(name), "--name", name, "--slots", str(slots)]
-        started = self.eyas.start("executor", *given, *options)
+        given: list[str | Path] = ["--join", self.join, "--dir", self.node_dir(name), "--name", name]
+        started = self.eyas.start("executor", *given, "--slots", str(slots), *options)
         self.executors[name] = started
         return started
 
@@ -117,7 +117,7 @@ class Cluster:
 
     def state_of(self, name: str) -> str | None:
         line = self.find_node(name)
-        return line and line["state"]
+        return str(line["state"]) if line else None
 
     def counter(self, name: str, which: str) -> int:
         """A counter of the executor's latest status; it is sent once a second."""
@@ -220,9 +220,8 @@ class Disk:
     def fill(self, but_bytes: int = 0) -> None:
         """Takes all space that is left, but so many bytes."""
         left = os.statvfs(self.at)
-        n_bytes = max(0, left.f_bavail * left.f_frsize - but_bytes)
         with self._filler.open("ab") as file:
-            os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), n_bytes) if n_bytes else None
+            file.write(bytes(max(0, left.f_bavail * left.f_frsize - but_bytes)))
 
     def free(self) -> None:
         self._filler.unlink()
