@@ -68,7 +68,9 @@ def page(old: str, eyas: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the generated pages.")
     parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
-    parser.add_argument("--eyas", type=Path, default=EYAS, help="the program to ask (default: that of `make build`)")
+    parser.add_argument(
+        "--eyas", type=Path, default=EYAS, help="the program to ask (default: that of `make build`)"
+    )
     args = parser.parse_args()
     name = PAGE.relative_to(ROOT)
     old = PAGE.read_text(encoding="utf-8")
