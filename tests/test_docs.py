@@ -44,6 +44,6 @@ def test_relative_links_lead_somewhere() -> None:
 
 
 def test_the_command_line_reference_is_what_the_program_says(eyas_path: Path) -> None:
-    command = [sys.executable, ROOT / "scripts" / "docs.py", "--check", "--eyas", eyas_path]
+    command: list[str | Path] = [sys.executable, ROOT / "scripts" / "docs.py", "--check", "--eyas", eyas_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
