@@ -18,6 +18,7 @@ use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How often a client looks whether the parts of its embedded cluster live.
 const WATCH_PARTS: Duration = Duration::from_millis(500);
@@ -122,27 +123,36 @@ fn run_list(list: TaskList, name: &str, join: Option<&Path>, cluster: &ClusterAr
     parts.stop();
     if ours {
         // The event log stays for `eyas report` and `eyas explain`; the caches are of no more use.
-        for i in 1..=cluster.nodes {
-            let _ = eyas_runner::sandbox::remove_tree(&dir.join(format!("node{i}")));
-        }
+        remove_nodes(&dir);
         forget_old_runs(&dir);
     }
     result
 }
 
-/// Keeps the folders of the latest few embedded runs.
+/// Removes caches and sandboxes of an embedded run.
+fn remove_nodes(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(b"node") {
+            let _ = eyas_runner::sandbox::remove_tree(&entry.path());
+        }
+    }
+}
+
+/// Keeps the folders of the latest few embedded runs, without the caches of those that were killed.
 fn forget_old_runs(newest: &Path) {
     const RUNS_KEPT: usize = 20;
     let Some(entries) = newest.parent().and_then(|p| std::fs::read_dir(p).ok()) else { return };
     let mut runs: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p != newest).collect();
     runs.sort();
-    for old in runs.iter().rev().skip(RUNS_KEPT) {
-        // One that is still running holds its journal's lock file; its process id is in its name.
+    for (age, old) in runs.iter().rev().enumerate() {
+        // The process id of the one that runs it is in its name.
         let pid = old.file_name().and_then(|n| n.to_str()?.rsplit_once('-')?.1.parse::<i32>().ok());
         // SAFETY: signal 0 only asks whether the process exists.
         let alive = pid.is_some_and(|pid| unsafe { libc::kill(pid, 0) } == 0);
-        if !alive {
-            let _ = eyas_runner::sandbox::remove_tree(old);
+        match (alive, age < RUNS_KEPT) {
+            (true, _) => {}
+            (false, true) => remove_nodes(old),
+            (false, false) => drop(eyas_runner::sandbox::remove_tree(old)),
         }
     }
 }
@@ -198,6 +208,7 @@ async fn follow(
     let mut progress = Progress::new();
     let watch = client.send(RequestBody::WatchRun { run, interval_ns: progress.interval_ns() })?;
     let mut interrupts = 0;
+    let mut asked_to_end = AskedToEnd::listen()?;
     let mut look = tokio::time::interval(WATCH_PARTS);
     loop {
         tokio::select! {
@@ -226,7 +237,7 @@ async fn follow(
                     return Err(Fault::new(Exit::Cluster, format!("the dispatcher ended: {why}")));
                 }
             }
-            _ = tokio::signal::ctrl_c() => {
+            _ = asked_to_end.next() => {
                 interrupts += 1;
                 if parts.is_none() {
                     eprintln!("\nrun {run} goes on; `eyas wait --run {run}` follows it, `eyas cancel --run {run}` ends it");
@@ -238,6 +249,23 @@ async fn follow(
                 eprintln!("\nending the tasks; ^C again to leave at once");
                 client.send(RequestBody::Cancel { run: Some(run), task: None })?;
             }
+        }
+    }
+}
+
+/// ^C, and what a batch system says instead. Not a closed terminal: listening would undo `nohup`.
+struct AskedToEnd([Signal; 2]);
+
+impl AskedToEnd {
+    fn listen() -> std::io::Result<AskedToEnd> {
+        Ok(AskedToEnd([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]))
+    }
+
+    async fn next(&mut self) {
+        let [interrupt, terminate] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Where things are on this machine: state folders, the default cluster, embedded clusters.
 
 use crate::args::{ClusterArgs, JoinArgs, NodeArgs, PolicyArgs};
+use crate::print::reason;
 use crate::{Exit, Fault};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::{eviction, placement};
@@ -20,7 +21,9 @@ pub fn state_dir() -> Result<PathBuf, Fault> {
         Some(dir) => PathBuf::from(dir),
         None => std::env::temp_dir().join(format!("eyas-{uid}")),
     };
-    let fail = |e| Fault::new(Exit::Other, format!("cannot use `{}` for state: {e}", dir.display()));
+    let fail = |e: std::io::Error| {
+        Fault::new(Exit::Other, format!("cannot use `{}` for state: {}", dir.display(), reason(&e)))
+    };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(fail)?;
     let meta = std::fs::metadata(&dir).map_err(fail)?;
     if meta.uid() != uid {
@@ -132,7 +135,9 @@ pub fn new_run_dir() -> Result<PathBuf, Fault> {
 /// Starts the processes of a local cluster in `dir`.
 pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalCluster, Fault> {
     check_names(&args.policy, &args.node)?;
-    let fail = |e| Fault::new(Exit::Other, format!("cannot use the directory `{}`: {e}", dir.display()));
+    let fail = |e: std::io::Error| {
+        Fault::new(Exit::Other, format!("cannot use the directory `{}`: {}", dir.display(), reason(&e)))
+    };
     let dispatcher = dispatcher_dir(dir);
     std::fs::create_dir_all(&dispatcher).map_err(fail)?;
     let dir = dir.canonicalize().map_err(fail)?;

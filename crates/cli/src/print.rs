@@ -41,6 +41,11 @@ pub fn time(ns: u64) -> String {
     }
 }
 
+/// `0.4/s`, `25/s`, `1,234/s`
+pub fn rate(per_s: f64) -> String {
+    if per_s < 9.95 { format!("{per_s:.1}/s") } else { format!("{}/s", count(per_s.round() as u64)) }
+}
+
 /// `1 task`, `2 tasks`
 pub fn plural(n: u64, word: &str) -> String {
     format!("{} {word}{}", count(n), if n == 1 { "" } else { "s" })
@@ -90,6 +95,9 @@ mod tests {
         ];
         for (ns, expect) in times {
             assert_eq!(time(ns), expect);
+        }
+        for (per_s, expect) in [(0.0, "0.0/s"), (0.44, "0.4/s"), (9.96, "10/s"), (1234.5, "1,235/s")] {
+            assert_eq!(rate(per_s), expect);
         }
         assert_eq!(plural(1, "task"), "1 task");
     }

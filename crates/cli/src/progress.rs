@@ -1,6 +1,6 @@
 //! How far a run is: one live line on a terminal, a plain line every few seconds elsewhere.
 
-use crate::print::{count, plural, shown, size, time};
+use crate::print::{count, plural, rate, shown, size, time};
 use eyas_wire::message::RunStatus;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -17,7 +17,6 @@ macro_rules! say {
 
 pub struct Progress {
     terminal: bool,
-    begun: Instant,
     last_plain: Instant,
     /// Ends seen a while ago, for the rate.
     marks: std::collections::VecDeque<(Instant, u64)>,
@@ -31,7 +30,6 @@ impl Progress {
         let now = Instant::now();
         Progress {
             terminal: std::io::stderr().is_terminal(),
-            begun: now,
             last_plain: now,
             marks: std::collections::VecDeque::new(),
             n_failures_seen: 0,
@@ -49,7 +47,7 @@ impl Progress {
         let now = Instant::now();
         let ended = status.n_done + status.n_failed + status.n_cancelled;
         self.marks.push_back((now, ended));
-        while self.marks.len() > 2 && now - self.marks[1].0 > Duration::from_secs(5) {
+        while self.marks.len() > 2 && is_stale(now - self.marks[1].0, ended - self.marks[1].1) {
             self.marks.pop_front();
         }
         self.tell_failures(status);
@@ -86,17 +84,18 @@ impl Progress {
     fn line(&self, status: &RunStatus, ended: u64, now: Instant) -> String {
         let (first, before) = self.marks.front().copied().unwrap_or((now, ended));
         let seconds = (now - first).as_secs_f64();
-        let rate = if seconds > 0.2 { (ended - before) as f64 / seconds } else { 0.0 };
+        let per_s = if seconds > 0.2 { (ended - before) as f64 / seconds } else { 0.0 };
         let left = status.n_tasks.saturating_sub(ended);
-        let eta = match rate {
+        let eta = match per_s {
             r if r > 0.0 && left > 0 => format!(", {} left", time((left as f64 / r * 1e9) as u64)),
             _ => String::new(),
         };
         let active = status.n_reserved + status.n_running;
         let mut line = format!(
-            "{}/{} tasks, {rate:.0}/s, {} placed | local {} peer {} home {}{eta}",
+            "{}/{} tasks, {}, {} placed | local {} peer {} home {}{eta}",
             count(ended),
             count(status.n_tasks),
+            rate(per_s),
             count(active),
             size(status.local_bytes),
             size(status.peer_bytes),
@@ -121,13 +120,15 @@ impl Progress {
         if status.n_failed > self.n_failures_told {
             say!("failed: {} more", count(status.n_failed - self.n_failures_told));
         }
-        let took = self.begun.elapsed();
+        // The run's own time: it may have begun, and even ended, long before somebody came to wait.
+        let took_ns = status.ended.map_or(0, |ended| ended.since_ns(status.opened));
         let ended = status.n_done + status.n_failed + status.n_cancelled;
-        let rate = ended as f64 / took.as_secs_f64().max(1e-3);
+        let per_s = ended as f64 / (took_ns as f64 / 1e9).max(1e-3);
         say!(
-            "{} in {} ({rate:.0}/s): {} done, {} failed, {} cancelled",
+            "{} in {} ({}): {} done, {} failed, {} cancelled",
             plural(status.n_tasks, "task"),
-            time(took.as_nanos() as u64),
+            time(took_ns),
+            rate(per_s),
             count(status.n_done),
             count(status.n_failed),
             count(status.n_cancelled),
@@ -143,6 +144,11 @@ impl Progress {
             );
         }
     }
+}
+
+/// Whether a mark is too old to tell how fast tasks end now: after 5 s, or, where few end, after a minute.
+fn is_stale(age: Duration, n_ended_since: u64) -> bool {
+    age > Duration::from_secs(60) || age > Duration::from_secs(5) && n_ended_since >= 50
 }
 
 fn terminal_width() -> usize {

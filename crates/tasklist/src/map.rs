@@ -92,6 +92,15 @@ pub fn map(spec: &MapSpec, list: Option<ListInput<'_>>) -> Result<TaskList> {
     if spec.command.is_empty() {
         return Err(Error::invalid("there is no command").hint("write it after `--`").field("command"));
     }
+    // A program's name may hold spaces, but then it is there.
+    if let ([line], false) = (&spec.command[..], spec.shell)
+        && line.contains(char::is_whitespace)
+        && !spec.base_dir.join(line).exists()
+    {
+        return Err(Error::invalid(format!("there is no program {}", shown(line)))
+            .hint("leave out the quotes around the whole command, or add --shell")
+            .field("command"));
+    }
     let base = location::base_text(&spec.base_dir)?;
     match &spec.range {
         Some(range) if spec.paths.is_empty() && list.is_none() => over_range(spec, range.clone(), &base),
@@ -117,7 +126,14 @@ fn parse_templates(spec: &MapSpec) -> Result<Templates> {
         holes.push(Hole::In);
     }
     holes.extend((0..spec.out.len()).map(Hole::Out));
-    let parse = |text: &String| template::parse("the command's", text, &holes);
+    let parse = |text: &String| {
+        template::parse("the command's", text, &holes).map_err(|e| {
+            match spec.out.is_empty() && text.contains("{out") {
+                true => e.hint("say where outputs go, like --out 'results/{name}'"),
+                false => e,
+            }
+        })
+    };
     let command = match spec.shell {
         false => spec.command.iter().map(parse).collect::<Result<_>>()?,
         true => vec![parse(&spec.command.join(" "))?],
