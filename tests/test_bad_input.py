@@ -172,6 +172,18 @@ def test_a_map_whose_outputs_are_one_is_refused(run: Run, tmp_path: Path) -> Non
     no_run_was_made(tmp_path)
 
 
+def test_a_command_that_was_meant_for_the_shell_is_noticed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    done = run("map", "a.txt", "--out", "b.txt", "--", "cat {in} > {out}", status=2)
+    assert done.stderr == (
+        "error: there is no program `cat {in} > {out}`\n"
+        "hint: leave out the quotes around the whole command, or add --shell\n"
+    )
+    done = run("map", "a.txt", "--", "cp", "{in}", "{out}", status=2)
+    assert "unknown hole `{out}`\nhint: say where outputs go, like --out" in done.stderr, done
+    no_run_was_made(tmp_path)
+
+
 def test_two_submissions_that_write_one_output_are_both_named(run: Run, start: Start, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     run("up", "--nodes", "1", "--slots", "1")

@@ -6,11 +6,12 @@ Every case runs between tasks that are fine and have to stay so.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Eyas, Finished, Run, wait_until
+from harness import Eyas, Finished, Run, Start, wait_until
 from lists import Json, failures, nothing_is_left, runs, write_list
 
 SHARED = "what all read\n"
@@ -245,6 +246,24 @@ def test_many_failures_are_counted_not_listed(run: Run, tmp_path: Path) -> None:
     assert len(failures(done)) == 20
     assert "\nfailed: 80 more\n" in done.stderr
     assert "100 failed" in done.stderr
+    nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_its_programs(
+    start: Start, eyas: Eyas, tmp_path: Path, number: signal.Signals
+) -> None:
+    began = tmp_path / "began"
+    write_list(
+        tmp_path / "tasks.jsonl",
+        *[{"command": f"touch '{began}'; sleep 1000", "retries": 3} for _ in range(50)],
+    )
+    running = start("run", "tasks.jsonl")
+    wait_until(began.exists, "the first task", alive=running)
+    running.signal(number)
+    done = running.wait(status=130)
+    assert "ending the tasks" in done.stderr and "50 cancelled" in done.stderr, done
+    wait_until(lambda: not list(eyas.left_behind()), "the end of all processes")
     nothing_is_left(tmp_path)
 
 
