@@ -1375,6 +1375,8 @@ impl Dispatcher {
     ) {
         if self.catalog.digest(object) != Some(digest) {
             self.replace_bytes(executor, object, digest, size_bytes, out);
+            // Readers of this run wait for the maker: they have not read what an earlier try made.
+            self.run_mut(run).changed.remove(&object);
         }
         // Home's version is known when they have landed.
         self.catalog.set_version(object, None);

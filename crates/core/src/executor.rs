@@ -534,7 +534,7 @@ impl Executor {
         let attempt = self.attempts.get_mut(&id).expect("attempt is here");
         attempt.state = State::Staging;
         attempt.pinned = true;
-        let mut fetches = vec![];
+        let (mut fetches, mut confirmed) = (vec![], vec![]);
         for i in 0..attempt.inputs.len() {
             let object = attempt.assignment.inputs[i].object;
             let input = &mut attempt.inputs[i];
@@ -547,6 +547,10 @@ impl Executor {
                 Plan::Cache if self.cache.is_ready(object) => {
                     input.outcome = Some(CacheOutcome::LocalHit);
                     self.cache.touch(object);
+                    if attempt.assignment.inputs[i].check_home {
+                        let version = input.expect.version.clone();
+                        confirmed.push((object, Fetched { version, ..self.held[&object].clone() }));
+                    }
                 }
                 Plan::Cache => {
                     attempt.n_missing += 1;
@@ -561,6 +565,10 @@ impl Executor {
         }
         for (target, i) in fetches {
             self.want(target, id, i);
+        }
+        // The whole run is held to these bytes: the dispatcher has to know which they are.
+        for (object, bytes) in confirmed {
+            self.tell_replica(Some(id), object, &bytes, out);
         }
         self.start_when_ready(now, id);
         true

@@ -1,1 +1,503 @@
+//! One state machine on a bench: feed it events, then say exactly which actions came out.
+//!
+//! Actions are compared in a short written form, so that an expectation reads like a story and a change of
+//! the types touches one place. [`Cluster::expect`] and [`NodeBench::expect`] take *all* actions since the
+//! last call: one that is missing, one too many or another order fails the test, and so does a bench that
+//! is dropped with actions nobody expected. The books are checked after every event.
 
+use crate::build::Task;
+use crate::home::digest_of;
+use eyas_core::array::TaskArray;
+use eyas_core::cache::CacheConfig;
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
+use eyas_core::event::*;
+use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::*;
+use std::sync::Arc;
+
+const S: u64 = 1_000_000_000;
+
+fn outcome_text(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done => "done".into(),
+        Outcome::Failed(failure) => format!("failed {:?}", failure.kind),
+        Outcome::Cancelled => "cancelled".into(),
+    }
+}
+
+fn check(actual: &mut Vec<String>, expected: &[&str]) {
+    let actual = std::mem::take(actual);
+    assert_eq!(actual, expected, "all actions since the last expectation");
+}
+
+/// A version of an object at home, for tests: `stamp` says all.
+pub fn version(stamp: &str, size_bytes: u64) -> HomeVersion {
+    HomeVersion { size_bytes, stamp: stamp.into() }
+}
+
+/// A dispatcher on the bench. Time stands still unless [`Cluster::wait`] lets it pass.
+pub struct Cluster {
+    pub core: Dispatcher,
+    pub now: Timestamp,
+    next_run: u32,
+    actions: Vec<String>,
+    /// The latest assignments, for those who look closer than the short form.
+    pub assignments: Vec<Assignment>,
+}
+
+impl Cluster {
+    /// `max-compute-util`, so that a task waits for nobody.
+    pub fn new() -> Cluster {
+        Cluster::with(|_| ())
+    }
+
+    pub fn with(change: impl FnOnce(&mut DispatcherConfig)) -> Cluster {
+        let mut config =
+            DispatcherConfig { placement: "max-compute-util".into(), ..DispatcherConfig::default() };
+        change(&mut config);
+        Cluster {
+            core: Dispatcher::new(config).expect("a known policy"),
+            now: Timestamp(S),
+            next_run: 1,
+            actions: vec![],
+            assignments: vec![],
+        }
+    }
+
+    /// One event; its actions wait for [`Cluster::expect`].
+    pub fn feed(&mut self, event: Event) {
+        let mut out = vec![];
+        self.core.handle(self.now, event, &mut out);
+        self.core.sanity_check();
+        for action in out {
+            self.actions.push(match &action {
+                Action::Assign { executor, assignment } => {
+                    format!("assign {}.{} to {executor}", assignment.task, assignment.attempt)
+                }
+                Action::CancelAttempt { executor, task, attempt } => {
+                    format!("cancel {task}.{attempt} on {executor}")
+                }
+                Action::DropReplicas { executor, objects } => {
+                    let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o)).collect();
+                    format!("drop {} on {executor}", names.join(" "))
+                }
+                Action::EndTask { task, outcome } => format!("end {task} {}", outcome_text(outcome)),
+                Action::RefuseRun { run, .. } => format!("refuse run {run}"),
+                Action::EndRun { run } => format!("end run {run}"),
+                Action::ForgetExecutor { executor } => format!("forget {executor}"),
+            });
+            if let Action::Assign { assignment, .. } = action {
+                self.assignments.push(assignment);
+            }
+        }
+    }
+
+    /// Exactly these came out since the last call, in this order.
+    pub fn expect(&mut self, actions: &[&str]) -> &mut Cluster {
+        check(&mut self.actions, actions);
+        self
+    }
+
+    /// An executor with a cache, 1 GB of memory and nothing in it.
+    pub fn node(&mut self, id: u32, slots: u32) -> &mut Cluster {
+        self.join(id, slots, &[])
+    }
+
+    /// An executor joins, or joins again with these attempts.
+    pub fn join(&mut self, id: u32, slots: u32, attempts: &[(u64, u32)]) -> &mut Cluster {
+        let attempts = attempts.iter().map(|(t, a)| (TaskId(*t), AttemptNo(*a))).collect();
+        let (memory_bytes, cache_bytes) = (1_000_000_000, 1_000_000);
+        let offer =
+            Offer { name: format!("n{id}"), slots, memory_bytes, cache_bytes, held: vec![], attempts };
+        self.feed(Event::ExecutorJoined { executor: ExecutorId(id), offer });
+        self
+    }
+
+    /// A whole submission: one array per task.
+    pub fn run(&mut self, tasks: &[Task]) -> RunId {
+        let arrays: Vec<Arc<TaskArray>> = tasks.iter().map(Task::array).collect();
+        let run = self.open(&arrays);
+        self.feed(Event::RunCommitted { run });
+        run
+    }
+
+    /// A submission that is not committed yet.
+    pub fn open(&mut self, arrays: &[Arc<TaskArray>]) -> RunId {
+        let run = RunId(self.next_run);
+        self.next_run += 1;
+        self.feed(Event::RunOpened { run, name: String::new() });
+        for array in arrays {
+            self.feed(Event::ArrayAdded { run, array: array.clone() });
+        }
+        run
+    }
+
+    pub fn cancel(&mut self, run: RunId, task: Option<u64>) -> &mut Cluster {
+        self.feed(Event::CancelRequested { run, task: task.map(TaskId) });
+        self
+    }
+
+    pub fn report(&mut self, (task, attempt): (u64, u32), outcome: Outcome) -> AttemptReport {
+        let task = TaskId(task);
+        let known = self.core.has_task(task);
+        let spec = known.then(|| self.core.task_spec(task));
+        let is_done = outcome == Outcome::Done;
+        let outputs = spec.iter().filter(|_| is_done).flat_map(|s| &s.outputs).enumerate();
+        let outputs = outputs.map(|(i, (_, location))| OutputReport {
+            output: i as u32,
+            digest: digest_of(location),
+            size_bytes: 10,
+        });
+        let times = Times { started: self.now, exited: self.now.plus_ns(S), ..Times::default() };
+        let inputs = spec.iter().flat_map(|s| &s.inputs).filter_map(|(_, location)| {
+            let object = self.core.catalog().find(location)?;
+            Some(InputReport { object, outcome: CacheOutcome::Miss, size_bytes: 10, wait_ns: 0 })
+        });
+        AttemptReport {
+            task,
+            attempt: AttemptNo(attempt),
+            outcome,
+            times,
+            inputs: inputs.collect(),
+            outputs: outputs.collect(),
+            cpu_ns: 0,
+            rss_bytes_max: 0,
+        }
+    }
+
+    /// An executor tells that an attempt's program ended.
+    pub fn ended(&mut self, executor: u32, attempt: (u64, u32), outcome: Outcome) -> &mut Cluster {
+        let report = self.report(attempt, outcome);
+        self.feed(Event::AttemptEnded { executor: ExecutorId(executor), report });
+        self
+    }
+
+    pub fn done(&mut self, executor: u32, attempt: (u64, u32)) -> &mut Cluster {
+        self.ended(executor, attempt, Outcome::Done)
+    }
+
+    pub fn failed(&mut self, executor: u32, attempt: (u64, u32), kind: FailureKind) -> &mut Cluster {
+        let message = String::new();
+        self.ended(executor, attempt, Outcome::Failed(Failure { kind, message }))
+    }
+
+    /// An executor tells that an attempt's outputs are home, or why not.
+    pub fn home(&mut self, executor: u32, (task, attempt): (u64, u32), ok: bool) -> &mut Cluster {
+        let failure = Failure { kind: FailureKind::StageOut, message: String::new() };
+        self.feed(Event::OutputsHome {
+            executor: ExecutorId(executor),
+            task: TaskId(task),
+            attempt: AttemptNo(attempt),
+            result: if ok { Ok(()) } else { Err(failure) },
+        });
+        self
+    }
+
+    pub fn silent(&mut self, executor: u32) -> &mut Cluster {
+        self.feed(Event::ExecutorSilent { executor: ExecutorId(executor) });
+        self
+    }
+
+    pub fn lost(&mut self, executor: u32) -> &mut Cluster {
+        self.feed(Event::ExecutorLost { executor: ExecutorId(executor), reason: "of a test".into() });
+        self
+    }
+
+    /// An executor read `location` from home (`stamp` given) or got it from elsewhere; the digest follows
+    /// from `bytes`.
+    pub fn has(&mut self, executor: u32, location: &str, bytes: &str, stamp: Option<&str>) -> &mut Cluster {
+        let object = self.core.catalog().find(location).expect("a task that reads it was unfolded");
+        let version = stamp.map(|s| version(s, 10));
+        let added = vec![ReplicaAdded { object, digest: digest_of(bytes), size_bytes: 10, version }];
+        self.feed(Event::ReplicasChanged { executor: ExecutorId(executor), added, dropped: vec![] });
+        self
+    }
+
+    /// Time passes, with a tick each second.
+    pub fn wait(&mut self, seconds: u64) -> &mut Cluster {
+        for _ in 0..seconds {
+            self.now = self.now.plus_ns(S);
+            self.feed(Event::Ticked);
+        }
+        self
+    }
+
+    pub fn state(&self, task: u64) -> TaskState {
+        self.core.task_state(TaskId(task))
+    }
+}
+
+impl Default for Cluster {
+    fn default() -> Cluster {
+        Cluster::new()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            check(&mut self.actions, &[]);
+        }
+    }
+}
+
+/// An executor on the bench. Objects are called by name; the first input or output of that name makes it.
+pub struct NodeBench {
+    pub core: Executor,
+    pub now: Timestamp,
+    names: Vec<String>,
+    actions: Vec<String>,
+    /// What the dispatcher was told last of an attempt's end.
+    pub reports: Vec<AttemptReport>,
+}
+
+/// One input of an assignment on the bench.
+#[derive(Clone, Debug)]
+pub struct In {
+    pub name: &'static str,
+    pub known: Option<Known>,
+    pub sources: Vec<u32>,
+    pub check_home: bool,
+    pub direct: bool,
+}
+
+/// An input whose bytes nobody has read yet: home is asked.
+pub fn unknown(name: &'static str) -> In {
+    In { name, known: None, sources: vec![], check_home: true, direct: false }
+}
+
+/// An input whose bytes this run knows.
+pub fn known(name: &'static str, bytes: &str, size_bytes: u64, sources: &[u32]) -> In {
+    let known = Known { digest: digest_of(bytes), size_bytes, version: version(bytes, size_bytes) };
+    In { name, known: Some(known), sources: sources.to_vec(), check_home: false, direct: false }
+}
+
+impl NodeBench {
+    pub fn new(slots: u32, cache_bytes: u64) -> NodeBench {
+        NodeBench::with(slots, cache_bytes, |_| ())
+    }
+
+    pub fn with(slots: u32, cache_bytes: u64, change: impl FnOnce(&mut ExecutorConfig)) -> NodeBench {
+        let cache = CacheConfig { budget_bytes: cache_bytes, eviction: "lru".into(), seed: 1 };
+        let mut config =
+            ExecutorConfig { slots, cache, transfers_max: 8, transfers_per_peer_max: 2, home_streams_max: 4 };
+        change(&mut config);
+        NodeBench {
+            core: Executor::new(config).expect("a known policy"),
+            now: Timestamp(S),
+            names: vec![],
+            actions: vec![],
+            reports: vec![],
+        }
+    }
+
+    pub fn object(&mut self, name: &str) -> ObjectId {
+        let at = self.names.iter().position(|n| n == name).unwrap_or_else(|| {
+            self.names.push(name.into());
+            self.names.len() - 1
+        });
+        ObjectId(at as u32)
+    }
+
+    pub fn feed(&mut self, event: NodeEvent) {
+        let mut out = vec![];
+        self.core.handle(self.now, event, &mut out);
+        self.core.sanity_check();
+        for action in out {
+            let text = self.text(&action);
+            self.actions.push(text);
+            if let NodeAction::Tell { message: NodeMessage::AttemptEnded { report } } = action {
+                self.reports.push(report);
+            }
+        }
+    }
+
+    fn text(&self, action: &NodeAction) -> String {
+        let name = |object: &ObjectId| self.names[object.0 as usize].as_str();
+        match action {
+            NodeAction::AskHome { object } => format!("ask {}", name(object)),
+            NodeAction::Fetch { target, object, source, .. } => {
+                let private = if matches!(target, Target::Private { .. }) { "private " } else { "" };
+                match source {
+                    Source::Home => format!("fetch {private}{} from home", name(object)),
+                    Source::Peer(peer) => format!("fetch {private}{} from {peer}", name(object)),
+                }
+            }
+            NodeAction::Evict { object } => format!("evict {}", name(object)),
+            NodeAction::Start { task, attempt, .. } => format!("start {task}.{attempt}"),
+            NodeAction::Kill { task, attempt } => format!("kill {task}.{attempt}"),
+            NodeAction::StoreOutput { object, cache_bytes, .. } => {
+                format!("store {}{}", name(object), if cache_bytes.is_some() { " in the cache" } else { "" })
+            }
+            NodeAction::Land { object, cached, .. } => {
+                format!("land {}{}", name(object), if *cached { " from the cache" } else { "" })
+            }
+            NodeAction::CleanUp { task, attempt } => format!("clean {task}.{attempt}"),
+            NodeAction::Tell { message } => match message {
+                NodeMessage::AttemptEnded { report } => {
+                    format!("tell {}.{} {}", report.task, report.attempt, outcome_text(&report.outcome))
+                }
+                NodeMessage::OutputsHome { task, attempt, result } => {
+                    format!("tell {task}.{attempt} {}", if result.is_ok() { "home" } else { "not home" })
+                }
+                NodeMessage::ReplicaAdded(added) => format!("tell has {}", name(&added.object)),
+                NodeMessage::ReplicaDropped(object) => format!("tell lost {}", name(object)),
+            },
+        }
+    }
+
+    /// Exactly these came out since the last call, in this order.
+    pub fn expect(&mut self, actions: &[&str]) -> &mut NodeBench {
+        check(&mut self.actions, actions);
+        self
+    }
+
+    /// Gives attempt 1 of `task` to the executor.
+    pub fn assign(&mut self, task: u64, inputs: &[In], outputs: &[&str]) -> &mut NodeBench {
+        self.assign_for(task, 1, 1, inputs, outputs)
+    }
+
+    pub fn assign_for(
+        &mut self,
+        task: u64,
+        run: u32,
+        cpus: u32,
+        inputs: &[In],
+        outputs: &[&str],
+    ) -> &mut NodeBench {
+        let inputs = inputs.iter().map(|i| AssignedInput {
+            object: self.object(i.name),
+            known: i.known.clone(),
+            sources: i.sources.iter().map(|s| ExecutorId(*s)).collect(),
+            check_home: i.check_home,
+            direct: i.direct,
+        });
+        let inputs = inputs.collect();
+        let outputs = outputs.iter().map(|o| self.object(o)).collect();
+        self.feed(NodeEvent::Assigned {
+            assignment: Assignment {
+                task: TaskId(task),
+                attempt: AttemptNo(1),
+                run: RunId(run),
+                cpus,
+                inputs,
+                outputs,
+                private_inputs: false,
+                why: Why::default(),
+            },
+        });
+        self
+    }
+
+    /// Home says that `name` has `size_bytes` and the stamp `bytes`.
+    pub fn answer(&mut self, name: &str, bytes: &str, size_bytes: u64) -> &mut NodeBench {
+        let object = self.object(name);
+        let answer = HomeAnswer { version: version(bytes, size_bytes), in_place: false };
+        self.feed(NodeEvent::HomeAnswered { object, result: Ok(answer) });
+        self
+    }
+
+    fn transfer(&mut self, target: Target, from: Option<u32>, bytes: &str, size_bytes: u64) {
+        let source = from.map_or(Source::Home, |e| Source::Peer(ExecutorId(e)));
+        let version = from.is_none().then(|| version(bytes, size_bytes));
+        let result = Ok(Fetched { digest: digest_of(bytes), size_bytes, version });
+        self.feed(NodeEvent::TransferEnded { target, source, result });
+    }
+
+    /// `name` arrived in the cache, from home or from a peer.
+    pub fn arrived(&mut self, name: &str, from: Option<u32>, bytes: &str, size_bytes: u64) -> &mut NodeBench {
+        let target = Target::Cache(self.object(name));
+        self.transfer(target, from, bytes, size_bytes);
+        self
+    }
+
+    /// The private copy of an attempt's input arrived from home.
+    pub fn arrived_private(&mut self, task: u64, input: u32, bytes: &str, size_bytes: u64) -> &mut NodeBench {
+        let target = Target::Private { task: TaskId(task), attempt: AttemptNo(1), input };
+        self.transfer(target, None, bytes, size_bytes);
+        self
+    }
+
+    /// A transfer into the cache did not work.
+    pub fn missed(&mut self, name: &str, from: Option<u32>, kind: TransferErrorKind) -> &mut NodeBench {
+        let target = Target::Cache(self.object(name));
+        let source = from.map_or(Source::Home, |e| Source::Peer(ExecutorId(e)));
+        let result = Err(TransferError { kind, message: "of a test".into() });
+        self.feed(NodeEvent::TransferEnded { target, source, result });
+        self
+    }
+
+    /// The program ended well and made outputs of these sizes.
+    pub fn exited(&mut self, task: u64, outputs: &[u64]) -> &mut NodeBench {
+        self.exit(task, Ok(()), outputs, &[])
+    }
+
+    pub fn exit(
+        &mut self,
+        task: u64,
+        result: Result<(), FailureKind>,
+        outputs: &[u64],
+        inputs_modified: &[u32],
+    ) -> &mut NodeBench {
+        let exit = Exit {
+            result: result.map_err(|kind| Failure { kind, message: String::new() }),
+            started: self.now,
+            exited: self.now.plus_ns(S),
+            cpu_ns: 0,
+            rss_bytes_max: 0,
+            outputs: outputs.iter().map(|size| Some(*size)).collect(),
+            inputs_modified: inputs_modified.to_vec(),
+        };
+        self.feed(NodeEvent::ProgramEnded { task: TaskId(task), attempt: AttemptNo(1), exit });
+        self
+    }
+
+    pub fn stored(&mut self, task: u64, output: u32, size_bytes: u64) -> &mut NodeBench {
+        let digest = digest_of(&format!("{task} {output}"));
+        let result = Ok(Fetched { digest, size_bytes, version: None });
+        self.feed(NodeEvent::OutputStored { task: TaskId(task), attempt: AttemptNo(1), output, result });
+        self
+    }
+
+    pub fn landed(&mut self, task: u64, output: u32, ok: bool) -> &mut NodeBench {
+        let error = TransferError { kind: TransferErrorKind::Temporary, message: "of a test".into() };
+        let result = if ok { Ok(version("landed", 1)) } else { Err(error) };
+        self.feed(NodeEvent::OutputLanded { task: TaskId(task), attempt: AttemptNo(1), output, result });
+        self
+    }
+
+    pub fn cancel(&mut self, task: u64) -> &mut NodeBench {
+        self.feed(NodeEvent::CancelRequested { task: TaskId(task), attempt: AttemptNo(1) });
+        self
+    }
+
+    pub fn recorded(&mut self, task: u64) -> &mut NodeBench {
+        self.feed(NodeEvent::EndRecorded { task: TaskId(task), attempt: AttemptNo(1) });
+        self
+    }
+
+    pub fn corrupt(&mut self, name: &str) -> &mut NodeBench {
+        let object = self.object(name);
+        self.feed(NodeEvent::FoundCorrupt { object });
+        self
+    }
+
+    pub fn drop_replica(&mut self, name: &str) -> &mut NodeBench {
+        let objects = vec![self.object(name)];
+        self.feed(NodeEvent::DropRequested { objects });
+        self
+    }
+
+    /// Where the inputs of the last ended attempt came from.
+    pub fn outcomes(&self) -> Vec<CacheOutcome> {
+        self.reports.last().expect("an attempt ended").inputs.iter().map(|i| i.outcome).collect()
+    }
+}
+
+impl Drop for NodeBench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            check(&mut self.actions, &[]);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Simulated worlds, drawn from their seeds: every promise is checked in each. `examples/chaos.rs` runs more.
+
+use eyas_testkit::options::Options;
+use eyas_testkit::world::{Summary, simulate};
+
+fn live(options: &Options) -> Summary {
+    simulate(options).unwrap_or_else(|violation| {
+        panic!("{options:?}\n{}\n{}", violation.tail.join("\n"), violation.message)
+    })
+}
+
+#[test]
+fn worlds_with_faults_keep_the_promises() {
+    let n_done: u64 = (0..300).map(|seed| live(&Options::from_seed(seed)).n_done).sum();
+    assert!(n_done > 5_000, "the worlds do something: {n_done}");
+}
+
+#[test]
+fn worlds_without_faults_fail_only_what_fits_nowhere() {
+    for seed in 0..30 {
+        let options = Options { task_is_wide: 0, task_has_memory: 0, ..Options::calm(seed) };
+        let summary = live(&options);
+        assert_eq!((summary.n_failed, summary.n_cancelled), (0, 0), "{options:?}");
+    }
+}
+
+#[test]
+fn equal_options_give_equal_traces() {
+    for seed in [1, 7, 42, 386, 2276] {
+        assert_eq!(live(&Options::from_seed(seed)), live(&Options::from_seed(seed)));
+    }
+}
+
+/// Seeds that once broke a promise, by what was wrong then.
+mod found {
+    use super::*;
+
+    fn holds(seeds: &[u64]) {
+        seeds.iter().for_each(|seed| {
+            live(&Options::from_seed(*seed));
+        });
+    }
+
+    #[test]
+    fn a_task_too_large_for_all_waited_for_ever() {
+        holds(&[4, 14, 192]);
+    }
+
+    #[test]
+    fn urgent_tasks_waited_behind_a_full_window() {
+        holds(&[12, 147]);
+    }
+
+    #[test]
+    fn a_program_kept_an_input_that_another_one_wrote_to() {
+        holds(&[3, 185]);
+    }
+
+    #[test]
+    fn a_stale_copy_was_taken_for_a_hit() {
+        holds(&[18, 117]);
+    }
+
+    #[test]
+    fn two_tasks_of_a_run_read_different_versions() {
+        holds(&[97, 197, 389]);
+    }
+
+    #[test]
+    fn a_task_waited_for_a_holder_that_is_too_small_for_it() {
+        holds(&[386, 471]);
+    }
+
+    #[test]
+    fn what_was_read_while_the_link_was_cut_was_never_told() {
+        holds(&[304, 594, 697]);
+    }
+
+    #[test]
+    fn a_second_attempt_had_the_number_of_one_before_the_restart() {
+        holds(&[2276]);
+    }
+
+    #[test]
+    fn an_executor_answered_for_home_from_before_the_restart() {
+        holds(&[6189, 7874]);
+    }
+
+    #[test]
+    fn an_older_run_read_what_a_newer_one_had_brought() {
+        holds(&[2702]);
+    }
+}

@@ -1,0 +1,404 @@
+//! The dispatcher, event by event: exactly these actions and no other.
+
+use eyas_core::dispatcher::TaskState;
+use eyas_core::event::Event;
+use eyas_core::*;
+use eyas_testkit::bench::Cluster;
+use eyas_testkit::build::{Task, array_of, reads, task, writes};
+
+fn tasks(n: usize) -> Vec<Task> {
+    (0..n).map(|i| task(&format!("t{i}"))).collect()
+}
+
+#[test]
+fn the_life_of_a_task_with_an_output() {
+    let mut c = Cluster::new();
+    c.run(&[reads("x").writes("y")]);
+    assert_eq!(c.state(0), TaskState::Ready { reason: Some("no executor has joined".into()) });
+    c.expect(&[]).node(1, 2).expect(&["assign 0.1 to 1"]);
+    c.done(1, (0, 1)).expect(&[]);
+    assert!(matches!(c.state(0), TaskState::Reserved { landing: true, .. }));
+    c.home(1, (0, 1), true).expect(&["end 0 done", "end run 1"]);
+    assert_eq!(c.state(0), TaskState::Done);
+}
+
+#[test]
+fn late_and_repeated_words_change_nothing() {
+    let mut c = Cluster::new();
+    c.node(1, 1).node(2, 1);
+    c.run(&[writes("y")]);
+    c.expect(&["assign 0.1 to 1"]);
+    c.done(2, (0, 1)).done(1, (0, 2)).home(1, (0, 1), true).done(1, (9, 1)).expect(&[]);
+    c.done(1, (0, 1)).done(1, (0, 1)).expect(&[]);
+    c.home(1, (0, 1), true).home(1, (0, 1), true).done(1, (0, 1)).expect(&["end 0 done", "end run 1"]);
+}
+
+#[test]
+fn retries_are_the_users_and_weather_is_ours() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[task("t").retries(1)]);
+    c.expect(&["assign 0.1 to 1"]);
+    c.failed(1, (0, 1), FailureKind::Node).expect(&["assign 0.2 to 1"]);
+    c.failed(1, (0, 2), FailureKind::ExitCode(1)).expect(&["assign 0.3 to 1"]);
+    c.failed(1, (0, 3), FailureKind::ExitCode(1)).expect(&["end 0 failed ExitCode(1)", "end run 1"]);
+}
+
+#[test]
+fn weather_has_an_end_too() {
+    let mut c = Cluster::with(|config| config.weather_max = 2);
+    c.node(1, 1);
+    c.run(&[task("t")]);
+    c.failed(1, (0, 1), FailureKind::Node).failed(1, (0, 2), FailureKind::Node);
+    c.expect(&["assign 0.1 to 1", "assign 0.2 to 1", "assign 0.3 to 1"]);
+    c.failed(1, (0, 3), FailureKind::Node).expect(&["end 0 failed Node", "end run 1"]);
+}
+
+#[test]
+fn what_can_never_help_is_not_tried_again() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[task("t").retries(5)]);
+    c.failed(1, (0, 1), FailureKind::NotStarted);
+    c.expect(&["assign 0.1 to 1", "end 0 failed NotStarted", "end run 1"]);
+}
+
+#[test]
+fn a_program_that_wrote_to_its_input_gets_copies() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[reads("x")]);
+    c.failed(1, (0, 1), FailureKind::InputModified).expect(&["assign 0.1 to 1", "assign 0.2 to 1"]);
+    assert!(!c.assignments[0].private_inputs && c.assignments[1].private_inputs);
+}
+
+#[test]
+fn cancelled_in_every_state() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    // 0 runs, 1 lands, 2 is ahead, 3 is ready, 4 waits for 3, 5 waits for 4.
+    let run =
+        c.run(&[writes("a"), writes("b"), task("ahead"), writes("c"), reads("c").writes("d"), reads("d")]);
+    c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "assign 1.1 to 1", "assign 2.1 to 1"]);
+    c.cancel(run, Some(4)).expect(&["end 4 cancelled", "end 5 failed InputUnavailable"]);
+    c.cancel(run, None).expect(&["cancel 1.1 on 1", "cancel 2.1 on 1", "end 3 cancelled"]);
+    c.cancel(run, None).expect(&[]);
+    c.home(1, (0, 1), true).expect(&["end 0 done"]);
+    c.done(1, (1, 1)).home(1, (1, 1), false).expect(&["end 1 cancelled"]);
+    c.ended(1, (2, 1), Outcome::Cancelled).expect(&["end 2 cancelled", "end run 1"]);
+}
+
+#[test]
+fn a_cancelled_task_that_was_landing_is_not_tried_again() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    let run = c.run(&[writes("a").retries(3)]);
+    c.done(1, (0, 1)).cancel(run, None).expect(&["assign 0.1 to 1"]);
+    c.lost(1).expect(&["end 0 cancelled", "end run 1"]);
+}
+
+#[test]
+fn a_cancel_that_nobody_heard_is_repeated() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    let run = c.run(&[task("t")]);
+    c.silent(1).cancel(run, None).expect(&["assign 0.1 to 1", "cancel 0.1 on 1"]);
+    c.join(1, 1, &[(0, 1)]).expect(&["cancel 0.1 on 1"]);
+    c.ended(1, (0, 1), Outcome::Cancelled).expect(&["end 0 cancelled", "end run 1"]);
+}
+
+#[test]
+fn cancelling_a_task_of_an_aborted_run_is_harmless() {
+    let mut c = Cluster::new();
+    let run = c.open(&[task("t").array()]);
+    c.feed(Event::RunAborted { run });
+    c.cancel(run, Some(0)).cancel(run, None).expect(&[]);
+}
+
+#[test]
+fn somebody_elses_cancel_does_not_end_the_task() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[task("t")]);
+    c.ended(1, (0, 1), Outcome::Cancelled).expect(&["assign 0.1 to 1", "assign 0.2 to 1"]);
+}
+
+#[test]
+fn a_lost_executor_gives_back_what_it_had() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[writes("a"), task("b")]);
+    c.expect(&["assign 0.1 to 1"]).done(1, (0, 1)).expect(&["assign 1.1 to 1"]);
+    c.lost(1).expect(&[]);
+    c.node(2, 2).expect(&["assign 0.2 to 2", "assign 1.2 to 2"]);
+}
+
+#[test]
+fn a_task_that_loses_executors_is_taken_to_be_the_reason() {
+    let mut c = Cluster::with(|config| config.losses_max = 1);
+    c.run(&[task("t")]);
+    c.node(1, 1).lost(1).node(2, 1).expect(&["assign 0.1 to 1", "assign 0.2 to 2"]);
+    c.lost(2).expect(&["end 0 failed ExecutorLost", "end run 1"]);
+}
+
+#[test]
+fn a_task_that_was_landing_did_not_take_its_executor_along() {
+    let mut c = Cluster::with(|config| config.losses_max = 0);
+    c.run(&[writes("a")]);
+    c.node(1, 1).done(1, (0, 1)).lost(1).node(2, 1).expect(&["assign 0.1 to 1", "assign 0.2 to 2"]);
+}
+
+#[test]
+fn silence_is_waited_out_until_the_lease_ends() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[task("t")]);
+    c.expect(&["assign 0.1 to 1"]).silent(1).node(2, 1).wait(15).expect(&[]);
+    c.wait(1).expect(&["forget 1", "assign 0.2 to 2"]);
+}
+
+#[test]
+fn a_draining_executor_that_falls_silent_is_given_up_all_the_same() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[task("t")]);
+    c.expect(&["assign 0.1 to 1"]).silent(1);
+    c.feed(Event::ExecutorDraining { executor: ExecutorId(1) });
+    c.wait(16).expect(&["forget 1"]);
+}
+
+#[test]
+fn draining_outlives_a_reconnect() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.feed(Event::ExecutorDraining { executor: ExecutorId(1) });
+    c.silent(1).join(1, 1, &[]);
+    c.run(&[task("t")]);
+    c.expect(&[]).node(2, 1).expect(&["assign 0.1 to 2"]);
+}
+
+#[test]
+fn who_rejoins_keeps_its_attempts_and_loses_what_it_never_got() {
+    let mut c = Cluster::new();
+    c.node(1, 3);
+    c.run(&[writes("a"), task("b"), task("c")]);
+    c.expect(&["assign 0.1 to 1", "assign 1.1 to 1", "assign 2.1 to 1"]);
+    c.done(1, (0, 1)).silent(1);
+    // It never heard of task 2, its landing task is gone, and it has something that nobody gave it.
+    c.join(1, 3, &[(1, 1), (7, 1)]).expect(&["cancel 7.1 on 1", "assign 0.2 to 1", "assign 2.2 to 1"]);
+    c.done(1, (1, 1)).expect(&["end 1 done"]);
+}
+
+#[test]
+fn a_restarted_dispatcher_goes_on() {
+    let mut c = Cluster::new();
+    let run = c.open(&[task("a").array(), writes("b").array(), task("c").array(), task("d").array()]);
+    c.feed(Event::TaskRestored { task: TaskId(0), outcome: Outcome::Done });
+    c.feed(Event::RunCommitted { run });
+    c.expect(&[]);
+    // It still runs 1 and 2, and has not heard that the end of 0 is recorded.
+    c.join(1, 2, &[(0, 1), (1, 3), (2, 1)]).expect(&["cancel 0.1 on 1"]);
+    assert!(matches!(c.state(1), TaskState::Reserved { attempt: AttemptNo(3), .. }));
+    // 1 had been landing: both words are told again.
+    c.done(1, (1, 3)).home(1, (1, 3), true).expect(&["assign 3.1 to 1", "end 1 done"]);
+    c.done(1, (2, 1)).done(1, (3, 1)).expect(&["end 2 done", "end 3 done", "end run 1"]);
+}
+
+#[test]
+fn attempt_numbers_do_not_repeat_after_a_restart() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[task("t")]);
+    c.expect(&["assign 0.1 to 1"]);
+    // An executor of the earlier process comes late.
+    c.join(2, 1, &[(0, 4)]).expect(&["cancel 0.4 on 2"]);
+    c.lost(1).expect(&["assign 0.5 to 2"]);
+}
+
+#[test]
+fn dependents_of_a_maker_that_failed_before_the_restart_fail() {
+    let mut c = Cluster::new();
+    let run = c.open(&[writes("y").array(), reads("y").array(), writes("z").array()]);
+    let failure = Failure { kind: FailureKind::ExitCode(1), message: String::new() };
+    c.feed(Event::TaskRestored { task: TaskId(0), outcome: Outcome::Failed(failure) });
+    c.feed(Event::TaskRestored { task: TaskId(2), outcome: Outcome::Done });
+    c.feed(Event::RunCommitted { run });
+    c.expect(&["end 1 failed InputUnavailable", "end run 1"]);
+    // A later run may make it, and what it makes counts.
+    c.node(1, 2);
+    c.run(&[writes("y"), reads("y")]);
+    c.expect(&["assign 3.1 to 1"]).done(1, (3, 1)).home(1, (3, 1), true);
+    c.expect(&["end 3 done", "assign 4.1 to 1"]);
+}
+
+#[test]
+fn a_waiting_task_starts_when_its_inputs_are_made() {
+    let mut c = Cluster::new();
+    c.node(1, 4);
+    c.run(&[reads("a").reads("b"), writes("a"), writes("b")]);
+    assert_eq!(c.state(0), TaskState::Waiting { n_missing: 2 });
+    c.expect(&["assign 1.1 to 1", "assign 2.1 to 1"]);
+    c.done(1, (1, 1)).home(1, (1, 1), true).done(1, (2, 1)).expect(&["end 1 done"]);
+    c.home(1, (2, 1), true).expect(&["end 2 done", "assign 0.1 to 1"]);
+    let input = &c.assignments[2].inputs[0];
+    assert!(!input.check_home, "this run made it, home need not be asked");
+    assert_eq!(input.known.as_ref().map(|k| k.size_bytes), Some(10));
+}
+
+#[test]
+fn a_failed_maker_takes_a_long_chain_with_it() {
+    let n = 20_000;
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    let mut chain = vec![writes("0")];
+    chain.extend((1..n).map(|i| reads(&(i - 1).to_string()).writes(&i.to_string())));
+    let run = c.open(&[]);
+    let mut out = vec![];
+    for link in &chain {
+        c.core.handle(c.now, Event::ArrayAdded { run, array: link.array() }, &mut out);
+    }
+    c.core.handle(c.now, Event::RunCommitted { run }, &mut out);
+    let report =
+        c.report((0, 1), Outcome::Failed(Failure { kind: FailureKind::ExitCode(1), message: "".into() }));
+    c.core.handle(c.now, Event::AttemptEnded { executor: ExecutorId(1), report }, &mut out);
+    assert_eq!(c.core.find_run(run).map(|r| r.n_failed), Some(n));
+}
+
+#[test]
+fn two_tasks_that_write_the_same_are_refused() {
+    let mut c = Cluster::new();
+    let run = c.open(&[writes("y").array(), writes("y").array()]);
+    c.expect(&["refuse run 1"]).feed(Event::RunAborted { run });
+    // The refused one holds no name back; a committed one does until it has ended.
+    c.run(&[writes("y")]);
+    c.open(&[writes("y").array()]);
+    c.expect(&["refuse run 3"]);
+}
+
+#[test]
+fn priorities_go_first_also_when_they_come_late() {
+    let mut c = Cluster::with(|config| config.placement_config.window = 2);
+    c.run(&tasks(4));
+    c.run(&[task("urgent").priority(1)]);
+    c.run(&[task("last").priority(-1)]);
+    c.node(1, 1).expect(&["assign 4.1 to 1", "assign 0.1 to 1"]);
+    c.done(1, (4, 1)).expect(&["end 4 done", "end run 2", "assign 1.1 to 1"]);
+    for (task, next) in [(0, "assign 2.1 to 1"), (1, "assign 3.1 to 1")] {
+        c.done(1, (task, 1)).expect(&[&format!("end {task} done"), next]);
+    }
+    c.done(1, (2, 1)).expect(&["end 2 done"]);
+    c.done(1, (3, 1)).expect(&["end 3 done", "end run 1", "assign 5.1 to 1"]);
+}
+
+#[test]
+fn no_stock_when_fewer_are_ready_than_there_are_slots() {
+    let mut c = Cluster::new();
+    c.node(1, 2);
+    c.run(&tasks(6));
+    // Two slots and a stock of two; the last two stay for whoever is free first.
+    c.expect(&["assign 0.1 to 1", "assign 1.1 to 1", "assign 2.1 to 1", "assign 3.1 to 1"]);
+    c.node(2, 2).expect(&["assign 4.1 to 2", "assign 5.1 to 2"]);
+}
+
+#[test]
+fn what_fits_nowhere_fails_after_a_grace() {
+    let mut c = Cluster::new();
+    c.run(&[task("wide").cpus(3), task("large").memory(2_000_000_000)]);
+    c.wait(60).expect(&[]);
+    c.node(1, 2).wait(16).expect(&[]);
+    c.wait(1).expect(&["end 0 failed NeverFits", "end 1 failed NeverFits", "end run 1"]);
+}
+
+#[test]
+fn a_larger_executor_within_the_grace_saves_the_task() {
+    let mut c = Cluster::new();
+    c.node(1, 2);
+    c.run(&[task("wide").cpus(3)]);
+    c.wait(10).node(2, 3).expect(&["assign 0.1 to 2"]).wait(60).expect(&[]);
+    // It is requeued when that one is lost, and then nothing fits again.
+    c.lost(2).wait(17).expect(&["end 0 failed NeverFits", "end run 1"]);
+}
+
+#[test]
+fn a_task_does_not_wait_for_a_holder_that_is_too_small() {
+    let mut c = Cluster::with(|config| config.placement = "max-cache-hit".into());
+    c.node(1, 1);
+    c.run(&[reads("x")]);
+    c.has(1, "x", "v1", Some("v1")).done(1, (0, 1)).node(2, 2);
+    c.expect(&["assign 0.1 to 1", "end 0 done", "end run 1"]);
+    c.run(&[reads("x").cpus(2)]);
+    c.expect(&["assign 1.1 to 2"]);
+}
+
+#[test]
+fn sources_are_those_who_hold_it_and_can_be_reached() {
+    let mut c = Cluster::new();
+    c.node(1, 1).node(2, 1);
+    c.run(&[reads("x"), reads("x")]);
+    c.has(1, "x", "v1", Some("v1")).done(1, (0, 1)).done(2, (1, 1)).has(2, "x", "v1", None);
+    c.expect(&["assign 0.1 to 1", "assign 1.1 to 2", "end 0 done", "end 1 done", "end run 1"]);
+    c.silent(2).node(3, 4);
+    c.run(&[task("a"), reads("x").cpus(2)]);
+    c.expect(&["assign 2.1 to 3", "assign 3.1 to 3"]);
+    let input = &c.assignments[3].inputs[0];
+    assert_eq!(input.sources, [ExecutorId(1)]);
+    assert!(input.check_home, "another run asks home again");
+}
+
+#[test]
+fn a_newer_run_reads_new_bytes_and_the_older_one_fails() {
+    let mut c = Cluster::new();
+    c.node(1, 2);
+    c.run(&[reads("x"), reads("x")]);
+    c.has(1, "x", "v1", Some("v1")).done(1, (0, 1));
+    c.expect(&["assign 0.1 to 1", "assign 1.1 to 1", "end 0 done"]);
+    c.silent(1);
+    c.run(&[reads("x")]);
+    c.node(2, 1).expect(&["assign 2.1 to 2"]);
+    c.has(2, "x", "v2", Some("v2")).expect(&["drop x on 1"]);
+    c.join(1, 2, &[(1, 1)]);
+    // Attempt 1 may have read either; its run is held to v1, which is no more.
+    c.done(1, (1, 1)).expect(&["end 1 failed InputChanged", "end run 1"]);
+    // The newer run may have begun with v1: it is tried again, with bytes that are known.
+    c.done(2, (2, 1)).expect(&["assign 2.2 to 2"]);
+    let input = &c.assignments.last().expect("it was assigned").inputs[0];
+    assert!(!input.check_home && input.known.is_some());
+    c.done(2, (2, 2)).expect(&["end 2 done", "end run 2"]);
+}
+
+#[test]
+fn within_one_run_the_first_bytes_stay() {
+    let mut c = Cluster::new();
+    c.node(1, 1).node(2, 1);
+    c.run(&[reads("x"), reads("x")]);
+    c.has(1, "x", "v1", Some("v1")).done(1, (0, 1)).expect(&[
+        "assign 0.1 to 1",
+        "assign 1.1 to 2",
+        "end 0 done",
+    ]);
+    c.has(2, "x", "v2", Some("v2")).expect(&["drop x on 2"]);
+    c.done(2, (1, 1)).expect(&["assign 1.2 to 1"]);
+    c.failed(1, (1, 2), FailureKind::InputChanged).expect(&["end 1 failed InputChanged", "end run 1"]);
+}
+
+#[test]
+fn an_output_that_is_made_again_with_other_bytes_is_the_output() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[writes("y"), reads("y")]);
+    c.has(1, "y", "first", None).done(1, (0, 1)).has(1, "y", "y", Some("v1")).lost(1);
+    c.node(2, 1).expect(&["assign 0.1 to 1", "assign 0.2 to 2"]);
+    c.has(2, "y", "second", None).done(2, (0, 2)).home(2, (0, 2), true);
+    c.expect(&["end 0 done", "assign 1.1 to 2"]);
+}
+
+#[test]
+fn a_million_folded_tasks_cost_nothing_until_unfolded() {
+    let mut c = Cluster::with(|config| config.placement_config.window = 100);
+    let run = c.open(&[array_of(1_000_000, &reads("in/"))]);
+    let mut out = vec![];
+    c.core.handle(c.now, Event::RunCommitted { run }, &mut out);
+    assert_eq!((c.core.n_ready(), out.len()), (1_000_000, 0));
+    assert!(c.core.catalog().n_objects() <= 100, "only the window is unfolded");
+    assert!(c.core.queue_heap_bytes() < 1_000_000, "{}", c.core.queue_heap_bytes());
+}

@@ -1,0 +1,334 @@
+//! The executor, event by event: exactly these actions and no other.
+
+use eyas_core::event::*;
+use eyas_core::*;
+use eyas_testkit::bench::{In, NodeBench, known, unknown};
+use eyas_testkit::home::digest_of;
+
+#[test]
+fn the_life_of_an_attempt() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[unknown("x")], &["y"]).expect(&["ask x"]);
+    n.answer("x", "v1", 10).expect(&["fetch x from home"]);
+    n.arrived("x", None, "v1", 10).expect(&["tell has x", "start 0.1"]);
+    n.exited(0, &[5]).expect(&["store y in the cache"]);
+    n.stored(0, 0, 5).expect(&["tell has y", "tell 0.1 done", "land y from the cache"]);
+    assert_eq!(n.outcomes(), [CacheOutcome::Miss]);
+    n.landed(0, 0, true).expect(&["tell has y", "clean 0.1", "tell 0.1 home"]);
+    assert_eq!(n.core.attempts(), [(TaskId(0), AttemptNo(1))]);
+    n.recorded(0).expect(&[]);
+    assert!(n.core.is_idle());
+}
+
+#[test]
+fn one_transfer_serves_all_who_ask_meanwhile() {
+    let mut n = NodeBench::new(2, 100);
+    let x = known("x", "v1", 10, &[7]);
+    n.assign(0, &[x.clone()], &[]).assign(1, &[x.clone()], &[]).expect(&["fetch x from 7"]);
+    n.arrived("x", Some(7), "v1", 10).expect(&["tell has x", "start 0.1", "start 1.1"]);
+    n.assign(2, &[x], &[]).exited(0, &[]).exited(1, &[]).exited(2, &[]);
+    n.expect(&[
+        "clean 0.1",
+        "tell 0.1 done",
+        "start 2.1",
+        "clean 1.1",
+        "tell 1.1 done",
+        "clean 2.1",
+        "tell 2.1 done",
+    ]);
+    let outcomes: Vec<CacheOutcome> = n.reports.iter().map(|r| r.inputs[0].outcome).collect();
+    let remote = CacheOutcome::RemoteHit { from: ExecutorId(7) };
+    assert_eq!(outcomes, [remote, CacheOutcome::Joined, CacheOutcome::LocalHit]);
+}
+
+#[test]
+fn sources_are_tried_in_turn_and_home_last() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[known("x", "v1", 10, &[7, 8])], &[]).expect(&["fetch x from 7"]);
+    n.missed("x", Some(7), TransferErrorKind::Busy).expect(&["fetch x from 8"]);
+    n.missed("x", Some(8), TransferErrorKind::Corrupt).expect(&["fetch x from home"]);
+    n.missed("x", None, TransferErrorKind::Unavailable);
+    n.expect(&["clean 0.1", "tell 0.1 failed InputUnavailable"]);
+    assert_eq!(n.core.cache().reserved_bytes(), 0);
+}
+
+#[test]
+fn a_question_to_home_is_asked_once_and_again_for_a_newer_run() {
+    let mut n = NodeBench::new(4, 100);
+    n.assign_for(0, 1, 1, &[unknown("x")], &[]).assign_for(1, 1, 1, &[unknown("x")], &[]).expect(&["ask x"]);
+    n.assign_for(2, 2, 1, &[unknown("x")], &[]).expect(&[]);
+    n.answer("x", "v1", 10).expect(&["ask x", "fetch x from home"]);
+    // Home has changed meanwhile: the newer run reads that, and not what is on its way for the older.
+    n.answer("x", "v2", 10).expect(&["fetch private x from home"]);
+    n.arrived("x", None, "v1", 10).expect(&["tell has x", "start 0.1", "start 1.1"]);
+    n.arrived_private(2, 0, "v2", 10).expect(&["tell has x", "start 2.1"]);
+    n.exited(2, &[]).expect(&["clean 2.1", "tell 2.1 done", "tell lost x"]);
+}
+
+#[test]
+fn a_hit_that_home_confirmed_is_told() {
+    let mut n = NodeBench::new(4, 100);
+    n.assign(0, &[known("x", "v1", 10, &[])], &[]).arrived("x", None, "v1", 10);
+    n.expect(&["fetch x from home", "tell has x", "start 0.1"]);
+    n.assign_for(1, 2, 1, &[unknown("x")], &[]).expect(&["ask x"]);
+    n.answer("x", "v1", 10).expect(&["tell has x", "start 1.1"]);
+}
+
+#[test]
+fn a_stale_copy_is_no_hit() {
+    let mut n = NodeBench::new(4, 100);
+    n.assign(0, &[known("x", "v1", 10, &[])], &[]).arrived("x", None, "v1", 10);
+    n.expect(&["fetch x from home", "tell has x", "start 0.1"]);
+    // While it is pinned the other bytes come as a private copy, later in its place.
+    n.assign(1, &[known("x", "v2", 10, &[7])], &[]).expect(&["fetch private x from home"]);
+    n.arrived_private(1, 0, "v2", 10).exited(0, &[]).expect(&["start 1.1", "clean 0.1", "tell 0.1 done"]);
+    n.assign(2, &[known("x", "v2", 10, &[7])], &[]).expect(&["evict x", "tell lost x", "fetch x from 7"]);
+}
+
+#[test]
+fn a_doomed_copy_is_used_by_those_who_have_it_and_by_nobody_else() {
+    let mut n = NodeBench::new(4, 100);
+    n.assign(0, &[known("x", "v1", 10, &[])], &[]).arrived("x", None, "v1", 10);
+    n.drop_replica("x").expect(&["fetch x from home", "tell has x", "start 0.1"]);
+    n.assign(1, &[known("x", "v1", 10, &[])], &[]).expect(&["fetch private x from home"]);
+    n.exited(0, &[]).expect(&["evict x", "tell lost x", "clean 0.1", "tell 0.1 done"]);
+}
+
+#[test]
+fn an_object_larger_than_the_cache_is_read_for_one_attempt_only() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[known("big", "v1", 101, &[7]), known("x", "v1", 60, &[])], &[]);
+    n.expect(&["fetch private big from home", "fetch x from home"]);
+    n.arrived_private(0, 0, "v1", 101).arrived("x", None, "v1", 60).expect(&["tell has x", "start 0.1"]);
+    n.exited(0, &[]).expect(&["clean 0.1", "tell 0.1 done"]);
+    assert_eq!(n.outcomes(), [CacheOutcome::Direct, CacheOutcome::Miss]);
+}
+
+#[test]
+fn a_cache_smaller_than_the_inputs_of_one_task_takes_what_fits() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[known("a", "v", 40, &[]), known("b", "v", 50, &[]), known("c", "v", 60, &[])], &[]);
+    n.expect(&["fetch a from home", "fetch b from home", "fetch private c from home"]);
+}
+
+#[test]
+fn inputs_are_reserved_whole_and_in_order() {
+    let mut n = NodeBench::new(4, 100);
+    let pair = |a, b| [known(a, "v", 40, &[]), known(b, "v", 40, &[])];
+    n.assign(0, &pair("a", "b"), &[]).assign(1, &pair("c", "d"), &[]);
+    n.expect(&["fetch a from home", "fetch b from home"]);
+    // Smaller, but it came later.
+    n.assign(2, &[known("e", "v", 20, &[])], &[]).expect(&[]);
+    // All here: it may pass.
+    n.arrived("a", None, "v", 40).assign(3, &[known("a", "v", 40, &[])], &[]);
+    n.expect(&["tell has a", "start 3.1"]);
+    n.arrived("b", None, "v", 40).exited(3, &[]).exited(0, &[]);
+    // `a` was used last.
+    let room = ["evict b", "tell lost b", "evict a", "tell lost a", "fetch c from home", "fetch d from home"];
+    n.expect(
+        &[
+            &["tell has b", "start 0.1", "clean 3.1", "tell 3.1 done", "clean 0.1", "tell 0.1 done"][..],
+            &room,
+            &["fetch e from home"],
+        ]
+        .concat(),
+    );
+}
+
+#[test]
+fn those_who_pass_do_so_only_so_often() {
+    let mut n = NodeBench::new(200, 100);
+    n.assign(0, &[known("a", "v", 60, &[])], &[]).arrived("a", None, "v", 60);
+    n.expect(&["fetch a from home", "tell has a", "start 0.1"]);
+    n.assign(1, &[known("b", "v", 60, &[])], &[]).expect(&[]);
+    for task in 2..66 {
+        n.assign(task, &[known("a", "v", 60, &[])], &[]).expect(&[&format!("start {task}.1")]);
+    }
+    n.assign(66, &[known("a", "v", 60, &[])], &[]).expect(&[]);
+}
+
+#[test]
+fn cancelled_in_every_state() {
+    let mut n = NodeBench::new(1, 100);
+    let ended = |task: u64| [format!("clean {task}.1"), format!("tell {task}.1 cancelled")];
+    // Sizing.
+    n.assign(0, &[unknown("x")], &[]).cancel(0).answer("x", "v", 1);
+    n.expect(&["ask x", &ended(0)[0], &ended(0)[1]]);
+    // Running, staging, blocked and queued.
+    n.assign(1, &[], &["out"]).assign(2, &[known("a", "v", 60, &[])], &[]);
+    n.assign(3, &[known("b", "v", 60, &[])], &[]).assign(4, &[], &[]);
+    n.expect(&["start 1.1", "fetch a from home"]);
+    for task in [4, 3, 2] {
+        n.cancel(task).cancel(task).expect(&[&ended(task)[0], &ended(task)[1]]);
+    }
+    n.cancel(1).cancel(1).expect(&["kill 1.1"]);
+    n.exit(1, Err(FailureKind::Signal(15)), &[], &[]).expect(&[&ended(1)[0], &ended(1)[1]]);
+    // The transfer went on, its bytes may serve somebody.
+    n.arrived("a", None, "v", 60).expect(&["tell has a"]);
+    // Unknown here: say so, or the dispatcher waits for it.
+    n.cancel(9).expect(&["tell 9.1 cancelled"]);
+}
+
+#[test]
+fn cancelled_while_outputs_are_stored_or_land() {
+    let mut n = NodeBench::with(1, 100, |config| config.home_streams_max = 1);
+    n.assign(0, &[], &["a"]).exited(0, &[5]).cancel(0).expect(&["start 0.1", "store a in the cache"]);
+    n.stored(0, 0, 5).expect(&["evict a", "tell lost a", "clean 0.1", "tell 0.1 cancelled"]);
+    n.assign(1, &[], &["b", "c"]).exited(1, &[5, 5]).stored(1, 0, 5).stored(1, 1, 5);
+    n.expect(&[
+        "start 1.1",
+        "store b in the cache",
+        "store c in the cache",
+        "tell has b",
+        "tell has c",
+        "tell 1.1 done",
+        "land b from the cache",
+    ]);
+    // What is on its way arrives, what has not set out stays.
+    n.cancel(1).expect(&["evict c", "tell lost c"]);
+    n.landed(1, 0, true).expect(&["tell has b", "clean 1.1", "tell 1.1 not home"]);
+}
+
+#[test]
+fn the_last_copy_of_an_output_stays_until_it_is_home() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["y"]).exited(0, &[60]).stored(0, 0, 60);
+    n.expect(&["start 0.1", "store y in the cache", "tell has y", "tell 0.1 done", "land y from the cache"]);
+    n.drop_replica("y").assign(1, &[known("x", "v", 60, &[])], &[]).expect(&[]);
+    n.landed(0, 0, true);
+    n.expect(&["tell has y", "clean 0.1", "tell 0.1 home", "evict y", "tell lost y", "fetch x from home"]);
+}
+
+#[test]
+fn an_output_that_does_not_fit_lands_from_the_sandbox() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["y"]).exited(0, &[101]).stored(0, 0, 101);
+    n.expect(&["start 0.1", "store y", "tell 0.1 done", "land y"]);
+    n.landed(0, 0, false).expect(&["clean 0.1", "tell 0.1 not home"]);
+}
+
+#[test]
+fn an_output_that_is_being_stored_is_not_taken_for_a_transfer() {
+    let mut n = NodeBench::new(2, 100);
+    n.assign(0, &[], &["y"]).exited(0, &[10]).expect(&["start 0.1", "store y in the cache"]);
+    n.assign(1, &[known("y", "older", 10, &[])], &[]).expect(&["fetch private y from home"]);
+    n.stored(0, 0, 10).arrived_private(1, 0, "older", 10);
+    n.expect(&["tell has y", "tell 0.1 done", "land y from the cache", "start 1.1"]);
+}
+
+#[test]
+fn a_written_input_fails_the_writer_and_those_who_run_with_it() {
+    let mut n = NodeBench::new(3, 100);
+    let x = || [known("x", "v", 10, &[])];
+    n.assign(0, &x(), &[]).arrived("x", None, "v", 10).assign(1, &x(), &[]);
+    n.expect(&["fetch x from home", "tell has x", "start 0.1", "start 1.1"]);
+    n.exit(0, Ok(()), &[], &[0]).expect(&[
+        "evict x",
+        "tell lost x",
+        "clean 0.1",
+        "tell 0.1 failed InputModified",
+    ]);
+    n.assign(2, &x(), &[]).expect(&["fetch x from home"]);
+    n.exited(1, &[]).expect(&["clean 1.1", "tell 1.1 failed InputModified"]);
+    n.arrived("x", None, "v", 10).expect(&["tell has x", "start 2.1"]);
+}
+
+#[test]
+fn a_cancelled_writer_has_spoiled_the_copy_all_the_same() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[known("x", "v", 10, &[])], &[]).arrived("x", None, "v", 10).cancel(0);
+    n.expect(&["fetch x from home", "tell has x", "start 0.1", "kill 0.1"]);
+    n.exit(0, Err(FailureKind::Signal(15)), &[], &[0]);
+    n.expect(&["evict x", "tell lost x", "clean 0.1", "tell 0.1 cancelled"]);
+}
+
+#[test]
+fn a_damaged_copy_is_dropped_and_fetched_again() {
+    let mut n = NodeBench::new(1, 100);
+    let x = || [known("x", "v", 10, &[])];
+    n.assign(0, &[], &[]).assign(1, &x(), &[]).arrived("x", None, "v", 10);
+    n.expect(&["start 0.1", "fetch x from home", "tell has x"]);
+    n.corrupt("x").corrupt("x").expect(&[
+        "evict x",
+        "tell lost x",
+        "clean 1.1",
+        "tell 1.1 failed InputModified",
+    ]);
+    n.assign(2, &x(), &[]).expect(&["fetch x from home"]);
+}
+
+#[test]
+fn a_damaged_output_that_is_not_home_is_made_again() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["y"]).exited(0, &[10]).stored(0, 0, 10);
+    n.expect(&["start 0.1", "store y in the cache", "tell has y", "tell 0.1 done", "land y from the cache"]);
+    n.corrupt("y").landed(0, 0, false).expect(&["evict y", "tell lost y", "clean 0.1", "tell 0.1 not home"]);
+    let last = n.core.unrecorded().last().cloned();
+    let Some(NodeMessage::OutputsHome { result: Err(failure), .. }) = last else { panic!("{last:?}") };
+    assert!(failure.kind.is_weather(), "it was the node's fault");
+}
+
+#[test]
+fn more_bytes_than_announced_are_refused() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[known("x", "v", 10, &[])], &[]).arrived("x", None, "v", 11);
+    n.expect(&["fetch x from home", "clean 0.1", "tell 0.1 failed InputChanged"]);
+}
+
+#[test]
+fn duplicate_words_change_nothing() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["y"]).assign(0, &[], &["y"]).recorded(0).recorded(5).expect(&["start 0.1"]);
+    n.exited(0, &[1]).exited(0, &[1]).recorded(0).expect(&["store y in the cache"]);
+    n.stored(0, 0, 1).recorded(0).expect(&["tell has y", "tell 0.1 done", "land y from the cache"]);
+    n.missed("x", None, TransferErrorKind::Busy).corrupt("x").expect(&[]);
+}
+
+#[test]
+fn what_is_not_recorded_is_told_again_reads_first() {
+    let mut n = NodeBench::new(2, 100);
+    n.assign(1, &[known("x", "v", 10, &[])], &[]).assign(0, &[], &[]).arrived("x", None, "v", 10);
+    n.exited(0, &[]).expect(&[
+        "fetch x from home",
+        "start 0.1",
+        "tell has x",
+        "start 1.1",
+        "clean 0.1",
+        "tell 0.1 done",
+    ]);
+    let kinds: Vec<bool> = n.core.unrecorded().map(|m| matches!(m, NodeMessage::ReplicaAdded(_))).collect();
+    assert_eq!(kinds, [true, false]);
+    n.recorded(0).expect(&[]);
+    assert_eq!(n.core.unrecorded().count(), 1);
+}
+
+#[test]
+fn wide_tasks_hold_their_slots() {
+    let mut n = NodeBench::new(3, 100);
+    n.assign_for(0, 1, 2, &[], &[]).assign_for(1, 1, 2, &[], &[]).assign_for(2, 1, 1, &[], &[]);
+    // In order: the small one does not starve the wide one.
+    n.expect(&["start 0.1"]).exited(0, &[]).expect(&["clean 0.1", "tell 0.1 done", "start 1.1", "start 2.1"]);
+}
+
+#[test]
+fn transfers_stay_within_the_limits() {
+    let mut n = NodeBench::with(9, 100, |config| (config.transfers_max, config.home_streams_max) = (3, 1));
+    let inputs: Vec<In> = ["a", "b", "c", "d", "e"].map(|name| known(name, "v", 1, &[7])).into();
+    n.assign(0, &inputs, &[]).assign(1, &[known("f", "v", 1, &[]), known("g", "v", 1, &[])], &[]);
+    n.expect(&["fetch a from 7", "fetch b from 7", "fetch f from home"]);
+    n.arrived("f", None, "v", 1).expect(&["tell has f", "fetch g from home"]);
+    n.arrived("a", Some(7), "v", 1).expect(&["tell has a", "fetch c from 7"]);
+}
+
+#[test]
+fn a_restarted_executor_knows_what_it_holds() {
+    let mut n = NodeBench::new(1, 100);
+    let (x, y) = (n.object("x"), n.object("y"));
+    let mut out = vec![];
+    let bytes = |of: &str, size_bytes| Fetched { digest: digest_of(of), size_bytes, version: None };
+    n.core.restore(x, bytes("v", 60), &mut out);
+    n.core.restore(y, bytes("w", 60), &mut out);
+    assert_eq!(n.core.held(), [(y, bytes("w", 60))], "the budget is smaller now");
+    assert!(matches!(out[0], NodeAction::Evict { object } if object == x));
+    n.assign(0, &[known("y", "w", 60, &[])], &[]).expect(&["start 0.1"]);
+}
