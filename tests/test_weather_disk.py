@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -169,6 +170,28 @@ def test_the_dispatcher_killed_while_its_journal_is_full(
     cluster.submit([cluster.task("second", "echo right > out")])
     cluster.wait()
     cluster.expect(second=b"right\n")
+
+
+def test_a_submission_larger_than_the_journals_memory(cluster: Cluster, disks: Disks) -> None:
+    """While the disk is full, what does not fit into memory is refused; the dispatcher answers all the time."""
+    disk = disks(cluster.dir / "journal", 64 * MIB)
+    cluster.dispatcher()
+    cluster.executor("N1")
+    noise = [random.Random(i).randbytes(25_000).hex() for i in range(500)]
+    tasks = [cluster.task(f"t{i}", f"echo {text} > out") for i, text in enumerate(noise)]
+    disk.fill()
+    small = cluster.eyas.start("submit", cluster.list_of(tasks[:1]), "--join", cluster.join)
+    wait_until(lambda: cluster.status()["warnings"], "a warning in `eyas status`")
+    refused = cluster.run("submit", cluster.list_of(tasks[1:]), status=None)
+    assert refused.status != 0 and refused.stdout == "", refused
+    assert "cannot keep this submission" in refused.stderr and "No space left on device" in refused.stderr
+    assert cluster.ran() == []
+    disk.free()
+    small.wait()
+    wait_until(lambda: not cluster.status()["warnings"], "the end of the warning")
+    cluster.submit(tasks[1:20])
+    cluster.wait()
+    cluster.expect(**{f"t{i}": noise[i].encode() + b"\n" for i in range(20)})
 
 
 def test_a_full_disk_under_the_dispatchers_log(cluster: Cluster, disks: Disks) -> None:

@@ -10,7 +10,7 @@ use eyas_core::event::*;
 use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION, Line, PRINTED_FILE, PrintedLine, What};
 use eyas_core::*;
 use eyas_data::peer::{Ticket, TicketKey};
-use eyas_journal::{Journal, Notice, Recovered, Seq};
+use eyas_journal::{ErrorKind, Health, Journal, Notice, Recovered, Seq};
 use eyas_wire::identity::Identity;
 use eyas_wire::message::*;
 use std::borrow::Cow;
@@ -370,20 +370,40 @@ impl Service {
         let bytes = record.to_bytes();
         let seq = match self.journal.append(&bytes) {
             Ok(seq) => seq,
-            Err(e) => {
-                self.warning = Some(format!("the journal is full and nothing more is accepted: {e}"));
-                match self.journal.append_waiting(&bytes) {
-                    Ok(seq) => seq,
-                    Err(e) => {
-                        self.stop = Some(format!("the journal is closed: {e}"));
-                        return;
-                    }
+            Err(_) => match self.journal.append_waiting(&bytes) {
+                Ok(seq) => seq,
+                Err(e) => {
+                    self.stop = Some(format!("the journal takes no more: {e}"));
+                    return;
                 }
-            }
+            },
         };
         if let Some(effect) = effect {
             self.effects.push_back((seq, effect));
         }
+    }
+
+    /// Appends a record of a submission that is not complete. When the journal has no room for it because
+    /// the disk refuses, the submission is refused: waiting would silence the dispatcher for everybody.
+    fn journal_submission(&mut self, run: RunId, record: &Record<'_>) -> bool {
+        let bytes = record.to_bytes();
+        let appended = loop {
+            match self.journal.append(&bytes) {
+                Err(e) if e.kind == ErrorKind::Full && matches!(self.journal.health(), Health::Good) => {
+                    // The disk is only slow.
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                appended => break appended,
+            }
+        };
+        if let Err(e) = &appended {
+            let why = match self.journal.health() {
+                Health::Stalled(stall) => stall.to_string(),
+                Health::Good | Health::Closed => e.to_string(),
+            };
+            self.refused.insert(run, format!("the dispatcher cannot keep this submission: {why}"));
+        }
+        appended.is_ok()
     }
 
     fn on_notice(&mut self, notice: Notice) {
@@ -640,8 +660,9 @@ impl Service {
                     self.refused.insert(run, format!("a group of tasks is malformed: {why}"));
                     return;
                 }
-                self.journal(&Record::ArrayAdded { run, array: Cow::Borrowed(&array) }, None);
-                self.feed(Event::ArrayAdded { run, array });
+                if self.journal_submission(run, &Record::ArrayAdded { run, array: Cow::Borrowed(&array) }) {
+                    self.feed(Event::ArrayAdded { run, array });
+                }
                 if let Some(reason) = self.refused.get(&run).cloned() {
                     self.reply(connection, number, ReplyBody::Refused { reason });
                 }
@@ -702,7 +723,8 @@ impl Service {
     fn abort(&mut self, run: RunId) {
         self.submitting.remove(&run);
         self.refused.remove(&run);
-        self.journal(&Record::RunAborted { run }, None);
+        // Where the journal has no room for this it need not be there: without its commit no run comes back.
+        let _ = self.journal.append(&Record::RunAborted { run }.to_bytes());
         self.feed(Event::RunAborted { run });
     }
 
