@@ -643,9 +643,11 @@ impl Agent {
                 self.start((task, attempt), &inputs, private_inputs)
             }
             NodeAction::Kill { task, attempt } => {
-                if let Some(context) = self.attempts.get(&(task, attempt))
+                if let Some(context) = self.attempts.get_mut(&(task, attempt))
                     && let Some(slot) = context.slot
                 {
+                    // Were it on its way to another slot, it must not begin there.
+                    context.run_spec = None;
                     self.slots.cancel(slot, context.key);
                 }
             }
@@ -967,11 +969,12 @@ impl Agent {
         let Some(&id) = self.by_key.get(&report.key) else { return };
         let (task, attempt) = id;
         let Some(context) = self.attempts.get_mut(&id) else { return };
-        if std::mem::take(&mut context.withdrawn) && report.exit == runner::ExitKind::Cancelled {
-            if let Some(spec) = context.run_spec.clone() {
-                context.slot = Some(self.slots.run(spec));
-                return;
-            }
+        if std::mem::take(&mut context.withdrawn)
+            && report.exit == runner::ExitKind::Cancelled
+            && let Some(spec) = context.run_spec.clone()
+        {
+            context.slot = Some(self.slots.run(spec));
+            return;
         }
         context.run_spec = None;
         context.started = None;
