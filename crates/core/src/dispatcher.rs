@@ -26,6 +26,11 @@
 //! more follows from how short the tasks are (about [`AHEAD_NS`] of work), and nothing is given ahead
 //! once fewer tasks are ready than there are slots: the last tasks go to whoever is free first.
 //!
+//! Why attempts can be *suspect*: one run reads one version of an object. The first bytes that a run is
+//! known to have read hold it; until then its attempts learn from home what they read. When other bytes
+//! turn up under a name, those attempts may have read either: their success does not count, and they are
+//! tried again with bytes that are known. This memory is one process long, as the journal holds no digests.
+//!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
 //! ([`crate::placement`]), how nodes come and go.
 
@@ -1600,7 +1605,7 @@ impl Dispatcher {
                 state.n_reserved,
                 "{run:?} reserved"
             );
-            let landing = self.reserved.iter().filter(|(task, r)| of_run(task) && r.landing).count();
+            let landing = self.reserved.keys().filter(of_run).filter(|t| self.reserved[t].landing).count();
             assert_eq!(landing as u64, state.n_landing, "{run:?} landing");
             let ended = state.n_done + state.n_failed + state.n_cancelled;
             let sum = state.n_ready + state.n_waiting + state.n_reserved + ended;

@@ -20,6 +20,10 @@
 //! here costs nothing to let pass, but its pins may be what keeps the waiting one waiting. After
 //! [`OVERTAKES_MAX`] of them nobody passes any more until the first one has its space.
 //!
+//! Why an input may be read for one attempt only: what its bytes have to be is settled before they are
+//! taken (`Expect`). Other bytes of that name which somebody still needs stay in the cache, so this attempt
+//! reads its own copy; so do inputs that fit no cache.
+//!
 //! Not here: how bytes move and programs run (the driver), what is evicted ([`crate::eviction`]),
 //! which attempt comes to this node ([`crate::dispatcher`]).
 

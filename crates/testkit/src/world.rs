@@ -219,8 +219,9 @@ struct World {
     promised: BTreeSet<TaskId>,
     /// What the done tasks of a run have read, in this dispatcher's life.
     read: BTreeMap<(RunId, String), (Digest, TaskId)>,
+    /// Cached objects that once were found damaged.
+    damaged: BTreeSet<(usize, ObjectId)>,
     faults: bool,
-    replayed: u64,
 }
 
 impl World {
@@ -270,8 +271,8 @@ impl World {
             done: BTreeMap::new(),
             promised: BTreeSet::new(),
             read: BTreeMap::new(),
+            damaged: BTreeSet::new(),
             faults: true,
-            replayed: 0,
             o,
         }
     }
@@ -888,12 +889,12 @@ impl World {
             }
             Work::Land { id, output, object, cached } => {
                 let (location, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize].clone();
-                if cached {
-                    let held = self.nodes[n].store.get(&object).map(|s| s.digest);
-                    assert_eq!(held, Some(digest), "promise 3: the last copy of {location} is gone");
-                }
-                let result = if self.home.is_down || self.fault(self.o.transfer_fails / 4) {
-                    Err(error(TransferErrorKind::Temporary, "home takes nothing"))
+                let held = self.nodes[n].store.get(&object).map(|s| s.digest);
+                let is_there = !cached || held == Some(digest);
+                let was_damaged = self.damaged.contains(&(n, object));
+                assert!(is_there || was_damaged, "promise 3: the last copy of {location} is gone");
+                let result = if !is_there || self.home.is_down || self.fault(self.o.transfer_fails / 4) {
+                    Err(error(TransferErrorKind::Temporary, "it does not arrive"))
                 } else {
                     let size_bytes = self.output_bytes(digest);
                     Ok(self.home.write(self.now, &location, digest, size_bytes))
@@ -1024,12 +1025,11 @@ impl World {
                 self.change_home(&location);
             }
             Fault::Corrupt(n) => {
-                let unlanded = self.unlanded(n);
-                let objects: Vec<ObjectId> =
-                    self.nodes[n].store.keys().copied().filter(|o| !unlanded.contains(o)).collect();
+                let objects: Vec<ObjectId> = self.nodes[n].store.keys().copied().collect();
                 if self.nodes[n].is_up && !objects.is_empty() {
                     let object = objects[self.rng.below(objects.len() as u64) as usize];
                     self.spoil(n, object);
+                    self.damaged.insert((n, object));
                     self.feed(n, NodeEvent::FoundCorrupt { object });
                     self.flush_node(n);
                 }
@@ -1066,12 +1066,6 @@ impl World {
     }
 
     // ------------------------------------------------------------ checks
-
-    /// Outputs that a node has in its cache and that are not home yet.
-    fn unlanded(&self, n: usize) -> BTreeSet<ObjectId> {
-        let cache = self.nodes[n].core.cache();
-        cache.iter().map(|(object, ..)| object).filter(|o| cache.is_kept(*o)).collect()
-    }
 
     fn check_eviction(&self, n: usize, object: ObjectId, ended: &[AttemptId]) {
         let node = &self.nodes[n];
@@ -1171,17 +1165,16 @@ impl World {
         }
     }
 
-    fn replay_dispatcher(&mut self, service: &Service) {
+    fn replay_dispatcher(&self, service: &Service) {
         let mut core = Dispatcher::new(self.config.clone()).expect("it was made before");
         for (now, event, actions) in &service.log {
             let mut again = vec![];
             core.handle(*now, event.clone(), &mut again);
             assert_eq!(&again, actions, "promise 5: the dispatcher decides otherwise on {event:?}");
-            self.replayed += 1;
         }
     }
 
-    fn replay_node(&mut self, n: usize) {
+    fn replay_node(&self, n: usize) {
         let mut core = Executor::new(self.nodes[n].config.clone()).expect("it was made before");
         for (now, logged) in &self.nodes[n].log {
             let mut again = vec![];
@@ -1196,7 +1189,6 @@ impl World {
                 }
             };
             assert_eq!(&again, actions, "promise 5: node {n} decides otherwise");
-            self.replayed += 1;
         }
     }
 }

@@ -24,7 +24,8 @@ fn the_life_of_an_attempt() {
 fn one_transfer_serves_all_who_ask_meanwhile() {
     let mut n = NodeBench::new(2, 100);
     let x = known("x", "v1", 10, &[7]);
-    n.assign(0, &[x.clone()], &[]).assign(1, &[x.clone()], &[]).expect(&["fetch x from 7"]);
+    n.assign(0, std::slice::from_ref(&x), &[]).assign(1, std::slice::from_ref(&x), &[]);
+    n.expect(&["fetch x from 7"]);
     n.arrived("x", Some(7), "v1", 10).expect(&["tell has x", "start 0.1", "start 1.1"]);
     n.assign(2, &[x], &[]).exited(0, &[]).exited(1, &[]).exited(2, &[]);
     n.expect(&[
