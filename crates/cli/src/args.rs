@@ -31,6 +31,8 @@ pub enum Verb {
     Wait(WaitArgs),
     /// What the cluster is doing
     Status(StatusArgs),
+    /// The same on the whole screen, live
+    Top(JoinArgs),
     /// What a task printed
     Logs(TaskArgs),
     /// Why a task ran where it did, or why it waits, or why it failed

@@ -7,6 +7,7 @@ mod local;
 mod print;
 mod progress;
 mod tell;
+mod top;
 
 use args::{Cli, Verb};
 use clap::Parser;
@@ -118,6 +119,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Submit(args) => commands::submit(args),
         Verb::Wait(args) => commands::wait(args),
         Verb::Status(args) => commands::status(args),
+        Verb::Top(args) => top::top(args),
         Verb::Logs(args) => commands::logs(args),
         Verb::Explain(args) => tell::explain(args),
         Verb::Report(args) => tell::report(args),

@@ -332,11 +332,15 @@ fn memory(args: &DecideArgs, table: &mut Table) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A task of which every string differs from every other task's.
+/// A task whose strings have nothing in common with each other or with other tasks', so that folding has
+/// nothing to take out but the shape.
 fn distinct_line(i: u32) -> String {
+    let mut random = Random(u64::from(i) << 8);
+    let mut word = || format!("{:08x}{:04x}", random.next() as u32, random.next() as u16);
+    let (id, seed, a, b) = (word(), word(), word(), word());
     format!(
-        "{{\"id\":\"pair-{i:07}\",\"command\":[\"compare\",\"a.fits\",\"b.fits\",\"--seed={i}\"],\
-         \"inputs\":{{\"a.fits\":\"/sky/a/tile-{i:07}.fits\",\"b.fits\":\"/sky/b/tile-{i:07}.fits\"}}}}\n"
+        "{{\"id\":\"{id}-{i}\",\"command\":[\"compare\",\"a.fits\",\"b.fits\",\"--seed={seed}\"],\
+         \"inputs\":{{\"a.fits\":\"/sky/a/tile-{a}.fits\",\"b.fits\":\"/sky/b/tile-{b}.fits\"}}}}\n"
     )
 }
 

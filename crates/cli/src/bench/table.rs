@@ -154,7 +154,7 @@ mod tests {
             table.text(),
             "T\n\n\
              what    measured  reference     ratio  must; aim\n\
-             -----------------------------------------------\n\
+             -------------------------------------------------\n\
              a        10.0 /s  bare 20.0 /s   0.50  70 %; 90 %\n\
              longer      1.00\n"
         );
