@@ -6,8 +6,11 @@ use crate::{Exit, Fault};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::{eviction, placement};
 use eyas_runtime::cluster::{LocalCluster, Plan};
+use eyas_wire::identity::Join;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// First argument of a slot process.
 pub const SLOT_ARGUMENT: &str = "__slot";
@@ -53,7 +56,19 @@ pub fn join_path(join: &JoinArgs) -> Result<PathBuf, Fault> {
         return Err(Fault::new(Exit::Cluster, "no cluster is up")
             .hint("start one with `eyas up`, or name one with --join FILE or EYAS_JOIN"));
     }
+    if !listens(&path) {
+        return Err(Fault::new(Exit::Cluster, "no cluster is up; the last one was ended without a word")
+            .hint("`eyas up` starts it again and goes on with what was submitted to it"));
+    }
     Ok(path)
+}
+
+/// Whether anybody listens where the file says. A dispatcher that was killed leaves its file behind.
+fn listens(join: &Path) -> bool {
+    let Ok(join) = Join::read(join) else { return true };
+    let addresses = join.address.to_socket_addrs();
+    addresses
+        .is_ok_and(|mut all| all.any(|at| TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok()))
 }
 
 /// Remembers where the last embedded run was, so that `eyas explain` and `eyas report` find it.
