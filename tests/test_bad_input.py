@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
@@ -467,6 +468,22 @@ def test_exit_statuses_are_the_documented_ones(run: Run, tmp_path: Path) -> None
     assert gone.stderr.startswith("error: no cluster is up\nhint: start one with `eyas up`"), gone
     write_list(tmp_path / "none.jsonl")
     assert "there are no tasks" in run("run", "none.jsonl", status=0).stderr
+
+
+def test_a_killed_cluster_is_told_and_hides_no_ended_run(run: Run, eyas: Eyas, tmp_path: Path) -> None:
+    write_list(tmp_path / "tasks.jsonl", {"id": "says", "command": "echo hello"})
+    run("run", "tasks.jsonl")
+    run("up", "--nodes", "1", "--slots", "1", "--lease", "1s")
+    (dispatcher,) = [pid for pid, command in eyas.left_behind() if " dispatcher " in command]
+    os.kill(dispatcher, signal.SIGKILL)
+    wait_until(lambda: dispatcher not in dict(eyas.left_behind()), "the end of the dispatcher")
+    told = run("status", status=3)
+    assert told.stderr.startswith(
+        "error: no cluster is up; the last one was ended without a word\nhint: `eyas up`"
+    )
+    assert run("logs", "says").stdout == "hello\n"
+    # The executor has nobody to work for and ends by itself, once its lease has passed.
+    wait_until(lambda: not list(eyas.left_behind()), "the end of the executor")
 
 
 def test_a_reader_that_has_seen_enough_ends_nothing_but_the_printing(
