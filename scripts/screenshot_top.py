@@ -140,10 +140,12 @@ def svg(rows: list[list[tuple[str, Style]]]) -> str:
             elif char != " ":
                 letters.setdefault((fg, style.bold), []).append((left, char))
         for (fg, bold), placed in letters.items():
-            xs = " ".join(f"{x:.1f}" for x, _ in placed)
             weight = ' font-weight="bold"' if bold else ""
-            text = escape("".join(char for _, char in placed))
-            parts.append(f'<text x="{xs}" y="{top + CELL_H * 0.74:.1f}" fill="{fg}"{weight}>{text}</text>')
+            parts.append(f'<g fill="{fg}"{weight}>')
+            # A letter each: librsvg does not know lists of positions.
+            base = f'y="{top + CELL_H * 0.74:.1f}"'
+            parts.extend(f'<text x="{x:.1f}" {base}>{escape(char)}</text>' for x, char in placed)
+            parts.append("</g>")
     return "\n".join([*parts, "</g></svg>", ""])
 
 
