@@ -50,6 +50,11 @@ use std::sync::Arc;
 const AHEAD_NS: u64 = 30_000_000;
 /// Most attempts beyond its slots that one executor is given.
 const AHEAD_MAX: u32 = 512;
+/// How long a node gets nothing after an attempt failed through its fault; doubled for each further one.
+const SICK_NS: u64 = 1_000_000_000;
+const SICK_NS_MAX: u64 = 60_000_000_000;
+/// How long a restarted dispatcher waits for executors to come back with what they still run.
+const RETURN_GRACE_NS: u64 = 2_000_000_000;
 /// How long a task that fits no connected executor waits for a larger one to come.
 const UNFIT_GRACE_NS: u64 = 15_000_000_000;
 /// Holders named per input; more would only be tried after these failed.
@@ -154,6 +159,10 @@ struct Reserved {
     memory_bytes: u64,
     landing: bool,
     cancelling: bool,
+    /// Order in which attempts were given out.
+    given: u64,
+    /// It was asked back, see [`Dispatcher::recall`].
+    recalled: bool,
     /// It asks home for an input: which bytes it gets, it learns there.
     asks_home: bool,
     /// It may have read other bytes of an input than its run agreed on: its success does not count.
@@ -182,6 +191,10 @@ struct ExecutorState {
     memory_assigned: u64,
     /// Smoothed time from start to exit of the tasks it ran.
     run_ns_mean: Option<u64>,
+    /// Attempts in a row that failed through this node's fault, and until when it gets nothing for that:
+    /// a node that fails at once is idle first, and would eat the whole queue.
+    n_node_failures: u32,
+    sick_until: Option<Timestamp>,
 }
 
 /// One run, as people ask after it.
@@ -261,6 +274,12 @@ pub struct Dispatcher {
     unfit: BTreeMap<(u32, u64), Timestamp>,
     unplaced: Option<Unplaced>,
     picks: Vec<Pick>,
+    /// Whether executors may be given more than their slots, see the module's header.
+    stock: bool,
+    /// Attempts given out so far.
+    n_given: u64,
+    /// After a restart nothing is given out until then.
+    hold_until: Option<Timestamp>,
 }
 
 fn hash_of(location: &str) -> u64 {
@@ -296,6 +315,9 @@ impl Dispatcher {
             unfit: BTreeMap::new(),
             unplaced: None,
             picks: vec![],
+            stock: false,
+            n_given: 0,
+            hold_until: None,
         })
     }
 
@@ -346,6 +368,12 @@ impl Dispatcher {
             }
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),
+            Event::Recovered => {
+                // Only what is unfinished can be out there still.
+                if self.runs.values().any(|r| r.committed && r.ended.is_none()) {
+                    self.hold_until = Some(now.plus_ns(RETURN_GRACE_NS));
+                }
+            }
         }
         self.place(now, out);
     }
@@ -574,6 +602,8 @@ impl Dispatcher {
             cpus_assigned: 0,
             memory_assigned: 0,
             run_ns_mean: None,
+            n_node_failures: 0,
+            sick_until: None,
         };
         for task in state.assigned.keys() {
             let r = &self.reserved[task];
@@ -650,6 +680,7 @@ impl Dispatcher {
     }
 
     fn reserve(&mut self, task: TaskId, r: Reserved) {
+        self.n_given += 1;
         let run = self.run_mut(self.run_of(task));
         run.n_reserved += 1;
         for output in &r.outputs {
@@ -691,6 +722,8 @@ impl Dispatcher {
             memory_bytes: spec.memory_bytes.unwrap_or(0),
             landing: false,
             cancelling: false,
+            given: self.n_given,
+            recalled: false,
             asks_home: true,
             suspect: false,
             outputs,
@@ -770,6 +803,54 @@ impl Dispatcher {
             out.push(Action::ForgetExecutor { executor });
         }
         self.fail_unfit(now, out);
+        let well: Vec<ExecutorId> = self
+            .executors
+            .iter()
+            .filter(|(_, e)| e.sick_until.is_some_and(|until| until <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for executor in well {
+            self.change_load(executor, |e| e.sick_until = None);
+        }
+        self.recall(out);
+    }
+
+    /// Takes attempts back that wait behind full slots while other slots have nothing to do: the last
+    /// given first. An executor ignores it for a program that has begun.
+    fn recall(&mut self, out: &mut Vec<Action>) {
+        let n_idle = self.window.n_slots_total() - self.window.n_slots_active();
+        if self.n_ready > 0 || n_idle == 0 || self.hold_until.is_some() {
+            return;
+        }
+        let mut n_idle = u32::try_from(n_idle).unwrap_or(u32::MAX);
+        let mut asked = vec![];
+        for (executor, e) in &self.executors {
+            let mut surplus = e.cpus_assigned.saturating_sub(e.offer.slots);
+            if surplus == 0 || e.silent_since.is_some() {
+                continue;
+            }
+            let mut waiting: Vec<(u64, TaskId, u32)> = e
+                .assigned
+                .keys()
+                .map(|task| (*task, &self.reserved[task]))
+                .filter(|(_, r)| !r.landing && !r.cancelling && !r.recalled)
+                .map(|(task, r)| (r.given, task, r.cpus))
+                .collect();
+            waiting.sort_unstable_by(|a, b| b.cmp(a));
+            for (_, task, cpus) in waiting {
+                if cpus > surplus || cpus > n_idle {
+                    break;
+                }
+                surplus -= cpus;
+                n_idle -= cpus;
+                asked.push((*executor, task));
+            }
+        }
+        for (executor, task) in asked {
+            let r = self.reserved.get_mut(&task).expect("an assigned task is reserved");
+            r.recalled = true;
+            out.push(Action::RecallAttempt { executor, task, attempt: r.attempt });
+        }
     }
 
     /// Ends ready tasks that have been too large for every executor for a while. By size, so that those
@@ -843,6 +924,15 @@ impl Dispatcher {
             }
             if ran {
                 e.run_ns_mean = Some(e.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
+            }
+            match &report.outcome {
+                Outcome::Failed(Failure { kind: FailureKind::Node, .. }) => {
+                    let wait_ns = (SICK_NS << e.n_node_failures.min(6)).min(SICK_NS_MAX);
+                    e.n_node_failures += 1;
+                    e.sick_until = Some(now.plus_ns(wait_ns));
+                }
+                Outcome::Done => e.n_node_failures = 0,
+                _ => {}
             }
         });
         let state = self.runs.get_mut(&run).expect("a reserved task has a run");
@@ -1007,8 +1097,11 @@ impl Dispatcher {
                 self.run_mut(run).n_waiting -= 1;
                 if outcome == Outcome::Done {
                     self.requeue(subscriber);
+                } else if outcome == Outcome::Cancelled {
+                    // Whoever ends a task ends what needs it.
+                    ends.push_back((subscriber, Outcome::Cancelled));
                 } else {
-                    let message = self.maker_failed(task, outcome == Outcome::Cancelled);
+                    let message = self.maker_failed(task, false);
                     let failure = Failure { kind: FailureKind::InputUnavailable, message };
                     ends.push_back((subscriber, Outcome::Failed(failure)));
                 }
@@ -1132,17 +1225,16 @@ impl Dispatcher {
     // ------------------------------------------------------------ placement
 
     fn place(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        if self.hold_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.hold_until = None;
         loop {
             self.refill();
             if self.window.is_empty() || self.executors.is_empty() {
                 return;
             }
-            // The last tasks go to whoever is free first, not into somebody's stock.
-            let n_slots = self.window.n_slots_total();
-            if self.n_ready <= n_slots && self.window.n_slots_active() >= n_slots {
-                self.unplaced = Some(Unplaced::NoneFree);
-                return;
-            }
+            self.settle_stock();
             let mut picks = std::mem::take(&mut self.picks);
             let placed = self.policy.place(&self.window, &mut picks);
             match placed {
@@ -1163,6 +1255,19 @@ impl Dispatcher {
                     self.unplaced = Some(unplaced);
                     return;
                 }
+            }
+        }
+    }
+
+    /// The last tasks go to whoever is free first, not into somebody's stock. The two bounds keep it from
+    /// changing with every task, as all rooms change with it.
+    fn settle_stock(&mut self) {
+        let n_slots = self.window.n_slots_total();
+        let stock = self.n_ready > if self.stock { n_slots } else { 2 * n_slots };
+        if stock != self.stock {
+            self.stock = stock;
+            for executor in self.executors.keys().copied().collect::<Vec<_>>() {
+                self.update_room(executor);
             }
         }
     }
@@ -1220,6 +1325,8 @@ impl Dispatcher {
             memory_bytes,
             landing: false,
             cancelling: false,
+            given: self.n_given,
+            recalled: false,
             asks_home: inputs.iter().any(|i| i.check_home || i.known.is_none()),
             suspect: false,
             outputs: outputs.clone(),
@@ -1302,11 +1409,15 @@ impl Dispatcher {
             }
             None => slots,
         };
+        let is_well = e.sick_until.is_none();
         let room = Room {
             slots_total: slots,
-            slots_idle: slots.saturating_sub(e.cpus_assigned),
+            slots_idle: if is_well { slots.saturating_sub(e.cpus_assigned) } else { 0 },
             memory_total_bytes: e.offer.memory_bytes,
-            ahead: (slots + stock).saturating_sub(e.cpus_assigned.max(slots)),
+            ahead: match self.stock && is_well {
+                true => (slots + stock).saturating_sub(e.cpus_assigned.max(slots)),
+                false => 0,
+            },
             memory_free_bytes: e.offer.memory_bytes.saturating_sub(e.memory_assigned),
         };
         self.window.set_room(executor, room);
@@ -1532,6 +1643,8 @@ impl Dispatcher {
         }
         let reason = if self.executors.is_empty() {
             Some("no executor has joined".to_string())
+        } else if self.hold_until.is_some() {
+            Some("the dispatcher has just restarted; executors may come back with it".to_string())
         } else if let Some(sentence) = self.why_unfit(self.size_of(task)) {
             Some(sentence)
         } else if !self.unfolded.contains_key(&task) {

@@ -44,6 +44,9 @@ pub enum Event {
     CancelRequested { run: RunId, task: Option<TaskId> },
     /// Time passed; sent about once a second while nothing else happens.
     Ticked,
+    /// The journal of an earlier process has been read back: executors that still have its attempts are
+    /// about to come back, so nothing is given out for a moment.
+    Recovered,
 }
 
 /// What an executor brings.
@@ -128,6 +131,9 @@ pub enum Action {
     Assign { executor: ExecutorId, assignment: Assignment },
     /// End this attempt wherever it is; the executor answers with `AttemptEnded`.
     CancelAttempt { executor: ExecutorId, task: TaskId, attempt: AttemptNo },
+    /// Take this attempt back if its program has not begun: another executor has nothing to do. The
+    /// executor answers with `AttemptEnded`, or not at all.
+    RecallAttempt { executor: ExecutorId, task: TaskId, attempt: AttemptNo },
     /// Remove these replicas: their bytes are not what the catalog says any more.
     DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
     /// The task reached its last state. Journal it before telling anybody.
@@ -270,6 +276,11 @@ pub enum NodeEvent {
         assignment: Assignment,
     },
     CancelRequested {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
+    /// Give this attempt back if its program has not begun.
+    RecallRequested {
         task: TaskId,
         attempt: AttemptNo,
     },

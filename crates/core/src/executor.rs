@@ -256,6 +256,15 @@ impl Executor {
         match event {
             NodeEvent::Assigned { assignment } => self.on_assigned(now, assignment, out),
             NodeEvent::CancelRequested { task, attempt } => self.on_cancel(now, (task, attempt), out),
+            NodeEvent::RecallRequested { task, attempt } => {
+                let id = (task, attempt);
+                let waits = |a: &Attempt| {
+                    matches!(a.state, State::Sizing | State::Blocked | State::Staging | State::Queued)
+                };
+                if self.attempts.get(&id).is_some_and(waits) {
+                    self.end(id, Outcome::Cancelled, out);
+                }
+            }
             NodeEvent::DropRequested { objects } => {
                 for object in objects {
                     self.doomed.insert(object);

@@ -402,7 +402,8 @@ impl Reader {
             | Event::ExecutorDraining { .. }
             | Event::ReplicasChanged { .. }
             | Event::CancelRequested { .. }
-            | Event::Ticked => {}
+            | Event::Ticked
+            | Event::Recovered => {}
         }
     }
 
@@ -433,7 +434,7 @@ impl Reader {
                 self.runs.entry(run).or_default().ended.get_or_insert(t);
             }
             Action::ForgetExecutor { executor } => self.on_lost(t, executor),
-            Action::CancelAttempt { .. } | Action::DropReplicas { .. } => {}
+            Action::CancelAttempt { .. } | Action::RecallAttempt { .. } | Action::DropReplicas { .. } => {}
         }
     }
 

@@ -77,6 +77,9 @@ impl Cluster {
                 Action::CancelAttempt { executor, task, attempt } => {
                     format!("cancel {task}.{attempt} on {executor}")
                 }
+                Action::RecallAttempt { executor, task, attempt } => {
+                    format!("recall {task}.{attempt} from {executor}")
+                }
                 Action::DropReplicas { executor, objects } => {
                     let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o)).collect();
                     format!("drop {} on {executor}", names.join(" "))

@@ -255,6 +255,7 @@ impl Node {
                 NodeEvent::Assigned { assignment: *assignment }
             }
             ToNode::Cancel { task, attempt } => NodeEvent::CancelRequested { task, attempt },
+            ToNode::Recall { task, attempt } => NodeEvent::RecallRequested { task, attempt },
             ToNode::Drop { objects } => NodeEvent::DropRequested {
                 objects: objects.iter().filter_map(|o| self.book.ours.get(o).copied()).collect(),
             },

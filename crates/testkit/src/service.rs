@@ -43,6 +43,10 @@ pub enum ToNode {
         task: TaskId,
         attempt: AttemptNo,
     },
+    Recall {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
     Drop {
         objects: Vec<ObjectId>,
     },
@@ -147,6 +151,7 @@ impl Service {
             self.feed(now, journal, Event::CancelRequested { run, task });
         }
         assert!(self.refused.is_empty(), "a recovered run is refused: {:?}", self.refused);
+        self.feed(now, journal, Event::Recovered);
     }
 
     /// Opens, fills and closes a submission. It is accepted when its record is durable. `None`: refused.
@@ -210,6 +215,9 @@ impl Service {
             }
             Action::CancelAttempt { executor, task, attempt } => {
                 self.tell(executor, ToNode::Cancel { task, attempt })
+            }
+            Action::RecallAttempt { executor, task, attempt } => {
+                self.tell(executor, ToNode::Recall { task, attempt })
             }
             Action::DropReplicas { executor, objects } => self.tell(executor, ToNode::Drop { objects }),
             Action::EndTask { task, outcome } => {

@@ -39,7 +39,7 @@ fn retries_are_the_users_and_weather_is_ours() {
     c.node(1, 1);
     c.run(&[task("t").retries(1)]);
     c.expect(&["assign 0.1 to 1"]);
-    c.failed(1, (0, 1), FailureKind::Node).expect(&["assign 0.2 to 1"]);
+    c.failed(1, (0, 1), FailureKind::Node).wait(1).expect(&["assign 0.2 to 1"]);
     c.failed(1, (0, 2), FailureKind::ExitCode(1)).expect(&["assign 0.3 to 1"]);
     c.failed(1, (0, 3), FailureKind::ExitCode(1)).expect(&["end 0 failed ExitCode(1)", "end run 1"]);
 }
@@ -49,9 +49,55 @@ fn weather_has_an_end_too() {
     let mut c = Cluster::with(|config| config.weather_max = 2);
     c.node(1, 1);
     c.run(&[task("t")]);
-    c.failed(1, (0, 1), FailureKind::Node).failed(1, (0, 2), FailureKind::Node);
+    c.failed(1, (0, 1), FailureKind::Node).wait(1).failed(1, (0, 2), FailureKind::Node).wait(2);
     c.expect(&["assign 0.1 to 1", "assign 0.2 to 1", "assign 0.3 to 1"]);
     c.failed(1, (0, 3), FailureKind::Node).expect(&["end 0 failed Node", "end run 1"]);
+}
+
+#[test]
+fn a_node_that_fails_at_once_does_not_eat_the_queue() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[task("t"), task("u")]);
+    c.failed(1, (0, 1), FailureKind::Node).expect(&["assign 0.1 to 1"]);
+    // The well one gets all of it while the sick one rests, each time longer.
+    c.node(2, 1).expect(&["assign 0.2 to 2"]);
+    c.wait(1).expect(&["assign 1.1 to 1"]);
+    c.failed(1, (1, 1), FailureKind::Node).wait(1).expect(&[]);
+    c.done(2, (0, 2)).expect(&["end 0 done", "assign 1.2 to 2"]);
+    c.done(2, (1, 2)).expect(&["end 1 done", "end run 1"]);
+}
+
+#[test]
+fn what_waits_behind_full_slots_is_taken_back_for_idle_ones() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    // More than twice the slots: one goes ahead.
+    c.run(&[task("a"), task("b"), task("c")]);
+    c.expect(&["assign 0.1 to 1", "assign 1.1 to 1"]);
+    c.node(2, 1).expect(&["assign 2.1 to 2"]);
+    c.wait(2).expect(&[]);
+    c.done(2, (2, 1)).expect(&["end 2 done"]);
+    c.wait(1).expect(&["recall 1.1 from 1"]);
+    // No answer: it may have begun, so the other one is asked. Nobody is asked twice.
+    c.wait(1).expect(&["recall 0.1 from 1"]);
+    c.wait(1).expect(&[]);
+    c.ended(1, (1, 1), Outcome::Cancelled).expect(&["assign 1.2 to 2"]);
+    c.done(1, (0, 1)).done(2, (1, 2)).expect(&["end 0 done", "end 1 done", "end run 1"]);
+}
+
+#[test]
+fn a_restarted_dispatcher_waits_for_executors_to_come_back() {
+    let mut c = Cluster::new();
+    let run = c.open(&[task("a").array(), task("b").array()]);
+    c.feed(Event::RunCommitted { run });
+    c.feed(Event::Recovered);
+    c.node(1, 1).expect(&[]);
+    assert!(matches!(c.state(0), TaskState::Ready { reason: Some(why) } if why.contains("restarted")));
+    // The second one still runs the first task; the first one would have been given it.
+    c.join(2, 1, &[(0, 1)]).expect(&[]);
+    c.wait(2).expect(&["assign 1.1 to 1"]);
+    c.done(2, (0, 1)).done(1, (1, 1)).expect(&["end 0 done", "end 1 done", "end run 1"]);
 }
 
 #[test]
@@ -80,7 +126,8 @@ fn cancelled_in_every_state() {
     let run =
         c.run(&[writes("a"), writes("b"), task("ahead"), writes("c"), reads("c").writes("d"), reads("d")]);
     c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "assign 1.1 to 1", "assign 2.1 to 1"]);
-    c.cancel(run, Some(4)).expect(&["end 4 cancelled", "end 5 failed InputUnavailable"]);
+    // Whoever ends a task ends what needs it.
+    c.cancel(run, Some(4)).expect(&["end 4 cancelled", "end 5 cancelled"]);
     c.cancel(run, None).expect(&["cancel 1.1 on 1", "cancel 2.1 on 1", "end 3 cancelled"]);
     c.cancel(run, None).expect(&[]);
     c.home(1, (0, 1), true).expect(&["end 0 done"]);

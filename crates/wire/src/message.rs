@@ -62,6 +62,11 @@ pub struct Settings {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum ToExecutor {
     Assign(Box<AssignTask>),
+    /// Give it back if its program has not begun.
+    Recall {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
     Cancel {
         task: TaskId,
         attempt: AttemptNo,

@@ -221,6 +221,7 @@ impl Service {
         for (run, task) in cancelled {
             self.feed(Event::CancelRequested { run, task });
         }
+        self.feed(Event::Recovered);
         Ok(())
     }
 
@@ -318,6 +319,9 @@ impl Service {
             Action::Assign { executor, assignment } => self.assign(executor, assignment),
             Action::CancelAttempt { executor, task, attempt } => {
                 self.tell(executor, ToExecutor::Cancel { task, attempt })
+            }
+            Action::RecallAttempt { executor, task, attempt } => {
+                self.tell(executor, ToExecutor::Recall { task, attempt })
             }
             Action::DropReplicas { executor, objects } => self.tell(executor, ToExecutor::Drop { objects }),
             Action::EndTask { task, outcome } => {

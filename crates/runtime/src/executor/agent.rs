@@ -481,6 +481,7 @@ impl Agent {
     fn on_message(&mut self, message: ToExecutor) {
         match message {
             ToExecutor::Assign(assign) => self.on_assign(*assign),
+            ToExecutor::Recall { task, attempt } => self.feed(NodeEvent::RecallRequested { task, attempt }),
             ToExecutor::Cancel { task, attempt } => self.feed(NodeEvent::CancelRequested { task, attempt }),
             ToExecutor::Drop { objects } => {
                 let objects = objects.into_iter().filter_map(|o| self.book.ours(o)).collect();
