@@ -37,9 +37,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// How many attempts may pass one that waits for cache space.
 pub const OVERTAKES_MAX: u32 = 64;
 
-/// Programs shorter than this are handed to the runner one per slot ahead of time, so that a slot
-/// need not wait for a round trip between two of them.
-const SHORT_RUN_NS: u64 = 5_000_000;
+/// Programs that are short are handed to the runner ahead of time, so that a slot need not wait for a round
+/// trip between two of them: about so much work per slot, of at most so many programs.
+const AHEAD_NS: u64 = 20_000_000;
+const AHEAD_MAX: u64 = 4;
 
 /// The fixed properties of one executor.
 #[derive(Clone, PartialEq, serde::Serialize, serde::Deserialize, Debug)]
@@ -1079,10 +1080,8 @@ impl Executor {
         }
         self.begin_transfers(out);
         self.begin_landings(out);
-        let extra = match self.run_ns_mean {
-            Some(ns) if ns < SHORT_RUN_NS => self.config.slots,
-            _ => 0,
-        };
+        let ahead_per_slot = self.run_ns_mean.map_or(0, |ns| (AHEAD_NS / ns.max(1)).min(AHEAD_MAX));
+        let extra = self.config.slots * ahead_per_slot as u32;
         while let Some((&seq, &id)) = self.queued.first_key_value() {
             let attempt = self.attempts.get_mut(&id).expect("queued attempt is here");
             // A task that asks for more than there is gets all there is; the dispatcher refuses it earlier.
