@@ -199,7 +199,7 @@ def test_what_is_not_there_is_said_in_a_sentence(cluster: Cluster) -> None:
         (["logs", "nope"], "no run has a task `nope`"),
         (["wait", "--run", "9"], "there is no run 9"),
     ]:
-        refused = cluster.run(args[0], *args[1:], status=3)
+        refused = cluster.run(args[0], *args[1:], status=2)
         assert sentence in refused.stderr and refused.stderr.count("\n") == 1, refused
     assert cluster.run("wait").stdout == ""
     bad = cluster.folder / "bad.jsonl"

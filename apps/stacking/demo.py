@@ -160,7 +160,7 @@ def main() -> int:
     )
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--cache", default="512MiB", help="cache of each node (default: 512MiB)")
-    parser.add_argument("--home-rate", default="20MB", help="bytes a second from home (default: 20MB)")
+    parser.add_argument("--home-rate", default="10MB", help="bytes a second from home (default: 10MB)")
     parser.add_argument("--exposures", type=int, default=240)
     parser.add_argument("--targets", type=int, default=180)
     parser.add_argument("--seed", type=int, default=13)

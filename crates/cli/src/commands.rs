@@ -98,6 +98,13 @@ fn run_list(list: TaskList, name: &str, join: Option<&Path>, cluster: &ClusterAr
         return Ok(Exit::Good);
     }
     if let Some(path) = join {
+        if local::is_shaped(cluster) {
+            eprintln!(
+                "note: the cluster of `{}` is used as it is; --nodes, --slots, --cache, --placement and the like \
+                 are for a cluster of the run's own",
+                path.display()
+            );
+        }
         return client_runtime().block_on(async {
             let mut client = Client::connect(path).await?;
             let run = submit_list(&mut client, &list, name).await?;
@@ -225,7 +232,7 @@ async fn follow(
                         }
                         progress.show(&status);
                     }
-                    ReplyBody::Refused { reason } => return Err(Fault::new(Exit::Cluster, reason)),
+                    ReplyBody::Refused { reason } => return Err(Fault::new(Exit::BadInput, reason)),
                     _ => {}
                 }
             }
@@ -304,7 +311,13 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
         let mut client = Client::connect(&path).await?;
         let runs = match args.run {
             Some(run) => vec![RunId(run)],
-            None => cluster_status(&mut client).await?.runs.iter().map(|r| r.run).collect(),
+            // What is under way, and the newest: the ends of older ones have been told.
+            None => {
+                let runs = cluster_status(&mut client).await?.runs;
+                let newest = runs.last().map(|r| r.run);
+                let is_wanted = |r: &&RunStatus| r.ended.is_none() || Some(r.run) == newest;
+                runs.iter().filter(is_wanted).map(|r| r.run).collect()
+            }
         };
         let mut worst = Exit::Good;
         for run in runs {

@@ -124,6 +124,21 @@ pub fn check_names(policy: &PolicyArgs, node: &NodeArgs) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Whether somebody asked for a cluster of a certain shape.
+pub fn is_shaped(cluster: &ClusterArgs) -> bool {
+    let ClusterArgs { nodes, dir, node, policy } = cluster;
+    *nodes != 1
+        || dir.is_some()
+        || node.slots.is_some()
+        || node.memory.is_some()
+        || !node.home_local.is_empty()
+        || policy.home_streams.is_some()
+        || policy.home_rate.is_some()
+        || node.cache != 4 << 30
+        || node.eviction != "lru"
+        || policy.placement != placement::good_cache_compute::NAME
+}
+
 pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {
     DispatcherConfig {
         placement: policy.placement.clone(),

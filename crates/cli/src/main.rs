@@ -64,6 +64,8 @@ impl From<eyas_runtime::net::NetError> for Fault {
                 Fault::new(Exit::Cluster, message)
                     .hint("start a cluster with `eyas up`, or name another one with --join")
             }
+            // The dispatcher understood, and says what is wrong with what was asked.
+            NetError::Refused(reason) => Fault::new(Exit::BadInput, reason),
             e => Fault::new(Exit::Cluster, e),
         }
     }

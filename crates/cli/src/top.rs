@@ -389,7 +389,7 @@ fn draw_run(frame: &mut Frame, row: Rect, view: &View, run: &RunStatus) {
 }
 
 fn draw_nodes(frame: &mut Frame, area: Rect, nodes: &[ExecutorLine]) {
-    let busy: u64 = nodes.iter().map(|e| n_busy(e)).sum();
+    let busy: u64 = nodes.iter().map(n_busy).sum();
     let slots: u64 = nodes.iter().map(|e| u64::from(e.slots)).sum();
     let right = vec![dim("slots busy "), Span::raw(format!("{busy}/{slots} "))];
     let rest = title(frame, area, "Nodes", right);

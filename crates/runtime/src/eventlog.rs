@@ -11,6 +11,7 @@ use eyas_wire::message::{Captured, Printed};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -138,7 +139,7 @@ struct Appender {
 
 impl Appender {
     fn open(path: PathBuf) -> io::Result<Appender> {
-        let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
+        let mut file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)?;
         // A killed process may have left half a line; the next one must not be glued to it.
         if file.seek(SeekFrom::End(0))? > 0 {
             file.seek(SeekFrom::End(-1))?;
