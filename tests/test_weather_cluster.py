@@ -97,7 +97,7 @@ def test_a_cluster_that_was_killed_comes_up_again(cluster: Cluster, tmp_path: Pa
     for pid, _ in cluster.eyas.left_behind():
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not list(cluster.eyas.left_behind()), "the end of all")
-    assert "cannot reach the dispatcher" in cluster.eyas.run("status", status=3).stderr
+    assert "no cluster is up; the last one was ended" in cluster.eyas.run("status", status=3).stderr
     gate.touch()
     up = Up(cluster, 1)
     cluster.eyas.run("wait")
