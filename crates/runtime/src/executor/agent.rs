@@ -41,7 +41,7 @@ const RECONNECT_WAIT: Duration = Duration::from_millis(250);
 const PRINTED_KEPT: usize = 1024;
 /// How long words to the dispatcher wait for company while the slots have work. Waking it for each short
 /// task costs several times what it does for the task.
-const HOLD: Duration = Duration::from_millis(10);
+const HOLD: Duration = Duration::from_millis(20);
 /// So many words wait for no more.
 const HOLD_N_MAX: usize = 128;
 /// How long the end of this process waits for its goodbye to leave.
