@@ -266,6 +266,9 @@ pub struct Exit {
     pub outputs: Vec<Option<u64>>,
     /// Inputs (by position) whose cached bytes the program changed.
     pub inputs_modified: Vec<u32>,
+    /// Inputs (by position) whose cached copy, as it lies here now, is not what was stored. Another attempt
+    /// may have had the changed one dropped and a fresh one fetched meanwhile.
+    pub inputs_damaged: Vec<u32>,
 }
 
 /// Into the executor.

@@ -763,17 +763,18 @@ impl Executor {
         let run_ns = exit.exited.since_ns(exit.started);
         self.run_ns_mean = Some(self.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
 
-        let modified: Vec<ObjectId> = exit
-            .inputs_modified
+        let of_cache = |i: &&u32| attempt.inputs[**i as usize].plan == Plan::Cache;
+        let wrote = exit.inputs_modified.iter().any(|i| of_cache(&i));
+        let damaged: Vec<ObjectId> = exit
+            .inputs_damaged
             .iter()
-            .filter(|i| attempt.inputs[**i as usize].plan == Plan::Cache)
+            .filter(of_cache)
             .map(|i| attempt.assignment.inputs[*i as usize].object)
             .collect();
         self.unpin_all(id, out);
         let attempt = &self.attempts[&id];
         let (cancelled, spoiled) = (attempt.cancelled, attempt.spoiled);
-        let wrote = !modified.is_empty();
-        for object in modified {
+        for object in damaged {
             self.drop_corrupt(object, out);
         }
         if cancelled {

@@ -450,6 +450,7 @@ impl NodeBench {
             rss_bytes_max: 0,
             outputs: outputs.iter().map(|size| Some(*size)).collect(),
             inputs_modified: inputs_modified.to_vec(),
+            inputs_damaged: inputs_modified.to_vec(),
         };
         self.feed(NodeEvent::ProgramEnded { task: TaskId(task), attempt: AttemptNo(1), exit });
         self

@@ -978,6 +978,7 @@ impl World {
             cpu_ns: 0,
             rss_bytes_max: 0,
             outputs: sizes,
+            inputs_damaged: inputs_modified.clone(),
             inputs_modified,
         };
         Some(NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit })

@@ -235,6 +235,21 @@ fn a_written_input_fails_the_writer_and_those_who_run_with_it() {
 }
 
 #[test]
+fn those_who_ran_with_a_written_input_do_not_drop_the_fresh_copy() {
+    let mut n = NodeBench::new(3, 100);
+    let x = || [known("x", "v", 10, &[])];
+    n.assign(0, &x(), &[]).arrived("x", None, "v", 10).assign(1, &x(), &[]);
+    n.expect(&["fetch x from home", "tell has x", "start 0.1", "start 1.1"]);
+    n.exit(0, Ok(()), &[], &[0]);
+    n.expect(&["evict x", "tell lost x", "clean 0.1", "tell 0.1 failed InputModified"]);
+    n.assign(2, &x(), &[]).arrived("x", None, "v", 10);
+    n.expect(&["fetch x from home", "tell has x", "start 2.1"]);
+    // It saw the old copy change, which is gone.
+    n.exited(1, &[]).expect(&["clean 1.1", "tell 1.1 failed InputModified"]);
+    n.exited(2, &[]).expect(&["clean 2.1", "tell 2.1 done"]);
+}
+
+#[test]
 fn a_cancelled_writer_has_spoiled_the_copy_all_the_same() {
     let mut n = NodeBench::new(1, 100);
     n.assign(0, &[known("x", "v", 10, &[])], &[]).arrived("x", None, "v", 10).cancel(0);

@@ -889,6 +889,7 @@ impl Agent {
                     rss_bytes_max: 0,
                     outputs: vec![None; n],
                     inputs_modified: vec![],
+                    inputs_damaged: vec![],
                 };
                 return self.feed(NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit });
             }
@@ -1000,7 +1001,9 @@ impl Agent {
         });
         let outputs = outputs.collect();
         context.output_states = report.outputs;
-        let inputs_modified = self.inputs_modified(id, report.inputs_modified);
+        let inputs_damaged = self.inputs_damaged(id);
+        let mut inputs_modified = report.inputs_modified;
+        inputs_modified.extend(&inputs_damaged);
         if report.stdout.total_bytes + report.stderr.total_bytes > 0 {
             let printed =
                 Printed { task, attempt, stdout: captured(report.stdout), stderr: captured(report.stderr) };
@@ -1027,24 +1030,24 @@ impl Agent {
             rss_bytes_max: report.usage.process_rss_max_bytes.max(report.usage.tree_rss_max_bytes),
             outputs,
             inputs_modified,
+            inputs_damaged,
         };
         self.feed(NodeEvent::ProgramEnded { task, attempt, exit });
     }
 
-    /// Inputs that the program may have seen changed. The slot process notices a change while the program
-    /// ran; one that another program had made before, through its own link, shows in the cache's seal.
-    fn inputs_modified(&self, id: AttemptId, while_it_ran: Vec<u32>) -> Vec<u32> {
-        let mut modified = while_it_ran;
+    /// Inputs whose cached copy somebody has written to, as the cache's seal shows. The slot process notices
+    /// only a change of the very file that it linked, while the program ran.
+    fn inputs_damaged(&self, id: AttemptId) -> Vec<u32> {
+        let mut damaged = vec![];
         for (i, object) in self.attempts[&id].inputs.iter().enumerate() {
             let i = i as u32;
-            if !modified.contains(&i)
-                && let Some(digest) = self.book.digest(*object)
+            if let Some(digest) = self.book.digest(*object)
                 && self.store.modified(&digest.0.into()).unwrap_or(false)
             {
-                modified.push(i);
+                damaged.push(i);
             }
         }
-        modified
+        damaged
     }
 
     /// A slot process ended of itself: what it had is repeated elsewhere, a new one takes its place.
@@ -1185,6 +1188,7 @@ fn ended_before_start((task, attempt): AttemptId, failure: Failure) -> NodeEvent
         rss_bytes_max: 0,
         outputs: vec![],
         inputs_modified: vec![],
+        inputs_damaged: vec![],
     };
     NodeEvent::ProgramEnded { task, attempt, exit }
 }
