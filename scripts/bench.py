@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 EYAS = Path(sys.prefix) / "bin" / "eyas"
-NAMES = ("dispatch", "decide", "transfer", "cache", "journal")
+NAMES = ("dispatch", "decide", "transfer", "cache", "journal", "data")
 
 
 def main() -> int:
