@@ -168,8 +168,8 @@ def test_a_map_whose_outputs_are_one_is_refused(run: Run, tmp_path: Path) -> Non
         assert word in done.stderr, done
     done = run("map", "--range", "0..9", "--out", "same", "--", "touch", "{out}", status=2)
     assert "tasks 0 and 1 write one output `same`" in done.stderr
-    done = run("map", "m13*", "--out", "{nmae}", "--", "cp", "{in}", "{out}", status=2)
-    assert "unknown hole `{nmae}`" in done.stderr and "{index} {stem} {name}" in done.stderr
+    done = run("map", "m13*", "--out", "{nam}", "--", "cp", "{in}", "{out}", status=2)
+    assert "unknown hole `{nam}`" in done.stderr and "{index} {stem} {name}" in done.stderr
     no_run_was_made(tmp_path)
 
 

@@ -13,7 +13,14 @@ from harness import ROOT, Eyas
 def test_the_demo_shows_the_source_that_no_image_shows(eyas: Eyas, eyas_path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     small = ["--exposures", "24", "--targets", "40", "--nodes", "2", "--home-rate", "200MB"]
-    command = [sys.executable, str(ROOT / "apps/stacking/demo.py"), str(eyas_path), "--dir", str(folder), *small]
+    command = [
+        sys.executable,
+        str(ROOT / "apps/stacking/demo.py"),
+        str(eyas_path),
+        "--dir",
+        str(folder),
+        *small,
+    ]
     done = subprocess.run(command, env=eyas.env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     closing = done.stdout.strip().splitlines()[-5:]

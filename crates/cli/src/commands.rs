@@ -40,10 +40,17 @@ fn service_runtime() -> tokio::runtime::Runtime {
 pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     let base_dir = std::env::current_dir()?;
     let from_stdin = args.paths.iter().any(|p| p == "-");
+    let mut with = args.with.clone();
+    for name in files_named(&args.command, args.shell, &base_dir) {
+        if !with.iter().chain(&args.paths).any(|given| *given == name) {
+            eprintln!("note: `{name}`, which the command names, is an input of every task");
+            with.push(name);
+        }
+    }
     let spec = MapSpec {
         paths: args.paths.iter().filter(|p| *p != "-").cloned().collect(),
         range: args.range.clone(),
-        with: args.with.clone(),
+        with,
         out: args.out.clone(),
         command: args.command.clone(),
         shell: args.shell,
@@ -65,6 +72,25 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     };
     let name = args.command.join(" ");
     run_list(list, &name, args.join.as_deref(), &args.cluster)
+}
+
+/// Words of a map's command that are files here, such as the script in `python3 cutout.py {in} {out}`: a task
+/// runs in a sandbox of its own and would not find them. Only plain names; whatever has a folder in it
+/// has to be given `--with`, as its place in the sandbox is not for us to guess.
+fn files_named(command: &[String], shell: bool, base_dir: &Path) -> Vec<String> {
+    let words: Vec<&str> = match shell {
+        true => command.iter().flat_map(|line| line.split_whitespace()).collect(),
+        false => command.iter().map(String::as_str).collect(),
+    };
+    let mut names = vec![];
+    for word in words {
+        let name = word.strip_prefix("./").unwrap_or(word);
+        let is_plain = !name.is_empty() && !name.contains(['/', '{', '}']);
+        if is_plain && base_dir.join(name).is_file() && !names.iter().any(|n| n == name) {
+            names.push(name.to_string());
+        }
+    }
+    names
 }
 
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
