@@ -50,6 +50,12 @@ use std::sync::Arc;
 const AHEAD_NS: u64 = 30_000_000;
 /// Most attempts beyond its slots that one executor is given.
 const AHEAD_MAX: u32 = 512;
+/// How many tasks are put aside at most in the search for one that reads nothing that is on its way.
+const ASIDE_MAX: usize = 128;
+/// After a search in vain so many decisions are taken without one; doubled for each further one, as for tasks
+/// that all read one object which is never cached.
+const SEARCH_REST: u32 = 16;
+const SEARCH_REST_MAX: u32 = 4096;
 /// How long a node gets nothing after an attempt failed through its fault; doubled for each further one.
 const SICK_NS: u64 = 1_000_000_000;
 const SICK_NS_MAX: u64 = 60_000_000_000;
@@ -168,6 +174,8 @@ struct Reserved {
     /// It may have read other bytes of an input than its run agreed on: its success does not count.
     suspect: bool,
     outputs: Vec<ObjectId>,
+    /// Inputs that nobody held or was reading when this attempt was given out, see `arriving`.
+    reads_first: Vec<ObjectId>,
 }
 
 /// What earlier attempts leave behind; only for tasks that had one.
@@ -264,6 +272,8 @@ pub struct Dispatcher {
     subscribers: FxHashMap<TaskId, Vec<TaskId>>,
     /// Makers by hash of output location; a hit is confirmed by unfolding the maker.
     makers: HashTable<(u64, TaskId)>,
+    /// Objects that nobody holds and that an executor is about to read from home.
+    arriving: FxHashMap<ObjectId, ExecutorId>,
     /// The reserved task that makes an object.
     making: FxHashMap<ObjectId, TaskId>,
     /// Makers that had not ended well before a restart; whoever waited for them fails when its run is
@@ -274,6 +284,9 @@ pub struct Dispatcher {
     unfit: BTreeMap<(u32, u64), Timestamp>,
     unplaced: Option<Unplaced>,
     picks: Vec<Pick>,
+    /// Decisions to be taken without a search for other work, and how many after the next one in vain.
+    search_rest: u32,
+    search_rest_next: u32,
     /// Whether executors may be given more than their slots, see the module's header.
     stock: bool,
     /// Attempts given out so far.
@@ -286,6 +299,15 @@ fn hash_of(location: &str) -> u64 {
     let mut hasher = FxHasher::default();
     hasher.write(location.as_bytes());
     hasher.finish()
+}
+
+/// The task as placement sees it.
+fn ready_task(key: QueueKey, array: &TaskArray, inputs: &[ObjectId]) -> ReadyTask {
+    let mut inputs = inputs.to_vec();
+    inputs.sort_unstable();
+    inputs.dedup();
+    let memory_bytes = array.template.memory_bytes.unwrap_or(0);
+    ReadyTask { key, inputs, cpus: array.template.cpus, memory_bytes }
 }
 
 impl Dispatcher {
@@ -309,12 +331,15 @@ impl Dispatcher {
             waiting: BTreeMap::new(),
             subscribers: FxHashMap::default(),
             makers: HashTable::new(),
+            arriving: FxHashMap::default(),
             making: FxHashMap::default(),
             failed_makers: vec![],
             executors: BTreeMap::new(),
             unfit: BTreeMap::new(),
             unplaced: None,
             picks: vec![],
+            search_rest: 0,
+            search_rest_next: SEARCH_REST,
             stock: false,
             n_given: 0,
             hold_until: None,
@@ -669,6 +694,11 @@ impl Dispatcher {
         for output in &r.outputs {
             self.making.remove(output);
         }
+        for object in &r.reads_first {
+            if self.arriving.get(object) == Some(&r.executor) {
+                self.arriving.remove(object);
+            }
+        }
         r
     }
 
@@ -727,6 +757,7 @@ impl Dispatcher {
             asks_home: true,
             suspect: false,
             outputs,
+            reads_first: vec![],
         };
         self.reserve(task, r);
     }
@@ -1201,12 +1232,8 @@ impl Dispatcher {
             a.fill_into(pattern, i, &mut location);
             inputs.push(self.catalog.intern(&location));
         }
-        let mut distinct = inputs.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
+        let task = ready_task(key, &a, &inputs);
         self.unfolded.insert(key.task, Unfolded { array, inputs });
-        let memory_bytes = a.template.memory_bytes.unwrap_or(0);
-        let task = ReadyTask { key, inputs: distinct, cpus: a.template.cpus, memory_bytes };
         self.window.enter(&self.catalog, &task);
     }
 
@@ -1236,7 +1263,7 @@ impl Dispatcher {
             }
             self.settle_stock();
             let mut picks = std::mem::take(&mut self.picks);
-            let placed = self.policy.place(&self.window, &mut picks);
+            let placed = self.choose(&mut picks);
             match placed {
                 Ok(executor) => {
                     for pick in &picks {
@@ -1257,6 +1284,58 @@ impl Dispatcher {
                 }
             }
         }
+    }
+
+    /// The policy's choice; but a task that lacks an input which another executor is about to read from home
+    /// comes after those that do not: a moment later it is a hit there, and home is read once.
+    /// Nobody waits for it: where there is nothing else to place, it is placed.
+    fn choose(&mut self, picks: &mut Vec<Pick>) -> Result<ExecutorId, Unplaced> {
+        let first = self.policy.place(&self.window, picks);
+        let (Ok(executor), [pick]) = (&first, &picks[..]) else { return first };
+        if !self.reads_arriving(*executor, pick) {
+            return first;
+        }
+        if self.search_rest > 0 {
+            self.search_rest -= 1;
+            return first;
+        }
+        let kept = *pick;
+        let mut aside = vec![];
+        let mut other = (*executor, kept);
+        while aside.len() < ASIDE_MAX && self.reads_arriving(other.0, &other.1) {
+            self.window.leave(other.1.key.task);
+            aside.push(other.1.key);
+            match (self.policy.place(&self.window, picks), &picks[..]) {
+                (Ok(executor), [pick]) => other = (executor, *pick),
+                _ => break,
+            }
+        }
+        let found = !self.reads_arriving(other.0, &other.1);
+        for key in aside {
+            let (array, _) = self.locate(key.task);
+            let unfolded = &self.unfolded[&key.task];
+            let task = ready_task(key, &self.arrays[array.0 as usize].array, &unfolded.inputs);
+            self.window.enter(&self.catalog, &task);
+        }
+        picks.clear();
+        if found {
+            self.search_rest_next = SEARCH_REST;
+            picks.push(other.1);
+            return Ok(other.0);
+        }
+        self.search_rest = self.search_rest_next;
+        self.search_rest_next = (self.search_rest_next * 2).min(SEARCH_REST_MAX);
+        picks.push(kept);
+        first
+    }
+
+    /// Whether `pick` lacks an input on `executor` that is on its way from home to another one.
+    fn reads_arriving(&self, executor: ExecutorId, pick: &Pick) -> bool {
+        pick.n_hits < pick.n_inputs
+            && !self.arriving.is_empty()
+            && self.unfolded.get(&pick.key.task).is_some_and(|task| {
+                task.inputs.iter().any(|o| self.arriving.get(o).is_some_and(|reader| *reader != executor))
+            })
     }
 
     /// The last tasks go to whoever is free first, not into somebody's stock. The two bounds keep it from
@@ -1318,6 +1397,13 @@ impl Dispatcher {
         let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
         let (n_slots, n_slots_active) = (self.window.n_slots_total(), self.window.n_slots_active());
         let ahead = pick.stage == Stage::Ahead;
+        let mut reads_first = vec![];
+        for input in inputs.iter().filter(|i| !i.direct) {
+            if self.catalog.n_holders(input.object) == 0 && !self.arriving.contains_key(&input.object) {
+                self.arriving.insert(input.object, executor);
+                reads_first.push(input.object);
+            }
+        }
         let r = Reserved {
             executor,
             attempt,
@@ -1330,6 +1416,7 @@ impl Dispatcher {
             asks_home: inputs.iter().any(|i| i.check_home || i.known.is_none()),
             suspect: false,
             outputs: outputs.clone(),
+            reads_first,
         };
         self.reserve(task, r);
         let why = Why {
@@ -1444,6 +1531,7 @@ impl Dispatcher {
         let first = first.map(|(task, _)| self.run_of(*task));
         let last = last.map(|(task, _)| self.run_of(*task));
         let checked = self.catalog.checked_run(object);
+        self.arriving.remove(&object);
         match self.catalog.digest(object) {
             Some(known) if known == digest => {}
             Some(_) if version.is_none() || checked >= last => {

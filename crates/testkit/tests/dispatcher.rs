@@ -87,6 +87,20 @@ fn what_waits_behind_full_slots_is_taken_back_for_idle_ones() {
 }
 
 #[test]
+fn what_somebody_is_reading_from_home_is_not_read_twice_while_there_is_other_work() {
+    let mut c = Cluster::new();
+    c.node(1, 1).node(2, 1);
+    c.run(&[reads("x"), reads("x"), reads("y"), reads("x")]);
+    c.expect(&["assign 0.1 to 1", "assign 2.1 to 2"]);
+    // Nothing else is left, and nobody waits for a transfer that is under way elsewhere.
+    c.done(2, (2, 1)).expect(&["end 2 done", "assign 1.1 to 2"]);
+    c.lost(1).expect(&[]);
+    c.done(2, (1, 1)).expect(&["end 1 done", "assign 0.2 to 2"]);
+    c.done(2, (0, 2)).expect(&["end 0 done", "assign 3.1 to 2"]);
+    c.done(2, (3, 1)).expect(&["end 3 done", "end run 1"]);
+}
+
+#[test]
 fn a_restarted_dispatcher_waits_for_executors_to_come_back() {
     let mut c = Cluster::new();
     let run = c.open(&[task("a").array(), task("b").array()]);
