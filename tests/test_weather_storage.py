@@ -19,6 +19,9 @@ from weather import Cluster, listing, payload
 # One file's requests fail at most so often in a row: below the number of tries that eyas makes.
 FAILURES_IN_A_ROW_MAX = 3
 
+# Enough reads that the seeds' weather is bad, though each file is read from home about once.
+N_FLAKY = 30
+
 
 class FlakyHome(ThreadingHTTPServer):
     """An HTTP server whose answers fail by a seed: 503, bodies that break off, resets, stalls."""
@@ -136,14 +139,16 @@ def flaky(request: pytest.FixtureRequest) -> Iterator[FlakyHome]:
 @pytest.mark.parametrize("flaky", [1, 2], indirect=True)
 def test_home_that_fails_now_and_then(cluster: Cluster, flaky: FlakyHome) -> None:
     """Every task ends well, with the right bytes, and no user's retry is used up for it."""
-    urls = [flaky.put(f"f{i}", payload(50_000 + 1000 * i, i)) for i in range(12)]
+    urls = [flaky.put(f"f{i}", payload(50_000 + 1000 * i, i)) for i in range(N_FLAKY)]
     cluster.dispatcher("--home-streams", "8")
     cluster.executor("N1", slots=2)
     cluster.executor("N2", slots=2)
-    cluster.submit([cluster.task(f"t{i}", inputs=[urls[i], urls[(i + 5) % 12]]) for i in range(12)])
+    cluster.submit([cluster.task(f"t{i}", inputs=[urls[i], urls[(i + 5) % N_FLAKY]]) for i in range(N_FLAKY)])
     cluster.wait()
-    cluster.expect(**{f"t{i}": flaky.files[f"f{i}"] + flaky.files[f"f{(i + 5) % 12}"] for i in range(12)})
-    assert sorted(cluster.ran()) == sorted(f"t{i}" for i in range(12))
+    cluster.expect(
+        **{f"t{i}": flaky.files[f"f{i}"] + flaky.files[f"f{(i + 5) % N_FLAKY}"] for i in range(N_FLAKY)}
+    )
+    assert sorted(cluster.ran()) == sorted(f"t{i}" for i in range(N_FLAKY))
     assert sum(flaky.faults.values()) >= 8, f"the weather was too fine: {flaky.faults}"
 
 
