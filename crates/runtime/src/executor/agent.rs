@@ -1092,7 +1092,8 @@ impl Agent {
             (true, Some(digest)) => Some(self.store.path_of(&digest.0.into())),
             _ => self.output_path(id, output).map(|(path, _)| path),
         };
-        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        let cached_as = if cached { self.book.digest(object) } else { None };
+        let (homes, inputs, store) = (self.homes.clone(), self.inputs.clone(), self.store.clone());
         let text = self.book.location(object).to_string();
         if let Some(size) = path.as_ref().and_then(|p| p.metadata().ok()).map(|m| m.len()) {
             self.counters.home_written_bytes += size;
@@ -1100,6 +1101,14 @@ impl Agent {
         tokio::task::spawn_blocking(move || {
             let result = parse(&text).and_then(|location| {
                 let path = path.ok_or_else(|| temporary("the output is gone"))?;
+                // An output with the bytes of an input shares its cached copy, which a program may have
+                // written to: the seal shows it, and the task makes its output again.
+                if let Some(digest) = cached_as
+                    && let Err(e) = store.open_object(&digest.0.into())
+                {
+                    let _ = inputs.send(Input::FoundCorrupt(digest.0.into()));
+                    return Err(data_error(&e));
+                }
                 let mut file =
                     File::open(&path).map_err(|e| temporary(&format!("cannot read the output: {e}")))?;
                 let size = file.metadata().map(|m| m.len()).ok();
