@@ -1093,7 +1093,7 @@ impl Agent {
             _ => self.output_path(id, output).map(|(path, _)| path),
         };
         let cached_as = if cached { self.book.digest(object) } else { None };
-        let (homes, inputs, store) = (self.homes.clone(), self.inputs.clone(), self.store.clone());
+        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
         let text = self.book.location(object).to_string();
         if let Some(size) = path.as_ref().and_then(|p| p.metadata().ok()).map(|m| m.len()) {
             self.counters.home_written_bytes += size;
@@ -1101,18 +1101,24 @@ impl Agent {
         tokio::task::spawn_blocking(move || {
             let result = parse(&text).and_then(|location| {
                 let path = path.ok_or_else(|| temporary("the output is gone"))?;
-                // An output with the bytes of an input shares its cached copy, which a program may have
-                // written to: the seal shows it, and the task makes its output again.
-                if let Some(digest) = cached_as
-                    && let Err(e) = store.open_object(&digest.0.into())
-                {
-                    let _ = inputs.send(Input::FoundCorrupt(digest.0.into()));
-                    return Err(data_error(&e));
-                }
                 let mut file =
                     File::open(&path).map_err(|e| temporary(&format!("cannot read the output: {e}")))?;
                 let size = file.metadata().map(|m| m.len()).ok();
-                let stat = homes.write(&location, &mut file, size).map_err(|e| home_error(&e))?;
+                // An output with the bytes of an input shares its cached copy, which a program may write to at
+                // any moment: what is sent is hashed, and a wrong end keeps home from taking any of it.
+                let mut body = Verified {
+                    file: &mut file,
+                    hasher: blake3::Hasher::new(),
+                    expected: cached_as,
+                    wrong: false,
+                };
+                let written = homes.write(&location, &mut body, size);
+                if body.wrong
+                    && let Some(digest) = cached_as
+                {
+                    let _ = inputs.send(Input::FoundCorrupt(digest.0.into()));
+                }
+                let stat = written.map_err(|e| home_error(&e))?;
                 Ok(version_of(&stat))
             });
             Self::send_event(&inputs, NodeEvent::OutputLanded { task, attempt, output, result });
@@ -1200,6 +1206,30 @@ fn ended_before_start((task, attempt): AttemptId, failure: Failure) -> NodeEvent
         inputs_damaged: vec![],
     };
     NodeEvent::ProgramEnded { task, attempt, exit }
+}
+
+/// Reads an output on its way home; ends in an error when the bytes do not have their recorded digest.
+struct Verified<'a> {
+    file: &'a mut File,
+    hasher: blake3::Hasher,
+    expected: Option<Digest>,
+    wrong: bool,
+}
+
+impl Read for Verified<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.file.read(buffer)?;
+        self.hasher.update(&buffer[..n]);
+        let ends = n == 0 && !buffer.is_empty();
+        if ends && self.expected.is_some_and(|e| e.0 != *self.hasher.finalize().as_bytes()) {
+            self.wrong = true;
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                "the output was damaged on this node",
+            ));
+        }
+        Ok(n)
+    }
 }
 
 /// Processor time of another process of ours, without its children.
