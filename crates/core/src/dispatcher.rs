@@ -14,7 +14,7 @@
 //! | done, failed, cancelled | two bits in its array's `ends` |
 //!
 //! Invariants, checked by [`Dispatcher::sanity_check`]:
-//!   1. every task of a committed run is in exactly one of these places, and the run's counts say so;
+//!   1. every task of a started run is in exactly one of these places, and the run's counts say so;
 //!   2. an executor's assigned cpus and memory are the sums over its reserved, not yet landing attempts;
 //!   3. while the backlog is not empty the window is full, and no backlog task goes before a window task;
 //!   4. catalog and window agree on every replica.
@@ -209,6 +209,9 @@ struct ExecutorState {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct RunState {
     pub name: String,
+    /// Its tasks may run.
+    pub started: bool,
+    /// No more tasks come.
     pub committed: bool,
     pub opened: Timestamp,
     pub ended: Option<Timestamp>,
@@ -352,6 +355,7 @@ impl Dispatcher {
             event,
             Event::RunOpened { .. }
                 | Event::ArrayAdded { .. }
+                | Event::RunStarted { .. }
                 | Event::RunCommitted { .. }
                 | Event::RunAborted { .. }
                 | Event::TaskRestored { .. }
@@ -366,8 +370,12 @@ impl Dispatcher {
             Event::RunOpened { run, name } => {
                 self.runs.insert(run, RunState { name, opened: now, ..RunState::default() });
             }
-            Event::ArrayAdded { run, array } => self.on_array_added(run, array, out),
-            Event::RunCommitted { run } => self.on_run_committed(now, run, out),
+            Event::ArrayAdded { run, array } => self.on_array_added(now, run, array, out),
+            Event::RunStarted { run } => self.on_run_started(now, run, out),
+            Event::RunCommitted { run } => {
+                self.on_run_started(now, run, out);
+                self.on_run_committed(now, run, out);
+            }
             Event::RunAborted { run } => self.on_run_aborted(run),
             Event::TaskRestored { task, outcome } => self.on_task_restored(task, &outcome),
             Event::ExecutorJoined { executor, offer } => self.on_executor_joined(now, executor, offer, out),
@@ -395,7 +403,7 @@ impl Dispatcher {
             Event::Ticked => self.on_ticked(now, out),
             Event::Recovered => {
                 // Only what is unfinished can be out there still.
-                if self.runs.values().any(|r| r.committed && r.ended.is_none()) {
+                if self.runs.values().any(|r| r.started && r.ended.is_none()) {
                     self.hold_until = Some(now.plus_ns(RETURN_GRACE_NS));
                 }
             }
@@ -405,8 +413,9 @@ impl Dispatcher {
 
     // ------------------------------------------------------------ submissions
 
-    fn on_array_added(&mut self, run: RunId, array: Arc<TaskArray>, out: &mut Vec<Action>) {
+    fn on_array_added(&mut self, now: Timestamp, run: RunId, array: Arc<TaskArray>, out: &mut Vec<Action>) {
         let Some(state) = self.runs.get_mut(&run).filter(|r| !r.committed) else { return };
+        let started = state.started;
         let id = ArrayId(self.arrays.len() as u32);
         let base = TaskId(self.next_task);
         self.next_task += u64::from(array.n_tasks);
@@ -414,8 +423,16 @@ impl Dispatcher {
         state.arrays.push(id);
         let ends = Ends::new(array.n_tasks);
         self.arrays.push(ArrayState { base, run, array: array.clone(), ends });
-        if array.template.outputs.is_empty() {
+        if !self.learn_makers(run, base, &array, out) || !started {
             return;
+        }
+        self.enqueue(now, run, &[id], out);
+    }
+
+    /// Notes what the tasks of an array write. `false`: somebody else writes the same, the run is refused.
+    fn learn_makers(&mut self, run: RunId, base: TaskId, array: &TaskArray, out: &mut Vec<Action>) -> bool {
+        if array.template.outputs.is_empty() {
+            return true;
         }
         let mut location = String::new();
         for i in 0..array.n_tasks {
@@ -430,12 +447,13 @@ impl Dispatcher {
                          or wait until the first one has ended"
                     );
                     out.push(Action::RefuseRun { run, message });
-                    return;
+                    return false;
                 }
                 let hash = hash_of(&location);
                 self.makers.insert_unique(hash, (hash, task), |entry| entry.0);
             }
         }
+        true
     }
 
     /// The task that writes `location` and has not ended; failing that, one that ended badly before a
@@ -473,10 +491,21 @@ impl Dispatcher {
         }
     }
 
-    fn on_run_committed(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
-        let Some(state) = self.runs.get_mut(&run).filter(|r| !r.committed) else { return };
-        state.committed = true;
+    fn on_run_started(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
+        let Some(state) = self.runs.get_mut(&run).filter(|r| !r.started) else { return };
+        state.started = true;
         let arrays = state.arrays.clone();
+        self.enqueue(now, run, &arrays, out);
+    }
+
+    fn on_run_committed(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
+        let Some(state) = self.runs.get_mut(&run) else { return };
+        state.committed = true;
+        self.check_run_end(now, run, out);
+    }
+
+    /// The tasks of `arrays`, of a run that has started, are ready or wait for those that make their inputs.
+    fn enqueue(&mut self, now: Timestamp, run: RunId, arrays: &[ArrayId], out: &mut Vec<Action>) {
         let may_depend = !self.makers.is_empty();
         let mut failed = vec![];
         for id in arrays {
@@ -504,7 +533,7 @@ impl Dispatcher {
                     (true, None) => start = Some(i),
                     (false, Some(s)) => {
                         let key = QueueKey { priority, task: TaskId(base.0 + u64::from(s)) };
-                        self.backlog.insert(key, Segment { array: id, start: s, end: i });
+                        self.backlog.insert(key, Segment { array: *id, start: s, end: i });
                         self.n_ready += u64::from(i - s);
                         self.run_mut(run).n_ready += u64::from(i - s);
                         start = None;
@@ -523,7 +552,6 @@ impl Dispatcher {
             let failure = Failure { kind: FailureKind::InputUnavailable, message };
             self.end_task(now, task, Outcome::Failed(failure), out);
         }
-        self.check_run_end(now, run, out);
     }
 
     /// Counts the makers that `task` has to wait for and subscribes it to each. `Err`: one has failed.
@@ -559,7 +587,7 @@ impl Dispatcher {
     }
 
     fn on_run_aborted(&mut self, run: RunId) {
-        let Some(state) = self.runs.get(&run).filter(|r| !r.committed) else { return };
+        let Some(state) = self.runs.get(&run).filter(|r| !r.started) else { return };
         for id in state.arrays.clone() {
             let a = &self.arrays[id.0 as usize];
             let (base, n) = (a.base, if a.array.template.outputs.is_empty() { 0 } else { a.array.n_tasks });
@@ -731,7 +759,7 @@ impl Dispatcher {
             && self.end_of(task) == End::Not
             && !self.reserved.contains_key(&task)
             && !self.waiting.contains_key(&task)
-            && self.runs.get(&self.run_of(task)).is_some_and(|r| r.committed);
+            && self.runs.get(&self.run_of(task)).is_some_and(|r| r.started);
         if !free {
             if task.0 < self.next_task && self.end_of(task) == End::Not {
                 // Not to be mistaken for a later try there.
@@ -1070,7 +1098,7 @@ impl Dispatcher {
     }
 
     fn on_cancel(&mut self, now: Timestamp, run: RunId, task: Option<TaskId>, out: &mut Vec<Action>) {
-        let Some(state) = self.runs.get(&run).filter(|r| r.committed) else { return };
+        let Some(state) = self.runs.get(&run).filter(|r| r.started) else { return };
         let tasks: Vec<TaskId> = match task {
             Some(task) if task.0 < self.next_task && self.run_of(task) == run => vec![task],
             Some(_) => return,
@@ -1292,7 +1320,7 @@ impl Dispatcher {
     fn choose(&mut self, picks: &mut Vec<Pick>) -> Result<ExecutorId, Unplaced> {
         let first = self.policy.place(&self.window, picks);
         let (Ok(executor), [pick]) = (&first, &picks[..]) else { return first };
-        if !self.reads_arriving(*executor, pick) {
+        if !self.config.placement_config.await_arriving || !self.reads_arriving(*executor, pick) {
             return first;
         }
         if self.search_rest > 0 {
@@ -1501,7 +1529,7 @@ impl Dispatcher {
             slots_total: slots,
             slots_idle: if is_well { slots.saturating_sub(e.cpus_assigned) } else { 0 },
             memory_total_bytes: e.offer.memory_bytes,
-            ahead: match self.stock && is_well {
+            ahead: match self.stock && is_well && self.config.placement_config.ahead {
                 true => (slots + stock).saturating_sub(e.cpus_assigned.max(slots)),
                 false => 0,
             },
@@ -1726,7 +1754,7 @@ impl Dispatcher {
         if let Some(n) = self.waiting.get(&task) {
             return TaskState::Waiting { n_missing: *n };
         }
-        if !self.runs.get(&self.run_of(task)).is_some_and(|r| r.committed) {
+        if !self.runs.get(&self.run_of(task)).is_some_and(|r| r.started) {
             return TaskState::Submitting;
         }
         let reason = if self.executors.is_empty() {
@@ -1797,7 +1825,7 @@ impl Dispatcher {
             }
         }
         assert_eq!(ready.len() as u64, self.n_ready);
-        for (run, state) in self.runs.iter().filter(|(_, r)| r.committed) {
+        for (run, state) in self.runs.iter().filter(|(_, r)| r.started) {
             let of_run = |task: &&TaskId| self.run_of(**task) == *run;
             assert_eq!(ready.iter().filter(of_run).count() as u64, state.n_ready, "{run:?} ready");
             assert_eq!(self.waiting.keys().filter(of_run).count() as u64, state.n_waiting, "{run:?} waiting");

@@ -20,6 +20,8 @@ pub enum Event {
     RunOpened { run: RunId, name: String },
     /// One more folded group of tasks of an open run.
     ArrayAdded { run: RunId, array: Arc<TaskArray> },
+    /// Its tasks may start as they come; more will be added before it is committed.
+    RunStarted { run: RunId },
     /// The submission is complete and journalled: its tasks may start.
     RunCommitted { run: RunId },
     /// The submission broke off or was refused: nothing of it may start.

@@ -115,6 +115,27 @@ fn a_restarted_dispatcher_waits_for_executors_to_come_back() {
 }
 
 #[test]
+fn a_started_run_takes_more_tasks_and_ends_only_when_it_is_complete() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    let run = c.open(&[task("a").array()]);
+    c.expect(&[]);
+    c.feed(Event::RunStarted { run });
+    c.expect(&["assign 0.1 to 1"]);
+    c.done(1, (0, 1)).expect(&["end 0 done"]);
+    let array = task("b").array();
+    c.feed(Event::ArrayAdded { run, array });
+    c.expect(&["assign 1.1 to 1"]);
+    c.feed(Event::RunCommitted { run });
+    c.expect(&[]);
+    c.done(1, (1, 1)).expect(&["end 1 done", "end run 1"]);
+    // Nothing can be added to it any more.
+    let array = task("c").array();
+    c.feed(Event::ArrayAdded { run, array });
+    c.expect(&[]);
+}
+
+#[test]
 fn what_can_never_help_is_not_tried_again() {
     let mut c = Cluster::new();
     c.node(1, 1);

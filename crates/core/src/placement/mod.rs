@@ -210,11 +210,22 @@ pub struct Config {
     /// `m`: tasks given to one executor by one decision, at least 1. The paper names no value; with 1 the
     /// utilisation and the holders are looked at anew for each task.
     pub tasks_per_decision: usize,
+    /// Executors are given more tasks than they have slots, so that the next inputs move while a task computes.
+    /// Not in the paper, whose executors fetch in the slot.
+    pub ahead: bool,
+    /// Tasks whose inputs another executor is reading from home come after other work. Not in the paper.
+    pub await_arriving: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { window: 3200, utilisation_threshold: 0.8, tasks_per_decision: 1 }
+        Config {
+            window: 3200,
+            utilisation_threshold: 0.8,
+            tasks_per_decision: 1,
+            ahead: true,
+            await_arriving: true,
+        }
     }
 }
 
