@@ -38,6 +38,7 @@ use crate::array::{TaskArray, TaskSpec};
 use crate::catalog::Catalog;
 use crate::event::*;
 use crate::placement::{self, Mode, Pick, Policy, QueueKey, ReadyTask, Room, Stage, Unplaced, Window};
+use crate::provisioning::{Demand, NodeView};
 use crate::types::*;
 use hashbrown::HashTable;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -199,6 +200,8 @@ struct ExecutorState {
     memory_assigned: u64,
     /// Smoothed time from start to exit of the tasks it ran.
     run_ns_mean: Option<u64>,
+    /// When it joined, or an attempt of it ended: since then it is idle, if it has no other.
+    last_ended: Timestamp,
     /// Attempts in a row that failed through this node's fault, and until when it gets nothing for that:
     /// a node that fails at once is idle first, and would eat the whole queue.
     n_node_failures: u32,
@@ -643,7 +646,7 @@ impl Dispatcher {
         for held in &offer.held {
             self.on_held(executor, held);
         }
-        self.update_room(executor);
+        self.change_load(executor, |e| e.last_ended = now);
     }
 
     fn insert_executor(&mut self, executor: ExecutorId, offer: Offer, assigned: BTreeMap<TaskId, AttemptNo>) {
@@ -655,6 +658,7 @@ impl Dispatcher {
             cpus_assigned: 0,
             memory_assigned: 0,
             run_ns_mean: None,
+            last_ended: Timestamp::default(),
             n_node_failures: 0,
             sick_until: None,
         };
@@ -976,6 +980,7 @@ impl Dispatcher {
         let ran = report.times.started.0 > 0;
         let lands = report.outcome == Outcome::Done && !report.outputs.is_empty();
         self.change_load(executor, |e| {
+            e.last_ended = now;
             e.cpus_assigned -= cpus;
             e.memory_assigned -= memory_bytes;
             if !lands {
@@ -1042,6 +1047,7 @@ impl Dispatcher {
         let r = self.release(task);
         if let Some(e) = self.executors.get_mut(&executor) {
             e.assigned.remove(&task);
+            e.last_ended = now;
         }
         let outcome = match result {
             Ok(()) => Outcome::Done,
@@ -1801,6 +1807,32 @@ impl Dispatcher {
 
     pub fn n_ready(&self) -> u64 {
         self.n_ready
+    }
+
+    /// What provisioning looks at, with `n_pending` nodes requested; `nodes` is filled and lent to the answer.
+    /// Silent nodes count, as their work is not yet given up; draining ones too, until they have left.
+    pub fn demand<'a>(&self, n_pending: u32, nodes: &'a mut Vec<NodeView>) -> Demand<'a> {
+        nodes.clear();
+        nodes.extend(self.executors.iter().map(|(&executor, e)| NodeView {
+            executor,
+            slots: e.offer.slots,
+            n_assigned: e.assigned.len() as u32,
+            idle_since: e.assigned.is_empty().then_some(e.last_ended),
+            cached_bytes: 0,
+            sole_bytes: 0,
+        }));
+        let (n_known, sum_ns) = self
+            .executors
+            .values()
+            .filter_map(|e| e.run_ns_mean)
+            .fold((0, 0), |(n, sum), ns| (n + 1, sum + u128::from(ns)));
+        Demand {
+            n_ready: self.n_ready,
+            n_running: self.reserved.len() as u64,
+            task_ns_mean: (n_known > 0).then(|| (sum_ns / n_known) as u64),
+            n_pending,
+            nodes,
+        }
     }
 
     /// Bytes held for queued tasks: folded arrays, ends, and the unfolded window.

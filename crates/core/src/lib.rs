@@ -9,6 +9,7 @@
 //! | [`dispatcher`] | which task runs where, and when its inputs start moving |
 //! | [`executor`] | on one node: which transfer, which start, which stage-out comes next |
 //! | [`placement`] | the placement policies and the index that makes them cheap |
+//! | [`provisioning`] | how many nodes there should be |
 //! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
 //! | [`catalog`] | who holds which replica, both directions |
 //! | [`array`] | the folded form of many tasks |
@@ -23,6 +24,7 @@ pub mod executor;
 pub mod executor_set;
 pub mod log;
 pub mod placement;
+pub mod provisioning;
 pub mod rng;
 pub mod types;
 

@@ -1,0 +1,105 @@
+//! `demand`: as many nodes as the queued work needs, and the right ones go. Ours.
+//!
+//! What the paper's policies lack: a queue of a thousand tasks of 10 ms is no work, a queue of eight tasks of ten
+//! minutes is, and length alone tells them apart the wrong way round. And "idle for 30 s" hardly ever comes true when
+//! a placement spreads few tasks over many nodes, each of which has one now and then.
+//!
+//! **More.** Every queued task should have started within `start_within_ns` (D). With tasks of mean time T, a busy slot
+//! starts D/T of them by then, an idle or new one at least one. Nodes are asked for, all in one request, until
+//! that covers the queue; pending ones count. While no task has ended and T is unknown, at most as many
+//! nodes are asked for as there are.
+//!
+//! **Fewer.** A node is surplus when the others would have sufficed at the busiest look of the last `release_idle_ns`,
+//! with `headroom`; being idle right now is enough to be the one that goes. Of the idle ones go first those whose cache is
+//! worth least: fewest bytes that no other node has, then fewest bytes, then longest idle.
+//!
+//! **Floor.** `warm_share` of the most nodes that were busy at once stay until `warm_ns` after the last task: a wave
+//! that comes back finds nodes, with data.
+//!
+//! Why both sides look at different things: requests follow the queue, releases the busy slots, so that a queue that
+//! has just become empty does not let nodes go that are at work.
+
+use super::{NodeView, Policy, View};
+use crate::types::{ExecutorId, Timestamp};
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+pub const NAME: &str = "demand";
+
+#[derive(Debug, Default)]
+pub(super) struct ByDemand {
+    /// Busy slots at the looks of the last `release_idle_ns`, only those that no later one reaches:
+    /// the first is the largest.
+    peaks: VecDeque<(Timestamp, u64)>,
+    /// When something lacked last, or the first look.
+    last_lack: Option<Timestamp>,
+    /// Most nodes that had tasks at once, since the last time that all went cold.
+    n_busy_max: u32,
+    last_work: Timestamp,
+}
+
+impl ByDemand {
+    fn observe(&mut self, view: &View) {
+        let n_busy = view.nodes.iter().filter(|n| !n.is_idle()).count() as u32;
+        if view.n_ready + view.n_running > 0 {
+            self.last_work = view.now;
+        } else if view.now.since_ns(self.last_work) >= view.config.warm_ns {
+            self.n_busy_max = 0;
+        }
+        self.n_busy_max = self.n_busy_max.max(n_busy);
+        let n_slots: u64 = view.nodes.iter().map(|n| u64::from(n.n_busy_slots())).sum();
+        while self.peaks.back().is_some_and(|(_, peak)| *peak <= n_slots) {
+            self.peaks.pop_back();
+        }
+        self.peaks.push_back((view.now, n_slots));
+        let window_ns = view.config.release_idle_ns.unwrap_or(0);
+        while self.peaks.front().is_some_and(|(at, _)| view.now.since_ns(*at) > window_ns) {
+            self.peaks.pop_front();
+        }
+    }
+
+    /// Nodes that should stay whatever is idle now.
+    fn n_keep(&self, view: &View) -> u32 {
+        let config = view.config;
+        let peak = self.peaks.front().map_or(0, |(_, peak)| *peak);
+        let busy = peak as f64 * (1.0 + config.headroom) / f64::from(config.slots_per_node);
+        let warm = f64::from(self.n_busy_max) * config.warm_share;
+        busy.max(warm).ceil() as u32
+    }
+}
+
+impl Policy for ByDemand {
+    fn n_lacking(&mut self, view: &View) -> u32 {
+        self.observe(view);
+        let config = view.config;
+        let per_busy_slot =
+            view.task_ns_mean.map_or(0.0, |t| config.start_within_ns as f64 / t.max(1) as f64);
+        let per_free_slot = per_busy_slot.max(1.0);
+        let n_busy: u64 = view.nodes.iter().map(|n| u64::from(n.n_busy_slots())).sum();
+        let n_slots: u64 = view.nodes.iter().map(|n| u64::from(n.slots)).sum();
+        let n_free = n_slots - n_busy + u64::from(view.n_pending) * u64::from(config.slots_per_node);
+        let n_left = view.n_ready as f64 - n_busy as f64 * per_busy_slot - n_free as f64 * per_free_slot;
+        let n_nodes = (n_left / (per_free_slot * f64::from(config.slots_per_node))).ceil().max(0.0);
+        // As `as` saturates, a queue of any length is a number of nodes.
+        let n_nodes = (n_nodes as u32).min(config.nodes_max);
+        let n_nodes = if view.task_ns_mean.is_none() { n_nodes.min(view.n_have.max(1)) } else { n_nodes };
+        if n_nodes > 0 || self.last_lack.is_none() {
+            self.last_lack = Some(view.now);
+        }
+        n_nodes
+    }
+
+    fn releasable(&mut self, view: &View, go: &mut Vec<ExecutorId>) {
+        let Some(release_idle_ns) = view.config.release_idle_ns else { return };
+        // A node that was asked for a moment ago has not had its chance.
+        if self.last_lack.is_none_or(|at| view.now.since_ns(at) < release_idle_ns) || view.n_pending > 0 {
+            return;
+        }
+        let n_surplus = (view.nodes.len() as u32).saturating_sub(self.n_keep(view)) as usize;
+        let mut idle: Vec<&NodeView> = view.nodes.iter().filter(|n| n.is_idle()).collect();
+        idle.sort_unstable_by_key(|n| {
+            (n.sole_bytes, n.cached_bytes, Reverse(n.idle_ns(view.now)), n.executor)
+        });
+        go.extend(idle.iter().take(n_surplus).map(|n| n.executor));
+    }
+}
