@@ -6,6 +6,8 @@
 //!
 //! | module | |
 //! |---|---|
+//! | [`fluid`] | disks, links and storage that flows share |
 //! | [`workload`] | what is submitted, and when |
 
+pub mod fluid;
 pub mod workload;

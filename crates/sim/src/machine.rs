@@ -1,0 +1,215 @@
+//! Machines: what a simulated cluster is made of, in units that the names say.
+//!
+//! Presets hold the machines of the papers. Each figure is either a sentence of the paper, or it is fitted, and then the
+//! preset says to which number; nothing else is fitted anywhere (`docs/results/data-diffusion.md` lists them again).
+
+use serde::{Deserialize, Serialize};
+
+const GBIT: f64 = 1e9 / 8.0;
+const GB: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+
+/// A cluster of equal nodes around one home storage.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    pub name: String,
+    /// Most nodes that there are.
+    pub nodes: u32,
+    /// Programs that one node runs at once.
+    pub slots_per_node: u32,
+    pub cache_bytes_per_node: u64,
+    /// One node's disk, shared by programs that read and write, by copies that arrive and by copies that leave.
+    pub disk_bytes_per_s: f64,
+    /// One node's link, in each direction.
+    pub nic_bytes_per_s: f64,
+    /// Home storage, all clients together.
+    pub home_bytes_per_s: f64,
+    /// The same, one node.
+    pub home_client_bytes_per_s: f64,
+    /// Until home answers a question, and until it sends its first byte.
+    pub home_latency_ns: u64,
+    /// One message from dispatcher to executor or back.
+    pub message_ns: u64,
+    /// Time of the dispatcher for one task, from its queue to its end; it handles one thing after the other.
+    pub dispatch_ns: u64,
+    /// What a slot spends on a task beside the program: the sandbox.
+    pub task_overhead_ns: u64,
+    /// From the request for a node until it joins: at least, at most; evenly distributed.
+    pub node_delay_min_ns: u64,
+    pub node_delay_max_ns: u64,
+    /// Of a processor: a program that computes for 1 s at speed 1 takes 1 / `speed` s.
+    pub speed: f64,
+}
+
+/// What goes wrong, and how often.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub struct Faults {
+    /// Share of the nodes that is lost in an hour.
+    pub losses_per_node_hour: f64,
+    /// Share of the nodes that is slow, and their speed beside the others'.
+    pub slow_share: f64,
+    pub slow_speed: f64,
+}
+
+/// Names that [`preset`] knows.
+pub const PRESETS: [&str; 6] =
+    ["tg-anl-64", "tg-anl-100", "tg-anl-64-2008", "bgp-4096", "sicortex-5832", "this-machine"];
+
+/// A machine by name. `Err` names those that there are.
+pub fn preset(name: &str) -> Result<Machine, String> {
+    // Raicu09 §4.1, table 1: dual processors, "1Gb/s"; §5: "2 ms latency to the executors", "<1ms latency" to GPFS;
+    // §5.1.6: "resource allocation takes on the order of 30~60 seconds due to LRM's overheads".
+    // §4.4: 1,322 decisions per second for the slowest policy.
+    // Fitted: the disk, to the 81 Gb/s of figure 25 on 64 nodes. A client of GPFS is bounded by its link.
+    let tg_anl = Machine {
+        name: name.into(),
+        nodes: 64,
+        slots_per_node: 2,
+        cache_bytes_per_node: 4 * GB,
+        disk_bytes_per_s: 81.0 / 64.0 * GBIT,
+        nic_bytes_per_s: GBIT,
+        home_bytes_per_s: 4.4 * GBIT,
+        home_client_bytes_per_s: GBIT,
+        home_latency_ns: MS,
+        message_ns: 2 * MS,
+        dispatch_ns: S / 1322,
+        task_overhead_ns: 0,
+        node_delay_min_ns: 30 * S,
+        node_delay_max_ns: 60 * S,
+        speed: 1.0,
+    };
+    Ok(match name {
+        // §5.1.1: GPFS "remains flat at an average of 4.4Gb/s".
+        "tg-anl-64" => tg_anl,
+        // §5.2: "GPFS's peak throughput is higher (8Gb/s vs. 4Gb/s) due to a major upgrade"; "50GB caches/node".
+        "tg-anl-100" => {
+            Machine { nodes: 100, cache_bytes_per_node: 50 * GB, home_bytes_per_s: 8.0 * GBIT, ..tg_anl }
+        }
+        // §4.2: GPFS "tops out at 3420 Mb/s for large files"; the stacking of §6 ran there.
+        "tg-anl-64-2008" => {
+            Machine { cache_bytes_per_node: 50 * GB, home_bytes_per_s: 3.42 * GBIT, ..tg_anl }
+        }
+        // §5.3: "4096 processors, 2GB caches per node, 1Gb/s network connectivity, and a 64Gb/s parallel file system";
+        // "1024 nodes"; the workload's 4 s are on these processors, so their speed is 1. The caches are memory ("Local
+        // Disk/Memory", table 2): 187 Gb/s is the "theoretical upper bound" of the throughput when nothing waits for data,
+        // so memory is no bound; 10 GB/s stands for it. Decisions as fast as on `tg-anl` ("870 scheduling decisions per second").
+        "bgp-4096" => Machine {
+            nodes: 1024,
+            slots_per_node: 4,
+            cache_bytes_per_node: 2 * GB,
+            disk_bytes_per_s: 10e9,
+            home_bytes_per_s: 64.0 * GBIT,
+            node_delay_min_ns: 0,
+            node_delay_max_ns: 0,
+            ..tg_anl
+        },
+        // §5.3: "5832 processors, 3.6GB caches, and a relatively slow parallel file system rated at 4Gb/s"; "972 nodes".
+        "sicortex-5832" => Machine {
+            nodes: 972,
+            slots_per_node: 6,
+            cache_bytes_per_node: 3_600_000_000,
+            disk_bytes_per_s: 10e9,
+            home_bytes_per_s: 4.0 * GBIT,
+            node_delay_min_ns: 0,
+            node_delay_max_ns: 0,
+            ..tg_anl
+        },
+        // A local cluster on one machine: what `eyas bench` measures on a small virtual server. A starting point for
+        // predictions without a recorded run.
+        "this-machine" => Machine {
+            nodes: 2,
+            slots_per_node: 1,
+            cache_bytes_per_node: 2 * GB,
+            disk_bytes_per_s: 1.5e9,
+            nic_bytes_per_s: 1.3e9,
+            home_bytes_per_s: 0.7e9,
+            home_client_bytes_per_s: 0.7e9,
+            home_latency_ns: 200_000,
+            message_ns: 100_000,
+            dispatch_ns: 25_000,
+            task_overhead_ns: 900_000,
+            node_delay_min_ns: 100 * MS,
+            node_delay_max_ns: 300 * MS,
+            ..tg_anl
+        },
+        _ => return Err(format!("there is no machine `{name}`; known are {}", PRESETS.join(", "))),
+    })
+}
+
+impl Machine {
+    /// `Err`: a machine that cannot be, in one sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let rates = [
+            ("disk_bytes_per_s", self.disk_bytes_per_s),
+            ("nic_bytes_per_s", self.nic_bytes_per_s),
+            ("home_bytes_per_s", self.home_bytes_per_s),
+            ("home_client_bytes_per_s", self.home_client_bytes_per_s),
+            ("speed", self.speed),
+        ];
+        let bad = |what: String| Err(format!("the machine `{}` cannot be: {what}", self.name));
+        for (name, rate) in rates {
+            if !(rate > 0.0 && rate.is_finite()) {
+                return bad(format!("`{name}` is {rate}, it has to be above 0"));
+            }
+        }
+        if self.nodes == 0 || self.slots_per_node == 0 {
+            return bad("it needs at least one node with one slot".into());
+        }
+        if u64::from(self.nodes) * u64::from(self.slots_per_node) > 10_000_000 {
+            return bad(format!("{} nodes of {} slots are more than 10,000,000 slots", self.nodes, self.slots_per_node));
+        }
+        if self.node_delay_min_ns > self.node_delay_max_ns {
+            return bad("`node_delay_min_ns` is above `node_delay_max_ns`".into());
+        }
+        Ok(())
+    }
+}
+
+impl Faults {
+    /// `Err`: faults that cannot be, in one sentence.
+    pub fn check(&self) -> Result<(), String> {
+        if !(0.0..=1.0).contains(&self.slow_share) {
+            return Err(format!("`slow_share` must lie between 0 and 1, it is {}", self.slow_share));
+        }
+        if self.slow_share > 0.0 && !(self.slow_speed > 0.0 && self.slow_speed <= 1.0) {
+            return Err(format!("`slow_speed` must lie above 0 and at most at 1, it is {}", self.slow_speed));
+        }
+        if !(0.0..=1e4).contains(&self.losses_per_node_hour) {
+            return Err(format!("`losses_per_node_hour` must be a number from 0, it is {}", self.losses_per_node_hour));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_can_be() {
+        for name in PRESETS {
+            let machine = preset(name).expect("it is listed");
+            assert_eq!((machine.name.as_str(), machine.check()), (name, Ok(())));
+        }
+        let refusal = preset("cray").expect_err("there is none");
+        assert!(refusal.contains("`cray`") && refusal.contains("bgp-4096"), "{refusal}");
+    }
+
+    #[test]
+    fn impossible_machines_are_refused_by_name() {
+        let fine = preset("tg-anl-64").expect("it is listed");
+        for (bad, word) in [
+            (Machine { home_bytes_per_s: 0.0, ..fine.clone() }, "home_bytes_per_s"),
+            (Machine { disk_bytes_per_s: f64::NAN, ..fine.clone() }, "disk_bytes_per_s"),
+            (Machine { nodes: 0, ..fine.clone() }, "at least one node"),
+            (Machine { slots_per_node: 1_000_000, ..fine.clone() }, "slots"),
+            (Machine { node_delay_min_ns: 2, node_delay_max_ns: 1, ..fine }, "node_delay_min_ns"),
+        ] {
+            let refusal = bad.check().expect_err("it cannot be");
+            assert!(refusal.contains(word), "{refusal}");
+        }
+    }
+}
