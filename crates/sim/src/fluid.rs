@@ -250,6 +250,11 @@ impl<T: Copy> Fluid<T> {
         }
     }
 
+    /// What it is for; `None` when it has ended.
+    pub fn tag(&self, flow: FlowId) -> Option<T> {
+        if self.is_current(flow) { self.flows[flow.slot as usize].tag } else { None }
+    }
+
     /// Bytes per second that a flow moves now.
     pub fn rate(&self, flow: FlowId) -> Option<f64> {
         self.is_current(flow).then(|| self.resources[self.flows[flow.slot as usize].held_by() as usize].level)

@@ -6,8 +6,14 @@
 //!
 //! | module | |
 //! |---|---|
+//! | [`world`] | the virtual clock, and what happens to what the state machines ask for |
 //! | [`fluid`] | disks, links and storage that flows share |
+//! | [`machine`] | what a cluster is made of; the papers' machines |
 //! | [`workload`] | what is submitted, and when |
+//! | [`outcome`] | what came out |
 
 pub mod fluid;
+pub mod machine;
+pub mod outcome;
 pub mod workload;
+pub mod world;

@@ -1,0 +1,345 @@
+//! What came out of a simulated run: the metrics of Raicu09 §5.1, with their formulas.
+//!
+//! | metric | formula |
+//! |---|---|
+//! | efficiency | ideal time / makespan; the ideal time is that of the arrivals, or the given bound |
+//! | hit ratio | inputs found in the node's own cache / inputs; likewise peers and home |
+//! | throughput | bytes that programs were given / time, in total, and the 99th percentile over seconds |
+//! | response time | from a task's arrival to its end, waiting included |
+//! | CPU hours | slots of the nodes that are there, integrated over time, idle or not |
+//! | slowdown of an interval | (end of its last task − its beginning) / its length |
+//!
+//! An input that joined a transfer under way counts as found on the node, as in the live report.
+
+use crate::machine::Machine;
+use crate::workload::Workload;
+use eyas_core::event::{AttemptReport, Source};
+use eyas_core::{CacheOutcome, Outcome, Timestamp};
+use serde::{Deserialize, Serialize};
+
+const S: u64 = 1_000_000_000;
+/// Arrivals are looked at in intervals of so many seconds (the steps of the MI workload).
+const INTERVAL_S: u64 = 60;
+/// Most points of a series that is given out.
+const POINTS_MAX: usize = 1_000;
+
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Summary {
+    pub workload: String,
+    pub machine: String,
+    pub n_tasks: u64,
+    pub n_done: u64,
+    pub n_failed: u64,
+    /// The first one, for people.
+    pub failure: Option<String>,
+    pub makespan_s: f64,
+    pub ideal_s: f64,
+    /// Inputs by where they came from.
+    pub n_local: u64,
+    pub n_peer: u64,
+    pub n_home: u64,
+    /// Bytes that programs were given, by where they came from.
+    pub local_bytes: u64,
+    pub peer_bytes: u64,
+    pub home_bytes: u64,
+    /// Bytes that moved: between nodes, from home, to home.
+    pub moved_peer_bytes: u64,
+    pub moved_home_bytes: u64,
+    pub landed_bytes: u64,
+    pub response_mean_s: f64,
+    pub response_p50_s: f64,
+    pub response_p99_s: f64,
+    pub response_max_s: f64,
+    pub throughput_mean_bytes_per_s: f64,
+    pub throughput_p99_bytes_per_s: f64,
+    pub queue_max: u64,
+    pub cpu_hours: f64,
+    /// Share of the slots that held a program, over time.
+    pub utilisation: f64,
+    pub n_nodes_max: u32,
+    pub n_losses: u64,
+    /// Events that the simulation handled.
+    pub n_events: u64,
+    pub intervals: Vec<Interval>,
+    pub series: Series,
+}
+
+impl Summary {
+    /// Ideal time / makespan, in [0, 1].
+    pub fn efficiency(&self) -> f64 {
+        if self.makespan_s > 0.0 { self.ideal_s / self.makespan_s } else { 0.0 }
+    }
+    fn share(&self, n: u64) -> f64 {
+        n as f64 / (self.n_local + self.n_peer + self.n_home).max(1) as f64
+    }
+    /// Share of inputs found on the node.
+    pub fn local_ratio(&self) -> f64 {
+        self.share(self.n_local)
+    }
+    pub fn peer_ratio(&self) -> f64 {
+        self.share(self.n_peer)
+    }
+    pub fn home_ratio(&self) -> f64 {
+        self.share(self.n_home)
+    }
+}
+
+/// Tasks that arrived within one minute.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Interval {
+    pub n_tasks: u64,
+    pub last_end_s: f64,
+    pub response_mean_s: f64,
+    pub slowdown: f64,
+}
+
+/// Means over `step_s` seconds each.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Series {
+    pub step_s: u64,
+    /// Bytes per second that the arriving tasks want to read.
+    pub demand: Vec<f64>,
+    pub local: Vec<f64>,
+    pub peer: Vec<f64>,
+    pub home: Vec<f64>,
+    pub queue: Vec<f64>,
+    pub nodes: Vec<f64>,
+    pub busy_slots: Vec<f64>,
+}
+
+/// Counts while the world lives.
+pub(crate) struct Recorder {
+    summary: Summary,
+    slots_per_node: u32,
+    read_bytes_per_task: f64,
+    pub refused: Option<String>,
+    pub landed_bytes: u64,
+    last_end: Timestamp,
+    response_ns_sum: f64,
+    /// Responses by size: eight steps per octave of nanoseconds.
+    responses: Vec<u64>,
+    response_ns_max: u64,
+    run_ns_mean: Option<u64>,
+    busy_ns: f64,
+    slot_ns: f64,
+    nodes_since: Timestamp,
+    n_nodes: u32,
+    /// By second: local, peer, home bytes; arrivals; queue, nodes, busy slots at its end.
+    bytes: Vec<[u64; 3]>,
+    arrivals: Vec<u64>,
+    samples: Vec<(u64, u32, u32)>,
+    /// By minute of arrival: tasks, last end, sum of responses.
+    intervals: Vec<(u64, u64, f64)>,
+}
+
+/// Keeps the maximum relative error of a quantile below 9 %: eight steps per octave.
+fn bucket(ns: u64) -> usize {
+    let ns = ns.max(8);
+    let octave = 63 - ns.leading_zeros();
+    (octave as usize) * 8 + ((ns >> (octave - 3)) & 7) as usize
+}
+
+/// The middle of a bucket, in seconds.
+fn bucket_s(i: usize) -> f64 {
+    let (octave, step) = ((i / 8) as i32, (i % 8) as f64);
+    (8.5 + step) / 8.0 * 2f64.powi(octave) * 1e-9
+}
+
+impl Recorder {
+    pub fn new(workload: &Workload, machine: &Machine) -> Recorder {
+        Recorder {
+            summary: Summary {
+                workload: workload.name.clone(),
+                machine: machine.name.clone(),
+                ideal_s: workload.ideal_ns as f64 * 1e-9,
+                ..Summary::default()
+            },
+            slots_per_node: machine.slots_per_node,
+            read_bytes_per_task: workload.read_bytes as f64 / workload.n_tasks.max(1) as f64,
+            refused: None,
+            landed_bytes: 0,
+            last_end: Timestamp(0),
+            response_ns_sum: 0.0,
+            responses: vec![0; 64 * 8],
+            response_ns_max: 0,
+            run_ns_mean: None,
+            busy_ns: 0.0,
+            slot_ns: 0.0,
+            nodes_since: Timestamp(0),
+            n_nodes: 0,
+            bytes: vec![],
+            arrivals: vec![],
+            samples: vec![],
+            intervals: vec![],
+        }
+    }
+
+    pub fn arrived(&mut self, at: Timestamp, n_tasks: u64) {
+        self.summary.n_tasks += n_tasks;
+        *entry(&mut self.arrivals, at.0 / S) += n_tasks;
+        entry(&mut self.intervals, at.0 / S / INTERVAL_S).0 += n_tasks;
+    }
+
+    /// A program ran from `started` to `now`.
+    pub fn ran(&mut self, started: Timestamp, now: Timestamp) {
+        let ns = now.since_ns(started);
+        self.busy_ns += ns as f64;
+        self.run_ns_mean = Some(self.run_ns_mean.map_or(ns, |m| m - m / 64 + ns / 64));
+    }
+
+    /// Smoothed, in nanoseconds.
+    pub fn task_ns_mean(&self) -> Option<u64> {
+        self.run_ns_mean
+    }
+
+    pub fn reported(&mut self, report: &AttemptReport) {
+        let s = &mut self.summary;
+        let second = entry(&mut self.bytes, report.times.exited.0 / S);
+        for input in &report.inputs {
+            let bytes = input.size_bytes;
+            let (n, total, kind) = match input.outcome {
+                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
+                    (&mut s.n_local, &mut s.local_bytes, 0)
+                }
+                CacheOutcome::RemoteHit { .. } => (&mut s.n_peer, &mut s.peer_bytes, 1),
+                CacheOutcome::Miss | CacheOutcome::Direct => (&mut s.n_home, &mut s.home_bytes, 2),
+            };
+            *n += 1;
+            *total += bytes;
+            second[kind] += bytes;
+        }
+    }
+
+    pub fn moved(&mut self, source: Source, bytes: u64) {
+        match source {
+            Source::Peer(_) => self.summary.moved_peer_bytes += bytes,
+            Source::Home => self.summary.moved_home_bytes += bytes,
+        }
+    }
+
+    pub fn ended(&mut self, now: Timestamp, arrived: Timestamp, outcome: &Outcome) {
+        match outcome {
+            Outcome::Done => self.summary.n_done += 1,
+            Outcome::Failed(failure) => {
+                self.summary.n_failed += 1;
+                self.summary.failure.get_or_insert_with(|| failure.message.clone());
+            }
+            Outcome::Cancelled => {}
+        }
+        self.last_end = now;
+        let ns = now.since_ns(arrived);
+        self.response_ns_sum += ns as f64;
+        self.response_ns_max = self.response_ns_max.max(ns);
+        self.responses[bucket(ns)] += 1;
+        let interval = entry(&mut self.intervals, arrived.0 / S / INTERVAL_S);
+        interval.1 = now.0;
+        interval.2 += ns as f64;
+    }
+
+    /// From `now` on there are so many nodes.
+    pub fn nodes(&mut self, now: Timestamp, n_nodes: u32) {
+        let slots = f64::from(self.n_nodes) * f64::from(self.slots_per_node);
+        self.slot_ns += slots * now.since_ns(self.nodes_since) as f64;
+        self.nodes_since = now;
+        self.n_nodes = n_nodes;
+        self.summary.n_nodes_max = self.summary.n_nodes_max.max(n_nodes);
+    }
+
+    pub fn sample(&mut self, now: Timestamp, n_ready: u64, n_nodes: u32, busy: u32) {
+        self.summary.queue_max = self.summary.queue_max.max(n_ready);
+        *entry(&mut self.samples, now.0 / S) = (n_ready, n_nodes, busy);
+    }
+
+    fn response_quantile_s(&self, q: f64) -> f64 {
+        let n: u64 = self.responses.iter().sum();
+        let mut below = 0;
+        for (i, count) in self.responses.iter().enumerate() {
+            below += count;
+            if below as f64 >= q * n as f64 && below > 0 {
+                return bucket_s(i);
+            }
+        }
+        0.0
+    }
+
+    pub fn finish(mut self, now: Timestamp, n_events: u64, n_losses: u64) -> Result<Summary, String> {
+        if let Some(message) = self.refused {
+            return Err(message);
+        }
+        self.nodes(now, self.n_nodes);
+        let n_ended = self.responses.iter().sum::<u64>().max(1);
+        let (p50, p99) = (self.response_quantile_s(0.5), self.response_quantile_s(0.99));
+        let mut s = self.summary;
+        s.makespan_s = self.last_end.0 as f64 * 1e-9;
+        s.response_mean_s = self.response_ns_sum / n_ended as f64 * 1e-9;
+        (s.response_p50_s, s.response_p99_s) = (p50, p99);
+        s.response_max_s = self.response_ns_max as f64 * 1e-9;
+        let bytes = s.local_bytes + s.peer_bytes + s.home_bytes;
+        s.throughput_mean_bytes_per_s = bytes as f64 / s.makespan_s.max(1e-9);
+        let mut seconds: Vec<u64> = self.bytes.iter().map(|b| b.iter().sum()).collect();
+        seconds.sort_unstable();
+        let at = (seconds.len() * 99 / 100).min(seconds.len().saturating_sub(1));
+        s.throughput_p99_bytes_per_s = seconds.get(at).copied().unwrap_or(0) as f64;
+        s.cpu_hours = self.slot_ns * 1e-9 / 3600.0;
+        s.utilisation = if self.slot_ns > 0.0 { self.busy_ns / self.slot_ns } else { 0.0 };
+        s.landed_bytes = self.landed_bytes;
+        (s.n_events, s.n_losses) = (n_events, n_losses);
+        s.intervals = (0u64..)
+            .zip(&self.intervals)
+            .map(|(i, (n_tasks, last_end, sum))| {
+                let last_end_s = *last_end as f64 * 1e-9;
+                let began_s = (i * INTERVAL_S) as f64;
+                Interval {
+                    n_tasks: *n_tasks,
+                    last_end_s,
+                    response_mean_s: sum / (*n_tasks).max(1) as f64 * 1e-9,
+                    slowdown: ((last_end_s - began_s) / INTERVAL_S as f64).max(0.0),
+                }
+            })
+            .collect();
+        let n_seconds = (self.last_end.0 / S) as usize + 1;
+        let step = n_seconds.div_ceil(POINTS_MAX).max(1);
+        let mean = |of: &dyn Fn(usize) -> f64| -> Vec<f64> {
+            let point = |at: usize| {
+                let end = (at + step).min(n_seconds);
+                (at..end).map(of).sum::<f64>() / (end - at) as f64
+            };
+            (0..n_seconds).step_by(step).map(point).collect()
+        };
+        let bytes_of = |i: usize, kind: usize| self.bytes.get(i).map_or(0.0, |b| b[kind] as f64);
+        let sample = |i: usize| self.samples.get(i).copied().unwrap_or_default();
+        s.series = Series {
+            step_s: step as u64,
+            demand: mean(&|i| self.arrivals.get(i).copied().unwrap_or(0) as f64 * self.read_bytes_per_task),
+            local: mean(&|i| bytes_of(i, 0)),
+            peer: mean(&|i| bytes_of(i, 1)),
+            home: mean(&|i| bytes_of(i, 2)),
+            queue: mean(&|i| sample(i).0 as f64),
+            nodes: mean(&|i| f64::from(sample(i).1)),
+            busy_slots: mean(&|i| f64::from(sample(i).2)),
+        };
+        Ok(s)
+    }
+}
+
+/// Element `i`, made with everything before it where it is not there yet.
+fn entry<T: Default + Clone>(all: &mut Vec<T>, i: u64) -> &mut T {
+    let i = i as usize;
+    if i >= all.len() {
+        all.resize(i + 1, T::default());
+    }
+    &mut all[i]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_within_nine_per_cent() {
+        for ns in [8u64, 100, 12_345, 1_000_000, 3_100_000_000, 1 << 50] {
+            let s = bucket_s(bucket(ns));
+            assert!((s * 1e9 / ns as f64 - 1.0).abs() < 0.09, "{ns}: {s}");
+        }
+    }
+}

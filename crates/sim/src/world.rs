@@ -1,0 +1,1029 @@
+//! A simulated cluster: the dispatcher, the executors and the provisioner of `eyas-core` on a virtual clock.
+//!
+//! In: a [`Machine`], [`Scheduling`], [`Faults`], a [`Workload`] and a seed. Out: a [`Summary`], or the sentence that says why
+//! the workload never ends. The state machines decide; here is only what happens to what they ask for:
+//!
+//! | they ask for | here |
+//! |---|---|
+//! | a fetch from home | a flow through home, the node's share of it, the node's link and its disk |
+//! | a fetch from a peer | a flow through the peer's disk and link and the node's link and disk |
+//! | a fetch for one attempt only | the same without the node's disk: the program reads while it comes |
+//! | a program | its cached inputs are read from the disk, it computes, its outputs are written to the disk |
+//! | an output brought home | a flow through disk, link and home |
+//! | a message | it arrives `message_ns` later |
+//! | the dispatcher's time | it handles one event after the other; each task that it gives out takes `dispatch_ns` |
+//! | nodes | each joins after a random delay between the machine's bounds, with an empty cache |
+//!
+//! Two worlds made from equal arguments write equal logs, on every machine: no wall clock, no hash order, no function of
+//! the C library's mathematics.
+//!
+//! Not here: decisions (`eyas-core`); faults between the machines such as lost or late messages (`eyas-testkit`'s world, which
+//! looks for broken promises, where this one looks at time).
+
+use crate::fluid::{FlowId, Fluid, ResourceId};
+use crate::machine::{Faults, Machine};
+use crate::outcome::{Recorder, Summary};
+use crate::workload::{Compute, Sizes, Submission, Workload};
+use eyas_core::array::TaskArray;
+use eyas_core::cache::CacheConfig;
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
+use eyas_core::event::*;
+use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::log::{Header, LOG_VERSION, Line, What};
+use eyas_core::provisioning::{Demand, NodeView, ProvisionAction, ProvisionConfig, Provisioner};
+use eyas_core::rng::Rng;
+use eyas_core::*;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::io::Write;
+use std::sync::Arc;
+
+const S: u64 = 1_000_000_000;
+const RUN: RunId = RunId(1);
+/// How often the dispatcher hears that time passes, and provisioning looks.
+const TICK_NS: u64 = S;
+/// Without any sign of work for so long, a workload counts as one that never ends.
+const STILL_NS: u64 = 3_600 * S;
+
+/// Everything that is decided by somebody: the names of policies and their settings.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scheduling {
+    pub dispatcher: DispatcherConfig,
+    pub eviction: String,
+    /// `None`: all nodes are there from the beginning and stay.
+    pub provision: Option<ProvisionConfig>,
+    /// Transfers into one node at once, of these from one peer, and of these from home.
+    pub transfers_max: u32,
+    pub transfers_per_peer_max: u32,
+    pub home_streams_max: u32,
+}
+
+impl Default for Scheduling {
+    fn default() -> Scheduling {
+        Scheduling {
+            dispatcher: DispatcherConfig::default(),
+            eviction: "lru".into(),
+            provision: None,
+            transfers_max: 64,
+            transfers_per_peer_max: 8,
+            home_streams_max: 16,
+        }
+    }
+}
+
+/// Lives through one workload. `log` gets the event log of the run.
+pub fn simulate(
+    machine: &Machine,
+    scheduling: &Scheduling,
+    faults: &Faults,
+    workload: Workload,
+    seed: u64,
+    log: Option<Box<dyn Write>>,
+) -> Result<Summary, String> {
+    machine.check()?;
+    faults.check()?;
+    let mut world = World::new(machine, scheduling, faults, workload, seed, log)?;
+    world.live()?;
+    world.recorder.finish(world.now, world.n_events, world.n_losses)
+}
+
+type AttemptId = (TaskId, AttemptNo);
+
+/// What a flow is for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Fetch { node: u32, transfer: u32 },
+    Read { node: u32, attempt: AttemptId },
+    Write { node: u32, attempt: AttemptId },
+    Land { node: u32, attempt: AttemptId, output: u32 },
+}
+
+impl Purpose {
+    fn node(&self) -> u32 {
+        match *self {
+            Purpose::Fetch { node, .. }
+            | Purpose::Read { node, .. }
+            | Purpose::Write { node, .. }
+            | Purpose::Land { node, .. } => node,
+        }
+    }
+}
+
+enum Ev {
+    Submit,
+    ToDispatcher { node: u32, messages: Vec<NodeMessage> },
+    ToNode { node: u32, events: Vec<NodeEvent> },
+    /// The dispatcher has time again.
+    Dispatch,
+    HomeAnswered { node: u32, object: ObjectId },
+    Fetched { node: u32, transfer: u32 },
+    Computed { node: u32, attempt: AttemptId },
+    Tick,
+    /// Requested nodes are there.
+    Join { n_nodes: u32 },
+    Lose { node: u32 },
+}
+
+struct Scheduled {
+    at_ns: u64,
+    seq: u64,
+    ev: Ev,
+}
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at_ns, self.seq) == (other.at_ns, other.seq)
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at_ns, self.seq).cmp(&(other.at_ns, other.seq))
+    }
+}
+
+/// A place in the machine, taken by one node after the other.
+#[derive(Clone, Copy)]
+struct Place {
+    disk: ResourceId,
+    link_in: ResourceId,
+    link_out: ResourceId,
+    /// The node's share of home.
+    client: ResourceId,
+    speed: f64,
+}
+
+struct Program {
+    started: Timestamp,
+    output_bytes: u64,
+}
+
+struct Node {
+    core: Executor,
+    place: u32,
+    slots_idle: u32,
+    /// Programs that were handed over ahead of a slot.
+    handed: VecDeque<(AttemptId, u64)>,
+    programs: FxHashMap<AttemptId, Program>,
+    flows: BTreeSet<FlowId>,
+    idle_since: Option<Timestamp>,
+    draining: bool,
+}
+
+struct Transfer {
+    target: Target,
+    source: Source,
+    object: ObjectId,
+    flow: Option<FlowId>,
+}
+
+/// Tasks that were submitted together.
+struct Batch {
+    base: TaskId,
+    at: Timestamp,
+    array: Arc<TaskArray>,
+    compute: Compute,
+}
+
+struct World<'a> {
+    machine: &'a Machine,
+    scheduling: &'a Scheduling,
+    faults: &'a Faults,
+    now: Timestamp,
+    seq: u64,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    fluid: Fluid<Purpose>,
+    home: ResourceId,
+    rng: Rng,
+    core: Dispatcher,
+    inbox: VecDeque<Event>,
+    free_at: u64,
+    dispatch_due: bool,
+    provisioner: Option<Provisioner>,
+    n_pending: u32,
+    n_wanted: u32,
+    places: Vec<Place>,
+    places_free: BTreeSet<u32>,
+    /// By executor number; `None`: it has left.
+    nodes: Vec<Option<Box<Node>>>,
+    n_nodes: u32,
+    transfers: Vec<Option<Transfer>>,
+    transfers_free: Vec<u32>,
+    submissions: std::iter::Peekable<Box<dyn Iterator<Item = Submission>>>,
+    batches: Vec<Batch>,
+    next_task: u64,
+    sizes: Sizes,
+    /// By object, as the catalog numbers them.
+    size_of: Vec<Option<u64>>,
+    recorder: Recorder,
+    log: Option<Box<dyn Write>>,
+    ended: bool,
+    n_ended: u64,
+    still_since: Timestamp,
+    n_events: u64,
+    n_losses: u64,
+    actions: Vec<Action>,
+    node_actions: Vec<NodeAction>,
+    flows_ended: Vec<Purpose>,
+}
+
+impl<'a> World<'a> {
+    fn new(
+        machine: &'a Machine,
+        scheduling: &'a Scheduling,
+        faults: &'a Faults,
+        workload: Workload,
+        seed: u64,
+        log: Option<Box<dyn Write>>,
+    ) -> Result<World<'a>, String> {
+        let core = Dispatcher::new(scheduling.dispatcher.clone())?;
+        let provisioner = match &scheduling.provision {
+            Some(config) => Some(Provisioner::new(ProvisionConfig {
+                nodes_max: config.nodes_max.min(machine.nodes),
+                slots_per_node: machine.slots_per_node,
+                ..config.clone()
+            })?),
+            None => None,
+        };
+        // Tried once here, so that a bad name is said before anything runs.
+        node_core(machine, scheduling, 0)?;
+        let mut fluid = Fluid::new(0.02);
+        let home = fluid.add(machine.home_bytes_per_s);
+        let mut rng = Rng::new(seed);
+        let mut places = vec![];
+        for _ in 0..machine.nodes {
+            let slow = (rng.below(1 << 20) as f64) < faults.slow_share * f64::from(1 << 20);
+            let speed = if slow { faults.slow_speed } else { 1.0 };
+            places.push(Place {
+                disk: fluid.add(machine.disk_bytes_per_s * speed),
+                link_in: fluid.add(machine.nic_bytes_per_s),
+                link_out: fluid.add(machine.nic_bytes_per_s),
+                client: fluid.add(machine.home_client_bytes_per_s),
+                speed: machine.speed * speed,
+            });
+        }
+        let recorder = Recorder::new(&workload, machine);
+        Ok(World {
+            machine,
+            scheduling,
+            faults,
+            now: Timestamp(0),
+            seq: 0,
+            queue: BinaryHeap::new(),
+            fluid,
+            home,
+            rng,
+            core,
+            inbox: VecDeque::new(),
+            free_at: 0,
+            dispatch_due: false,
+            provisioner,
+            n_pending: 0,
+            n_wanted: machine.nodes,
+            places_free: (0..machine.nodes).collect(),
+            places,
+            nodes: vec![],
+            n_nodes: 0,
+            transfers: vec![],
+            transfers_free: vec![],
+            submissions: workload.submissions.peekable(),
+            batches: vec![],
+            next_task: 0,
+            sizes: workload.sizes,
+            size_of: vec![],
+            recorder,
+            log,
+            ended: false,
+            n_ended: 0,
+            still_since: Timestamp(0),
+            n_events: 0,
+            n_losses: 0,
+            actions: vec![],
+            node_actions: vec![],
+            flows_ended: vec![],
+        })
+    }
+
+    fn live(&mut self) -> Result<(), String> {
+        if let Some(log) = &mut self.log {
+            let header = Header {
+                eyas_event_log: LOG_VERSION,
+                eyas_version: env!("CARGO_PKG_VERSION").into(),
+                t: Timestamp(0),
+                config: self.scheduling.dispatcher.clone(),
+                cluster: format!("simulated {}", self.machine.name),
+            };
+            write_line(log, &header)?;
+        }
+        self.tell_core(Event::RunOpened { run: RUN, name: "simulated".into() });
+        self.tell_core(Event::RunStarted { run: RUN });
+        if self.provisioner.is_none() {
+            self.join(self.machine.nodes)?;
+        }
+        match self.submissions.peek().map(|first| first.at.0) {
+            Some(at_ns) => self.schedule(at_ns, Ev::Submit),
+            None => return Err("the workload has no task; give it at least one".into()),
+        }
+        self.schedule(0, Ev::Tick);
+        while !self.ended {
+            let next_event = self.queue.peek().map(|Reverse(s)| s.at_ns);
+            let next_flow = self.fluid.next_ns();
+            let Some(at_ns) = next_event.into_iter().chain(next_flow).min() else {
+                return Err("nothing will ever happen again, and there are tasks left".into());
+            };
+            self.now = Timestamp(at_ns);
+            if next_flow == Some(at_ns) {
+                let mut ended = std::mem::take(&mut self.flows_ended);
+                self.fluid.advance(at_ns, &mut ended);
+                for purpose in ended.drain(..) {
+                    self.n_events += 1;
+                    self.on_flow_ended(purpose)?;
+                }
+                self.flows_ended = ended;
+                continue;
+            }
+            let Reverse(next) = self.queue.pop().expect("it was just seen");
+            self.n_events += 1;
+            self.on_event(next.ev)?;
+        }
+        if let Some(log) = &mut self.log {
+            log.flush().map_err(|e| format!("the event log cannot be written: {e}"))?;
+        }
+        Ok(())
+    }
+
+    fn schedule(&mut self, at_ns: u64, ev: Ev) {
+        self.seq += 1;
+        self.queue.push(Reverse(Scheduled { at_ns, seq: self.seq, ev }));
+    }
+
+    fn on_event(&mut self, ev: Ev) -> Result<(), String> {
+        match ev {
+            Ev::Submit => self.submit(),
+            Ev::ToDispatcher { node, messages } => {
+                if self.nodes[node as usize].is_some() {
+                    self.on_messages(ExecutorId(node), messages);
+                }
+            }
+            Ev::ToNode { node, events } => {
+                for event in events {
+                    self.tell_node(node, event)?;
+                }
+            }
+            Ev::Dispatch => {
+                self.dispatch_due = false;
+                self.dispatch();
+            }
+            Ev::HomeAnswered { node, object } => {
+                let result = match self.size_of(object) {
+                    Some(size_bytes) => Ok(HomeAnswer { version: version_of(size_bytes), in_place: false }),
+                    None => Err(TransferError {
+                        kind: TransferErrorKind::Unavailable,
+                        message: format!("`{}` does not exist", self.core.location(object)),
+                    }),
+                };
+                self.tell_node(node, NodeEvent::HomeAnswered { object, result })?;
+            }
+            Ev::Fetched { node, transfer } => self.on_fetched(node, transfer)?,
+            Ev::Computed { node, attempt } => self.on_computed(node, attempt)?,
+            Ev::Tick => self.on_tick()?,
+            Ev::Join { n_nodes } => {
+                self.n_pending -= n_nodes;
+                self.join(n_nodes)?;
+                if let Some(provisioner) = &mut self.provisioner {
+                    provisioner.request_ended(self.now, n_nodes, true);
+                }
+            }
+            Ev::Lose { node } => self.lose(node),
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------ the dispatcher
+
+    fn submit(&mut self) {
+        while let Some(next) = self.submissions.peek() {
+            if next.at > self.now {
+                let at_ns = next.at.0;
+                return self.schedule(at_ns, Ev::Submit);
+            }
+            let Submission { at, array, compute } = self.submissions.next().expect("it was just seen");
+            let base = TaskId(self.next_task);
+            self.next_task += u64::from(array.n_tasks);
+            self.recorder.arrived(at, u64::from(array.n_tasks));
+            self.batches.push(Batch { base, at, array: array.clone(), compute });
+            self.tell_core(Event::ArrayAdded { run: RUN, array });
+        }
+        self.tell_core(Event::RunCommitted { run: RUN });
+    }
+
+    fn on_messages(&mut self, executor: ExecutorId, messages: Vec<NodeMessage>) {
+        let (mut added, mut dropped) = (vec![], vec![]);
+        for message in messages {
+            match message {
+                NodeMessage::ReplicaAdded(replica) => {
+                    if !dropped.is_empty() {
+                        let (added, dropped) = (std::mem::take(&mut added), std::mem::take(&mut dropped));
+                        self.tell_core(Event::ReplicasChanged { executor, added, dropped });
+                    }
+                    added.push(replica);
+                }
+                NodeMessage::ReplicaDropped(object) => dropped.push(object),
+                other => {
+                    if !added.is_empty() || !dropped.is_empty() {
+                        let (added, dropped) = (std::mem::take(&mut added), std::mem::take(&mut dropped));
+                        self.tell_core(Event::ReplicasChanged { executor, added, dropped });
+                    }
+                    self.tell_core(match other {
+                        NodeMessage::AttemptEnded { report } => Event::AttemptEnded { executor, report },
+                        NodeMessage::OutputsHome { task, attempt, result } => {
+                            Event::OutputsHome { executor, task, attempt, result }
+                        }
+                        NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_) => unreachable!("handled above"),
+                    });
+                }
+            }
+        }
+        if !added.is_empty() || !dropped.is_empty() {
+            self.tell_core(Event::ReplicasChanged { executor, added, dropped });
+        }
+    }
+
+    fn tell_core(&mut self, event: Event) {
+        self.inbox.push_back(event);
+        self.dispatch();
+    }
+
+    /// Handles what has come, as far as the dispatcher has time.
+    fn dispatch(&mut self) {
+        while self.free_at <= self.now.0
+            && let Some(event) = self.inbox.pop_front()
+        {
+            self.handle(event);
+        }
+        if !self.inbox.is_empty() && !self.dispatch_due {
+            self.dispatch_due = true;
+            self.schedule(self.free_at, Ev::Dispatch);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        if self.log.is_some() {
+            self.write_log(What::In(event.clone()));
+        }
+        // Who hears that the end of its attempt is on record.
+        let recorded = match &event {
+            Event::AttemptEnded { executor, report } => {
+                self.recorder.reported(report);
+                let lands = report.outcome == eyas_core::Outcome::Done && !report.outputs.is_empty();
+                (!lands).then_some((*executor, report.task, report.attempt))
+            }
+            Event::OutputsHome { executor, task, attempt, .. } => Some((*executor, *task, *attempt)),
+            _ => None,
+        };
+        let mut actions = std::mem::take(&mut self.actions);
+        self.core.handle(self.now, event, &mut actions);
+        let n_assigned = actions.iter().filter(|a| matches!(a, Action::Assign { .. })).count() as u64;
+        self.free_at = self.now.0 + n_assigned * self.machine.dispatch_ns;
+        let at_ns = self.free_at + self.machine.message_ns;
+        // Messages to one node travel together.
+        let mut out: Vec<(u32, Vec<NodeEvent>)> = vec![];
+        let mut send = |node: ExecutorId, event: NodeEvent| match out.iter_mut().rev().take(8).find(|(n, _)| *n == node.0) {
+            Some((_, events)) => events.push(event),
+            None => out.push((node.0, vec![event])),
+        };
+        if let Some((executor, task, attempt)) = recorded {
+            send(executor, NodeEvent::EndRecorded { task, attempt });
+        }
+        for action in actions.drain(..) {
+            if let Some(log) = &mut self.log {
+                let _ = write_line(log, &Line { t: self.now, what: What::Out(action.clone()) });
+            }
+            match action {
+                Action::Assign { executor, assignment } => send(executor, NodeEvent::Assigned { assignment }),
+                Action::CancelAttempt { executor, task, attempt } => {
+                    send(executor, NodeEvent::CancelRequested { task, attempt })
+                }
+                Action::RecallAttempt { executor, task, attempt } => {
+                    send(executor, NodeEvent::RecallRequested { task, attempt })
+                }
+                Action::DropReplicas { executor, objects } => {
+                    send(executor, NodeEvent::DropRequested { objects })
+                }
+                Action::EndTask { task, outcome } => {
+                    self.n_ended += 1;
+                    self.still_since = self.now;
+                    let batch = &self.batches[self.batches.partition_point(|b| b.base <= task) - 1];
+                    self.recorder.ended(self.now, batch.at, &outcome);
+                }
+                Action::EndRun { .. } => self.ended = true,
+                Action::RefuseRun { message, .. } => {
+                    self.recorder.refused = Some(message);
+                    self.ended = true;
+                }
+                // Its connection was forgotten when it was lost.
+                Action::ForgetExecutor { .. } => {}
+            }
+        }
+        self.actions = actions;
+        for (node, events) in out {
+            self.schedule(at_ns, Ev::ToNode { node, events });
+        }
+    }
+
+    fn write_log(&mut self, what: What) {
+        if let Some(log) = &mut self.log {
+            let _ = write_line(log, &Line { t: self.now, what });
+        }
+    }
+
+    fn on_tick(&mut self) -> Result<(), String> {
+        self.tell_core(Event::Ticked);
+        self.recorder.sample(self.now, self.core.n_ready(), self.n_nodes, self.busy_slots());
+        if self.provisioner.is_some() {
+            self.provision()?;
+        } else if self.n_nodes + self.n_pending < self.n_wanted {
+            // Lost ones are replaced.
+            let n_nodes = self.n_wanted - self.n_nodes - self.n_pending;
+            self.request(n_nodes);
+        }
+        if self.now.since_ns(self.still_since) > STILL_NS && self.fluid.n_flows() == 0 && self.submissions.peek().is_none() {
+            return Err(format!(
+                "the workload never ends: {} of {} tasks have ended, and nothing has happened for an hour; {}",
+                self.n_ended,
+                self.next_task,
+                self.why_still()
+            ));
+        }
+        self.schedule(self.now.0 + TICK_NS, Ev::Tick);
+        Ok(())
+    }
+
+    fn why_still(&self) -> String {
+        if self.n_nodes == 0 {
+            return "no node is there; see the provisioning policy and its bounds".into();
+        }
+        let waiting = (0..self.next_task).map(TaskId).find_map(|task| match self.core.task_state(task) {
+            eyas_core::dispatcher::TaskState::Ready { reason } => Some(reason.unwrap_or_default()),
+            eyas_core::dispatcher::TaskState::Waiting { n_missing } => {
+                Some(format!("{n_missing} of its inputs are not made"))
+            }
+            _ => None,
+        });
+        format!("the first one that waits: {}", waiting.unwrap_or_else(|| "none".into()))
+    }
+
+    fn busy_slots(&self) -> u32 {
+        let n_slots = self.machine.slots_per_node;
+        self.nodes.iter().flatten().map(|n| n_slots - n.slots_idle).sum()
+    }
+
+    // ------------------------------------------------------------ nodes come and go
+
+    fn provision(&mut self) -> Result<(), String> {
+        let (mut views, mut n_running) = (vec![], 0);
+        for (executor, offer, n_assigned, _) in self.core.executors() {
+            let Some(node) = self.nodes[executor.0 as usize].as_mut() else { continue };
+            n_running += n_assigned as u64;
+            match n_assigned {
+                0 => _ = node.idle_since.get_or_insert(self.now),
+                _ => node.idle_since = None,
+            }
+            views.push(NodeView {
+                executor,
+                slots: offer.slots,
+                n_assigned: n_assigned as u32,
+                idle_since: node.idle_since,
+                cached_bytes: node.core.cache().used_bytes(),
+                sole_bytes: 0,
+            });
+        }
+        let demand = Demand {
+            n_ready: self.core.n_ready(),
+            n_running,
+            task_ns_mean: self.recorder.task_ns_mean(),
+            n_pending: self.n_pending,
+            nodes: &views,
+        };
+        let mut out = vec![];
+        self.provisioner.as_mut().expect("the caller looked").decide(self.now, &demand, &mut out);
+        for action in out {
+            match action {
+                ProvisionAction::Request { n_nodes } => self.request(n_nodes),
+                ProvisionAction::Release { executor } => {
+                    self.tell_core(Event::ExecutorDraining { executor });
+                    if let Some(node) = self.nodes[executor.0 as usize].as_mut() {
+                        node.draining = true;
+                    }
+                }
+            }
+        }
+        // Who has drained goes.
+        let gone: Vec<u32> = (0..self.nodes.len() as u32)
+            .filter(|n| self.nodes[*n as usize].as_ref().is_some_and(|node| node.draining && node.core.is_idle()))
+            .collect();
+        for node in gone {
+            self.leave(node);
+            let reason = "it was released".into();
+            self.tell_core(Event::ExecutorLost { executor: ExecutorId(node), reason });
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, n_nodes: u32) {
+        let spread = self.machine.node_delay_max_ns - self.machine.node_delay_min_ns;
+        let delay_ns = self.machine.node_delay_min_ns + self.rng.below(spread + 1);
+        self.n_pending += n_nodes;
+        self.schedule(self.now.0 + delay_ns, Ev::Join { n_nodes });
+    }
+
+    fn join(&mut self, n_nodes: u32) -> Result<(), String> {
+        for _ in 0..n_nodes {
+            let Some(place) = self.places_free.pop_first() else { return Ok(()) };
+            let number = self.nodes.len() as u32;
+            let core = node_core(self.machine, self.scheduling, u64::from(number))?;
+            self.nodes.push(Some(Box::new(Node {
+                core,
+                place,
+                slots_idle: self.machine.slots_per_node,
+                handed: VecDeque::new(),
+                programs: FxHashMap::default(),
+                flows: BTreeSet::new(),
+                idle_since: None,
+                draining: false,
+            })));
+            self.n_nodes += 1;
+            self.recorder.nodes(self.now, self.n_nodes);
+            let offer = Offer {
+                name: format!("node{number}"),
+                slots: self.machine.slots_per_node,
+                memory_bytes: u64::MAX >> 8,
+                cache_bytes: self.machine.cache_bytes_per_node,
+                ..Offer::default()
+            };
+            self.tell_core(Event::ExecutorJoined { executor: ExecutorId(number), offer });
+            if self.faults.losses_per_node_hour > 0.0 {
+                // Exponential, by its inverse; the logarithm is not the C library's.
+                let u = (self.rng.below(1 << 53) as f64 + 1.0) / (1u64 << 53) as f64;
+                let hours = -libm::log(u) / self.faults.losses_per_node_hour;
+                let at_ns = self.now.0.saturating_add((hours * 3600e9) as u64);
+                self.schedule(at_ns, Ev::Lose { node: number });
+            }
+        }
+        Ok(())
+    }
+
+    /// The process is gone, and with it everything it had and did.
+    fn lose(&mut self, node: u32) {
+        if self.nodes[node as usize].is_none() {
+            return;
+        }
+        self.n_losses += 1;
+        self.leave(node);
+        self.tell_core(Event::ExecutorSilent { executor: ExecutorId(node) });
+    }
+
+    fn leave(&mut self, number: u32) {
+        let node = self.nodes[number as usize].take().expect("the caller looked");
+        self.places_free.insert(node.place);
+        self.n_nodes -= 1;
+        self.recorder.nodes(self.now, self.n_nodes);
+        for flow in node.flows {
+            self.fluid.cancel(self.now.0, flow);
+        }
+        // Copies that others were taking from it break off.
+        let broken: Vec<u32> = (0..self.transfers.len() as u32)
+            .filter(|i| {
+                self.transfers[*i as usize]
+                    .as_ref()
+                    .is_some_and(|t| t.source == Source::Peer(ExecutorId(number)) && t.flow.is_some())
+            })
+            .collect();
+        for i in broken {
+            let flow = self.transfers[i as usize].as_mut().and_then(|t| t.flow.take()).expect("it was just seen");
+            if let Some(Purpose::Fetch { node, .. }) = self.fluid.tag(flow) {
+                self.fluid.cancel(self.now.0, flow);
+                if let Some(node) = self.nodes[node as usize].as_mut() {
+                    node.flows.remove(&flow);
+                }
+                self.schedule(self.now.0 + self.machine.message_ns, Ev::Fetched { node, transfer: i });
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ one node
+
+    fn tell_node(&mut self, number: u32, event: NodeEvent) -> Result<(), String> {
+        let mut events = VecDeque::from([event]);
+        let mut messages = vec![];
+        while let Some(event) = events.pop_front() {
+            let Some(node) = self.nodes[number as usize].as_mut() else { return Ok(()) };
+            let mut actions = std::mem::take(&mut self.node_actions);
+            node.core.handle(self.now, event, &mut actions);
+            for action in actions.drain(..) {
+                self.act(number, action, &mut events, &mut messages);
+            }
+            self.node_actions = actions;
+        }
+        if !messages.is_empty() {
+            let at_ns = self.now.0 + self.machine.message_ns;
+            self.schedule(at_ns, Ev::ToDispatcher { node: number, messages });
+        }
+        Ok(())
+    }
+
+    fn act(
+        &mut self,
+        number: u32,
+        action: NodeAction,
+        events: &mut VecDeque<NodeEvent>,
+        messages: &mut Vec<NodeMessage>,
+    ) {
+        match action {
+            NodeAction::AskHome { object } => {
+                self.schedule(self.now.0 + self.machine.home_latency_ns, Ev::HomeAnswered { node: number, object });
+            }
+            NodeAction::Fetch { target, object, source, size_bytes, .. } => {
+                self.fetch(number, target, object, source, size_bytes)
+            }
+            NodeAction::Start { task, attempt, inputs, .. } => {
+                let bytes: u64 = inputs
+                    .iter()
+                    .map(|input| match input {
+                        Staged::Cached(object) | Staged::InPlace(object) => self.size_of(*object).unwrap_or(0),
+                        Staged::Private => 0,
+                    })
+                    .sum();
+                let node = self.nodes[number as usize].as_mut().expect("it acts");
+                if node.slots_idle > 0 {
+                    node.slots_idle -= 1;
+                    self.start(number, (task, attempt), bytes);
+                } else {
+                    node.handed.push_back(((task, attempt), bytes));
+                }
+            }
+            NodeAction::Kill { task, attempt } => self.kill(number, (task, attempt), events),
+            NodeAction::StoreOutput { task, attempt, output, object, .. } => {
+                let bytes = self.size_of(object).unwrap_or(0);
+                let result = Ok(Fetched { digest: digest_of(object), size_bytes: bytes, version: None });
+                events.push_back(NodeEvent::OutputStored { task, attempt, output, result });
+            }
+            NodeAction::Land { task, attempt, output, object, .. } => {
+                let place = self.place_of(number);
+                let purpose = Purpose::Land { node: number, attempt: (task, attempt), output };
+                let bytes = self.size_of(object).unwrap_or(0);
+                self.recorder.landed_bytes += bytes;
+                let crossed = [place.disk, place.link_out, place.client, self.home];
+                self.flow(number, bytes, &crossed, purpose);
+            }
+            NodeAction::Evict { .. } | NodeAction::CleanUp { .. } => {}
+            NodeAction::Tell { message } => messages.push(message),
+        }
+    }
+
+    fn place_of(&self, number: u32) -> Place {
+        self.places[self.nodes[number as usize].as_ref().expect("it acts").place as usize]
+    }
+
+    fn flow(&mut self, number: u32, bytes: u64, crossed: &[ResourceId], purpose: Purpose) -> FlowId {
+        let flow = self.fluid.begin(self.now.0, bytes, crossed, purpose);
+        self.nodes[number as usize].as_mut().expect("it acts").flows.insert(flow);
+        flow
+    }
+
+    fn fetch(&mut self, number: u32, target: Target, object: ObjectId, source: Source, size_bytes: u64) {
+        let to = self.place_of(number);
+        let slot = self.transfers_free.pop().unwrap_or_else(|| {
+            self.transfers.push(None);
+            self.transfers.len() as u32 - 1
+        });
+        let cached = matches!(target, Target::Cache(_));
+        let crossed: Option<Vec<ResourceId>> = match source {
+            Source::Home if cached => Some(vec![self.home, to.client, to.link_in, to.disk]),
+            Source::Home => Some(vec![self.home, to.client, to.link_in]),
+            Source::Peer(peer) => self.nodes[peer.0 as usize].as_ref().filter(|p| p.core.cache().is_ready(object)).map(|p| {
+                let from = self.places[p.place as usize];
+                vec![from.disk, from.link_out, to.link_in, to.disk]
+            }),
+        };
+        self.transfers[slot as usize] = Some(Transfer { target, source, object, flow: None });
+        match crossed {
+            Some(crossed) => {
+                let flow = self.flow(number, size_bytes, &crossed, Purpose::Fetch { node: number, transfer: slot });
+                self.transfers[slot as usize].as_mut().expect("just made").flow = Some(flow);
+            }
+            // It has gone from there: one question and its answer.
+            None => self.schedule(self.now.0 + 2 * self.machine.message_ns, Ev::Fetched { node: number, transfer: slot }),
+        }
+    }
+
+    fn on_flow_ended(&mut self, purpose: Purpose) -> Result<(), String> {
+        let number = purpose.node();
+        match purpose {
+            Purpose::Fetch { node, transfer } => {
+                // The latency of its first byte is paid at its end: it makes no difference to the others.
+                let source = self.transfers[transfer as usize].as_ref().expect("it is under way").source;
+                let latency_ns = match source {
+                    Source::Home => self.machine.home_latency_ns,
+                    Source::Peer(_) => 2 * self.machine.message_ns,
+                };
+                self.schedule(self.now.0 + latency_ns, Ev::Fetched { node, transfer });
+                Ok(())
+            }
+            Purpose::Read { attempt, .. } => {
+                self.compute(number, attempt);
+                Ok(())
+            }
+            Purpose::Write { attempt, .. } => self.program_ended(number, attempt),
+            Purpose::Land { attempt, output, .. } => {
+                let object = self.output_of(attempt.0, output);
+                let bytes = self.size_of(object).unwrap_or(0);
+                let (task, attempt) = attempt;
+                let result = Ok(version_of(bytes));
+                self.tell_node(number, NodeEvent::OutputLanded { task, attempt, output, result })
+            }
+        }
+    }
+
+    fn on_fetched(&mut self, number: u32, transfer: u32) -> Result<(), String> {
+        let ended = self.transfers[transfer as usize].take().expect("each transfer ends once");
+        self.transfers_free.push(transfer);
+        let Transfer { target, source, object, flow } = ended;
+        let result = match (flow, source) {
+            (Some(flow), _) => {
+                if let Some(node) = self.nodes[number as usize].as_mut() {
+                    node.flows.remove(&flow);
+                }
+                let bytes = self.size_of(object).unwrap_or(0);
+                self.recorder.moved(source, bytes);
+                let version = (source == Source::Home).then(|| version_of(bytes));
+                Ok(Fetched { digest: digest_of(object), size_bytes: bytes, version })
+            }
+            (None, _) => Err(TransferError {
+                kind: TransferErrorKind::NotHeld,
+                message: "the peer does not have it any more".into(),
+            }),
+        };
+        self.tell_node(number, NodeEvent::TransferEnded { target, source, result })
+    }
+
+    fn start(&mut self, number: u32, attempt: AttemptId, input_bytes: u64) {
+        let (batch, i) = self.batch_of(attempt.0);
+        let mut output_bytes = 0;
+        let template = &batch.array.template;
+        for (_, pattern) in &template.outputs {
+            output_bytes += self.sizes.of(&batch.array.fill(pattern, i)).unwrap_or(0);
+        }
+        let now = self.now;
+        let disk = self.place_of(number).disk;
+        let node = self.nodes[number as usize].as_mut().expect("it acts");
+        node.programs.insert(attempt, Program { started: now, output_bytes });
+        if input_bytes > 0 {
+            self.flow(number, input_bytes, &[disk], Purpose::Read { node: number, attempt });
+        } else {
+            self.compute(number, attempt);
+        }
+    }
+
+    fn compute(&mut self, number: u32, attempt: AttemptId) {
+        if self.nodes[number as usize].as_ref().is_none_or(|n| !n.programs.contains_key(&attempt)) {
+            return;
+        }
+        let (batch, i) = self.batch_of(attempt.0);
+        let speed = self.place_of(number).speed;
+        let compute_ns = (batch.compute.of(i) as f64 / speed) as u64;
+        let at_ns = self.now.0 + self.machine.task_overhead_ns + compute_ns;
+        self.schedule(at_ns, Ev::Computed { node: number, attempt });
+    }
+
+    fn on_computed(&mut self, number: u32, attempt: AttemptId) -> Result<(), String> {
+        let Some(node) = self.nodes[number as usize].as_ref() else { return Ok(()) };
+        let Some(program) = node.programs.get(&attempt) else { return Ok(()) };
+        if program.output_bytes > 0 {
+            let (bytes, disk) = (program.output_bytes, self.place_of(number).disk);
+            self.flow(number, bytes, &[disk], Purpose::Write { node: number, attempt });
+            return Ok(());
+        }
+        self.program_ended(number, attempt)
+    }
+
+    fn program_ended(&mut self, number: u32, attempt: AttemptId) -> Result<(), String> {
+        let Some(node) = self.nodes[number as usize].as_mut() else { return Ok(()) };
+        let Some(program) = node.programs.remove(&attempt) else { return Ok(()) };
+        let started = program.started;
+        self.free_slot(number);
+        let (batch, i) = self.batch_of(attempt.0);
+        let outputs = &batch.array.template.outputs;
+        let outputs = outputs.iter().map(|(_, p)| Some(self.sizes.of(&batch.array.fill(p, i)).unwrap_or(0))).collect();
+        let exit = Exit {
+            result: Ok(()),
+            started,
+            exited: self.now,
+            cpu_ns: batch.compute.of(i),
+            rss_bytes_max: 0,
+            outputs,
+            inputs_modified: vec![],
+            inputs_damaged: vec![],
+        };
+        self.recorder.ran(started, self.now);
+        let (task, attempt) = attempt;
+        self.tell_node(number, NodeEvent::ProgramEnded { task, attempt, exit })
+    }
+
+    fn kill(&mut self, number: u32, attempt: AttemptId, events: &mut VecDeque<NodeEvent>) {
+        let now = self.now;
+        let node = self.nodes[number as usize].as_mut().expect("it acts");
+        let handed = node.handed.iter().position(|(id, _)| *id == attempt);
+        if let Some(at) = handed {
+            node.handed.remove(at);
+        } else if node.programs.remove(&attempt).is_some() {
+            // What it was reading or writing goes on without it, as a page cache would.
+            self.free_slot(number);
+        } else {
+            return;
+        }
+        let exit = Exit {
+            result: Err(Failure { kind: FailureKind::Signal(9), message: "it was ended".into() }),
+            started: now,
+            exited: now,
+            cpu_ns: 0,
+            rss_bytes_max: 0,
+            outputs: vec![],
+            inputs_modified: vec![],
+            inputs_damaged: vec![],
+        };
+        let (task, attempt) = attempt;
+        events.push_back(NodeEvent::ProgramEnded { task, attempt, exit });
+    }
+
+    /// The next program that was handed over takes the slot.
+    fn free_slot(&mut self, number: u32) {
+        let node = self.nodes[number as usize].as_mut().expect("it acts");
+        match node.handed.pop_front() {
+            Some((attempt, bytes)) => self.start(number, attempt, bytes),
+            None => node.slots_idle += 1,
+        }
+    }
+
+    // ------------------------------------------------------------ looking up
+
+    fn batch_of(&self, task: TaskId) -> (&Batch, u32) {
+        let batch = &self.batches[self.batches.partition_point(|b| b.base <= task) - 1];
+        (batch, (task.0 - batch.base.0) as u32)
+    }
+
+    fn output_of(&mut self, task: TaskId, output: u32) -> ObjectId {
+        let (batch, i) = self.batch_of(task);
+        let location = batch.array.fill(&batch.array.template.outputs[output as usize].1, i);
+        self.core.catalog().find(&location).expect("an output that lands is known")
+    }
+
+    fn size_of(&mut self, object: ObjectId) -> Option<u64> {
+        let i = object.0 as usize;
+        while self.size_of.len() <= i {
+            let next = ObjectId(self.size_of.len() as u32);
+            self.size_of.push(self.sizes.of(self.core.location(next)));
+        }
+        self.size_of[i]
+    }
+}
+
+fn node_core(machine: &Machine, scheduling: &Scheduling, seed: u64) -> Result<Executor, String> {
+    let cache = CacheConfig {
+        budget_bytes: machine.cache_bytes_per_node,
+        eviction: scheduling.eviction.clone(),
+        seed,
+    };
+    let config = ExecutorConfig {
+        slots: machine.slots_per_node,
+        cache,
+        transfers_max: scheduling.transfers_max,
+        transfers_per_peer_max: scheduling.transfers_per_peer_max,
+        home_streams_max: scheduling.home_streams_max,
+    };
+    Executor::new(config).map_err(|e| e.to_string())
+}
+
+/// Stands for the bytes: objects here never change.
+fn digest_of(object: ObjectId) -> Digest {
+    let mut digest = [0; 32];
+    digest[..4].copy_from_slice(&object.0.to_le_bytes());
+    Digest(digest)
+}
+
+fn version_of(size_bytes: u64) -> HomeVersion {
+    HomeVersion { size_bytes, stamp: "simulated".into() }
+}
+
+fn write_line(log: &mut Box<dyn Write>, line: &impl Serialize) -> Result<(), String> {
+    let failed = |e: String| format!("the event log cannot be written: {e}");
+    serde_json::to_writer(&mut *log, line).map_err(|e| failed(e.to_string()))?;
+    log.write_all(b"\n").map_err(|e| failed(e.to_string()))
+}
