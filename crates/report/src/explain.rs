@@ -695,7 +695,7 @@ fn collect_lines(dir: &Path, story: &mut TaskStory) -> Result<(), Error> {
                     line_of(t, What::Out(Action::ForgetExecutor { executor }), story);
                 }
             }
-            Entry::In(_, Event::RunCommitted { run }) => committed |= run == story.run,
+            Entry::In(_, Event::RunStarted { run } | Event::RunCommitted { run }) => committed |= run == story.run,
             Entry::In(t, event @ Event::CancelRequested { run, .. }) => {
                 if run == story.run {
                     line_of(t, What::In(event), story);

@@ -381,6 +381,9 @@ impl Reader {
                 self.runs.entry(run).or_default().n_tasks += u64::from(array.n_tasks);
                 self.arrays.push(ArrayRecord { base, run, submitted, array });
             }
+            Event::RunStarted { run } => {
+                self.runs.entry(run).or_default().committed.get_or_insert(t);
+            }
             Event::RunCommitted { run } => {
                 self.runs.entry(run).or_default().committed.get_or_insert(t);
                 self.forget_unkept_ends(run);
