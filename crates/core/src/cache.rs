@@ -682,6 +682,8 @@ mod tests {
         objects: BTreeMap<ObjectId, ModelObject>,
         /// `random` draws an index into this.
         evictable: Vec<ObjectId>,
+        /// `two-mark` draws an index into the second; the first are the marked ones.
+        evictable_by_mark: [Vec<ObjectId>; 2],
         clock: u64,
         rng: Rng,
     }
@@ -695,6 +697,7 @@ mod tests {
         entered: u64,
         last_use: u64,
         n_uses: u64,
+        is_marked: bool,
     }
 
     impl ModelObject {
@@ -709,7 +712,8 @@ mod tests {
     impl Model {
         fn new(eviction: &'static str, budget_bytes: u64) -> Self {
             let (objects, rng) = (BTreeMap::new(), Rng::new(7));
-            Model { budget_bytes, eviction, objects, evictable: vec![], clock: 0, rng }
+            let evictable_by_mark = Default::default();
+            Model { budget_bytes, eviction, objects, evictable: vec![], evictable_by_mark, clock: 0, rng }
         }
 
         fn bytes(&self, which: impl Fn(&ModelObject) -> bool) -> u64 {
@@ -728,6 +732,14 @@ mod tests {
                 (None, true) => self.evictable.push(object),
                 _ => {}
             }
+            for (by_mark, is_marked) in self.evictable_by_mark.iter_mut().zip([true, false]) {
+                let belongs = entry.is_evictable() && entry.is_marked == is_marked;
+                match (by_mark.iter().position(|o| *o == object), belongs) {
+                    (Some(at), false) => drop(by_mark.swap_remove(at)),
+                    (None, true) => by_mark.push(object),
+                    _ => {}
+                }
+            }
         }
 
         fn tick(&mut self) -> u64 {
@@ -741,6 +753,14 @@ mod tests {
                 "fifo" => candidates().min_by_key(|(_, o)| o.entered),
                 "lru" => candidates().min_by_key(|(_, o)| o.last_use),
                 "lfu" => candidates().min_by_key(|(_, o)| (o.n_uses, o.last_use)),
+                "two-mark" => {
+                    if self.evictable_by_mark[1].is_empty() {
+                        self.objects.values_mut().for_each(|o| o.is_marked = false);
+                        self.evictable_by_mark.swap(0, 1);
+                    }
+                    let unmarked = &self.evictable_by_mark[1];
+                    return unmarked[self.rng.below(unmarked.len() as u64) as usize];
+                }
                 _ => return self.evictable[self.rng.below(self.evictable.len() as u64) as usize],
             };
             *victim.unwrap().0
@@ -774,7 +794,7 @@ mod tests {
                 let now = self.tick();
                 self.change(object, |o| {
                     o.state = Some(ReplicaState::Creating);
-                    (o.size_bytes, o.entered, o.last_use) = (size_bytes, now, now);
+                    (o.size_bytes, o.entered, o.last_use, o.is_marked) = (size_bytes, now, now, true);
                 });
             }
             answer
@@ -795,7 +815,7 @@ mod tests {
 
         fn touch(&mut self, object: ObjectId) {
             let now = self.tick();
-            self.change(object, |o| (o.last_use, o.n_uses) = (now, o.n_uses + 1));
+            self.change(object, |o| (o.last_use, o.n_uses, o.is_marked) = (now, o.n_uses + 1, true));
         }
 
         fn remove(&mut self, object: ObjectId) -> Result<u64, WhyNot> {

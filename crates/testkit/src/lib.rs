@@ -7,6 +7,7 @@
 //! | [`options`] | what a simulated world is made of and what goes wrong in it, all drawn from one seed |
 //! | [`world`] | one dispatcher and some executors, virtual network, disks, programs, journal and time |
 //! | [`home`] | home storage with every version that it ever had |
+//! | [`two_mark`] | the sequential 2Mark over several stores, its offline optimum, and the search for what breaks its bound |
 //! | [`node`], [`service`] | what the live drivers do around the two state machines, without their I/O |
 //!
 //! The simulator runs the state machines of `eyas-core` as they are; only what surrounds them is a model.
@@ -18,4 +19,5 @@ pub mod home;
 pub mod node;
 pub mod options;
 pub mod service;
+pub mod two_mark;
 pub mod world;

@@ -98,6 +98,10 @@ fn hits_and_bytes_are_what_they_were() {
             "random",
             [(1155, 15323767), (1630, 23803647), (2498, 38260186), (4027, 62041413), (5381, 83135007)],
         ),
+        (
+            "two-mark",
+            [(1343, 18315341), (1759, 25656612), (2251, 34775914), (4495, 68906462), (5381, 83135007)],
+        ),
     ];
     for ((name, _), (golden_name, golden_hits)) in super::POLICIES.iter().zip(golden) {
         assert_eq!(*name, golden_name, "every policy has its golden numbers");

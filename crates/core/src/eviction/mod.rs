@@ -17,6 +17,7 @@
 //! | `fifo` | [`fifo`] | what entered first |
 //! | `lru` | [`lru`] | what was used last the longest ago |
 //! | `lfu` | [`lfu`] | what was used least often; among those, as `lru` |
+//! | `two-mark` | [`two_mark`] | any candidate that was not requested in this phase, each equally likely |
 //!
 //! To add one: its file, and a line in [`POLICIES`].
 //!
@@ -30,6 +31,7 @@ pub mod lfu;
 pub mod lru;
 pub mod random;
 mod ranked;
+pub mod two_mark;
 
 use crate::rng::Rng;
 use std::fmt;
@@ -64,6 +66,7 @@ pub const POLICIES: &[(&str, fn() -> Box<dyn Eviction>)] = &[
     ("lfu", || Box::new(lfu::Lfu::default())),
     ("lru", || Box::new(lru::Lru::default())),
     ("random", || Box::new(random::Random::default())),
+    ("two-mark", || Box::new(two_mark::TwoMark::default())),
 ];
 
 /// A new policy that knows no object yet.
@@ -99,7 +102,8 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = by_name("mru").unwrap_err().to_string();
-        assert_eq!(error, "there is no eviction policy `mru`; choose one of `fifo`, `lfu`, `lru`, `random`");
+        let known = "`fifo`, `lfu`, `lru`, `random`, `two-mark`";
+        assert_eq!(error, format!("there is no eviction policy `mru`; choose one of {known}"));
     }
 
     #[test]
