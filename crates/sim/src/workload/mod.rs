@@ -2,11 +2,40 @@
 //!
 //! A workload is a stream of [`Submission`]s in order of time, so that millions of tasks need not be made before
 //! they are needed, and a table of file sizes. All chance comes from a seed.
+//!
+//! | module | gives |
+//! |---|---|
+//! | [`mi`], [`sw`] | the synthetic streams of `Raicu09` §5.1 and §5.2 |
+//! | [`all_pairs`] | all pairs of two sets, §5.3 |
+//! | [`stacking`] | the image stacking workloads of table 3, §6 |
+//! | [`wfcommons`] | workflow instances in WfFormat |
+//! | [`sanity`] | whether a workload can end at all, on given machines |
+//!
+//! Invariants of every workload: submissions come in order of time; their tasks add up to `n_tasks`; a task that
+//! makes another's input comes before it, so submissions may be handed to a dispatcher one by one; the same seed
+//! and options give the same submissions on every machine.
+
+pub mod all_pairs;
+mod arrivals;
+mod error;
+mod links;
+pub mod mi;
+pub mod sanity;
+pub mod stacking;
+pub mod sw;
+pub mod wfcommons;
+
+pub use error::{Error, ErrorKind, Status};
 
 use eyas_core::Timestamp;
-use eyas_core::array::TaskArray;
+use eyas_core::array::{Command, Pattern, TaskArray, TaskForm, Template};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const MS_NS: u64 = 1_000_000;
+/// As the paper counts bytes: 10 MB are 10,000,000.
+const MB: u64 = 1_000_000;
 
 /// Tasks that arrive together.
 pub struct Submission {
@@ -64,4 +93,83 @@ pub struct Workload {
     pub sizes: Sizes,
     /// In order of time.
     pub submissions: Box<dyn Iterator<Item = Submission>>,
+}
+
+/// How much of a measured program time is not computing: a simulated program reads its inputs, computes, writes
+/// its outputs, and a measured time has all three in it.
+///
+/// The default subtracts nothing: right where files come from the page cache, and otherwise too slow by what the
+/// simulated disk then adds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct ProgramIo {
+    /// How fast the program read its inputs, bytes per second.
+    pub read_bytes_per_s: Option<f64>,
+    /// How fast it wrote its outputs, bytes per second.
+    pub write_bytes_per_s: Option<f64>,
+}
+
+impl ProgramIo {
+    /// What is left of `run_ns` without reading and writing; never less than 0.
+    pub fn compute_ns(&self, run_ns: u64, read_bytes: u64, written_bytes: u64) -> u64 {
+        let time = |bytes: u64, rate: Option<f64>| rate.map_or(0.0, |r| bytes as f64 / r * 1e9);
+        let io = time(read_bytes, self.read_bytes_per_s) + time(written_bytes, self.write_bytes_per_s);
+        run_ns.saturating_sub(io.round() as u64)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        for rate in [self.read_bytes_per_s, self.write_bytes_per_s].into_iter().flatten() {
+            if !(rate.is_finite() && rate > 0.0) {
+                return Err(Error::config(format!("a program cannot read or write {rate} bytes per second")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A template of tasks that read `inputs` and write `outputs`, by location, on one slot.
+fn template(id: Pattern, program: &str, inputs: Vec<Pattern>, outputs: Vec<Pattern>) -> Template {
+    let named = |prefix: &str, list: Vec<Pattern>| {
+        let name = |i: usize| Pattern::literal(format!("{prefix}{i}"));
+        list.into_iter().enumerate().map(|(i, location)| (name(i), location)).collect()
+    };
+    TaskForm {
+        id,
+        command: Command::Exec(vec![Pattern::literal(program)]),
+        inputs: named("i", inputs),
+        outputs: named("o", outputs),
+        env: vec![],
+        cpus: 1,
+        memory_bytes: None,
+        walltime_ns: None,
+        retries: 0,
+        priority: 0,
+        label: program.into(),
+    }
+}
+
+/// Refuses a count or size of 0.
+fn at_least_one(what: &str, value: u64) -> Result<(), Error> {
+    match value {
+        0 => Err(Error::config(format!("{what} must be at least 1"))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// Everything that a workload submits, as one comparable list.
+    pub fn all(workload: Workload) -> Vec<(u64, Vec<String>, u64)> {
+        let mut list = vec![];
+        for s in workload.submissions {
+            assert_eq!(s.array.check(), Ok(()));
+            for i in 0..s.array.n_tasks {
+                let inputs = s.array.template.inputs.iter();
+                let reads = inputs.map(|(_, location)| s.array.fill(location, i)).collect();
+                list.push((s.at.0, reads, s.compute.of(i)));
+            }
+        }
+        list
+    }
 }

@@ -1,0 +1,93 @@
+//! Why there is no workload, and whether trying again can help.
+
+use std::fmt;
+use std::path::Path;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    /// Options that make no workload.
+    Config,
+    /// A file is missing or cannot be read.
+    Open,
+    /// A file is not what it should be.
+    Foreign,
+    /// A file breaks off, or is of a run that had not ended.
+    Incomplete,
+    /// The run that the file is of failed.
+    Failed,
+    /// It would never end: tasks wait for each other, or fit no machine.
+    NeverEnds,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// The same call fails again.
+    Permanent,
+    /// It may succeed later.
+    Temporary,
+    /// Was tried again and failed each time. Set by the caller who tries again; nothing here does.
+    Persistent,
+}
+
+/// One sentence for people: what could not be done, to which thing, why; a hint may follow on its own line.
+#[derive(Debug)]
+pub struct Error {
+    pub kind: ErrorKind,
+    pub status: Status,
+    /// What was being done: `make a workload`.
+    pub operation: &'static str,
+    /// To which thing, and what is wrong with it.
+    pub context: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    pub(super) fn new(kind: ErrorKind, operation: &'static str, context: impl Into<String>) -> Error {
+        Error {
+            kind,
+            status: Status::Permanent,
+            operation,
+            context: context.into(),
+            hint: None,
+            source: None,
+        }
+    }
+
+    pub(super) fn config(context: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Config, "make a workload", context)
+    }
+
+    pub(super) fn never_ends(context: impl Into<String>) -> Error {
+        Error::new(ErrorKind::NeverEnds, "run the workload to its end", context)
+    }
+
+    pub(super) fn open(operation: &'static str, path: &Path, source: std::io::Error) -> Error {
+        use std::io::ErrorKind::*;
+        let status = match source.kind() {
+            NotFound | PermissionDenied | IsADirectory | NotADirectory | InvalidInput => Status::Permanent,
+            _ => Status::Temporary,
+        };
+        let context = format!("`{}`: {source}", path.display());
+        Error { status, source: Some(Box::new(source)), ..Error::new(ErrorKind::Open, operation, context) }
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Error {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.operation, self.context)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|e| e as _)
+    }
+}

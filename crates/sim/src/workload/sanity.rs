@@ -1,0 +1,187 @@
+//! Whether a workload can end: checks while it is submitted, each failing with one sentence.
+//!
+//! A [`Watch`] sees each submission before the dispatcher does. A submission whose files all have one size is
+//! checked by its template, whatever its number of tasks; others task by task.
+//!
+//! Not here: circles of tasks and files without makers, which need the whole workload (`links.rs`, where it is read).
+
+use super::*;
+
+/// The longest simulated time: 100 years.
+pub const END_S_MAX: u64 = 100 * 365 * 86_400;
+
+pub(super) fn too_long(n_tasks: u64) -> Error {
+    Error::never_ends(format!(
+        "its {n_tasks} tasks do not arrive within the 100 years that are simulated at most"
+    ))
+}
+
+/// The most that any node of a machine has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Largest {
+    pub slots: u32,
+    pub memory_bytes: u64,
+    /// 0: nothing is cached, so that no file is too large.
+    pub cache_bytes: u64,
+}
+
+/// Follows a workload that is being submitted.
+pub struct Watch {
+    largest: Largest,
+    /// What the workload said.
+    n_tasks: u64,
+    n_seen: u64,
+    last: Timestamp,
+}
+
+impl Watch {
+    /// Refuses a workload without tasks.
+    pub fn new(workload: &Workload, largest: Largest) -> Result<Watch, Error> {
+        if workload.n_tasks == 0 {
+            return Err(Error::config(format!("workload `{}` has no tasks", workload.name)));
+        }
+        Ok(Watch { largest, n_tasks: workload.n_tasks, n_seen: 0, last: Timestamp(0) })
+    }
+
+    /// Checks the next submission. `Err`: it could never be done.
+    pub fn check(&mut self, next: &Submission, sizes: &Sizes) -> Result<(), Error> {
+        let array = &next.array;
+        if let Err(why) = array.check() {
+            return Err(Error::config(format!("a submission is broken: {why}")));
+        }
+        if let Compute::Each(all) = &next.compute
+            && all.len() != array.n_tasks as usize
+        {
+            let (n, n_tasks) = (all.len(), array.n_tasks);
+            return Err(Error::config(format!("a submission has {n} compute times for {n_tasks} tasks")));
+        }
+        if next.at < self.last {
+            return Err(Error::config("its submissions are not in order of time"));
+        }
+        self.last = next.at;
+        self.n_seen += u64::from(array.n_tasks);
+        if self.n_seen > self.n_tasks {
+            return Err(Error::never_ends(format!(
+                "it was said to have {} tasks and more of them keep coming",
+                self.n_tasks
+            )));
+        }
+        if next.at.0 > END_S_MAX * SECOND_NS {
+            return Err(too_long(self.n_tasks));
+        }
+        self.check_room(array)?;
+        match sizes {
+            Sizes::Same(_) if array.n_tasks == 0 => Ok(()),
+            Sizes::Same(_) => self.check_task(next, 0, sizes),
+            Sizes::Each(_) => (0..array.n_tasks).try_for_each(|i| self.check_task(next, i, sizes)),
+        }
+    }
+
+    /// Checks that everything came, when there are no more submissions.
+    pub fn finish(&self) -> Result<(), Error> {
+        match self.n_seen == self.n_tasks {
+            true => Ok(()),
+            false => Err(Error::config(format!(
+                "it was said to have {} tasks and submitted {}",
+                self.n_tasks, self.n_seen
+            ))),
+        }
+    }
+
+    fn check_room(&self, array: &TaskArray) -> Result<(), Error> {
+        let (template, most) = (&array.template, &self.largest);
+        let memory = template.memory_bytes.unwrap_or(0);
+        if template.cpus <= most.slots && memory <= most.memory_bytes {
+            return Ok(());
+        }
+        let id = array.fill(&template.id, 0);
+        Err(Error::never_ends(format!(
+            "task `{id}` needs {} slots and {memory} bytes of memory, and the largest node has {} slots and {} bytes",
+            template.cpus, most.slots, most.memory_bytes
+        )))
+    }
+
+    fn check_task(&self, next: &Submission, i: u32, sizes: &Sizes) -> Result<(), Error> {
+        let (array, most) = (&next.array, &self.largest);
+        let id = || array.fill(&array.template.id, i);
+        for (_, pattern) in &array.template.inputs {
+            let location = array.fill(pattern, i);
+            let Some(bytes) = sizes.of(&location) else {
+                return Err(Error::never_ends(format!(
+                    "the size of `{location}`, which task `{}` reads, is not known",
+                    id()
+                )));
+            };
+            if most.cache_bytes > 0 && bytes > most.cache_bytes {
+                return Err(Error::never_ends(format!(
+                    "`{location}`, which task `{}` reads, has {bytes} bytes and the largest cache {}",
+                    id(),
+                    most.cache_bytes
+                ))
+                .hint("give the nodes larger caches, or none at all"));
+            }
+        }
+        let limit = array.template.walltime_ns.unwrap_or(END_S_MAX * SECOND_NS);
+        let compute_ns = next.compute.of(i);
+        if compute_ns > limit {
+            return Err(Error::never_ends(format!(
+                "task `{}` computes for {} s and is ended after {} s",
+                id(),
+                compute_ns / SECOND_NS,
+                limit / SECOND_NS
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGEST: Largest = Largest { slots: 2, memory_bytes: 1 << 30, cache_bytes: 1000 };
+
+    fn workload() -> Workload {
+        let config = all_pairs::AllPairsConfig { n: 2, item_bytes: 1000, compute_ns: 1 };
+        all_pairs::all_pairs(config).unwrap()
+    }
+
+    fn watch(workload: Workload, change: impl Fn(&mut Submission)) -> Result<(), String> {
+        let mut watch = Watch::new(&workload, LARGEST).map_err(|e| e.to_string())?;
+        for mut submission in workload.submissions {
+            change(&mut submission);
+            watch.check(&submission, &workload.sizes).map_err(|e| e.to_string())?;
+        }
+        watch.finish().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_sound_workload_passes() {
+        assert_eq!(watch(workload(), |_| {}), Ok(()));
+    }
+
+    #[test]
+    fn each_reason_not_to_end_has_its_sentence() {
+        let check = |result: Result<(), String>, expect: &str| {
+            let error = result.unwrap_err();
+            assert!(error.contains(expect), "{error}");
+        };
+        let with = |change: fn(&mut Workload)| {
+            let mut workload = workload();
+            change(&mut workload);
+            watch(workload, |_| {})
+        };
+        check(with(|w| w.n_tasks = 0), "has no tasks");
+        check(with(|w| w.n_tasks = 3), "more of them keep coming");
+        check(with(|w| w.n_tasks = 5), "said to have 5 tasks and submitted 4");
+        check(with(|w| w.sizes = Sizes::Same(1001)), "has 1001 bytes and the largest cache 1000");
+        check(
+            with(|w| w.sizes = Sizes::Each(FxHashMap::default())),
+            "`a0`, which task `0-0` reads, is not known",
+        );
+        check(watch(workload(), |s| s.compute = Compute::Same(u64::MAX)), "computes for 18446744073 s");
+        check(watch(workload(), |s| s.compute = Compute::Each(vec![1])), "1 compute times for 2 tasks");
+        check(watch(workload(), |s| Arc::make_mut(&mut s.array).template.cpus = 3), "needs 3 slots");
+        check(watch(workload(), |s| s.at = Timestamp(u64::MAX)), "100 years");
+    }
+}
