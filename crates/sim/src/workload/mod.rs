@@ -8,6 +8,7 @@
 //! | [`mi`], [`sw`] | the synthetic streams of `Raicu09` §5.1 and §5.2 |
 //! | [`all_pairs`] | all pairs of two sets, §5.3 |
 //! | [`stacking`] | the image stacking workloads of table 3, §6 |
+//! | [`trace`] | what a live run did, from its event log, and what it measured |
 //! | [`wfcommons`] | workflow instances in WfFormat |
 //! | [`sanity`] | whether a workload can end at all, on given machines |
 //!
@@ -23,6 +24,7 @@ pub mod mi;
 pub mod sanity;
 pub mod stacking;
 pub mod sw;
+pub mod trace;
 pub mod wfcommons;
 
 pub use error::{Error, ErrorKind, Status};
