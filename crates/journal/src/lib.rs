@@ -50,10 +50,10 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use writer::{Shared, Writer};
+use writer::{Shared, Sleeps, State, Writer};
 
 /// Number of a record: 1 for the first ever appended; 0 stands for "none yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,6 +106,13 @@ impl fmt::Display for Stall {
     }
 }
 
+/// When records that wait are wanted on the disk.
+#[derive(Clone, Copy, PartialEq)]
+enum Urgency {
+    Now,
+    Soon,
+}
+
 /// State of the journal.
 #[derive(Clone, Debug)]
 pub enum Health {
@@ -139,6 +146,8 @@ pub struct Options {
     /// Most bytes of records that may wait for the disk, besides as many that are being written.
     /// A single larger record is accepted when none waits.
     pub buffer_bytes_max: usize,
+    /// Least time between two commits that nobody asks to have now; zero commits whenever there is something.
+    pub commit_interval: Duration,
     /// Time between tries while stalled.
     pub retry_interval: Duration,
     /// Called from the writer thread. May append and ask; must not wait for durability, compact or close.
@@ -148,12 +157,14 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// `fdatasync`, segments of 64 MiB, a buffer of 16 MiB, a try each second, no callbacks.
+    /// `fdatasync`, segments of 64 MiB, a buffer of 16 MiB, commits without a pause, a try each second, no
+    /// callbacks.
     fn default() -> Self {
         Options {
             sync: Sync::Fdatasync,
             segment_bytes: 64 << 20,
             buffer_bytes_max: 16 << 20,
+            commit_interval: Duration::ZERO,
             retry_interval: Duration::from_secs(1),
             on_notice: None,
             on_step: None,
@@ -228,15 +239,53 @@ impl Journal {
     /// the caller then stops accepting work, which is what a dispatcher with an event loop needs.
     /// A thread that has nothing better to do uses [`Journal::append_waiting`].
     pub fn append(&self, body: &[u8]) -> Result<Seq> {
-        self.push(body, false)
+        self.push(body, false, true)
+    }
+
+    /// As [`Journal::append`], but the record waits for the next [`Journal::commit`] or
+    /// [`Journal::commit_soon`], so that many go to the disk with one sync. It goes earlier when the disk is at
+    /// work anyway or the buffer is full.
+    pub fn append_uncommitted(&self, body: &[u8]) -> Result<Seq> {
+        self.push(body, false, false)
     }
 
     /// As [`Journal::append`], but waits for room, for as long as the disk refuses.
     pub fn append_waiting(&self, body: &[u8]) -> Result<Seq> {
-        self.push(body, true)
+        self.push(body, true, true)
     }
 
-    fn push(&self, body: &[u8], wait: bool) -> Result<Seq> {
+    /// Has everything appended so far written now; does not wait for it.
+    pub fn commit(&self) {
+        let state = self.shared.lock();
+        if !state.pending.is_empty() {
+            self.wake(state, Urgency::Now);
+        }
+    }
+
+    /// Has everything appended so far written, at once when the last commit is [`Options::commit_interval`] ago,
+    /// else when it is. Does not wait for it.
+    pub fn commit_soon(&self) {
+        let state = self.shared.lock();
+        if !state.pending.is_empty() {
+            self.wake(state, Urgency::Soon);
+        }
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>, urgency: Urgency) {
+        state.commit_now |= urgency == Urgency::Now;
+        let wake = match state.writer_sleeps {
+            Sleeps::No => false,
+            Sleeps::Lingers => urgency == Urgency::Now,
+            Sleeps::Idle => true,
+        };
+        if wake {
+            state.writer_sleeps = Sleeps::No;
+            drop(state);
+            self.shared.work.notify_one();
+        }
+    }
+
+    fn push(&self, body: &[u8], wait: bool, commit: bool) -> Result<Seq> {
         const OPERATION: &str = "append to the journal";
         if body.len() > BODY_BYTES_MAX {
             let kind = ErrorKind::TooLarge { body_bytes: body.len(), body_bytes_max: BODY_BYTES_MAX };
@@ -253,6 +302,9 @@ impl Journal {
             if state.pending.is_empty() || bytes <= shared.options.buffer_bytes_max {
                 break;
             }
+            // The room may be taken by what nobody has committed yet.
+            state.commit_now = true;
+            shared.work.notify_one();
             if !wait {
                 return Err(Error::new(ErrorKind::Full, OPERATION, &shared.dir));
             }
@@ -265,10 +317,8 @@ impl Journal {
         state.next_seq += 1;
         state.stats.appended_n += 1;
         push_record(&mut state.pending, crc, seq, body);
-        let wake = std::mem::take(&mut state.writer_sleeps);
-        drop(state);
-        if wake {
-            shared.work.notify_one();
+        if commit {
+            self.wake(state, Urgency::Now);
         }
         Ok(Seq(seq))
     }
@@ -290,6 +340,7 @@ impl Journal {
     pub fn wait_durable(&self, seq: Seq) -> Result<()> {
         const OPERATION: &str = "wait for the journal";
         let shared = &*self.shared;
+        self.commit();
         let mut state = shared.lock();
         if seq.0 >= state.next_seq {
             let what = format!("record {seq} does not exist yet");

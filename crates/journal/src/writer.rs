@@ -2,7 +2,8 @@
 //!
 //! In: the batch that [`crate::Journal::append`] fills under the lock. Out: files, `durable_seq`, notices.
 //! Natural batching: while the disk works on one batch the next one collects, so a slow disk makes
-//! larger batches, not a longer queue.
+//! larger batches, not a longer queue. Where nobody is in a hurry, [`Options::commit_interval`] makes them larger
+//! still, because a sync costs processor time, too, as much for one record as for hundreds.
 //!
 //! When the disk refuses, the batch stays in memory and is tried again, always the same bytes in the same
 //! order, so nothing is lost or overtaken and nothing is acknowledged that is not durable:
@@ -56,8 +57,19 @@ pub(crate) struct State {
     pub closing: bool,
     /// The writer is gone.
     pub ended: bool,
-    pub writer_sleeps: bool,
+    pub writer_sleeps: Sleeps,
+    /// What is pending shall not wait for [`Options::commit_interval`].
+    pub commit_now: bool,
     pub stats: Stats,
+}
+
+/// Whether the writer waits for work.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Sleeps {
+    No,
+    /// Until [`Options::commit_interval`] after the last commit is over; then it looks for itself.
+    Lingers,
+    Idle,
 }
 
 impl Shared {
@@ -79,7 +91,8 @@ impl Shared {
             retry_now: false,
             closing: false,
             ended: false,
-            writer_sleeps: false,
+            writer_sleeps: Sleeps::No,
+            commit_now: false,
             stats,
         };
         Shared {
@@ -146,6 +159,8 @@ pub(crate) struct Writer<'a> {
     batch_last_seq: u64,
     durable_seq: u64,
     retry_at: Option<Instant>,
+    /// Before that the next batch is only committed if somebody wants it now.
+    linger_until: Option<Instant>,
 }
 
 /// Marks the writer as gone however it ends, so that nobody waits for it for ever.
@@ -172,6 +187,7 @@ impl<'a> Writer<'a> {
             batch_last_seq: found.last_seq,
             durable_seq: found.last_seq,
             retry_at: None,
+            linger_until: None,
         }
     }
 
@@ -205,8 +221,11 @@ impl<'a> Writer<'a> {
             if state.drop_upto > state.dropped_upto {
                 return Work::Drop { upto: state.drop_upto };
             }
+            self.linger_until = self.linger_until.filter(|&until| Instant::now() < until);
             if self.batch.is_empty() {
-                if !state.pending.is_empty() {
+                let in_time = self.linger_until.is_none() || state.commit_now || state.closing;
+                if !state.pending.is_empty() && in_time {
+                    state.commit_now = false;
                     // The emptied batch goes back, so that in steady state nothing is allocated.
                     std::mem::swap(&mut self.batch, &mut state.pending);
                     self.batch_last_seq = state.next_seq - 1;
@@ -221,15 +240,16 @@ impl<'a> Writer<'a> {
                 state.retry_now = false;
                 return Work::Commit { is_last_try: state.closing };
             }
-            state.writer_sleeps = true;
-            state = match self.retry_at.filter(|_| !self.batch.is_empty()) {
+            let wake_at = if self.batch.is_empty() { self.linger_until } else { self.retry_at };
+            state.writer_sleeps = if wake_at.is_some() { Sleeps::Lingers } else { Sleeps::Idle };
+            state = match wake_at {
                 None => shared.work.wait(state).expect("as in Shared::lock"),
                 Some(at) => {
                     let left = at.saturating_duration_since(Instant::now());
                     shared.work.wait_timeout(state, left).expect("as in Shared::lock").0
                 }
             };
-            state.writer_sleeps = false;
+            state.writer_sleeps = Sleeps::No;
         }
     }
 
@@ -336,6 +356,8 @@ impl<'a> Writer<'a> {
     fn on_committed(&mut self) {
         self.durable_seq = self.batch_last_seq;
         self.retry_at = None;
+        let interval = self.shared.options.commit_interval;
+        self.linger_until = (!interval.is_zero()).then(|| Instant::now() + interval);
         let mut state = self.shared.lock();
         state.durable_seq = self.durable_seq;
         let was_stalled = state.stall.take().is_some();

@@ -289,3 +289,68 @@ fn a_full_disk_is_waited_for() {
         assert_eq!(read_all(&dir).unwrap(), numbered(1..=seq));
     }
 }
+
+#[test]
+fn uncommitted_records_share_one_sync_and_wait_for_it() {
+    let root = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(root.path(), Options::default()).unwrap();
+    for seq in 1..=100 {
+        assert_eq!(journal.append_uncommitted(&body(seq)).unwrap(), Seq(seq));
+    }
+    journal.commit();
+    eventually("the records are durable", || journal.durable_seq() == Seq(100));
+    // Not one only: until it sleeps for the first time, the writer takes what there is.
+    assert!(journal.stats().fdatasyncs_n < 20, "{:?}", journal.stats());
+    journal.append_uncommitted(&body(101)).unwrap();
+    journal.flush().unwrap();
+    journal.append_uncommitted(&body(102)).unwrap();
+    journal.close().unwrap();
+    assert_eq!(read_all(root.path()).unwrap(), numbered(1..=102));
+}
+
+#[test]
+fn a_commit_now_does_not_wait_for_the_interval_and_one_soon_does() {
+    let root = tempfile::tempdir().unwrap();
+    let options = Options { commit_interval: Duration::from_secs(3600), ..Options::default() };
+    let (journal, _) = Journal::open(root.path(), options).unwrap();
+    journal.append_uncommitted(&body(1)).unwrap();
+    journal.commit_soon();
+    eventually("the first record is durable", || journal.durable_seq() == Seq(1));
+    journal.append_uncommitted(&body(2)).unwrap();
+    journal.commit_soon();
+    assert_eq!(journal.durable_seq(), Seq(1));
+    journal.append(&body(3)).unwrap();
+    eventually("the others are durable", || journal.durable_seq() == Seq(3));
+    assert_eq!(journal.stats().fdatasyncs_n, 2);
+    journal.append_uncommitted(&body(4)).unwrap();
+    journal.commit_soon();
+    journal.close().unwrap();
+    assert_eq!(read_all(root.path()).unwrap(), numbered(1..=4));
+}
+
+#[test]
+fn what_is_wanted_soon_is_durable_after_the_interval() {
+    let root = tempfile::tempdir().unwrap();
+    let options = Options { commit_interval: Duration::from_millis(20), ..Options::default() };
+    let (journal, _) = Journal::open(root.path(), options).unwrap();
+    for seq in 1..=3 {
+        journal.append_uncommitted(&body(seq)).unwrap();
+        journal.commit_soon();
+    }
+    eventually("all are durable", || journal.durable_seq() == Seq(3));
+}
+
+#[test]
+fn a_buffer_full_of_uncommitted_records_empties_itself() {
+    let root = tempfile::tempdir().unwrap();
+    let options = Options { buffer_bytes_max: 256, ..Options::default() };
+    let (journal, _) = Journal::open(root.path(), options).unwrap();
+    for seq in 1..=100 {
+        while let Err(error) = journal.append_uncommitted(&body(seq)) {
+            assert_eq!(error.kind, ErrorKind::Full);
+            eventually("there is room", || journal.durable_seq() == Seq(seq - 1));
+        }
+    }
+    journal.close().unwrap();
+    assert_eq!(read_all(root.path()).unwrap(), numbered(1..=100));
+}

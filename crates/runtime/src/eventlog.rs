@@ -2,11 +2,14 @@
 //!
 //! The grammar is [`eyas_core::log`]'s.
 //!
-//! A thread of its own writes, so that the dispatcher only hands over. When the disk is full, lines
+//! Lines are made at once, from what is at hand anyway, and handed over in pieces to a thread that writes, so
+//! that the dispatcher never waits for the disk and nothing is copied to be logged. When the disk is full, lines
 //! are lost and counted, and the dispatcher says so: the log is for people and replays, the journal is
 //! what keeps promises.
 
-use eyas_core::log::{EVENTS_FILE, Header, Line, PRINTED_FILE, PrintedLine, PrintedStream};
+use eyas_core::Timestamp;
+use eyas_core::event::{Action, Event};
+use eyas_core::log::{EVENTS_FILE, Header, PRINTED_FILE, PrintedLine, PrintedStream};
 use eyas_wire::message::{Captured, Printed};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -45,14 +48,46 @@ pub fn to_message(line: &PrintedLine) -> Printed {
     }
 }
 
+/// A [`eyas_core::log::Line`] of borrowed parts.
+#[derive(Serialize)]
+struct In<'a> {
+    t: Timestamp,
+    r#in: &'a Event,
+}
+
+#[derive(Serialize)]
+struct Out<'a> {
+    t: Timestamp,
+    out: &'a Action,
+}
+
+/// Lines are handed over when there are so many bytes of them; a tick hands over fewer.
+const PIECE_BYTES: usize = 64 << 10;
+
 enum Order {
-    Lines(Vec<Line>),
+    Lines(Lines),
     Printed(Box<Printed>),
     Flush(mpsc::Sender<()>),
 }
 
+/// Whole lines of text.
+#[derive(Default)]
+struct Lines {
+    text: Vec<u8>,
+    n: u64,
+}
+
+impl Lines {
+    fn push(&mut self, value: &impl Serialize) {
+        serde_json::to_writer(&mut self.text, value).expect("log lines have string keys");
+        self.text.push(b'\n');
+        self.n += 1;
+    }
+}
+
 /// The writing end.
 pub struct EventLog {
+    lines: Lines,
     orders: mpsc::Sender<Order>,
     lost: Arc<AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -83,7 +118,7 @@ impl EventLog {
                     }
                 };
                 match order {
-                    Order::Lines(lines) => lines.iter().for_each(|line| events.line(line)),
+                    Order::Lines(lines) => events.write(&lines),
                     Order::Printed(p) => printed.line(&to_line(&p)),
                     Order::Flush(done) => {
                         events.flush();
@@ -96,11 +131,30 @@ impl EventLog {
             events.flush();
             printed.flush();
         })?;
-        Ok(EventLog { orders, lost, thread: Some(thread) })
+        Ok(EventLog { lines: Lines::default(), orders, lost, thread: Some(thread) })
     }
 
-    pub fn lines(&self, lines: Vec<Line>) {
-        let _ = self.orders.send(Order::Lines(lines));
+    /// What went into the core, before it did.
+    pub fn event(&mut self, t: Timestamp, event: &Event) {
+        self.lines.push(&In { t, r#in: event });
+    }
+
+    /// What came out of it.
+    pub fn action(&mut self, t: Timestamp, action: &Action) {
+        self.lines.push(&Out { t, out: action });
+    }
+
+    /// Whether there is enough to be worth waking the thread for.
+    pub fn is_piece(&self) -> bool {
+        self.lines.text.len() >= PIECE_BYTES
+    }
+
+    /// Gives the lines so far to the thread.
+    pub fn hand_over(&mut self) {
+        if self.lines.n > 0 {
+            let empty = Lines { text: Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4), n: 0 };
+            let _ = self.orders.send(Order::Lines(std::mem::replace(&mut self.lines, empty)));
+        }
     }
 
     pub fn printed(&self, printed: Box<Printed>) {
@@ -108,7 +162,8 @@ impl EventLog {
     }
 
     /// Asks for everything so far to be in the files; the receiver hears when it is.
-    pub fn flush(&self) -> mpsc::Receiver<()> {
+    pub fn flush(&mut self) -> mpsc::Receiver<()> {
+        self.hand_over();
         let (done, wait) = mpsc::channel();
         let _ = self.orders.send(Order::Flush(done));
         wait
@@ -122,6 +177,7 @@ impl EventLog {
 
 impl Drop for EventLog {
     fn drop(&mut self) {
+        self.hand_over();
         let (orders, _) = mpsc::channel();
         drop(std::mem::replace(&mut self.orders, orders));
         if let Some(thread) = self.thread.take() {
@@ -133,7 +189,7 @@ impl Drop for EventLog {
 /// A file that takes JSON lines and survives a full disk.
 struct Appender {
     file: BufWriter<File>,
-    text: Vec<u8>,
+    line: Lines,
     lost: u64,
 }
 
@@ -149,15 +205,22 @@ impl Appender {
                 file.write_all(b"\n")?;
             }
         }
-        Ok(Appender { file: BufWriter::with_capacity(256 << 10, file), text: vec![], lost: 0 })
+        Ok(Appender { file: BufWriter::with_capacity(256 << 10, file), line: Lines::default(), lost: 0 })
     }
 
     fn line(&mut self, value: &impl Serialize) {
-        self.text.clear();
-        serde_json::to_writer(&mut self.text, value).expect("log lines have string keys");
-        self.text.push(b'\n');
-        if self.file.write_all(&self.text).is_err() {
-            self.lost += 1;
+        let mut line = std::mem::take(&mut self.line);
+        line.push(value);
+        self.write(&line);
+        line.text.clear();
+        line.n = 0;
+        self.line = line;
+    }
+
+    /// Pieces are smaller than the buffer, which takes the whole of one or nothing.
+    fn write(&mut self, lines: &Lines) {
+        if self.file.write_all(&lines.text).is_err() {
+            self.lost += lines.n;
         }
     }
 
@@ -165,5 +228,42 @@ impl Appender {
         if self.file.flush().is_err() {
             self.lost += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eyas_core::log::{LOG_VERSION, Line, What};
+    use eyas_core::{Outcome, RunId, TaskId};
+
+    #[test]
+    fn what_is_written_is_read_as_the_same_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let header = Header {
+            eyas_event_log: LOG_VERSION,
+            eyas_version: "0".into(),
+            t: Timestamp(1),
+            config: Default::default(),
+            cluster: "c".into(),
+        };
+        let event = Event::RunOpened { run: RunId(7), name: "a \"name\"\n".into() };
+        let action = Action::EndTask { task: TaskId(3), outcome: Outcome::Done };
+        let mut log = EventLog::open(dir.path(), &header).unwrap();
+        log.event(Timestamp(2), &event);
+        log.action(Timestamp(2), &action);
+        log.flush().recv().unwrap();
+        let text = std::fs::read_to_string(dir.path().join(EVENTS_FILE)).unwrap();
+        let lines = [
+            Line { t: Timestamp(2), what: What::In(event.clone()) },
+            Line { t: Timestamp(2), what: What::Out(action) },
+        ];
+        let expected: Vec<String> = lines.iter().map(|line| serde_json::to_string(line).unwrap()).collect();
+        assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), expected);
+        // What was not handed over yet is written at the end.
+        log.event(Timestamp(3), &event);
+        drop(log);
+        let text = std::fs::read_to_string(dir.path().join(EVENTS_FILE)).unwrap();
+        assert_eq!(text.lines().count(), 4);
     }
 }

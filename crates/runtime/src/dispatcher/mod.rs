@@ -19,6 +19,7 @@ use eyas_wire::identity::{Identity, IdentityError, Join};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -63,6 +64,9 @@ pub enum DispatcherError {
     Config(String),
 }
 
+/// Ends of tasks wait so long for company on their way to the disk, unless somebody waits for them.
+const COMMIT_INTERVAL: Duration = Duration::from_millis(50);
+
 pub const JOIN_FILE: &str = "join.json";
 
 /// Runs a dispatcher until it is told to stop. `join.json` is there as soon as it answers.
@@ -76,6 +80,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     // The journal's lock also keeps a second dispatcher out of this directory, so it comes first.
     let (notify, notices) = mpsc::unbounded_channel();
     let journal_options = eyas_journal::Options {
+        commit_interval: COMMIT_INTERVAL,
         on_notice: Some(Box::new(move |notice: Notice| {
             let _ = notify.send(notice);
         })),
@@ -102,7 +107,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
         loop {
             let Ok((tcp, peer)) = listener.accept().await else {
                 // Out of file descriptors, most likely: wait for some to come back.
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
             next_connection += 1;
@@ -111,7 +116,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     });
     let ticker = inputs.clone();
     tokio::spawn(async move {
-        let mut interval = tokio::time::interval(std::time::Duration::from_millis(250));
+        let mut interval = tokio::time::interval(Duration::from_millis(250));
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             interval.tick().await;

@@ -7,7 +7,7 @@ use crate::eventlog::{self, EventLog};
 use crate::net::Writer;
 use eyas_core::dispatcher::{Dispatcher, RunState, TaskState};
 use eyas_core::event::*;
-use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION, Line, PRINTED_FILE, PrintedLine, What};
+use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION, PRINTED_FILE, PrintedLine};
 use eyas_core::*;
 use eyas_data::peer::{Ticket, TicketKey};
 use eyas_journal::{ErrorKind, Health, Journal, Notice, Recovered, Seq};
@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io::BufRead;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// How long a permission to fetch from a peer lasts.
@@ -29,9 +30,7 @@ const TICK_NS: u64 = 1_000_000_000;
 const BEATS_MISSED_MAX: u64 = 8;
 /// Inputs taken before anything is sent.
 const BATCH_MAX: usize = 256;
-/// Log lines that are collected before the log's thread is woken for them; a tick hands over fewer.
-const LOG_BATCH: usize = 512;
-/// Recorded ends that wait for company on their way to an executor, which only forgets by them; likewise.
+/// Recorded ends that wait for company on their way to an executor, which only forgets by them; a tick sends fewer.
 const RECORDED_BATCH: usize = 256;
 /// How many log lines an explanation holds at most.
 const EXPLAIN_LINES_MAX: usize = 200;
@@ -98,7 +97,6 @@ pub struct Service {
     core: Dispatcher,
     journal: Journal,
     log: Option<EventLog>,
-    log_lines: Vec<Line>,
     ticket_key: TicketKey,
     connections: HashMap<u64, Connection>,
     executors: BTreeMap<ExecutorId, ExecutorConnection>,
@@ -110,6 +108,8 @@ pub struct Service {
     submitting: BTreeMap<RunId, u64>,
     refused: BTreeMap<RunId, String>,
     effects: VecDeque<(Seq, Effect)>,
+    /// Somebody waits for what was appended to the journal since the last commit.
+    commit_now: bool,
     /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
     outputs: HashMap<TaskId, Vec<(Digest, u64)>>,
     durable: BTreeMap<RunId, Durable>,
@@ -156,7 +156,6 @@ impl Service {
             core,
             journal,
             log,
-            log_lines: vec![],
             connections: HashMap::new(),
             executors: BTreeMap::new(),
             executor_names: BTreeMap::new(),
@@ -165,6 +164,7 @@ impl Service {
             submitting: BTreeMap::new(),
             refused: BTreeMap::new(),
             effects: VecDeque::new(),
+            commit_now: false,
             outputs: HashMap::new(),
             durable: BTreeMap::new(),
             watches: vec![],
@@ -243,6 +243,7 @@ impl Service {
             for input in batch.drain(..) {
                 self.on_input(input);
             }
+            self.commit();
             self.tell_watchers();
             self.flush();
         }
@@ -253,7 +254,6 @@ impl Service {
         self.flush();
         let writers: Vec<Writer> = self.connections.drain().map(|(_, c)| c.writer).collect();
         let _ = self.journal.flush();
-        self.flush_log();
         drop(self.log.take());
         // The last frames should leave before the process does; one deadline for all peers that do not read.
         let leave = async {
@@ -261,7 +261,7 @@ impl Service {
                 writer.finish().await;
             }
         };
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(500), leave).await;
+        let _ = tokio::time::timeout(Duration::from_millis(500), leave).await;
         Ok(())
     }
 
@@ -301,12 +301,12 @@ impl Service {
     fn feed_acking(&mut self, event: Event, ack: Option<(ExecutorId, TaskId, AttemptNo)>) {
         let now = clock::now();
         let mut actions = std::mem::take(&mut self.actions);
-        if self.log.is_some() {
-            self.core.handle(now, event.clone(), &mut actions);
-            self.log_lines.push(Line { t: now, what: What::In(event) });
-            self.log_lines.extend(actions.iter().map(|a| Line { t: now, what: What::Out(a.clone()) }));
-        } else {
-            self.core.handle(now, event, &mut actions);
+        if let Some(log) = &mut self.log {
+            log.event(now, &event);
+        }
+        self.core.handle(now, event, &mut actions);
+        if let Some(log) = &mut self.log {
+            actions.iter().for_each(|action| log.action(now, action));
         }
         for action in actions.drain(..) {
             self.carry_out(action, ack);
@@ -337,7 +337,7 @@ impl Service {
             Action::RefuseRun { run, message } => {
                 self.refused.insert(run, message);
             }
-            Action::EndRun { .. } => {}
+            Action::EndRun { .. } => self.commit_now = true,
             Action::ForgetExecutor { executor } => {
                 if let Some(e) = self.executors.remove(&executor)
                     && let Some(c) = self.connections.get_mut(&e.connection)
@@ -372,7 +372,8 @@ impl Service {
     /// nothing more is accepted until the disk takes what there is.
     fn journal(&mut self, record: &Record<'_>, effect: Option<Effect>) {
         let bytes = record.to_bytes();
-        let seq = match self.journal.append(&bytes) {
+        self.commit_now |= !matches!(record, Record::TaskEnded { .. });
+        let seq = match self.journal.append_uncommitted(&bytes) {
             Ok(seq) => seq,
             Err(_) => match self.journal.append_waiting(&bytes) {
                 Ok(seq) => seq,
@@ -387,6 +388,16 @@ impl Service {
         }
     }
 
+    /// Has what was appended written, at once where a run ended or somebody waits for an answer; while tasks
+    /// end one after the other, the ends of some go together.
+    fn commit(&mut self) {
+        if std::mem::take(&mut self.commit_now) {
+            self.journal.commit();
+        } else {
+            self.journal.commit_soon();
+        }
+    }
+
     /// Appends a record of a submission that is not complete. When the journal has no room for it because
     /// the disk refuses, the submission is refused: waiting would silence the dispatcher for everybody.
     fn journal_submission(&mut self, run: RunId, record: &Record<'_>) -> bool {
@@ -395,7 +406,7 @@ impl Service {
             match self.journal.append(&bytes) {
                 Err(e) if e.kind == ErrorKind::Full && matches!(self.journal.health(), Health::Good) => {
                     // The disk is only slow.
-                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    std::thread::sleep(Duration::from_millis(1));
                 }
                 appended => break appended,
             }
@@ -831,8 +842,7 @@ impl Service {
         number: u64,
         answer: impl FnOnce(&Path) -> ReplyBody + Send + 'static,
     ) {
-        self.flush_log();
-        let flushed = self.log.as_ref().map(EventLog::flush);
+        let flushed = self.log.as_mut().map(EventLog::flush);
         let dir = self.dir.clone();
         let Some(c) = self.connections.get(&connection) else { return };
         let writer = c.writer.clone();
@@ -965,7 +975,9 @@ impl Service {
             self.feed(Event::Ticked);
         }
         self.ticked = true;
-        self.flush_log();
+        if let Some(log) = &mut self.log {
+            log.hand_over();
+        }
     }
 
     fn out(&mut self, executor: ExecutorId) -> Option<&mut Vec<ToExecutor>> {
@@ -985,14 +997,6 @@ impl Service {
         }
     }
 
-    fn flush_log(&mut self) {
-        if let Some(log) = &self.log
-            && !self.log_lines.is_empty()
-        {
-            log.lines(std::mem::take(&mut self.log_lines));
-        }
-    }
-
     fn flush(&mut self) {
         for connection in self.connections.values_mut().filter(|c| !c.out.is_empty()) {
             let can_wait = matches!(&connection.out[..], [ToExecutor::Recorded { ended }] if ended.len() < RECORDED_BATCH);
@@ -1003,8 +1007,8 @@ impl Service {
             connection.out.clear();
         }
         self.ticked = false;
-        if self.log_lines.len() >= LOG_BATCH {
-            self.flush_log();
+        if let Some(log) = self.log.as_mut().filter(|log| log.is_piece()) {
+            log.hand_over();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The agent: owns the node's state machine and carries out what it says. See the parent module.
 
+use super::landing::bring_home;
 use super::objects::Book;
 use super::slots::Slots;
 use super::{DataPlane, ExecutorError, ExecutorOptions};
@@ -1099,28 +1100,15 @@ impl Agent {
             self.counters.home_written_bytes += size;
         }
         tokio::task::spawn_blocking(move || {
-            let result = parse(&text).and_then(|location| {
-                let path = path.ok_or_else(|| temporary("the output is gone"))?;
-                let mut file =
-                    File::open(&path).map_err(|e| temporary(&format!("cannot read the output: {e}")))?;
-                let size = file.metadata().map(|m| m.len()).ok();
-                // An output with the bytes of an input shares its cached copy, which a program may write to at
-                // any moment: what is sent is hashed, and a wrong end keeps home from taking any of it.
-                let mut body = Verified {
-                    file: &mut file,
-                    hasher: blake3::Hasher::new(),
-                    expected: cached_as,
-                    wrong: false,
-                };
-                let written = homes.write(&location, &mut body, size);
-                if body.wrong
-                    && let Some(digest) = cached_as
-                {
-                    let _ = inputs.send(Input::FoundCorrupt(digest.0.into()));
-                }
-                let stat = written.map_err(|e| home_error(&e))?;
-                Ok(version_of(&stat))
-            });
+            let result = match path {
+                None => Err(temporary("the output is gone")),
+                Some(path) => bring_home(&homes, &text, &path, cached_as),
+            };
+            if let (Err(error), Some(digest)) = (&result, cached_as)
+                && error.kind == TransferErrorKind::Corrupt
+            {
+                let _ = inputs.send(Input::FoundCorrupt(digest.0.into()));
+            }
             Self::send_event(&inputs, NodeEvent::OutputLanded { task, attempt, output, result });
         });
     }
@@ -1208,30 +1196,6 @@ fn ended_before_start((task, attempt): AttemptId, failure: Failure) -> NodeEvent
     NodeEvent::ProgramEnded { task, attempt, exit }
 }
 
-/// Reads an output on its way home; ends in an error when the bytes do not have their recorded digest.
-struct Verified<'a> {
-    file: &'a mut File,
-    hasher: blake3::Hasher,
-    expected: Option<Digest>,
-    wrong: bool,
-}
-
-impl Read for Verified<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let n = self.file.read(buffer)?;
-        self.hasher.update(&buffer[..n]);
-        let ends = n == 0 && !buffer.is_empty();
-        if ends && self.expected.is_some_and(|e| e.0 != *self.hasher.finalize().as_bytes()) {
-            self.wrong = true;
-            return Err(std::io::Error::new(
-                std::io::ErrorKind::InvalidData,
-                "the output was damaged on this node",
-            ));
-        }
-        Ok(n)
-    }
-}
-
 /// Processor time of another process of ours, without its children.
 fn process_cpu_ns(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -1256,19 +1220,19 @@ fn data_id(dir: &Path, bound: SocketAddr) -> u32 {
     u32::from_le_bytes(hash.as_bytes()[..4].try_into().expect("four bytes"))
 }
 
-fn parse(text: &str) -> Result<Location, TransferError> {
+pub(super) fn parse(text: &str) -> Result<Location, TransferError> {
     Location::parse(text, Path::new("/")).map_err(|e| home_error(&e))
 }
 
-fn version_of(stat: &eyas_storage::Stat) -> HomeVersion {
+pub(super) fn version_of(stat: &eyas_storage::Stat) -> HomeVersion {
     HomeVersion { size_bytes: stat.size_bytes, stamp: stat.version.text().to_string() }
 }
 
-fn temporary(message: &str) -> TransferError {
+pub(super) fn temporary(message: &str) -> TransferError {
     TransferError { kind: TransferErrorKind::Temporary, message: message.into() }
 }
 
-fn home_error(e: &eyas_storage::Error) -> TransferError {
+pub(super) fn home_error(e: &eyas_storage::Error) -> TransferError {
     let kind = match e.kind() {
         StorageErrorKind::Changed => TransferErrorKind::Changed,
         StorageErrorKind::NoSpace => TransferErrorKind::NoSpace,

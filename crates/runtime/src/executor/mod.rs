@@ -13,6 +13,7 @@
 //! (`eyas-runner`), how bytes are kept and sent (`eyas-data`).
 
 mod agent;
+mod landing;
 mod objects;
 mod slots;
 

@@ -1,0 +1,162 @@
+//! The way of one output home: read here, hashed on its way, written there under a temporary name.
+//!
+//! An output with the bytes of an input shares its cached copy, which a program may write to at any moment, also
+//! after a look at it. So what is sent is what is hashed, and a wrong end keeps home from taking any of it.
+//!
+//! Not here: which output goes when ([`eyas_core::executor`]), how home takes it (`eyas-storage`).
+
+use super::agent::{home_error, parse, temporary, version_of};
+use eyas_core::event::{TransferError, TransferErrorKind};
+use eyas_core::{Digest, HomeVersion};
+use eyas_storage::Homes;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Writes the file `path` to `home`, and gives what home says of it then.
+///
+/// * `expected`: the digest that was recorded for it, where there is one.
+///
+/// Errors: `Corrupt` when the bytes sent have another digest than `expected`; home has nothing of them then, and
+/// keeps what it had. Else as home says.
+pub fn bring_home(
+    homes: &Homes,
+    home: &str,
+    path: &Path,
+    expected: Option<Digest>,
+) -> Result<HomeVersion, TransferError> {
+    let location = parse(home)?;
+    let file = File::open(path).map_err(|e| temporary(&format!("cannot read the output: {e}")))?;
+    let size_bytes = file.metadata().map(|m| m.len()).ok();
+    let mut body = Verified { source: file, hasher: blake3::Hasher::new(), expected, wrong: false };
+    let written = homes.write(&location, &mut body, size_bytes);
+    if body.wrong {
+        let message = format!(
+            "the bytes for `{home}` are not those that were cached; the copy on this node was changed"
+        );
+        return Err(TransferError { kind: TransferErrorKind::Corrupt, message });
+    }
+    Ok(version_of(&written.map_err(|e| home_error(&e))?))
+}
+
+/// Reads through; the end is an error when the bytes do not have the digest that is expected.
+struct Verified<R> {
+    source: R,
+    hasher: blake3::Hasher,
+    expected: Option<Digest>,
+    wrong: bool,
+}
+
+impl<R: Read> Read for Verified<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.source.read(buffer)?;
+        self.hasher.update(&buffer[..n]);
+        let ends = n == 0 && !buffer.is_empty();
+        if ends && self.expected.is_some_and(|e| e.0 != *self.hasher.finalize().as_bytes()) {
+            self.wrong = true;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the output was damaged on this node"));
+        }
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eyas_storage::HomesConfig;
+    use std::fs;
+    use std::path::PathBuf;
+
+    /// Larger than any one read on the way.
+    const N_BYTES: usize = (4 << 20) + 3;
+
+    struct Scene {
+        dir: tempfile::TempDir,
+        homes: Homes,
+        bytes: Vec<u8>,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let bytes = (0..N_BYTES).map(|i| (i % 251) as u8).collect();
+            let homes = Homes::new(HomesConfig::default()).unwrap();
+            Scene { dir: tempfile::tempdir().unwrap(), homes, bytes }
+        }
+
+        fn at_home(&self) -> PathBuf {
+            self.dir.path().join("home/result")
+        }
+
+        /// Brings `bytes` home as an output that was cached as `self.bytes`.
+        fn bring(&self, bytes: &[u8]) -> Result<HomeVersion, TransferError> {
+            let output = self.dir.path().join("output");
+            fs::write(&output, bytes).unwrap();
+            let expected = Digest(*blake3::hash(&self.bytes).as_bytes());
+            bring_home(&self.homes, self.at_home().to_str().unwrap(), &output, Some(expected))
+        }
+
+        fn names_at_home(&self) -> Vec<String> {
+            let Ok(entries) = fs::read_dir(self.dir.path().join("home")) else { return vec![] };
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+        }
+    }
+
+    #[test]
+    fn the_right_bytes_arrive() {
+        let scene = Scene::new();
+        let version = scene.bring(&scene.bytes).unwrap();
+        assert_eq!(version.size_bytes, N_BYTES as u64);
+        assert_eq!(fs::read(scene.at_home()).unwrap(), scene.bytes);
+        assert_eq!(scene.names_at_home(), ["result"]);
+    }
+
+    #[test]
+    fn a_wrong_byte_anywhere_keeps_all_of_it_from_home() {
+        for wrong_at in [0, N_BYTES / 2, N_BYTES - 1] {
+            let scene = Scene::new();
+            let mut bytes = scene.bytes.clone();
+            bytes[wrong_at] ^= 1;
+            let error = scene.bring(&bytes).unwrap_err();
+            assert_eq!(error.kind, TransferErrorKind::Corrupt);
+            assert!(error.message.contains("home/result"), "{}", error.message);
+            assert_eq!(scene.names_at_home(), [""; 0], "byte {wrong_at}");
+        }
+    }
+
+    #[test]
+    fn bytes_too_few_or_too_many_are_wrong_too() {
+        let scene = Scene::new();
+        for bytes in [&scene.bytes[..N_BYTES - 1], &[&scene.bytes[..], b"x"].concat(), b""] {
+            assert_eq!(scene.bring(bytes).unwrap_err().kind, TransferErrorKind::Corrupt);
+            assert_eq!(scene.names_at_home(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn what_was_at_home_before_stays_when_the_new_bytes_are_wrong() {
+        let scene = Scene::new();
+        scene.bring(&scene.bytes).unwrap();
+        assert_eq!(scene.bring(b"other").unwrap_err().kind, TransferErrorKind::Corrupt);
+        assert_eq!(fs::read(scene.at_home()).unwrap(), scene.bytes);
+        assert_eq!(scene.names_at_home(), ["result"]);
+    }
+
+    #[test]
+    fn what_was_never_cached_has_no_digest_to_keep_to() {
+        let scene = Scene::new();
+        let output = scene.dir.path().join("output");
+        fs::write(&output, b"any").unwrap();
+        bring_home(&scene.homes, scene.at_home().to_str().unwrap(), &output, None).unwrap();
+        assert_eq!(fs::read(scene.at_home()).unwrap(), b"any");
+    }
+
+    #[test]
+    fn an_output_that_is_gone_and_a_home_that_refuses_are_not_called_corrupt() {
+        let scene = Scene::new();
+        let gone = scene.dir.path().join("gone");
+        let error = bring_home(&scene.homes, scene.at_home().to_str().unwrap(), &gone, None).unwrap_err();
+        assert_eq!(error.kind, TransferErrorKind::Temporary);
+        fs::write(scene.dir.path().join("home"), b"a file where a directory should be").unwrap();
+        assert_ne!(scene.bring(&scene.bytes).unwrap_err().kind, TransferErrorKind::Corrupt);
+    }
+}
