@@ -12,6 +12,7 @@
 //! | [`provisioning`] | how many nodes there should be |
 //! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
 //! | [`catalog`] | who holds which replica, both directions |
+//! | [`model`] | nothing: the paper's formulas for how long a workload takes |
 //! | [`array`] | the folded form of many tasks |
 
 pub mod array;
@@ -23,6 +24,7 @@ pub mod eviction;
 pub mod executor;
 pub mod executor_set;
 pub mod log;
+pub mod model;
 pub mod placement;
 pub mod provisioning;
 pub mod rng;

@@ -3,8 +3,8 @@
 //!
 //! SITUATIONS (300,000 unless given) is where a search gives up; a million need some 1 to 2 GiB. SEEDS (1) is how
 //! often the adversary plays each larger system. The first table has a line per system (`N` stores for `M`
-//! objects, `s` the cost of home, over so many objects) and per reading of figure 6: whether equation 11 holds, a
-//! shortest-found sequence if not, and the *ratio*: the smallest c, to 1/20, with 2Mark <= c OPT + 2 s NM.
+//! objects, `s` the cost of home, over so many objects) and per reading of figure 6: whether equation 11 holds, or a
+//! sequence on which it does not; for ours the *ratio*: the smallest c, to 1/20, with 2Mark <= c OPT + 2 s NM.
 
 use eyas_core::rng::Rng;
 use eyas_testkit::two_mark::search::{Bound, Verdict, every_sequence, hunt};
@@ -76,6 +76,11 @@ fn main() {
                     continue;
                 }
             };
+            print!("  {reading:?}: holds in all {n_situations} situations");
+            if reading != Reading::Ours {
+                println!();
+                continue;
+            }
             let (mut too_small, mut enough) = (0, Bound::ratio_allowed_per_mille(system));
             while enough - too_small > 50 {
                 let middle = (too_small + enough) / 2;
@@ -85,7 +90,7 @@ fn main() {
                 }
             }
             let ratio = enough as f64 / 1_000.0;
-            println!("  {reading:?}: holds in all {n_situations} situations; ratio {ratio:.2}");
+            println!("; ratio {ratio:.2}");
         }
     }
     for seed in 0..n_seeds {
