@@ -8,7 +8,7 @@
 //! | state | where it lives |
 //! |---|---|
 //! | waiting | `waiting`: another task still has to make one of its inputs |
-//! | ready | `window` (the first `window` tasks in queue order, unfolded), or folded in `backlog` |
+//! | ready | `queue` (the first tasks in queue order, unfolded), or folded in `backlog` |
 //! | reserved | `reserved`: given to an executor, which stages its inputs and runs it |
 //! | landing | `reserved` with `landing` set: its program ended well, its outputs travel home |
 //! | done, failed, cancelled | two bits in its array's `ends` |
@@ -16,10 +16,10 @@
 //! Invariants, checked by [`Dispatcher::sanity_check`]:
 //!   1. every task of a started run is in exactly one of these places, and the run's counts say so;
 //!   2. an executor's assigned cpus and memory are the sums over its reserved, not yet landing attempts;
-//!   3. while the backlog is not empty the window is full, and no backlog task goes before a window task;
-//!   4. catalog and window agree on every replica.
+//!   3. while the backlog is not empty the queue is full, and no backlog task goes before a task of the queue;
+//!   4. catalog and queue agree on every replica.
 //!
-//! Why a window: policies look at the first `window` tasks, counted and not timed, so that a run gives
+//! Why only the first tasks: policies look at so many tasks, counted and not timed, so that a run gives
 //! the same answer on a fast and a slow machine, and only these are ever unfolded.
 //!
 //! Why executors get more than their slots: the next inputs move while this task computes. How many
@@ -37,7 +37,7 @@
 use crate::array::{TaskArray, TaskSpec};
 use crate::catalog::Catalog;
 use crate::event::*;
-use crate::placement::{self, Mode, Pick, Policy, QueueKey, ReadyTask, Room, Stage, Unplaced, Window};
+use crate::placement::{self, Mode, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, Unplaced};
 use crate::provisioning::{Demand, NodeView};
 use crate::types::*;
 use hashbrown::HashTable;
@@ -150,13 +150,6 @@ struct Segment {
     end: u32,
 }
 
-/// A ready task that is unfolded.
-#[derive(Clone, Debug)]
-struct Unfolded {
-    array: ArrayId,
-    inputs: Vec<ObjectId>,
-}
-
 /// A task that an executor has.
 #[derive(Clone, Debug)]
 struct Reserved {
@@ -261,16 +254,15 @@ pub enum TaskState {
 /// The dispatcher. See the module's header.
 pub struct Dispatcher {
     config: DispatcherConfig,
-    policy: Box<dyn Policy>,
     catalog: Catalog,
-    window: Window,
+    /// The ready tasks that placement looks at.
+    queue: Box<dyn Queue>,
     runs: BTreeMap<RunId, RunState>,
     arrays: Vec<ArrayState>,
     next_task: u64,
     backlog: BTreeMap<QueueKey, Segment>,
-    /// Ready tasks, in the window and in the backlog.
+    /// Ready tasks, in the queue and in the backlog.
     n_ready: u64,
-    unfolded: FxHashMap<TaskId, Unfolded>,
     reserved: FxHashMap<TaskId, Reserved>,
     histories: FxHashMap<TaskId, History>,
     /// Tasks whose inputs are not all made, with how many makers they wait for.
@@ -290,6 +282,7 @@ pub struct Dispatcher {
     unfit: BTreeMap<(u32, u64), Timestamp>,
     unplaced: Option<Unplaced>,
     picks: Vec<Pick>,
+    routes: Vec<Route>,
     /// Decisions to be taken without a search for other work, and how many after the next one in vain.
     search_rest: u32,
     search_rest_next: u32,
@@ -308,8 +301,7 @@ fn hash_of(location: &str) -> u64 {
 }
 
 /// The task as placement sees it.
-fn ready_task(key: QueueKey, array: &TaskArray, inputs: &[ObjectId]) -> ReadyTask {
-    let mut inputs = inputs.to_vec();
+fn ready_task(key: QueueKey, array: &TaskArray, mut inputs: Vec<ObjectId>) -> ReadyTask {
     inputs.sort_unstable();
     inputs.dedup();
     let memory_bytes = array.template.memory_bytes.unwrap_or(0);
@@ -319,19 +311,16 @@ fn ready_task(key: QueueKey, array: &TaskArray, inputs: &[ObjectId]) -> ReadyTas
 impl Dispatcher {
     /// `Err` names an unknown placement policy and the known ones.
     pub fn new(config: DispatcherConfig) -> Result<Dispatcher, String> {
-        let policy = placement::by_name(&config.placement, &config.placement_config)?;
-        let window = Window::new(config.placement_config.window);
+        let queue = placement::by_name(&config.placement, &config.placement_config)?;
         Ok(Dispatcher {
-            policy,
             config,
             catalog: Catalog::new(),
-            window,
+            queue,
             runs: BTreeMap::new(),
             arrays: vec![],
             next_task: 0,
             backlog: BTreeMap::new(),
             n_ready: 0,
-            unfolded: FxHashMap::default(),
             reserved: FxHashMap::default(),
             histories: FxHashMap::default(),
             waiting: BTreeMap::new(),
@@ -344,6 +333,7 @@ impl Dispatcher {
             unfit: BTreeMap::new(),
             unplaced: None,
             picks: vec![],
+            routes: vec![],
             search_rest: 0,
             search_rest_next: SEARCH_REST,
             stock: false,
@@ -545,8 +535,8 @@ impl Dispatcher {
                 }
             }
         }
-        // Tasks that go before those of the window take their places.
-        while let (Some((first, _)), Some(last)) = (self.backlog.first_key_value(), self.window.last())
+        // Tasks that go before those of the queue take their places.
+        while let (Some((first, _)), Some(last)) = (self.backlog.first_key_value(), self.queue.last())
             && *first < last
         {
             self.fold(last);
@@ -712,7 +702,7 @@ impl Dispatcher {
             if r.cancelling {
                 self.end_task(now, task, Outcome::Cancelled, out);
             } else {
-                self.requeue(task);
+                self.requeue(now, task);
             }
         }
     }
@@ -731,6 +721,7 @@ impl Dispatcher {
                 self.arriving.remove(object);
             }
         }
+        self.queue.ended(&self.catalog, task);
         r
     }
 
@@ -830,7 +821,7 @@ impl Dispatcher {
     ) {
         let Some(lost) = self.executors.remove(&executor) else { return };
         let objects = self.catalog.executor_left(executor);
-        self.window.executor_left(executor, &objects);
+        self.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
             let history = self.tried(task, attempt);
@@ -847,7 +838,7 @@ impl Dispatcher {
                 let failure = Failure { kind: FailureKind::ExecutorLost, message };
                 self.end_task(now, task, Outcome::Failed(failure), out);
             } else {
-                self.requeue(task);
+                self.requeue(now, task);
             }
         }
     }
@@ -881,11 +872,16 @@ impl Dispatcher {
     /// Takes attempts back that wait behind full slots while other slots have nothing to do: the last
     /// given first. An executor ignores it for a program that has begun.
     fn recall(&mut self, out: &mut Vec<Action>) {
-        let n_idle = self.window.n_slots_total() - self.window.n_slots_active();
-        if self.n_ready > 0 || n_idle == 0 || self.hold_until.is_some() {
+        if self.n_ready > 0 || self.hold_until.is_some() {
             return;
         }
-        let mut n_idle = u32::try_from(n_idle).unwrap_or(u32::MAX);
+        let takes_new =
+            |e: &&ExecutorState| !e.draining && e.silent_since.is_none() && e.sick_until.is_none();
+        let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(e.cpus_assigned);
+        let mut n_idle: u32 = self.executors.values().filter(takes_new).map(idle).sum();
+        if n_idle == 0 {
+            return;
+        }
         let mut asked = vec![];
         for (executor, e) in &self.executors {
             let mut surplus = e.cpus_assigned.saturating_sub(e.offer.slots);
@@ -917,18 +913,17 @@ impl Dispatcher {
     }
 
     /// Ends ready tasks that have been too large for every executor for a while. By size, so that those
-    /// which come into the window later do not wait again.
+    /// which come into the queue later do not wait again.
     fn fail_unfit(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         let mut unfit = BTreeMap::new();
         let mut failed = vec![];
-        for (task, unfolded) in &self.unfolded {
-            let template = &self.arrays[unfolded.array.0 as usize].array.template;
-            let size = (template.cpus, template.memory_bytes.unwrap_or(0));
+        for size in self.queue.sizes() {
             if let Some(sentence) = self.why_unfit(size) {
                 let since = *self.unfit.get(&size).unwrap_or(&now);
                 unfit.insert(size, since);
                 if now.since_ns(since) > UNFIT_GRACE_NS {
-                    failed.push((*task, sentence));
+                    let keys = self.queue.tasks_of_size(size).into_iter();
+                    failed.extend(keys.map(|key| (key.task, sentence.clone())));
                 }
             }
         }
@@ -979,6 +974,7 @@ impl Dispatcher {
         let run_ns = report.times.exited.since_ns(report.times.started);
         let ran = report.times.started.0 > 0;
         let lands = report.outcome == Outcome::Done && !report.outputs.is_empty();
+        self.queue.ended(&self.catalog, task);
         self.change_load(executor, |e| {
             e.last_ended = now;
             e.cpus_assigned -= cpus;
@@ -999,6 +995,7 @@ impl Dispatcher {
                 _ => {}
             }
         });
+        self.queue.learnt(&self.catalog, executor, &report.inputs);
         let state = self.runs.get_mut(&run).expect("a reserved task has a run");
         for input in &report.inputs {
             match input.outcome {
@@ -1080,7 +1077,7 @@ impl Dispatcher {
             // Somebody else's wish: an earlier dispatcher process ended a second try at this task.
             Outcome::Cancelled => {
                 self.tried(task, attempt);
-                return self.requeue(task);
+                return self.requeue(now, task);
             }
             Outcome::Failed(failure) => {
                 let (array, _) = self.locate(task);
@@ -1095,7 +1092,7 @@ impl Dispatcher {
                     !failure.kind.is_final() && history.n_own_failures <= retries
                 };
                 if again {
-                    return self.requeue(task);
+                    return self.requeue(now, task);
                 }
                 Outcome::Failed(failure)
             }
@@ -1161,7 +1158,7 @@ impl Dispatcher {
                 let run = self.run_of(subscriber);
                 self.run_mut(run).n_waiting -= 1;
                 if outcome == Outcome::Done {
-                    self.requeue(subscriber);
+                    self.requeue(now, subscriber);
                 } else if outcome == Outcome::Cancelled {
                     // Whoever ends a task ends what needs it.
                     ends.push_back((subscriber, Outcome::Cancelled));
@@ -1207,26 +1204,25 @@ impl Dispatcher {
     }
 
     /// Puts a task that is nowhere into the queue, at its own place.
-    fn requeue(&mut self, task: TaskId) {
+    fn requeue(&mut self, now: Timestamp, task: TaskId) {
         let key = self.key_of(task);
         let (array, i) = self.locate(task);
         self.n_ready += 1;
         self.run_mut(self.run_of(task)).n_ready += 1;
-        let goes_first = self.window.last().is_some_and(|last| key < last);
+        let goes_first = self.queue.last().is_some_and(|last| key < last);
         if goes_first || self.backlog.is_empty() {
-            self.unfold(key, array, i);
+            self.unfold(now, key, array, i);
         } else {
             self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
         }
-        while self.window.len() > self.window.capacity() {
-            self.fold(self.window.last().expect("a window over its size is not empty"));
+        while self.queue.len() > self.queue.capacity() {
+            self.fold(self.queue.last().expect("a queue over its size is not empty"));
         }
     }
 
-    /// Moves a task from the window to the backlog.
+    /// Moves a task from the queue to the backlog.
     fn fold(&mut self, key: QueueKey) {
-        self.window.leave(key.task);
-        self.unfolded.remove(&key.task);
+        self.queue.leave(&self.catalog, key);
         let (array, i) = self.locate(key.task);
         self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
     }
@@ -1235,9 +1231,7 @@ impl Dispatcher {
     fn take_ready(&mut self, task: TaskId) {
         let key = self.key_of(task);
         let (array, i) = self.locate(task);
-        if self.unfolded.remove(&task).is_some() {
-            self.window.leave(key.task);
-        } else {
+        if !self.queue.leave(&self.catalog, key) {
             // The segment that begins last at or before the task, among those of its priority.
             let found = self.backlog.range(..=key).next_back().map(|(k, s)| (*k, *s));
             let Some((at, segment)) = found.filter(|(_, s)| s.array == array && s.start <= i && i < s.end)
@@ -1257,29 +1251,33 @@ impl Dispatcher {
         self.run_mut(self.run_of(task)).n_ready -= 1;
     }
 
-    fn unfold(&mut self, key: QueueKey, array: ArrayId, i: u32) {
-        let a = self.arrays[array.0 as usize].array.clone();
+    /// The inputs of a task, in its own order.
+    fn inputs_of(&mut self, array: &TaskArray, i: u32) -> Vec<ObjectId> {
         let mut location = String::new();
-        let mut inputs: Vec<ObjectId> = Vec::with_capacity(a.template.inputs.len());
-        for (_, pattern) in &a.template.inputs {
+        let mut inputs = Vec::with_capacity(array.template.inputs.len());
+        for (_, pattern) in &array.template.inputs {
             location.clear();
-            a.fill_into(pattern, i, &mut location);
+            array.fill_into(pattern, i, &mut location);
             inputs.push(self.catalog.intern(&location));
         }
-        let task = ready_task(key, &a, &inputs);
-        self.unfolded.insert(key.task, Unfolded { array, inputs });
-        self.window.enter(&self.catalog, &task);
+        inputs
     }
 
-    /// Unfolds the next tasks of the backlog until the window is full.
-    fn refill(&mut self) {
-        while !self.window.is_full() {
+    fn unfold(&mut self, now: Timestamp, key: QueueKey, array: ArrayId, i: u32) {
+        let a = self.arrays[array.0 as usize].array.clone();
+        let inputs = self.inputs_of(&a, i);
+        self.queue.enter(&self.catalog, now, &ready_task(key, &a, inputs));
+    }
+
+    /// Unfolds the next tasks of the backlog until the queue is full.
+    fn refill(&mut self, now: Timestamp) {
+        while !self.queue.is_full() {
             let Some((key, segment)) = self.backlog.pop_first() else { return };
             if segment.start + 1 < segment.end {
                 let next = QueueKey { task: TaskId(key.task.0 + 1), ..key };
                 self.backlog.insert(next, Segment { start: segment.start + 1, ..segment });
             }
-            self.unfold(key, segment.array, segment.start);
+            self.unfold(now, key, segment.array, segment.start);
         }
     }
 
@@ -1291,13 +1289,13 @@ impl Dispatcher {
         }
         self.hold_until = None;
         loop {
-            self.refill();
-            if self.window.is_empty() || self.executors.is_empty() {
+            self.refill(now);
+            if self.queue.is_empty() || self.executors.is_empty() {
                 return;
             }
             self.settle_stock();
             let mut picks = std::mem::take(&mut self.picks);
-            let placed = self.choose(&mut picks);
+            let placed = self.choose(now, &mut picks);
             match placed {
                 Ok(executor) => {
                     for pick in &picks {
@@ -1323,10 +1321,11 @@ impl Dispatcher {
     /// The policy's choice; but a task that lacks an input which another executor is about to read from home
     /// comes after those that do not: a moment later it is a hit there, and home is read once.
     /// Nobody waits for it: where there is nothing else to place, it is placed.
-    fn choose(&mut self, picks: &mut Vec<Pick>) -> Result<ExecutorId, Unplaced> {
-        let first = self.policy.place(&self.window, picks);
+    fn choose(&mut self, now: Timestamp, picks: &mut Vec<Pick>) -> Result<ExecutorId, Unplaced> {
+        let first = self.queue.place(&self.catalog, now, picks);
         let (Ok(executor), [pick]) = (&first, &picks[..]) else { return first };
-        if !self.config.placement_config.await_arriving || !self.reads_arriving(*executor, pick) {
+        let awaits = self.config.placement_config.await_arriving && !self.queue.plans_routes();
+        if !awaits || self.arriving.is_empty() || !self.reads_arriving(*executor, *pick) {
             return first;
         }
         if self.search_rest > 0 {
@@ -1336,20 +1335,18 @@ impl Dispatcher {
         let kept = *pick;
         let mut aside = vec![];
         let mut other = (*executor, kept);
-        while aside.len() < ASIDE_MAX && self.reads_arriving(other.0, &other.1) {
-            self.window.leave(other.1.key.task);
+        while aside.len() < ASIDE_MAX && self.reads_arriving(other.0, other.1) {
+            self.queue.leave(&self.catalog, other.1.key);
             aside.push(other.1.key);
-            match (self.policy.place(&self.window, picks), &picks[..]) {
+            match (self.queue.place(&self.catalog, now, picks), &picks[..]) {
                 (Ok(executor), [pick]) => other = (executor, *pick),
                 _ => break,
             }
         }
-        let found = !self.reads_arriving(other.0, &other.1);
+        let found = !self.reads_arriving(other.0, other.1);
         for key in aside {
-            let (array, _) = self.locate(key.task);
-            let unfolded = &self.unfolded[&key.task];
-            let task = ready_task(key, &self.arrays[array.0 as usize].array, &unfolded.inputs);
-            self.window.enter(&self.catalog, &task);
+            let (array, i) = self.locate(key.task);
+            self.unfold(now, key, array, i);
         }
         picks.clear();
         if found {
@@ -1364,18 +1361,20 @@ impl Dispatcher {
     }
 
     /// Whether `pick` lacks an input on `executor` that is on its way from home to another one.
-    fn reads_arriving(&self, executor: ExecutorId, pick: &Pick) -> bool {
-        pick.n_hits < pick.n_inputs
-            && !self.arriving.is_empty()
-            && self.unfolded.get(&pick.key.task).is_some_and(|task| {
-                task.inputs.iter().any(|o| self.arriving.get(o).is_some_and(|reader| *reader != executor))
-            })
+    fn reads_arriving(&mut self, executor: ExecutorId, pick: Pick) -> bool {
+        if pick.n_hits >= pick.n_inputs {
+            return false;
+        }
+        let (array, i) = self.locate(pick.key.task);
+        let array = self.arrays[array.0 as usize].array.clone();
+        let inputs = self.inputs_of(&array, i);
+        inputs.iter().any(|o| self.arriving.get(o).is_some_and(|reader| *reader != executor))
     }
 
     /// The last tasks go to whoever is free first, not into somebody's stock. The two bounds keep it from
     /// changing with every task, as all rooms change with it.
     fn settle_stock(&mut self) {
-        let n_slots = self.window.n_slots_total();
+        let n_slots = self.queue.n_slots_total();
         let stock = self.n_ready > if self.stock { n_slots } else { 2 * n_slots };
         if stock != self.stock {
             self.stock = stock;
@@ -1393,32 +1392,39 @@ impl Dispatcher {
             return None;
         }
         let able = self.executors.keys().copied().find(|executor| {
-            self.window.room(*executor).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
+            self.queue.room(*executor).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
         })?;
         let key = self.key_of(task);
-        let n_inputs = self.unfolded[&task].inputs.len() as u32;
-        Some((able, Pick { key, n_hits: 0, n_inputs, mode: Mode::MaxComputeUtil, stage: Stage::Idle }))
+        let (array, _) = self.locate(task);
+        let n_inputs = self.arrays[array.0 as usize].array.template.inputs.len() as u32;
+        let rule = Rule::Paper(Mode::MaxComputeUtil);
+        Some((able, Pick { key, n_hits: 0, n_inputs, rule, stage: Stage::Idle }))
     }
 
     fn assign(&mut self, now: Timestamp, executor: ExecutorId, pick: &Pick, out: &mut Vec<Action>) {
         let task = pick.key.task;
         let run = self.run_of(task);
         let n_queued = self.n_ready;
-        let unfolded = self.unfolded.get(&task).cloned().expect("a picked task is in the window");
-        self.take_ready(task);
-        if let Some(bad) = unfolded.inputs.iter().find(|o| self.runs[&run].changed.contains(o)) {
+        let (array_id, i) = self.locate(task);
+        let array = self.arrays[array_id.0 as usize].array.clone();
+        let objects = self.inputs_of(&array, i);
+        if let Some(bad) = objects.iter().find(|o| self.runs[&run].changed.contains(o)) {
             let message = format!("`{}` changed since this run first read it", self.catalog.location(*bad));
             let failure = Failure { kind: FailureKind::InputChanged, message };
+            self.take_ready(task);
             self.end_task(now, task, Outcome::Failed(failure), out);
             return;
         }
-        let uses_caches = self.policy.uses_caches();
-        let mut inputs = Vec::with_capacity(unfolded.inputs.len());
-        for object in unfolded.inputs {
-            inputs.push(self.assigned_input(executor, run, object, uses_caches));
+        let mut routes = std::mem::take(&mut self.routes);
+        routes.clear();
+        self.queue.give(&self.catalog, now, executor, pick.key, &mut routes);
+        self.take_ready(task);
+        let mut inputs = Vec::with_capacity(objects.len());
+        for object in objects {
+            let source = routes.iter().find(|r| r.object == object).and_then(|r| r.source);
+            inputs.push(self.assigned_input(executor, run, object, source));
         }
-        let array = self.arrays[unfolded.array.0 as usize].array.clone();
-        let (_, i) = self.locate(task);
+        self.routes = routes;
         let mut location = String::new();
         let mut outputs = vec![];
         for (_, pattern) in &array.template.outputs {
@@ -1429,7 +1435,7 @@ impl Dispatcher {
         let history = self.histories.get(&task).cloned().unwrap_or_default();
         let attempt = AttemptNo(history.n_attempts + 1);
         let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
-        let (n_slots, n_slots_active) = (self.window.n_slots_total(), self.window.n_slots_active());
+        let (n_slots, n_slots_active) = (self.queue.n_slots_total(), self.queue.n_slots_active());
         let ahead = pick.stage == Stage::Ahead;
         let mut reads_first = vec![];
         for input in inputs.iter().filter(|i| !i.direct) {
@@ -1454,12 +1460,8 @@ impl Dispatcher {
         };
         self.reserve(task, r);
         let why = Why {
-            policy: match pick.mode {
-                Mode::FirstAvailable => placement::first_available::NAME,
-                Mode::MaxCacheHit => placement::max_cache_hit::NAME,
-                Mode::MaxComputeUtil => placement::max_compute_util::NAME,
-            }
-            .into(),
+            policy: pick.rule.policy().into(),
+            reason: pick.rule.reason(),
             n_hits: pick.n_hits,
             n_inputs: pick.n_inputs,
             n_slots_active: n_slots_active as u32,
@@ -1477,8 +1479,9 @@ impl Dispatcher {
         executor: ExecutorId,
         run: RunId,
         object: ObjectId,
-        uses_caches: bool,
+        planned: Option<Source>,
     ) -> AssignedInput {
+        let uses_caches = self.queue.uses_caches();
         let known = match (self.catalog.digest(object), self.catalog.size_bytes(object)) {
             (Some(digest), Some(size_bytes)) => Some(Known {
                 digest,
@@ -1489,17 +1492,23 @@ impl Dispatcher {
         };
         let check_home = self.catalog.checked_run(object).is_none_or(|checked| checked < run);
         let mut sources = vec![];
-        if uses_caches && known.is_some() {
+        if uses_caches && known.is_some() && planned != Some(Source::Home) {
+            if let Some(Source::Peer(first)) = planned {
+                sources.push(first);
+            }
             // Spread readers over holders: start at a place that depends on who asks and for what.
             let n = self.catalog.n_holders(object);
             let skip = if n <= SOURCES_MAX { 0 } else { (executor.0 as usize + object.0 as usize) % n };
             let holders = self.catalog.holders_of(object);
-            let others = holders.filter(|h| *h != executor && self.executors[h].silent_since.is_none());
+            let first = sources.first().copied();
+            let others = holders
+                .filter(|h| *h != executor && Some(*h) != first && self.executors[h].silent_since.is_none());
+            let n_more = SOURCES_MAX - sources.len();
             if skip == 0 {
-                sources.extend(others.take(SOURCES_MAX));
+                sources.extend(others.take(n_more));
             } else {
                 let all: Vec<ExecutorId> = others.collect();
-                sources.extend(all.iter().cycle().skip(skip).take(SOURCES_MAX.min(all.len())));
+                sources.extend(all.iter().cycle().skip(skip).take(n_more.min(all.len())));
             }
         }
         AssignedInput { object, known, sources, check_home, direct: !uses_caches }
@@ -1516,12 +1525,13 @@ impl Dispatcher {
         let Some(e) = self.executors.get(&executor) else { return };
         if e.draining || e.silent_since.is_some() {
             // Nothing goes there and nothing waits for it; its replicas may still be fetched.
-            if self.window.room(executor).is_some() {
-                self.window.executor_left(executor, &self.catalog.objects_on(executor));
+            if self.queue.room(executor).is_some() {
+                let objects = self.catalog.objects_on(executor);
+                self.queue.executor_left(&self.catalog, executor, &objects);
             }
             return;
         }
-        self.window.executor_joined(&self.catalog, executor);
+        self.queue.executor_joined(&self.catalog, executor);
         let slots = e.offer.slots;
         let stock = match e.run_ns_mean {
             // At least one per slot; as many as fill the time that a message may take.
@@ -1531,17 +1541,28 @@ impl Dispatcher {
             None => slots,
         };
         let is_well = e.sick_until.is_none();
-        let room = Room {
-            slots_total: slots,
-            slots_idle: if is_well { slots.saturating_sub(e.cpus_assigned) } else { 0 },
-            memory_total_bytes: e.offer.memory_bytes,
-            ahead: match self.stock && is_well && self.config.placement_config.ahead {
-                true => (slots + stock).saturating_sub(e.cpus_assigned.max(slots)),
-                false => 0,
-            },
-            memory_free_bytes: e.offer.memory_bytes.saturating_sub(e.memory_assigned),
+        let may_stock = self.stock && self.config.placement_config.ahead;
+        // What cannot run yet keeps no slot from what can.
+        let moving = self.queue.moving(executor);
+        let cpus_here = e.cpus_assigned - moving.cpus;
+        let moves = match may_stock {
+            true if moving.unseen => (slots + stock).saturating_sub(e.cpus_assigned).min(slots),
+            true if moving.cpus < slots => slots,
+            true => 0,
+            false => slots.saturating_sub(e.cpus_assigned),
         };
-        self.window.set_room(executor, room);
+        let mut room = Room {
+            slots_total: slots,
+            slots_idle: slots.saturating_sub(cpus_here),
+            memory_total_bytes: e.offer.memory_bytes,
+            ahead: if may_stock { (slots + stock).saturating_sub(cpus_here.max(slots)) } else { 0 },
+            memory_free_bytes: e.offer.memory_bytes.saturating_sub(e.memory_assigned),
+            moves,
+        };
+        if !is_well {
+            (room.slots_idle, room.ahead, room.moves) = (0, 0, 0);
+        }
+        self.queue.set_room(executor, room);
     }
 
     // ------------------------------------------------------------ replicas
@@ -1672,13 +1693,17 @@ impl Dispatcher {
 
     fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) {
         if self.catalog.add_replica(executor, object) {
-            self.window.replica_added(executor, object);
+            let before = self.queue.moving(executor);
+            self.queue.replica_added(&self.catalog, executor, object);
+            if self.queue.moving(executor) != before {
+                self.update_room(executor);
+            }
         }
     }
 
     fn drop_replica(&mut self, executor: ExecutorId, object: ObjectId) {
         if self.catalog.drop_replica(executor, object) {
-            self.window.replica_dropped(executor, object);
+            self.queue.replica_dropped(&self.catalog, executor, object);
         }
     }
 
@@ -1769,8 +1794,8 @@ impl Dispatcher {
             Some("the dispatcher has just restarted; executors may come back with it".to_string())
         } else if let Some(sentence) = self.why_unfit(self.size_of(task)) {
             Some(sentence)
-        } else if !self.unfolded.contains_key(&task) {
-            Some(format!("{} tasks are before it in the queue", self.window.len()))
+        } else if !self.queue.contains(self.key_of(task)) {
+            Some(format!("{} tasks are before it in the queue", self.queue.len()))
         } else {
             self.unplaced.as_ref().map(|u| u.to_string())
         };
@@ -1835,22 +1860,25 @@ impl Dispatcher {
         }
     }
 
-    /// Bytes held for queued tasks: folded arrays, ends, and the unfolded window.
+    /// Bytes held for queued tasks: folded arrays, ends, and what placement looks at.
     pub fn queue_heap_bytes(&self) -> usize {
         let arrays: usize = self.arrays.iter().map(|a| a.array.heap_bytes() + a.ends.0.len() * 8).sum();
-        arrays + self.arrays.len() * size_of::<ArrayState>() + self.makers.capacity() * 16
+        let makers = self.makers.capacity() * 16;
+        arrays + self.arrays.len() * size_of::<ArrayState>() + makers + self.queue.heap_bytes()
     }
 
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         self.catalog.sanity_check();
         #[cfg(any(test, feature = "reference"))]
-        self.window.sanity_check(&self.catalog);
-        let mut ready: BTreeSet<TaskId> = self.unfolded.keys().copied().collect();
-        assert_eq!(ready.len(), self.window.len(), "the window holds what is unfolded");
+        self.queue.sanity_check(&self.catalog);
+        let sizes = self.queue.sizes().into_iter();
+        let queued = sizes.flat_map(|size| self.queue.tasks_of_size(size)).map(|key| key.task);
+        let mut ready: BTreeSet<TaskId> = queued.collect();
+        assert_eq!(ready.len(), self.queue.len(), "tasks are queued once");
         for (key, segment) in &self.backlog {
             assert_eq!(self.locate(key.task), (segment.array, segment.start));
-            assert!(self.window.last().is_none_or(|last| last < *key), "{key:?} goes before the window");
+            assert!(self.queue.last().is_none_or(|last| last < *key), "{key:?} goes before the queue");
             for i in segment.start..segment.end {
                 let task = TaskId(self.arrays[segment.array.0 as usize].base.0 + u64::from(i));
                 assert!(ready.insert(task), "{task:?} is queued twice");
@@ -1883,7 +1911,7 @@ impl Dispatcher {
             let (cpus, memory) = load.fold((0, 0), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
             assert_eq!((e.cpus_assigned, e.memory_assigned), (cpus, memory), "{id:?}");
             let takes_new = !e.draining && e.silent_since.is_none();
-            assert_eq!(self.window.room(*id).is_some(), takes_new, "{id:?}");
+            assert_eq!(self.queue.room(*id).is_some(), takes_new, "{id:?}");
         }
     }
 }

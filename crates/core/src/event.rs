@@ -6,6 +6,7 @@
 //! `docs/reference/event-log.md`), so a replay feeds a state machine exactly what it was fed live.
 
 use crate::array::TaskArray;
+use crate::placement::Reason;
 use crate::types::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -198,6 +199,9 @@ pub struct Why {
     pub n_queued: u64,
     /// The executor's slots were full: its inputs move while another task computes.
     pub ahead: bool,
+    /// Under `affinity`: which of its rules.
+    #[serde(default)]
+    pub reason: Option<Reason>,
 }
 
 // ---------------------------------------------------------------- executor

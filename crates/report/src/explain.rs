@@ -13,6 +13,7 @@ use crate::units;
 use eyas_core::array::{Command, TaskSpec};
 use eyas_core::event::*;
 use eyas_core::log::{Header, Line, PRINTED_FILE, PrintedLine, PrintedStream, What};
+use eyas_core::placement::Reason;
 use eyas_core::types::*;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -385,7 +386,10 @@ fn why_there(why: &Why, executor: &str, text: &mut String) {
         "max-compute-util" => format!(
             "{has}; `max-compute-util` was in force, which keeps every slot busy and then looks at caches"
         ),
-        other => format!("{has}; placed by `{other}`"),
+        other => match why.reason {
+            Some(reason) => format!("{has}; `{other}` {}", rule_of(reason)),
+            None => format!("{has}; placed by `{other}`"),
+        },
     };
     let _ = writeln!(text, "  Why there: {rule}.");
     let _ = writeln!(
@@ -400,6 +404,27 @@ fn why_there(why: &Why, executor: &str, text: &mut String) {
     );
     if why.ahead {
         text.push_str("  Its slots were full: the task was given ahead, so that its inputs could move while another computed.\n");
+    }
+}
+
+/// A rule of `affinity`, to follow its name.
+fn rule_of(reason: Reason) -> String {
+    match reason {
+        Reason::AllHere => "gives tasks to executors that hold all they need, the oldest first".into(),
+        Reason::NoInputs => "gives tasks without inputs to whoever has room, the oldest first".into(),
+        Reason::Brings { n_tasks: 0 | 1 } => {
+            "fetched what it lacked, as nothing else there waited for more".into()
+        }
+        Reason::Brings { n_tasks } => format!(
+            "fetched what it lacked, as {} queued tasks waited for just that there",
+            units::count(n_tasks.into())
+        ),
+        Reason::Seed => "let the executor begin here, as nothing queued was near to what it held".into(),
+        Reason::Oldest => "gave it out because it was among the oldest in the queue".into(),
+        Reason::Copied { waited_ms } => format!(
+            "copied what others hold, as none of them had come to it in {:.1} s",
+            f64::from(waited_ms) / 1000.0
+        ),
     }
 }
 
@@ -695,7 +720,9 @@ fn collect_lines(dir: &Path, story: &mut TaskStory) -> Result<(), Error> {
                     line_of(t, What::Out(Action::ForgetExecutor { executor }), story);
                 }
             }
-            Entry::In(_, Event::RunStarted { run } | Event::RunCommitted { run }) => committed |= run == story.run,
+            Entry::In(_, Event::RunStarted { run } | Event::RunCommitted { run }) => {
+                committed |= run == story.run
+            }
             Entry::In(t, event @ Event::CancelRequested { run, .. }) => {
                 if run == story.run {
                     line_of(t, What::In(event), story);

@@ -152,6 +152,7 @@ fn a_live_answer_without_names() {
         n_slots: 8,
         n_queued: 12_345,
         ahead: true,
+        reason: None,
     };
     let assignment = Assignment {
         task,

@@ -123,8 +123,7 @@ impl Options {
         o.n_objects = one_of(r, &[1, 3, 10, 40]);
         o.object_bytes_max = one_of(r, &[10, 1000, 4000]);
         o.cache_bytes = one_of(r, &[0, 500, 2000, 5000, 50_000]);
-        let placements = ["first-available", "max-cache-hit", "max-compute-util", "good-cache-compute"];
-        o.placement = one_of(r, &placements).into();
+        o.placement = one_of(r, &eyas_core::placement::NAMES).into();
         o.window = one_of(r, &[1, 3, 10, 3200]);
         o.tasks_per_decision = one_of(r, &[1, 1, 4]);
         o.eviction = one_of(r, &["lru", "fifo", "lfu", "random"]).into();

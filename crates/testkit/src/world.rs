@@ -229,6 +229,7 @@ impl World {
         let mut rng = Rng::new(o.seed);
         let mut config = DispatcherConfig { placement: o.placement.clone(), ..DispatcherConfig::default() };
         config.placement_config.window = o.window;
+        config.placement_config.affinity.look_ahead = o.window;
         config.placement_config.tasks_per_decision = o.tasks_per_decision;
         config.lease_ns = LEASE_NS;
         let nodes = (0..o.n_nodes).map(|n| {

@@ -127,7 +127,7 @@ impl PickUp<'_> {
                 key: tree.key(node),
                 n_hits,
                 n_inputs,
-                mode: self.mode,
+                rule: super::Rule::Paper(self.mode),
                 stage: self.stage,
             });
             if self.picks.len() == self.n_tasks_max {

@@ -1,25 +1,27 @@
 //! Placement: which of the ready tasks goes to which executor next.
 //!
-//! In: a [`Window`], which the dispatcher keeps in step with the queue, the catalog and the executors' room.
-//! Out: one decision per call of [`Policy::place`]: an executor and up to `m` tasks for it, each with the parts of
+//! In: a [`Queue`], which the dispatcher keeps in step with its own queue, the catalog and the executors' room.
+//! Out: one decision per call of [`Queue::place`]: an executor and up to `m` tasks for it, each with the parts of
 //! its score, or the reason why nothing can be placed now. The dispatcher applies the decision
-//! ([`Window::leave`], [`Window::set_room`]) and asks again.
+//! ([`Queue::leave`], [`Queue::set_room`]) and asks again.
 //!
 //! | file | |
 //! |---|---|
-//! | [`window`] | the tasks that are looked at, who holds their inputs, who has room |
+//! | [`queue`] | what the dispatcher needs of placement |
+//! | [`affinity`] | our own policy, which looks at the whole queue |
+//! | [`window`] | for the policies of the paper: the tasks that are looked at, who holds their inputs, who has room |
 //! | `hit_tree` | the index below it |
 //! | `choice` | the two parts of the algorithm (figures 4 and 5 of Raicu09), shared by the policies |
 //! | [`first_available`], [`max_cache_hit`], [`max_compute_util`], [`good_cache_compute`] | one policy each, and how its ambiguous lines are read |
 //! | `naive` | the same decisions by scanning everything; the tests compare |
 //!
-//! Invariant: a decision depends on nothing but the window's content; ties end in a seat (lowest) and in the
+//! Invariant: a decision depends on nothing but what the queue was told; ties end in a seat and in the
 //! queue's order, which ends in a task's number.
 //!
-//! Cost: logarithmic in the window, `n_executors / 64` words per row; times the number of different
+//! Cost on a window: logarithmic in the window, `n_executors / 64` words per row; times the number of different
 //! `(cpus, memory, inputs up to 9)` among the tasks of the window, which is small in practice.
 //!
-//! Not here: which tasks are ready, the queue behind the window, reservations, whether a task can ever fit
+//! Not here: which tasks are ready, the queue behind what is looked at, reservations, whether a task can ever fit
 //! (`dispatcher`).
 
 use crate::types::{ExecutorId, ObjectId, TaskId};
@@ -27,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt;
 
+pub mod affinity;
 mod choice;
 pub mod first_available;
 pub mod good_cache_compute;
@@ -35,10 +38,12 @@ pub mod max_cache_hit;
 pub mod max_compute_util;
 #[cfg(any(test, feature = "reference"))]
 pub mod naive;
+pub mod queue;
 #[cfg(test)]
 mod tests;
 pub mod window;
 
+pub use queue::{Moving, Queue, Route, Windowed};
 pub use window::{Standing, Window};
 
 /// Place in the queue: larger priority first, then the order of submission.
@@ -81,6 +86,9 @@ pub struct Room {
     pub ahead: u32,
     pub memory_total_bytes: u64,
     pub memory_free_bytes: u64,
+    /// Only for a queue that plans how inputs move: cpus of the attempts with inputs to move that it may be given. Such
+    /// attempts are then not counted in the rest until their inputs are there.
+    pub moves: u32,
 }
 
 /// Which part of an executor's [`Room`] a task takes.
@@ -128,6 +136,50 @@ pub enum Mode {
     MaxComputeUtil,
 }
 
+/// Why [`affinity`] picked a task, for `explain`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// All its inputs were there.
+    AllHere,
+    /// It has none.
+    NoInputs,
+    /// What is fetched for it makes so many queued tasks runnable there, itself included.
+    Brings { n_tasks: u32 },
+    /// Nothing related was there: one place to begin is as good as another.
+    Seed,
+    /// Its turn had come, whatever it brings.
+    Oldest,
+    /// Others hold its inputs and did not come to it for so long.
+    Copied { waited_ms: u32 },
+}
+
+/// What picked a task.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Rule {
+    Paper(Mode),
+    Affinity(Reason),
+}
+
+impl Rule {
+    /// The policy whose rule it is.
+    pub fn policy(self) -> &'static str {
+        match self {
+            Rule::Paper(Mode::FirstAvailable) => first_available::NAME,
+            Rule::Paper(Mode::MaxCacheHit) => max_cache_hit::NAME,
+            Rule::Paper(Mode::MaxComputeUtil) => max_compute_util::NAME,
+            Rule::Affinity(_) => affinity::NAME,
+        }
+    }
+
+    pub fn reason(self) -> Option<Reason> {
+        match self {
+            Rule::Paper(_) => None,
+            Rule::Affinity(reason) => Some(reason),
+        }
+    }
+}
+
 /// A task that goes to the executor of the decision, with the parts of its score.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pick {
@@ -135,7 +187,7 @@ pub struct Pick {
     /// Inputs that are cached on that executor; 0 under `first-available`, which does not look.
     pub n_hits: u32,
     pub n_inputs: u32,
-    pub mode: Mode,
+    pub rule: Rule,
     pub stage: Stage,
 }
 
@@ -151,6 +203,10 @@ pub enum Unplaced {
     WaitingForHolder {
         task: TaskId,
         executor: ExecutorId,
+    },
+    /// The head of the queue waits until its inputs have come nearer, or until an executor that has some can serve them.
+    WaitingForCopy {
+        task: TaskId,
     },
     /// There is idle room or room ahead, but too little for the head of the queue or any task behind it.
     NothingFits {
@@ -168,6 +224,12 @@ impl fmt::Display for Unplaced {
             Unplaced::NoneFree => write!(f, "every slot is busy"),
             Unplaced::WaitingForHolder { task, executor } => {
                 write!(f, "task {task} waits for executor {executor}, which holds most of its inputs")
+            }
+            Unplaced::WaitingForCopy { task } => {
+                write!(
+                    f,
+                    "task {task} waits for its inputs, which are on their way or whose holders are busy"
+                )
             }
             Unplaced::NothingFits { task, cpus, memory_bytes: 0 } => {
                 write!(f, "no executor has {cpus} idle slots for task {task}")
@@ -215,6 +277,8 @@ pub struct Config {
     pub ahead: bool,
     /// Tasks whose inputs another executor is reading from home come after other work. Not in the paper.
     pub await_arriving: bool,
+    /// Of the policy of that name, which uses nothing of the above but `ahead`.
+    pub affinity: affinity::Config,
 }
 
 impl Default for Config {
@@ -225,16 +289,33 @@ impl Default for Config {
             tasks_per_decision: 1,
             ahead: true,
             await_arriving: true,
+            affinity: affinity::Config::default(),
         }
     }
 }
 
-/// The names that [`by_name`] knows.
-pub const NAMES: [&str; 4] =
-    [first_available::NAME, max_cache_hit::NAME, max_compute_util::NAME, good_cache_compute::NAME];
+/// The names that [`by_name`] knows, those of the paper first.
+pub const NAMES: [&str; 5] = [
+    first_available::NAME,
+    max_cache_hit::NAME,
+    max_compute_util::NAME,
+    good_cache_compute::NAME,
+    affinity::NAME,
+];
 
-/// The policy called `name`. `Err` is one sentence for people.
-pub fn by_name(name: &str, config: &Config) -> Result<Box<dyn Policy>, String> {
+/// The queue with the policy called `name`. `Err` is one sentence for people.
+pub fn by_name(name: &str, config: &Config) -> Result<Box<dyn Queue>, String> {
+    if name == affinity::NAME {
+        return Ok(Box::new(affinity::Affinity::new(config.affinity.clone())?));
+    }
+    match of_paper(name, config)? {
+        Some(policy) => Ok(Box::new(Windowed { window: Window::new(config.window), policy })),
+        None => Err(format!("there is no placement policy `{name}`; known are {}", NAMES.join(", "))),
+    }
+}
+
+/// The policy of the paper called `name`, which needs a [`Window`]. `Err` is one sentence for people.
+pub fn of_paper(name: &str, config: &Config) -> Result<Option<Box<dyn Policy>>, String> {
     if config.window == 0 || config.tasks_per_decision == 0 {
         return Err("`window` and `tasks_per_decision` must be at least 1".into());
     }
@@ -245,7 +326,7 @@ pub fn by_name(name: &str, config: &Config) -> Result<Box<dyn Policy>, String> {
         ));
     }
     let n_tasks_max = config.tasks_per_decision;
-    Ok(match name {
+    Ok(Some(match name {
         first_available::NAME => Box::new(first_available::FirstAvailable { n_tasks_max }),
         max_cache_hit::NAME => Box::new(max_cache_hit::MaxCacheHit { n_tasks_max }),
         max_compute_util::NAME => Box::new(max_compute_util::MaxComputeUtil { n_tasks_max }),
@@ -253,6 +334,6 @@ pub fn by_name(name: &str, config: &Config) -> Result<Box<dyn Policy>, String> {
             n_tasks_max,
             utilisation_threshold: config.utilisation_threshold,
         }),
-        _ => return Err(format!("there is no placement policy `{name}`; known are {}", NAMES.join(", "))),
-    })
+        _ => return Ok(None),
+    }))
 }

@@ -162,7 +162,7 @@ impl Scan<'_> {
                         key: task.key,
                         n_hits,
                         n_inputs: task.inputs.len() as u32,
-                        mode,
+                        rule: super::Rule::Paper(mode),
                         stage,
                     });
                 }

@@ -16,7 +16,7 @@ struct World {
 }
 
 fn slots(slots_idle: u32, slots_total: u32, ahead: u32) -> Room {
-    Room { slots_total, slots_idle, ahead, memory_total_bytes: 9, memory_free_bytes: 9 }
+    Room { slots_total, slots_idle, ahead, memory_total_bytes: 9, memory_free_bytes: 9, moves: 0 }
 }
 
 impl World {
@@ -97,7 +97,12 @@ impl World {
 
     /// All policies must decide as the scan does. Gives the decision of `good-cache-compute`.
     fn check(&self, n_tasks_max: usize, threshold: f64) -> Result<(ExecutorId, Vec<Pick>), Unplaced> {
-        let config = Config { utilisation_threshold: threshold, tasks_per_decision: n_tasks_max, window: 1 };
+        let config = Config {
+            utilisation_threshold: threshold,
+            tasks_per_decision: n_tasks_max,
+            window: 1,
+            ..Config::default()
+        };
         let rules = [
             Rule::FirstAvailable,
             Rule::MaxCacheHit,
@@ -107,7 +112,7 @@ impl World {
         let scan = self.scan();
         let mut last = None;
         for (name, rule) in NAMES.iter().zip(rules) {
-            let policy = by_name(name, &config).unwrap();
+            let policy = of_paper(name, &config).unwrap().unwrap();
             let decision = self.place(&*policy);
             assert_eq!(decision, scan.place(rule, n_tasks_max), "{name}");
             last = Some(decision);
@@ -137,6 +142,7 @@ fn room() -> impl Strategy<Value = Room> {
         ahead,
         memory_total_bytes: free + used,
         memory_free_bytes: free,
+        moves: 0,
     })
 }
 
@@ -231,7 +237,7 @@ proptest! {
 }
 
 fn policy(name: &str, n_tasks_max: usize) -> Box<dyn Policy> {
-    by_name(name, &Config { tasks_per_decision: n_tasks_max, ..Config::default() }).unwrap()
+    of_paper(name, &Config { tasks_per_decision: n_tasks_max, ..Config::default() }).unwrap().unwrap()
 }
 
 /// `Ok((executor, tasks))` of the next decision.
@@ -252,8 +258,10 @@ fn an_unknown_policy_is_answered_with_the_known_ones() {
     assert!(error.contains("`max-cache-hits`") && error.contains("good-cache-compute"), "{error}");
     assert!(by_name(NAMES[0], &Config { window: 0, ..Config::default() }).is_err());
     assert!(by_name(NAMES[3], &Config { utilisation_threshold: f64::NAN, ..Config::default() }).is_err());
+    let tries_none = affinity::Config { tries: 0, ..affinity::Config::default() };
+    assert!(by_name(affinity::NAME, &Config { affinity: tries_none, ..Config::default() }).is_err());
     for name in NAMES {
-        assert_eq!(policy(name, 1).name(), name);
+        assert_eq!(by_name(name, &Config::default()).unwrap().name(), name);
     }
     assert!(!policy("first-available", 1).uses_caches() && policy("max-cache-hit", 1).uses_caches());
 }

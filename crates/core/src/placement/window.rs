@@ -151,6 +151,32 @@ impl Window {
         self.trees().filter_map(|(_, tree)| tree.last().map(|n| tree.key(n))).max()
     }
 
+    /// The sizes (cpus and memory) of the tasks that are here, each once.
+    pub fn sizes(&self) -> Vec<(u32, u64)> {
+        let shapes = self.shapes.iter().filter(|s| !s.is_empty());
+        let mut sizes: Vec<_> = shapes.map(|s| (s.cpus, s.memory_bytes)).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
+    /// The tasks of one size, in queue order.
+    pub fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey> {
+        let mut keys = vec![];
+        for (place, tree) in self.trees() {
+            let shape = self.shape(place);
+            if (shape.cpus, shape.memory_bytes) == size {
+                let mut at = tree.first(Want::Any);
+                while let Some(node) = at {
+                    keys.push(tree.key(node));
+                    at = tree.next(tree.key(node), Want::Any);
+                }
+            }
+        }
+        keys.sort_unstable();
+        keys
+    }
+
     /// Adds a task. The caller sees to it that it is not in the window yet, and that the window has room.
     pub fn enter(&mut self, catalog: &Catalog, task: &ReadyTask) {
         let shape = self.shape_for(task.cpus, task.memory_bytes);
@@ -459,7 +485,7 @@ impl Window {
 }
 
 /// Moves `seat` from the set of those with `old` to the set of those with `new`; there is no set for 0.
-fn move_between(by: &mut BTreeMap<u32, SeatSet>, seat: Seat, old: u32, new: u32) {
+pub(super) fn move_between(by: &mut BTreeMap<u32, SeatSet>, seat: Seat, old: u32, new: u32) {
     if old == new {
         return;
     }

@@ -1,0 +1,476 @@
+//! The rules, in the order of the module's header.
+
+use super::super::{Reason, Rule, Stage};
+use super::rank::{Entry, Heat, bucket_of};
+use super::tasks::NIL;
+use super::*;
+
+/// How many readers of a seed are looked at for one that is cold in all its inputs.
+const SEED_READERS_MAX: usize = 64;
+/// How many of the oldest tasks are looked at.
+const OLDEST_MAX: usize = 16;
+
+/// What fetching an object for an executor would give.
+#[derive(Default)]
+pub(super) struct Worth {
+    /// Tasks that lack nothing else.
+    pub n_tasks: u32,
+    /// The group of the oldest of them, and when that entered.
+    oldest: Option<(TaskId, u32, u32)>,
+}
+
+/// A task to be given, by its group.
+struct Choice {
+    group: u32,
+    reason: Reason,
+}
+
+impl Affinity {
+    pub(super) fn decide(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+    ) -> Result<(ExecutorId, Pick), Unplaced> {
+        self.plan.task = None;
+        for stage in [Stage::Idle, Stage::Ahead] {
+            if let Some(found) = self.place_hit(catalog, stage) {
+                return Ok(found);
+            }
+        }
+        if let Some(found) = self.place_move(catalog, now) {
+            return Ok(found);
+        }
+        Err(self.why_not())
+    }
+
+    fn pick(&self, catalog: &Catalog, seat: Seat, choice: &Choice, stage: Stage) -> (ExecutorId, Pick) {
+        let inputs = self.tasks.inputs(choice.group);
+        let n_hits = inputs.iter().filter(|e| holds(catalog, seat, e.object)).count() as u32;
+        let pick = Pick {
+            key: self.tasks.key(choice.group),
+            n_hits,
+            n_inputs: inputs.len() as u32,
+            rule: Rule::Affinity(choice.reason),
+            stage,
+        };
+        (self.member(seat).id, pick)
+    }
+
+    // ---- hits
+
+    /// The executor with most room among those that have a hit.
+    fn place_hit(&mut self, catalog: &Catalog, stage: Stage) -> Option<(ExecutorId, Pick)> {
+        let mut tried = SeatSet::default();
+        loop {
+            let by_room = if stage == Stage::Idle { &self.by_idle } else { &self.by_ahead };
+            let wanted = |seats: &SeatSet| {
+                let words = seats.words().iter().zip(self.has_hits.words()).enumerate();
+                let mut free =
+                    words.map(|(i, (a, b))| (i, a & b & !tried.words().get(i).copied().unwrap_or(0)));
+                free.find(|(_, w)| *w != 0).map(|(i, w)| Seat(i as u32 * 64 + w.trailing_zeros()))
+            };
+            let seat = by_room.values().rev().find_map(wanted)?;
+            let (best, any) = self.best_hit(catalog, seat, stage);
+            if let Some(group) = best {
+                let n_inputs = self.tasks.group(group).n_inputs;
+                let reason = if n_inputs == 0 { Reason::NoInputs } else { Reason::AllHere };
+                return Some(self.pick(catalog, seat, &Choice { group, reason }, stage));
+            }
+            if any {
+                tried.insert(seat);
+            } else {
+                self.has_hits.remove(seat);
+            }
+        }
+    }
+
+    /// The first group in queue order that is all on `seat` and fits there, and whether there is any that is.
+    fn best_hit(&mut self, catalog: &Catalog, seat: Seat, stage: Stage) -> (Option<u32>, bool) {
+        let mut best: Option<(QueueKey, u32)> = None;
+        let mut any = false;
+        for i in 0..self.tasks.class_order.len() {
+            let c = self.tasks.class_order[i];
+            let class = &self.tasks.classes[c as usize];
+            let (priority, cpus, memory_bytes, free) =
+                (class.priority, class.cpus, class.memory_bytes, class.free);
+            if best.is_some_and(|(key, _)| key.priority > priority) {
+                break;
+            }
+            let hit = self.oldest_full(catalog, seat, c);
+            any |= hit.is_some() || free != NIL;
+            if !self.member(seat).room.fits(stage, cpus, memory_bytes) {
+                continue;
+            }
+            for group in hit.into_iter().chain((free != NIL).then_some(free)) {
+                let key = self.tasks.key(group);
+                if best.is_none_or(|(first, _)| key < first) {
+                    best = Some((key, group));
+                }
+            }
+        }
+        (best.map(|(_, group)| group), any)
+    }
+
+    /// The group of `class` with the oldest task of those that are all on `seat`; throws out what is stale before it.
+    fn oldest_full(&mut self, catalog: &Catalog, seat: Seat, class: u32) -> Option<u32> {
+        let (tasks, member) = (&self.tasks, self.members[seat.0 as usize].as_mut().expect("members sit"));
+        let heap = &mut member.full.get_mut(class as usize)?.heap;
+        while let Some(&Reverse((task, group))) = heap.peek() {
+            let is_full = tasks.is_group(group, class)
+                && tasks.inputs(group).iter().all(|e| holds(catalog, seat, e.object));
+            let head = if is_full { Some(tasks.head(group).0) } else { None };
+            if head == Some(task) {
+                return Some(group);
+            }
+            while heap.peek() == Some(&Reverse((task, group))) {
+                heap.pop();
+            }
+            if let Some(head) = head {
+                heap.push(Reverse((head, group)));
+            }
+        }
+        None
+    }
+
+    // ---- moves
+
+    /// The executor with most to spare of those not asked since something changed, in turns among equals.
+    fn place_move(&mut self, catalog: &Catalog, now: Timestamp) -> Option<(ExecutorId, Pick)> {
+        for _ in 0..self.config.vain_max {
+            let seat = self.next_to_ask()?;
+            if let Some(choice) = self.choose_move(catalog, now, seat) {
+                self.turn = seat.0 + 1;
+                let cpus = self.tasks.classes[self.tasks.group(choice.group).class as usize].cpus;
+                let idle = cpus + self.member(seat).moving.cpus <= self.member(seat).room.slots_idle;
+                let stage = if idle { Stage::Idle } else { Stage::Ahead };
+                return Some(self.pick(catalog, seat, &choice, stage));
+            }
+            self.to_ask.remove(seat);
+        }
+        None
+    }
+
+    fn next_to_ask(&self) -> Option<Seat> {
+        let (word, bit) = (self.turn as usize / 64, self.turn % 64);
+        let to_ask = self.to_ask.words();
+        self.by_spare.values().rev().find_map(|seats| {
+            let both = |i: usize| seats.words().get(i).unwrap_or(&0) & to_ask.get(i).unwrap_or(&0);
+            let n = seats.words().len().min(to_ask.len());
+            let seat_in = |i: usize, mask: u64| {
+                let w = both(i) & mask;
+                (w != 0).then(|| Seat(i as u32 * 64 + w.trailing_zeros()))
+            };
+            let after =
+                seat_in(word, u64::MAX << bit).or_else(|| (word + 1..n).find_map(|i| seat_in(i, u64::MAX)));
+            after.or_else(|| (0..n.min(word + 1)).find_map(|i| seat_in(i, u64::MAX)))
+        })
+    }
+
+    fn choose_move(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat) -> Option<Choice> {
+        let every = self.config.oldest_every;
+        let oldest_first = every > 0 && self.member(seat).n_moves % every == every - 1;
+        for i in 0..self.tasks.class_order.len() {
+            let c = self.tasks.class_order[i];
+            let (class, room) = (&self.tasks.classes[c as usize], self.member(seat).room);
+            if class.cpus.max(1) > room.moves || class.memory_bytes > room.memory_free_bytes {
+                continue;
+            }
+            if oldest_first && let Some(choice) = self.oldest(catalog, now, seat, c) {
+                return Some(choice);
+            }
+            let near = self.best_near(catalog, now, seat, c);
+            let cold = self.best_cold(catalog, now, seat, c);
+            let best = match (near, cold) {
+                (Some(near), Some(cold)) => Some(if near.0 >= cold.0 { near } else { cold }),
+                (near, cold) => near.or(cold),
+            };
+            let has_near = self
+                .member(seat)
+                .near
+                .get(c as usize)
+                .is_some_and(|n| n.as_ref().is_some_and(|n| n.len() > 0));
+            let choice = best
+                .map(|(_, choice)| choice)
+                .or_else(|| if has_near { None } else { self.seed(catalog, now, seat, c, Heat::Cold) })
+                .or_else(|| self.steal(catalog, now, seat, c, Heat::Warm))
+                .or_else(|| self.steal(catalog, now, seat, c, Heat::Arriving))
+                .or_else(|| if has_near { None } else { self.seed(catalog, now, seat, c, Heat::Warm) })
+                .or_else(|| self.oldest(catalog, now, seat, c));
+            if let Some(choice) = choice {
+                // The plan is that of the last group looked at.
+                let planned = self.plan_for(catalog, now, seat, choice.group);
+                debug_assert!(planned, "a group is only chosen when all its inputs have a route");
+                return Some(choice);
+            }
+        }
+        None
+    }
+
+    /// What `object` would give on `seat`, by looking at its readers.
+    pub(super) fn recount(&self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId) -> Worth {
+        let member = self.member(seat);
+        let mut worth = Worth::default();
+        for edge in self.tasks.readers(object).iter().take(self.config.readers_max) {
+            let id = self.tasks.edge(*edge).group;
+            let group = self.tasks.group(id);
+            if group.class != class || group.n_inputs < 2 {
+                continue;
+            }
+            let mut others = self.tasks.inputs(id).iter().filter(|e| e.object != object);
+            if others.all(|e| member.has(catalog, seat, e.object)) {
+                worth.n_tasks += group.n_tasks;
+                let (task, entered_ms) = self.tasks.head(id);
+                if worth.oldest.is_none_or(|(oldest, ..)| task < oldest) {
+                    worth.oldest = Some((task, id, entered_ms));
+                }
+            }
+        }
+        worth
+    }
+
+    /// Whether `object` is free to be fetched for a task of that age: others may be about to run it.
+    fn has_waited(&self, catalog: &Catalog, now: Timestamp, object: ObjectId, entered_ms: u32) -> bool {
+        transfers::wrapping_ms(now).wrapping_sub(entered_ms) > self.steal_after_ms(catalog, object)
+    }
+
+    fn best_near(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        seat: Seat,
+        class: u32,
+    ) -> Option<(u16, Choice)> {
+        let rank = |this: &Affinity| this.member(seat).near.get(class as usize)?.as_ref()?.first(Heat::Cold);
+        let mut at = rank(self);
+        let mut holders = vec![];
+        for _ in 0..self.config.tries {
+            let entry: Entry = at?;
+            let object = entry.object;
+            let near = self.member(seat).near[class as usize].as_ref().expect("it has an entry");
+            at = near.after(&entry);
+            let is_here = self.member(seat).has(catalog, seat, object);
+            if !is_here && self.route(catalog, now, seat, object, &[], &mut holders).is_none() {
+                continue;
+            }
+            let worth = if is_here { Worth::default() } else { self.recount(catalog, seat, class, object) };
+            let size_bytes = self.size_of(catalog, object);
+            if worth.n_tasks != entry.n_tasks {
+                let rank = self.member_mut(seat).near[class as usize].as_mut().expect("it has an entry");
+                rank.set(object, worth.n_tasks, size_bytes, Heat::Cold);
+                // It may have moved behind others, and the list may be gone.
+                at = match at {
+                    Some(next) => rank.get(next.object).copied(),
+                    None => rank.get(object).copied(),
+                };
+            }
+            let Some((_, group, entered_ms)) = worth.oldest else { continue };
+            if bucket_of(worth.n_tasks, size_bytes) < entry.bucket && at.is_some() {
+                continue;
+            }
+            let is_warm = self.heat(catalog, object) == Heat::Warm;
+            if is_warm && !self.has_waited(catalog, now, object, entered_ms) {
+                continue;
+            }
+            let reason = Reason::Brings { n_tasks: worth.n_tasks };
+            return Some((bucket_of(worth.n_tasks, size_bytes), Choice { group, reason }));
+        }
+        None
+    }
+
+    fn best_cold(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        seat: Seat,
+        class: u32,
+    ) -> Option<(u16, Choice)> {
+        let entry = self.tasks.classes[class as usize].single.first(Heat::Cold)?;
+        self.route(catalog, now, seat, entry.object, &[], &mut vec![])?;
+        let group = self.tasks.single(class, entry.object)?;
+        Some((entry.bucket, Choice { group, reason: Reason::Brings { n_tasks: entry.n_tasks } }))
+    }
+
+    /// A group to begin with, by way of the objects of one heat that most tasks read: with the most cold inputs.
+    fn seed(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        seat: Seat,
+        class: u32,
+        heat: Heat,
+    ) -> Option<Choice> {
+        let mut at = self.tasks.classes[class as usize].multi.first(heat);
+        for _ in 0..self.config.tries {
+            let entry = at?;
+            at = self.tasks.classes[class as usize].multi.after(&entry);
+            let readers = self.tasks.readers(entry.object);
+            let start = spread(seat, entry.object) % readers.len();
+            let mut best: Option<(usize, u32)> = None;
+            for edge in readers[start..].iter().chain(&readers[..start]).take(SEED_READERS_MAX) {
+                let id = self.tasks.edge(*edge).group;
+                let group = self.tasks.group(id);
+                if group.class != class || group.n_inputs < 2 {
+                    continue;
+                }
+                let inputs = self.tasks.inputs(id);
+                let n_cold = inputs.iter().filter(|e| self.heat(catalog, e.object) == Heat::Cold).count();
+                let waited =
+                    heat == Heat::Cold || self.has_waited(catalog, now, entry.object, self.tasks.head(id).1);
+                if waited && best.is_none_or(|(n, _)| n_cold > n) {
+                    best = Some((n_cold, id));
+                    if n_cold == inputs.len() {
+                        break;
+                    }
+                }
+            }
+            if let Some((_, group)) = best
+                && self.plan_for(catalog, now, seat, group)
+            {
+                return Some(Choice { group, reason: Reason::Seed });
+            }
+        }
+        None
+    }
+
+    /// What others hold or read and tasks read alone, the most waited for first.
+    fn steal(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        seat: Seat,
+        class: u32,
+        heat: Heat,
+    ) -> Option<Choice> {
+        let mut at = self.tasks.classes[class as usize].single.first(heat);
+        for _ in 0..self.config.tries {
+            let entry = at?;
+            at = self.tasks.classes[class as usize].single.after(&entry);
+            let Some(group) = self.tasks.single(class, entry.object) else { continue };
+            if let Some(choice) = self.take_waiting(catalog, now, seat, group) {
+                return Some(choice);
+            }
+        }
+        None
+    }
+
+    /// The first of the oldest tasks of a class that can go to `seat`.
+    fn oldest(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, class: u32) -> Option<Choice> {
+        let nodes: Vec<u32> =
+            self.tasks.classes[class as usize].order.values().take(OLDEST_MAX).copied().collect();
+        let groups = nodes.into_iter().map(|node| self.tasks.group_of_node(node)).collect::<Vec<_>>();
+        groups.into_iter().find_map(|group| {
+            let choice = self.take_waiting(catalog, now, seat, group)?;
+            Some(match choice.reason {
+                Reason::Copied { .. } => choice,
+                _ => Choice { reason: Reason::Oldest, ..choice },
+            })
+        })
+    }
+
+    /// `group` for `seat`, if what it lacks can be had and is cold or has been waited for.
+    fn take_waiting(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> Option<Choice> {
+        let member = self.member(seat);
+        let (_, entered_ms) = self.tasks.head(group);
+        let mut n_lacking = 0;
+        let mut copies = false;
+        for input in self.tasks.inputs(group) {
+            if member.has(catalog, seat, input.object) {
+                continue;
+            }
+            n_lacking += 1;
+            if self.heat(catalog, input.object) == Heat::Warm {
+                copies = true;
+                if !self.has_waited(catalog, now, input.object, entered_ms) {
+                    return None;
+                }
+            }
+        }
+        if n_lacking == 0 {
+            // A hit that was not told, or one that is about to become one.
+            if self.tasks.inputs(group).iter().all(|e| holds(catalog, seat, e.object)) {
+                self.push_full(seat, group);
+            }
+            return None;
+        }
+        if !self.plan_for(catalog, now, seat, group) {
+            return None;
+        }
+        let waited_ms = transfers::wrapping_ms(now).wrapping_sub(entered_ms);
+        let n_tasks = self.tasks.group(group).n_tasks;
+        let reason = if copies { Reason::Copied { waited_ms } } else { Reason::Brings { n_tasks } };
+        Some(Choice { group, reason })
+    }
+
+    // ---- no
+
+    fn why_not(&self) -> Unplaced {
+        let Some((key, class)) = self.tasks.first() else { return Unplaced::NothingReady };
+        if self.n_executors() == 0 {
+            return Unplaced::NoExecutor;
+        }
+        if self.by_idle.is_empty() && self.by_ahead.is_empty() && self.by_spare.is_empty() {
+            return Unplaced::NoneFree;
+        }
+        let class = &self.tasks.classes[class as usize];
+        let (cpus, memory_bytes) = (class.cpus, class.memory_bytes);
+        let fits = |m: &Member| {
+            cpus <= m.room.slots_idle.max(m.room.moves) && memory_bytes <= m.room.memory_free_bytes
+        };
+        if self.members.iter().flatten().any(fits) {
+            Unplaced::WaitingForCopy { task: key.task }
+        } else {
+            Unplaced::NothingFits { task: key.task, cpus, memory_bytes }
+        }
+    }
+
+    #[cfg(any(test, feature = "reference"))]
+    pub(super) fn check(&self, catalog: &Catalog) {
+        self.tasks.sanity_check(|object| self.heat(catalog, object));
+        let here =
+            || self.members.iter().enumerate().filter_map(|(s, m)| Some((Seat(s as u32), m.as_ref()?)));
+        assert_eq!(here().count(), self.seat_of.len());
+        assert_eq!(self.n_slots_total, here().map(|(_, m)| u64::from(m.room.slots_total)).sum::<u64>());
+        assert_eq!(self.n_slots_idle, here().map(|(_, m)| u64::from(m.room.slots_idle)).sum::<u64>());
+        let mut uploads: BTreeMap<ExecutorId, u32> = BTreeMap::new();
+        let mut arriving: BTreeMap<ObjectId, u32> = BTreeMap::new();
+        let mut n_waits = 0;
+        for (seat, member) in here() {
+            assert!(self.is_member.contains(seat) && self.seat_of[&member.id] == seat);
+            let mut moving: BTreeMap<TaskId, u32> = BTreeMap::new();
+            for (object, coming) in &member.coming {
+                assert!(!holds(catalog, seat, *object), "{object:?} is here and on its way");
+                assert!(!coming.tasks.is_empty());
+                match coming.source {
+                    Source::Peer(from) => *uploads.entry(from).or_default() += 1,
+                    Source::Home => *arriving.entry(*object).or_default() += 1,
+                }
+                for task in &coming.tasks {
+                    let attempt = &self.attempts[task];
+                    assert!(attempt.executor == member.id && attempt.waits.contains(object));
+                    moving.insert(*task, attempt.cpus);
+                    n_waits += 1;
+                }
+            }
+            assert_eq!(member.moving.n_attempts as usize, moving.len());
+            assert_eq!(member.moving.cpus, moving.values().sum::<u32>());
+            for rank in member.near.iter().flatten() {
+                rank.sanity_check();
+            }
+        }
+        assert_eq!(n_waits, self.attempts.values().map(|a| a.waits.len()).sum::<usize>());
+        assert_eq!(self.n_home_reads, arriving.values().sum::<u32>());
+        assert_eq!(self.arriving.len(), arriving.len());
+        for (object, n) in &arriving {
+            assert_eq!(self.arriving[object].n, *n);
+        }
+        for (_, member) in here() {
+            assert!(
+                member.n_uploads <= self.config.uploads_max,
+                "{:?} serves {}",
+                member.id,
+                member.n_uploads
+            );
+            assert!(member.n_uploads <= uploads.get(&member.id).copied().unwrap_or(0));
+        }
+    }
+}

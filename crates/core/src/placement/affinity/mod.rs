@@ -1,0 +1,749 @@
+//! `affinity`: every task goes to its files, and files are fetched for as many tasks as possible.
+//!
+//! Source: our own. The window of Raicu09 §2.3 sees the first few thousand tasks and one task at a time; this policy
+//! sees (nearly) the whole queue through inverted indexes, so that it can ask *which file should this executor fetch
+//! next?*
+//!
+//! The rules, in this order, for an executor with room:
+//!   1. **hits**: a task whose inputs it all holds, the oldest one;
+//!   2. one in [`Config::oldest_every`] choices that move data: the oldest task that can go there, so that nobody starves;
+//!   3. **near** objects, or objects that are cold: fetch what gives most tasks per byte. *Near* counts the tasks that
+//!      lack nothing else here; it makes square tiles of structured task sets such as All-Pairs by itself. *Cold* objects
+//!      are those that nobody holds or is reading; one that tasks read alone is worth the same to everybody;
+//!   4. **seeds**: where nothing is near, a task whose inputs are cold too, so that executors begin in different corners;
+//!   5. **copies**: what others hold is copied once its readers have waited longer than a copy takes.
+//!
+//! Rule 5 holds for near objects as well: nothing is copied for a task that its holder may run a moment later. Larger
+//! priorities come first within hits and within what moves data.
+//!
+//! Moving data:
+//!   - what one executor is reading from home is awaited by the others, then copied, as long as reading from home
+//!     is slow (its time per byte against that of a copy) and the reader is not late;
+//!   - an executor serves at most [`Config::uploads_max`] copies at once, the least loaded holder first. A tree from home
+//!     to all who need an object comes about by itself; without the cap all would queue at the first holder;
+//!   - an executor has no more attempts with moving inputs than slots. They do not count as occupying slots for hits:
+//!     waiting for home never blocks what is at hand.
+//!
+//! | file | |
+//! |---|---|
+//! | `tasks` | the queue, by inputs |
+//! | `rank` | objects ranked by tasks per byte |
+//! | `transfers` | what is on its way, what that has taken so far, where an input could come from |
+//! | `choose` | the rules |
+//!
+//! The indexes of executors (`full`, `near`) are hints: they are validated when used, and bounded where an object is
+//! read by a great many groups ([`Config::readers_max`]) or held by a great many executors ([`Config::holders_max`]).
+//! What they miss is found by the other rules. A task is never given away beyond room, nor a source used beyond its cap.
+//!
+//! Assumes that inputs are immutable and tasks short compared with the run. Cost: a decision looks at a bounded
+//! number of candidates, each with at most `readers_max` readers; replicas that appear cost one step per reader.
+//!
+//! Not here: what is evicted, how bytes move, how many tasks an executor is given ahead (`dispatcher`).
+
+use super::queue::{Moving, Queue, Route};
+use super::window::move_between;
+use super::{Pick, QueueKey, ReadyTask, Room, Unplaced};
+use crate::catalog::{Catalog, HoldersView};
+use crate::event::{InputReport, Source};
+use crate::executor_set::{Seat, SeatSet, has};
+use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
+use rank::{Heat, Rank};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+use tasks::Tasks;
+
+mod choose;
+mod rank;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod transfers;
+
+pub const NAME: &str = "affinity";
+
+/// How often the executors in vain of work are all asked again, as waiting long enough is a reason to copy.
+const STIR_NS: u64 = 50_000_000;
+/// Below this many queued tasks every task that comes is a reason to ask everybody again.
+const FEW_TASKS: usize = 4096;
+
+/// Everything about `affinity` that can be tuned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// How many ready tasks are looked at, at least 1. About 100 bytes each.
+    pub look_ahead: usize,
+    /// An object that more groups of tasks read is *common*: it is not walked through when it appears somewhere.
+    pub readers_max: usize,
+    /// How many holders of an object are told of a task that reads it, and are looked at as sources.
+    pub holders_max: usize,
+    /// Copies that one executor serves at once, at least 1.
+    pub uploads_max: u32,
+    /// Objects that are being read from home at once by all executors together; 0: no limit.
+    pub home_reads_max: u32,
+    /// What others hold is copied when a task has waited for so many times the time that a copy takes.
+    pub steal_after_copies: f64,
+    /// The time of a copy until one has been seen.
+    pub copy_ns: u64,
+    /// Home is quick, and nothing is awaited, when a byte from there takes no longer than so many times one from a peer.
+    pub home_quick: f64,
+    /// What an executor reads from home is awaited by others for so many times as long as that should take.
+    pub await_reads: f64,
+    /// The least time that it is awaited, also while nothing is known of home.
+    pub await_ns: u64,
+    /// One in so many tasks with inputs to move is the oldest, whatever it brings; 0: none.
+    pub oldest_every: u32,
+    /// Candidates that are looked at by each rule before it gives up.
+    pub tries: usize,
+    /// Executors that are asked in vain per event before the rest has to wait for the next one.
+    pub vain_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            look_ahead: 262_144,
+            readers_max: 8192,
+            holders_max: 64,
+            uploads_max: 2,
+            home_reads_max: 0,
+            steal_after_copies: 1.0,
+            copy_ns: 100_000_000,
+            home_quick: 1.5,
+            await_reads: 4.0,
+            await_ns: 2_000_000_000,
+            oldest_every: 16,
+            tries: 8,
+            vain_max: 4,
+        }
+    }
+}
+
+impl Config {
+    /// `Err` is one sentence for people.
+    pub fn check(&self) -> Result<(), String> {
+        let counts = [
+            ("look_ahead", self.look_ahead),
+            ("holders_max", self.holders_max),
+            ("uploads_max", self.uploads_max as usize),
+            ("tries", self.tries),
+            ("vain_max", self.vain_max),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, n)| *n == 0) {
+            return Err(format!("`{name}` of the placement policy must be at least 1"));
+        }
+        let factors = [
+            ("steal_after_copies", self.steal_after_copies),
+            ("home_quick", self.home_quick),
+            ("await_reads", self.await_reads),
+        ];
+        match factors.iter().find(|(_, f)| !(0.0..=1e6).contains(f)) {
+            Some((name, f)) => Err(format!("`{name}` of the placement policy cannot be {f}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// See the module.
+pub struct Affinity {
+    config: Config,
+    tasks: Tasks,
+    /// By seat.
+    members: Vec<Option<Member>>,
+    is_member: SeatSet,
+    seat_of: FxHashMap<ExecutorId, Seat>,
+    by_idle: BTreeMap<u32, SeatSet>,
+    by_ahead: BTreeMap<u32, SeatSet>,
+    /// Executors that may be given something to move, by how many attempts they lack.
+    by_spare: BTreeMap<u32, SeatSet>,
+    n_slots_total: u64,
+    n_slots_idle: u64,
+    /// Executors that may have a hit; those that may have something to move and have not been asked since.
+    has_hits: SeatSet,
+    to_ask: SeatSet,
+    stirred: Timestamp,
+    /// Where the search for an executor that moves something goes on, so that caches fill evenly.
+    turn: u32,
+    /// Attempts with inputs on their way.
+    attempts: FxHashMap<TaskId, Attempt>,
+    /// Objects that nobody holds and somebody reads from home.
+    arriving: FxHashMap<ObjectId, Arriving>,
+    n_home_reads: u32,
+    /// Smoothed time per MiB from when an attempt was received.
+    home_ns_per_mib: Option<u64>,
+    copy_ns_per_mib: Option<u64>,
+    /// Objects that are never cached: read in place, or too large. They count for nothing.
+    open: FxHashSet<ObjectId>,
+    /// Taken for the size of an object until it is known; the mean of those seen.
+    size_bytes_assumed: u64,
+    n_sizes: u64,
+    sum_sizes: u128,
+    /// How the inputs of the last decision's task get there.
+    plan: Plan,
+    /// Reused.
+    scratch: Vec<Found>,
+}
+
+struct Member {
+    id: ExecutorId,
+    room: Room,
+    spare: u32,
+    /// By class: groups whose inputs are all here, by the oldest task that was known when they were pushed.
+    full: Vec<Full>,
+    /// By class: objects whose arrival would make tasks full, with an upper bound of how many.
+    near: Vec<Option<Box<Rank>>>,
+    /// Objects on their way here.
+    coming: BTreeMap<ObjectId, Coming>,
+    n_uploads: u32,
+    moving: Moving,
+    /// Tasks with inputs to move that it was given.
+    n_moves: u32,
+}
+
+#[derive(Default)]
+struct Full {
+    heap: BinaryHeap<Reverse<(TaskId, u32)>>,
+    /// The length at which what is stale is thrown out.
+    limit: usize,
+}
+
+struct Coming {
+    source: Source,
+    /// Attempts that wait for it.
+    tasks: Vec<TaskId>,
+}
+
+struct Attempt {
+    executor: ExecutorId,
+    cpus: u32,
+    waits: Vec<ObjectId>,
+}
+
+struct Arriving {
+    n: u32,
+    since: Timestamp,
+}
+
+/// A route for each input that has to move.
+#[derive(Default)]
+struct Plan {
+    task: Option<TaskId>,
+    moves: Vec<(ObjectId, Source)>,
+}
+
+/// What a walk through an object's readers has found.
+enum Found {
+    Full(u32),
+    Near(u32, ObjectId, u32),
+}
+
+/// The catalog's word on whether the executor on `seat` holds `object`.
+#[inline]
+fn holds(catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
+    match catalog.holders_view(object) {
+        HoldersView::List(list) => list.binary_search(&seat).is_ok(),
+        HoldersView::Words(words) => has(words, seat),
+    }
+}
+
+/// A number that differs between executors and objects, to begin walks at different places.
+#[inline]
+fn spread(seat: Seat, object: ObjectId) -> usize {
+    let mixed = (u64::from(seat.0) << 32 | u64::from(object.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 33) as usize
+}
+
+impl Member {
+    /// Here or on its way here.
+    #[inline]
+    fn has(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
+        holds(catalog, seat, object) || (!self.coming.is_empty() && self.coming.contains_key(&object))
+    }
+}
+
+impl fmt::Debug for Affinity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NAME} on {} tasks", self.tasks.len())
+    }
+}
+
+impl Affinity {
+    /// `Err` is one sentence for people.
+    pub fn new(config: Config) -> Result<Affinity, String> {
+        config.check()?;
+        Ok(Affinity {
+            config,
+            tasks: Tasks::default(),
+            members: vec![],
+            is_member: SeatSet::default(),
+            seat_of: FxHashMap::default(),
+            by_idle: BTreeMap::new(),
+            by_ahead: BTreeMap::new(),
+            by_spare: BTreeMap::new(),
+            n_slots_total: 0,
+            n_slots_idle: 0,
+            has_hits: SeatSet::default(),
+            to_ask: SeatSet::default(),
+            stirred: Timestamp::default(),
+            turn: 0,
+            attempts: FxHashMap::default(),
+            arriving: FxHashMap::default(),
+            n_home_reads: 0,
+            home_ns_per_mib: None,
+            copy_ns_per_mib: None,
+            open: FxHashSet::default(),
+            size_bytes_assumed: 1 << 20,
+            n_sizes: 0,
+            sum_sizes: 0,
+            plan: Plan::default(),
+            scratch: vec![],
+        })
+    }
+
+    fn member(&self, seat: Seat) -> &Member {
+        self.members[seat.0 as usize].as_ref().expect("members sit")
+    }
+
+    fn member_mut(&mut self, seat: Seat) -> &mut Member {
+        self.members[seat.0 as usize].as_mut().expect("members sit")
+    }
+
+    /// Everybody who may be given something to move is asked again.
+    fn stir(&mut self) {
+        self.to_ask.clone_from(&self.is_member);
+    }
+
+    fn size_of(&self, catalog: &Catalog, object: ObjectId) -> u64 {
+        catalog.size_bytes(object).unwrap_or(self.size_bytes_assumed)
+    }
+
+    /// The members that hold `object`, at most `holders_max` of them, beginning at a place given by `start`.
+    fn some_holders(&self, catalog: &Catalog, object: ObjectId, start: usize, into: &mut Vec<Seat>) {
+        into.clear();
+        let n_max = self.config.holders_max;
+        match catalog.holders_view(object) {
+            HoldersView::List(list) => {
+                let n = list.len();
+                let from = (0..n.min(n_max)).map(|i| list[(start + i) % n]);
+                into.extend(from.filter(|s| self.is_member.contains(*s)));
+            }
+            HoldersView::Words(words) => {
+                let n = words.len();
+                for i in 0..n {
+                    let at = (start + i) % n;
+                    let members = self.is_member.words().get(at).copied().unwrap_or(0);
+                    let mut rest = words[at] & members;
+                    while rest != 0 && into.len() < n_max {
+                        into.push(Seat(at as u32 * 64 + rest.trailing_zeros()));
+                        rest &= rest - 1;
+                    }
+                }
+            }
+        }
+    }
+
+    fn heat(&self, catalog: &Catalog, object: ObjectId) -> Heat {
+        let held = match catalog.holders_view(object) {
+            HoldersView::List(list) => list.iter().any(|s| self.is_member.contains(*s)),
+            HoldersView::Words(words) => words.iter().zip(self.is_member.words()).any(|(a, b)| a & b != 0),
+        };
+        match held {
+            true => Heat::Warm,
+            false if self.arriving.contains_key(&object) => Heat::Arriving,
+            false => Heat::Cold,
+        }
+    }
+
+    fn reheat(&mut self, catalog: &Catalog, object: ObjectId) {
+        if !self.tasks.readers(object).is_empty() {
+            let heat = self.heat(catalog, object);
+            self.tasks.set_heat(object, heat);
+        }
+    }
+
+    // ---- tasks
+
+    fn enter_at(&mut self, catalog: &Catalog, entered_ms: u32, task: &ReadyTask) {
+        let mut inputs: Vec<ObjectId> =
+            task.inputs.iter().copied().filter(|o| self.open.is_empty() || !self.open.contains(o)).collect();
+        inputs.sort_unstable();
+        let mut tasks = std::mem::take(&mut self.tasks);
+        let fact = |object| (self.size_of(catalog, object), self.heat(catalog, object));
+        let (group, is_head) = tasks.enter(task, &inputs, entered_ms, fact);
+        self.tasks = tasks;
+        if inputs.is_empty() {
+            if is_head {
+                self.has_hits.clone_from(&self.is_member);
+            }
+            return;
+        }
+        let by_holders = |o: &ObjectId| catalog.n_holders(*o);
+        let mut seats = vec![];
+        let least = *inputs.iter().min_by_key(|o| by_holders(o)).expect("there is one");
+        if is_head && catalog.n_holders(least) > 0 {
+            self.some_holders(catalog, least, task.key.task.0 as usize, &mut seats);
+            for &seat in &seats {
+                if inputs.iter().all(|o| holds(catalog, seat, *o)) {
+                    self.push_full(seat, group);
+                }
+            }
+        }
+        if inputs.len() > 1 {
+            self.tell_near(catalog, group, &inputs, &mut seats);
+        }
+        if self.tasks.len() <= FEW_TASKS {
+            self.stir();
+        }
+    }
+
+    /// Counts a new task where it lacks one input. Whoever that is holds one of the two inputs that fewest hold.
+    fn tell_near(&mut self, catalog: &Catalog, group: u32, inputs: &[ObjectId], seats: &mut Vec<Seat>) {
+        let mut rarest: Vec<ObjectId> = inputs.to_vec();
+        rarest.sort_by_key(|o| catalog.n_holders(*o));
+        for (i, &object) in rarest.iter().take(2).enumerate() {
+            let n_holders = catalog.n_holders(object);
+            if n_holders == 0 || n_holders > self.config.holders_max {
+                continue;
+            }
+            self.some_holders(catalog, object, 0, seats);
+            for &seat in &*seats {
+                if i == 1 && holds(catalog, seat, rarest[0]) {
+                    continue; // told by way of the other one
+                }
+                let member = self.member(seat);
+                let mut lacks = inputs.iter().filter(|o| !member.has(catalog, seat, **o));
+                if let (Some(&object), None) = (lacks.next(), lacks.next()) {
+                    let class = self.tasks.group(group).class;
+                    self.add_near(catalog, seat, class, object, 1);
+                }
+            }
+        }
+    }
+
+    fn add_near(&mut self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId, by: u32) {
+        let size_bytes = self.size_of(catalog, object);
+        let near = &mut self.member_mut(seat).near;
+        if near.len() <= class as usize {
+            near.resize_with(class as usize + 1, || None);
+        }
+        let rank = near[class as usize].get_or_insert_default();
+        let n = rank.get(object).map_or(0, |entry| entry.n_tasks);
+        rank.set(object, n.saturating_add(by), size_bytes, Heat::Cold);
+        self.to_ask.insert(seat);
+    }
+
+    fn push_full(&mut self, seat: Seat, group: u32) {
+        let class = self.tasks.group(group).class as usize;
+        let head = self.tasks.head(group).0;
+        let full = &mut self.members[seat.0 as usize].as_mut().expect("members sit").full;
+        if full.len() <= class {
+            full.resize_with(class + 1, Full::default);
+        }
+        let full = &mut full[class];
+        full.heap.push(Reverse((head, group)));
+        if full.heap.len() > full.limit.max(64) {
+            let tasks = &self.tasks;
+            full.heap.retain(|Reverse((task, group))| {
+                tasks.is_group(*group, class as u32) && tasks.head(*group).0 == *task
+            });
+            full.limit = 2 * full.heap.len();
+        }
+        self.has_hits.insert(seat);
+    }
+
+    /// Walks through the readers of `object`, which has appeared on `seat` or is on its way there.
+    fn walk_readers(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId, arrived: bool) {
+        let readers = self.tasks.readers(object);
+        let n = readers.len();
+        if n == 0 {
+            return;
+        }
+        let mut found = std::mem::take(&mut self.scratch);
+        found.clear();
+        if n > self.config.readers_max {
+            if arrived {
+                let single = |class: &u32| self.tasks.single(*class, object);
+                found.extend(self.tasks.class_order.iter().filter_map(single).map(Found::Full));
+            }
+        } else {
+            let member = self.member(seat);
+            let start = spread(seat, object) % n;
+            for edge in readers[start..].iter().chain(&readers[..start]) {
+                let id = self.tasks.edge(*edge).group;
+                let group = self.tasks.group(id);
+                let mut all_held = arrived;
+                let mut lack = None;
+                let mut n_lacking = 0;
+                for input in self.tasks.inputs(id).iter().filter(|e| e.object != object) {
+                    if holds(catalog, seat, input.object) {
+                        continue;
+                    }
+                    all_held = false;
+                    if !member.coming.contains_key(&input.object) {
+                        n_lacking += 1;
+                        lack = Some(input.object);
+                        if n_lacking > 1 {
+                            break;
+                        }
+                    }
+                }
+                match (n_lacking, lack) {
+                    (1, Some(lack)) => found.push(Found::Near(group.class, lack, group.n_tasks)),
+                    (0, _) if all_held => found.push(Found::Full(id)),
+                    _ => {}
+                }
+            }
+        }
+        for f in &found {
+            match *f {
+                Found::Full(group) => self.push_full(seat, group),
+                Found::Near(class, object, n_tasks) => self.add_near(catalog, seat, class, object, n_tasks),
+            }
+        }
+        self.scratch = found;
+    }
+
+    fn set_spare(&mut self, seat: Seat) {
+        let member = self.members[seat.0 as usize].as_mut().expect("members sit");
+        let room = member.room;
+        let spare = if room.moves == 0 { 0 } else { 1 + room.slots_idle + room.moves };
+        let old = std::mem::replace(&mut member.spare, spare);
+        move_between(&mut self.by_spare, seat, old, spare);
+    }
+}
+
+impl Queue for Affinity {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn uses_caches(&self) -> bool {
+        true
+    }
+
+    fn plans_routes(&self) -> bool {
+        true
+    }
+
+    fn capacity(&self) -> usize {
+        self.config.look_ahead
+    }
+
+    fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    fn contains(&self, key: QueueKey) -> bool {
+        self.tasks.contains(key)
+    }
+
+    fn last(&self) -> Option<QueueKey> {
+        self.tasks.last()
+    }
+
+    fn sizes(&self) -> Vec<(u32, u64)> {
+        let of = |c: &u32| {
+            let class = &self.tasks.classes[*c as usize];
+            (class.cpus, class.memory_bytes)
+        };
+        let mut sizes: Vec<_> = self.tasks.class_order.iter().map(of).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
+    fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey> {
+        let classes = self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
+        let of_size = classes.filter(|c| (c.cpus, c.memory_bytes) == size);
+        let keys = |c: &tasks::Class| {
+            let priority = c.priority;
+            c.order.keys().map(move |&task| QueueKey { priority, task }).collect::<Vec<_>>()
+        };
+        of_size.flat_map(keys).collect()
+    }
+
+    fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask) {
+        self.enter_at(catalog, transfers::wrapping_ms(now), task);
+    }
+
+    fn leave(&mut self, catalog: &Catalog, key: QueueKey) -> bool {
+        let mut tasks = std::mem::take(&mut self.tasks);
+        let left = tasks.leave(key, |object| (self.size_of(catalog, object), self.heat(catalog, object)));
+        self.tasks = tasks;
+        left
+    }
+
+    fn executor_joined(&mut self, catalog: &Catalog, executor: ExecutorId) {
+        if self.seat_of.contains_key(&executor) {
+            return;
+        }
+        let seat = catalog.seat(executor).expect("an executor joins the catalog first");
+        let i = seat.0 as usize;
+        if i >= self.members.len() {
+            self.members.resize_with(i + 1, || None);
+        }
+        self.seat_of.insert(executor, seat);
+        self.is_member.insert(seat);
+        self.members[i] = Some(Member {
+            id: executor,
+            room: Room::default(),
+            spare: 0,
+            full: vec![],
+            near: vec![],
+            coming: BTreeMap::new(),
+            n_uploads: 0,
+            moving: Moving::default(),
+            n_moves: 0,
+        });
+        for object in catalog.objects_on(executor) {
+            self.reheat(catalog, object);
+            self.walk_readers(catalog, seat, object, true);
+        }
+        self.stir();
+    }
+
+    fn executor_left(&mut self, catalog: &Catalog, executor: ExecutorId, objects: &[ObjectId]) {
+        self.set_room(executor, Room::default());
+        let Some(seat) = self.seat_of.remove(&executor) else { return };
+        self.is_member.remove(seat);
+        self.has_hits.remove(seat);
+        self.to_ask.remove(seat);
+        let member = self.members[seat.0 as usize].take().expect("members sit");
+        for (object, coming) in member.coming {
+            for task in &coming.tasks {
+                self.attempts.remove(task);
+            }
+            self.stop_using(catalog, object, coming.source);
+        }
+        for &object in objects {
+            self.reheat(catalog, object);
+        }
+        self.stir();
+    }
+
+    fn set_room(&mut self, executor: ExecutorId, room: Room) {
+        let Some(&seat) = self.seat_of.get(&executor) else { return };
+        let old = std::mem::replace(&mut self.member_mut(seat).room, room);
+        self.n_slots_total = self.n_slots_total - u64::from(old.slots_total) + u64::from(room.slots_total);
+        self.n_slots_idle = self.n_slots_idle - u64::from(old.slots_idle) + u64::from(room.slots_idle);
+        move_between(&mut self.by_idle, seat, old.slots_idle, room.slots_idle);
+        move_between(&mut self.by_ahead, seat, old.ahead, room.ahead);
+        self.set_spare(seat);
+        if old != room {
+            self.has_hits.insert(seat);
+            self.to_ask.insert(seat);
+        }
+    }
+
+    fn room(&self, executor: ExecutorId) -> Option<Room> {
+        Some(self.member(*self.seat_of.get(&executor)?).room)
+    }
+
+    fn n_executors(&self) -> usize {
+        self.is_member.len()
+    }
+
+    fn n_slots_total(&self) -> u64 {
+        self.n_slots_total
+    }
+
+    fn n_slots_active(&self) -> u64 {
+        self.n_slots_total - self.n_slots_idle
+    }
+
+    fn replica_added(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
+        let Some(&seat) = self.seat_of.get(&executor) else { return };
+        self.open.remove(&object);
+        self.land(catalog, seat, object);
+        self.reheat(catalog, object);
+        self.walk_readers(catalog, seat, object, true);
+        // There is one source more.
+        self.stir();
+    }
+
+    fn replica_dropped(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
+        let Some(&seat) = self.seat_of.get(&executor) else { return };
+        self.reheat(catalog, object);
+        for i in 0..self.tasks.class_order.len() {
+            let class = self.tasks.class_order[i];
+            if self.tasks.classes[class as usize].multi.get(object).is_some() {
+                let worth = self.recount(catalog, seat, class, object);
+                if worth.n_tasks > 0 {
+                    self.add_near(catalog, seat, class, object, worth.n_tasks);
+                }
+            }
+        }
+    }
+
+    fn place(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        picks: &mut Vec<Pick>,
+    ) -> Result<ExecutorId, Unplaced> {
+        picks.clear();
+        if now.since_ns(self.stirred) >= STIR_NS {
+            self.stirred = now;
+            self.stir();
+        }
+        self.decide(catalog, now).map(|(executor, pick)| {
+            picks.push(pick);
+            executor
+        })
+    }
+
+    fn give(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        executor: ExecutorId,
+        key: QueueKey,
+        routes: &mut Vec<Route>,
+    ) {
+        self.set_out(catalog, now, executor, key, routes);
+    }
+
+    fn ended(&mut self, catalog: &Catalog, task: TaskId) {
+        self.forget_attempt(catalog, task);
+    }
+
+    fn learnt(&mut self, catalog: &Catalog, executor: ExecutorId, inputs: &[InputReport]) {
+        let mut unseen = None;
+        for input in inputs {
+            match input.outcome {
+                CacheOutcome::InPlace | CacheOutcome::Direct => {
+                    unseen = Some(true);
+                    self.open_up(catalog, input.object);
+                }
+                CacheOutcome::Miss | CacheOutcome::RemoteHit { .. } => {
+                    unseen.get_or_insert(false);
+                    self.learn_time(catalog, input);
+                }
+                CacheOutcome::LocalHit | CacheOutcome::Joined => {}
+            }
+        }
+        if let (Some(unseen), Some(&seat)) = (unseen, self.seat_of.get(&executor)) {
+            self.member_mut(seat).moving.unseen = unseen;
+        }
+    }
+
+    fn moving(&self, executor: ExecutorId) -> Moving {
+        self.seat_of.get(&executor).map_or(Moving::default(), |seat| self.member(*seat).moving)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let of_member = |m: &Member| {
+            let full: usize = m.full.iter().map(|f| f.heap.capacity() * 16).sum();
+            let near: usize = m.near.iter().flatten().map(|r| r.heap_bytes() + size_of::<Rank>()).sum();
+            full + near
+        };
+        self.tasks.heap_bytes() + self.members.iter().flatten().map(of_member).sum::<usize>()
+    }
+
+    #[cfg(any(test, feature = "reference"))]
+    fn sanity_check(&self, catalog: &Catalog) {
+        self.check(catalog);
+    }
+}

@@ -1,0 +1,446 @@
+//! The queue by what its tasks read.
+//!
+//! Tasks with the same inputs, size and priority are interchangeable but for their age: they form a *group*, and all
+//! choices are made among groups. Groups of one size and priority form a *class*.
+//!
+//! In: tasks that enter and leave. Out: the groups that read an object, the tasks of a group and of a class in queue
+//! order, and per class the objects ranked by how many tasks read them alone (`single`) or with others (`multi`).
+//!
+//! Invariants, checked by `Tasks::sanity_check`: a group has at least one task, its tasks are in queue order; an object
+//! has readers if and only if a group reads it; ranks are sums over groups.
+//!
+//! Memory: 24 bytes per task and 24 per group, 16 per input of a group, about 20 for the order and 10 for finding a group
+//! by its inputs; and two ranks' entries per object.
+
+use super::super::{QueueKey, ReadyTask};
+use super::rank::{Heat, Rank};
+use crate::types::{ObjectId, TaskId};
+use hashbrown::HashTable;
+use rustc_hash::{FxHashMap, FxHasher};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+
+pub(super) const NIL: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Node {
+    task: TaskId,
+    /// When it entered, in milliseconds of a clock that wraps.
+    entered_ms: u32,
+    next: u32,
+    prev: u32,
+    group: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Group {
+    first_edge: u32,
+    pub n_inputs: u32,
+    pub n_tasks: u32,
+    head: u32,
+    tail: u32,
+    pub class: u32,
+}
+
+/// One input of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Edge {
+    pub object: ObjectId,
+    /// Where this edge is among the readers of the object.
+    reader_index: u32,
+    pub group: u32,
+}
+
+/// Tasks of one size and priority. Kept when empty, and then used for the next new one.
+#[derive(Default)]
+pub(super) struct Class {
+    pub priority: i32,
+    pub cpus: u32,
+    pub memory_bytes: u64,
+    /// Its tasks in queue order.
+    pub order: BTreeMap<TaskId, u32>,
+    /// Objects by the number of tasks that read nothing else, and by the number of those that do.
+    pub single: Rank,
+    pub multi: Rank,
+    /// The group without inputs, or [`NIL`].
+    pub free: u32,
+}
+
+#[derive(Default)]
+pub(super) struct Tasks {
+    nodes: Vec<Node>,
+    free_nodes: Vec<u32>,
+    groups: Vec<Group>,
+    free_groups: Vec<u32>,
+    by_content: HashTable<u32>,
+    edges: Vec<Edge>,
+    /// Unused stretches of `edges`, by length.
+    free_edges: BTreeMap<u32, Vec<u32>>,
+    readers: FxHashMap<ObjectId, Vec<u32>>,
+    pub classes: Vec<Class>,
+    /// Classes that have tasks: larger priority first, then larger tasks, as small ones fit anywhere.
+    pub class_order: Vec<u32>,
+    n_tasks: usize,
+}
+
+fn hash_content(class: u32, inputs: impl Iterator<Item = ObjectId>) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write_u32(class);
+    inputs.for_each(|object| hasher.write_u32(object.0));
+    hasher.finish()
+}
+
+impl Tasks {
+    pub fn len(&self) -> usize {
+        self.n_tasks
+    }
+
+    fn find(&self, key: QueueKey) -> Option<(u32, u32)> {
+        let of_priority = |c: &&u32| self.classes[**c as usize].priority == key.priority;
+        let found = |c: &u32| Some((*c, *self.classes[*c as usize].order.get(&key.task)?));
+        self.class_order.iter().filter(of_priority).find_map(found)
+    }
+
+    pub fn contains(&self, key: QueueKey) -> bool {
+        self.find(key).is_some()
+    }
+
+    pub fn last(&self) -> Option<QueueKey> {
+        let classes = self.class_order.iter().map(|c| &self.classes[*c as usize]);
+        classes
+            .filter_map(|c| {
+                c.order.last_key_value().map(|(&task, _)| QueueKey { priority: c.priority, task })
+            })
+            .max()
+    }
+
+    pub fn first(&self) -> Option<(QueueKey, u32)> {
+        let first = |&c: &u32| {
+            let class = &self.classes[c as usize];
+            let (&task, _) = class.order.first_key_value()?;
+            Some((QueueKey { priority: class.priority, task }, c))
+        };
+        self.class_order.iter().filter_map(first).min()
+    }
+
+    #[inline]
+    pub fn group(&self, group: u32) -> &Group {
+        &self.groups[group as usize]
+    }
+
+    /// The group of a queued task.
+    pub fn group_of(&self, key: QueueKey) -> Option<u32> {
+        self.find(key).map(|(_, node)| self.nodes[node as usize].group)
+    }
+
+    #[inline]
+    pub fn group_of_node(&self, node: u32) -> u32 {
+        self.nodes[node as usize].group
+    }
+
+    #[inline]
+    pub fn inputs(&self, group: u32) -> &[Edge] {
+        let g = &self.groups[group as usize];
+        &self.edges[g.first_edge as usize..(g.first_edge + g.n_inputs) as usize]
+    }
+
+    /// The oldest task of a group that has tasks, and when it entered.
+    #[inline]
+    pub fn head(&self, group: u32) -> (TaskId, u32) {
+        let node = &self.nodes[self.groups[group as usize].head as usize];
+        (node.task, node.entered_ms)
+    }
+
+    /// Whether this number is (still, or again) that of a group of `class`.
+    #[inline]
+    pub fn is_group(&self, group: u32, class: u32) -> bool {
+        self.groups.get(group as usize).is_some_and(|g| g.n_tasks > 0 && g.class == class)
+    }
+
+    pub fn key(&self, group: u32) -> QueueKey {
+        let class = &self.classes[self.groups[group as usize].class as usize];
+        QueueKey { priority: class.priority, task: self.head(group).0 }
+    }
+
+    /// The inputs of groups that are `object`, in no order that means anything.
+    #[inline]
+    pub fn readers(&self, object: ObjectId) -> &[u32] {
+        self.readers.get(&object).map_or(&[], |r| r)
+    }
+
+    #[inline]
+    pub fn edge(&self, edge: u32) -> &Edge {
+        &self.edges[edge as usize]
+    }
+
+    /// The group of `class` that reads `object` and nothing else.
+    pub fn single(&self, class: u32, object: ObjectId) -> Option<u32> {
+        self.find_group(class, &[object])
+    }
+
+    fn find_group(&self, class: u32, inputs: &[ObjectId]) -> Option<u32> {
+        let hash = hash_content(class, inputs.iter().copied());
+        let is_it = |&g: &u32| {
+            self.groups[g as usize].class == class
+                && self.inputs(g).iter().map(|e| e.object).eq(inputs.iter().copied())
+        };
+        self.by_content.find(hash, is_it).copied()
+    }
+
+    fn class_for(&mut self, priority: i32, cpus: u32, memory_bytes: u64) -> u32 {
+        let same = |c: &&u32| {
+            let class = &self.classes[**c as usize];
+            (class.priority, class.cpus, class.memory_bytes) == (priority, cpus, memory_bytes)
+        };
+        if let Some(&class) = self.class_order.iter().find(same) {
+            return class;
+        }
+        let unused = (0..self.classes.len()).find(|&c| self.classes[c].order.is_empty());
+        let class = unused.unwrap_or_else(|| {
+            self.classes.push(Class::default());
+            self.classes.len() - 1
+        });
+        self.classes[class] = Class { priority, cpus, memory_bytes, free: NIL, ..Class::default() };
+        self.class_order.push(class as u32);
+        let classes = &self.classes;
+        self.class_order.sort_by_key(|&c| {
+            let class = &classes[c as usize];
+            (Reverse(class.priority), Reverse(class.cpus), Reverse(class.memory_bytes))
+        });
+        class as u32
+    }
+
+    /// Adds a task whose `inputs` are distinct and ascending. Gives its group and whether it is the oldest there.
+    pub fn enter(
+        &mut self,
+        task: &ReadyTask,
+        inputs: &[ObjectId],
+        entered_ms: u32,
+        fact: impl Fn(ObjectId) -> (u64, Heat),
+    ) -> (u32, bool) {
+        let class = self.class_for(task.key.priority, task.cpus, task.memory_bytes);
+        let group = self.find_group(class, inputs).unwrap_or_else(|| self.new_group(class, inputs));
+        let task_id = task.key.task;
+        // From both ends: what comes back is mostly old, what is new is the newest.
+        let (mut before, mut after) = (self.groups[group as usize].tail, self.groups[group as usize].head);
+        let (prev, next) = loop {
+            if before == NIL || self.nodes[before as usize].task < task_id {
+                break (before, if before == NIL { after } else { self.nodes[before as usize].next });
+            }
+            if self.nodes[after as usize].task > task_id {
+                break (self.nodes[after as usize].prev, after);
+            }
+            before = self.nodes[before as usize].prev;
+            after = self.nodes[after as usize].next;
+        };
+        let node = Node { task: task_id, entered_ms, next, prev, group };
+        let at = match self.free_nodes.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() as u32 - 1
+            }
+        };
+        let g = &mut self.groups[group as usize];
+        g.n_tasks += 1;
+        match prev {
+            NIL => g.head = at,
+            prev => self.nodes[prev as usize].next = at,
+        }
+        match next {
+            NIL => g.tail = at,
+            next => self.nodes[next as usize].prev = at,
+        }
+        let old = self.classes[class as usize].order.insert(task_id, at);
+        assert!(old.is_none(), "task {task_id} entered twice");
+        self.n_tasks += 1;
+        self.count(group, 1, fact);
+        (group, prev == NIL)
+    }
+
+    fn new_group(&mut self, class: u32, inputs: &[ObjectId]) -> u32 {
+        let n_inputs = inputs.len() as u32;
+        let unused = self.free_edges.get_mut(&n_inputs).and_then(Vec::pop);
+        let first_edge = unused.unwrap_or_else(|| {
+            let unset = Edge { object: ObjectId(0), reader_index: 0, group: NIL };
+            self.edges.resize(self.edges.len() + inputs.len(), unset);
+            self.edges.len() as u32 - n_inputs
+        });
+        let g = Group { first_edge, n_inputs, n_tasks: 0, head: NIL, tail: NIL, class };
+        let group = match self.free_groups.pop() {
+            Some(group) => {
+                self.groups[group as usize] = g;
+                group
+            }
+            None => {
+                self.groups.push(g);
+                self.groups.len() as u32 - 1
+            }
+        };
+        for (i, &object) in inputs.iter().enumerate() {
+            let readers = self.readers.entry(object).or_default();
+            let edge = first_edge + i as u32;
+            self.edges[edge as usize] = Edge { object, reader_index: readers.len() as u32, group };
+            readers.push(edge);
+        }
+        if inputs.is_empty() {
+            self.classes[class as usize].free = group;
+        }
+        let hash = hash_content(class, inputs.iter().copied());
+        let (groups, edges) = (&self.groups, &self.edges);
+        self.by_content.insert_unique(hash, group, |&g| {
+            let g = &groups[g as usize];
+            let inputs = &edges[g.first_edge as usize..(g.first_edge + g.n_inputs) as usize];
+            hash_content(g.class, inputs.iter().map(|e| e.object))
+        });
+        group
+    }
+
+    /// Takes a task out; `false`: it was not here.
+    pub fn leave(&mut self, key: QueueKey, fact: impl Fn(ObjectId) -> (u64, Heat)) -> bool {
+        let Some((class, at)) = self.find(key) else { return false };
+        self.classes[class as usize].order.remove(&key.task);
+        self.n_tasks -= 1;
+        let Node { next, prev, group, .. } = self.nodes[at as usize];
+        self.free_nodes.push(at);
+        self.count(group, -1, fact);
+        let g = &mut self.groups[group as usize];
+        g.n_tasks -= 1;
+        match prev {
+            NIL => g.head = next,
+            prev => self.nodes[prev as usize].next = next,
+        }
+        match next {
+            NIL => g.tail = prev,
+            next => self.nodes[next as usize].prev = prev,
+        }
+        if self.groups[group as usize].n_tasks == 0 {
+            self.remove_group(group);
+        }
+        if self.classes[class as usize].order.is_empty() {
+            self.class_order.retain(|c| *c != class);
+        }
+        true
+    }
+
+    fn remove_group(&mut self, group: u32) {
+        let Group { first_edge, n_inputs, class, .. } = self.groups[group as usize];
+        let hash = hash_content(class, self.inputs(group).iter().map(|e| e.object));
+        if let Ok(entry) = self.by_content.find_entry(hash, |g| *g == group) {
+            entry.remove();
+        }
+        for edge in first_edge..first_edge + n_inputs {
+            let Edge { object, reader_index, .. } = self.edges[edge as usize];
+            let readers = self.readers.get_mut(&object).expect("this group reads it");
+            readers.swap_remove(reader_index as usize);
+            match readers.get(reader_index as usize) {
+                Some(&moved) => self.edges[moved as usize].reader_index = reader_index,
+                None if readers.is_empty() => {
+                    self.readers.remove(&object);
+                }
+                None => {}
+            }
+        }
+        if n_inputs == 0 {
+            self.classes[class as usize].free = NIL;
+        } else {
+            self.free_edges.entry(n_inputs).or_default().push(first_edge);
+        }
+        self.free_groups.push(group);
+    }
+
+    /// Adds to the ranks of what `group` reads.
+    fn count(&mut self, group: u32, by: i32, fact: impl Fn(ObjectId) -> (u64, Heat)) {
+        let Group { first_edge, n_inputs, class, .. } = self.groups[group as usize];
+        let class = &mut self.classes[class as usize];
+        let rank = if n_inputs == 1 { &mut class.single } else { &mut class.multi };
+        for edge in &self.edges[first_edge as usize..(first_edge + n_inputs) as usize] {
+            let (size_bytes, heat) = fact(edge.object);
+            let n_tasks = rank.get(edge.object).map_or(0, |entry| entry.n_tasks);
+            rank.set(edge.object, n_tasks.saturating_add_signed(by), size_bytes, heat);
+        }
+    }
+
+    /// The tasks of a group in queue order, with the time of entering.
+    pub fn tasks_of(&self, group: u32) -> Vec<(TaskId, u32)> {
+        let mut tasks = vec![];
+        let mut at = self.groups[group as usize].head;
+        while at != NIL {
+            let node = &self.nodes[at as usize];
+            tasks.push((node.task, node.entered_ms));
+            at = node.next;
+        }
+        tasks
+    }
+
+    pub fn set_heat(&mut self, object: ObjectId, heat: Heat) {
+        for &c in &self.class_order {
+            let class = &mut self.classes[c as usize];
+            class.single.set_heat(object, heat);
+            class.multi.set_heat(object, heat);
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let orders: usize = self.classes.iter().map(|c| c.order.len() * 20).sum();
+        let ranks: usize = self.classes.iter().map(|c| c.single.heap_bytes() + c.multi.heap_bytes()).sum();
+        let lists: usize = self.readers.values().map(|r| r.capacity() * 4).sum();
+        self.nodes.capacity() * size_of::<Node>()
+            + (self.free_nodes.capacity() + self.free_groups.capacity()) * 4
+            + self.groups.capacity() * size_of::<Group>()
+            + self.by_content.allocation_size()
+            + self.edges.capacity() * size_of::<Edge>()
+            + self.readers.capacity() * size_of::<(ObjectId, Vec<u32>)>()
+            + lists
+            + orders
+            + ranks
+    }
+
+    /// Panics when an invariant of the header does not hold.
+    #[cfg(any(test, feature = "reference"))]
+    pub fn sanity_check(&self, heat_of: impl Fn(ObjectId) -> Heat) {
+        let mut n_tasks = 0;
+        let mut n_edges = 0;
+        let mut seen = std::collections::BTreeSet::new();
+        for &c in &self.class_order {
+            let class = &self.classes[c as usize];
+            assert!(!class.order.is_empty());
+            let mut counts = [BTreeMap::new(), BTreeMap::new()];
+            for (&task, &node) in &class.order {
+                let group = self.nodes[node as usize].group;
+                assert_eq!((self.nodes[node as usize].task, self.group(group).class), (task, c));
+                n_tasks += 1;
+                for edge in self.inputs(group) {
+                    let rank = &mut counts[usize::from(self.group(group).n_inputs > 1)];
+                    rank.entry(edge.object).or_insert((0, heat_of(edge.object))).0 += 1;
+                }
+                if !seen.insert(group) {
+                    continue;
+                }
+                let of_group = self.tasks_of(group);
+                assert!(of_group.is_sorted_by(|a, b| a.0 < b.0));
+                assert_eq!(of_group.len(), self.group(group).n_tasks as usize);
+                let inputs: Vec<ObjectId> = self.inputs(group).iter().map(|e| e.object).collect();
+                assert_eq!(self.find_group(c, &inputs), Some(group));
+                assert_eq!(class.free == group, inputs.is_empty());
+                for edge in self.inputs(group) {
+                    let at = self.readers(edge.object)[edge.reader_index as usize];
+                    assert_eq!((self.edge(at).object, self.edge(at).group), (edge.object, group));
+                    n_edges += 1;
+                }
+            }
+            assert_eq!(
+                [class.single.sanity_check(), class.multi.sanity_check()],
+                counts,
+                "ranks of class {c}"
+            );
+        }
+        assert_eq!((n_tasks, seen.len()), (self.n_tasks, self.by_content.len()));
+        assert_eq!(n_edges, self.readers.values().map(Vec::len).sum::<usize>());
+        assert!(self.readers.values().all(|r| !r.is_empty()));
+    }
+}

@@ -1,0 +1,287 @@
+//! What is on its way, what that has taken so far, and where an input could come from.
+//!
+//! A *move* begins when an attempt is given out that lacks an input, and is over when the replica is there or no attempt
+//! waits for it any more. It counts against its source from the beginning to the end.
+
+use super::rank::Heat;
+use super::*;
+
+/// Milliseconds of a clock that wraps after 49 days: good for ages.
+pub(super) fn wrapping_ms(at: Timestamp) -> u32 {
+    (at.0 / 1_000_000) as u32
+}
+
+const MIB: u64 = 1 << 20;
+
+fn smooth(mean: &mut Option<u64>, value: u64) {
+    *mean = Some(mean.map_or(value, |m| m - m / 16 + value / 16));
+}
+
+impl Affinity {
+    /// How long moving `object` takes at that rate.
+    fn time_ns(&self, catalog: &Catalog, object: ObjectId, ns_per_mib: u64) -> u64 {
+        let size_bytes = self.size_of(catalog, object);
+        u64::try_from(u128::from(ns_per_mib) * u128::from(size_bytes) / u128::from(MIB)).unwrap_or(u64::MAX)
+    }
+
+    /// How long a task has to wait before what it lacks is copied for it, in milliseconds.
+    pub(super) fn steal_after_ms(&self, catalog: &Catalog, object: ObjectId) -> u32 {
+        let copy_ns = match self.copy_ns_per_mib {
+            Some(rate) => self.time_ns(catalog, object, rate),
+            None => self.config.copy_ns,
+        };
+        (copy_ns as f64 * self.config.steal_after_copies / 1e6) as u32
+    }
+
+    /// Whether a byte from home takes little longer than one from a peer.
+    fn home_is_quick(&self) -> bool {
+        match (self.home_ns_per_mib, self.copy_ns_per_mib) {
+            (Some(home), Some(copy)) => home as f64 <= copy as f64 * self.config.home_quick,
+            _ => false,
+        }
+    }
+
+    /// Whether whoever reads `object` from home should have ended long ago.
+    fn is_late(&self, catalog: &Catalog, now: Timestamp, object: ObjectId) -> bool {
+        let Some(arriving) = self.arriving.get(&object) else { return false };
+        let expected_ns = self.home_ns_per_mib.map_or(0, |rate| self.time_ns(catalog, object, rate));
+        let wait_ns = (expected_ns as f64 * self.config.await_reads) as u64;
+        now.since_ns(arriving.since) > wait_ns.max(self.config.await_ns)
+    }
+
+    /// Where `seat`, which lacks it, could have `object` from now, with the moves of `plan` under way too.
+    pub(super) fn route(
+        &self,
+        catalog: &Catalog,
+        now: Timestamp,
+        seat: Seat,
+        object: ObjectId,
+        plan: &[(ObjectId, Source)],
+        holders: &mut Vec<Seat>,
+    ) -> Option<Source> {
+        self.some_holders(catalog, object, spread(seat, object), holders);
+        let mut best: Option<(u32, ExecutorId)> = None;
+        for &holder in &*holders {
+            let member = self.member(holder);
+            let planned = plan.iter().filter(|(_, s)| *s == Source::Peer(member.id)).count() as u32;
+            let n = member.n_uploads + planned;
+            if n < self.config.uploads_max && holder != seat && best.is_none_or(|(least, _)| n < least) {
+                best = Some((n, member.id));
+                if n == 0 {
+                    break;
+                }
+            }
+        }
+        if let Some((_, holder)) = best {
+            return Some(Source::Peer(holder));
+        }
+        let planned = plan.iter().filter(|(_, s)| *s == Source::Home).count() as u32;
+        let max = self.config.home_reads_max;
+        if max > 0 && self.n_home_reads + planned >= max {
+            return None;
+        }
+        let may_read = match self.heat(catalog, object) {
+            Heat::Cold => true,
+            Heat::Arriving => self.home_is_quick() || self.is_late(catalog, now, object),
+            Heat::Warm => self.home_is_quick(),
+        };
+        may_read.then_some(Source::Home)
+    }
+
+    /// A route for each input of `group` that `seat` lacks; `false`: there is none for one of them.
+    pub(super) fn plan_for(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
+        let mut plan = std::mem::take(&mut self.plan);
+        let mut holders = vec![];
+        plan.moves.clear();
+        plan.task = Some(self.tasks.head(group).0);
+        let member = self.member(seat);
+        let routed = self.tasks.inputs(group).iter().all(|input| {
+            if member.has(catalog, seat, input.object) {
+                return true;
+            }
+            match self.route(catalog, now, seat, input.object, &plan.moves, &mut holders) {
+                Some(source) => {
+                    plan.moves.push((input.object, source));
+                    true
+                }
+                None => false,
+            }
+        });
+        if !routed {
+            plan.task = None;
+        }
+        self.plan = plan;
+        routed
+    }
+
+    /// The head task of a group is given to `executor`: what it lacks sets out.
+    pub(super) fn set_out(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        executor: ExecutorId,
+        key: QueueKey,
+        routes: &mut Vec<Route>,
+    ) {
+        let (Some(&seat), Some(group)) = (self.seat_of.get(&executor), self.tasks.group_of(key)) else {
+            return;
+        };
+        let moves = match self.plan.task == Some(key.task) {
+            true => std::mem::take(&mut self.plan.moves),
+            false => vec![],
+        };
+        self.plan.task = None;
+        let class = self.tasks.group(group).class as usize;
+        let cpus = self.tasks.classes[class].cpus;
+        let inputs: Vec<ObjectId> = self.tasks.inputs(group).iter().map(|e| e.object).collect();
+        let mut waits = vec![];
+        for object in inputs {
+            if holds(catalog, seat, object) {
+                routes.push(Route { object, source: None });
+                continue;
+            }
+            waits.push(object);
+            if let Some(coming) = self.member_mut(seat).coming.get_mut(&object) {
+                coming.tasks.push(key.task);
+                routes.push(Route { object, source: None });
+                continue;
+            }
+            let planned = moves.iter().find(|(o, _)| *o == object).map(|(_, source)| *source);
+            let source = planned.unwrap_or(Source::Home);
+            routes.push(Route { object, source: Some(source) });
+            self.member_mut(seat).coming.insert(object, Coming { source, tasks: vec![key.task] });
+            match source {
+                Source::Peer(from) => {
+                    if let Some(&from) = self.seat_of.get(&from) {
+                        self.member_mut(from).n_uploads += 1;
+                    }
+                }
+                Source::Home => {
+                    self.n_home_reads += 1;
+                    self.arriving.entry(object).or_insert(Arriving { n: 0, since: now }).n += 1;
+                    self.reheat(catalog, object);
+                }
+            }
+            self.walk_readers(catalog, seat, object, false);
+        }
+        if !waits.is_empty() {
+            let member = self.member_mut(seat);
+            member.moving.n_attempts += 1;
+            member.moving.cpus += cpus;
+            member.n_moves = member.n_moves.wrapping_add(1);
+            self.attempts.insert(key.task, Attempt { executor, cpus, waits });
+        }
+    }
+
+    /// `object` is on `seat` now.
+    pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) {
+        let Some(coming) = self.member_mut(seat).coming.remove(&object) else { return };
+        for task in coming.tasks {
+            let Some(attempt) = self.attempts.get_mut(&task) else { continue };
+            attempt.waits.retain(|o| *o != object);
+            if attempt.waits.is_empty() {
+                let cpus = attempt.cpus;
+                self.attempts.remove(&task);
+                self.stop_moving(seat, cpus);
+            }
+        }
+        self.stop_using(catalog, object, coming.source);
+    }
+
+    fn stop_moving(&mut self, seat: Seat, cpus: u32) {
+        let moving = &mut self.member_mut(seat).moving;
+        moving.n_attempts -= 1;
+        moving.cpus -= cpus;
+    }
+
+    /// A move is over.
+    pub(super) fn stop_using(&mut self, catalog: &Catalog, object: ObjectId, source: Source) {
+        match source {
+            Source::Peer(from) => {
+                // It may have left, and come back with nothing under way.
+                if let Some(&from) = self.seat_of.get(&from) {
+                    let member = self.member_mut(from);
+                    member.n_uploads = member.n_uploads.saturating_sub(1);
+                }
+            }
+            Source::Home => {
+                self.n_home_reads -= 1;
+                if let Some(arriving) = self.arriving.get_mut(&object) {
+                    arriving.n -= 1;
+                    if arriving.n == 0 {
+                        self.arriving.remove(&object);
+                    }
+                }
+                self.reheat(catalog, object);
+            }
+        }
+    }
+
+    /// The attempt is over: nothing moves for it any more.
+    pub(super) fn forget_attempt(&mut self, catalog: &Catalog, task: TaskId) {
+        let Some(attempt) = self.attempts.remove(&task) else { return };
+        let Some(&seat) = self.seat_of.get(&attempt.executor) else { return };
+        self.stop_moving(seat, attempt.cpus);
+        for object in attempt.waits {
+            let coming = &mut self.member_mut(seat).coming;
+            let Some(c) = coming.get_mut(&object) else { continue };
+            c.tasks.retain(|t| *t != task);
+            if c.tasks.is_empty()
+                && let Some(c) = coming.remove(&object)
+            {
+                self.stop_using(catalog, object, c.source);
+            }
+        }
+        self.stir();
+    }
+
+    pub(super) fn learn_time(&mut self, catalog: &Catalog, input: &InputReport) {
+        let size_bytes = input.size_bytes.max(1);
+        let rate = u128::from(input.wait_ns) * u128::from(MIB) / u128::from(size_bytes);
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        match input.outcome {
+            CacheOutcome::Miss => smooth(&mut self.home_ns_per_mib, rate),
+            _ => smooth(&mut self.copy_ns_per_mib, rate),
+        }
+        self.n_sizes += 1;
+        self.sum_sizes += u128::from(input.size_bytes);
+        let mean = ((self.sum_sizes / u128::from(self.n_sizes)) as u64).max(1);
+        if mean.abs_diff(self.size_bytes_assumed) > self.size_bytes_assumed / 10 {
+            self.size_bytes_assumed = mean;
+            let size_of = |object| catalog.size_bytes(object).unwrap_or(mean);
+            for class in &mut self.tasks.classes {
+                class.single.resize(size_of);
+                class.multi.resize(size_of);
+            }
+            for rank in self.members.iter_mut().flatten().flat_map(|m| &mut m.near).flatten() {
+                rank.resize(size_of);
+            }
+        }
+    }
+
+    /// `object` turned out to be read without being cached: it is no reason to be anywhere.
+    pub(super) fn open_up(&mut self, catalog: &Catalog, object: ObjectId) {
+        if catalog.n_holders(object) > 0 || !self.open.insert(object) {
+            return;
+        }
+        let readers = self.tasks.readers(object).iter().map(|e| self.tasks.edge(*e).group);
+        let mut groups: Vec<u32> = readers.collect();
+        groups.sort_unstable();
+        let mut again = vec![];
+        for group in groups {
+            let class = &self.tasks.classes[self.tasks.group(group).class as usize];
+            let inputs: Vec<ObjectId> = self.tasks.inputs(group).iter().map(|e| e.object).collect();
+            for (task, entered_ms) in self.tasks.tasks_of(group) {
+                let key = QueueKey { priority: class.priority, task };
+                let (cpus, memory_bytes) = (class.cpus, class.memory_bytes);
+                again.push((entered_ms, ReadyTask { key, inputs: inputs.clone(), cpus, memory_bytes }));
+            }
+        }
+        for (_, task) in &again {
+            self.leave(catalog, task.key);
+        }
+        for (entered_ms, task) in &again {
+            self.enter_at(catalog, *entered_ms, task);
+        }
+    }
+}

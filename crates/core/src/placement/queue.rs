@@ -1,0 +1,211 @@
+//! What the dispatcher needs of placement, whichever way it looks at the queue.
+//!
+//! In: the first [`Queue::capacity`] tasks of the queue, executors with their room, replicas, and what became of the
+//! attempts that were given out, all reported in step with the dispatcher's own books. Out: one decision per call of
+//! [`Queue::place`].
+//!
+//! Two of them: [`Windowed`], the policies of the paper on a [`Window`], which look and do not remember; and
+//! [`super::affinity`], which looks at the whole queue and remembers what it has set in motion.
+
+use super::{Pick, Policy, QueueKey, ReadyTask, Room, Unplaced, Window};
+use crate::catalog::Catalog;
+use crate::event::{InputReport, Source};
+use crate::types::{ExecutorId, ObjectId, TaskId, Timestamp};
+use std::fmt;
+
+/// How one input of a task that is given out gets to its executor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    pub object: ObjectId,
+    /// `None`: it is there already, or on its way there for another attempt.
+    pub source: Option<Source>,
+}
+
+/// Attempts on one executor whose inputs are still on their way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moving {
+    pub n_attempts: u32,
+    pub cpus: u32,
+    /// Attempts there read inputs that no cache ever holds: that they move is not to be seen.
+    pub unseen: bool,
+}
+
+/// See the module.
+pub trait Queue: Send + Sync + fmt::Debug {
+    /// As spelt in the configuration.
+    fn name(&self) -> &'static str;
+
+    /// Whether executors keep what they fetch and are told who holds what. `false`: each task reads from home.
+    fn uses_caches(&self) -> bool;
+
+    /// Whether [`Queue::give`] says where inputs come from. Otherwise the dispatcher spreads readers over holders.
+    fn plans_routes(&self) -> bool {
+        false
+    }
+
+    // ---- tasks
+
+    /// How many tasks are looked at, at least 1.
+    fn capacity(&self) -> usize;
+    fn len(&self) -> usize;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    fn is_full(&self) -> bool {
+        self.len() >= self.capacity()
+    }
+    fn contains(&self, key: QueueKey) -> bool;
+    /// The last task in queue order.
+    fn last(&self) -> Option<QueueKey>;
+    /// The sizes (cpus and memory) of the tasks that are here, each once.
+    fn sizes(&self) -> Vec<(u32, u64)>;
+    /// The tasks of one size, in queue order.
+    fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey>;
+    /// Adds a task, which is not here yet.
+    fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask);
+    /// Takes a task out; `false`: it was not here.
+    fn leave(&mut self, catalog: &Catalog, key: QueueKey) -> bool;
+
+    // ---- executors, as for [`Window`]
+
+    fn executor_joined(&mut self, catalog: &Catalog, executor: ExecutorId);
+    fn executor_left(&mut self, catalog: &Catalog, executor: ExecutorId, objects: &[ObjectId]);
+    fn set_room(&mut self, executor: ExecutorId, room: Room);
+    fn room(&self, executor: ExecutorId) -> Option<Room>;
+    fn n_executors(&self) -> usize;
+    fn n_slots_total(&self) -> u64;
+    fn n_slots_active(&self) -> u64;
+
+    // ---- replicas
+
+    fn replica_added(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId);
+    fn replica_dropped(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId);
+
+    // ---- decisions
+
+    /// One decision: fills `picks` (cleared first) with tasks in the order in which they should be given to the
+    /// executor, all of the same stage and together within its room.
+    fn place(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        picks: &mut Vec<Pick>,
+    ) -> Result<ExecutorId, Unplaced>;
+
+    /// A picked task, which is still here, is about to be given to `executor`: appends to `routes` how its inputs get
+    /// there, if the queue plans that. The caller takes it out next.
+    fn give(
+        &mut self,
+        _catalog: &Catalog,
+        _now: Timestamp,
+        _executor: ExecutorId,
+        _key: QueueKey,
+        _routes: &mut Vec<Route>,
+    ) {
+    }
+
+    /// The attempt at `task` that was last given out is over.
+    fn ended(&mut self, _catalog: &Catalog, _task: TaskId) {}
+
+    /// What an attempt on `executor` tells of its inputs.
+    fn learnt(&mut self, _catalog: &Catalog, _executor: ExecutorId, _inputs: &[InputReport]) {}
+
+    /// Attempts on `executor` that cannot run yet.
+    fn moving(&self, _executor: ExecutorId) -> Moving {
+        Moving::default()
+    }
+
+    /// Heap bytes held.
+    fn heap_bytes(&self) -> usize;
+
+    /// Panics when an index differs from its recomputation.
+    #[cfg(any(test, feature = "reference"))]
+    fn sanity_check(&self, catalog: &Catalog);
+}
+
+/// A policy of the paper, which looks at a [`Window`].
+pub struct Windowed {
+    pub window: Window,
+    pub policy: Box<dyn Policy>,
+}
+
+impl fmt::Debug for Windowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {} tasks", self.policy.name(), self.window.len())
+    }
+}
+
+impl Queue for Windowed {
+    fn name(&self) -> &'static str {
+        self.policy.name()
+    }
+    fn uses_caches(&self) -> bool {
+        self.policy.uses_caches()
+    }
+    fn capacity(&self) -> usize {
+        self.window.capacity()
+    }
+    fn len(&self) -> usize {
+        self.window.len()
+    }
+    fn contains(&self, key: QueueKey) -> bool {
+        self.window.contains(key.task)
+    }
+    fn last(&self) -> Option<QueueKey> {
+        self.window.last()
+    }
+    fn sizes(&self) -> Vec<(u32, u64)> {
+        self.window.sizes()
+    }
+    fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey> {
+        self.window.tasks_of_size(size)
+    }
+    fn enter(&mut self, catalog: &Catalog, _now: Timestamp, task: &ReadyTask) {
+        self.window.enter(catalog, task);
+    }
+    fn leave(&mut self, _catalog: &Catalog, key: QueueKey) -> bool {
+        self.window.leave(key.task)
+    }
+    fn executor_joined(&mut self, catalog: &Catalog, executor: ExecutorId) {
+        self.window.executor_joined(catalog, executor);
+    }
+    fn executor_left(&mut self, _catalog: &Catalog, executor: ExecutorId, objects: &[ObjectId]) {
+        self.window.executor_left(executor, objects);
+    }
+    fn set_room(&mut self, executor: ExecutorId, room: Room) {
+        self.window.set_room(executor, room);
+    }
+    fn room(&self, executor: ExecutorId) -> Option<Room> {
+        self.window.room(executor)
+    }
+    fn n_executors(&self) -> usize {
+        self.window.n_executors()
+    }
+    fn n_slots_total(&self) -> u64 {
+        self.window.n_slots_total()
+    }
+    fn n_slots_active(&self) -> u64 {
+        self.window.n_slots_active()
+    }
+    fn replica_added(&mut self, _catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
+        self.window.replica_added(executor, object);
+    }
+    fn replica_dropped(&mut self, _catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
+        self.window.replica_dropped(executor, object);
+    }
+    fn place(
+        &mut self,
+        _catalog: &Catalog,
+        _now: Timestamp,
+        picks: &mut Vec<Pick>,
+    ) -> Result<ExecutorId, Unplaced> {
+        self.policy.place(&self.window, picks)
+    }
+    fn heap_bytes(&self) -> usize {
+        self.window.heap_bytes()
+    }
+    #[cfg(any(test, feature = "reference"))]
+    fn sanity_check(&self, catalog: &Catalog) {
+        self.window.sanity_check(catalog);
+    }
+}
