@@ -339,8 +339,8 @@ mod tests {
 
     #[test]
     fn line_27_keeps_the_local_mark_of_what_it_replaces() {
-        // In the second global phase (from e on) c is requested on X; for it a of X goes to Y, and is marked there
-        // because c was. Then X fills, and what has to leave it for f replaces a.
+        // X is full of global-marked objects, so that one of them moves to Y for e. There it replaces c, which is
+        // local-marked but not global-marked, as line 17 leaves objects.
         let way = |reading| {
             let mut state = State { at: [0, 0, 1, 1, HOME, HOME, HOME, HOME], local: 0b0100, global: 0b0011 };
             serve(SMALL, reading, &mut state, Request { object: 4, store: 0 }, &mut |_| 0);
