@@ -74,20 +74,27 @@ pub struct Request {
     pub store: u8,
 }
 
+/// The letters of the stores, in their order.
+const STORES: &[u8] = b"XYZWVUTS";
+
 /// Reads a sequence as the headers write it: `aX` is the request for object `a` at store `X`.
 ///
-/// Panics on anything but small letters followed by `X`, `Y` or `Z`.
+/// Panics on anything but an object from `a` to `h` followed by a store: `X`, `Y`, `Z`, `W`, `V`, `U`, `T` or `S`.
 pub fn sequence(text: &str) -> Vec<Request> {
     let request = |word: &str| match *word.as_bytes() {
-        [object @ b'a'..=b'h', store @ b'X'..=b'Z'] => Request { object: object - b'a', store: store - b'X' },
-        _ => panic!("`{word}` is no request"),
+        [object @ b'a'..=b'h', letter] => {
+            let store = STORES.iter().position(|l| *l == letter);
+            store.map(|store| Request { object: object - b'a', store: store as u8 })
+        }
+        _ => None,
     };
-    text.split_whitespace().map(request).collect()
+    let words = text.split_whitespace();
+    words.map(|word| request(word).unwrap_or_else(|| panic!("`{word}` is no request"))).collect()
 }
 
 /// Writes a sequence as [`sequence`] reads it.
 pub fn text_of(requests: &[Request]) -> String {
-    let word = |r: &Request| format!("{}{}", (b'a' + r.object) as char, (b'X' + r.store) as char);
+    let word = |r: &Request| format!("{}{}", (b'a' + r.object) as char, STORES[r.store as usize] as char);
     requests.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
@@ -360,6 +367,6 @@ mod tests {
 
     #[test]
     fn sequences_are_read_as_they_are_written() {
-        assert_eq!(text_of(&sequence("aX bY hZ")), "aX bY hZ");
+        assert_eq!(text_of(&sequence("aX bY hZ cW")), "aX bY hZ cW");
     }
 }
