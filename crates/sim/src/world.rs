@@ -23,6 +23,7 @@
 use crate::fluid::{FlowId, Fluid, ResourceId};
 use crate::machine::{Faults, Machine};
 use crate::outcome::{Recorder, Summary};
+use crate::workload::sanity::{Largest, Watch};
 use crate::workload::{Compute, Sizes, Submission, Workload};
 use eyas_core::array::TaskArray;
 use eyas_core::cache::CacheConfig;
@@ -46,6 +47,8 @@ const RUN: RunId = RunId(1);
 const TICK_NS: u64 = S;
 /// Without any sign of work for so long, a workload counts as one that never ends.
 const STILL_NS: u64 = 3_600 * S;
+/// Memory is no limit here: more than any task declares.
+const NODE_MEMORY_BYTES: u64 = u64::MAX >> 8;
 
 /// Everything that is decided by somebody: the names of policies and their settings.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -217,6 +220,7 @@ struct World<'a> {
     transfers: Vec<Option<Transfer>>,
     transfers_free: Vec<u32>,
     submissions: std::iter::Peekable<Box<dyn Iterator<Item = Submission>>>,
+    watch: Watch,
     batches: Vec<Batch>,
     next_task: u64,
     sizes: Sizes,
@@ -270,6 +274,14 @@ impl<'a> World<'a> {
             });
         }
         let recorder = Recorder::new(&workload, machine);
+        let dispatcher = &scheduling.dispatcher;
+        let caches = placement::by_name(&dispatcher.placement, &dispatcher.placement_config)?.uses_caches();
+        let largest = Largest {
+            slots: machine.slots_per_node,
+            memory_bytes: NODE_MEMORY_BYTES,
+            cache_bytes: if caches { machine.cache_bytes_per_node } else { 0 },
+        };
+        let watch = Watch::new(&workload, largest).map_err(|e| e.to_string())?;
         Ok(World {
             machine,
             scheduling,
@@ -294,6 +306,7 @@ impl<'a> World<'a> {
             transfers: vec![],
             transfers_free: vec![],
             submissions: workload.submissions.peekable(),
+            watch,
             batches: vec![],
             next_task: 0,
             sizes: workload.sizes,
@@ -366,7 +379,7 @@ impl<'a> World<'a> {
 
     fn on_event(&mut self, ev: Ev) -> Result<(), String> {
         match ev {
-            Ev::Submit => self.submit(),
+            Ev::Submit => self.submit()?,
             Ev::ToDispatcher { node, messages } => {
                 if self.nodes[node as usize].is_some() {
                     self.on_messages(ExecutorId(node), messages);
@@ -408,20 +421,25 @@ impl<'a> World<'a> {
 
     // ------------------------------------------------------------ the dispatcher
 
-    fn submit(&mut self) {
+    fn submit(&mut self) -> Result<(), String> {
         while let Some(next) = self.submissions.peek() {
             if next.at > self.now {
                 let at_ns = next.at.0;
-                return self.schedule(at_ns, Ev::Submit);
+                self.schedule(at_ns, Ev::Submit);
+                return Ok(());
             }
-            let Submission { at, array, compute } = self.submissions.next().expect("it was just seen");
+            let next = self.submissions.next().expect("it was just seen");
+            self.watch.check(&next, &self.sizes).map_err(|e| e.to_string())?;
+            let Submission { at, array, compute } = next;
             let base = TaskId(self.next_task);
             self.next_task += u64::from(array.n_tasks);
             self.recorder.arrived(at, u64::from(array.n_tasks));
             self.batches.push(Batch { base, at, array: array.clone(), compute });
             self.tell_core(Event::ArrayAdded { run: RUN, array });
         }
+        self.watch.finish().map_err(|e| e.to_string())?;
         self.tell_core(Event::RunCommitted { run: RUN });
+        Ok(())
     }
 
     fn on_messages(&mut self, executor: ExecutorId, messages: Vec<NodeMessage>) {
@@ -664,7 +682,7 @@ impl<'a> World<'a> {
             let offer = Offer {
                 name: format!("node{number}"),
                 slots: self.machine.slots_per_node,
-                memory_bytes: u64::MAX >> 8,
+                memory_bytes: NODE_MEMORY_BYTES,
                 cache_bytes: self.machine.cache_bytes_per_node,
                 ..Offer::default()
             };
