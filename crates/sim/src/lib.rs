@@ -11,7 +11,9 @@
 //! | [`machine`] | what a cluster is made of; the papers' machines |
 //! | [`workload`] | what is submitted, and when |
 //! | [`outcome`] | what came out |
+//! | [`experiment`] | the papers' evaluation as a list of runs, and ours beside it |
 
+pub mod experiment;
 pub mod fluid;
 pub mod machine;
 pub mod outcome;

@@ -1,0 +1,240 @@
+//! Experiments: the evaluation of Raicu09 (§5 and §6) as a list, with what the paper says came out.
+//!
+//! In: nothing. Out: [`all`], each [`Experiment`] with its machine, scheduling, faults and workload, so that it can be
+//! simulated alone, and with the paper's numbers and the place where they stand. `eyas repro` runs them and writes the
+//! page; nothing here knows how they are shown.
+//!
+//! | module | |
+//! |---|---|
+//! | [`paper`] | how the paper schedules; the experiments of §5 and §6 |
+//! | [`beyond`] | the same workloads under our own default, without faults and with them |
+//! | [`best`] | what would be possible: all data on local disks, and active storage |
+//!
+//! Invariants: names are unique, and what one is called says what it is; the same name is the same run, to the byte.
+//!
+//! Nothing is fitted here. What the machines were fitted to is said in [`crate::machine`], the one scale of the stacking
+//! workload in [`crate::workload::stacking`].
+
+pub mod best;
+pub mod beyond;
+pub mod paper;
+
+use crate::machine::{Faults, Machine};
+use crate::outcome::{Series, Summary};
+use crate::workload::all_pairs::{AllPairsConfig, all_pairs};
+use crate::workload::mi::{MiConfig, mi};
+use crate::workload::stacking::{StackingConfig, stacking};
+use crate::workload::sw::{SwConfig, sw};
+use crate::workload::{self, Workload};
+use crate::world::{Scheduling, simulate};
+
+/// Of all experiments. Other seeds give other draws of the same workloads.
+pub const SEED: u64 = 1;
+/// Points of a series that is kept: enough for a figure.
+const POINTS_MAX: usize = 240;
+
+/// What belongs together on the page, and can be run together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Group {
+    Mi,
+    Sw,
+    AllPairs,
+    Stacking,
+    Beyond,
+}
+
+impl Group {
+    pub const ALL: [Group; 5] = [Group::Mi, Group::Sw, Group::AllPairs, Group::Stacking, Group::Beyond];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Mi => "mi",
+            Group::Sw => "sw",
+            Group::AllPairs => "allpairs",
+            Group::Stacking => "stacking",
+            Group::Beyond => "beyond",
+        }
+    }
+}
+
+/// What the paper tells about an experiment. Shares are in [0, 1], bytes per second and bytes are plain.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Metric {
+    MakespanS,
+    Efficiency,
+    LocalShare,
+    PeerShare,
+    HomeShare,
+    Throughput,
+    ThroughputP99,
+    ResponseS,
+    QueueMax,
+    CpuHours,
+    Utilisation,
+    /// Against first-available: how many times as fast.
+    Speedup,
+    /// Speed-up by CPU hours, as a share of the best one's.
+    PerformanceIndex,
+    /// Bytes between nodes, and from home.
+    PeerBytes,
+    HomeBytes,
+}
+
+/// A number of the paper and where it says so.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Said {
+    pub metric: Metric,
+    pub value: f64,
+    pub place: &'static str,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Load {
+    Mi(MiConfig),
+    Sw(SwConfig),
+    AllPairs(AllPairsConfig),
+    Stacking(StackingConfig),
+}
+
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    pub name: String,
+    pub group: Group,
+    /// For people, without what its table says already.
+    pub what: String,
+    /// The paper's, or empty.
+    pub figure: &'static str,
+    pub machine: Machine,
+    pub scheduling: Scheduling,
+    pub faults: Faults,
+    pub load: Load,
+    /// Whether its course over time is kept.
+    pub keeps_series: bool,
+    /// Small enough to be run whenever tests are.
+    pub is_quick: bool,
+    pub said: Vec<Said>,
+}
+
+impl Experiment {
+    pub fn workload(&self) -> Result<Workload, workload::Error> {
+        match self.load.clone() {
+            Load::Mi(config) => mi(SEED, config),
+            Load::Sw(config) => sw(SEED, config),
+            Load::AllPairs(config) => all_pairs(config),
+            Load::Stacking(config) => stacking(SEED, config),
+        }
+    }
+
+    /// Lives through it. What nobody looks at later is left out of the summary, see [`Experiment::keeps_series`].
+    pub fn run(&self) -> Result<Summary, String> {
+        let workload = self.workload().map_err(|e| e.to_string())?;
+        let mut summary = simulate(&self.machine, &self.scheduling, &self.faults, workload, SEED, None)?;
+        if !matches!(self.load, Load::Mi(_)) {
+            summary.intervals.clear();
+        }
+        summary.series = if self.keeps_series { coarse(&summary.series) } else { Series::default() };
+        Ok(summary)
+    }
+
+    pub fn said(&self, metric: Metric) -> Option<Said> {
+        self.said.iter().find(|said| said.metric == metric).copied()
+    }
+
+    /// How many tasks it has, to begin with the long ones.
+    pub fn n_tasks(&self) -> u64 {
+        match &self.load {
+            Load::Mi(config) => config.n_tasks,
+            Load::Sw(config) => (0..config.duration_s).map(workload::sw::arrival_rate).sum(),
+            Load::AllPairs(config) => u64::from(config.n).pow(2),
+            Load::Stacking(config) => u64::from(config.locality.n_objects),
+        }
+    }
+
+    pub fn n_processors(&self) -> u64 {
+        u64::from(self.machine.nodes) * u64::from(self.machine.slots_per_node)
+    }
+}
+
+/// The same with fewer points.
+fn coarse(series: &Series) -> Series {
+    let by = series.demand.len().div_ceil(POINTS_MAX).max(1);
+    let mean = |all: &[f64]| -> Vec<f64> {
+        all.chunks(by).map(|part| part.iter().sum::<f64>() / part.len() as f64).collect()
+    };
+    Series {
+        step_s: series.step_s * by as u64,
+        demand: mean(&series.demand),
+        local: mean(&series.local),
+        peer: mean(&series.peer),
+        home: mean(&series.home),
+        queue: mean(&series.queue),
+        nodes: mean(&series.nodes),
+        busy_slots: mean(&series.busy_slots),
+    }
+}
+
+/// All of them, in the order of the paper.
+pub fn all() -> Vec<Experiment> {
+    let mut list = paper::mi();
+    list.extend(paper::sw());
+    list.extend(paper::all_pairs());
+    list.extend(paper::stacking());
+    list.extend(beyond::experiments());
+    list
+}
+
+/// Those that `only` names: groups, or single experiments. `Err` is one sentence that says which there are.
+pub fn select(all: Vec<Experiment>, only: &[String]) -> Result<Vec<Experiment>, String> {
+    let names = |e: &Experiment, word: &String| *word == e.name || word == e.group.name();
+    if let Some(unknown) = only.iter().find(|word| !all.iter().any(|e| names(e, word))) {
+        let groups: Vec<&str> = Group::ALL.iter().map(|g| g.name()).collect();
+        return Err(format!(
+            "there is no experiment `{unknown}`; known are {}, and single ones by the names that the page gives them, such as {}",
+            groups.join(", "),
+            all.first().map_or("", |e| e.name.as_str()),
+        ));
+    }
+    Ok(all.into_iter().filter(|e| only.iter().any(|word| names(e, word))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_everything_can_be() {
+        let list = all();
+        let names: BTreeSet<&str> = list.iter().map(|e| e.name.as_str()).collect();
+        assert_eq!(names.len(), list.len());
+        for e in &list {
+            assert_eq!((e.machine.check(), e.faults.check()), (Ok(()), Ok(())), "{}", e.name);
+            assert_eq!(e.workload().expect(&e.name).n_tasks, e.n_tasks(), "{}", e.name);
+            assert!(e.name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)), "{}", e.name);
+        }
+        for group in Group::ALL {
+            assert!(!names.contains(group.name()), "a group and an experiment have one name");
+        }
+    }
+
+    #[test]
+    fn a_selection_takes_groups_and_names_and_refuses_others() {
+        let n = |only: &[&str]| {
+            let only: Vec<String> = only.iter().map(ToString::to_string).collect();
+            select(all(), &only).map(|list| list.len())
+        };
+        assert_eq!(n(&["sw"]), Ok(3));
+        assert_eq!(n(&["sw", "mi-fa", "sw-fa"]), Ok(4));
+        let refusal = n(&["montage"]).expect_err("there is none");
+        assert!(refusal.contains("`montage`") && refusal.contains("stacking"), "{refusal}");
+    }
+
+    #[test]
+    fn fewer_points_keep_the_mean() {
+        let demand: Vec<f64> = (0..1000).map(f64::from).collect();
+        let series = coarse(&Series { step_s: 2, demand, ..Series::default() });
+        assert_eq!((series.step_s, series.demand.len()), (10, 200));
+        let mean = series.demand.iter().sum::<f64>() / 200.0;
+        assert!((mean - 499.5).abs() < 1e-9, "{mean}");
+    }
+}
