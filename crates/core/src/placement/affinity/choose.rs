@@ -210,8 +210,7 @@ impl Affinity {
     pub(super) fn recount(&self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId) -> Worth {
         let member = self.member(seat);
         let mut worth = Worth::default();
-        for edge in self.tasks.readers(object).iter().take(self.config.readers_max) {
-            let id = self.tasks.edge(*edge).group;
+        for id in self.tasks.groups_around(object, 0).take(self.config.readers_max) {
             let group = self.tasks.group(id);
             if group.class != class || group.n_inputs < 2 {
                 continue;
@@ -249,7 +248,7 @@ impl Affinity {
             let near = self.member(seat).near[class as usize].as_ref().expect("it has an entry");
             at = near.after(&entry);
             let is_here = self.member(seat).has(catalog, seat, object);
-            if !is_here && self.route(catalog, now, seat, object, &[], &mut holders).is_none() {
+            if !is_here && self.route(catalog, now, seat, object, &mut holders).is_none() {
                 continue;
             }
             let worth = if is_here { Worth::default() } else { self.recount(catalog, seat, class, object) };
@@ -285,12 +284,13 @@ impl Affinity {
         class: u32,
     ) -> Option<(u16, Choice)> {
         let entry = self.tasks.classes[class as usize].single.first(Heat::Cold)?;
-        self.route(catalog, now, seat, entry.object, &[], &mut vec![])?;
+        self.route(catalog, now, seat, entry.object, &mut vec![])?;
         let group = self.tasks.single(class, entry.object)?;
         Some((entry.bucket, Choice { group, reason: Reason::Brings { n_tasks: entry.n_tasks } }))
     }
 
-    /// A group to begin with, by way of the objects of one heat that most tasks read: with the most cold inputs.
+    /// A group to begin with. Places in the queue are tried in an order that covers it evenly, whatever its structure;
+    /// then the objects of that heat that most tasks read.
     fn seed(
         &mut self,
         catalog: &Catalog,
@@ -299,37 +299,95 @@ impl Affinity {
         class: u32,
         heat: Heat,
     ) -> Option<Choice> {
+        let seed = |group| Choice { group, reason: Reason::Seed };
+        self.tasks.classes[class as usize].multi.first(heat)?;
+        let mut least_cold = None;
+        for _ in 0..self.config.tries {
+            self.n_seeds = self.n_seeds.wrapping_add(1);
+            let part = self.n_seeds.wrapping_mul(0x9E37_79B9);
+            let Some(mut group) = self.tasks.group_at(class, part) else { break };
+            if self.tasks.group(group).n_inputs < 2 {
+                continue;
+            }
+            let inputs: Vec<ObjectId> = self.tasks.inputs(group).iter().map(|e| e.object).collect();
+            for input in inputs {
+                // Unless it has been exchanged for one without this input.
+                if self.tasks.inputs(group).iter().all(|e| e.object != input) {
+                    continue;
+                }
+                let others = self.tasks.inputs(group).iter().filter(|e| e.object != input);
+                let cold = others.filter(|e| self.heat(catalog, e.object) == Heat::Cold).count();
+                if heat == Heat::Cold && cold + 1 < self.tasks.inputs(group).len() {
+                    group =
+                        self.coldest_around(catalog, class, input, self.tasks.place_among(input, group)).1;
+                }
+            }
+            let n_cold = self.n_cold(catalog, group);
+            let is_all = n_cold == self.tasks.inputs(group).len();
+            let may = if heat == Heat::Cold { n_cold > 0 } else { self.may_copy(catalog, now, seat, group) };
+            if may && self.lacks_any(catalog, seat, group) && self.plan_for(catalog, now, seat, group) {
+                if is_all || heat != Heat::Cold {
+                    return Some(seed(group));
+                }
+                least_cold = least_cold.or(Some(group));
+            }
+        }
+        if let Some(group) = least_cold {
+            return Some(seed(group));
+        }
         let mut at = self.tasks.classes[class as usize].multi.first(heat);
         for _ in 0..self.config.tries {
             let entry = at?;
             at = self.tasks.classes[class as usize].multi.after(&entry);
-            let readers = self.tasks.readers(entry.object);
-            let start = spread(seat, entry.object) % readers.len();
-            let mut best: Option<(usize, u32)> = None;
-            for edge in readers[start..].iter().chain(&readers[..start]).take(SEED_READERS_MAX) {
-                let id = self.tasks.edge(*edge).group;
-                let group = self.tasks.group(id);
-                if group.class != class || group.n_inputs < 2 {
-                    continue;
-                }
-                let inputs = self.tasks.inputs(id);
-                let n_cold = inputs.iter().filter(|e| self.heat(catalog, e.object) == Heat::Cold).count();
-                let waited =
-                    heat == Heat::Cold || self.has_waited(catalog, now, entry.object, self.tasks.head(id).1);
-                if waited && best.is_none_or(|(n, _)| n_cold > n) {
-                    best = Some((n_cold, id));
-                    if n_cold == inputs.len() {
-                        break;
-                    }
-                }
+            let start = spread(seat, entry.object) % self.tasks.readers(entry.object).len();
+            let (_, group) = self.coldest_around(catalog, class, entry.object, start);
+            if group == NIL || !self.lacks_any(catalog, seat, group) {
+                continue;
             }
-            if let Some((_, group)) = best
-                && self.plan_for(catalog, now, seat, group)
-            {
-                return Some(Choice { group, reason: Reason::Seed });
+            let may = heat == Heat::Cold || self.may_copy(catalog, now, seat, group);
+            if may && self.plan_for(catalog, now, seat, group) {
+                return Some(seed(group));
             }
         }
         None
+    }
+
+    /// Otherwise it is a hit, or about to become one.
+    fn lacks_any(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
+        let member = self.member(seat);
+        self.tasks.inputs(group).iter().any(|e| !member.has(catalog, seat, e.object))
+    }
+
+    fn n_cold(&self, catalog: &Catalog, group: u32) -> usize {
+        self.tasks.inputs(group).iter().filter(|e| self.heat(catalog, e.object) == Heat::Cold).count()
+    }
+
+    /// The reader of `object` with most cold inputs, the first one found, and their number.
+    fn coldest_around(&self, catalog: &Catalog, class: u32, object: ObjectId, start: usize) -> (usize, u32) {
+        let mut best = (0, NIL);
+        for id in self.tasks.groups_around(object, start).take(SEED_READERS_MAX) {
+            let group = self.tasks.group(id);
+            if group.class != class || group.n_inputs < 2 {
+                continue;
+            }
+            let n_cold = self.n_cold(catalog, id);
+            if best.1 == NIL || n_cold > best.0 {
+                best = (n_cold, id);
+                if n_cold == group.n_inputs as usize {
+                    break;
+                }
+            }
+        }
+        best
+    }
+
+    /// Whether all that `seat` lacks of `group` and others hold has been waited for.
+    fn may_copy(&self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
+        let member = self.member(seat);
+        let (_, entered_ms) = self.tasks.head(group);
+        let lacks = |o: &ObjectId| !member.has(catalog, seat, *o) && self.heat(catalog, *o) == Heat::Warm;
+        let mut objects = self.tasks.inputs(group).iter().map(|e| e.object).filter(lacks);
+        objects.all(|o| self.has_waited(catalog, now, o, entered_ms))
     }
 
     /// What others hold or read and tasks read alone, the most waited for first.
@@ -371,25 +429,17 @@ impl Affinity {
     fn take_waiting(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> Option<Choice> {
         let member = self.member(seat);
         let (_, entered_ms) = self.tasks.head(group);
-        let mut n_lacking = 0;
-        let mut copies = false;
-        for input in self.tasks.inputs(group) {
-            if member.has(catalog, seat, input.object) {
-                continue;
-            }
-            n_lacking += 1;
-            if self.heat(catalog, input.object) == Heat::Warm {
-                copies = true;
-                if !self.has_waited(catalog, now, input.object, entered_ms) {
-                    return None;
-                }
-            }
-        }
-        if n_lacking == 0 {
+        let lacking = self.tasks.inputs(group).iter().filter(|e| !member.has(catalog, seat, e.object));
+        let heats: Vec<Heat> = lacking.map(|e| self.heat(catalog, e.object)).collect();
+        if heats.is_empty() {
             // A hit that was not told, or one that is about to become one.
             if self.tasks.inputs(group).iter().all(|e| holds(catalog, seat, e.object)) {
                 self.push_full(seat, group);
             }
+            return None;
+        }
+        let copies = heats.contains(&Heat::Warm);
+        if copies && !self.may_copy(catalog, now, seat, group) {
             return None;
         }
         if !self.plan_for(catalog, now, seat, group) {
@@ -431,7 +481,7 @@ impl Affinity {
         assert_eq!(here().count(), self.seat_of.len());
         assert_eq!(self.n_slots_total, here().map(|(_, m)| u64::from(m.room.slots_total)).sum::<u64>());
         assert_eq!(self.n_slots_idle, here().map(|(_, m)| u64::from(m.room.slots_idle)).sum::<u64>());
-        let mut uploads: BTreeMap<ExecutorId, u32> = BTreeMap::new();
+        let mut uploads: BTreeMap<ExecutorId, BTreeMap<TaskId, u32>> = BTreeMap::new();
         let mut arriving: BTreeMap<ObjectId, u32> = BTreeMap::new();
         let mut n_waits = 0;
         for (seat, member) in here() {
@@ -441,7 +491,12 @@ impl Affinity {
                 assert!(!holds(catalog, seat, *object), "{object:?} is here and on its way");
                 assert!(!coming.tasks.is_empty());
                 match coming.source {
-                    Source::Peer(from) => *uploads.entry(from).or_default() += 1,
+                    Source::Peer(from) => {
+                        let stays = self.seat_of.get(&from).map(|seat| self.member(*seat).session);
+                        if stays == Some(coming.session) {
+                            *uploads.entry(from).or_default().entry(coming.begun_for).or_default() += 1;
+                        }
+                    }
                     Source::Home => *arriving.entry(*object).or_default() += 1,
                 }
                 for task in &coming.tasks {
@@ -464,13 +519,9 @@ impl Affinity {
             assert_eq!(self.arriving[object].n, *n);
         }
         for (_, member) in here() {
-            assert!(
-                member.n_uploads <= self.config.uploads_max,
-                "{:?} serves {}",
-                member.id,
-                member.n_uploads
-            );
-            assert!(member.n_uploads <= uploads.get(&member.id).copied().unwrap_or(0));
+            let served = uploads.remove(&member.id).unwrap_or_default();
+            assert_eq!(member.n_uploads, served.values().sum::<u32>());
+            assert!(served.len() <= self.config.uploads_max as usize, "{:?} serves {served:?}", member.id);
         }
     }
 }

@@ -10,7 +10,8 @@
 //!   3. **near** objects, or objects that are cold: fetch what gives most tasks per byte. *Near* counts the tasks that
 //!      lack nothing else here; it makes square tiles of structured task sets such as All-Pairs by itself. *Cold* objects
 //!      are those that nobody holds or is reading; one that tasks read alone is worth the same to everybody;
-//!   4. **seeds**: where nothing is near, a task whose inputs are cold too, so that executors begin in different corners;
+//!   4. **seeds**: where nothing is near, a task whose inputs are cold too, far in the queue from where others began. What
+//!      grows from there prefers what is near in the queue, so tiles hardly overlap;
 //!   5. **copies**: what others hold is copied once its readers have waited longer than a copy takes.
 //!
 //! Rule 5 holds for near objects as well: nothing is copied for a task that its holder may run a moment later. Larger
@@ -19,7 +20,7 @@
 //! Moving data:
 //!   - what one executor is reading from home is awaited by the others, then copied, as long as reading from home
 //!     is slow (its time per byte against that of a copy) and the reader is not late;
-//!   - an executor serves at most [`Config::uploads_max`] copies at once, the least loaded holder first. A tree from home
+//!   - an executor serves at most [`Config::uploads_max`] attempts at once, the least loaded holder first. A tree from home
 //!     to all who need an object comes about by itself; without the cap all would queue at the first holder;
 //!   - an executor has no more attempts with moving inputs than slots. They do not count as occupying slots for hits:
 //!     waiting for home never blocks what is at hand.
@@ -79,7 +80,7 @@ pub struct Config {
     pub readers_max: usize,
     /// How many holders of an object are told of a task that reads it, and are looked at as sources.
     pub holders_max: usize,
-    /// Copies that one executor serves at once, at least 1.
+    /// Attempts that one executor copies inputs for at once, at least 1.
     pub uploads_max: u32,
     /// Objects that are being read from home at once by all executors together; 0: no limit.
     pub home_reads_max: u32,
@@ -154,6 +155,7 @@ pub struct Affinity {
     members: Vec<Option<Member>>,
     is_member: SeatSet,
     seat_of: FxHashMap<ExecutorId, Seat>,
+    n_joined: u32,
     by_idle: BTreeMap<u32, SeatSet>,
     by_ahead: BTreeMap<u32, SeatSet>,
     /// Executors that may be given something to move, by how many attempts they lack.
@@ -166,6 +168,8 @@ pub struct Affinity {
     stirred: Timestamp,
     /// Where the search for an executor that moves something goes on, so that caches fill evenly.
     turn: u32,
+    /// Seeds looked for so far.
+    n_seeds: u32,
     /// Attempts with inputs on their way.
     attempts: FxHashMap<TaskId, Attempt>,
     /// Objects that nobody holds and somebody reads from home.
@@ -188,6 +192,8 @@ pub struct Affinity {
 
 struct Member {
     id: ExecutorId,
+    /// Differs each time that anybody joins.
+    session: u32,
     room: Room,
     spare: u32,
     /// By class: groups whose inputs are all here, by the oldest task that was known when they were pushed.
@@ -211,6 +217,10 @@ struct Full {
 
 struct Coming {
     source: Source,
+    /// That of the source, if it is a peer: it may leave and come back.
+    session: u32,
+    /// The attempt that it was set in motion for.
+    begun_for: TaskId,
     /// Attempts that wait for it.
     tasks: Vec<TaskId>,
 }
@@ -237,6 +247,17 @@ struct Plan {
 enum Found {
     Full(u32),
     Near(u32, ObjectId, u32),
+}
+
+/// Why an object's readers are walked through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Walk {
+    /// It has set out: what lacks one other input now is near.
+    Coming,
+    /// It had set out before and is there: what it completes can run.
+    Landed,
+    /// Both at once.
+    Appeared,
 }
 
 /// The catalog's word on whether the executor on `seat` holds `object`.
@@ -279,6 +300,7 @@ impl Affinity {
             members: vec![],
             is_member: SeatSet::default(),
             seat_of: FxHashMap::default(),
+            n_joined: 0,
             by_idle: BTreeMap::new(),
             by_ahead: BTreeMap::new(),
             by_spare: BTreeMap::new(),
@@ -288,6 +310,7 @@ impl Affinity {
             to_ask: SeatSet::default(),
             stirred: Timestamp::default(),
             turn: 0,
+            n_seeds: 0,
             attempts: FxHashMap::default(),
             arriving: FxHashMap::default(),
             n_home_reads: 0,
@@ -454,12 +477,13 @@ impl Affinity {
     }
 
     /// Walks through the readers of `object`, which has appeared on `seat` or is on its way there.
-    fn walk_readers(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId, arrived: bool) {
-        let readers = self.tasks.readers(object);
-        let n = readers.len();
+    /// `start`: the place in their list where the walk begins, so that what is near in the queue is ranked first.
+    fn walk_readers(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId, start: usize, walk: Walk) {
+        let n = self.tasks.n_readers(object);
         if n == 0 {
             return;
         }
+        let arrived = walk != Walk::Coming;
         let mut found = std::mem::take(&mut self.scratch);
         found.clear();
         if n > self.config.readers_max {
@@ -469,9 +493,7 @@ impl Affinity {
             }
         } else {
             let member = self.member(seat);
-            let start = spread(seat, object) % n;
-            for edge in readers[start..].iter().chain(&readers[..start]) {
-                let id = self.tasks.edge(*edge).group;
+            for id in self.tasks.groups_around(object, start) {
                 let group = self.tasks.group(id);
                 let mut all_held = arrived;
                 let mut lack = None;
@@ -490,7 +512,9 @@ impl Affinity {
                     }
                 }
                 match (n_lacking, lack) {
-                    (1, Some(lack)) => found.push(Found::Near(group.class, lack, group.n_tasks)),
+                    (1, Some(lack)) if walk != Walk::Landed => {
+                        found.push(Found::Near(group.class, lack, group.n_tasks))
+                    }
                     (0, _) if all_held => found.push(Found::Full(id)),
                     _ => {}
                 }
@@ -586,8 +610,10 @@ impl Queue for Affinity {
         }
         self.seat_of.insert(executor, seat);
         self.is_member.insert(seat);
+        self.n_joined = self.n_joined.wrapping_add(1);
         self.members[i] = Some(Member {
             id: executor,
+            session: self.n_joined,
             room: Room::default(),
             spare: 0,
             full: vec![],
@@ -599,7 +625,8 @@ impl Queue for Affinity {
         });
         for object in catalog.objects_on(executor) {
             self.reheat(catalog, object);
-            self.walk_readers(catalog, seat, object, true);
+            let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
+            self.walk_readers(catalog, seat, object, start, Walk::Appeared);
         }
         self.stir();
     }
@@ -615,7 +642,7 @@ impl Queue for Affinity {
             for task in &coming.tasks {
                 self.attempts.remove(task);
             }
-            self.stop_using(catalog, object, coming.source);
+            self.stop_using(catalog, object, &coming);
         }
         for &object in objects {
             self.reheat(catalog, object);
@@ -656,9 +683,10 @@ impl Queue for Affinity {
     fn replica_added(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
         self.open.remove(&object);
-        self.land(catalog, seat, object);
+        let walk = if self.land(catalog, seat, object) { Walk::Landed } else { Walk::Appeared };
         self.reheat(catalog, object);
-        self.walk_readers(catalog, seat, object, true);
+        let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
+        self.walk_readers(catalog, seat, object, start, walk);
         // There is one source more.
         self.stir();
     }

@@ -52,6 +52,14 @@ pub(super) struct Edge {
     pub group: u32,
 }
 
+/// The inputs of groups that are one object, in the order in which the groups came, with gaps. The order matters: who
+/// comes after whom in a list is likely to be near it in other lists too.
+#[derive(Default)]
+struct Readers {
+    edges: Vec<u32>,
+    n_gaps: u32,
+}
+
 /// Tasks of one size and priority. Kept when empty, and then used for the next new one.
 #[derive(Default)]
 pub(super) struct Class {
@@ -77,7 +85,7 @@ pub(super) struct Tasks {
     edges: Vec<Edge>,
     /// Unused stretches of `edges`, by length.
     free_edges: BTreeMap<u32, Vec<u32>>,
-    readers: FxHashMap<ObjectId, Vec<u32>>,
+    readers: FxHashMap<ObjectId, Readers>,
     pub classes: Vec<Class>,
     /// Classes that have tasks: larger priority first, then larger tasks, as small ones fit anywhere.
     pub class_order: Vec<u32>,
@@ -113,6 +121,15 @@ impl Tasks {
                 c.order.last_key_value().map(|(&task, _)| QueueKey { priority: c.priority, task })
             })
             .max()
+    }
+
+    /// The group of the first task of a class that is at least so far, of 2^32, between its oldest and its newest.
+    pub fn group_at(&self, class: u32, part: u32) -> Option<u32> {
+        let order = &self.classes[class as usize].order;
+        let ((first, _), (last, _)) = (order.first_key_value()?, order.last_key_value()?);
+        let offset = u128::from(last.0 - first.0) * u128::from(part) >> 32;
+        let (_, &node) = order.range(TaskId(first.0 + offset as u64)..).next()?;
+        Some(self.nodes[node as usize].group)
     }
 
     pub fn first(&self) -> Option<(QueueKey, u32)> {
@@ -163,10 +180,35 @@ impl Tasks {
         QueueKey { priority: class.priority, task: self.head(group).0 }
     }
 
-    /// The inputs of groups that are `object`, in no order that means anything.
+    /// The inputs of groups that are `object`, with gaps of [`NIL`].
     #[inline]
     pub fn readers(&self, object: ObjectId) -> &[u32] {
-        self.readers.get(&object).map_or(&[], |r| r)
+        self.readers.get(&object).map_or(&[], |r| &r.edges)
+    }
+
+    pub fn n_readers(&self, object: ObjectId) -> usize {
+        self.readers.get(&object).map_or(0, |r| r.edges.len() - r.n_gaps as usize)
+    }
+
+    /// The groups that read `object`, those that came at about the same time as place `start` of the list first.
+    pub fn groups_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = u32> + '_ {
+        let readers = self.readers(object);
+        let (mut up, mut down) = (start, start);
+        let places = std::iter::from_fn(move || {
+            if up < readers.len() && (up - start <= start - down || down == 0) {
+                up += 1;
+                return Some(up - 1);
+            }
+            down = down.checked_sub(1)?;
+            Some(down)
+        });
+        places.map(|at| readers[at]).filter(|e| *e != NIL).map(|e| self.edge(e).group)
+    }
+
+    /// Where `group` is in the list of readers of `object`, one of its inputs.
+    pub fn place_among(&self, object: ObjectId, group: u32) -> usize {
+        let edge = self.inputs(group).iter().find(|e| e.object == object);
+        edge.map_or(0, |e| e.reader_index as usize)
     }
 
     #[inline]
@@ -284,8 +326,8 @@ impl Tasks {
         for (i, &object) in inputs.iter().enumerate() {
             let readers = self.readers.entry(object).or_default();
             let edge = first_edge + i as u32;
-            self.edges[edge as usize] = Edge { object, reader_index: readers.len() as u32, group };
-            readers.push(edge);
+            self.edges[edge as usize] = Edge { object, reader_index: readers.edges.len() as u32, group };
+            readers.edges.push(edge);
         }
         if inputs.is_empty() {
             self.classes[class as usize].free = group;
@@ -336,13 +378,17 @@ impl Tasks {
         for edge in first_edge..first_edge + n_inputs {
             let Edge { object, reader_index, .. } = self.edges[edge as usize];
             let readers = self.readers.get_mut(&object).expect("this group reads it");
-            readers.swap_remove(reader_index as usize);
-            match readers.get(reader_index as usize) {
-                Some(&moved) => self.edges[moved as usize].reader_index = reader_index,
-                None if readers.is_empty() => {
-                    self.readers.remove(&object);
+            readers.edges[reader_index as usize] = NIL;
+            readers.n_gaps += 1;
+            if readers.n_gaps as usize == readers.edges.len() {
+                self.readers.remove(&object);
+            } else if readers.n_gaps as usize > readers.edges.len() / 2 {
+                readers.edges.retain(|e| *e != NIL);
+                readers.n_gaps = 0;
+                for (i, &e) in readers.edges.iter().enumerate() {
+                    self.edges[e as usize].reader_index = i as u32;
                 }
-                None => {}
+                readers.edges.shrink_to(2 * readers.edges.len());
             }
         }
         if n_inputs == 0 {
@@ -388,13 +434,13 @@ impl Tasks {
     pub fn heap_bytes(&self) -> usize {
         let orders: usize = self.classes.iter().map(|c| c.order.len() * 20).sum();
         let ranks: usize = self.classes.iter().map(|c| c.single.heap_bytes() + c.multi.heap_bytes()).sum();
-        let lists: usize = self.readers.values().map(|r| r.capacity() * 4).sum();
+        let lists: usize = self.readers.values().map(|r| r.edges.capacity() * 4).sum();
         self.nodes.capacity() * size_of::<Node>()
             + (self.free_nodes.capacity() + self.free_groups.capacity()) * 4
             + self.groups.capacity() * size_of::<Group>()
             + self.by_content.allocation_size()
             + self.edges.capacity() * size_of::<Edge>()
-            + self.readers.capacity() * size_of::<(ObjectId, Vec<u32>)>()
+            + self.readers.capacity() * size_of::<(ObjectId, Readers)>()
             + lists
             + orders
             + ranks
@@ -440,7 +486,9 @@ impl Tasks {
             );
         }
         assert_eq!((n_tasks, seen.len()), (self.n_tasks, self.by_content.len()));
-        assert_eq!(n_edges, self.readers.values().map(Vec::len).sum::<usize>());
-        assert!(self.readers.values().all(|r| !r.is_empty()));
+        assert_eq!(n_edges, self.readers.keys().map(|o| self.n_readers(*o)).sum::<usize>());
+        assert!(self.readers.keys().all(|o| self.n_readers(*o) > 0));
+        let gaps = |r: &Readers| r.edges.iter().filter(|e| **e == NIL).count();
+        assert!(self.readers.values().all(|r| gaps(r) == r.n_gaps as usize));
     }
 }

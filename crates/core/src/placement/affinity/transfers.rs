@@ -49,22 +49,21 @@ impl Affinity {
         now.since_ns(arriving.since) > wait_ns.max(self.config.await_ns)
     }
 
-    /// Where `seat`, which lacks it, could have `object` from now, with the moves of `plan` under way too.
+    /// Where `seat`, which lacks it, could have `object` from now. What is found is for one attempt, whose inputs may
+    /// all come from the same place: only attempts that are under way already count against that.
     pub(super) fn route(
         &self,
         catalog: &Catalog,
         now: Timestamp,
         seat: Seat,
         object: ObjectId,
-        plan: &[(ObjectId, Source)],
         holders: &mut Vec<Seat>,
     ) -> Option<Source> {
         self.some_holders(catalog, object, spread(seat, object), holders);
         let mut best: Option<(u32, ExecutorId)> = None;
         for &holder in &*holders {
             let member = self.member(holder);
-            let planned = plan.iter().filter(|(_, s)| *s == Source::Peer(member.id)).count() as u32;
-            let n = member.n_uploads + planned;
+            let n = member.n_uploads;
             if n < self.config.uploads_max && holder != seat && best.is_none_or(|(least, _)| n < least) {
                 best = Some((n, member.id));
                 if n == 0 {
@@ -75,9 +74,8 @@ impl Affinity {
         if let Some((_, holder)) = best {
             return Some(Source::Peer(holder));
         }
-        let planned = plan.iter().filter(|(_, s)| *s == Source::Home).count() as u32;
         let max = self.config.home_reads_max;
-        if max > 0 && self.n_home_reads + planned >= max {
+        if max > 0 && self.n_home_reads >= max {
             return None;
         }
         let may_read = match self.heat(catalog, object) {
@@ -99,7 +97,7 @@ impl Affinity {
             if member.has(catalog, seat, input.object) {
                 return true;
             }
-            match self.route(catalog, now, seat, input.object, &plan.moves, &mut holders) {
+            match self.route(catalog, now, seat, input.object, &mut holders) {
                 Some(source) => {
                     plan.moves.push((input.object, source));
                     true
@@ -149,11 +147,13 @@ impl Affinity {
             let planned = moves.iter().find(|(o, _)| *o == object).map(|(_, source)| *source);
             let source = planned.unwrap_or(Source::Home);
             routes.push(Route { object, source: Some(source) });
-            self.member_mut(seat).coming.insert(object, Coming { source, tasks: vec![key.task] });
+            let mut coming = Coming { source, session: 0, begun_for: key.task, tasks: vec![key.task] };
             match source {
                 Source::Peer(from) => {
                     if let Some(&from) = self.seat_of.get(&from) {
-                        self.member_mut(from).n_uploads += 1;
+                        let from = self.member_mut(from);
+                        from.n_uploads += 1;
+                        coming.session = from.session;
                     }
                 }
                 Source::Home => {
@@ -162,7 +162,9 @@ impl Affinity {
                     self.reheat(catalog, object);
                 }
             }
-            self.walk_readers(catalog, seat, object, false);
+            self.member_mut(seat).coming.insert(object, coming);
+            let start = self.tasks.place_among(object, group);
+            self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
         if !waits.is_empty() {
             let member = self.member_mut(seat);
@@ -173,19 +175,20 @@ impl Affinity {
         }
     }
 
-    /// `object` is on `seat` now.
-    pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) {
-        let Some(coming) = self.member_mut(seat).coming.remove(&object) else { return };
-        for task in coming.tasks {
-            let Some(attempt) = self.attempts.get_mut(&task) else { continue };
+    /// `object` is on `seat` now; `true`: it had set out.
+    pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
+        let Some(coming) = self.member_mut(seat).coming.remove(&object) else { return false };
+        for task in &coming.tasks {
+            let Some(attempt) = self.attempts.get_mut(task) else { continue };
             attempt.waits.retain(|o| *o != object);
             if attempt.waits.is_empty() {
                 let cpus = attempt.cpus;
-                self.attempts.remove(&task);
+                self.attempts.remove(task);
                 self.stop_moving(seat, cpus);
             }
         }
-        self.stop_using(catalog, object, coming.source);
+        self.stop_using(catalog, object, &coming);
+        true
     }
 
     fn stop_moving(&mut self, seat: Seat, cpus: u32) {
@@ -195,13 +198,12 @@ impl Affinity {
     }
 
     /// A move is over.
-    pub(super) fn stop_using(&mut self, catalog: &Catalog, object: ObjectId, source: Source) {
-        match source {
+    pub(super) fn stop_using(&mut self, catalog: &Catalog, object: ObjectId, coming: &Coming) {
+        match coming.source {
             Source::Peer(from) => {
-                // It may have left, and come back with nothing under way.
                 if let Some(&from) = self.seat_of.get(&from) {
                     let member = self.member_mut(from);
-                    member.n_uploads = member.n_uploads.saturating_sub(1);
+                    member.n_uploads -= u32::from(member.session == coming.session);
                 }
             }
             Source::Home => {
@@ -229,7 +231,7 @@ impl Affinity {
             if c.tasks.is_empty()
                 && let Some(c) = coming.remove(&object)
             {
-                self.stop_using(catalog, object, c.source);
+                self.stop_using(catalog, object, &c);
             }
         }
         self.stir();
@@ -264,8 +266,7 @@ impl Affinity {
         if catalog.n_holders(object) > 0 || !self.open.insert(object) {
             return;
         }
-        let readers = self.tasks.readers(object).iter().map(|e| self.tasks.edge(*e).group);
-        let mut groups: Vec<u32> = readers.collect();
+        let mut groups: Vec<u32> = self.tasks.groups_around(object, 0).collect();
         groups.sort_unstable();
         let mut again = vec![];
         for group in groups {
