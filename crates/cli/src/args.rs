@@ -48,6 +48,8 @@ pub enum Verb {
     Up(UpArgs),
     /// End the cluster that `eyas up` started
     Down(JoinArgs),
+    /// A workload on a cluster that is not here, decided by the same core
+    Sim(Box<crate::sim::SimArgs>),
     /// What this machine and this build do together, in figures
     Bench(crate::bench::BenchArgs),
     /// The part that holds the queue and decides who runs what
@@ -312,13 +314,13 @@ pub struct ExecutorArgs {
     pub until_stdin_closes: bool,
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+pub fn bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|e| e.to_string())
 }
-fn rate(text: &str) -> Result<u64, String> {
+pub fn rate(text: &str) -> Result<u64, String> {
     parse_rate(text).map_err(|e| e.to_string())
 }
-fn duration(text: &str) -> Result<u64, String> {
+pub fn duration(text: &str) -> Result<u64, String> {
     let d = parse_duration(text).map_err(|e| e.to_string())?;
     u64::try_from(d.as_nanos()).map_err(|_| "that is too long".to_string())
 }

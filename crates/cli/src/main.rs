@@ -6,6 +6,7 @@ mod commands;
 mod local;
 mod print;
 mod progress;
+mod sim;
 mod tell;
 mod top;
 
@@ -129,6 +130,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Cancel(args) => commands::cancel(args),
         Verb::Up(args) => commands::up(args),
         Verb::Down(args) => commands::down(args),
+        Verb::Sim(args) => sim::sim(*args),
         Verb::Bench(args) => bench::bench(args),
         Verb::Dispatcher(args) => commands::dispatcher(args),
         Verb::Executor(args) => commands::executor(args),

@@ -11,11 +11,13 @@
 //! | [`machine`] | what a cluster is made of; the papers' machines |
 //! | [`workload`] | what is submitted, and when |
 //! | [`outcome`] | what came out |
+//! | [`predict`] | a machine as a recorded run saw it, and how long work takes on machines like it |
 //! | [`experiment`] | the papers' evaluation as a list of runs, and ours beside it |
 
 pub mod experiment;
 pub mod fluid;
 pub mod machine;
 pub mod outcome;
+pub mod predict;
 pub mod workload;
 pub mod world;

@@ -1,0 +1,421 @@
+//! Predictions: a machine measured on a recorded run, and how long a workload takes on machines like it.
+//!
+//! In: what a run measured ([`Measured`]), workloads, cases. Out: a [`Machine`] with what each figure was taken from,
+//! and for each [`Case`] a [`Prediction`]: the likeliest course, and a range.
+//!
+//! | figure | taken from |
+//! |---|---|
+//! | nodes, slots, cache | what executors offered |
+//! | `home_client_bytes_per_s` | bytes from home to a node / time in which it, and no other node, waited for at least one of them |
+//! | `home_bytes_per_s` | the same of all nodes together, by how many of them waited at once; see [`HomeSeen`] |
+//! | `nic_bytes_per_s` | as the first, of copies between nodes; where there were none, the given machine's |
+//! | `message_ns` | median from a decision to the executor's knowing it |
+//! | `task_overhead_ns` | mean from the moment when slot and inputs were there to the start of the program |
+//! | compute time | run time of the program; its reading and writing are taken out as the simulated disk adds them |
+//! | disk, time of a decision, latency of home | not in a log: the given machine's |
+//!
+//! The range is that of a few worlds with rates drawn from ± 20 %, speeds of programs from ± 10 %, and run times drawn
+//! anew from those measured. It says how far the answer hangs on what is not known well, and is no confidence interval.
+//!
+//! Not here: reading logs and lists ([`crate::workload`]), text for people (`eyas-cli`).
+
+use crate::machine::{Faults, Machine, preset};
+use crate::outcome::Summary;
+use crate::workload::trace::{Measured, TaskMeasured};
+use crate::workload::{Error, Workload};
+use crate::world::{Scheduling, simulate};
+use eyas_core::rng::Rng;
+
+/// Home counts as what all share, from this share of the sum of what the nodes get alone downwards.
+const SHARED_BELOW: f64 = 0.85;
+/// Fewer bytes than that say more about latency than about a rate.
+const SMALL_BYTES: u64 = 64 << 10;
+/// Half the width of what rates are drawn from, and of programs' speed.
+const RATE_SPREAD: f64 = 0.2;
+const SPEED_SPREAD: f64 = 0.1;
+
+/// What the run says about home storage when many nodes read at once.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum HomeSeen {
+    /// Nothing of note was read.
+    Nothing,
+    /// So many nodes at once got less than that many times what one gets: its limit has been seen.
+    Shared { n_nodes: u32 },
+    /// So many nodes at once got that many times what one gets; home may be able to give more, and is not taken to.
+    PerNode { n_nodes: u32 },
+}
+
+/// A machine as a run saw it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Calibration {
+    pub machine: Machine,
+    pub home: HomeSeen,
+    /// Whether copies between nodes were seen.
+    pub peers: bool,
+}
+
+/// The machine that a run was on. `Err`: the run says too little, in one sentence.
+pub fn calibrate(measured: &Measured) -> Result<Calibration, String> {
+    let base = preset("this-machine")?;
+    let Some(slots) = measured.nodes.iter().map(|n| n.slots).max() else {
+        return Err("the run had no node".into());
+    };
+    let home = Nodes::fetching(measured, |t| (t.home_bytes, t.home_wait_ns));
+    let peer = Nodes::fetching(measured, |t| (t.peer_bytes, t.peer_wait_ns));
+    let client = home.alone_bytes_per_s();
+    let (seen, home_bytes_per_s) = match (client, home.widest()) {
+        (Some(client), Some((n_nodes, together))) => {
+            let shared = n_nodes > 1 && together < SHARED_BELOW * client * f64::from(n_nodes);
+            match shared {
+                true => (HomeSeen::Shared { n_nodes }, home.most_bytes_per_s()),
+                false => (HomeSeen::PerNode { n_nodes }, client * f64::from(n_nodes)),
+            }
+        }
+        _ => (HomeSeen::Nothing, base.home_bytes_per_s),
+    };
+    let client = client.unwrap_or(base.home_client_bytes_per_s);
+    let peer = peer.alone_bytes_per_s();
+    let machine = Machine {
+        name: "as measured".into(),
+        nodes: measured.nodes.len() as u32,
+        slots_per_node: slots.max(1),
+        cache_bytes_per_node: measured.nodes.iter().map(|n| n.cache_bytes).min().unwrap_or(0),
+        nic_bytes_per_s: peer.unwrap_or(base.nic_bytes_per_s).max(client),
+        home_bytes_per_s: home_bytes_per_s.max(client),
+        home_client_bytes_per_s: client,
+        message_ns: measured.dispatch.p50_ns,
+        task_overhead_ns: match measured.start.n {
+            0 => base.task_overhead_ns,
+            _ => measured.start.mean_ns,
+        },
+        ..base
+    };
+    machine.check()?;
+    Ok(Calibration { machine, home: seen, peers: peer.is_some() })
+}
+
+/// Nodes that wait for bytes of one kind, over time.
+struct Nodes {
+    /// Of all nodes: bytes, and time in which they waited.
+    bytes: u64,
+    waited_ns: u64,
+    /// `[n - 1]`: while `n` nodes waited: for how long, and what they got in that time.
+    levels: Vec<(u64, f64)>,
+}
+
+impl Nodes {
+    /// `wait` gives a task's bytes of that kind, and how long its inputs were waited for.
+    fn fetching(measured: &Measured, wait: impl Fn(&TaskMeasured) -> (u64, u64)) -> Nodes {
+        // Of each node: begin, end, bytes of each wait.
+        let mut waits: Vec<Vec<(u64, u64, u64)>> = vec![vec![]; measured.nodes.len()];
+        for t in &measured.tasks {
+            let (bytes, wait_ns) = wait(t);
+            if bytes >= SMALL_BYTES && wait_ns > 0 {
+                waits[t.node as usize].push((t.received.0, t.received.0 + wait_ns, bytes));
+            }
+        }
+        let (mut all, mut turns) = (Nodes { bytes: 0, waited_ns: 0, levels: vec![] }, vec![]);
+        for list in &mut waits {
+            list.sort_unstable();
+            let mut busy: Vec<(u64, u64, u64)> = vec![];
+            for &(begin, end, bytes) in list.iter() {
+                match busy.last_mut().filter(|last| begin <= last.1) {
+                    Some(last) => *last = (last.0, last.1.max(end), last.2 + bytes),
+                    None => busy.push((begin, end, bytes)),
+                }
+            }
+            for (begin, end, bytes) in busy {
+                all.bytes += bytes;
+                all.waited_ns += end - begin;
+                let rate = bytes as f64 / (end - begin) as f64;
+                turns.push((begin, 1i32, rate));
+                turns.push((end, -1, -rate));
+            }
+        }
+        // Ends before beginnings of the same moment.
+        turns.sort_by_key(|turn| (turn.0, turn.1));
+        let (mut n_now, mut rate_now, mut since) = (0i32, 0.0, 0);
+        for (at, change, rate) in turns {
+            if n_now > 0 {
+                let level = n_now as usize - 1;
+                all.levels.resize(all.levels.len().max(level + 1), (0, 0.0));
+                all.levels[level].0 += at - since;
+                all.levels[level].1 += rate_now * (at - since) as f64;
+            }
+            n_now += change;
+            rate_now = if n_now == 0 { 0.0 } else { rate_now + rate };
+            since = at;
+        }
+        all
+    }
+
+    /// What one node gets while no other waits; where that never lasted, while any number does. Bytes per second.
+    fn alone_bytes_per_s(&self) -> Option<f64> {
+        let mean = (self.waited_ns > 0).then(|| self.bytes as f64 / self.waited_ns as f64 * 1e9);
+        self.lasting().find(|(n, _)| *n == 1).map(|(_, rate)| rate).or(mean)
+    }
+
+    /// Levels that lasted for a fiftieth of the time: number of nodes, and what they got together in bytes per second.
+    fn lasting(&self) -> impl Iterator<Item = (u32, f64)> {
+        let total: u64 = self.levels.iter().map(|(ns, _)| ns).sum();
+        let rate = |(ns, bytes): &(u64, f64)| bytes / *ns as f64 * 1e9;
+        let lasts = move |(ns, _): &(u64, f64)| *ns > 0 && *ns >= total / 50;
+        (1u32..).zip(&self.levels).filter(move |(_, level)| lasts(level)).map(move |(n, level)| (n, rate(level)))
+    }
+
+    /// The most nodes that waited at once for a while.
+    fn widest(&self) -> Option<(u32, f64)> {
+        self.lasting().last()
+    }
+
+    fn most_bytes_per_s(&self) -> f64 {
+        self.lasting().map(|(_, rate)| rate).fold(0.0, f64::max)
+    }
+}
+
+/// How long each program of a run would have taken with a processor for itself, where its nodes shared
+/// `n_processors`, in nanoseconds by position.
+///
+/// While more programs run than there are processors, each gets its share (processor sharing), and never less than
+/// the processor time that it used has passed. What a program waited for otherwise counts as computing.
+pub fn alone_ns(measured: &Measured, n_processors: u32) -> Vec<u64> {
+    let tasks = &measured.tasks;
+    let mut turns: Vec<(u64, i64, usize)> = vec![];
+    for (i, t) in tasks.iter().enumerate().filter(|(_, t)| t.exited > t.started) {
+        let cpus = i64::from(t.cpus.max(1));
+        turns.push((t.started.0, cpus, i));
+        turns.push((t.exited.0, -cpus, i));
+    }
+    turns.sort_unstable_by_key(|turn| (turn.0, turn.1));
+    // Time that a program with one processor of its own would have had since the beginning.
+    let (mut n_running, mut served_ns, mut since) = (0i64, 0.0, 0u64);
+    let (mut at_start, mut alone) = (vec![0.0; tasks.len()], vec![0; tasks.len()]);
+    for (at, change, i) in turns {
+        let share = (f64::from(n_processors.max(1)) / n_running.max(1) as f64).min(1.0);
+        served_ns += share * (at - since) as f64;
+        (n_running, since) = (n_running + change, at);
+        match change > 0 {
+            true => at_start[i] = served_ns,
+            false => alone[i] = ((served_ns - at_start[i]) as u64).max(tasks[i].cpu_ns).min(tasks[i].run_ns()),
+        }
+    }
+    alone
+}
+
+/// One line of a table of predictions.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Case {
+    pub nodes: u32,
+    pub cache_bytes: u64,
+    pub placement: String,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Prediction {
+    pub case: Case,
+    /// With everything as it was measured.
+    pub summary: Summary,
+    /// The fastest and the slowest world, that one included.
+    pub makespan_s: (f64, f64),
+}
+
+impl Prediction {
+    /// Nodes that are paid for, from the beginning to the end.
+    pub fn node_hours(&self, slots_per_node: u32) -> f64 {
+        self.summary.cpu_hours / f64::from(slots_per_node.max(1))
+    }
+}
+
+/// What is predicted for.
+pub struct Question<'a> {
+    pub machine: &'a Machine,
+    pub scheduling: &'a Scheduling,
+    pub faults: &'a Faults,
+    /// The work; `Some`: with run times drawn anew.
+    pub workload: &'a dyn Fn(Option<&mut Rng>) -> Result<Workload, Error>,
+    /// Worlds that the range is taken from, beside the likeliest one.
+    pub n_worlds: u32,
+    pub seed: u64,
+}
+
+impl Question<'_> {
+    /// Lives through one case some times. `Err`: it cannot be, or never ends, in one sentence.
+    pub fn answer(&self, case: &Case) -> Result<Prediction, String> {
+        let mut scheduling = self.scheduling.clone();
+        scheduling.dispatcher.placement = case.placement.clone();
+        let machine =
+            Machine { nodes: case.nodes, cache_bytes_per_node: case.cache_bytes, ..self.machine.clone() };
+        let made = |rng: Option<&mut Rng>| (self.workload)(rng).map_err(|e| e.to_string());
+        let summary = simulate(&machine, &scheduling, self.faults, made(None)?, self.seed, None)?;
+        let (mut least, mut most) = (summary.makespan_s, summary.makespan_s);
+        for world in 1..=u64::from(self.n_worlds) {
+            // The same worlds for every case, so that cases differ by what they are and not by luck.
+            let seed = self.seed.wrapping_add(world);
+            let mut rng = Rng::new(seed);
+            let other = disturbed(&machine, &mut rng);
+            let other = simulate(&other, &scheduling, self.faults, made(Some(&mut rng))?, seed, None)?;
+            least = least.min(other.makespan_s);
+            most = most.max(other.makespan_s);
+        }
+        Ok(Prediction { case: case.clone(), summary, makespan_s: (least, most) })
+    }
+}
+
+fn disturbed(machine: &Machine, rng: &mut Rng) -> Machine {
+    let mut factor = |spread: f64| {
+        let u = rng.below(1 << 53) as f64 / (1u64 << 53) as f64;
+        1.0 + spread * (2.0 * u - 1.0)
+    };
+    let (home, nic, disk, speed) =
+        (factor(RATE_SPREAD), factor(RATE_SPREAD), factor(RATE_SPREAD), factor(SPEED_SPREAD));
+    Machine {
+        home_bytes_per_s: machine.home_bytes_per_s * home,
+        home_client_bytes_per_s: machine.home_client_bytes_per_s * home,
+        nic_bytes_per_s: machine.nic_bytes_per_s * nic,
+        disk_bytes_per_s: machine.disk_bytes_per_s * disk,
+        speed: machine.speed * speed,
+        ..machine.clone()
+    }
+}
+
+/// Of predictions that differ in nodes alone, fewest first: the one after which further nodes stop paying, that is,
+/// bring less than half of the speed that they would if the work were shared out perfectly.
+pub fn knee(by_nodes: &[&Prediction]) -> usize {
+    let pays = |pair: &[&Prediction]| {
+        let gain = pair[0].summary.makespan_s / pair[1].summary.makespan_s - 1.0;
+        let more = f64::from(pair[1].case.nodes) / f64::from(pair[0].case.nodes) - 1.0;
+        gain >= more / 2.0
+    };
+    by_nodes.windows(2).take_while(|pair| pays(pair)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::all_pairs::{AllPairsConfig, all_pairs};
+    use crate::workload::trace::{Link, MeasuredNode, Spread};
+    use eyas_core::Timestamp;
+
+    const S: u64 = 1_000_000_000;
+
+    fn measured(n_nodes: u32, tasks: Vec<TaskMeasured>) -> Measured {
+        let node = |i: u32| MeasuredNode {
+            name: format!("node{i}"),
+            slots: 1,
+            memory_bytes: 1 << 30,
+            cache_bytes: 1 << 30,
+            held_bytes: 0,
+            joined: Timestamp(0),
+            n_losses: 0,
+        };
+        Measured {
+            eyas_version: "0.1.0".into(),
+            config: Default::default(),
+            n_lives: 1,
+            n_tasks: tasks.len() as u64,
+            n_done: tasks.len() as u64,
+            n_failed: 0,
+            n_cancelled: 0,
+            n_attempts: tasks.len() as u64,
+            makespan_ns: 100 * S,
+            nodes: (0..n_nodes).map(node).collect(),
+            requests: Default::default(),
+            home_in: Link::default(),
+            peer: Link::default(),
+            home_out: Link::default(),
+            dispatch: Spread { n: 1, mean_ns: 9, p50_ns: 200_000, p99_ns: 9 },
+            start: Spread { n: 1, mean_ns: 2_000_000, p50_ns: 9, p99_ns: 9 },
+            run: Spread::default(),
+            report: Spread::default(),
+            tasks,
+        }
+    }
+
+    /// A task on `node` that waits for 10 MB from `begin_s` for `wait_s`.
+    fn fetches(node: u32, begin_s: u64, wait_s: u64) -> TaskMeasured {
+        TaskMeasured {
+            node,
+            cpus: 1,
+            received: Timestamp(begin_s * S),
+            home_bytes: 10_000_000,
+            home_wait_ns: wait_s * S,
+            ..TaskMeasured::default()
+        }
+    }
+
+    fn check_home(n_nodes: u32, tasks: Vec<TaskMeasured>, client: f64, home: f64, seen: HomeSeen) {
+        let c = calibrate(&measured(n_nodes, tasks)).unwrap();
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.01;
+        assert!(near(c.machine.home_client_bytes_per_s, client), "{c:?}");
+        assert!(near(c.machine.home_bytes_per_s, home), "{c:?}");
+        assert_eq!(c.home, seen);
+        assert_eq!((c.machine.message_ns, c.machine.task_overhead_ns), (200_000, 2_000_000));
+    }
+
+    #[test]
+    fn home_that_gives_each_node_the_same_is_per_node() {
+        let tasks = (0..4).map(|n| fetches(n, 0, 4)).collect();
+        check_home(4, tasks, 2.5e6, 10e6, HomeSeen::PerNode { n_nodes: 4 });
+    }
+
+    #[test]
+    fn two_transfers_of_one_node_share_what_it_gets() {
+        let tasks = vec![fetches(0, 0, 8), fetches(0, 0, 8)];
+        check_home(1, tasks, 2.5e6, 2.5e6, HomeSeen::PerNode { n_nodes: 1 });
+    }
+
+    #[test]
+    fn home_that_many_nodes_share_has_a_limit() {
+        // Alone 10 MB/s for a long time, four together no more than 10 MB/s.
+        let mut tasks: Vec<TaskMeasured> = (0..20).map(|i| fetches(0, 10 * i, 1)).collect();
+        tasks.extend((0..4).map(|n| fetches(n, 300, 4)));
+        check_home(4, tasks, 10e6, 10e6, HomeSeen::Shared { n_nodes: 4 });
+    }
+
+    #[test]
+    fn programs_that_shared_processors_would_have_been_faster_alone() {
+        let program = |start: u64, end: u64, cpu: u64| TaskMeasured {
+            cpus: 1,
+            started: Timestamp(start * S),
+            exited: Timestamp(end * S),
+            cpu_ns: cpu * S,
+            ..TaskMeasured::default()
+        };
+        // Three on two processors for 6 s, then one alone for 2 s.
+        let m = measured(3, vec![program(0, 6, 4), program(0, 6, 4), program(0, 8, 6)]);
+        assert_eq!(alone_ns(&m, 2), [4 * S, 4 * S, 6 * S]);
+        assert_eq!(alone_ns(&m, 8), [6 * S, 6 * S, 8 * S], "nothing was shared");
+    }
+
+    #[test]
+    fn a_prediction_lies_in_its_range_and_more_nodes_are_faster_until_the_knee() {
+        let machine = Machine {
+            home_bytes_per_s: 50e6,
+            home_client_bytes_per_s: 50e6,
+            ..preset("this-machine").unwrap()
+        };
+        let pairs = |_: Option<&mut Rng>| {
+            all_pairs(AllPairsConfig { n: 20, item_bytes: 5_000_000, compute_ns: S / 10 })
+        };
+        let question = Question {
+            machine: &machine,
+            scheduling: &Scheduling::default(),
+            faults: &Faults::default(),
+            workload: &pairs,
+            n_worlds: 3,
+            seed: 1,
+        };
+        let case = |nodes| Case { nodes, cache_bytes: 1 << 30, placement: "good-cache-compute".into() };
+        let answers: Vec<Prediction> =
+            [1, 2, 4, 256].iter().map(|n| question.answer(&case(*n)).unwrap()).collect();
+        for a in &answers {
+            let (least, most) = a.makespan_s;
+            assert!(least <= a.summary.makespan_s && a.summary.makespan_s <= most && least < most);
+            assert_eq!(a.summary.n_done, 400);
+        }
+        assert!(answers[0].summary.makespan_s > answers[1].summary.makespan_s);
+        let list: Vec<&Prediction> = answers.iter().collect();
+        assert_eq!(knee(&list), 2, "256 nodes for 40 s of computing behind a slow home");
+        assert_eq!(question.answer(&case(2)).unwrap(), answers[1], "the same again");
+    }
+}
