@@ -73,6 +73,7 @@ def test_a_day_with_a_cluster(cluster: Cluster) -> None:
         "n_done": 6,
         "n_failed": 0,
         "n_cancelled": 0,
+        "n_nodes": None,
     }
     assert run["ended"] >= run["opened"]
     up.down()

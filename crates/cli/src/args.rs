@@ -56,7 +56,13 @@ pub enum Verb {
     Dispatcher(DispatcherArgs),
     /// The part that runs tasks on one node and keeps its cache
     Executor(ExecutorArgs),
+    /// The part of a local cluster that starts and ends nodes
+    #[command(hide = true)]
+    Provider(ProviderArgs),
 }
+
+/// Most nodes of a local cluster.
+const NODES_MAX: u32 = 1024;
 
 #[derive(Args, Clone, Default)]
 pub struct JoinArgs {
@@ -68,9 +74,12 @@ pub struct JoinArgs {
 /// How an embedded or local cluster is made.
 #[derive(Args, Clone)]
 pub struct ClusterArgs {
-    /// Nodes of the local cluster, each a process with its own cache
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub nodes: u32,
+    /// Nodes of the local cluster, each a process with its own cache: a number, or a range such as 1..4 in which they
+    /// come when tasks wait and go when they are idle
+    #[arg(long, default_value = "1", value_name = "NODES", value_parser = nodes)]
+    pub nodes: Nodes,
+    #[command(flatten)]
+    pub provision: ProvisionArgs,
     /// Where the cluster keeps its state: journal, event log, caches [default: a new folder for temporary files]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -78,6 +87,40 @@ pub struct ClusterArgs {
     pub node: NodeArgs,
     #[command(flatten)]
     pub policy: PolicyArgs,
+}
+
+/// How many nodes there are: at least `min`, at most `max`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nodes {
+    pub min: u32,
+    pub max: u32,
+}
+
+impl Nodes {
+    pub fn fixed(n: u32) -> Nodes {
+        Nodes { min: n, max: n }
+    }
+    pub fn are_fixed(self) -> bool {
+        self.min == self.max
+    }
+}
+
+impl std::fmt::Display for Nodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}..{}", self.min, self.max)
+    }
+}
+
+/// How nodes come and go.
+#[derive(Args, Clone, Default)]
+pub struct ProvisionArgs {
+    /// How many nodes are asked for when tasks wait: one-at-a-time, additive, exponential, all-at-once, demand, static
+    /// [default: exponential]
+    #[arg(long, value_name = "POLICY")]
+    pub provisioning: Option<String>,
+    /// A node that had no task for so long goes [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub idle_release: Option<u64>,
 }
 
 /// How one node behaves.
@@ -314,6 +357,38 @@ pub struct ExecutorArgs {
     pub until_stdin_closes: bool,
 }
 
+#[derive(Args)]
+pub struct ProviderArgs {
+    #[command(flatten)]
+    pub join: JoinArgs,
+    /// The nodes' folders are made in it
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    #[arg(long, value_parser = nodes)]
+    pub nodes: Nodes,
+    #[command(flatten)]
+    pub provision: ProvisionArgs,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    #[arg(long, hide = true)]
+    pub until_stdin_closes: bool,
+}
+
+fn nodes(text: &str) -> Result<Nodes, String> {
+    let number = |text: &str| text.parse::<u32>().ok().filter(|n| *n <= NODES_MAX);
+    let nodes = match text.split_once("..") {
+        Some((min, max)) => number(min).zip(number(max)).map(|(min, max)| Nodes { min, max }),
+        None => number(text).map(Nodes::fixed),
+    };
+    match nodes {
+        Some(Nodes { max: 0, .. }) => Err("there must be at least 1 node".into()),
+        Some(Nodes { min, max }) if min > max => {
+            Err(format!("at least {min} nodes and at most {max} cannot both be"))
+        }
+        Some(nodes) => Ok(nodes),
+        None => Err(format!("write a number from 1 to {NODES_MAX}, or a range such as 1..4")),
+    }
+}
 pub fn bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|e| e.to_string())
 }

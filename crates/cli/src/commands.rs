@@ -1,15 +1,16 @@
 //! What each verb does.
 
 use crate::args::*;
-use crate::print::{count, plural, reason, size, time};
+use crate::print::{count, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::{Exit, Fault, local};
 use eyas_core::RunId;
 use eyas_core::TaskId;
 use eyas_runtime::client::Client;
-use eyas_runtime::cluster::LocalCluster;
+use eyas_runtime::cluster::{LocalCluster, PROVIDER};
 use eyas_runtime::dispatcher::DispatcherOptions;
 use eyas_runtime::executor::{DataPlane, ExecutorOptions};
+use eyas_runtime::provider::ProviderOptions;
 use eyas_tasklist::{ListInput, MapSpec, ReadOptions, TaskList};
 use eyas_wire::identity::Join;
 use eyas_wire::message::{Captured, ClusterStatus, ReplyBody, RequestBody, RunStatus, TaskName};
@@ -265,9 +266,9 @@ async fn follow(
             _ = look.tick(), if parts.is_some() => {
                 if let Some(parts) = parts.as_deref_mut()
                     && let Some((name, why)) = parts.find_ended()
-                    && name == "dispatcher"
+                    && (name == "dispatcher" || name == PROVIDER)
                 {
-                    return Err(Fault::new(Exit::Cluster, format!("the dispatcher ended: {why}")));
+                    return Err(Fault::new(Exit::Cluster, format!("the {name} ended: {why}")));
                 }
             }
             _ = asked_to_end.next() => {
@@ -380,6 +381,10 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
     }
     let up = time(status.now.since_ns(status.started));
     writeln!(out, "cluster {}, up {up}, placement {}", status.cluster, status.placement)?;
+    if let Some(provisioner) = &status.provisioner {
+        let nodes = nodes_of(provisioner, status.executors.len());
+        writeln!(out, "{nodes}, provisioning {}", provisioner.policy)?;
+    }
     for warning in &status.warnings {
         writeln!(out, "warning: {warning}")?;
     }
@@ -502,7 +507,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         None => local::default_cluster_dir()?,
     };
     let join = local::dispatcher_dir(&dir).join(eyas_runtime::dispatcher::JOIN_FILE);
-    let n_nodes = args.cluster.nodes as usize;
+    let nodes = args.cluster.nodes;
     client_runtime().block_on(async {
         if join.exists() && Client::connect(&join).await.is_ok() {
             let message = format!("a cluster is up already in `{}`", dir.display());
@@ -513,8 +518,8 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         let parts = local::start(&args.cluster, &dir, false)?;
         let mut client = Client::connect(&join).await?;
         let mut parts = Some(parts);
-        // Ready means that all nodes have joined.
-        while cluster_status(&mut client).await?.executors.len() < n_nodes {
+        // Ready means that all nodes have joined which are there without work.
+        while cluster_status(&mut client).await?.executors.len() < nodes.min as usize {
             if let Some((name, why)) = parts.as_mut().and_then(|p| p.find_ended()) {
                 return Err(Fault::new(Exit::Cluster, format!("{name} ended: {why}")));
             }
@@ -523,7 +528,9 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         if let Some(parts) = parts.take() {
             parts.detach();
         }
-        writeln!(std::io::stdout(), "{} up; join file: {}", plural(n_nodes as u64, "node"), join.display())?;
+        let at_most = if nodes.are_fixed() { String::new() } else { format!(", at most {}", nodes.max) };
+        let up = plural(u64::from(nodes.min), "node");
+        writeln!(std::io::stdout(), "{up} up{at_most}; join file: {}", join.display())?;
         Ok(Exit::Good)
     })
 }
@@ -603,6 +610,26 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     };
     service_runtime()
         .block_on(eyas_runtime::executor::run(options))
+        .map(|()| Exit::Good)
+        .map_err(|e| Fault::new(Exit::Cluster, e))
+}
+
+pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
+    let join = local::join_path(&args.join)?;
+    let slots = args.node.slots.unwrap_or(1);
+    let config = local::provision_config(args.nodes, &args.provision, slots);
+    let (to, dir, node) = (join.clone(), args.dir, args.node);
+    let options = ProviderOptions {
+        exe: std::env::current_exe()?,
+        log_dir: join.parent().unwrap_or(Path::new(".")).to_path_buf(),
+        join,
+        node_name: local::node_name,
+        node_args: Box::new(move |number| local::executor_arguments(&to, &dir, number, &node)),
+        config,
+        until_stdin_closes: args.until_stdin_closes,
+    };
+    client_runtime()
+        .block_on(eyas_runtime::provider::run(options))
         .map(|()| Exit::Good)
         .map_err(|e| Fault::new(Exit::Cluster, e))
 }

@@ -1,9 +1,10 @@
 //! Where things are on this machine: state folders, the default cluster, embedded clusters.
 
-use crate::args::{ClusterArgs, JoinArgs, NodeArgs, PolicyArgs};
+use crate::args::{ClusterArgs, JoinArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::print::reason;
 use crate::{Exit, Fault};
 use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_core::{eviction, placement};
 use eyas_runtime::cluster::{LocalCluster, Plan};
 use eyas_wire::identity::Join;
@@ -112,8 +113,15 @@ pub fn live_or_ended(join: &JoinArgs, dir: Option<&Path>) -> Result<Option<PathB
 }
 
 /// Checks names that would otherwise only be refused by a part.
-pub fn check_names(policy: &PolicyArgs, node: &NodeArgs) -> Result<(), Fault> {
+fn check_names(args: &ClusterArgs) -> Result<(), Fault> {
+    let ClusterArgs { nodes, provision, dir: _, node, policy } = args;
     let bad = |e: String| Fault::new(Exit::BadInput, e);
+    Provisioner::new(provision_config(*nodes, provision, 1)).map_err(bad)?;
+    if nodes.are_fixed() && (provision.provisioning.is_some() || provision.idle_release.is_some()) {
+        let message =
+            format!("--provisioning and --idle-release have nothing to decide with --nodes {}", nodes.max);
+        return Err(bad(message).hint("a range, such as --nodes 1..4, lets nodes come and go"));
+    }
     placement::by_name(&policy.placement, &dispatcher_config(policy).placement_config).map_err(bad)?;
     eviction::by_name(&node.eviction).map_err(|e| bad(e.to_string()))?;
     for dir in &node.home_local {
@@ -126,8 +134,10 @@ pub fn check_names(policy: &PolicyArgs, node: &NodeArgs) -> Result<(), Fault> {
 
 /// Whether somebody asked for a cluster of a certain shape.
 pub fn is_shaped(cluster: &ClusterArgs) -> bool {
-    let ClusterArgs { nodes, dir, node, policy } = cluster;
-    *nodes != 1
+    let ClusterArgs { nodes, provision, dir, node, policy } = cluster;
+    *nodes != Nodes::fixed(1)
+        || provision.provisioning.is_some()
+        || provision.idle_release.is_some()
         || dir.is_some()
         || node.slots.is_some()
         || node.memory.is_some()
@@ -164,7 +174,7 @@ pub fn new_run_dir() -> Result<PathBuf, Fault> {
 
 /// Starts the processes of a local cluster in `dir`.
 pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalCluster, Fault> {
-    check_names(&args.policy, &args.node)?;
+    check_names(args)?;
     let fail = |e: std::io::Error| {
         Fault::new(Exit::Other, format!("cannot use the directory `{}`: {}", dir.display(), reason(&e)))
     };
@@ -173,36 +183,92 @@ pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalClus
     let dir = dir.canonicalize().map_err(fail)?;
     let dispatcher = dispatcher_dir(&dir);
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let slots = args.node.slots.unwrap_or((processors / args.nodes).max(1));
-    let memory =
-        args.node.memory.unwrap_or(eyas_runtime::executor::machine_memory_bytes() / u64::from(args.nodes));
-    let text = |path: &Path| path.display().to_string();
+    let slots = args.node.slots.unwrap_or((processors / args.nodes.max).max(1));
+    let memory = args
+        .node
+        .memory
+        .unwrap_or(eyas_runtime::executor::machine_memory_bytes() / u64::from(args.nodes.max));
+    let node = NodeArgs {
+        slots: Some(slots),
+        memory: Some(memory),
+        home_local: args.node.home_local.iter().map(|d| d.canonicalize().unwrap_or(d.clone())).collect(),
+        ..args.node.clone()
+    };
+    let join = dispatcher.join(eyas_runtime::dispatcher::JOIN_FILE);
 
-    let mut dispatcher_args = vec!["dispatcher".into(), "--dir".into(), text(&dispatcher)];
+    let mut dispatcher_args = vec!["dispatcher".into(), "--dir".into(), dispatcher.display().to_string()];
     dispatcher_args.extend(policy_arguments(&args.policy));
-    let executor_args = (1..=args.nodes).map(|i| {
-        let mut list: Vec<String> = vec!["executor".into()];
-        let mut option = |name: &str, value: String| list.extend([name.to_string(), value]);
-        option("--join", text(&dispatcher.join(eyas_runtime::dispatcher::JOIN_FILE)));
-        option("--dir", text(&dir.join(format!("node{i}"))));
-        option("--name", format!("node{i}"));
-        option("--slots", slots.to_string());
-        option("--cache", args.node.cache.to_string());
-        option("--memory", memory.to_string());
-        option("--eviction", args.node.eviction.clone());
-        for local in &args.node.home_local {
-            option("--home-local", text(&local.canonicalize().unwrap_or(local.clone())));
-        }
-        list
-    });
-    let plan = Plan {
+    let mut plan = Plan {
         exe: std::env::current_exe()?,
-        dir: dispatcher.clone(),
+        dir: dispatcher,
         dispatcher_args,
-        executor_args: executor_args.collect(),
+        executor_args: vec![],
+        provider_args: None,
         embedded,
     };
+    if args.nodes.are_fixed() {
+        plan.executor_args =
+            (1..=args.nodes.max).map(|i| executor_arguments(&join, &dir, i, &node)).collect();
+    } else {
+        plan.provider_args = Some(provider_arguments(&join, &dir, args, &node));
+    }
     Ok(LocalCluster::start(&plan)?)
+}
+
+/// What people call the node with that number, and its folder.
+pub fn node_name(number: u32) -> String {
+    format!("node{number}")
+}
+
+/// The command line of one node's executor.
+pub fn executor_arguments(join: &Path, dir: &Path, number: u32, node: &NodeArgs) -> Vec<String> {
+    let mut list = vec!["executor".into(), "--join".into(), join.display().to_string()];
+    list.extend(["--dir".into(), dir.join(node_name(number)).display().to_string()]);
+    list.extend(["--name".into(), node_name(number)]);
+    list.extend(node_arguments(node));
+    list
+}
+
+fn provider_arguments(join: &Path, dir: &Path, args: &ClusterArgs, node: &NodeArgs) -> Vec<String> {
+    let mut list = vec!["provider".into(), "--join".into(), join.display().to_string()];
+    list.extend(["--dir".into(), dir.display().to_string()]);
+    list.extend(["--nodes".into(), args.nodes.to_string()]);
+    if let Some(policy) = &args.provision.provisioning {
+        list.extend(["--provisioning".into(), policy.clone()]);
+    }
+    if let Some(ns) = args.provision.idle_release {
+        list.extend(["--idle-release".into(), format!("{}ms", ns / 1_000_000)]);
+    }
+    list.extend(node_arguments(node));
+    list
+}
+
+fn node_arguments(node: &NodeArgs) -> Vec<String> {
+    let NodeArgs { slots, cache, memory, eviction, home_local } = node;
+    let mut list = vec!["--cache".into(), cache.to_string(), "--eviction".into(), eviction.clone()];
+    if let Some(slots) = slots {
+        list.extend(["--slots".into(), slots.to_string()]);
+    }
+    if let Some(memory) = memory {
+        list.extend(["--memory".into(), memory.to_string()]);
+    }
+    for local in home_local {
+        list.extend(["--home-local".into(), local.display().to_string()]);
+    }
+    list
+}
+
+/// What decides how many nodes of a local cluster there are. `slots` is those of one node.
+pub fn provision_config(nodes: Nodes, args: &ProvisionArgs, slots: u32) -> ProvisionConfig {
+    let default = ProvisionConfig::default();
+    ProvisionConfig {
+        policy: args.provisioning.clone().unwrap_or(default.policy),
+        nodes_min: nodes.min,
+        nodes_max: nodes.max,
+        release_idle_ns: args.idle_release.or(default.release_idle_ns),
+        slots_per_node: slots,
+        ..default
+    }
 }
 
 fn policy_arguments(policy: &PolicyArgs) -> Vec<String> {

@@ -134,5 +134,6 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Bench(args) => bench::bench(args),
         Verb::Dispatcher(args) => commands::dispatcher(args),
         Verb::Executor(args) => commands::executor(args),
+        Verb::Provider(args) => commands::provider(args),
     }
 }

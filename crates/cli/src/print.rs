@@ -46,6 +46,12 @@ pub fn rate(per_s: f64) -> String {
     if per_s < 9.95 { format!("{per_s:.1}/s") } else { format!("{}/s", count(per_s.round() as u64)) }
 }
 
+/// `2 of 1 to 4 nodes, 1 coming`
+pub fn nodes_of(p: &eyas_wire::message::Provisioner, n_nodes: usize) -> String {
+    let coming = if p.n_pending > 0 { format!(", {} coming", p.n_pending) } else { String::new() };
+    format!("{n_nodes} of {} to {} nodes{coming}", p.nodes_min, p.nodes_max)
+}
+
 /// `1 task`, `2 tasks`
 pub fn plural(n: u64, word: &str) -> String {
     format!("{} {word}{}", count(n), if n == 1 { "" } else { "s" })

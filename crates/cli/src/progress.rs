@@ -91,8 +91,9 @@ impl Progress {
             _ => String::new(),
         };
         let active = status.n_reserved + status.n_running;
+        let nodes = status.n_nodes.map_or(String::new(), |n| format!(" on {}", plural(u64::from(n), "node")));
         let mut line = format!(
-            "{}/{} tasks, {}, {} placed | local {} peer {} home {}{eta}",
+            "{}/{} tasks, {}, {} placed{nodes} | local {} peer {} home {}{eta}",
             count(ended),
             count(status.n_tasks),
             rate(per_s),

@@ -10,7 +10,7 @@
 //! Bytes are those that tasks read, by where they came from, as the dispatcher counts them per run.
 
 use crate::args::JoinArgs;
-use crate::print::{count, plural, size, time};
+use crate::print::{count, nodes_of, plural, size, time};
 use crate::{Exit, Fault, local};
 use eyas_core::{RunId, Timestamp};
 use eyas_runtime::client::Client;
@@ -313,6 +313,11 @@ fn draw(frame: &mut Frame, view: &View) {
 fn header(frame: &mut Frame, area: Rect, status: &ClusterStatus) {
     let slots: u64 = status.executors.iter().map(|e| u64::from(e.slots)).sum();
     let up = time(status.now.since_ns(status.started));
+    let n_nodes = status.executors.len();
+    let nodes = match &status.provisioner {
+        Some(provisioner) => nodes_of(provisioner, n_nodes),
+        None => plural(n_nodes as u64, "node"),
+    };
     let line = Line::from(vec![
         bold(" eyas top "),
         dim(" cluster "),
@@ -320,7 +325,7 @@ fn header(frame: &mut Frame, area: Rect, status: &ClusterStatus) {
         dim("  up "),
         Span::raw(up),
         dim("  "),
-        Span::raw(format!("{}, {}", plural(status.executors.len() as u64, "node"), plural(slots, "slot"))),
+        Span::raw(format!("{nodes}, {}", plural(slots, "slot"))),
         dim("  placement "),
         Span::raw(status.placement.clone()),
     ]);

@@ -16,18 +16,81 @@ pub fn wait_for_stdin_to_close() {
     while !matches!(stdin.read(&mut sink), Ok(0) | Err(_)) {}
 }
 
+/// The part that starts and ends nodes, see [`crate::provider`].
+pub const PROVIDER: &str = "provider";
+
 /// Processes that were started together.
 pub struct LocalCluster {
     pub join: PathBuf,
     parts: Vec<Part>,
 }
 
-struct Part {
+/// A process of the cluster.
+pub struct Part {
     name: String,
     process: Child,
     /// Closing it ends the part.
     lifeline: Option<ChildStdin>,
     log: PathBuf,
+}
+
+impl Part {
+    /// Starts `exe` with `args`; what it says goes to `NAME.log` in `log_dir`. A part that is `tied` ends with us.
+    pub fn start(
+        exe: &Path,
+        log_dir: &Path,
+        name: &str,
+        args: &[String],
+        tied: bool,
+    ) -> Result<Part, ClusterError> {
+        let log = log_dir.join(format!("{name}.log"));
+        let start = || -> std::io::Result<Child> {
+            let mut command = Command::new(exe);
+            command.args(args);
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
+            command.stdout(Stdio::null()).stderr(file);
+            if tied {
+                command.arg("--until-stdin-closes").stdin(Stdio::piped());
+            } else {
+                command.stdin(Stdio::null());
+            }
+            // Its own group: a ^C at the terminal is ours to handle, not theirs.
+            std::os::unix::process::CommandExt::process_group(&mut command, 0);
+            command.spawn()
+        };
+        let mut process = start().map_err(|source| ClusterError::Start { part: name.into(), source })?;
+        let lifeline = process.stdin.take();
+        Ok(Part { name: name.into(), process, lifeline, log })
+    }
+
+    /// Its last words, or how it ended, if it has.
+    pub fn find_end(&mut self) -> Option<String> {
+        match self.process.try_wait() {
+            Ok(Some(status)) => Some(last_words(&self.log).unwrap_or_else(|| status.to_string())),
+            _ => None,
+        }
+    }
+
+    pub fn ask_to_end(&mut self) {
+        drop(self.lifeline.take());
+        if self.find_end().is_none() {
+            // SAFETY: sending a signal to a child that has not been waited for.
+            unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
+        }
+    }
+
+    /// Waits for its end, which is forced when the time has come.
+    pub fn wait_until(&mut self, deadline: Instant) {
+        while Instant::now() < deadline && matches!(self.process.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.kill();
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 #[derive(thiserror::Error, Debug)]
@@ -47,6 +110,8 @@ pub struct Plan {
     pub dispatcher_args: Vec<String>,
     /// One list per node.
     pub executor_args: Vec<Vec<String>>,
+    /// Of the provider, where nodes come and go.
+    pub provider_args: Option<Vec<String>>,
     /// Parts end when this process ends.
     pub embedded: bool,
 }
@@ -79,28 +144,14 @@ impl LocalCluster {
         for (i, args) in plan.executor_args.iter().enumerate() {
             cluster.launch(plan, &format!("node{}", i + 1), args)?;
         }
+        if let Some(args) = &plan.provider_args {
+            cluster.launch(plan, PROVIDER, args)?;
+        }
         Ok(cluster)
     }
 
     fn launch(&mut self, plan: &Plan, name: &str, args: &[String]) -> Result<(), ClusterError> {
-        let log = plan.dir.join(format!("{name}.log"));
-        let start = || -> std::io::Result<Child> {
-            let mut command = Command::new(&plan.exe);
-            command.args(args);
-            let file = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
-            command.stdout(Stdio::null()).stderr(file);
-            if plan.embedded {
-                command.arg("--until-stdin-closes").stdin(Stdio::piped());
-            } else {
-                command.stdin(Stdio::null());
-            }
-            // Its own group: a ^C at the terminal is ours to handle, not theirs.
-            std::os::unix::process::CommandExt::process_group(&mut command, 0);
-            command.spawn()
-        };
-        let mut process = start().map_err(|source| ClusterError::Start { part: name.into(), source })?;
-        let lifeline = process.stdin.take();
-        self.parts.push(Part { name: name.into(), process, lifeline, log });
+        self.parts.push(Part::start(&plan.exe, &plan.dir, name, args, plan.embedded)?);
         Ok(())
     }
 
@@ -110,13 +161,7 @@ impl LocalCluster {
 
     /// A part that ended, with its last words, if there is one.
     pub fn find_ended(&mut self) -> Option<(String, String)> {
-        self.parts.iter_mut().find_map(|part| match part.process.try_wait() {
-            Ok(Some(status)) => {
-                let words = last_words(&part.log).unwrap_or_else(|| status.to_string());
-                Some((part.name.clone(), words))
-            }
-            _ => None,
-        })
+        self.parts.iter_mut().find_map(|part| Some((part.name.clone(), part.find_end()?)))
     }
 
     /// Leaves the parts running on their own.
@@ -126,18 +171,12 @@ impl LocalCluster {
 
     /// Ends all parts and waits for them: executors say goodbye first, then the dispatcher ends.
     pub fn stop(&mut self) {
-        for part in self.parts.iter_mut() {
-            drop(part.lifeline.take());
-            // SAFETY: sending a signal to a child that has not been waited for.
-            unsafe { libc::kill(part.process.id() as i32, libc::SIGTERM) };
+        for part in &mut self.parts {
+            part.ask_to_end();
         }
         let deadline = Instant::now() + Duration::from_secs(10);
         for part in &mut self.parts {
-            while Instant::now() < deadline && matches!(part.process.try_wait(), Ok(None)) {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            let _ = part.process.kill();
-            let _ = part.process.wait();
+            part.wait_until(deadline);
         }
         self.parts.clear();
     }

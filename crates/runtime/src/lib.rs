@@ -9,6 +9,7 @@
 //! | [`executor`] | an executor's process: slots, cache directory, transfers around the core |
 //! | [`client`] | a client's connection |
 //! | [`cluster`] | a local cluster of several processes |
+//! | [`provider`] | nodes of a local cluster that come and go |
 //! | [`net`], [`eventlog`], [`clock`] | what they share |
 
 pub mod client;
@@ -18,6 +19,7 @@ pub mod dispatcher;
 pub mod eventlog;
 pub mod executor;
 pub mod net;
+pub mod provider;
 
 /// Runs a loop among the tasks that read and write its connections. What wakes it then mostly runs on the
 /// same thread, where the thread that waits for the whole program would have to be woken by the system.

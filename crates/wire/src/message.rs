@@ -6,6 +6,7 @@
 
 use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::event::{Assignment, NodeMessage, Offer};
+use eyas_core::provisioning::NodeView;
 use eyas_core::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -205,6 +206,14 @@ pub enum RequestBody {
     },
     /// End the dispatcher and its executors. Answered with `ShuttingDown`.
     Shutdown,
+    /// From whoever starts and ends nodes, and what it is about. Answered with `Demand`.
+    Demand {
+        provisioner: Provisioner,
+    },
+    /// Give this executor nothing new, and end it when it has nothing left. Answered with `Draining`.
+    Drain {
+        executor: ExecutorId,
+    },
 }
 
 /// How people name a task.
@@ -233,6 +242,30 @@ pub enum ReplyBody {
     Printed { task: TaskId, printed: Vec<Printed> },
     ShuttingDown,
     Refused { reason: String },
+    Demand(Box<DemandStatus>),
+    Draining,
+}
+
+/// What a provisioner says of itself, for people to see.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct Provisioner {
+    /// As in [`eyas_core::provisioning::NAMES`].
+    pub policy: String,
+    pub nodes_min: u32,
+    pub nodes_max: u32,
+    /// Requested and not joined.
+    pub n_pending: u32,
+}
+
+/// What provisioning decides from, with the dispatcher's clock.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct DemandStatus {
+    pub now: Timestamp,
+    pub n_ready: u64,
+    pub n_running: u64,
+    pub task_ns_mean: Option<u64>,
+    /// All executors, with their names.
+    pub nodes: Vec<(NodeView, String)>,
 }
 
 /// How far a run is. Ended counts are of ends that are durable.
@@ -257,6 +290,8 @@ pub struct RunStatus {
     pub ended: Option<Timestamp>,
     /// The latest failures: user's task id, sentence.
     pub failures: Vec<(String, String)>,
+    /// Nodes that take work, where nodes come and go.
+    pub n_nodes: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
@@ -272,6 +307,8 @@ pub struct ClusterStatus {
     pub own_rss_bytes: u64,
     /// Trouble that people should know of, such as a full disk under the journal.
     pub warnings: Vec<String>,
+    /// Who starts and ends nodes, where somebody does.
+    pub provisioner: Option<Provisioner>,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]

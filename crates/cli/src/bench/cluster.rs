@@ -1,7 +1,7 @@
 //! A real cluster for a benchmark: processes of this binary, TLS over loopback, and what they cost.
 
 use super::failed;
-use crate::args::{ClusterArgs, NodeArgs, PolicyArgs};
+use crate::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::{Exit, Fault, local};
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, Template};
 use eyas_runtime::client::Client;
@@ -47,7 +47,8 @@ impl Cluster {
     /// Starts the processes in `dir` and waits until all nodes have joined.
     pub fn start(dir: &Path, shape: &Shape) -> Result<Cluster, Fault> {
         let args = ClusterArgs {
-            nodes: shape.nodes,
+            nodes: Nodes::fixed(shape.nodes),
+            provision: ProvisionArgs::default(),
             dir: Some(dir.to_path_buf()),
             node: NodeArgs {
                 slots: Some(shape.slots),

@@ -90,7 +90,7 @@ impl Default for ProvisionConfig {
 }
 
 /// One node, as far as provisioning looks at it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeView {
     pub executor: ExecutorId,
     pub slots: u32,

@@ -9,6 +9,7 @@
 //!
 //! Not here: who runs what ([`eyas_core::dispatcher`]), how messages look (`eyas-wire`).
 
+mod provision;
 mod records;
 mod service;
 

@@ -1,5 +1,6 @@
 //! The dispatcher's loop. See the parent module.
 
+use super::provision::Provision;
 use super::records::Record;
 use super::{DispatcherError, DispatcherOptions};
 use crate::clock;
@@ -45,13 +46,13 @@ pub enum Input {
 }
 
 /// What becomes true for others once the journal has it.
-enum Effect {
+pub(super) enum Effect {
     RunAccepted { connection: u64, number: u64, run: RunId },
     TaskEnded { run: RunId, outcome: Ended, ack: Option<(ExecutorId, TaskId, AttemptNo)> },
 }
 
 #[derive(Clone, Copy)]
-enum Ended {
+pub(super) enum Ended {
     Done,
     Failed,
     Cancelled,
@@ -94,7 +95,7 @@ pub struct Service {
     cluster: String,
     incarnation: u64,
     started: Timestamp,
-    core: Dispatcher,
+    pub(super) core: Dispatcher,
     journal: Journal,
     log: Option<EventLog>,
     ticket_key: TicketKey,
@@ -107,7 +108,7 @@ pub struct Service {
     /// Who submits a run that is not committed yet.
     submitting: BTreeMap<RunId, u64>,
     refused: BTreeMap<RunId, String>,
-    effects: VecDeque<(Seq, Effect)>,
+    pub(super) effects: VecDeque<(Seq, Effect)>,
     /// Somebody waits for what was appended to the journal since the last commit.
     commit_now: bool,
     /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
@@ -115,6 +116,7 @@ pub struct Service {
     durable: BTreeMap<RunId, Durable>,
     watches: Vec<Watch>,
     warning: Option<String>,
+    pub(super) provision: Provision,
     core_ticked: Timestamp,
     actions: Vec<Action>,
     /// Time passed since the last sending: nothing waits for company.
@@ -169,6 +171,7 @@ impl Service {
             durable: BTreeMap::new(),
             watches: vec![],
             warning: None,
+            provision: Provision::default(),
             core_ticked: started,
             actions: vec![],
             ticked: false,
@@ -243,6 +246,7 @@ impl Service {
             for input in batch.drain(..) {
                 self.on_input(input);
             }
+            self.end_drained();
             self.commit();
             self.tell_watchers();
             self.flush();
@@ -293,7 +297,7 @@ impl Service {
     // ------------------------------------------------------------ the core and its actions
 
     /// One event into the core; its actions are carried out at once.
-    fn feed(&mut self, event: Event) {
+    pub(super) fn feed(&mut self, event: Event) {
         self.feed_acking(event, None);
     }
 
@@ -526,6 +530,7 @@ impl Service {
     fn on_disconnected(&mut self, connection: u64) {
         let Some(gone) = self.connections.remove(&connection) else { return };
         self.watches.retain(|w| w.connection != connection);
+        self.provision.left(connection);
         if let Some(executor) = gone.executor
             && self.executors.get(&executor).is_some_and(|e| e.connection == connection)
         {
@@ -732,6 +737,8 @@ impl Service {
                 self.reply(connection, number, ReplyBody::ShuttingDown);
                 self.stop = Some("the cluster was shut down".into());
             }
+            RequestBody::Demand { provisioner } => self.on_demand(connection, number, provisioner),
+            RequestBody::Drain { executor } => self.on_drain(connection, number, executor),
         }
     }
 
@@ -892,6 +899,7 @@ impl Service {
             opened: r.opened,
             ended: r.ended.filter(|_| n_ended == r.n_tasks),
             failures: self.durable_failures(r, durable.n_failed),
+            n_nodes: self.n_nodes(),
         }
     }
 
@@ -900,6 +908,11 @@ impl Service {
         let n_told = run.failures.len().saturating_sub((run.n_failed - n_failed) as usize);
         let told = run.failures.iter().take(n_told);
         told.map(|(task, failure)| (self.core.user_id(*task), failure.message.clone())).collect()
+    }
+
+    /// What the executor said last that its cache holds.
+    pub(super) fn cached_bytes(&self, executor: ExecutorId) -> u64 {
+        self.executors.get(&executor).map_or(0, |e| e.status.cache_used_bytes)
     }
 
     fn status(&self) -> ClusterStatus {
@@ -930,6 +943,7 @@ impl Service {
             own_cpu_ns: own + children,
             own_rss_bytes: clock::rss_bytes(),
             warnings: self.warning.iter().cloned().chain(lost).collect(),
+            provisioner: self.provision.shown(),
         }
     }
 
@@ -985,13 +999,13 @@ impl Service {
         Some(&mut self.connections.get_mut(&connection)?.out)
     }
 
-    fn tell(&mut self, executor: ExecutorId, message: ToExecutor) {
+    pub(super) fn tell(&mut self, executor: ExecutorId, message: ToExecutor) {
         if let Some(out) = self.out(executor) {
             out.push(message);
         }
     }
 
-    fn reply(&self, connection: u64, number: u64, body: ReplyBody) {
+    pub(super) fn reply(&self, connection: u64, number: u64, body: ReplyBody) {
         if let Some(c) = self.connections.get(&connection) {
             c.writer.send(&Reply { number, body });
         }
