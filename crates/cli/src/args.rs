@@ -50,6 +50,8 @@ pub enum Verb {
     Down(JoinArgs),
     /// A workload on a cluster that is not here, decided by the same core
     Sim(Box<crate::sim::SimArgs>),
+    /// How long work would take on a cluster, and which one it needs
+    Predict(Box<crate::predict::PredictArgs>),
     /// What this machine and this build do together, in figures
     Bench(crate::bench::BenchArgs),
     /// The part that holds the queue and decides who runs what

@@ -99,7 +99,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     run_list(list, &args.tasks.display().to_string(), args.join.as_deref(), &args.cluster)
 }
 
-fn read_list(path: &Path) -> Result<TaskList, Fault> {
+pub fn read_list(path: &Path) -> Result<TaskList, Fault> {
     let base_dir = std::env::current_dir()?;
     if path == Path::new("-") {
         let options = ReadOptions { origin: "standard input".into(), ..ReadOptions::default() };

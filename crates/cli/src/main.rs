@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod commands;
 mod local;
+mod predict;
 mod print;
 mod progress;
 mod sim;
@@ -131,6 +132,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Up(args) => commands::up(args),
         Verb::Down(args) => commands::down(args),
         Verb::Sim(args) => sim::sim(*args),
+        Verb::Predict(args) => predict::predict(args),
         Verb::Bench(args) => bench::bench(args),
         Verb::Dispatcher(args) => commands::dispatcher(args),
         Verb::Executor(args) => commands::executor(args),

@@ -501,7 +501,8 @@ pub fn per_cent(share: f64) -> String {
 fn table(s: &Summary, wall_s: f64) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: String| text += &format!("  {name:<12} {value}\n");
-    let ideal = match s.ideal_s > 0.0 {
+    // A bag of tasks has none that says anything.
+    let ideal = match s.efficiency() >= 0.01 {
         true => format!(" (ideal {}, efficiency {})", seconds(s.ideal_s), per_cent(s.efficiency())),
         false => String::new(),
     };

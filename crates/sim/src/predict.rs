@@ -22,9 +22,10 @@
 use crate::machine::{Faults, Machine, preset};
 use crate::outcome::Summary;
 use crate::workload::trace::{Measured, TaskMeasured};
-use crate::workload::{Error, Workload};
+use crate::workload::{Error, Submission, Workload};
 use crate::world::{Scheduling, simulate};
 use eyas_core::rng::Rng;
+use rustc_hash::FxHashSet;
 
 /// Home counts as what all share, from this share of the sum of what the nodes get alone downwards.
 const SHARED_BELOW: f64 = 0.85;
@@ -227,6 +228,7 @@ impl Prediction {
 }
 
 /// What is predicted for.
+#[derive(Clone, Copy)]
 pub struct Question<'a> {
     pub machine: &'a Machine,
     pub scheduling: &'a Scheduling,
@@ -276,6 +278,22 @@ fn disturbed(machine: &Machine, rng: &mut Rng) -> Machine {
         speed: machine.speed * speed,
         ..machine.clone()
     }
+}
+
+/// Bytes of all the different files that tasks read: caches that hold as much together never evict.
+pub fn distinct_read_bytes(workload: Workload) -> u64 {
+    let mut seen = FxHashSet::default();
+    let mut total = 0u64;
+    for Submission { array, .. } in workload.submissions {
+        for (_, pattern) in &array.template.inputs {
+            for i in 0..array.n_tasks {
+                let location = array.fill(pattern, i);
+                let bytes = workload.sizes.of(&location).unwrap_or(0);
+                total = total.saturating_add(if seen.insert(location) { bytes } else { 0 });
+            }
+        }
+    }
+    total
 }
 
 /// Of predictions that differ in nodes alone, fewest first: the one after which further nodes stop paying, that is,
@@ -413,6 +431,7 @@ mod tests {
             assert!(least <= a.summary.makespan_s && a.summary.makespan_s <= most && least < most);
             assert_eq!(a.summary.n_done, 400);
         }
+        assert_eq!(distinct_read_bytes(pairs(None).unwrap()), 2 * 20 * 5_000_000);
         assert!(answers[0].summary.makespan_s > answers[1].summary.makespan_s);
         let list: Vec<&Prediction> = answers.iter().collect();
         assert_eq!(knee(&list), 2, "256 nodes for 40 s of computing behind a slow home");

@@ -9,6 +9,7 @@
 //! | [`all_pairs`] | all pairs of two sets, §5.3 |
 //! | [`stacking`] | the image stacking workloads of table 3, §6 |
 //! | [`trace`] | what a live run did, from its event log, and what it measured |
+//! | [`list`] | a task list that has not run, by what a run or some probes say |
 //! | [`wfcommons`] | workflow instances in WfFormat |
 //! | [`sanity`] | whether a workload can end at all, on given machines |
 //!
@@ -20,6 +21,7 @@ pub mod all_pairs;
 mod arrivals;
 mod error;
 mod links;
+pub mod list;
 pub mod mi;
 pub mod sanity;
 pub mod stacking;

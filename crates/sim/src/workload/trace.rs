@@ -274,6 +274,10 @@ impl TaskMeasured {
     pub fn run_ns(&self) -> u64 {
         self.exited.since_ns(self.started)
     }
+    /// Of its inputs, wherever they were.
+    pub fn read_bytes(&self) -> u64 {
+        self.local_bytes + self.peer_bytes + self.home_bytes
+    }
     fn has_run(&self) -> bool {
         self.exited > self.started
     }
@@ -315,30 +319,44 @@ impl Trace {
     /// The same tasks again.
     pub fn workload(&self, io: &ProgramIo) -> Result<Workload, Error> {
         io.check()?;
-        let compute_ns = |task: u64| {
-            let t = &self.measured.tasks[task as usize];
-            match t.has_run() {
-                true => {
-                    io.compute_ns(t.run_ns(), t.local_bytes + t.peer_bytes + t.home_bytes, t.output_bytes)
-                }
-                false => self.run_median_ns,
-            }
+        Ok(self.workload_by(|position, _| {
+            let t = &self.measured.tasks[position];
+            io.compute_ns(t.run_ns(), t.read_bytes(), t.output_bytes)
+        }))
+    }
+
+    /// The same tasks with other compute times, in nanoseconds by position and array; asked in order, of tasks that ran.
+    pub fn workload_by(&self, mut compute_ns: impl FnMut(usize, &TaskArray) -> u64) -> Workload {
+        let mut compute_ns = |task: u64, array: &TaskArray| match self.measured.tasks[task as usize].has_run() {
+            true => compute_ns(task as usize, array),
+            false => self.run_median_ns,
         };
         let submissions: Vec<Submission> = (self.ordered.iter())
             .map(|s| {
                 let tasks = 0..s.array.n_tasks;
-                let compute = Compute::Each(tasks.map(|i| compute_ns(s.compute.of(i))).collect());
+                let compute = Compute::Each(tasks.map(|i| compute_ns(s.compute.of(i), &s.array)).collect());
                 Submission { at: s.at, array: s.array.clone(), compute }
             })
             .collect();
-        Ok(Workload {
+        Workload {
             name: self.name.clone(),
             n_tasks: self.measured.n_tasks,
             ideal_ns: submissions.last().map_or(0, |s| s.at.0),
             read_bytes: self.read_bytes,
             sizes: Sizes::Each(self.sizes.clone()),
             submissions: Box::new(submissions.into_iter()),
-        })
+        }
+    }
+
+    /// All tasks, makers first: position in [`Measured::tasks`], array, and place in the array.
+    pub fn tasks(&self) -> impl Iterator<Item = (usize, &TaskArray, u32)> {
+        let each = |s: &Submission, i: u32| s.compute.of(i) as usize;
+        self.ordered.iter().flat_map(move |s| (0..s.array.n_tasks).map(move |i| (each(s, i), &*s.array, i)))
+    }
+
+    /// Of a file that was read or written, in bytes.
+    pub fn size_of(&self, location: &str) -> Option<u64> {
+        self.sizes.get(location).copied()
     }
 }
 
