@@ -54,6 +54,8 @@ pub enum Verb {
     Predict(Box<crate::predict::PredictArgs>),
     /// What this machine and this build do together, in figures
     Bench(crate::bench::BenchArgs),
+    /// The evaluation of the data diffusion paper, simulated, beside the paper's numbers
+    Repro(crate::repro::ReproArgs),
     /// The part that holds the queue and decides who runs what
     Dispatcher(DispatcherArgs),
     /// The part that runs tasks on one node and keeps its cache

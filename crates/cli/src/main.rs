@@ -7,6 +7,7 @@ mod local;
 mod predict;
 mod print;
 mod progress;
+mod repro;
 mod sim;
 mod tell;
 mod top;
@@ -134,6 +135,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Sim(args) => sim::sim(*args),
         Verb::Predict(args) => predict::predict(args),
         Verb::Bench(args) => bench::bench(args),
+        Verb::Repro(args) => repro::repro(args),
         Verb::Dispatcher(args) => commands::dispatcher(args),
         Verb::Executor(args) => commands::executor(args),
         Verb::Provider(args) => commands::provider(args),

@@ -18,6 +18,7 @@ use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
 use eyas_core::placement::{self, QueueKey, ReadyTask, Room, Window};
 use eyas_core::*;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -73,6 +74,34 @@ pub fn bench(args: &DecideArgs) -> Result<Exit, Fault> {
         memory(args, &mut table)?;
         Ok(table)
     })
+}
+
+/// How fast a policy decides.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Pace {
+    pub policy: String,
+    /// Whole: from the end of an attempt to the next assignment.
+    pub decisions_per_s: f64,
+    /// Means, in microseconds; the policy with its window alone, where it has one.
+    pub whole_us: f64,
+    pub policy_us: Option<f64>,
+}
+
+/// As figure 15 of Raicu09: 32 executors, 250,000 tasks, each reads one of 10,000 files, a window of 3,200.
+pub fn pace(name: &str) -> Result<Pace, Fault> {
+    let args = DecideArgs {
+        queued: 250_000,
+        executors: 32,
+        objects: 10_000,
+        window: 3200,
+        decisions: 200_000,
+        common: Common { json: None, dir: None },
+    };
+    let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
+    let whole_us = mean(&through_the_dispatcher(name, &args)?);
+    let policy = policy_alone(name, &args)?;
+    let policy_us = (!policy.is_empty()).then(|| mean(&policy));
+    Ok(Pace { policy: name.into(), decisions_per_s: 1e6 / whole_us, whole_us, policy_us })
 }
 
 fn location(object: u32) -> String {

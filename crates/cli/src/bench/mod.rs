@@ -12,7 +12,7 @@
 
 mod cluster;
 mod data;
-mod decide;
+pub mod decide;
 mod dispatch;
 mod journal;
 mod machine;

@@ -27,6 +27,7 @@ use crate::workload::stacking::{StackingConfig, stacking};
 use crate::workload::sw::{SwConfig, sw};
 use crate::workload::{self, Workload};
 use crate::world::{Scheduling, simulate};
+use serde::{Deserialize, Serialize};
 
 /// Of all experiments. Other seeds give other draws of the same workloads.
 pub const SEED: u64 = 1;
@@ -58,7 +59,8 @@ impl Group {
 }
 
 /// What the paper tells about an experiment. Shares are in [0, 1], bytes per second and bytes are plain.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Metric {
     MakespanS,
     Efficiency,

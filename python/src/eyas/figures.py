@@ -1,0 +1,485 @@
+"""Figures of `eyas repro`, in the look of the paper's: `python -m eyas.figures DIR`.
+
+In: `DIR/results.json` and `DIR/timings.json`, as `eyas repro` writes them. Out: `DIR/figures/*.svg`, each a few tens of
+kilobytes, the same bytes from the same results and the same matplotlib. A figure whose experiments were not run is left
+out, and removed if an earlier one lies there.
+
+Needs matplotlib, which is no dependency of eyas otherwise: `pip install eyas[figures]`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+Draw = Callable[[Any, "Results"], None]
+
+GBIT = 1e9 / 8
+LOCAL, REMOTE, MISS = "#5aa469", "#f0c808", "#d1495b"
+PAPER, EYAS = "#9aa5b1", "#1f6feb"
+
+MI = ["mi-fa", "mi-gcc-1gb", "mi-gcc-1.5gb", "mi-gcc-2gb", "mi-gcc-4gb", "mi-mch", "mi-mcu"]
+ALL_PAIRS = ["ap-500-1s", "ap-500-0.1s", "ap-1000-bgp", "ap-1000-sicortex"]
+LOCALITIES = ["1", "1.38", "2", "3", "4", "5", "10", "20", "30"]
+PROCESSORS = [2, 4, 8, 16, 32, 64, 128]
+# Name, suffix of the experiment's name, marker.
+STACKING = [
+    ("Data diffusion (GZ)", "gz", "o"),
+    ("Data diffusion (FIT)", "fit", "s"),
+    ("GPFS (GZ)", "gz-gpfs", "^"),
+    ("GPFS (FIT)", "fit-gpfs", "v"),
+]
+
+
+class Missing(Exception):
+    """An experiment that a figure needs was not run."""
+
+
+class Results:
+    """What came out, by the experiment's name."""
+
+    def __init__(self, folder: Path) -> None:
+        read = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        self.experiments: dict[str, Json] = read["experiments"]
+        self.about: dict[str, Json] = read["about"]
+        timings = folder / "timings.json"
+        text = timings.read_text(encoding="utf-8") if timings.exists() else "{}"
+        self.scheduler: list[Json] = json.loads(text).get("scheduler", [])
+
+    def __getitem__(self, name: str) -> Json:
+        if name not in self.experiments:
+            raise Missing(name)
+        return self.experiments[name]
+
+    def series(self, name: str) -> tuple[list[float], Json]:
+        series = self[name]["series"]
+        if not series["demand"]:
+            raise Missing(name)
+        return [i * series["step_s"] for i in range(len(series["demand"]))], series
+
+    def label(self, name: str) -> str:
+        return str(self.about[name]["what"])
+
+    def paper(self, name: str, metric: str) -> float | None:
+        value = self.about.get(name, {}).get("paper", {}).get(metric)
+        return None if value is None else float(value)
+
+
+def shares(summary: Json) -> tuple[float, float, float]:
+    """Inputs by where they were found, in [0, 1]: local, remote, miss."""
+    n = max(1, summary["n_local"] + summary["n_peer"] + summary["n_home"])
+    return summary["n_local"] / n, summary["n_peer"] / n, summary["n_home"] / n
+
+
+# ---------------------------------------------------------------- over time
+
+
+def demand(name: str, read_bytes: float) -> Draw:
+    """Arrival rate and tasks so far (figures 16 and 29)."""
+
+    def draw(figure: Any, results: Results) -> None:
+        time_s, series = results.series(name)
+        rate = [d / read_bytes for d in series["demand"]]
+        total, so_far = 0.0, []
+        for r in rate:
+            total += r * series["step_s"]
+            so_far.append(total / 1000)
+        left = figure.subplots()
+        left.plot(time_s, rate, color=MISS, label="arrival rate")
+        left.set(xlabel="time (s)", ylabel="tasks per second")
+        right = left.twinx()
+        right.plot(time_s, so_far, color="black", label="tasks submitted")
+        right.set_ylabel("tasks submitted (thousands)")
+        lines = left.get_lines() + right.get_lines()
+        left.legend(lines, [line.get_label() for line in lines], loc="upper left", fontsize=8)
+
+    return draw
+
+
+def course(name: str, by_demand: bool = True) -> Draw:
+    """Throughput, queue and nodes as lines, hits and misses as areas (figures 17 to 23, 30 to 32, 36 to 39)."""
+
+    def draw(figure: Any, results: Results) -> None:
+        time_s, series = results.series(name)
+        total = [a + b + c for a, b, c in zip(series["local"], series["peer"], series["home"])]
+        part = [
+            [100 * v / t if t else 0.0 for v, t in zip(series[kind], total)]
+            for kind in ("home", "peer", "local")
+        ]
+        left = figure.subplots()
+        right = left.twinx()
+        right.stackplot(
+            time_s,
+            part,
+            colors=[MISS, REMOTE, LOCAL],
+            labels=["miss %", "remote hit %", "local hit %"],
+            alpha=0.45,
+        )
+        right.set(ylim=(0, 100), ylabel="cache hits and misses (%)")
+        # Lines lie above areas.
+        left.set_zorder(right.get_zorder() + 1)
+        left.patch.set_visible(False)
+        if by_demand:
+            left.plot(
+                time_s,
+                [v / GBIT for v in series["demand"]],
+                color="#555555",
+                lw=1,
+                ls="--",
+                label="demand (Gb/s)",
+            )
+        left.plot(time_s, [v / GBIT for v in total], color=EYAS, lw=1.4, label="throughput (Gb/s)")
+        if by_demand:
+            left.plot(
+                time_s, [v / 1000 for v in series["queue"]], color="black", lw=1.2, label="queue (thousands)"
+            )
+            left.plot(time_s, series["nodes"], color="#8250df", lw=1.2, label="nodes")
+        left.set(xlabel="time (s)", ylabel="nodes, Gb/s, thousands" if by_demand else "Gb/s", ylim=(0, None))
+        handles = [h for axes in (left, right) for h in axes.get_legend_handles_labels()[0]]
+        labels = [t for axes in (left, right) for t in axes.get_legend_handles_labels()[1]]
+        left.legend(handles, labels, loc="upper left", fontsize=7, framealpha=0.9)
+        figure.suptitle(results.label(name), fontsize=10)
+
+    return draw
+
+
+# ---------------------------------------------------------------- MI
+
+
+def bars(axes: Any, labels: list[str]) -> range:
+    axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right", fontsize=8)
+    return range(len(labels))
+
+
+def stacked(axes: Any, at: Iterable[float], parts: list[tuple[str, str, list[float]]]) -> None:
+    at = list(at)
+    bottom = [0.0] * len(at)
+    for label, color, values in parts:
+        axes.bar(at, values, bottom=bottom, color=color, label=label, width=0.6)
+        bottom = [b + v for b, v in zip(bottom, values)]
+
+
+def mi_hits(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    found = [shares(results[name]) for name in MI]
+    at = bars(axes, [results.label(name) for name in MI])
+    kinds = [("local hit", LOCAL), ("remote hit", REMOTE), ("miss", MISS)]
+    stacked(axes, at, [(k, c, [100 * f[i] for f in found]) for i, (k, c) in enumerate(kinds)])
+    axes.set(ylabel="inputs (%)", ylim=(0, 100))
+    axes.legend(loc="lower right", fontsize=8)
+
+
+def mi_throughput(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    at = bars(axes, [results.label(name) for name in MI])
+    kinds = [("local", LOCAL, "local_bytes"), ("remote", REMOTE, "peer_bytes"), ("GPFS", MISS, "home_bytes")]
+    parts = [(k, c, [results[n][key] / results[n]["makespan_s"] / GBIT for n in MI]) for k, c, key in kinds]
+    stacked(axes, at, parts)
+    peak = [results[name]["throughput_p99_bytes_per_s"] / GBIT for name in MI]
+    axes.plot(at, peak, "_", color="black", ms=18, mew=2, label="99th percentile")
+    axes.set(ylabel="throughput (Gb/s)")
+    axes.legend(loc="upper left", fontsize=8)
+
+
+def mi_index(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    base = results["mi-fa"]["makespan_s"]
+    speedup = [base / results[name]["makespan_s"] for name in MI]
+    index = [s / results[name]["cpu_hours"] for s, name in zip(speedup, MI)]
+    at = bars(axes, [results.label(name) for name in MI])
+    axes.bar(
+        [i - 0.2 for i in at],
+        [i / max(index) for i in index],
+        width=0.4,
+        color=EYAS,
+        label="performance index",
+    )
+    axes.set(ylabel="performance index", ylim=(0, 1.1))
+    right = axes.twinx()
+    right.bar([i + 0.2 for i in at], speedup, width=0.4, color=LOCAL, label="speed-up against FA")
+    right.set_ylabel("speed-up")
+    figure.legend(loc="upper left", bbox_to_anchor=(0.1, 0.95), fontsize=8)
+
+
+def mi_slowdown(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    for name in MI:
+        intervals = [i for i in results[name]["intervals"] if i["n_tasks"]]
+        # The last interval is cut, its rate is not.
+        rates = [i["n_tasks"] / 60 for i in intervals[:-1]] + [1000.0]
+        axes.plot(rates, [max(1.0, i["slowdown"]) for i in intervals], marker=".", label=results.label(name))
+    axes.set(xscale="log", yscale="log", xlabel="arrival rate (tasks/s)", ylabel="slowdown")
+    axes.legend(fontsize=8)
+
+
+def mi_response(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    at = bars(axes, [results.label(name) for name in MI])
+    axes.bar(at, [results[name]["response_mean_s"] for name in MI], color=EYAS, width=0.6, label="eyas")
+    said = [(i, results.paper(name, "response_s")) for i, name in zip(at, MI)]
+    known = [(i, value) for i, value in said if value is not None]
+    axes.plot([i for i, _ in known], [v for _, v in known], "_", color="black", ms=22, mew=2, label="paper")
+    axes.set(yscale="log", ylabel="average response time (s)")
+    axes.legend(fontsize=8)
+
+
+# ---------------------------------------------------------------- All-Pairs
+
+
+def all_pairs(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    ours = [results.about[n]["all_local_s"] / results[n]["makespan_s"] for n in ALL_PAIRS if results[n]]
+    paper = [results.paper(name, "efficiency") or 0.0 for name in ALL_PAIRS]
+    at = bars(axes, [results.label(name).removeprefix("GCC, ") for name in ALL_PAIRS])
+    axes.bar([i - 0.2 for i in at], [100 * v for v in paper], width=0.4, color=PAPER, label="paper")
+    axes.bar([i + 0.2 for i in at], [100 * v for v in ours], width=0.4, color=EYAS, label="eyas, GCC")
+    best = [f"ours-{name}" for name in ALL_PAIRS]
+    if all(name in results.experiments for name in best):
+        values = [100 * results.about[n]["all_local_s"] / results[n]["makespan_s"] for n in best]
+        axes.plot([i + 0.2 for i in at], values, "_", color="black", ms=20, mew=2, label="eyas, our default")
+    axes.set(ylabel="efficiency (%)", ylim=(0, 105))
+    axes.legend(fontsize=8)
+
+
+# ---------------------------------------------------------------- stacking
+
+
+def stack_ms(results: Results, locality: str, suffix: str, processors: int) -> float:
+    summary = results[f"stacking-{locality}-{suffix}-{processors}"]
+    return 1e3 * float(summary["makespan_s"]) * processors / float(summary["n_tasks"])
+
+
+def stacking_by_processors(locality: str) -> Draw:
+    def draw(figure: Any, results: Results) -> None:
+        axes = figure.subplots()
+        for what, suffix, marker in STACKING:
+            values = [stack_ms(results, locality, suffix, n) for n in PROCESSORS]
+            axes.plot(PROCESSORS, values, marker=marker, label=what)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(PROCESSORS, [str(n) for n in PROCESSORS])
+        axes.set(xlabel="processors", ylabel="time per stack and processor (ms)", ylim=(0, None))
+        axes.legend(fontsize=8)
+
+    return draw
+
+
+def by_locality(axes: Any) -> range:
+    axes.set_xticks(range(len(LOCALITIES)), LOCALITIES)
+    axes.set_xlabel("locality")
+    return range(len(LOCALITIES))
+
+
+def stacking_hits(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    at = by_locality(axes)
+    names = [f"stacking-{locality}-gz-128" for locality in LOCALITIES]
+    found = [shares(results[name]) for name in names]
+    kinds = [("local hit", LOCAL), ("remote hit", REMOTE), ("miss", MISS)]
+    stacked(axes, at, [(k, c, [100 * f[i] for f in found]) for i, (k, c) in enumerate(kinds)])
+    ideal = [100 * (1 - 1 / float(locality)) for locality in LOCALITIES]
+    axes.plot(at, ideal, "_", color="black", ms=20, mew=2, label="ideal")
+    axes.set(ylabel="inputs (%)", ylim=(0, 100))
+    axes.legend(fontsize=8, loc="lower right")
+
+
+def stacking_by_locality(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    at = by_locality(axes)
+    for what, suffix, marker in STACKING:
+        axes.plot(at, [stack_ms(results, loc, suffix, 128) for loc in LOCALITIES], marker=marker, label=what)
+    axes.set(ylabel="time per stack and processor (ms)", ylim=(0, None))
+    axes.legend(fontsize=8)
+
+
+def stacking_bytes(per_stack: bool) -> Draw:
+    """Throughput (figure 48), or bytes per stack (figure 49), of GZ."""
+
+    def draw(figure: Any, results: Results) -> None:
+        axes = figure.subplots()
+        at = by_locality(axes)
+
+        def value(summary: Json, n_bytes: float) -> float:
+            if per_stack:
+                return n_bytes / float(summary["n_tasks"]) / 1e6
+            return n_bytes / float(summary["makespan_s"]) / GBIT
+
+        cached = [results[f"stacking-{locality}-gz-128"] for locality in LOCALITIES]
+        # Uncompressed, each stack reads 6 MB of its node's disk.
+        local = [value(s, 6e6 * s["n_tasks"]) for s in cached]
+        parts = [
+            ("GPFS", MISS, [value(s, s["moved_home_bytes"]) for s in cached]),
+            ("cache to cache", REMOTE, [value(s, s["moved_peer_bytes"]) for s in cached]),
+            ("local", LOCAL, local),
+        ]
+        stacked(axes, at, parts)
+        for what, suffix, marker in STACKING[2:]:
+            home = [results[f"stacking-{locality}-{suffix}-128"] for locality in LOCALITIES]
+            values = [value(s, s["moved_home_bytes"]) for s in home]
+            axes.plot(at, values, marker=marker, ls=":", color="black", label=what)
+        axes.set(ylabel="MB per stack" if per_stack else "throughput (Gb/s)")
+        axes.legend(fontsize=8)
+
+    return draw
+
+
+def model_error(results: Results, name: str) -> float:
+    simulated = float(results[name]["makespan_s"])
+    return 100 * abs(float(results.about[name]["modelled_s"]) - simulated) / simulated
+
+
+def model_by_processors(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    for locality, style in (("1", ":"), ("1.38", "--"), ("30", "-")):
+        for i, (what, suffix, marker) in enumerate(STACKING):
+            values = [model_error(results, f"stacking-{locality}-{suffix}-{n}") for n in PROCESSORS]
+            axes.plot(
+                PROCESSORS, values, ls=style, marker=marker, ms=4, color=f"C{i}", label=f"{what}, {locality}"
+            )
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(PROCESSORS, [str(n) for n in PROCESSORS])
+    axes.set(xlabel="processors", ylabel="model error (%)", ylim=(0, None))
+    axes.legend(fontsize=6, ncols=3)
+
+
+def model_by_locality(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    at = by_locality(axes)
+    for what, suffix, marker in STACKING:
+        values = [model_error(results, f"stacking-{locality}-{suffix}-128") for locality in LOCALITIES]
+        axes.plot(at, values, marker=marker, label=what)
+    axes.set(ylabel="model error (%)", ylim=(0, None))
+    axes.legend(fontsize=8)
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def beyond(figure: Any, results: Results) -> None:
+    rows = [name.removesuffix("-faults") for name in sorted(results.experiments) if name.endswith("-faults")]
+    of = {"ours-sw": "sw-gcc-dynamic"}
+    pairs = []
+    for name in rows:
+        plain = name.removeprefix("ours-")
+        baseline = of.get(name, plain.replace("mi-", "mi-gcc-"))
+        if name in results.experiments and baseline in results.experiments:
+            pairs.append((results.label(name), name, baseline))
+    if not pairs:
+        raise Missing("ours")
+    axes = figure.subplots()
+    at = range(len(pairs))
+    ours = [100 * results[n]["makespan_s"] / results[b]["makespan_s"] for _, n, b in pairs]
+    faulty = [100 * results[f"{n}-faults"]["makespan_s"] / results[b]["makespan_s"] for _, n, b in pairs]
+    axes.barh([i - 0.2 for i in at], ours, height=0.4, color=EYAS, label="our default")
+    axes.barh([i + 0.2 for i in at], faulty, height=0.4, color=PAPER, label="with faults")
+    axes.axvline(100, color="black", lw=1)
+    axes.set_yticks(at, [label for label, _, _ in pairs], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlabel("makespan, % of the paper's policy without faults")
+    axes.legend(fontsize=8)
+
+
+def scheduler(figure: Any, results: Results) -> None:
+    if not results.scheduler:
+        raise Missing("scheduler")
+    axes = figure.subplots()
+    at = bars(axes, [pace["policy"] for pace in results.scheduler])
+    policy = [pace["policy_us"] or 0.0 for pace in results.scheduler]
+    rest = [pace["whole_us"] - p for pace, p in zip(results.scheduler, policy)]
+    stacked(axes, at, [("policy and window", MISS, policy), ("the rest of the dispatcher", PAPER, rest)])
+    axes.set_ylabel("time per decision (µs)")
+    right = axes.twinx()
+    right.plot(
+        at, [pace["decisions_per_s"] for pace in results.scheduler], "o", color="black", label="decisions/s"
+    )
+    right.set(ylabel="decisions per second", ylim=(0, None))
+    axes.legend(loc="upper left", fontsize=8)
+    right.legend(loc="upper right", fontsize=8)
+
+
+def figures() -> dict[str, Draw]:
+    """All of them, by the name of their file."""
+    all_of = {
+        "fig-15-scheduler": scheduler,
+        "fig-16-mi": demand("mi-fa", 10e6),
+        "fig-24-mi-hits": mi_hits,
+        "fig-25-mi-throughput": mi_throughput,
+        "fig-26-mi-index": mi_index,
+        "fig-27-mi-slowdown": mi_slowdown,
+        "fig-28-mi-response": mi_response,
+        "fig-29-sw": demand("sw-fa", 10e6),
+        "fig-40-allpairs": all_pairs,
+        "fig-44-stacking": stacking_by_processors("1.38"),
+        "fig-45-stacking": stacking_by_processors("30"),
+        "fig-46-stacking-hits": stacking_hits,
+        "fig-47-stacking": stacking_by_locality,
+        "fig-48-stacking-throughput": stacking_bytes(per_stack=False),
+        "fig-49-stacking-bytes": stacking_bytes(per_stack=True),
+        "fig-50-model": model_by_processors,
+        "fig-51-model": model_by_locality,
+        "beyond": beyond,
+    }
+    for number, name in enumerate(MI, start=17):
+        all_of[f"fig-{number}-{name}"] = course(name)
+    for number, name in enumerate(["sw-fa", "sw-gcc", "sw-gcc-dynamic"], start=30):
+        all_of[f"fig-{number}-{name}"] = course(name)
+    for number, name in enumerate(ALL_PAIRS, start=36):
+        all_of[f"fig-{number}-{name}"] = course(name, by_demand=False)
+    return all_of
+
+
+def draw_all(folder: Path) -> int:
+    """Draws what can be drawn into `folder/figures`; gives how many that were."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib.figure import Figure
+
+    results = Results(folder)
+    target = folder / "figures"
+    target.mkdir(exist_ok=True)
+    # Text stays text, ids do not depend on chance: small files, the same each time.
+    style: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "eyas",
+        "font.size": 9,
+        "axes.grid": True,
+        "grid.alpha": 0.3,
+        "path.simplify_threshold": 0.5,
+    }
+    n_drawn = 0
+    with matplotlib.rc_context(style):
+        for name, draw in sorted(figures().items()):
+            path = target / f"{name}.svg"
+            figure = Figure(figsize=(7, 3.6), layout="constrained")
+            try:
+                draw(figure, results)
+            except Missing:
+                path.unlink(missing_ok=True)
+                continue
+            figure.savefig(path, metadata={"Date": None, "Creator": None})
+            n_drawn += 1
+    return n_drawn
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        print("usage: python -m eyas.figures DIR", file=sys.stderr)
+        return 2
+    try:
+        n_drawn = draw_all(Path(sys.argv[1]))
+    except ModuleNotFoundError as error:
+        print(f"error: {error.name} is not installed (pip install {error.name})", file=sys.stderr)
+        return 1
+    except (OSError, KeyError, ValueError) as error:
+        print(f"error: {sys.argv[1]} does not hold what eyas repro writes: {error!r}", file=sys.stderr)
+        return 1
+    print(f"{n_drawn} figures")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
