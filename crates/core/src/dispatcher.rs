@@ -1547,7 +1547,8 @@ impl Dispatcher {
         let cpus_here = e.cpus_assigned - moving.cpus;
         let moves = match may_stock {
             true if moving.unseen => (slots + stock).saturating_sub(e.cpus_assigned).min(slots),
-            true if moving.cpus < slots => slots,
+            // What has arrived and waits for a slot is stock like any other.
+            true if moving.cpus < slots && cpus_here < slots + stock => slots,
             true => 0,
             false => slots.saturating_sub(e.cpus_assigned),
         };
