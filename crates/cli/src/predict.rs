@@ -485,7 +485,10 @@ impl PredictArgs {
         if self.placement.is_empty() {
             let mut all = vec![chosen.clone()];
             for name in placement::NAMES.iter().filter(|name| **name != chosen.case.placement) {
-                all.push(asked(Case { placement: (*name).into(), ..chosen.case.clone() }).map_err(bad)?);
+                match asked(Case { placement: (*name).into(), ..chosen.case.clone() }) {
+                    Ok(other) => all.push(other),
+                    Err(why) => note(format!("`{name}` is not advised: {why}")),
+                }
             }
             chosen = fastest(&all).unwrap_or(chosen);
         }
