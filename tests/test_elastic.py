@@ -64,6 +64,12 @@ class Elastic:
                     found.append((what, about["executor"]))
         return found
 
+    def n_events(self, what: str) -> int:
+        return sum(event == what for event, _ in self.life())
+
+    def wait_for_events(self, what: str, n_min: int) -> None:
+        wait_until(lambda: self.n_events(what) >= n_min, f"{n_min} times `{what}`")
+
 
 def most_at_once(life: list[tuple[str, int]]) -> int:
     there: set[int] = set()
@@ -91,7 +97,7 @@ def test_a_burst_makes_nodes_come_and_idleness_makes_them_go(
     cluster.expect(**{f"t{i}": payload(10_000, i) for i in range(12)})
     assert sorted(cluster.ran()) == sorted(f"t{i}" for i in range(12)), "each task ran once"
     up.wait_for_nodes(lambda n: n == 1, "all but one node to go")
-    wait_until(lambda: [what for what, _ in up.life()].count("lost") == 2, "their end in the log")
+    up.wait_for_events("lost", 2)
     life = up.life()
     assert most_at_once(life) == 3
     for executor in [executor for what, executor in life if what == "lost"]:
@@ -102,6 +108,27 @@ def test_a_burst_makes_nodes_come_and_idleness_makes_them_go(
     cluster.expect(**{f"u{i}": payload(10_000, i) for i in range(12)})
     up.down()
     assert most_at_once(up.life()) <= 3
+
+
+def test_nothing_is_lost_while_nodes_go_at_once(cluster: Cluster) -> None:
+    """Whoever is idle at a look goes, often just when the next tasks come: these end there, or run elsewhere, once."""
+    up = Elastic(cluster, "0..3", "--idle-release", "10ms", "--provisioning", "all-at-once")
+    names = []
+    n_waves = 6
+    for wave in range(n_waves):
+        names += (wave_names := [f"w{wave}-{i}" for i in range(6)])
+        n_gone = up.n_events("draining")
+        up.submit(*[cluster.task(name, f"sleep 0.1; echo {name} > out") for name in wave_names])
+        # The next wave comes while nodes of this one leave.
+        up.wait_for_events("draining", n_gone + 1)
+    up.ask("wait")
+    wait_until(lambda: all(run["ended"] for run in up.status()["runs"]), "the end of all waves")
+    cluster.expect(**{name: f"{name}\n".encode() for name in names})
+    assert sorted(cluster.ran()) == sorted(names), "each task ran once"
+    wait_until(lambda: not up.status()["executors"], "all nodes to go")
+    up.down()
+    assert most_at_once(up.life()) <= 3
+    assert up.n_events("joined") == up.n_events("lost") >= n_waves
 
 
 def test_no_node_without_work_and_each_comes_back_with_its_cache(cluster: Cluster) -> None:
