@@ -42,3 +42,15 @@ def nothing_is_left(test_folder: Path) -> None:
     """No cache, sandbox or private copy of an ended run remains; processes are the harness's to find."""
     left = [path for run in runs(test_folder) for path in run.glob("node*")]
     assert left == [], f"left behind: {left}"
+
+
+def workflow(run_time: float | None) -> dict[str, object]:
+    """Two tasks, one after the other."""
+    executed = [{"id": name, "runtimeInSeconds": run_time} for name in "ab"]
+    tasks = [
+        {"id": "a", "parents": [], "children": ["b"], "inputFiles": ["raw"], "outputFiles": ["middle"]},
+        {"id": "b", "parents": ["a"], "children": [], "inputFiles": ["middle"], "outputFiles": ["end"]},
+    ]
+    files = [{"id": name, "sizeInBytes": 1_000_000} for name in ("raw", "middle", "end")]
+    specification = {"tasks": tasks, "files": files}
+    return {"name": "two", "workflow": {"specification": specification, "execution": {"tasks": executed}}}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness import Run
-from test_sim import workflow
+from lists import workflow
 
 N_FILES = 6
 N_TASKS = 60
@@ -36,7 +36,9 @@ def write_list(folder: Path, command: str = f"cksum < x > y; sleep {SLEEP_S}") -
 @pytest.fixture
 def recorded(run: Run, tmp_path: Path) -> Path:
     write_list(tmp_path)
-    run("run", "tasks.jsonl", "--nodes", "2", "--slots", "1", "--dir", "c", "--home-rate", "4MB", cwd=tmp_path)
+    run(
+        "run", "tasks.jsonl", "--nodes", "2", "--slots", "1", "--dir", "c", "--home-rate", "4MB", cwd=tmp_path
+    )
     return tmp_path / "c"
 
 
@@ -71,9 +73,7 @@ def test_predictions_have_ranges_and_more_nodes_are_faster(run: Run, recorded: P
         assert p["makespan_min_s"] < p["makespan_max_s"]
         assert p["summary"]["n_done"] == N_TASKS
     for one, two, four in zip(predictions[::3], predictions[1::3], predictions[2::3], strict=True):
-        assert (
-            one["summary"]["makespan_s"] > two["summary"]["makespan_s"] > four["summary"]["makespan_s"]
-        )
+        assert one["summary"]["makespan_s"] > two["summary"]["makespan_s"] > four["summary"]["makespan_s"]
     direct = [p for p in predictions if p["placement"] == "first-available"]
     assert all(p["summary"]["n_home"] == N_TASKS for p in direct)
     again = tmp_path / "again.json"

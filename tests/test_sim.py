@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness import Run
+from lists import workflow
 
 SMALL = ("allpairs", "-n", "8", "--compute", "100ms", "--nodes", "3")
 
@@ -99,18 +100,6 @@ def test_a_workflow_is_simulated(run: Run, tmp_path: Path) -> None:
     path.write_text(json.dumps(workflow(run_time=None)))
     assert "no run time" in run("sim", "workflow", path, status=2).stderr
     run("sim", "workflow", path, "--missing-run-time", "1s")
-
-
-def workflow(run_time: float | None) -> dict[str, object]:
-    """Two tasks, one after the other."""
-    executed = [{"id": name, "runtimeInSeconds": run_time} for name in "ab"]
-    tasks = [
-        {"id": "a", "parents": [], "children": ["b"], "inputFiles": ["raw"], "outputFiles": ["middle"]},
-        {"id": "b", "parents": ["a"], "children": [], "inputFiles": ["middle"], "outputFiles": ["end"]},
-    ]
-    files = [{"id": name, "sizeInBytes": 1_000_000} for name in ("raw", "middle", "end")]
-    specification = {"tasks": tasks, "files": files}
-    return {"name": "two", "workflow": {"specification": specification, "execution": {"tasks": executed}}}
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,12 @@ impl PredictArgs {
         let difference = format!("   {:+.1} %", 100.0 * error);
         row("makespan", seconds(makespan_s), seconds(s.makespan_s), difference);
         row("inputs on the node", per_cent(on_node), per_cent(s.local_ratio()), String::new());
-        row("  from peers", per_cent(share(r.remote_hit.n_requests)), per_cent(s.peer_ratio()), String::new());
+        row(
+            "  from peers",
+            per_cent(share(r.remote_hit.n_requests)),
+            per_cent(s.peer_ratio()),
+            String::new(),
+        );
         row("  from home", per_cent(from_home), per_cent(s.home_ratio()), String::new());
         row("bytes between nodes", size(m.peer.bytes), size(s.moved_peer_bytes), String::new());
         row("  from home", size(m.home_in.bytes), size(s.moved_home_bytes), String::new());
@@ -294,7 +299,9 @@ impl PredictArgs {
             let machine = match given.or(measured) {
                 Some(machine) => machine,
                 None => {
-                    note("nothing says what the nodes are like: `this-machine` is taken; see --machine and --from");
+                    note(
+                        "nothing says what the nodes are like: `this-machine` is taken; see --machine and --from",
+                    );
                     preset("this-machine").map_err(bad)?
                 }
             };
@@ -422,7 +429,15 @@ impl PredictArgs {
     fn text(&self, table: &[Prediction], machine: &Machine) -> String {
         let mut rows: Vec<[String; 10]> = vec![
             [
-                "placement", "cache", "nodes", "makespan", "range", "on node", "peers", "home", "through home",
+                "placement",
+                "cache",
+                "nodes",
+                "makespan",
+                "range",
+                "on node",
+                "peers",
+                "home",
+                "through home",
                 "CPU hours",
             ]
             .map(String::from),
@@ -443,7 +458,7 @@ impl PredictArgs {
                 format!("{:.2}", s.cpu_hours),
             ]);
             let price = self.price.unwrap_or(0.0);
-            costs.push(format!("{:.2}", price * p.node_hours(machine.slots_per_node)));
+            costs.push(money(price * p.node_hours(machine.slots_per_node)));
         }
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..10).map(width).collect();
@@ -513,7 +528,7 @@ impl PredictArgs {
         );
         if let Some(price) = self.price {
             let cost = price * chosen.node_hours(question.machine.slots_per_node);
-            _ = write!(text, ", cost {cost:.2}");
+            _ = write!(text, ", cost {}", money(cost));
         }
         text += ")";
         match by_nodes.get(at + 1) {
@@ -533,6 +548,11 @@ impl PredictArgs {
         _ = write!(text, "; all different inputs are {}.", size(distinct));
         Ok(text)
     }
+}
+
+/// `12.50`, `0.0042`
+fn money(amount: f64) -> String {
+    if amount < 1.0 { format!("{amount:.4}") } else { format!("{amount:.2}") }
 }
 
 fn or_else<T: Clone>(given: &[T], otherwise: T) -> Vec<T> {
@@ -559,9 +579,13 @@ fn seen(c: &Calibration) -> String {
     let (client, home) = (rate(m.home_client_bytes_per_s), rate(m.home_bytes_per_s));
     let home = match c.home {
         HomeSeen::Nothing => "home was hardly read, its rate is a guess".to_string(),
-        HomeSeen::Shared { n_nodes } => format!("home gives {client} to one node and {home} to all ({n_nodes} seen)"),
+        HomeSeen::Shared { n_nodes } => {
+            format!("home gives {client} to one node and {home} to all ({n_nodes} seen)")
+        }
         HomeSeen::PerNode { n_nodes: 1 } => {
-            format!("home gives {client} to one node; more at once were not seen, so all get no more than that")
+            format!(
+                "home gives {client} to one node; more at once were not seen, so all get no more than that"
+            )
         }
         HomeSeen::PerNode { n_nodes } => format!(
             "home gives {client} to a node; no more than {n_nodes} nodes at once were seen, so all get {home} at most"

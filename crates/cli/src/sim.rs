@@ -287,8 +287,7 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
             a.common.run("tg-anl-100", |_| sw::sw(a.common.seed, config))
         }
         What::Allpairs(a) => {
-            let config =
-                all_pairs::AllPairsConfig { n: a.n, item_bytes: a.item_size, compute_ns: a.compute };
+            let config = all_pairs::AllPairsConfig { n: a.n, item_bytes: a.item_size, compute_ns: a.compute };
             a.common.run("tg-anl-100", |_| all_pairs::all_pairs(config))
         }
         What::Stacking(a) => {
@@ -329,8 +328,7 @@ pub fn program_io(machine: &Machine) -> ProgramIo {
 }
 
 fn trace(args: &TraceArgs) -> Result<Exit, Fault> {
-    let recorded =
-        Trace::read(&args.path, &TraceConfig { run: args.run, ..TraceConfig::default() })?;
+    let recorded = Trace::read(&args.path, &TraceConfig { run: args.run, ..TraceConfig::default() })?;
     let calibration = calibrate(&recorded.measured).map_err(bad)?;
     let common = &args.common;
     let (machine, base) = match &common.machine.machine {
@@ -348,7 +346,8 @@ pub fn named_machine(name: &str) -> Result<Machine, Fault> {
     if path.extension().is_none_or(|e| e != "json") {
         return preset(name).map_err(|e| bad(e).hint("a machine of your own goes into a file `NAME.json`"));
     }
-    let text = std::fs::read(path).map_err(|e| bad(format!("cannot read the machine `{name}`: {}", reason(&e))))?;
+    let text =
+        std::fs::read(path).map_err(|e| bad(format!("cannot read the machine `{name}`: {}", reason(&e))))?;
     // Either the machine alone or what `--json` wrote.
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|e| bad(format!("the machine `{name}` is not JSON: {e}")))?;
@@ -434,8 +433,7 @@ impl Common {
                 Some(provision)
             }
         };
-        let scheduling =
-            Scheduling { provision, ..self.policy.scheduling(base, self.placement.as_deref())? };
+        let scheduling = Scheduling { provision, ..self.policy.scheduling(base, self.placement.as_deref())? };
         let faults = self.faults()?;
         let log = self.event_log.as_deref().map(open_log).transpose()?;
         let began = Instant::now();
@@ -554,7 +552,13 @@ fn chaos(args: &ChaosArgs) -> Result<Exit, Fault> {
         return Err(bad("--seeds has to be at least 1, and the last seed below 2^64"));
     };
     let mut out = std::io::stdout();
-    writeln!(out, "eyas {}, seeds {}..{end}{}", env!("CARGO_PKG_VERSION"), args.from, if args.calm { ", calm" } else { "" })?;
+    writeln!(
+        out,
+        "eyas {}, seeds {}..{end}{}",
+        env!("CARGO_PKG_VERSION"),
+        args.from,
+        if args.calm { ", calm" } else { "" }
+    )?;
     let (mut n_events, mut ends) = (0u64, [0u64; 3]);
     for seed in args.from..end {
         let options = if args.calm { Options::calm(seed) } else { Options::from_seed(seed) };

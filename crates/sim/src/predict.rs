@@ -161,7 +161,10 @@ impl Nodes {
         let total: u64 = self.levels.iter().map(|(ns, _)| ns).sum();
         let rate = |(ns, bytes): &(u64, f64)| bytes / *ns as f64 * 1e9;
         let lasts = move |(ns, _): &(u64, f64)| *ns > 0 && *ns >= total / 50;
-        (1u32..).zip(&self.levels).filter(move |(_, level)| lasts(level)).map(move |(n, level)| (n, rate(level)))
+        (1u32..)
+            .zip(&self.levels)
+            .filter(move |(_, level)| lasts(level))
+            .map(move |(n, level)| (n, rate(level)))
     }
 
     /// The most nodes that waited at once for a while.
@@ -197,7 +200,9 @@ pub fn alone_ns(measured: &Measured, n_processors: u32) -> Vec<u64> {
         (n_running, since) = (n_running + change, at);
         match change > 0 {
             true => at_start[i] = served_ns,
-            false => alone[i] = ((served_ns - at_start[i]) as u64).max(tasks[i].cpu_ns).min(tasks[i].run_ns()),
+            false => {
+                alone[i] = ((served_ns - at_start[i]) as u64).max(tasks[i].cpu_ns).min(tasks[i].run_ns())
+            }
         }
     }
     alone

@@ -117,17 +117,36 @@ impl Purpose {
 
 enum Ev {
     Submit,
-    ToDispatcher { node: u32, messages: Vec<NodeMessage> },
-    ToNode { node: u32, events: Vec<NodeEvent> },
+    ToDispatcher {
+        node: u32,
+        messages: Vec<NodeMessage>,
+    },
+    ToNode {
+        node: u32,
+        events: Vec<NodeEvent>,
+    },
     /// The dispatcher has time again.
     Dispatch,
-    HomeAnswered { node: u32, object: ObjectId },
-    Fetched { node: u32, transfer: u32 },
-    Computed { node: u32, attempt: AttemptId },
+    HomeAnswered {
+        node: u32,
+        object: ObjectId,
+    },
+    Fetched {
+        node: u32,
+        transfer: u32,
+    },
+    Computed {
+        node: u32,
+        attempt: AttemptId,
+    },
     Tick,
     /// Requested nodes are there.
-    Join { n_nodes: u32 },
-    Lose { node: u32 },
+    Join {
+        n_nodes: u32,
+    },
+    Lose {
+        node: u32,
+    },
 }
 
 struct Scheduled {
@@ -464,7 +483,9 @@ impl<'a> World<'a> {
                         NodeMessage::OutputsHome { task, attempt, result } => {
                             Event::OutputsHome { executor, task, attempt, result }
                         }
-                        NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_) => unreachable!("handled above"),
+                        NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_) => {
+                            unreachable!("handled above")
+                        }
                     });
                 }
             }
@@ -513,7 +534,12 @@ impl<'a> World<'a> {
         let at_ns = self.free_at + self.machine.message_ns;
         // Messages to one node travel together.
         let mut out: Vec<(u32, Vec<NodeEvent>)> = vec![];
-        let mut send = |node: ExecutorId, event: NodeEvent| match out.iter_mut().rev().take(8).find(|(n, _)| *n == node.0) {
+        let mut send = |node: ExecutorId, event: NodeEvent| match out
+            .iter_mut()
+            .rev()
+            .take(8)
+            .find(|(n, _)| *n == node.0)
+        {
             Some((_, events)) => events.push(event),
             None => out.push((node.0, vec![event])),
         };
@@ -572,7 +598,10 @@ impl<'a> World<'a> {
             let n_nodes = self.n_wanted - self.n_nodes - self.n_pending;
             self.request(n_nodes);
         }
-        if self.now.since_ns(self.still_since) > STILL_NS && self.fluid.n_flows() == 0 && self.submissions.peek().is_none() {
+        if self.now.since_ns(self.still_since) > STILL_NS
+            && self.fluid.n_flows() == 0
+            && self.submissions.peek().is_none()
+        {
             return Err(format!(
                 "the workload never ends: {} of {} tasks have ended, and nothing has happened for an hour; {}",
                 self.n_ended,
@@ -645,7 +674,9 @@ impl<'a> World<'a> {
         }
         // Who has drained goes.
         let gone: Vec<u32> = (0..self.nodes.len() as u32)
-            .filter(|n| self.nodes[*n as usize].as_ref().is_some_and(|node| node.draining && node.core.is_idle()))
+            .filter(|n| {
+                self.nodes[*n as usize].as_ref().is_some_and(|node| node.draining && node.core.is_idle())
+            })
             .collect();
         for node in gone {
             self.leave(node);
@@ -725,7 +756,8 @@ impl<'a> World<'a> {
             })
             .collect();
         for i in broken {
-            let flow = self.transfers[i as usize].as_mut().and_then(|t| t.flow.take()).expect("it was just seen");
+            let flow =
+                self.transfers[i as usize].as_mut().and_then(|t| t.flow.take()).expect("it was just seen");
             if let Some(Purpose::Fetch { node, .. }) = self.fluid.tag(flow) {
                 self.fluid.cancel(self.now.0, flow);
                 if let Some(node) = self.nodes[node as usize].as_mut() {
@@ -766,7 +798,10 @@ impl<'a> World<'a> {
     ) {
         match action {
             NodeAction::AskHome { object } => {
-                self.schedule(self.now.0 + self.machine.home_latency_ns, Ev::HomeAnswered { node: number, object });
+                self.schedule(
+                    self.now.0 + self.machine.home_latency_ns,
+                    Ev::HomeAnswered { node: number, object },
+                );
             }
             NodeAction::Fetch { target, object, source, size_bytes, .. } => {
                 self.fetch(number, target, object, source, size_bytes)
@@ -775,7 +810,9 @@ impl<'a> World<'a> {
                 let bytes: u64 = inputs
                     .iter()
                     .map(|input| match input {
-                        Staged::Cached(object) | Staged::InPlace(object) => self.size_of(*object).unwrap_or(0),
+                        Staged::Cached(object) | Staged::InPlace(object) => {
+                            self.size_of(*object).unwrap_or(0)
+                        }
                         Staged::Private => 0,
                     })
                     .sum();
@@ -826,19 +863,25 @@ impl<'a> World<'a> {
         let crossed: Option<Vec<ResourceId>> = match source {
             Source::Home if cached => Some(vec![self.home, to.client, to.link_in, to.disk]),
             Source::Home => Some(vec![self.home, to.client, to.link_in]),
-            Source::Peer(peer) => self.nodes[peer.0 as usize].as_ref().filter(|p| p.core.cache().is_ready(object)).map(|p| {
-                let from = self.places[p.place as usize];
-                vec![from.disk, from.link_out, to.link_in, to.disk]
-            }),
+            Source::Peer(peer) => {
+                self.nodes[peer.0 as usize].as_ref().filter(|p| p.core.cache().is_ready(object)).map(|p| {
+                    let from = self.places[p.place as usize];
+                    vec![from.disk, from.link_out, to.link_in, to.disk]
+                })
+            }
         };
         self.transfers[slot as usize] = Some(Transfer { target, source, object, flow: None });
         match crossed {
             Some(crossed) => {
-                let flow = self.flow(number, size_bytes, &crossed, Purpose::Fetch { node: number, transfer: slot });
+                let flow =
+                    self.flow(number, size_bytes, &crossed, Purpose::Fetch { node: number, transfer: slot });
                 self.transfers[slot as usize].as_mut().expect("just made").flow = Some(flow);
             }
             // It has gone from there: one question and its answer.
-            None => self.schedule(self.now.0 + 2 * self.machine.message_ns, Ev::Fetched { node: number, transfer: slot }),
+            None => self.schedule(
+                self.now.0 + 2 * self.machine.message_ns,
+                Ev::Fetched { node: number, transfer: slot },
+            ),
         }
     }
 
@@ -939,7 +982,8 @@ impl<'a> World<'a> {
         self.free_slot(number);
         let (batch, i) = self.batch_of(attempt.0);
         let outputs = &batch.array.template.outputs;
-        let outputs = outputs.iter().map(|(_, p)| Some(self.sizes.of(&batch.array.fill(p, i)).unwrap_or(0))).collect();
+        let outputs =
+            outputs.iter().map(|(_, p)| Some(self.sizes.of(&batch.array.fill(p, i)).unwrap_or(0))).collect();
         let exit = Exit {
             result: Ok(()),
             started,

@@ -327,7 +327,8 @@ impl Trace {
 
     /// The same tasks with other compute times, in nanoseconds by position and array; asked in order, of tasks that ran.
     pub fn workload_by(&self, mut compute_ns: impl FnMut(usize, &TaskArray) -> u64) -> Workload {
-        let mut compute_ns = |task: u64, array: &TaskArray| match self.measured.tasks[task as usize].has_run() {
+        let mut compute_ns = |task: u64, array: &TaskArray| match self.measured.tasks[task as usize].has_run()
+        {
             true => compute_ns(task as usize, array),
             false => self.run_median_ns,
         };
