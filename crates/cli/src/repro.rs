@@ -111,13 +111,18 @@ pub fn repro(args: ReproArgs) -> Result<Exit, Fault> {
         return single(name);
     }
     let (experiments, with_scheduler) = selected(&args)?;
-    let out = args.out.clone().unwrap_or_else(|| {
-        if args.quick { "eyas-repro".into() } else { Path::new("docs").join("results") }
-    });
-    std::fs::create_dir_all(&out)
-        .map_err(|e| Fault::new(Exit::BadInput, format!("cannot make `{}`: {}", out.display(), reason(&e))))?;
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| if args.quick { "eyas-repro".into() } else { Path::new("docs").join("results") });
+    std::fs::create_dir_all(&out).map_err(|e| {
+        Fault::new(Exit::BadInput, format!("cannot make `{}`: {}", out.display(), reason(&e)))
+    })?;
     let (mut results, mut timings) = if args.only.is_empty() {
-        (Results { eyas_repro: FORMAT, ..Results::default() }, Timings { eyas_repro: FORMAT, ..Timings::default() })
+        (
+            Results { eyas_repro: FORMAT, ..Results::default() },
+            Timings { eyas_repro: FORMAT, ..Timings::default() },
+        )
     } else {
         (found(&out.join(RESULTS))?, found(&out.join(TIMINGS))?)
     };
@@ -196,11 +201,13 @@ fn simulate_all(experiments: &[Experiment], n_threads: usize) -> Lived {
     queue.sort_by_key(|e| (e.n_tasks() * e.n_processors(), e.n_tasks()));
     let n = queue.len();
     let queue = Mutex::new(queue);
+    // A function, so that the lock is not held while the experiment lives.
+    let next = || queue.lock().expect("no thread panics").pop();
     let lived = Mutex::new(Lived { done: BTreeMap::new(), fault: None });
     std::thread::scope(|scope| {
         for _ in 0..n_threads.min(n) {
             scope.spawn(|| {
-                while let Some(experiment) = queue.lock().expect("no thread panics").pop() {
+                while let Some(experiment) = next() {
                     let came_out = in_a_process(&experiment.name);
                     let mut lived = lived.lock().expect("no thread panics");
                     match came_out {
@@ -229,7 +236,8 @@ fn simulate_all(experiments: &[Experiment], n_threads: usize) -> Lived {
 
 fn in_a_process(name: &str) -> Result<Single, Fault> {
     let failed = |what: String| Fault::new(Exit::Other, format!("the experiment `{name}` {what}"));
-    let program = std::env::current_exe().map_err(|e| failed(format!("cannot be started: {}", reason(&e))))?;
+    let program =
+        std::env::current_exe().map_err(|e| failed(format!("cannot be started: {}", reason(&e))))?;
     let done = Command::new(program)
         .args(["repro", "--single", name])
         .stdin(Stdio::null())

@@ -83,7 +83,9 @@ def demand(name: str, read_bytes: float) -> Draw:
 
     def draw(figure: Any, results: Results) -> None:
         time_s, series = results.series(name)
-        rate = [d / read_bytes for d in series["demand"]]
+        n_points = 1 + max(i for i, d in enumerate(series["demand"]) if d > 0)
+        time_s = time_s[:n_points]
+        rate = [d / read_bytes for d in series["demand"][:n_points]]
         total, so_far = 0.0, []
         for r in rate:
             total += r * series["step_s"]
@@ -141,7 +143,7 @@ def course(name: str, by_demand: bool = True) -> Draw:
         left.set(xlabel="time (s)", ylabel="nodes, Gb/s, thousands" if by_demand else "Gb/s", ylim=(0, None))
         handles = [h for axes in (left, right) for h in axes.get_legend_handles_labels()[0]]
         labels = [t for axes in (left, right) for t in axes.get_legend_handles_labels()[1]]
-        left.legend(handles, labels, loc="upper left", fontsize=7, framealpha=0.9)
+        figure.legend(handles, labels, loc="outside lower center", ncols=7, fontsize=7)
         figure.suptitle(results.label(name), fontsize=10)
 
     return draw
@@ -208,10 +210,14 @@ def mi_index(figure: Any, results: Results) -> None:
 def mi_slowdown(figure: Any, results: Results) -> None:
     axes = figure.subplots()
     for name in MI:
-        intervals = [i for i in results[name]["intervals"] if i["n_tasks"]]
-        # The last interval is cut, its rate is not.
-        rates = [i["n_tasks"] / 60 for i in intervals[:-1]] + [1000.0]
-        axes.plot(rates, [max(1.0, i["slowdown"]) for i in intervals], marker=".", label=results.label(name))
+        summary = results[name]
+        slowdowns, rates = [], []
+        for k, interval in enumerate(i for i in summary["intervals"] if i["n_tasks"]):
+            # The last interval is cut short.
+            length_s = min(60.0, summary["ideal_s"] - 60 * k)
+            rates.append(interval["n_tasks"] / length_s)
+            slowdowns.append(max(1.0, interval["slowdown"] * 60 / length_s))
+        axes.plot(rates, slowdowns, marker=".", label=results.label(name))
     axes.set(xscale="log", yscale="log", xlabel="arrival rate (tasks/s)", ylabel="slowdown")
     axes.legend(fontsize=8)
 
