@@ -890,6 +890,7 @@ mod tests {
                 n_slots: 1,
                 n_queued: 0,
                 ahead: false,
+                reason: None,
             };
             let assignment = Assignment {
                 task,
