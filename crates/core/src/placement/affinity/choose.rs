@@ -167,6 +167,7 @@ impl Affinity {
     }
 
     fn choose_move(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat) -> Option<Choice> {
+        self.settle_wants(catalog, seat);
         let every = self.config.oldest_every;
         let oldest_first = every > 0 && self.member(seat).n_moves % every == every - 1;
         for i in 0..self.tasks.class_order.len() {
@@ -227,9 +228,36 @@ impl Affinity {
         worth
     }
 
-    /// Whether `object` is free to be fetched for a task of that age: others may be about to run it.
-    fn has_waited(&self, catalog: &Catalog, now: Timestamp, object: ObjectId, entered_ms: u32) -> bool {
-        transfers::wrapping_ms(now).wrapping_sub(entered_ms) > self.steal_after_ms(catalog, object)
+    /// A copy takes disks and links from both ends: who has idle slots or few hits left wants one.
+    fn settle_wants(&mut self, catalog: &Catalog, seat: Seat) {
+        let (tasks, member) = (&self.tasks, self.members[seat.0 as usize].as_mut().expect("members sit"));
+        member.wants_copies = member.room.slots_idle > member.moving.cpus;
+        let enough = self.config.hits_enough * member.room.slots_total as usize;
+        let mut n_hits = 0;
+        for (class, full) in member.full.iter_mut().enumerate().filter(|_| !member.wants_copies) {
+            // Long lists are taken at their word.
+            if (enough..4 * enough).contains(&full.heap.len()) {
+                full.heap.retain(|Reverse((_, group))| {
+                    tasks.is_group(*group, class as u32)
+                        && tasks.inputs(*group).iter().all(|e| holds(catalog, seat, e.object))
+                });
+            }
+            n_hits += full.heap.len();
+        }
+        member.wants_copies |= n_hits < enough;
+    }
+
+    /// Whether `object` is free to be copied to `seat` for a task of that age: others may be about to run it.
+    fn has_waited(
+        &self,
+        catalog: &Catalog,
+        now: Timestamp,
+        seat: Seat,
+        object: ObjectId,
+        entered_ms: u32,
+    ) -> bool {
+        self.member(seat).wants_copies
+            && transfers::wrapping_ms(now).wrapping_sub(entered_ms) > self.steal_after_ms(catalog, object)
     }
 
     fn best_near(
@@ -248,6 +276,11 @@ impl Affinity {
             let near = self.member(seat).near[class as usize].as_ref().expect("it has an entry");
             at = near.after(&entry);
             let is_here = self.member(seat).has(catalog, seat, object);
+            let is_warm = self.heat(catalog, object) == Heat::Warm;
+            // Before the readers are counted, which costs more than anything else here.
+            if is_warm && !is_here && !self.member(seat).wants_copies {
+                continue;
+            }
             if !is_here && self.route(catalog, now, seat, object, &mut holders).is_none() {
                 continue;
             }
@@ -266,8 +299,7 @@ impl Affinity {
             if bucket_of(worth.n_tasks, size_bytes) < entry.bucket && at.is_some() {
                 continue;
             }
-            let is_warm = self.heat(catalog, object) == Heat::Warm;
-            if is_warm && !self.has_waited(catalog, now, object, entered_ms) {
+            if is_warm && !self.has_waited(catalog, now, seat, object, entered_ms) {
                 continue;
             }
             let reason = Reason::Brings { n_tasks: worth.n_tasks };
@@ -387,7 +419,7 @@ impl Affinity {
         let (_, entered_ms) = self.tasks.head(group);
         let lacks = |o: &ObjectId| !member.has(catalog, seat, *o) && self.heat(catalog, *o) == Heat::Warm;
         let mut objects = self.tasks.inputs(group).iter().map(|e| e.object).filter(lacks);
-        objects.all(|o| self.has_waited(catalog, now, o, entered_ms))
+        objects.all(|o| self.has_waited(catalog, now, seat, o, entered_ms))
     }
 
     /// What others hold or read and tasks read alone, the most waited for first.

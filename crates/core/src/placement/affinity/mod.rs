@@ -14,7 +14,8 @@
 //!      grows from there prefers what is near in the queue, so tiles hardly overlap;
 //!   5. **copies**: what others hold is copied once its readers have waited longer than a copy takes.
 //!
-//! Rule 5 holds for near objects as well: nothing is copied for a task that its holder may run a moment later. Larger
+//! Rule 5 holds for near objects as well: nothing is copied for a task that its holder may run a moment later, nor to an
+//! executor that has enough to do without. Larger
 //! priorities come first within hits and within what moves data.
 //!
 //! Moving data:
@@ -86,6 +87,8 @@ pub struct Config {
     pub home_reads_max: u32,
     /// What others hold is copied when a task has waited for so many times the time that a copy takes.
     pub steal_after_copies: f64,
+    /// Nothing is copied to an executor with full slots while so many hits per slot wait there.
+    pub hits_enough: usize,
     /// The time of a copy until one has been seen.
     pub copy_ns: u64,
     /// Home is quick, and nothing is awaited, when a byte from there takes no longer than so many times one from a peer.
@@ -111,6 +114,7 @@ impl Default for Config {
             uploads_max: 2,
             home_reads_max: 0,
             steal_after_copies: 1.0,
+            hits_enough: 4,
             copy_ns: 100_000_000,
             home_quick: 1.5,
             await_reads: 4.0,
@@ -206,6 +210,8 @@ struct Member {
     moving: Moving,
     /// Tasks with inputs to move that it was given.
     n_moves: u32,
+    /// It has too little to do to leave to others what they hold; settled anew whenever it is asked.
+    wants_copies: bool,
 }
 
 #[derive(Default)]
@@ -622,6 +628,7 @@ impl Queue for Affinity {
             n_uploads: 0,
             moving: Moving::default(),
             n_moves: 0,
+            wants_copies: false,
         });
         for object in catalog.objects_on(executor) {
             self.reheat(catalog, object);
