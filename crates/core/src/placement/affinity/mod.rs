@@ -226,6 +226,10 @@ struct Coming {
     /// That of the source, if it is a peer: it may leave and come back.
     session: u32,
     /// The attempt that it was set in motion for.
+    #[cfg_attr(
+        not(any(test, feature = "reference")),
+        expect(dead_code, reason = "only the check looks at it")
+    )]
     begun_for: TaskId,
     /// Attempts that wait for it.
     tasks: Vec<TaskId>,

@@ -127,7 +127,7 @@ impl Tasks {
     pub fn group_at(&self, class: u32, part: u32) -> Option<u32> {
         let order = &self.classes[class as usize].order;
         let ((first, _), (last, _)) = (order.first_key_value()?, order.last_key_value()?);
-        let offset = u128::from(last.0 - first.0) * u128::from(part) >> 32;
+        let offset = (u128::from(last.0 - first.0) * u128::from(part)) >> 32;
         let (_, &node) = order.range(TaskId(first.0 + offset as u64)..).next()?;
         Some(self.nodes[node as usize].group)
     }

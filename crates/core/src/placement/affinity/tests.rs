@@ -356,7 +356,9 @@ fn what_others_hold_is_copied_after_as_long_as_a_copy_takes() {
     world.holds(1, &[1]);
     world.end_all();
     world.executor(2, 1);
-    (0..3).for_each(|_| drop(world.task(&[1])));
+    for _ in 0..3 {
+        world.task(&[1]);
+    }
     assert_eq!(world.place_all().len(), 2);
     world.wait_ms(900);
     assert!(world.place().is_err());
@@ -430,7 +432,9 @@ fn larger_priorities_come_first() {
     world.task(&[1]);
     let hit = world.sized(1, &[2], 1, 0);
     assert_eq!(world.place().unwrap().task, hit);
-    (0..5).for_each(|_| drop(world.task(&[4])));
+    for _ in 0..5 {
+        world.task(&[4]);
+    }
     let lone = world.sized(1, &[5], 1, 0);
     world.place().unwrap();
     assert_eq!(world.place().unwrap().task, lone);
@@ -458,7 +462,9 @@ fn large_tasks_wait_for_room_and_small_ones_pass() {
 fn tasks_without_inputs_go_to_whoever_has_room_in_order() {
     let mut world = World::new(1, Config::default());
     assert_eq!(world.place(), Err(Unplaced::NothingReady));
-    (0..3).for_each(|_| drop(world.task(&[])));
+    for _ in 0..3 {
+        world.task(&[]);
+    }
     assert_eq!(world.place(), Err(Unplaced::NoExecutor));
     world.executor(0, 1);
     world.executor(1, 2);
@@ -495,7 +501,9 @@ fn a_quick_home_is_read_by_everybody_and_a_late_reader_is_not_awaited() {
     // Home takes hardly longer than a copy: nobody waits for anybody.
     (0..200).for_each(|_| world.learn(0, 1, CacheOutcome::Miss, 50));
     (0..64).for_each(|_| world.learn(0, 1, CacheOutcome::RemoteHit { from: ExecutorId(1) }, 50));
-    (0..3).for_each(|_| drop(world.task(&[3])));
+    for _ in 0..3 {
+        world.task(&[3]);
+    }
     assert_eq!(world.place_all().iter().filter(|d| d.moves == fetched(3)).count(), 3);
 }
 
@@ -505,7 +513,9 @@ fn what_no_cache_ever_holds_is_no_reason_to_be_anywhere() {
     world.executor(0, 1);
     world.executor(1, 1);
     let first = world.task(&[1]);
-    (0..4).for_each(|_| drop(world.task(&[1])));
+    for _ in 0..4 {
+        world.task(&[1]);
+    }
     world.task(&[1, 2]);
     assert_eq!(world.place_all().len(), 1, "the first reader of 1, and nobody else");
     world.learn(0, 1, CacheOutcome::InPlace, 0);
@@ -527,7 +537,9 @@ fn what_no_cache_ever_holds_is_no_reason_to_be_anywhere() {
 fn home_reads_can_be_limited() {
     let mut world = World::new(9, Config { home_reads_max: 2, ..Config::default() });
     (0..4).for_each(|e| world.executor(e, 1));
-    (0..4).for_each(|o| drop(world.task(&[o])));
+    for o in 0..4 {
+        world.task(&[o]);
+    }
     assert_eq!(world.place_all().len(), 2);
     world.arrive_all();
     assert_eq!(world.place_all().len(), 2);
