@@ -44,9 +44,9 @@ def nothing_is_left(test_folder: Path) -> None:
     assert left == [], f"left behind: {left}"
 
 
-def workflow(run_time: float | None) -> dict[str, object]:
+def workflow(run_time: float | None, cores: int = 1) -> dict[str, object]:
     """Two tasks, one after the other."""
-    executed = [{"id": name, "runtimeInSeconds": run_time} for name in "ab"]
+    executed = [{"id": name, "runtimeInSeconds": run_time, "coreCount": cores} for name in "ab"]
     tasks = [
         {"id": "a", "parents": [], "children": ["b"], "inputFiles": ["raw"], "outputFiles": ["middle"]},
         {"id": "b", "parents": ["a"], "children": [], "inputFiles": ["middle"], "outputFiles": ["end"]},

@@ -112,6 +112,14 @@ def test_a_workflow_is_predicted(run: Run, tmp_path: Path) -> None:
     assert "Advice: 1 node " in done.stdout
 
 
+def test_a_task_that_fits_no_node_is_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "workflow.json"
+    path.write_text(json.dumps(workflow(run_time=2.0, cores=4)))
+    for command in (("predict", path, "--nodes", "2"), ("sim", "workflow", path)):
+        done = run(*command, "--slots", "2", status=2)
+        assert "task `a` needs 4 slots, and the largest node has 2" in done.stderr
+
+
 def test_a_failed_run_is_no_ground_for_predictions(run: Run, tmp_path: Path) -> None:
     write_list(tmp_path, command="test ! -e x")
     run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, status=1)

@@ -68,7 +68,7 @@ pub struct MachineArgs {
 /// What is decided by whom.
 #[derive(Args, Clone, Default)]
 pub struct PolicyArgs {
-    /// Which object leaves a full cache
+    /// Which object leaves a full cache: random, fifo, lru, lfu, two-mark
     #[arg(long, value_name = "POLICY", default_value = "lru")]
     pub eviction: String,
     /// How many ready tasks a placement of the paper looks at [default: 3200]
@@ -312,7 +312,7 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
             let config = WfConfig {
                 compute_missing_ns: a.missing.missing_run_time,
                 size_missing_bytes: a.missing.missing_size,
-                cpus_max: Some(machine.slots_per_node),
+                cpus_max: None,
                 io: program_io(machine),
             };
             wfcommons::wfcommons(&a.path, &config)

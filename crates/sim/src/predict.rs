@@ -301,13 +301,13 @@ pub fn distinct_read_bytes(workload: Workload) -> u64 {
     total
 }
 
-/// Of predictions that differ in nodes alone, fewest first: the one after which further nodes stop paying, that is,
-/// bring less than half of the speed that they would if the work were shared out perfectly.
+/// Of predictions that differ in nodes alone, fewest first: the one after which further nodes stop paying. They pay
+/// while they make the work faster by at least the factor by which they make it dearer, which is to be twice as fast with
+/// four times the nodes.
 pub fn knee(by_nodes: &[&Prediction]) -> usize {
     let pays = |pair: &[&Prediction]| {
-        let gain = pair[0].summary.makespan_s / pair[1].summary.makespan_s - 1.0;
-        let more = f64::from(pair[1].case.nodes) / f64::from(pair[0].case.nodes) - 1.0;
-        gain >= more / 2.0
+        let faster = pair[0].summary.makespan_s / pair[1].summary.makespan_s;
+        faster * faster >= f64::from(pair[1].case.nodes) / f64::from(pair[0].case.nodes)
     };
     by_nodes.windows(2).take_while(|pair| pays(pair)).count()
 }

@@ -91,14 +91,13 @@ impl Watch {
     fn check_room(&self, array: &TaskArray) -> Result<(), Error> {
         let (template, most) = (&array.template, &self.largest);
         let memory = template.memory_bytes.unwrap_or(0);
-        if template.cpus <= most.slots && memory <= most.memory_bytes {
-            return Ok(());
-        }
+        let (needs, has) = match (template.cpus > most.slots, memory > most.memory_bytes) {
+            (false, false) => return Ok(()),
+            (true, _) => (format!("{} slots", template.cpus), most.slots.to_string()),
+            (false, true) => (format!("{memory} bytes of memory"), most.memory_bytes.to_string()),
+        };
         let id = array.fill(&template.id, 0);
-        Err(Error::never_ends(format!(
-            "task `{id}` needs {} slots and {memory} bytes of memory, and the largest node has {} slots and {} bytes",
-            template.cpus, most.slots, most.memory_bytes
-        )))
+        Err(Error::never_ends(format!("task `{id}` needs {needs}, and the largest node has {has}")))
     }
 
     fn check_task(&self, next: &Submission, i: u32, sizes: &Sizes) -> Result<(), Error> {
