@@ -143,7 +143,7 @@ def course(name: str, by_demand: bool = True) -> Draw:
         left.set(xlabel="time (s)", ylabel="nodes, Gb/s, thousands" if by_demand else "Gb/s", ylim=(0, None))
         handles = [h for axes in (left, right) for h in axes.get_legend_handles_labels()[0]]
         labels = [t for axes in (left, right) for t in axes.get_legend_handles_labels()[1]]
-        figure.legend(handles, labels, loc="outside lower center", ncols=7, fontsize=7)
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7)
         figure.suptitle(results.label(name), fontsize=10)
 
     return draw
@@ -348,7 +348,7 @@ def model_by_processors(figure: Any, results: Results) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(PROCESSORS, [str(n) for n in PROCESSORS])
     axes.set(xlabel="processors", ylabel="model error (%)", ylim=(0, None))
-    axes.legend(fontsize=6, ncols=3)
+    figure.legend(loc="outside lower center", fontsize=6, ncols=3)
 
 
 def model_by_locality(figure: Any, results: Results) -> None:
@@ -394,16 +394,21 @@ def scheduler(figure: Any, results: Results) -> None:
     axes = figure.subplots()
     at = bars(axes, [pace["policy"] for pace in results.scheduler])
     policy = [pace["policy_us"] or 0.0 for pace in results.scheduler]
-    rest = [pace["whole_us"] - p for pace, p in zip(results.scheduler, policy)]
-    stacked(axes, at, [("policy and window", MISS, policy), ("the rest of the dispatcher", PAPER, rest)])
+    rest = [max(0.0, pace["whole_us"] - p) if p else 0.0 for pace, p in zip(results.scheduler, policy)]
+    whole = [0.0 if p else pace["whole_us"] for pace, p in zip(results.scheduler, policy)]
+    parts = [
+        ("policy and window", MISS, policy),
+        ("the rest of the dispatcher", PAPER, rest),
+        ("all", EYAS, whole),
+    ]
+    stacked(axes, at, parts)
     axes.set_ylabel("time per decision (µs)")
     right = axes.twinx()
     right.plot(
         at, [pace["decisions_per_s"] for pace in results.scheduler], "o", color="black", label="decisions/s"
     )
     right.set(ylabel="decisions per second", ylim=(0, None))
-    axes.legend(loc="upper left", fontsize=8)
-    right.legend(loc="upper right", fontsize=8)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8)
 
 
 def figures() -> dict[str, Draw]:

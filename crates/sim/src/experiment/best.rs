@@ -1,8 +1,8 @@
 //! What would be possible at best: all data on local disks, and active storage (Raicu09 §5.3).
 //!
 //! **All local.** The efficiency of All-Pairs is measured against "the best case of all data accesses occurring to local
-//! disk". Here that is equation 5 of the abstract model with only local hits on the simulated machine: the longer of what
-//! processors need (computing, and reading alone) and what disks need.
+//! disk". Here that is equation 5 of the abstract model with only local hits on the simulated machine: the longest of what
+//! processors need (computing, and reading alone), what disks need, and what the dispatcher needs to give all tasks out.
 //!
 //! **Active storage.** It hands the whole data set to all nodes "via a spanning tree" and then computes locally. The paper
 //! gives results (96 %, 35 %, 27 %) and no formula. One that gives two of them: the data set is read once from home, then copied
@@ -84,11 +84,16 @@ mod tests {
     #[test]
     fn all_local_is_bound_by_processors_or_by_disks() {
         let machine = preset("tg-anl-100").expect("it is listed");
-        let workload =
-            predict::Workload { n_tasks: 250_000, accesses_per_task: 2.0, object_bytes: 12e6, compute_s: 1.0 };
+        let workload = predict::Workload {
+            n_tasks: 250_000,
+            accesses_per_task: 2.0,
+            object_bytes: 12e6,
+            compute_s: 1.0,
+        };
         let slow = all_local_s(&machine, &workload).expect("it can be");
         assert!((1250.0..1700.0).contains(&slow), "{slow}");
-        let fast = all_local_s(&machine, &predict::Workload { compute_s: 0.0, ..workload }).expect("it can be");
+        let fast =
+            all_local_s(&machine, &predict::Workload { compute_s: 0.0, ..workload }).expect("it can be");
         let disks = 6_000e9 / (100.0 * machine.disk_bytes_per_s);
         assert!((fast / disks - 1.0).abs() < 1e-9, "{fast} {disks}");
     }

@@ -15,6 +15,7 @@ pub fn ours(machine: &Machine, dynamic: bool) -> Scheduling {
         policy: demand::NAME.into(),
         nodes_max: machine.nodes,
         slots_per_node: machine.slots_per_node,
+        release_idle_ns: Some(60_000_000_000),
         ..ProvisionConfig::default()
     });
     Scheduling {

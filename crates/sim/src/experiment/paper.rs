@@ -192,7 +192,8 @@ pub fn mi() -> Vec<Experiment> {
     // Not in the paper: smaller caches, to compare policies; and all nodes from the beginning.
     list.push(one("mi-gcc-0.5gb", "GCC, 0.5 GB", "", gcc, 500, &[]));
     list.push(one("mi-gcc-0.25gb", "GCC, 0.25 GB", "", gcc, 250, &[]));
-    let mut all_there = one("mi-gcc-4gb-static", "GCC, 4 GB, 64 nodes from the beginning", "", gcc, 4000, &[]);
+    let mut all_there =
+        one("mi-gcc-4gb-static", "GCC, 4 GB, 64 nodes from the beginning", "", gcc, 4000, &[]);
     all_there.scheduling = scheduling(gcc);
     list.push(all_there);
     list
@@ -250,12 +251,7 @@ pub fn sw() -> Vec<Experiment> {
             dynamic(gcc, &machine, Some(30 * S)),
             &[said(
                 "§5.2",
-                &[
-                    (MakespanS, 6697.0),
-                    (Efficiency, 0.97),
-                    (ThroughputP99, 72.0 * GBIT),
-                    (CpuHours, 253.0),
-                ],
+                &[(MakespanS, 6697.0), (Efficiency, 0.97), (ThroughputP99, 72.0 * GBIT), (CpuHours, 253.0)],
             )],
         ),
     ]
