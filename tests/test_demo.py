@@ -29,4 +29,6 @@ def test_the_demo_shows_the_source_that_no_image_shows(eyas: Eyas, eyas_path: Pa
     assert summary, "the stack has numbers"
     assert (folder / "result" / "stack.png").read_bytes().startswith(b"\x89PNG")
     report = json.loads((folder / "report.json").read_text())
-    assert "good-cache-compute" in json.dumps(report)
+    assert "affinity" in json.dumps(report)
+    compared = closing[1]
+    assert "without caches" in compared and "good-cache-compute" in compared and "affinity" in compared, compared

@@ -150,10 +150,11 @@ pub struct NodeArgs {
 /// What the dispatcher decides by.
 #[derive(Args, Clone)]
 pub struct PolicyArgs {
-    /// Which task goes where: first-available, max-cache-hit, max-compute-util, good-cache-compute
-    #[arg(long, default_value = "good-cache-compute", value_name = "POLICY")]
+    /// Which task goes where: affinity, or a policy of the paper: first-available, max-cache-hit, max-compute-util,
+    /// good-cache-compute
+    #[arg(long, default_value = "affinity", value_name = "POLICY")]
     pub placement: String,
-    /// How many ready tasks a placement looks at
+    /// How many ready tasks a policy of the paper looks at
     #[arg(long, default_value_t = 3200, value_name = "TASKS")]
     pub window: usize,
     /// Share of busy slots from which good-cache-compute lets tasks wait for their data

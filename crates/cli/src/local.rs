@@ -146,7 +146,7 @@ pub fn is_shaped(cluster: &ClusterArgs) -> bool {
         || policy.home_rate.is_some()
         || node.cache != 4 << 30
         || node.eviction != "lru"
-        || policy.placement != placement::good_cache_compute::NAME
+        || policy.placement != placement::affinity::NAME
 }
 
 pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {

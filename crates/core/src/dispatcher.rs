@@ -85,7 +85,7 @@ pub struct DispatcherConfig {
 impl Default for DispatcherConfig {
     fn default() -> Self {
         DispatcherConfig {
-            placement: placement::good_cache_compute::NAME.into(),
+            placement: placement::affinity::NAME.into(),
             placement_config: placement::Config::default(),
             lease_ns: 15_000_000_000,
             losses_max: 3,

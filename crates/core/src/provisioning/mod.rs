@@ -82,8 +82,8 @@ impl Default for ProvisionConfig {
             request_every_ns: 1_000_000_000,
             tasks_per_slot_queued: 1,
             start_within_ns: 10_000_000_000,
-            headroom: 0.25,
-            warm_share: 0.05,
+            headroom: 0.5,
+            warm_share: 0.5,
             warm_ns: 600_000_000_000,
         }
     }

@@ -5,7 +5,14 @@ use proptest::prelude::*;
 const S: u64 = 1_000_000_000;
 
 fn config(policy: &str, nodes_max: u32) -> ProvisionConfig {
-    ProvisionConfig { policy: policy.into(), nodes_max, slots_per_node: 2, ..ProvisionConfig::default() }
+    ProvisionConfig {
+        policy: policy.into(),
+        nodes_max,
+        slots_per_node: 2,
+        headroom: 0.25,
+        warm_share: 0.05,
+        ..ProvisionConfig::default()
+    }
 }
 
 fn idle(id: u32, since_s: u64) -> NodeView {
