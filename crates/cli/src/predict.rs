@@ -92,7 +92,7 @@ pub struct PredictArgs {
 
 /// What is predicted for.
 enum Work {
-    Recorded(Recorded),
+    Recorded(Box<Recorded>),
     Workflow(PathBuf, WfConfig),
     List { name: String, arrays: Vec<Arc<TaskArray>>, sizes: FxHashMap<String, u64>, learned: Learned },
 }
@@ -280,7 +280,7 @@ impl PredictArgs {
         let measured = from.as_ref().map(|r| r.calibration.machine.clone());
         let Some(path) = &self.what else {
             let from = from.expect("one of the two is required");
-            return Ok((Work::Recorded(from), given.or(measured).expect("it was measured"), base));
+            return Ok((Work::Recorded(Box::new(from)), given.or(measured).expect("it was measured"), base));
         };
         let is_run = path.is_dir() || path.file_name().is_some_and(|n| n == eyas_core::log::EVENTS_FILE);
         if is_run {
@@ -293,7 +293,7 @@ impl PredictArgs {
                     recorded.calibration.machine.clone()
                 }
             };
-            return Ok((Work::Recorded(recorded), machine, base));
+            return Ok((Work::Recorded(Box::new(recorded)), machine, base));
         }
         if path.extension().is_some_and(|e| e == "json") {
             let machine = match given.or(measured) {

@@ -1,4 +1,4 @@
-//! eyas-testkit: builders, a simulator of the whole, and a checker for each promise. Never shipped.
+//! eyas-testkit: builders, a simulator of the whole, and a checker for each promise. Only `eyas sim chaos` ships of it.
 //!
 //! | module | gives |
 //! |---|---|

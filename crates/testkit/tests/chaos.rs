@@ -1,4 +1,4 @@
-//! Simulated worlds, drawn from their seeds: every promise is checked in each. `examples/chaos.rs` runs more.
+//! Simulated worlds, drawn from their seeds: every promise is checked in each. `eyas sim chaos` runs more.
 
 use eyas_testkit::options::Options;
 use eyas_testkit::world::{Summary, simulate};
