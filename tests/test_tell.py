@@ -133,7 +133,7 @@ def test_the_report_is_one_page_that_stands_alone(run: Run, ended: Path, tmp_pat
     assert "<b>bad</b>" in page.text
     numbers = json.loads(page_path.with_suffix(".json").read_text())
     flat = json.dumps(numbers)
-    assert "good-cache-compute" in flat
+    assert "affinity" in flat
 
 
 def test_two_runs_side_by_side(run: Run, ended: Path, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_two_runs_side_by_side(run: Run, ended: Path, tmp_path: Path) -> None:
     page_path = tmp_path / "both.html"
     run("report", "--dir", ended, "--compare", other, "--out", page_path)
     text = page_path.read_text()
-    assert "first-available" in text and "good-cache-compute" in text
+    assert "first-available" in text and "affinity" in text
 
 
 def test_no_log_no_report(run: Run, tmp_path: Path) -> None:
