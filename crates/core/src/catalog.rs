@@ -383,6 +383,12 @@ impl Catalog {
         self.objects[object.0 as usize].holders.len()
     }
 
+    /// [`Catalog::holds`] for many objects and one executor: whatever the number of holders, in a table of its own.
+    #[inline]
+    pub(crate) fn seat_holds(&self, seat: Seat, object: ObjectId) -> bool {
+        self.on[seat.0 as usize].contains(&object.0)
+    }
+
     pub fn holds(&self, executor: ExecutorId, object: ObjectId) -> bool {
         self.seats.find(executor).is_some_and(|seat| self.objects[object.0 as usize].holders.contains(seat))
     }

@@ -260,6 +260,8 @@ impl Affinity {
             && transfers::wrapping_ms(now).wrapping_sub(entered_ms) > self.steal_after_ms(catalog, object)
     }
 
+    /// Lazy greedy: what is known of an entry is an upper bound, so the first one that keeps its place when its readers are
+    /// counted is the best.
     fn best_near(
         &mut self,
         catalog: &Catalog,
@@ -267,11 +269,14 @@ impl Affinity {
         seat: Seat,
         class: u32,
     ) -> Option<(u16, Choice)> {
-        let rank = |this: &Affinity| this.member(seat).near.get(class as usize)?.as_ref()?.first(Heat::Cold);
-        let mut at = rank(self);
+        let mut at = self.member(seat).near.get(class as usize)?.as_ref()?.first(Heat::Cold);
+        let mut best: Option<(u16, Choice)> = None;
         let mut holders = vec![];
         for _ in 0..self.config.tries {
-            let entry: Entry = at?;
+            let Some(entry) = at else { break };
+            if best.as_ref().is_some_and(|(bucket, _)| *bucket >= entry.bucket) {
+                break;
+            }
             let object = entry.object;
             let near = self.member(seat).near[class as usize].as_ref().expect("it has an entry");
             at = near.after(&entry);
@@ -289,23 +294,19 @@ impl Affinity {
             if worth.n_tasks != entry.n_tasks {
                 let rank = self.member_mut(seat).near[class as usize].as_mut().expect("it has an entry");
                 rank.set(object, worth.n_tasks, size_bytes, Heat::Cold);
-                // It may have moved behind others, and the list may be gone.
-                at = match at {
-                    Some(next) => rank.get(next.object).copied(),
-                    None => rank.get(object).copied(),
-                };
+                // Its neighbours have changed, and the list may be gone.
+                at = at.and_then(|next| rank.get(next.object).copied());
             }
             let Some((_, group, entered_ms)) = worth.oldest else { continue };
-            if bucket_of(worth.n_tasks, size_bytes) < entry.bucket && at.is_some() {
-                continue;
-            }
             if is_warm && !self.has_waited(catalog, now, seat, object, entered_ms) {
                 continue;
             }
-            let reason = Reason::Brings { n_tasks: worth.n_tasks };
-            return Some((bucket_of(worth.n_tasks, size_bytes), Choice { group, reason }));
+            let bucket = bucket_of(worth.n_tasks, size_bytes);
+            if best.as_ref().is_none_or(|(other, _)| bucket > *other) {
+                best = Some((bucket, Choice { group, reason: Reason::Brings { n_tasks: worth.n_tasks } }));
+            }
         }
-        None
+        best
     }
 
     fn best_cold(

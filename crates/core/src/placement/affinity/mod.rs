@@ -47,7 +47,7 @@ use super::window::move_between;
 use super::{Pick, QueueKey, ReadyTask, Room, Unplaced};
 use crate::catalog::{Catalog, HoldersView};
 use crate::event::{InputReport, Source};
-use crate::executor_set::{Seat, SeatSet, has};
+use crate::executor_set::{Seat, SeatSet};
 use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
 use rank::{Heat, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -273,10 +273,7 @@ enum Walk {
 /// The catalog's word on whether the executor on `seat` holds `object`.
 #[inline]
 fn holds(catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
-    match catalog.holders_view(object) {
-        HoldersView::List(list) => list.binary_search(&seat).is_ok(),
-        HoldersView::Words(words) => has(words, seat),
-    }
+    catalog.seat_holds(seat, object)
 }
 
 /// A number that differs between executors and objects, to begin walks at different places.
