@@ -82,8 +82,8 @@ pub fn mi() -> Vec<Experiment> {
             machine,
             faults: Faults::default(),
             load: Load::Mi(MiConfig::default()),
-            keeps_series: figure != "",
-            is_quick: figure != "",
+            keeps_series: !figure.is_empty(),
+            is_quick: !figure.is_empty(),
             said: list.concat(),
         }
     };
