@@ -1,7 +1,7 @@
 //! The rules, in the order of the module's header.
 
 use super::super::{Reason, Rule, Stage};
-use super::rank::{Entry, Heat, bucket_of};
+use super::rank::{Heat, bucket_of};
 use super::tasks::NIL;
 use super::*;
 
