@@ -267,6 +267,8 @@ pub fn provision_config(nodes: Nodes, args: &ProvisionArgs, slots: u32) -> Provi
         nodes_max: nodes.max,
         release_idle_ns: args.idle_release.or(default.release_idle_ns),
         slots_per_node: slots,
+        // A local node is back within a moment, and with what it had in its cache.
+        warm_share: 0.0,
         ..default
     }
 }

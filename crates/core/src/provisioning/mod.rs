@@ -81,7 +81,7 @@ impl Default for ProvisionConfig {
             slots_per_node: 1,
             request_every_ns: 1_000_000_000,
             tasks_per_slot_queued: 1,
-            start_within_ns: 10_000_000_000,
+            start_within_ns: 2_000_000_000,
             headroom: 0.5,
             warm_share: 0.5,
             warm_ns: 600_000_000_000,

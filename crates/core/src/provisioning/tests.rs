@@ -9,6 +9,7 @@ fn config(policy: &str, nodes_max: u32) -> ProvisionConfig {
         policy: policy.into(),
         nodes_max,
         slots_per_node: 2,
+        start_within_ns: 10 * S,
         headroom: 0.25,
         warm_share: 0.05,
         ..ProvisionConfig::default()
