@@ -180,10 +180,12 @@ impl Nodes {
 /// How long each program of a run would have taken with a processor for itself, where its nodes shared
 /// `n_processors`, in nanoseconds by position.
 ///
-/// While more programs run than there are processors, each gets its share (processor sharing), and never less than
-/// the processor time that it used has passed. What a program waited for otherwise counts as computing.
+/// While more programs run than there are processors, each gets its share (processor sharing), as far as processors were
+/// busy with them at all: programs that sleep or wait for files share nothing. Never less than the processor time that it
+/// used has passed.
 pub fn alone_ns(measured: &Measured, n_processors: u32) -> Vec<u64> {
     let tasks = &measured.tasks;
+    let n_processors = f64::from(n_processors.max(1));
     let mut turns: Vec<(u64, i64, usize)> = vec![];
     for (i, t) in tasks.iter().enumerate().filter(|(_, t)| t.exited > t.started) {
         let cpus = i64::from(t.cpus.max(1));
@@ -192,16 +194,20 @@ pub fn alone_ns(measured: &Measured, n_processors: u32) -> Vec<u64> {
     }
     turns.sort_unstable_by_key(|turn| (turn.0, turn.1));
     // Time that a program with one processor of its own would have had since the beginning.
-    let (mut n_running, mut served_ns, mut since) = (0i64, 0.0, 0u64);
+    let (mut n_running, mut n_busy, mut served_ns, mut since) = (0i64, 0.0, 0.0, 0u64);
     let (mut at_start, mut alone) = (vec![0.0; tasks.len()], vec![0; tasks.len()]);
     for (at, change, i) in turns {
-        let share = (f64::from(n_processors.max(1)) / n_running.max(1) as f64).min(1.0);
-        served_ns += share * (at - since) as f64;
+        let (task, crowd) = (&tasks[i], (n_running as f64 / n_processors).max(1.0));
+        let busy = f64::clamp(n_busy / n_processors, 0.0, 1.0);
+        served_ns += (1.0 - busy * (1.0 - 1.0 / crowd)) * (at - since) as f64;
         (n_running, since) = (n_running + change, at);
+        let used = task.cpu_ns as f64 / task.run_ns() as f64;
         match change > 0 {
-            true => at_start[i] = served_ns,
+            true => (at_start[i], n_busy) = (served_ns, n_busy + used),
             false => {
-                alone[i] = ((served_ns - at_start[i]) as u64).max(tasks[i].cpu_ns).min(tasks[i].run_ns())
+                n_busy -= used;
+                let had_ns = (served_ns - at_start[i]).round() as u64;
+                alone[i] = had_ns.max(task.cpu_ns).min(task.run_ns());
             }
         }
     }
@@ -408,6 +414,8 @@ mod tests {
         let m = measured(3, vec![program(0, 6, 4), program(0, 6, 4), program(0, 8, 6)]);
         assert_eq!(alone_ns(&m, 2), [4 * S, 4 * S, 6 * S]);
         assert_eq!(alone_ns(&m, 8), [6 * S, 6 * S, 8 * S], "nothing was shared");
+        let m = measured(3, vec![program(0, 6, 0), program(0, 6, 0), program(0, 6, 0)]);
+        assert_eq!(alone_ns(&m, 2), [6 * S; 3], "they slept");
     }
 
     #[test]
