@@ -126,14 +126,20 @@ impl Pair {
         Ok(Pair { holder, requester, key, server, client, next_content: 0 })
     }
 
-    /// Puts `n_objects` new objects of `object_bytes` into the holder's store, so that they are in page cache.
+    /// Puts `n_objects` new objects of `object_bytes` into the holder's store, so that they are in page cache. One
+    /// object alone is also flushed to disk: writing it back must not fall into what is measured.
     pub fn fill(&mut self, n_objects: usize, object_bytes: u64) -> Result<Vec<Digest>> {
-        (0..n_objects)
+        let digests: Vec<Digest> = (0..n_objects)
             .map(|_| {
                 self.next_content += 1;
                 put(&self.holder, self.next_content, object_bytes)
             })
-            .collect()
+            .collect::<Result<_>>()?;
+        if let [digest] = digests[..] {
+            let (file, _) = self.holder.open_object(&digest)?;
+            file.sync_all().map_err(|e| Error::io(OPERATION, digest.to_string(), e))?;
+        }
+        Ok(digests)
     }
 
     /// Fetches `digests` in one call, verified, into the requester's store, where they stay.

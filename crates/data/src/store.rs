@@ -47,7 +47,7 @@ pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 /// From this size on blocks are written by a second thread. One costs some 50 µs to start, writing this much 2 ms.
 pub(crate) const WRITE_BEHIND_BYTES_MIN: u64 = 4 << 20;
 
-/// Blocks between the thread that hashes and the one that writes.
+/// Blocks between the thread that gets them and the one that writes.
 const WRITE_BEHIND_BLOCKS: usize = 4;
 
 /// Below this size asking for a reflink costs more than copying.
@@ -632,6 +632,15 @@ pub struct Incoming {
     failed: bool,
 }
 
+/// Which thread of [`Incoming::append_blocks`] hashes.
+#[derive(Clone, Copy)]
+pub(crate) enum HashedBy {
+    /// The one that gets the blocks: reading a file takes less time than writing one.
+    Source,
+    /// The one that writes: receiving from a socket takes longer, as the kernel's side of it happens there too.
+    Writer,
+}
+
 struct OpenFile {
     file: File,
     path: PathBuf,
@@ -665,17 +674,21 @@ impl Incoming {
     }
 
     /// Appends blocks from `next`, which fills the vector it is given and says false when there are no more.
-    /// Blocks are received and hashed here and written by a second thread, so that a large object takes the
-    /// longer of the two and not their sum.
+    /// A second thread writes them, so that a large object does not take the sum of all steps; `hashed_by` says
+    /// which of the two has the time to hash as well.
     ///
     /// Outer error: storing, as in [`Incoming::append`]. Inner error: what `next` said; all blocks before are kept.
     pub(crate) fn append_blocks(
         &mut self,
+        hashed_by: HashedBy,
         mut next: impl FnMut(&mut Vec<u8>) -> Result<bool>,
     ) -> Result<Result<()>> {
         let room_bytes = self.reservation.bytes - self.written;
         let OpenFile { file, hasher, .. } = self.open_file()?;
-        let file = &*file;
+        let (mut hasher_here, mut hasher_there) = match hashed_by {
+            HashedBy::Source => (Some(hasher), None),
+            HashedBy::Writer => (None, Some(hasher)),
+        };
         let (full, to_write) = mpsc::sync_channel::<Vec<u8>>(WRITE_BEHIND_BLOCKS);
         let (written, spare) = mpsc::channel();
         for _ in 0..WRITE_BEHIND_BLOCKS {
@@ -688,7 +701,10 @@ impl Incoming {
             let writer =
                 thread::Builder::new().name("cache-write".into()).spawn_scoped(scope, move || {
                     for block in to_write {
-                        (&mut &*file).write_all(&block)?;
+                        if let Some(hasher) = &mut hasher_there {
+                            hasher.update(&block);
+                        }
+                        file.write_all(&block)?;
                         // Fails when no further block is needed.
                         let _ = written.send(block);
                     }
@@ -709,7 +725,9 @@ impl Incoming {
                     too_many = Some(bytes);
                     break;
                 }
-                hasher.update(&block);
+                if let Some(hasher) = &mut hasher_here {
+                    hasher.update(&block);
+                }
                 total_bytes += bytes;
                 if full.send(block).is_err() {
                     break;
@@ -755,7 +773,7 @@ impl Incoming {
             Ok(n > 0)
         };
         if size >= WRITE_BEHIND_BYTES_MIN {
-            self.append_blocks(read)??;
+            self.append_blocks(HashedBy::Source, read)??;
         } else {
             let mut block = Vec::new();
             while read(&mut block)? {

@@ -5,8 +5,8 @@ use super::table::{Row, Table};
 use super::{Common, failed, median, note};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_data::ClientTls;
-use eyas_data::bench::{Pair, Tls, tcp_stream};
+use eyas_data::bench::{Cost, Pair, Tls, tcp_stream};
+use eyas_data::{ClientTls, Digest, Error};
 use eyas_wire::identity::Identity;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 const LARGE_BYTES: u64 = 1 << 30;
 const N_SMALL: usize = 10_000;
 const SMALL_BYTES: u64 = 10_000;
+
+/// Each stream and each fetch of the large object is tried this often in a round, and the fastest counts: the memory
+/// that a fetch fills may have to come from the machine's host first, as slowly as the host likes.
+const N_TRIES: usize = 3;
 
 #[derive(Args)]
 pub struct TransferArgs {
@@ -41,21 +45,27 @@ pub fn bench(args: &TransferArgs) -> Result<Exit, Fault> {
             Pair::new(&dir.join("tls"), LARGE_BYTES + (1 << 20), Some(tls)).map_err(failed)?;
         let large = signed.fill(1, LARGE_BYTES).map_err(failed)?;
         let large_encrypted = encrypted.fill(1, LARGE_BYTES).map_err(failed)?;
-        let gb = |cost: &eyas_data::bench::Cost| cost.rate_per_s(LARGE_BYTES) / 1e9;
-        let (mut raw, mut raw_cpu, mut one, mut one_cpu) = (vec![], vec![], vec![], vec![]);
+        let gb = |cost: &Cost| cost.rate_per_s(LARGE_BYTES) / 1e9;
+        let (mut raw, mut raw_cpu, mut fresh) = (vec![], vec![], vec![]);
+        let (mut one, mut one_cpu) = (vec![], vec![]);
         let (mut tls, mut iperf, mut small, mut small_cpu) = (vec![], vec![], vec![], vec![]);
         for round in 1..=args.rounds {
-            let stream = tcp_stream(LARGE_BYTES).map_err(failed)?;
-            let fetched = signed.fetch(&large).map_err(failed)?;
-            signed.requester.remove(&large[0]).map_err(failed)?;
-            iperf.extend(iperf3_gb_per_s());
-            let over_tls = encrypted.fetch(&large_encrypted).map_err(failed)?;
-            encrypted.requester.remove(&large_encrypted[0]).map_err(failed)?;
+            let fetch = |pair: &Pair, object: &[Digest]| {
+                let cost = pair.fetch(object)?;
+                pair.requester.remove(&object[0])?;
+                Ok(cost)
+            };
+            let stream = fastest(|| tcp_stream(LARGE_BYTES))?;
+            let first = fetch(&signed, &large).map_err(failed)?;
+            let fetched = fastest(|| fetch(&signed, &large))?;
+            iperf.extend((0..N_TRIES).filter_map(|_| iperf3_gb_per_s()).max_by(f64::total_cmp));
+            let over_tls = fastest(|| fetch(&encrypted, &large_encrypted))?;
             // New ones each round, and kept: deleting them would slow the next round's creation.
             let many = signed.fill(N_SMALL, SMALL_BYTES).map_err(failed)?;
             let many = signed.fetch(&many).map_err(failed)?;
             raw.push(gb(&stream));
             raw_cpu.push(stream.cpu.as_secs_f64());
+            fresh.push(gb(&first));
             one.push(gb(&fetched));
             one_cpu.push(fetched.cpu.as_secs_f64());
             tls.push(gb(&over_tls));
@@ -79,6 +89,11 @@ pub fn bench(args: &TransferArgs) -> Result<Exit, Fault> {
         table.row(
             Row::new("  its CPU, both ends", median(&one_cpu), "s").against("plain TCP", median(&raw_cpu)),
         );
+        table.row(Row::new("  the first in a round", median(&fresh), "GB/s").against_by(
+            "plain TCP",
+            median(&raw),
+            ratio(&fresh, &raw),
+        ));
         table.row(Row::new("1 GiB, TLS", median(&tls), "GB/s").against_by(
             "plain TCP",
             median(&raw),
@@ -89,6 +104,13 @@ pub fn bench(args: &TransferArgs) -> Result<Exit, Fault> {
         table.row(Row::new("  CPU, both ends", median(&small_cpu), "µs/object"));
         Ok(table)
     })
+}
+
+/// The fastest of [`N_TRIES`] tries.
+fn fastest(mut one: impl FnMut() -> Result<Cost, Error>) -> Result<Cost, Fault> {
+    let mut tries = (0..N_TRIES).map(|_| one()).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    tries.sort_by_key(|cost| cost.wall);
+    Ok(tries[0])
 }
 
 /// What `iperf3` moves with one stream over loopback; `None` where it does not run.

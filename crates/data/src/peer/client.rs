@@ -20,7 +20,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::link::{Link, Wire};
 use super::{ANSWER_BYTES, Answer, Request, Ticket, TicketKey, VERDICT_INTACT};
-use crate::store::{BLOCK_BYTES, WRITE_BEHIND_BYTES_MIN};
+use crate::store::{BLOCK_BYTES, HashedBy, WRITE_BEHIND_BYTES_MIN};
 use crate::{Error, ErrorKind, Incoming, Result, Stored};
 
 /// Requests sent ahead: 256 × 105 bytes fit the smallest socket buffers in use.
@@ -332,7 +332,7 @@ fn receive(link: &mut Link, holder: SocketAddr, item: &mut FetchItem) -> Result<
     }
     if remaining >= WRITE_BEHIND_BYTES_MIN {
         let mut broken = None;
-        let received = item.into.append_blocks(|block| {
+        let received = item.into.append_blocks(HashedBy::Writer, |block| {
             if let Some(error) = broken.take() {
                 return Err(error);
             }

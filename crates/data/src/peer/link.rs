@@ -4,6 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
@@ -18,6 +19,9 @@ const MAGIC: [u8; 8] = *b"eyasdata";
 const PREFIX_BYTES: usize = 8 + 2;
 const CLIENT_HELLO_BYTES: usize = PREFIX_BYTES + 32 + 4;
 const SERVER_HELLO_BYTES: usize = CLIENT_HELLO_BYTES + 32;
+
+/// Bytes that a sender has queued in the kernel and that have not left yet.
+const UNSENT_BYTES_MAX: libc::c_int = 64 << 10;
 
 /// The server's last byte of the hello, so that a client does not send tickets to a peer that will not have it.
 const WELCOME: u8 = 1;
@@ -87,6 +91,25 @@ impl Link {
     pub(super) fn set_idle_timeout(&self, idle: Duration) -> io::Result<()> {
         self.wire.socket().set_read_timeout(Some(idle))?;
         self.wire.socket().set_write_timeout(Some(idle))
+    }
+
+    /// Lets the sender run only [`UNSENT_BYTES_MAX`] ahead of the wire, so that the bytes are still in the
+    /// processor's cache when they leave; a queue of the usual megabytes goes to memory and back. What is under way
+    /// is not limited by it, so it costs nothing on a long path. For large objects: many small ones would only wait
+    /// more often.
+    pub(super) fn keep_send_queue_short(&self) -> io::Result<()> {
+        let value = UNSENT_BYTES_MAX;
+        // SAFETY: the socket is open, and `value` is the C int that the option takes, alive through the call.
+        let result = unsafe {
+            libc::setsockopt(
+                self.wire.socket().as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_NOTSENT_LOWAT,
+                (&raw const value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Bytes that have been received and not consumed.

@@ -305,7 +305,10 @@ fn answer(
         out.resize(start + usize::try_from(request.len).expect("at most SMALL_BYTES_MAX"), 0);
         file.read_exact_at(&mut out[start..], request.offset)
     } else {
-        let sent = link.send(out).and_then(|()| send_range(&mut link.wire, &file, request));
+        let sent = link
+            .send(out)
+            .and_then(|()| link.keep_send_queue_short())
+            .and_then(|()| send_range(&mut link.wire, &file, request));
         out.clear();
         sent
     };
