@@ -95,7 +95,7 @@ pub struct Config {
     pub home_quick: f64,
     /// What an executor reads from home is awaited by others for so many times as long as that should take.
     pub await_reads: f64,
-    /// The least time that it is awaited, also while nothing is known of home.
+    /// The least time that it is awaited, also while nothing is known of home; times the objects being read from there.
     pub await_ns: u64,
     /// One in so many tasks with inputs to move is the oldest, whatever it brings; 0: none.
     pub oldest_every: u32,

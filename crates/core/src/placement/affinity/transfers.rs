@@ -46,7 +46,10 @@ impl Affinity {
         let Some(arriving) = self.arriving.get(&object) else { return false };
         let expected_ns = self.home_ns_per_mib.map_or(0, |rate| self.time_ns(catalog, object, rate));
         let wait_ns = (expected_ns as f64 * self.config.await_reads) as u64;
-        now.since_ns(arriving.since) > wait_ns.max(self.config.await_ns)
+        // All who read share home: the more there are, the longer each may take. Without this, a slow home that everybody
+        // reads from is read again and again by those who gave up waiting, and gets slower still.
+        let least_ns = self.config.await_ns.saturating_mul(u64::from(self.n_home_reads.max(1)));
+        now.since_ns(arriving.since) > wait_ns.max(least_ns)
     }
 
     /// Where `seat`, which lacks it, could have `object` from now. What is found is for one attempt, whose inputs may
