@@ -31,4 +31,6 @@ def test_the_demo_shows_the_source_that_no_image_shows(eyas: Eyas, eyas_path: Pa
     report = json.loads((folder / "report.json").read_text())
     assert "affinity" in json.dumps(report)
     compared = closing[1]
-    assert "without caches" in compared and "good-cache-compute" in compared and "affinity" in compared, compared
+    assert "without caches" in compared and "good-cache-compute" in compared and "affinity" in compared, (
+        compared
+    )

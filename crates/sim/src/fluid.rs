@@ -168,7 +168,10 @@ impl<T: Copy> Fluid<T> {
 
     /// Begins a flow of `bytes` through distinct resources.
     pub fn begin(&mut self, now_ns: u64, bytes: u64, crossed: &[ResourceId], tag: T) -> FlowId {
-        assert!(!crossed.is_empty() && crossed.len() <= CROSSED_MAX, "a flow crosses 1 to {CROSSED_MAX} resources");
+        assert!(
+            !crossed.is_empty() && crossed.len() <= CROSSED_MAX,
+            "a flow crosses 1 to {CROSSED_MAX} resources"
+        );
         let slot = self.free.pop().unwrap_or_else(|| {
             self.flows.push(Flow {
                 generation: 0,
@@ -481,7 +484,11 @@ impl<T: Copy> Fluid<T> {
     /// Checks the module's invariants; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         for (i, r) in self.resources.iter().enumerate() {
-            let load: f64 = r.members.iter().map(|s| self.resources[self.flows[*s as usize].held_by() as usize].level).sum();
+            let load: f64 = r
+                .members
+                .iter()
+                .map(|s| self.resources[self.flows[*s as usize].held_by() as usize].level)
+                .sum();
             let slack = 1.0 + 4.0 * self.tolerance + 1e-6;
             assert!(load <= r.capacity * slack, "resource {i}: {load} of {}", r.capacity);
             let group = r.members.iter().filter(|s| self.flows[**s as usize].held_by() == i as u32).count();

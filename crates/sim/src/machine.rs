@@ -159,7 +159,10 @@ impl Machine {
             return bad("it needs at least one node with one slot".into());
         }
         if u64::from(self.nodes) * u64::from(self.slots_per_node) > 10_000_000 {
-            return bad(format!("{} nodes of {} slots are more than 10,000,000 slots", self.nodes, self.slots_per_node));
+            return bad(format!(
+                "{} nodes of {} slots are more than 10,000,000 slots",
+                self.nodes, self.slots_per_node
+            ));
         }
         if self.node_delay_min_ns > self.node_delay_max_ns {
             return bad("`node_delay_min_ns` is above `node_delay_max_ns`".into());
@@ -178,7 +181,10 @@ impl Faults {
             return Err(format!("`slow_speed` must lie above 0 and at most at 1, it is {}", self.slow_speed));
         }
         if !(0.0..=1e4).contains(&self.losses_per_node_hour) {
-            return Err(format!("`losses_per_node_hour` must be a number from 0, it is {}", self.losses_per_node_hour));
+            return Err(format!(
+                "`losses_per_node_hour` must be a number from 0, it is {}",
+                self.losses_per_node_hour
+            ));
         }
         Ok(())
     }
