@@ -393,6 +393,7 @@ mod tests {
         let again: Results = serde_json::from_slice(&text).expect("it was just written");
         assert_eq!(again.experiments["b"].makespan_s, 1_234.57);
         assert_eq!(again.experiments["a"].n_tasks, 1_234_567_890);
-        assert_eq!(text.iter().filter(|c| **c == b'\n').count(), 8);
+        // One line each: two braces, what they are about (2), the experiments (2 and one for each), the format.
+        assert_eq!(text.iter().filter(|c| **c == b'\n').count(), 9);
     }
 }
