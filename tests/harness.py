@@ -301,8 +301,11 @@ class Eyas:
 
 
 def _absent(what: str, package: str) -> None:
+    lacking(f"needs {what}: apt-get install {package}")
+
+
+def lacking(text: str) -> None:
     """Skip on a developer's machine, fail in CI, where everything has to be there."""
-    text = f"needs {what}: apt-get install {package}"
     if os.environ.get("CI") == "true":
         pytest.fail(text, pytrace=False)
     pytest.skip(text)

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-from harness import PATIENCE_S, Background, Eyas, Finished, wait_until
+from harness import PATIENCE_S, Background, Eyas, Finished, lacking, wait_until
 
 LEASE = "2s"
 
@@ -236,7 +235,7 @@ class Disks:
 
     def __call__(self, at: Path, n_bytes: int) -> Disk:
         if os.geteuid() != 0:
-            pytest.skip("only root can mount a small disk")
+            lacking("only root can mount a small disk")
         disk = Disk(at, n_bytes)
         self.mounted.append(disk)
         return disk
