@@ -59,7 +59,7 @@ def test_a_day_with_a_cluster(cluster: Cluster) -> None:
     ), shown
     assert re.search(r"^ +1 +6 +0 +0 +6 +0 +0 ", shown, re.M), shown
     status = up.status()
-    assert [line["name"] for line in status["executors"]] == ["node1", "node2"]
+    assert sorted(line["name"] for line in status["executors"]) == ["node1", "node2"]
     assert status["warnings"] == []
     (run,) = status["runs"]
     counts = {key: value for key, value in run.items() if key.startswith("n_")}
