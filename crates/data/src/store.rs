@@ -21,6 +21,9 @@
 //! truncated, without reading a byte. On a file system that keeps no nanoseconds the mtime is remembered in
 //! memory, and an object found at start is re-hashed before its first use.
 //!
+//! An object that is still arriving can be announced ([`Incoming::announce`]): peers then read the bytes that are
+//! there ([`Store::await_arrival`]) and learn at the end whether the whole was verified.
+//!
 //! Nothing is flushed with fsync: what a cache loses in a power cut is fetched again.
 //!
 //! Not here: which object to evict, pins, where bytes come from. `remove` of an object that a sandbox still
@@ -33,10 +36,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{Digest, Error, ErrorKind, Result};
 
@@ -55,6 +58,9 @@ const REFLINK_BYTES_MIN: u64 = 64 << 10;
 
 const OBJECT_MODE: u32 = 0o444;
 
+/// How long a waiting thread sleeps at most before it looks whether waiting is still of use to anybody.
+pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(100);
+
 /// A cache directory, open. Clones share it.
 #[derive(Clone)]
 pub struct Store {
@@ -70,6 +76,8 @@ struct Shared {
     next_incoming: AtomicU64,
     dropped_at_open: Vec<Dropped>,
     state: Mutex<State>,
+    /// Told, with the lock of `state`, of each object that is announced or put into place while somebody waits.
+    news: Condvar,
     /// One lock for each directory under `objects/`, taken before `state`: a rename or unlink may wait long for a
     /// busy disk, and must not keep everybody else from reserving and looking up. It says whether the directory
     /// is there: a short run on a busy disk would wait longer for 256 of them than for its work.
@@ -84,6 +92,10 @@ struct State {
     held: HashMap<Digest, Held>,
     held_bytes: u64,
     reserved_bytes: u64,
+    /// Announced and not ended.
+    arriving: HashMap<Digest, Arc<Arrival>>,
+    /// Threads that wait for `news`: telling costs a system call, so it is done for listeners only.
+    n_waiting: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -223,6 +235,7 @@ impl Store {
                 next_incoming: AtomicU64::new(0),
                 dropped_at_open: dropped,
                 state: Mutex::new(state),
+                news: Condvar::new(),
                 shelves: there.map(Mutex::new),
                 _lock: lock,
             }),
@@ -272,7 +285,7 @@ impl Store {
     /// Starts an object of at most the reserved size. No file is made before the first byte.
     pub fn begin(&self, reservation: Reservation) -> Incoming {
         assert!(Arc::ptr_eq(&self.shared, &reservation.shared), "the reservation is of another store");
-        Incoming { reservation, written: 0, open: None, failed: false }
+        Incoming { reservation, written: 0, open: None, failed: false, announced: None }
     }
 
     /// Moves the file `path` into the cache: hashes it, makes it read-only, renames it.
@@ -399,6 +412,52 @@ impl Store {
         let meta = file.metadata().map_err(|e| Error::io(OPERATION, digest.to_string(), e))?;
         intact(digest, &held, &meta, OPERATION)?;
         Ok((file, held.size))
+    }
+
+    /// Waits until the object is held, or is arriving and has bytes beyond `offset`, but no longer than `deadline`
+    /// and `worth_waiting`, which is asked every [`WAIT_SLICE`].
+    pub(crate) fn await_arrival(
+        &self,
+        digest: &Digest,
+        offset: u64,
+        deadline: Instant,
+        worth_waiting: impl Fn() -> bool,
+    ) -> Begun {
+        loop {
+            let arrival = {
+                let mut state = self.state();
+                let left = deadline.saturating_duration_since(Instant::now());
+                let known =
+                    |state: &State| state.held.contains_key(digest) || state.arriving.contains_key(digest);
+                if !known(&state) && !left.is_zero() {
+                    state.n_waiting += 1;
+                    let slept = self.shared.news.wait_timeout(state, left.min(WAIT_SLICE));
+                    state = slept.expect("see Shared::state").0;
+                    state.n_waiting -= 1;
+                }
+                if state.held.contains_key(digest) {
+                    return Begun::Held;
+                }
+                state.arriving.get(digest).map(Arc::clone)
+            };
+            if let Some(arrival) = arrival {
+                let reader = ArrivalReader::new(arrival);
+                let left = deadline.saturating_duration_since(Instant::now());
+                match reader.wait(Some(offset), left.min(WAIT_SLICE)) {
+                    Progress { end: None, readable, .. }
+                        if readable > offset || readable == reader.size() =>
+                    {
+                        return Begun::Arriving(reader);
+                    }
+                    // Held now, or gone and perhaps announced anew.
+                    Progress { end: Some(_), .. } => continue,
+                    Progress { end: None, .. } => {}
+                }
+            }
+            if Instant::now() >= deadline || !worth_waiting() {
+                return Begun::Absent;
+            }
+        }
     }
 
     /// Whether `file`, opened by [`Store::open_object`], is still what was stored.
@@ -578,6 +637,9 @@ impl Shared {
             fs::rename(from, to)?;
             let mut state = self.state();
             state.held.insert(digest, Held { size, mtime, checked: true });
+            if state.n_waiting > 0 {
+                self.news.notify_all();
+            }
             // A copy that was written to is replaced within the bytes that it has of the budget.
             if before.is_none() {
                 state.held_bytes += size;
@@ -622,6 +684,99 @@ impl fmt::Debug for Reservation {
     }
 }
 
+/// What [`Store::await_arrival`] found.
+pub(crate) enum Begun {
+    Held,
+    Arriving(ArrivalReader),
+    Absent,
+}
+
+/// An announced object: how far it has come, for those who read behind its writer.
+struct Arrival {
+    /// Bytes of the whole.
+    size: u64,
+    progress: Mutex<Progress>,
+    moved: Condvar,
+    /// While there are none, the writer need not hurry to put small pieces on disk.
+    n_readers: AtomicUsize,
+}
+
+#[derive(Clone)]
+pub(crate) struct Progress {
+    /// Bytes, from the start, that can be read from `file`.
+    pub(crate) readable: u64,
+    /// `None` before the first byte.
+    pub(crate) file: Option<Arc<File>>,
+    pub(crate) end: Option<ArrivalEnd>,
+    n_waiting: usize,
+}
+
+/// How an arrival ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ArrivalEnd {
+    /// The whole was verified and is in the store.
+    Stored,
+    /// It is complete and its digest is not the announced one.
+    Corrupt,
+    /// It was given up: what could be read so far may be good.
+    GivenUp,
+}
+
+impl Arrival {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().expect("only assignments happen under this lock")
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Progress)) {
+        let mut progress = self.progress();
+        change(&mut progress);
+        if progress.n_waiting > 0 {
+            self.moved.notify_all();
+        }
+    }
+}
+
+/// Reads an object behind the one who writes it.
+pub(crate) struct ArrivalReader(Arc<Arrival>);
+
+impl ArrivalReader {
+    fn new(arrival: Arc<Arrival>) -> ArrivalReader {
+        arrival.n_readers.fetch_add(1, Ordering::Relaxed);
+        ArrivalReader(arrival)
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    /// Waits for bytes beyond `offset` (`None`: for the end only) or the end, at most `timeout`.
+    pub(crate) fn wait(&self, offset: Option<u64>, timeout: Duration) -> Progress {
+        let mut progress = self.0.progress();
+        progress.n_waiting += 1;
+        let waiting = |p: &mut Progress| p.end.is_none() && offset.is_none_or(|at| p.readable <= at);
+        let slept = self.0.moved.wait_timeout_while(progress, timeout, waiting);
+        let mut progress = slept.expect("see Arrival::progress").0;
+        progress.n_waiting -= 1;
+        progress.clone()
+    }
+}
+
+impl Drop for ArrivalReader {
+    fn drop(&mut self) {
+        self.0.n_readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Tells whether somebody reads an announced object while it arrives.
+#[derive(Clone, Default)]
+pub(crate) struct Watched(Option<Arc<Arrival>>);
+
+impl Watched {
+    pub(crate) fn now(&self) -> bool {
+        self.0.as_ref().is_some_and(|arrival| arrival.n_readers.load(Ordering::Relaxed) > 0)
+    }
+}
+
 /// An object that is arriving. Bytes are hashed as they are written; dropping it removes them.
 pub struct Incoming {
     reservation: Reservation,
@@ -630,6 +785,7 @@ pub struct Incoming {
     open: Option<Box<OpenFile>>,
     /// A write failed, so what is on disk is not what was hashed.
     failed: bool,
+    announced: Option<(Digest, Arc<Arrival>)>,
 }
 
 /// Which thread of [`Incoming::append_blocks`] hashes.
@@ -642,7 +798,8 @@ pub(crate) enum HashedBy {
 }
 
 struct OpenFile {
-    file: File,
+    /// Shared with those who read behind the writer.
+    file: Arc<File>,
     path: PathBuf,
     hasher: blake3::Hasher,
 }
@@ -651,6 +808,57 @@ impl Incoming {
     /// Bytes that have arrived; where a resumed transfer goes on.
     pub fn written(&self) -> u64 {
         self.written
+    }
+
+    /// Lets peers read the object, said to be `digest` of `size` bytes, while it arrives. They see the end that it
+    /// takes: put into place, found to be something else, or dropped.
+    ///
+    /// [`crate::PeerClient`] announces what it receives; whoever fills an `Incoming` from elsewhere and knows its
+    /// digest beforehand does it here, at any time. Of several arrivals of one object the first is the one that is
+    /// read; for an object that is held nothing happens.
+    pub fn announce(&mut self, digest: Digest, size: u64) {
+        if self.announced.is_some() {
+            return;
+        }
+        let shared = &self.reservation.shared;
+        let mut state = shared.state();
+        if state.held.contains_key(&digest) || state.arriving.contains_key(&digest) {
+            return;
+        }
+        let progress = Progress {
+            readable: self.written,
+            file: self.open.as_ref().map(|open| Arc::clone(&open.file)),
+            end: None,
+            n_waiting: 0,
+        };
+        let arrival = Arc::new(Arrival {
+            size,
+            progress: Mutex::new(progress),
+            moved: Condvar::new(),
+            n_readers: AtomicUsize::new(0),
+        });
+        state.arriving.insert(digest, Arc::clone(&arrival));
+        if state.n_waiting > 0 {
+            shared.news.notify_all();
+        }
+        drop(state);
+        self.announced = Some((digest, arrival));
+    }
+
+    pub(crate) fn watched(&self) -> Watched {
+        Watched(self.announced.as_ref().map(|(_, arrival)| Arc::clone(arrival)))
+    }
+
+    /// Drops an object whose bytes are known to be wrong, and tells those who read it while it arrived.
+    pub(crate) fn condemn(mut self) {
+        self.end_arrival(ArrivalEnd::Corrupt);
+    }
+
+    fn end_arrival(&mut self, end: ArrivalEnd) {
+        if let Some((digest, arrival)) = self.announced.take() {
+            self.reservation.shared.state().arriving.remove(&digest);
+            arrival.update(|progress| progress.end = Some(end));
+        }
     }
 
     /// See [`Reservation::grow`].
@@ -669,7 +877,7 @@ impl Incoming {
         self.room_for(bytes.len() as u64)?;
         let open = self.open_file()?;
         open.hasher.update(bytes);
-        let result = open.file.write_all(bytes);
+        let result = (&*open.file).write_all(bytes);
         self.written_or_failed(bytes.len() as u64, result)
     }
 
@@ -684,6 +892,8 @@ impl Incoming {
         mut next: impl FnMut(&mut Vec<u8>) -> Result<bool>,
     ) -> Result<Result<()>> {
         let room_bytes = self.reservation.bytes - self.written;
+        let mut on_disk = self.written;
+        let arrival = self.watched().0;
         let OpenFile { file, hasher, .. } = self.open_file()?;
         let (mut hasher_here, mut hasher_there) = match hashed_by {
             HashedBy::Source => (Some(hasher), None),
@@ -701,10 +911,15 @@ impl Incoming {
             let writer =
                 thread::Builder::new().name("cache-write".into()).spawn_scoped(scope, move || {
                     for block in to_write {
+                        // Readers behind us need the bytes on disk, and nobody waits for the digest.
+                        (&**file).write_all(&block)?;
+                        on_disk += block.len() as u64;
+                        if let Some(arrival) = &arrival {
+                            arrival.update(|progress| progress.readable = on_disk);
+                        }
                         if let Some(hasher) = &mut hasher_there {
                             hasher.update(&block);
                         }
-                        file.write_all(&block)?;
                         // Fails when no further block is needed.
                         let _ = written.send(block);
                     }
@@ -809,6 +1024,13 @@ impl Incoming {
         if result.is_err() {
             discard(&open);
         }
+        let announced = self.announced.as_ref().map(|(digest, _)| *digest);
+        self.end_arrival(match &result {
+            Ok(_) if announced.is_some_and(|announced| announced != digest) => ArrivalEnd::Corrupt,
+            Ok(_) => ArrivalEnd::Stored,
+            Err(Error { kind: ErrorKind::DigestMismatch { .. }, .. }) => ArrivalEnd::Corrupt,
+            Err(_) => ArrivalEnd::GivenUp,
+        });
         result
     }
 
@@ -840,6 +1062,10 @@ impl Incoming {
             let path = shared.root.join("incoming").join(n.to_string());
             let file = new_file(&path, OBJECT_MODE)
                 .map_err(|e| Error::io(OPERATION, path.display().to_string(), e))?;
+            let file = Arc::new(file);
+            if let Some((_, arrival)) = &self.announced {
+                arrival.update(|progress| progress.file = Some(Arc::clone(&file)));
+            }
             self.open = Some(Box::new(OpenFile { file, path, hasher: blake3::Hasher::new() }));
         }
         Ok(self.open.as_mut().expect("opened above"))
@@ -849,6 +1075,9 @@ impl Incoming {
         match result {
             Ok(()) => {
                 self.written += bytes;
+                if let Some((_, arrival)) = &self.announced {
+                    arrival.update(|progress| progress.readable = self.written);
+                }
                 Ok(())
             }
             Err(e) => {
@@ -876,6 +1105,7 @@ impl Drop for Incoming {
         if let Some(open) = self.open.take() {
             discard(&open);
         }
+        self.end_arrival(ArrivalEnd::GivenUp);
     }
 }
 

@@ -19,11 +19,14 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::link::{Link, Wire};
-use super::{ANSWER_BYTES, Answer, Request, Ticket, TicketKey, VERDICT_INTACT};
-use crate::store::{BLOCK_BYTES, HashedBy, WRITE_BEHIND_BYTES_MIN};
+use super::{
+    ANSWER_BYTES, Answer, PIECE_HEAD_BYTES, Request, Ticket, TicketKey, VERDICT_BROKEN, VERDICT_CHANGED,
+    VERDICT_INTACT,
+};
+use crate::store::{BLOCK_BYTES, HashedBy, WRITE_BEHIND_BYTES_MIN, Watched};
 use crate::{Error, ErrorKind, Incoming, Result, Stored};
 
-/// Requests sent ahead: 256 × 105 bytes fit the smallest socket buffers in use.
+/// Requests sent ahead: 256 × 109 bytes fit the smallest socket buffers in use.
 const WINDOW: usize = 256;
 
 /// Idle connections kept for one holder.
@@ -31,6 +34,9 @@ const IDLE_LINKS_MAX: usize = 4;
 
 /// How much of an unwanted answer is read away rather than giving up the connection.
 const DRAIN_BYTES_MAX: u64 = 1 << 20;
+
+/// Somebody reads behind us: they need not wait for more than this at a time, as the kernel hands it over at once.
+const PASSED_ON_BYTES: usize = 64 << 10;
 
 const OPERATION: &str = "fetch from a peer";
 
@@ -111,7 +117,24 @@ impl PeerClient {
     /// Items end in order unless they fail before they are asked for. Error kinds to tell apart:
     /// `NotHeld`, `Busy`, `Corrupt`, `DigestMismatch`: try the next source. `Interrupted`, `Timeout`: the holder is
     /// gone. `Refused`, `WrongSecret`, `WrongVersion`: no use in asking this holder again.
-    pub fn fetch(&self, holder: SocketAddr, items: Vec<FetchItem>, mut on_end: impl FnMut(usize, FetchEnd)) {
+    ///
+    /// An object that is still arriving at the holder is received as it comes; if the holder gives it up, the item
+    /// ends with `NotHeld` and what was received. Items are announced in their store while they are received
+    /// ([`Incoming::announce`]), so that this node serves them on.
+    pub fn fetch(&self, holder: SocketAddr, items: Vec<FetchItem>, on_end: impl FnMut(usize, FetchEnd)) {
+        self.fetch_waiting(holder, items, Duration::ZERO, on_end);
+    }
+
+    /// As [`PeerClient::fetch`]; for each item the holder waits up to `wait` (to the millisecond, and no longer than
+    /// its own limit) for an object that it neither holds nor receives, before it says `NotHeld`. As items are
+    /// answered in order, those behind such a one wait with it.
+    pub fn fetch_waiting(
+        &self,
+        holder: SocketAddr,
+        items: Vec<FetchItem>,
+        wait: Duration,
+        mut on_end: impl FnMut(usize, FetchEnd),
+    ) {
         let mut todo: Vec<Option<FetchItem>> = items.into_iter().map(Some).collect();
         let mut next = 0;
         let mut pooled = true;
@@ -121,7 +144,7 @@ impl PeerClient {
                 Ok(peer) => {
                     let reused = peer.reused;
                     let before = next;
-                    match self.run(holder, peer, &mut todo, &mut next, &mut on_end) {
+                    match self.run(holder, peer, wait, &mut todo, &mut next, &mut on_end) {
                         Err(_) if reused && next == before => {
                             pooled = false;
                             None
@@ -151,7 +174,7 @@ impl PeerClient {
         sink: &mut dyn Write,
     ) -> Result<()> {
         let len = range.end.saturating_sub(range.start);
-        let request = Request { ticket: *ticket, offset: range.start, len, last: true };
+        let request = Request { ticket: *ticket, offset: range.start, len, wait_ms: 0, last: true };
         let mut pooled = true;
         loop {
             let mut peer = self.connect(holder, pooled)?;
@@ -161,16 +184,23 @@ impl PeerClient {
                 Err(_) if peer.reused => pooled = false,
                 Err(e) => return Err(lost(holder, e)),
                 Ok(()) => {
-                    if let Err(error) = read_answer(&mut peer.link, holder, len)? {
-                        self.keep(holder, peer);
-                        return Err(error);
-                    }
-                    read_payload(&mut peer.link, holder, len, |bytes| {
+                    let mut payload = match read_answer(&mut peer.link, holder, len)? {
+                        Ok(payload) => payload,
+                        Err(error) => {
+                            self.keep(holder, peer);
+                            return Err(error);
+                        }
+                    };
+                    read_payload(&mut peer.link, holder, &mut payload, &Watched::default(), |bytes, _| {
                         sink.write_all(bytes).map_err(|e| Error::io(OPERATION, "writing what was fetched", e))
                     })?;
-                    read_verdict(&mut peer.link, holder)??;
+                    let verdict = read_verdict(&mut peer.link, holder)?;
                     self.keep(holder, peer);
-                    return Ok(());
+                    return match verdict {
+                        Verdict::Intact if payload.left == 0 => Ok(()),
+                        Verdict::Intact | Verdict::Broken => Err(given_up(holder)),
+                        Verdict::Changed => Err(changed(holder)),
+                    };
                 }
             }
         }
@@ -182,6 +212,7 @@ impl PeerClient {
         &self,
         holder: SocketAddr,
         mut peer: Peer,
+        wait: Duration,
         todo: &mut [Option<FetchItem>],
         next: &mut usize,
         on_end: &mut impl FnMut(usize, FetchEnd),
@@ -199,6 +230,7 @@ impl PeerClient {
             return Ok(());
         };
         let link = &mut peer.link;
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
         let mut asked = *next;
         let mut n_in_flight = 0;
         let mut out = Vec::with_capacity(WINDOW * Request::ENCODED_BYTES);
@@ -209,7 +241,7 @@ impl PeerClient {
                     if let Some(FetchItem { ticket, into }) = &todo[asked] {
                         let offset = into.written();
                         let len = ticket.size - offset;
-                        let request = Request { ticket: *ticket, offset, len, last: asked == last };
+                        let request = Request { ticket: *ticket, offset, len, wait_ms, last: asked == last };
                         out.extend_from_slice(&request.encode());
                         n_in_flight += 1;
                     }
@@ -219,7 +251,17 @@ impl PeerClient {
             }
             let index = *next;
             if let Some(item) = &mut todo[index] {
-                let received = receive(link, holder, item)?;
+                let received = if wait.is_zero() {
+                    let answer = read_answer(link, holder, item.rest())?;
+                    receive(link, holder, item, answer)?
+                } else {
+                    // The holder may be silent for as long as it was asked to wait, in addition.
+                    let idle = self.options.idle_timeout;
+                    link.set_idle_timeout(idle + wait).map_err(|e| lost(holder, e))?;
+                    let answer = read_answer(link, holder, item.rest())?;
+                    link.set_idle_timeout(idle).map_err(|e| lost(holder, e))?;
+                    receive(link, holder, item, answer)?
+                };
                 n_in_flight -= 1;
                 let FetchItem { ticket, into } = todo[index].take().expect("it was there above");
                 let (end, link_is_usable) = match received {
@@ -229,6 +271,9 @@ impl PeerClient {
                     },
                     Received::Refused(error) => (FetchEnd::Failed { error, partial: Some(into) }, true),
                     Received::Worthless { error, link_is_usable } => {
+                        if error.kind == ErrorKind::Corrupt {
+                            into.condemn();
+                        }
                         (FetchEnd::Failed { error, partial: None }, link_is_usable)
                     }
                 };
@@ -324,68 +369,130 @@ fn check_item(item: &FetchItem, server_id: u32, holder: SocketAddr) -> Result<()
     Ok(())
 }
 
-/// Receives the answer for `item` into it. `Err`: the connection broke.
-fn receive(link: &mut Link, holder: SocketAddr, item: &mut FetchItem) -> Result<Received> {
-    let mut remaining = item.ticket.size - item.into.written();
-    if let Err(error) = read_answer(link, holder, remaining)? {
-        return Ok(Received::Refused(error));
+impl FetchItem {
+    /// Bytes that are still to be fetched.
+    fn rest(&self) -> u64 {
+        self.ticket.size - self.into.written()
     }
-    if remaining >= WRITE_BEHIND_BYTES_MIN {
+}
+
+/// The payload of an answer, as far as it is still to come.
+struct Payload {
+    /// Bytes left of all that was announced.
+    left: u64,
+    /// Bytes left of the current piece; `None` for an answer that is one piece.
+    piece: Option<u64>,
+}
+
+impl Payload {
+    /// How many bytes come next without anything between them, at most [`BLOCK_BYTES`]; 0 at the end.
+    fn next(&mut self, link: &mut Link) -> std::io::Result<usize> {
+        let run = match &mut self.piece {
+            None => self.left,
+            Some(piece) => {
+                if *piece == 0 {
+                    let head: [u8; PIECE_HEAD_BYTES] = link.take()?;
+                    *piece = u64::from(u32::from_le_bytes(head));
+                    if *piece > self.left {
+                        return Err(std::io::Error::new(
+                            std::io::ErrorKind::InvalidData,
+                            "a piece is longer than what was announced",
+                        ));
+                    }
+                }
+                *piece
+            }
+        };
+        Ok(BLOCK_BYTES.min(usize::try_from(run).unwrap_or(BLOCK_BYTES)))
+    }
+
+    fn took(&mut self, bytes: usize) {
+        self.left -= bytes as u64;
+        if let Some(piece) = &mut self.piece {
+            *piece -= bytes as u64;
+        }
+    }
+}
+
+/// For how many of `most` bytes to wait.
+fn least(watched: &Watched, most: usize) -> usize {
+    if watched.now() { most.min(PASSED_ON_BYTES) } else { most }
+}
+
+/// Receives what follows `answer` into `item`. `Err`: the connection broke.
+fn receive(
+    link: &mut Link,
+    holder: SocketAddr,
+    item: &mut FetchItem,
+    answer: Result<Payload>,
+) -> Result<Received> {
+    let mut payload = match answer {
+        Ok(payload) => payload,
+        Err(error) => return Ok(Received::Refused(error)),
+    };
+    let FetchItem { ticket, into } = item;
+    into.announce(ticket.digest, ticket.size);
+    let watched = into.watched();
+    if payload.left >= WRITE_BEHIND_BYTES_MIN {
         let mut broken = None;
-        let received = item.into.append_blocks(HashedBy::Writer, |block| {
+        let received = into.append_blocks(HashedBy::Writer, |block| {
             if let Some(error) = broken.take() {
                 return Err(error);
             }
-            let n = BLOCK_BYTES.min(usize::try_from(remaining).unwrap_or(BLOCK_BYTES));
-            if n == 0 {
+            let most = payload.next(link).map_err(|e| lost(holder, e))?;
+            if most == 0 {
                 return Ok(false);
             }
             // The part of a block that did arrive is kept: a resume must not ask for it again.
-            broken = link.take_block(n, block).err().map(|e| lost(holder, e));
-            remaining -= block.len() as u64;
+            broken = link.take_block(least(&watched, most), most, block).err().map(|e| lost(holder, e));
+            payload.took(block.len());
             Ok(true)
         });
         return Ok(match received {
             Ok(arrived) => {
                 arrived?;
-                verdict(link, holder)?
+                verdict(link, holder, &payload)?
             }
             Err(error) => Received::Worthless { error, link_is_usable: false },
         });
     }
     let mut failed = None;
-    read_payload(link, holder, remaining, |bytes| {
-        remaining -= bytes.len() as u64;
+    read_payload(link, holder, &mut payload, &watched, |bytes, left| {
         if failed.is_none() {
-            failed = item.into.append(bytes).err();
+            failed = into.append(bytes).err();
         }
         match &failed {
-            Some(error) if remaining > DRAIN_BYTES_MAX => Err(error.clone()),
+            Some(error) if left > DRAIN_BYTES_MAX => Err(error.clone()),
             _ => Ok(()),
         }
     })
     .or_else(|error| if failed.is_some() { Ok(()) } else { Err(error) })?;
     if let Some(error) = failed {
-        let link_is_usable = remaining == 0 && read_verdict(link, holder).is_ok();
+        let link_is_usable =
+            payload.left == 0 && payload.piece.is_none() && read_verdict(link, holder).is_ok();
         return Ok(Received::Worthless { error, link_is_usable });
     }
-    verdict(link, holder)
+    verdict(link, holder, &payload)
 }
 
-fn verdict(link: &mut Link, holder: SocketAddr) -> Result<Received> {
+/// The holder's last word. The receiver's own hash is what counts in the end.
+fn verdict(link: &mut Link, holder: SocketAddr, payload: &Payload) -> Result<Received> {
     Ok(match read_verdict(link, holder)? {
-        Ok(()) => Received::All,
-        Err(error) => Received::Worthless { error, link_is_usable: true },
+        // The holder could not keep what it passed on; our digest says whether it was good.
+        Verdict::Intact | Verdict::Broken if payload.left == 0 => Received::All,
+        Verdict::Intact | Verdict::Broken => Received::Refused(given_up(holder)),
+        Verdict::Changed => Received::Worthless { error: changed(holder), link_is_usable: true },
     })
 }
 
 /// Reads the head of an answer. Outer error: the connection; inner: the holder's refusal.
-fn read_answer(link: &mut Link, holder: SocketAddr, expected_len: u64) -> Result<Result<()>> {
+fn read_answer(link: &mut Link, holder: SocketAddr, expected_len: u64) -> Result<Result<Payload>> {
     let head: [u8; ANSWER_BYTES] = link.take().map_err(|e| lost(holder, e))?;
     let len = u64::from_le_bytes(*head.last_chunk().expect("the answer ends in its length"));
     let say = |kind, why: &str| Ok(Err(Error::new(kind, OPERATION, format!("{holder} {why}"))));
     match Answer::decode(head[0]) {
-        Some(Answer::Sending) if len == expected_len => Ok(Ok(())),
+        Some(Answer::Sending) if len == expected_len => Ok(Ok(Payload { left: len, piece: None })),
+        Some(Answer::Streaming) if len == expected_len => Ok(Ok(Payload { left: len, piece: Some(0) })),
         Some(Answer::NotHeld) => say(ErrorKind::NotHeld, "does not hold the object"),
         Some(Answer::Busy) => say(ErrorKind::Busy, "serves as many streams as it may"),
         Some(Answer::Corrupt) => say(ErrorKind::Corrupt, "found its copy changed since it was stored"),
@@ -396,50 +503,70 @@ fn read_answer(link: &mut Link, holder: SocketAddr, expected_len: u64) -> Result
         Some(Answer::TicketExpired) => say(ErrorKind::Refused, "says that the ticket has expired"),
         Some(Answer::BadRange) => say(ErrorKind::Refused, "says that the object has no such range"),
         Some(Answer::Failed) => say(ErrorKind::Interrupted, "could not read the object"),
-        Some(Answer::Sending) | None => {
+        Some(Answer::Sending | Answer::Streaming) | None => {
             Err(Error::new(ErrorKind::Protocol, OPERATION, format!("{holder} gave an answer that is none")))
         }
     }
 }
 
-/// Hands `len` bytes to `use_bytes`, in blocks. Stops at its first error.
+/// Hands the payload to `use_bytes`, in blocks, with the number of bytes that are left after each. Stops at its first
+/// error.
 fn read_payload(
     link: &mut Link,
     holder: SocketAddr,
-    len: u64,
-    mut use_bytes: impl FnMut(&[u8]) -> Result<()>,
+    payload: &mut Payload,
+    watched: &Watched,
+    mut use_bytes: impl FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<()> {
-    let mut remaining = len;
-    while remaining > 0 {
-        let n = BLOCK_BYTES.min(usize::try_from(remaining).unwrap_or(BLOCK_BYTES));
-        match link.peek(n) {
-            Ok(bytes) => use_bytes(&bytes[..n])?,
+    loop {
+        let most = payload.next(link).map_err(|e| lost(holder, e))?;
+        if most == 0 {
+            return Ok(());
+        }
+        match link.peek(least(watched, most)) {
+            Ok(bytes) => {
+                let n = most.min(bytes.len());
+                payload.took(n);
+                use_bytes(&bytes[..n], payload.left)?;
+                link.consume(n);
+            }
             Err(e) => {
                 // The part of a block that did arrive is kept: a resume must not ask for it again.
                 let m = link.buffered();
                 if m > 0
                     && let Ok(bytes) = link.peek(m)
                 {
-                    use_bytes(&bytes[..m])?;
+                    use_bytes(&bytes[..m], payload.left - m as u64)?;
                 }
                 return Err(lost(holder, e));
             }
         }
-        link.consume(n);
-        remaining -= n as u64;
     }
-    Ok(())
 }
 
-/// Outer error: the connection; inner: the object changed while it was sent.
-fn read_verdict(link: &mut Link, holder: SocketAddr) -> Result<Result<()>> {
+enum Verdict {
+    Intact,
+    Changed,
+    Broken,
+}
+
+fn read_verdict(link: &mut Link, holder: SocketAddr) -> Result<Verdict> {
     match link.take::<1>().map_err(|e| lost(holder, e))? {
-        [VERDICT_INTACT] => Ok(Ok(())),
-        _ => {
-            let why = format!("{holder} found its copy changed while it sent it");
-            Ok(Err(Error::new(ErrorKind::Corrupt, OPERATION, why)))
-        }
+        [VERDICT_INTACT] => Ok(Verdict::Intact),
+        [VERDICT_CHANGED] => Ok(Verdict::Changed),
+        [VERDICT_BROKEN] => Ok(Verdict::Broken),
+        _ => Err(Error::new(ErrorKind::Protocol, OPERATION, format!("{holder} gave a verdict that is none"))),
     }
+}
+
+fn changed(holder: SocketAddr) -> Error {
+    let why = format!("{holder} found its copy changed while it sent it");
+    Error::new(ErrorKind::Corrupt, OPERATION, why)
+}
+
+fn given_up(holder: SocketAddr) -> Error {
+    let why = format!("{holder} was still receiving the object, and gave it up");
+    Error::new(ErrorKind::NotHeld, OPERATION, why)
 }
 
 fn lost(holder: SocketAddr, e: std::io::Error) -> Error {

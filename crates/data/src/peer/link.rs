@@ -142,11 +142,11 @@ impl Link {
         }
     }
 
-    /// Moves `n` bytes, at most [`BLOCK_BYTES`], into `block`; a full buffer is swapped, not copied. If the
-    /// connection breaks, `block` gets what did arrive.
-    pub(super) fn take_block(&mut self, n: usize, block: &mut Vec<u8>) -> io::Result<()> {
-        let result = self.peek(n).map(drop);
-        let n = n.min(self.buffered());
+    /// Moves at least `least` and at most `most` bytes, which is at most [`BLOCK_BYTES`], into `block`, and waits for no
+    /// more than `least`; a full buffer is swapped, not copied. If the connection breaks, `block` gets what did arrive.
+    pub(super) fn take_block(&mut self, least: usize, most: usize, block: &mut Vec<u8>) -> io::Result<()> {
+        let result = self.peek(least).map(drop);
+        let n = most.min(self.buffered());
         if n == self.buffer.len() {
             block.resize(BLOCK_BYTES, 0);
             std::mem::swap(&mut self.buffer, block);
@@ -162,6 +162,14 @@ impl Link {
         let bytes = *self.peek(N)?.first_chunk().expect("as many bytes as asked for");
         self.consume(N);
         Ok(bytes)
+    }
+
+    /// Whether the other side has closed the connection, as far as is known without waiting.
+    pub(super) fn hung_up(&self) -> bool {
+        let fd = self.wire.socket().as_raw_fd();
+        let mut poll = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one pollfd, alive through the call, whose socket is open.
+        unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
     }
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {

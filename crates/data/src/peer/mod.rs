@@ -6,7 +6,7 @@
 //!                                     ← magic, version, nonce_s, server id, proof_s
 //! proof_c                            →
 //!                                     ← welcome
-//! request: ticket, range, last?      →                         (many, without waiting)
+//! request: ticket, range, wait, last? →                        (many, without waiting)
 //!                                     ← status, length, bytes, verdict       (in order)
 //! ```
 //!
@@ -19,6 +19,20 @@
 //!
 //! The last byte of an answer is the holder's verdict after the last byte was sent: if the object changed
 //! while it was sent, it says so. The receiver hashes what it stores in any case.
+//!
+//! An object that is still arriving at the holder is sent on as it comes: status `Streaming`, and the bytes in
+//! pieces, each after its length, ended by a piece of no bytes. The verdict is given when the holder has verified the
+//! whole. If the holder gives its own transfer up, the pieces end early with the verdict `Broken`: the client keeps
+//! what it has and may go on with another holder from there; `Changed` (the holder's bytes had another digest) is for
+//! the dustbin. Bytes that are passed on are unverified, so wrong ones can travel down a chain; each receiver hashes,
+//! and each throws them away. A client that has all bytes trusts its own hash rather than a `Broken`.
+//!
+//! A request may say how long the holder shall *wait* for an object that it neither holds nor receives, so that the
+//! receivers of a chain or tree can be started all at once. Waiting ends when the first wanted byte is there, after
+//! `wait_max` of the holder, when the client hangs up, and when the server stops. It holds a connection and its thread but no
+//! stream. Requests of one connection are answered in order, so those behind a waiting one wait, too. Holders that wait
+//! for each other in a circle all answer `NotHeld` in the end; an arrival on which nothing moves for
+//! `arrival_idle_timeout` is answered `Broken`, so that no circle of half-received objects lasts either.
 //!
 //! A *stream* is a connection that is being served; an idle one in a pool does not count. A holder that serves
 //! `streams_max` streams answers `Busy` at once instead of letting the client wait behind them.
@@ -59,7 +73,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Digest, Error, ErrorKind, Result};
 
 /// Version of the protocol in this crate; peers must agree on it exactly.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// The keys of the data plane, derived from the cluster's secret.
 #[derive(Clone)]
@@ -213,12 +227,14 @@ struct Request {
     ticket: Ticket,
     offset: u64,
     len: u64,
+    /// How long the holder shall wait for an object that it neither holds nor receives.
+    wait_ms: u32,
     /// No further request follows that belongs to the same fetch: the holder may free the stream.
     last: bool,
 }
 
 impl Request {
-    const ENCODED_BYTES: usize = Ticket::ENCODED_BYTES + 8 + 8 + 1;
+    const ENCODED_BYTES: usize = Ticket::ENCODED_BYTES + 8 + 8 + 4 + 1;
 
     fn encode(&self) -> [u8; Self::ENCODED_BYTES] {
         let mut bytes = [0; Self::ENCODED_BYTES];
@@ -226,6 +242,7 @@ impl Request {
         put.put(&self.ticket.encode());
         put.put(&self.offset.to_le_bytes());
         put.put(&self.len.to_le_bytes());
+        put.put(&self.wait_ms.to_le_bytes());
         put.put(&[u8::from(self.last)]);
         bytes
     }
@@ -236,12 +253,13 @@ impl Request {
             ticket: Ticket::decode(&mut take),
             offset: u64::from_le_bytes(take.take()),
             len: u64::from_le_bytes(take.take()),
+            wait_ms: u32::from_le_bytes(take.take()),
             last: take.take::<1>()[0] != 0,
         }
     }
 }
 
-/// First byte of an answer; its payload length follows (8 bytes, 0 unless `Sending`).
+/// First byte of an answer; its payload length follows (8 bytes, 0 unless `Sending` or `Streaming`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Answer {
@@ -254,6 +272,8 @@ enum Answer {
     TicketExpired = 6,
     BadRange = 7,
     Failed = 8,
+    /// As `Sending`, but the bytes come in pieces while the holder receives them.
+    Streaming = 9,
 }
 
 const ANSWER_BYTES: usize = 9;
@@ -261,15 +281,31 @@ const ANSWER_BYTES: usize = 9;
 impl Answer {
     fn decode(byte: u8) -> Option<Answer> {
         use Answer::*;
-        [Sending, NotHeld, Busy, Corrupt, TicketForged, TicketForOther, TicketExpired, BadRange, Failed]
-            .into_iter()
-            .find(|answer| *answer as u8 == byte)
+        [
+            Sending,
+            NotHeld,
+            Busy,
+            Corrupt,
+            TicketForged,
+            TicketForOther,
+            TicketExpired,
+            BadRange,
+            Failed,
+            Streaming,
+        ]
+        .into_iter()
+        .find(|answer| *answer as u8 == byte)
     }
 }
 
 /// Verdict after the payload.
 const VERDICT_INTACT: u8 = 0;
 const VERDICT_CHANGED: u8 = 1;
+/// Only after a stream of pieces: the holder did not get, or could not keep, the whole.
+const VERDICT_BROKEN: u8 = 2;
+
+/// Before each piece of an answer that streams: its length, at most [`crate::store::BLOCK_BYTES`].
+const PIECE_HEAD_BYTES: usize = 4;
 
 struct Put<'a> {
     bytes: &'a mut [u8],
@@ -337,10 +373,10 @@ mod tests {
     fn messages_survive_the_wire() {
         let key = TicketKey::from_secret(b"secret");
         let ticket = Ticket::issue(&key, Digest::of(b"x"), 7, 3, 4, 1000);
-        let back = Request::decode(&Request { ticket, offset: 2, len: 5, last: true }.encode());
-        assert_eq!((back.ticket, back.offset, back.len, back.last), (ticket, 2, 5, true));
+        let back = Request::decode(&Request { ticket, offset: 2, len: 5, wait_ms: 3, last: true }.encode());
+        assert_eq!((back.ticket, back.offset, back.len, back.wait_ms, back.last), (ticket, 2, 5, 3, true));
         for byte in 0..=u8::MAX {
-            assert_eq!(Answer::decode(byte).map(|a| a as u8), (byte <= 8).then_some(byte));
+            assert_eq!(Answer::decode(byte).map(|a| a as u8), (byte <= 9).then_some(byte));
         }
     }
 }

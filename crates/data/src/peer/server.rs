@@ -1,7 +1,8 @@
 //! The holder's side: accepts connections and serves objects of one store.
 //!
 //! One thread per connection, at most `connections_max` of them; a peer that cannot show the secret within
-//! `hello_timeout` is gone again. Small objects are gathered into one write; large ones are sent from a mapping.
+//! `hello_timeout` is gone again. Small objects are gathered into one write; large ones are sent from a mapping; those
+//! that are still arriving follow their writer.
 //!
 //! Not here: whether a holder should serve (tickets say so), and removing corrupt objects (`on_corrupt` tells
 //! the executor, the core decides).
@@ -15,13 +16,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::link::{Link, Wire};
-use super::{ANSWER_BYTES, Answer, Fault, Request, TicketKey, VERDICT_CHANGED, VERDICT_INTACT, now_unix_ms};
-use crate::store::BLOCK_BYTES;
+use super::{
+    ANSWER_BYTES, Answer, Fault, PIECE_HEAD_BYTES, Request, TicketKey, VERDICT_BROKEN, VERDICT_CHANGED,
+    VERDICT_INTACT, now_unix_ms,
+};
+use crate::store::{ArrivalEnd, ArrivalReader, BLOCK_BYTES, Begun, WAIT_SLICE};
 use crate::{Digest, Error, ErrorKind, Result, Store};
 
 /// Up to this size an object is copied into the common write instead of being sent by itself.
@@ -37,6 +41,11 @@ pub struct PeerServerOptions {
     pub connections_max: usize,
     /// A connection on which nothing moves for this long is closed.
     pub idle_timeout: Duration,
+    /// The longest that a client may wait for an object to begin to arrive.
+    pub wait_max: Duration,
+    /// An object that is passed on as it arrives, and of which nothing arrives for this long, is given up. Below
+    /// the `idle_timeout` of clients, so that they are told and need not guess.
+    pub arrival_idle_timeout: Duration,
     /// Limit for each step of the hello.
     pub hello_timeout: Duration,
     /// Encrypt. Without it (`signed` mode) peers still prove the secret and show tickets.
@@ -51,6 +60,8 @@ impl Default for PeerServerOptions {
             streams_max: 8,
             connections_max: 1024,
             idle_timeout: Duration::from_secs(60),
+            wait_max: Duration::from_secs(60),
+            arrival_idle_timeout: Duration::from_secs(20),
             hello_timeout: Duration::from_secs(10),
             tls: None,
             on_corrupt: None,
@@ -244,8 +255,7 @@ fn serve(shared: &Shared, socket: TcpStream) -> Result<()> {
         if stream.is_none() {
             stream = Stream::start(&shared.n_streams, options.streams_max);
         }
-        let busy = stream.is_none();
-        answer(shared, &mut link, &mut out, client_id, &request, busy)?;
+        answer(shared, &mut link, &mut out, client_id, &request, &mut stream)?;
         if request.last {
             link.send(&out).map_err(lost)?;
             out.clear();
@@ -255,20 +265,20 @@ fn serve(shared: &Shared, socket: TcpStream) -> Result<()> {
 }
 
 /// Puts the answer to one request into `out`, or sends it if it is large. An error ends the connection.
-fn answer(
-    shared: &Shared,
+fn answer<'a>(
+    shared: &'a Shared,
     link: &mut Link,
     out: &mut Vec<u8>,
     client_id: u32,
     request: &Request,
-    busy: bool,
+    stream: &mut Option<Stream<'a>>,
 ) -> Result<()> {
     let ticket = &request.ticket;
     let refusal = match ticket.fault(&shared.key, shared.server_id, client_id, now_unix_ms()) {
         Some(Fault::Forged) => Some(Answer::TicketForged),
         Some(Fault::OtherHolder | Fault::OtherRequester) => Some(Answer::TicketForOther),
         Some(Fault::Expired) => Some(Answer::TicketExpired),
-        None if busy => Some(Answer::Busy),
+        None if stream.is_none() => Some(Answer::Busy),
         None if request.offset.checked_add(request.len).is_none_or(|end| end > ticket.size) => {
             Some(Answer::BadRange)
         }
@@ -278,7 +288,29 @@ fn answer(
         put_answer(out, refusal, 0);
         return Ok(());
     }
-    let file = match shared.store.open_object(&ticket.digest) {
+    let mut opened = shared.store.open_object(&ticket.digest);
+    if matches!(&opened, Err(error) if error.kind == ErrorKind::NotHeld) {
+        match begun(shared, link, out, request, stream)? {
+            Begun::Absent => {}
+            Begun::Held => opened = shared.store.open_object(&ticket.digest),
+            Begun::Arriving(_) if stream.is_none() => {
+                put_answer(out, Answer::Busy, 0);
+                return Ok(());
+            }
+            Begun::Arriving(arrival) if arrival.size() == ticket.size => {
+                return pass_on(shared, link, out, request, &arrival);
+            }
+            Begun::Arriving(_) => {
+                put_answer(out, Answer::BadRange, 0);
+                return Ok(());
+            }
+        }
+    }
+    let file = match opened {
+        Ok(_) if stream.is_none() => {
+            put_answer(out, Answer::Busy, 0);
+            return Ok(());
+        }
         Ok((file, size)) if size == ticket.size => file,
         // The size is signed with the digest; a ticket that joins the wrong two is the dispatcher's mistake.
         Ok(_) => {
@@ -320,6 +352,90 @@ fn answer(
     sent.map_err(|e| Error::net("send an object", ticket.digest.to_string(), e))?;
     out.push(if intact { VERDICT_INTACT } else { VERDICT_CHANGED });
     Ok(())
+}
+
+/// Whether an object that is not held has begun to arrive, or does so within the time that the client would wait. While
+/// it waits the connection holds no stream; `stream` is `None` afterwards if no other was free.
+fn begun<'a>(
+    shared: &'a Shared,
+    link: &mut Link,
+    out: &mut Vec<u8>,
+    request: &Request,
+    stream: &mut Option<Stream<'a>>,
+) -> Result<Begun> {
+    let Request { ticket, offset, .. } = request;
+    let begun = shared.store.await_arrival(&ticket.digest, *offset, Instant::now(), || false);
+    if !matches!(begun, Begun::Absent) || request.wait_ms == 0 {
+        return Ok(begun);
+    }
+    // The client may need the answers before this one to get us what it asks for.
+    link.send(out).map_err(|e| Error::net("serve a peer", "the connection broke", e))?;
+    out.clear();
+    *stream = None;
+    let wait = Duration::from_millis(request.wait_ms.into()).min(shared.options.wait_max);
+    let wanted = || !shared.stopping.load(Ordering::Relaxed) && !link.hung_up();
+    let begun = shared.store.await_arrival(&ticket.digest, *offset, Instant::now() + wait, wanted);
+    *stream = Stream::start(&shared.n_streams, shared.options.streams_max);
+    Ok(begun)
+}
+
+/// Sends an object while it arrives, and how that ended. An error ends the connection.
+fn pass_on(
+    shared: &Shared,
+    link: &mut Link,
+    out: &mut Vec<u8>,
+    request: &Request,
+    arrival: &ArrivalReader,
+) -> Result<()> {
+    let fail = |e| Error::net("pass an object on", request.ticket.digest.to_string(), e);
+    put_answer(out, Answer::Streaming, request.len);
+    link.keep_send_queue_short().map_err(fail)?;
+    let mut at = request.offset;
+    let end = request.offset + request.len;
+    if at == end {
+        // Nothing is held back while we wait; otherwise the first piece is there and takes it along.
+        link.send(out).map_err(fail)?;
+        out.clear();
+    }
+    let mut last_move = Instant::now();
+    let verdict = loop {
+        let seen = arrival.wait((at < end).then_some(at), WAIT_SLICE);
+        let upto = seen.readable.min(end);
+        if at < upto
+            && let Some(file) = &seen.file
+        {
+            let n = BLOCK_BYTES.min(usize::try_from(upto - at).unwrap_or(BLOCK_BYTES));
+            let start = out.len() + PIECE_HEAD_BYTES;
+            put_piece_head(out, n);
+            out.resize(start + n, 0);
+            file.read_exact_at(&mut out[start..], at).map_err(fail)?;
+            link.send(out).map_err(fail)?;
+            out.clear();
+            at += n as u64;
+            last_move = Instant::now();
+            continue;
+        }
+        match seen.end {
+            Some(ArrivalEnd::Stored) => break VERDICT_INTACT,
+            Some(ArrivalEnd::Corrupt) => break VERDICT_CHANGED,
+            Some(ArrivalEnd::GivenUp) => break VERDICT_BROKEN,
+            None => {}
+        }
+        if last_move.elapsed() >= shared.options.arrival_idle_timeout
+            || shared.stopping.load(Ordering::Relaxed)
+            || link.hung_up()
+        {
+            break VERDICT_BROKEN;
+        }
+    };
+    put_piece_head(out, 0);
+    out.push(verdict);
+    Ok(())
+}
+
+fn put_piece_head(out: &mut Vec<u8>, n: usize) {
+    let n = u32::try_from(n).expect("at most BLOCK_BYTES");
+    out.extend_from_slice(&n.to_le_bytes());
 }
 
 fn corrupt(shared: &Shared, digest: Digest) {
