@@ -333,6 +333,7 @@ fn waiting_holds_no_stream_and_passing_on_does() {
             });
             node.store.remove(&other).expect("held");
         }
+        poll("the stream to be free", || holder.server.n_streams() == 0);
         let mut arriving = holder.begin(bytes.len());
         arriving.announce(digest, bytes.len() as u64);
         arriving.append(&bytes[..1000]).expect("written");

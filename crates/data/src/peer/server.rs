@@ -278,7 +278,8 @@ fn answer<'a>(
         Some(Fault::Forged) => Some(Answer::TicketForged),
         Some(Fault::OtherHolder | Fault::OtherRequester) => Some(Answer::TicketForOther),
         Some(Fault::Expired) => Some(Answer::TicketExpired),
-        None if stream.is_none() => Some(Answer::Busy),
+        // One that would wait for its object needs a stream only when there is something to send.
+        None if stream.is_none() && request.wait_ms == 0 => Some(Answer::Busy),
         None if request.offset.checked_add(request.len).is_none_or(|end| end > ticket.size) => {
             Some(Answer::BadRange)
         }
