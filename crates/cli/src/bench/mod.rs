@@ -11,12 +11,14 @@
 //! printed beside it.
 
 mod cluster;
+mod collective;
 mod data;
 pub mod decide;
 mod dispatch;
 mod journal;
 mod machine;
 mod memory;
+mod net;
 mod store;
 mod table;
 mod transfer;
@@ -46,6 +48,13 @@ enum Bench {
     Journal(journal::JournalArgs),
     /// Many tasks over shared files on four nodes with cold caches, beside xargs
     Data(data::DataArgs),
+    /// One object to 16 nodes over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
+    Multicast(collective::MulticastArgs),
+    /// 4,000 files from 16 nodes to one over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
+    Gather(collective::GatherArgs),
+    /// One node of `multicast` or `gather`
+    #[command(hide = true)]
+    NetNode(net::NodeArgs),
 }
 
 /// What all benchmarks take.
@@ -93,6 +102,9 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Cache(args) => store::bench(&args),
         Bench::Journal(args) => journal::bench(&args),
         Bench::Data(args) => data::bench(&args),
+        Bench::Multicast(args) => collective::multicast(&args),
+        Bench::Gather(args) => collective::gather(&args),
+        Bench::NetNode(args) => net::node(&args),
     }
 }
 
