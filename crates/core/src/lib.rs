@@ -11,6 +11,7 @@
 //! | [`placement`] | the placement policies and the index that makes them cheap |
 //! | [`provisioning`] | how many nodes there should be |
 //! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
+//! | [`pattern`] | which dataflow patterns tasks and files form |
 //! | [`catalog`] | who holds which replica, both directions |
 //! | [`model`] | nothing: the paper's formulas for how long a workload takes |
 //! | [`array`] | the folded form of many tasks |
@@ -25,6 +26,7 @@ pub mod executor;
 pub mod executor_set;
 pub mod log;
 pub mod model;
+pub mod pattern;
 pub mod placement;
 pub mod provisioning;
 pub mod rng;

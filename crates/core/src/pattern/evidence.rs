@@ -1,0 +1,116 @@
+//! What was found, with the counts that say so; written to the event log and shown by `eyas explain`.
+
+use crate::types::ObjectId;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The primitive dataflow patterns (`Zhang12` §II-A, figure 3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub enum PatternKind {
+    /// One piece of data is read by many tasks of a stage.
+    Multicast,
+    /// One task writes the files that many tasks read.
+    Scatter,
+    /// One task reads what many tasks wrote.
+    Gather,
+    /// A gather whose program may be applied to any part of the files, and to its own output.
+    Reduce,
+    /// Each task reads what one task wrote for it alone.
+    Pipeline,
+}
+
+impl PatternKind {
+    pub const ALL: [PatternKind; 5] =
+        [Self::Multicast, Self::Scatter, Self::Gather, Self::Reduce, Self::Pipeline];
+
+    /// As spelt in configuration, logs and sentences.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Multicast => "multicast",
+            Self::Scatter => "scatter",
+            Self::Gather => "gather",
+            Self::Reduce => "reduce",
+            Self::Pipeline => "pipeline",
+        }
+    }
+
+    pub fn by_name(name: &str) -> Option<PatternKind> {
+        Self::ALL.into_iter().find(|k| k.name() == name)
+    }
+}
+
+impl fmt::Display for PatternKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A pattern that was found.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Evidence {
+    pub pattern: PatternKind,
+    /// The stage that writes; `None`: the files come from home.
+    pub from: Option<String>,
+    /// The stage that reads.
+    pub to: String,
+    /// The object that is spoken of, where it is one, and what people call it.
+    pub object: Option<ObjectId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The count that is held against the threshold: tasks that read the file (multicast; the most of any file where no
+    /// object is named), files that a task writes (scatter) or reads (gather, reduce), 1 for a pipeline.
+    pub count: u32,
+    pub threshold: u32,
+    /// Tasks of the reading stage that take part, and files that they read of it.
+    pub n_tasks: u64,
+    pub n_files: u64,
+    /// It is taken for that because the user said so.
+    #[serde(default)]
+    pub hinted: bool,
+}
+
+impl Evidence {
+    /// The same, with the name that people know the object by.
+    pub fn named(mut self, file: &str) -> Evidence {
+        self.file = Some(file.to_owned());
+        self
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Evidence { pattern, to, count, n_tasks, n_files, .. } = self;
+        let from = self.from.as_deref().map_or("from home".to_owned(), |s| format!("of stage {s}"));
+        write!(f, "{pattern}: ")?;
+        match pattern {
+            PatternKind::Multicast => match (&self.file, self.object) {
+                (Some(file), _) => write!(f, "{count} tasks of stage {to} read {file}")?,
+                (None, Some(object)) => write!(f, "{count} tasks of stage {to} read object {object}")?,
+                (None, None) => write!(f, "up to {count} tasks of stage {to} read the same file {from}")?,
+            },
+            PatternKind::Scatter => {
+                let from = self.from.as_deref().unwrap_or("?");
+                write!(
+                    f,
+                    "a task of stage {from} writes {count} files, read by {n_tasks} tasks of stage {to}"
+                )?;
+            }
+            PatternKind::Gather | PatternKind::Reduce => {
+                write!(f, "a task of stage {to} reads {count} files {from}")?;
+            }
+            PatternKind::Pipeline => {
+                write!(
+                    f,
+                    "{n_tasks} tasks of stage {to} read {n_files} files {from}, each file by one task"
+                )?;
+            }
+        }
+        match (self.hinted, pattern) {
+            (true, PatternKind::Reduce) => write!(f, ", and may be applied to any part of them (hint)"),
+            (true, _) => write!(f, " (hint)"),
+            (false, PatternKind::Pipeline) => Ok(()),
+            (false, _) => write!(f, " (threshold {})", self.threshold),
+        }
+    }
+}
