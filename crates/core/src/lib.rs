@@ -11,6 +11,7 @@
 //! | [`placement`] | the placement policies and the index that makes them cheap |
 //! | [`provisioning`] | how many nodes there should be |
 //! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
+//! | [`collective`] | how the data of a pattern moves as one plan |
 //! | [`pattern`] | which dataflow patterns tasks and files form |
 //! | [`catalog`] | who holds which replica, both directions |
 //! | [`model`] | nothing: the paper's formulas for how long a workload takes |
@@ -19,6 +20,7 @@
 pub mod array;
 pub mod cache;
 pub mod catalog;
+pub mod collective;
 pub mod dispatcher;
 pub mod event;
 pub mod eviction;

@@ -1,0 +1,396 @@
+use super::*;
+use crate::collective::plan;
+use crate::rng::Rng;
+use proptest::prelude::*;
+
+const SIZE: u64 = 1_000_000;
+
+fn item(object: u32) -> Item {
+    Item { object: ObjectId(object), size_bytes: SIZE, at_home: false }
+}
+fn ids(n: std::ops::Range<u32>) -> Vec<ExecutorId> {
+    n.map(ExecutorId).collect()
+}
+
+/// A cluster in which an object arrives when the test says so.
+struct World {
+    catalog: Catalog,
+    core: Collectives,
+    now: Timestamp,
+    /// What each executor was asked for last: by executor and object.
+    asked: BTreeMap<Pair, (BatchId, Vec<Source>)>,
+    /// In the order in which each batch is carried out.
+    batches: BTreeMap<BatchId, (ExecutorId, VecDeque<ObjectId>)>,
+    ended: Vec<CollectiveRecord>,
+}
+
+impl World {
+    fn new(n_nodes: u32, config: CarryConfig) -> World {
+        let mut catalog = Catalog::new();
+        for e in ids(0..n_nodes) {
+            catalog.executor_joined(e);
+        }
+        for o in 0..64 {
+            catalog.intern(&format!("o{o}"));
+        }
+        World {
+            catalog,
+            core: Collectives::new(config),
+            now: Timestamp(0),
+            asked: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            ended: vec![],
+        }
+    }
+
+    fn take(&mut self, out: Vec<CollectiveAction>) {
+        for action in out {
+            match action {
+                CollectiveAction::Prefetch { executor, batch, objects, sources } => {
+                    for object in &objects {
+                        self.forget(executor, *object);
+                        self.asked.insert((executor, *object), (batch, sources.clone()));
+                    }
+                    self.batches.insert(batch, (executor, objects.into()));
+                }
+                CollectiveAction::CancelPrefetch { executor, objects } => {
+                    for object in objects {
+                        self.forget(executor, object);
+                    }
+                }
+                CollectiveAction::Ended { record } => self.ended.push(record),
+            }
+        }
+        self.core.sanity_check();
+    }
+
+    fn forget(&mut self, executor: ExecutorId, object: ObjectId) {
+        if let Some((batch, _)) = self.asked.remove(&(executor, object))
+            && let Some((_, objects)) = self.batches.get_mut(&batch)
+        {
+            objects.retain(|o| *o != object);
+            if objects.is_empty() {
+                self.batches.remove(&batch);
+            }
+        }
+    }
+
+    fn begin(&mut self, plan: &Plan) -> CollectiveId {
+        let mut out = vec![];
+        let id = self.core.begin(self.now, plan, None, &self.catalog, &mut out);
+        self.take(out);
+        id
+    }
+
+    fn tell(&mut self, event: CollectiveEvent) {
+        let mut out = vec![];
+        self.core.handle(self.now, event, &self.catalog, &mut out);
+        self.take(out);
+    }
+
+    /// `object` is at `executor` now.
+    fn arrive(&mut self, executor: u32, object: u32) {
+        let (executor, object) = (ExecutorId(executor), ObjectId(object));
+        self.forget(executor, object);
+        if self.catalog.add_replica(executor, object) {
+            self.tell(CollectiveEvent::ReplicaAdded { executor, object });
+        }
+    }
+
+    fn lose(&mut self, executor: ExecutorId) {
+        self.catalog.executor_left(executor);
+        self.asked.retain(|(e, _), _| *e != executor);
+        self.batches.retain(|_, (e, _)| *e != executor);
+        self.tell(CollectiveEvent::ExecutorLost { executor });
+    }
+
+    fn tick(&mut self, ns: u64) {
+        self.now = self.now.plus_ns(ns);
+        self.tell(CollectiveEvent::Ticked);
+    }
+
+    /// Who was asked to get `object`, and from whom first.
+    fn flow(&self, object: u32) -> Vec<(u32, Option<u32>)> {
+        let of_it = self.asked.iter().filter(|((_, o), _)| o.0 == object);
+        of_it
+            .map(|((e, _), (_, sources))| match sources[0] {
+                Source::Peer(peer) => (e.0, Some(peer.0)),
+                Source::Home => (e.0, None),
+            })
+            .collect()
+    }
+
+    /// Whether what a batch waits for is there or on its way, at any source it was given.
+    fn can_come(&self, executor: ExecutorId, object: ObjectId) -> bool {
+        let (_, sources) = &self.asked[&(executor, object)];
+        sources.iter().any(|s| match s {
+            Source::Home => true,
+            Source::Peer(p) => self.catalog.holds(*p, object),
+        })
+    }
+}
+
+#[test]
+fn a_chain_streams_from_the_first_moment() {
+    let mut w = World::new(5, CarryConfig::default());
+    w.arrive(0, 0);
+    let plan = plan::multicast(&[item(0)], &ids(1..5), &ids(0..1), Way::Pipelined { arity: 1 }, |_| 0);
+    w.begin(&plan);
+    assert_eq!(w.flow(0), [(1, Some(0)), (2, Some(1)), (3, Some(2)), (4, Some(3))]);
+    for e in 1..5 {
+        w.arrive(e, 0);
+    }
+    assert_eq!((w.ended[0].n_arrived, w.ended[0].n_moved, w.ended[0].arrived_bytes), (4, 0, 4 * SIZE));
+    assert_eq!(w.core.n_live(), 0);
+}
+
+#[test]
+fn a_binomial_tree_doubles() {
+    let mut w = World::new(8, CarryConfig::default());
+    w.arrive(0, 0);
+    w.begin(&plan::multicast(&[item(0)], &ids(1..8), &ids(0..1), Way::Binomial, |_| 0));
+    assert_eq!(w.flow(0), [(1, Some(0))]);
+    w.arrive(1, 0);
+    assert_eq!(w.flow(0), [(2, Some(0)), (3, Some(1))]);
+    w.arrive(2, 0);
+    w.arrive(3, 0);
+    assert_eq!(w.flow(0), [(4, Some(0)), (5, Some(1)), (6, Some(2)), (7, Some(3))]);
+}
+
+#[test]
+fn the_children_of_a_lost_node_get_its_parent() {
+    let mut w = World::new(6, CarryConfig::default());
+    w.arrive(0, 0);
+    let chain = Way::Pipelined { arity: 1 };
+    w.begin(&plan::multicast(&[item(0)], &ids(1..6), &ids(0..1), chain, |_| 0));
+    w.lose(ExecutorId(2));
+    assert_eq!(w.flow(0), [(1, Some(0)), (3, Some(1)), (4, Some(3)), (5, Some(4))]);
+    w.arrive(1, 0);
+    w.lose(ExecutorId(0));
+    for e in [3, 4, 5] {
+        w.arrive(e, 0);
+    }
+    assert_eq!((w.ended[0].n_wanted, w.ended[0].n_arrived), (5, 4));
+    assert!(w.ended[0].n_moved >= 1);
+}
+
+#[test]
+fn below_a_slow_node_only_its_child_moves_along() {
+    let mut w = World::new(6, CarryConfig::default());
+    w.arrive(0, 0);
+    let chain = Way::Pipelined { arity: 1 };
+    w.begin(&plan::multicast(&[item(0)], &ids(1..6), &ids(0..1), chain, |_| 0));
+    w.arrive(1, 0);
+    // 2 hangs; so 3 to 5 are late too.
+    w.tick(10_000_000_000);
+    let flow = w.flow(0);
+    // 1 might have been at fault, so 2 asks 0; 3 asks those who have it; 4 and 5 get theirs through 3.
+    assert_eq!(flow, [(2, Some(0)), (3, Some(1)), (4, Some(3)), (5, Some(4))]);
+    for e in [3, 4, 5, 2] {
+        w.arrive(e, 0);
+    }
+    assert_eq!(w.ended[0].n_arrived, 5);
+}
+
+#[test]
+fn a_collective_gather_waits_and_asks_each_source_once() {
+    let mut w = World::new(4, CarryConfig::default());
+    let items: Vec<_> = (0..30).map(item).collect();
+    w.begin(&plan::gather(&items, ExecutorId(0), Way::CollectiveGather));
+    for o in 0..29 {
+        w.arrive(1 + o % 3, o);
+        assert!(w.batches.is_empty());
+    }
+    w.arrive(3, 29);
+    let sizes: Vec<usize> = w.batches.values().map(|b| b.1.len()).collect();
+    assert_eq!(sizes, [10, 10, 10]);
+}
+
+#[test]
+fn an_asynchronous_gather_asks_when_a_file_appears() {
+    let config = CarryConfig { in_max: 1, ..CarryConfig::default() };
+    for (way, expect) in [(Way::AsyncGather, 1), (Way::AsyncArchives, 4)] {
+        let mut w = World::new(4, config.clone());
+        w.begin(&plan::gather(&(0..5).map(item).collect::<Vec<_>>(), ExecutorId(0), way));
+        w.arrive(1, 0);
+        assert_eq!(w.flow(0), [(0, Some(1))]);
+        // The stream is taken: what appears meanwhile shares the next request, or does not.
+        for o in 1..5 {
+            w.arrive(2, o);
+        }
+        w.arrive(0, 0);
+        assert_eq!(w.batches.values().map(|b| b.1.len()).collect::<Vec<_>>(), [expect], "{way}");
+    }
+}
+
+#[test]
+fn a_file_that_will_not_exist_holds_nobody_back() {
+    let mut w = World::new(3, CarryConfig::default());
+    w.begin(&plan::gather(&[item(0), item(1)], ExecutorId(0), Way::CollectiveGather));
+    w.arrive(1, 0);
+    w.tell(CollectiveEvent::ObjectGone { object: ObjectId(1) });
+    assert_eq!(w.flow(0), [(0, Some(1))]);
+    w.arrive(0, 0);
+    assert_eq!((w.ended[0].n_wanted, w.ended[0].n_arrived), (2, 1));
+}
+
+#[test]
+fn who_has_no_room_is_left_out_and_its_children_are_not() {
+    let mut w = World::new(4, CarryConfig::default());
+    w.arrive(0, 0);
+    let chain = Way::Pipelined { arity: 1 };
+    w.begin(&plan::multicast(&[item(0)], &ids(1..4), &ids(0..1), chain, |_| 0));
+    let (batch, _) = w.asked[&(ExecutorId(1), ObjectId(0))].clone();
+    w.forget(ExecutorId(1), ObjectId(0));
+    let kind = TransferErrorKind::NoSpace;
+    w.tell(CollectiveEvent::PrefetchFailed { executor: ExecutorId(1), batch, object: ObjectId(0), kind });
+    assert_eq!(w.flow(0), [(2, Some(0)), (3, Some(2))]);
+}
+
+#[test]
+fn overlapping_collectives_fetch_once_and_both_end() {
+    let mut w = World::new(4, CarryConfig::default());
+    w.arrive(0, 0);
+    let chain = Way::Pipelined { arity: 1 };
+    w.begin(&plan::multicast(&[item(0)], &ids(1..3), &ids(0..1), chain, |_| 0));
+    let second = w.begin(&plan::multicast(&[item(0)], &ids(1..4), &ids(0..1), chain, |_| 0));
+    w.arrive(1, 0);
+    w.arrive(2, 0);
+    assert_eq!(w.ended.len(), 1);
+    w.tell(CollectiveEvent::Abandoned { collective: second });
+    assert!(w.asked.is_empty() && w.core.n_live() == 0);
+    assert_eq!((w.ended[1].n_arrived, w.ended[1].n_wanted), (2, 3));
+}
+
+#[test]
+fn home_is_read_once_for_a_multicast() {
+    let at_home = Item { at_home: true, ..item(0) };
+    for way in [Way::Binomial, Way::PlainFetches] {
+        let mut w = World::new(4, CarryConfig::default());
+        w.begin(&plan::multicast(&[at_home], &ids(0..4), &[], way, |_| 0));
+        assert_eq!(w.flow(0), [(0, None)]);
+        w.arrive(0, 0);
+        assert_eq!(w.flow(0)[0], (1, Some(0)));
+    }
+}
+
+/// A collective over some nodes and objects, however senseless.
+fn random_plan(rng: &mut Rng, n_nodes: u64, n_objects: u64) -> Plan {
+    let items: Vec<Item> = (0..1 + rng.below(5))
+        .map(|_| Item { at_home: rng.below(8) == 0, ..item(rng.below(n_objects) as u32) })
+        .collect();
+    let pick = |rng: &mut Rng, n: u64| -> Vec<ExecutorId> {
+        (0..n).map(|_| ExecutorId(rng.below(n_nodes) as u32)).collect()
+    };
+    let n = 1 + rng.below(n_nodes);
+    let nodes = pick(rng, n);
+    match rng.below(6) {
+        0 => plan::gather(&items, nodes[0], Way::CollectiveGather),
+        1 => plan::gather(&items, nodes[0], Way::AsyncGather),
+        2 => plan::scatter(&nodes.iter().map(|e| (*e, items.clone())).collect::<Vec<_>>(), Way::Archives),
+        3 => plan::replicate(&items, &nodes),
+        4 => plan::multicast(&items, &nodes, &pick(rng, 1), Way::Binomial, |e| u64::from(e.0 % 3)),
+        _ => {
+            let way = Way::Pipelined { arity: 1 + rng.below(3) as u32 };
+            // Holders that hold nothing, too: parents that never come.
+            let holders = pick(rng, 1);
+            let salt = rng.below(97) as u32;
+            plan::multicast(&items, &nodes, &holders, way, |e| u64::from(e.0 * 31 % (salt + 1)))
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    /// Deadlock freedom (§V-D): whatever overlaps, and whatever is lost meanwhile, everything ends.
+    #[test]
+    fn random_overlapping_collectives_end(seed in any::<u64>(), n_nodes in 2u64..9, tight in any::<bool>()) {
+        let mut rng = Rng::new(seed);
+        let n_objects = 12;
+        let config = CarryConfig {
+            in_max: if tight { 1 } else { 2 },
+            out_max: if tight { 1 } else { 3 },
+            batch_objects_max: 3,
+            ..CarryConfig::default()
+        };
+        let mut w = World::new(n_nodes as u32, config);
+        let mut lost = BTreeSet::new();
+        let mut n_begun = 0;
+        for step in 0..400 {
+            let executor = ExecutorId(rng.below(n_nodes) as u32);
+            let object = ObjectId(rng.below(n_objects) as u32);
+            match rng.below(if step < 300 { 20 } else { 8 }) {
+                0..3 => {
+                    // Some batch gets its next object, if anybody has that.
+                    let at = rng.below(w.batches.len().max(1) as u64) as usize;
+                    let next = w.batches.values().nth(at).map(|b| (b.0, b.1[0]));
+                    if let Some((e, o)) = next.filter(|(e, o)| w.can_come(*e, *o)) {
+                        w.arrive(e.0, o.0);
+                    }
+                }
+                3..5 => w.tick(rng.below(4_000_000_000)),
+                5 if !lost.contains(&executor) => w.arrive(executor.0, object.0),
+                6 => { w.catalog.drop_replica(executor, object); }
+                7..12 if n_begun < 25 => {
+                    n_begun += 1;
+                    let plan = random_plan(&mut rng, n_nodes, n_objects);
+                    w.begin(&plan);
+                }
+                12 if lost.len() + 1 < n_nodes as usize && rng.below(4) == 0 && lost.insert(executor) => {
+                    w.lose(executor);
+                }
+                13 if lost.remove(&executor) => { w.catalog.executor_joined(executor); }
+                14 => {
+                    let pair = w.asked.keys().nth(rng.below(w.asked.len().max(1) as u64) as usize).copied();
+                    if let Some(pair) = pair {
+                        use TransferErrorKind::*;
+                        let kind = [NotHeld, Busy, Corrupt, NoSpace, Temporary][rng.below(5) as usize];
+                        let batch = w.asked[&pair].0;
+                        w.forget(pair.0, pair.1);
+                        w.tell(CollectiveEvent::PrefetchFailed { executor: pair.0, batch, object: pair.1, kind });
+                    }
+                }
+                15 => w.tell(CollectiveEvent::ObjectGone { object }),
+                16 if n_begun > 0 => {
+                    let collective = CollectiveId(rng.below(n_begun) as u32);
+                    w.tell(CollectiveEvent::Abandoned { collective });
+                }
+                _ => {}
+            }
+        }
+        // The weather is over: what exists nowhere is made, or is said to be gone.
+        for o in 0..n_objects as u32 {
+            if w.catalog.n_holders(ObjectId(o)) == 0 {
+                let up = ids(0..n_nodes as u32).into_iter().find(|e| !lost.contains(e));
+                match up.filter(|_| rng.below(2) == 0) {
+                    Some(e) => w.arrive(e.0, o),
+                    None => w.tell(CollectiveEvent::ObjectGone { object: ObjectId(o) }),
+                }
+            }
+        }
+        let mut n_idle = 0;
+        while w.core.n_live() > 0 {
+            let ready: Vec<_> = w.batches.values().map(|b| (b.0, b.1[0])).filter(|(e, o)| w.can_come(*e, *o)).collect();
+            if let Some((e, o)) = ready.first() {
+                w.arrive(e.0, o.0);
+                n_idle = 0;
+            } else {
+                // Executors say at last that nobody has it.
+                let stuck = w.asked.iter().find(|((_, o), (_, sources))| {
+                    !sources.iter().any(|s| matches!(s, Source::Peer(p) if w.asked.contains_key(&(*p, *o)) || w.catalog.holds(*p, *o)))
+                });
+                if let Some((pair, batch)) = stuck.map(|(pair, (batch, _))| (*pair, *batch)) {
+                    let kind = TransferErrorKind::NotHeld;
+                    w.forget(pair.0, pair.1);
+                    w.tell(CollectiveEvent::PrefetchFailed { executor: pair.0, batch, object: pair.1, kind });
+                }
+                w.tick(1_000_000_000);
+                n_idle += 1;
+                prop_assert!(n_idle < 100, "seed {seed}: nothing moves: {:?}", w.asked);
+            }
+        }
+        prop_assert_eq!(w.ended.len() as u64, n_begun);
+        prop_assert!(w.asked.is_empty() && w.core.wants.is_empty() && w.core.batches.is_empty());
+        prop_assert!(w.core.wanting.is_empty() && w.core.queues.is_empty(), "{:?}", w.core.queues);
+    }
+}

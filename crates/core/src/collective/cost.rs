@@ -1,0 +1,323 @@
+//! How long each way of a collective takes, by the cost model of `Zhang12` §VI-A.1 extended to what we do.
+//!
+//! In: sizes, counts, when files will exist, and [`Link`]s. Out: seconds from now until the last byte is there.
+//! With the paper's names: `N` nodes, `M` files, `S` bytes in all, `a` latency per request, `b` seconds per byte, `c`
+//! seconds per file in an archive. As printed there:
+//!
+//! | | `Zhang12` §VI-A.1 | here |
+//! |---|---|---|
+//! | multicast | `T = log₂N · (a + b) · S` | [`binomial_s`]: read as `log₂N · (a + S·b)`, because a latency is not paid per byte; [`pipelined_s`] is ours |
+//! | gather | `T = log₂N · a + (N−1)/N · S·b + (M−1)·c` | [`gather_collective_s`]: one hop instead of a tree, since the root's inbound link moves `S·b` either way; so `a` per request, spread over the streams that are open at once |
+//! | scatter | as gather | [`scatter_archives_s`] |
+//! | reduce | `T = log₂N · a + S·c` | [`reduce_s`]: with the program's own time and the bytes that move, which the paper leaves out |
+//!
+//! A node moves `1/b` bytes a second in each direction, however many streams it has. `k` streams pay their latencies at
+//! the same time, so requests are held back either by the link (`S·b`) or by the streams (all latencies and bytes, by `k`).
+//!
+//! Deviation: nodes are equally far and the network inside is never full (the paper says the same of its model).
+
+use super::links::Link;
+use serde::{Deserialize, Serialize};
+
+/// Bytes that a node receives before it sends them on.
+pub const PIECE_BYTES: u64 = 256 << 10;
+
+/// How many requests a node has open at once, and how many objects one may ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Streams {
+    /// Of one collective's receiver.
+    pub in_max: u32,
+    pub out_max: u32,
+    /// Without a collective: 1 is "one after the other".
+    pub plain_max: u32,
+    pub batch_objects_max: u32,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Streams { in_max: 4, out_max: 4, plain_max: 1, batch_objects_max: 512 }
+    }
+}
+
+/// Files of a gather that appear at about the same time.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Appearing {
+    /// Seconds from now; 0 for what is there.
+    pub at_s: f64,
+    pub n_objects: u64,
+    pub bytes: u64,
+}
+
+/// What has to be gathered, in the order in which it appears.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct GatherCase {
+    pub appearing: Vec<Appearing>,
+    /// Nodes that hold some of it.
+    pub n_sources: u32,
+}
+
+impl GatherCase {
+    /// From `(seconds from now, bytes)` of each file, in any order. Files are put into at most 256 bins by time.
+    pub fn new(mut files: Vec<(f64, u64)>, n_sources: u32) -> GatherCase {
+        files.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
+        let per_bin = files.len().div_ceil(256).max(1);
+        let appearing = files
+            .chunks(per_bin)
+            .map(|bin| Appearing {
+                at_s: bin[bin.len() - 1].0.max(0.0),
+                n_objects: bin.len() as u64,
+                bytes: bin.iter().map(|f| f.1).sum(),
+            })
+            .collect();
+        GatherCase { appearing, n_sources }
+    }
+
+    pub fn n_objects(&self) -> u64 {
+        self.appearing.iter().map(|a| a.n_objects).sum()
+    }
+    pub fn bytes(&self) -> u64 {
+        self.appearing.iter().map(|a| a.bytes).sum()
+    }
+    fn last_s(&self) -> f64 {
+        self.appearing.iter().map(|a| a.at_s).fold(0.0, f64::max)
+    }
+}
+
+/// Requests for `n_objects` of `bytes` over `k` streams, all of it there: held back by the link or by the streams.
+fn through_streams_s(link: &Link, n_requests: u64, n_objects: u64, bytes: u64, k: u32) -> f64 {
+    let k = u64::from(k).min(n_requests).max(1) as f64;
+    let overhead_s =
+        n_requests as f64 * link.latency_s + n_objects.saturating_sub(n_requests) as f64 * link.per_object_s;
+    let moving_s = link.bytes_s(bytes);
+    // The first bytes come after one latency, however full the link is afterwards.
+    (moving_s + link.latency_s).max((overhead_s + moving_s) / k).max(overhead_s / k)
+}
+
+/// Everything asked for when the last file is there, one request per source (more where a request would be too long).
+pub fn gather_collective_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
+    let n = case.n_objects();
+    let n_requests = u64::from(case.n_sources).max(n.div_ceil(u64::from(streams.batch_objects_max))).min(n);
+    case.last_s() + through_streams_s(link, n_requests, n, case.bytes(), streams.in_max)
+}
+
+/// A request for each file when it appears: the root is a server at which files queue,
+/// `Tᵢ = max(Tᵢ₋₁, appears) + work`.
+pub fn gather_async_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
+    let k = f64::from(streams.in_max.max(1));
+    queued_s(case, link, |bin| {
+        let moving_s = link.bytes_s(bin.bytes);
+        moving_s.max((bin.n_objects as f64 * link.latency_s + moving_s) / k)
+    })
+}
+
+/// As [`gather_async_s`], but what queues at a source shares a request, so that when much queues only `c` is paid.
+pub fn gather_async_archives_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
+    let k = f64::from(streams.in_max.max(1));
+    queued_s(case, link, |bin| {
+        let moving_s = link.bytes_s(bin.bytes);
+        moving_s.max((bin.n_objects as f64 * link.per_object_s.min(link.latency_s) + moving_s) / k)
+    })
+}
+
+fn queued_s(case: &GatherCase, link: &Link, work_s: impl Fn(&Appearing) -> f64) -> f64 {
+    case.appearing.iter().fold(0.0, |t: f64, bin| t.max(bin.at_s) + work_s(bin)) + link.latency_s
+}
+
+/// No collective: the task that reads them asks for one file after the other when all are there.
+pub fn plain_fetches_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
+    let n = case.n_objects();
+    case.last_s() + through_streams_s(link, n, n, case.bytes(), streams.plain_max)
+}
+
+/// What has to be scattered from one node.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct ScatterCase {
+    pub n_receivers: u32,
+    pub n_objects: u64,
+    pub bytes: u64,
+}
+
+/// A request of each receiver for all that it needs; the sender's outbound link is what they share.
+pub fn scatter_archives_s(case: &ScatterCase, link: &Link, streams: &Streams) -> f64 {
+    let n_requests = u64::from(case.n_receivers).min(case.n_objects);
+    through_streams_s(link, n_requests, case.n_objects, case.bytes, streams.out_max)
+}
+
+/// Each receiver asks for one file after the other.
+pub fn scatter_plain_s(case: &ScatterCase, link: &Link, streams: &Streams) -> f64 {
+    let k = streams.out_max.min(case.n_receivers.saturating_mul(streams.plain_max));
+    through_streams_s(link, case.n_objects, case.n_objects, case.bytes, k)
+}
+
+/// What has to get from some nodes to others.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct MulticastCase {
+    /// Without those who have it.
+    pub n_receivers: u32,
+    /// At least 1; home counts as one.
+    pub n_holders: u32,
+    pub n_objects: u64,
+    pub bytes: u64,
+}
+
+impl MulticastCase {
+    fn per_tree(&self) -> u32 {
+        self.n_receivers.div_ceil(self.n_holders.max(1))
+    }
+}
+
+/// All receivers ask holders.
+pub fn flat_s(case: &MulticastCase, link: &Link, streams: &Streams) -> f64 {
+    let n = u64::from(case.per_tree());
+    through_streams_s(link, n * case.n_objects, n * case.n_objects, n * case.bytes, streams.out_max)
+}
+
+/// `⌈log₂(N + 1)⌉ · (a + (M−1)·c + S·b)` over `N` receivers of one holder: in each round whoever has it all sends it.
+pub fn binomial_s(case: &MulticastCase, link: &Link) -> f64 {
+    let rounds = (case.per_tree() + 1).next_power_of_two().ilog2();
+    f64::from(rounds) * link.request_s(case.n_objects, case.bytes)
+}
+
+/// Pieces travel down a tree of `arity`, which divides everybody's outbound link among its children:
+/// `arity · S·b`, and per level below the first `a` and one piece.
+pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &Link) -> f64 {
+    let (n, arity) = (u64::from(case.per_tree()), u64::from(arity.max(1)));
+    let (mut depth, mut level, mut reached) = (0u64, 1u64, 0u64);
+    while reached < n {
+        level = if arity == 1 { 1 } else { level * arity };
+        if arity == 1 {
+            (depth, reached) = (n, n);
+        } else {
+            (depth, reached) = (depth + 1, reached + level);
+        }
+    }
+    let fan_out = arity.min(n) as f64;
+    let piece_s = fan_out * link.bytes_s(PIECE_BYTES.min(case.bytes / case.n_objects.max(1)));
+    // Objects of a streamed tree are asked for one by one.
+    let requests_s = case.n_objects as f64 * link.latency_s;
+    let first_s = fan_out * link.bytes_s(case.bytes) + requests_s;
+    first_s + depth.saturating_sub(1) as f64 * (link.latency_s + piece_s)
+}
+
+/// What a reduce costs.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
+pub struct ReduceCase {
+    pub n_nodes: u32,
+    pub n_objects: u64,
+    /// Of all files together.
+    pub bytes: u64,
+    /// Of one application's output.
+    pub output_bytes: u64,
+    /// The user's program: for starting, and per byte that it reads.
+    pub program_s: f64,
+    pub program_s_per_byte: f64,
+}
+
+/// Each node reduces its own files, then groups of `arity` reduce until one is left.
+pub fn reduce_s(case: &ReduceCase, arity: u32, link: &Link) -> f64 {
+    let (n, arity) = (f64::from(case.n_nodes.max(1)), f64::from(arity.max(2)));
+    let local_bytes = case.bytes as f64 / n;
+    let per_node = (case.n_objects as f64 / n).max(1.0);
+    let local_steps = ((per_node - 1.0) / (arity - 1.0)).ceil();
+    let local_s = local_steps * case.program_s + local_bytes * case.program_s_per_byte;
+    let rounds = (n.ln() / arity.ln()).ceil();
+    let moved_bytes = (arity.min(n) - 1.0) * case.output_bytes as f64;
+    let round_s = link.latency_s
+        + moved_bytes / link.bandwidth_bytes_per_s
+        + case.program_s
+        + (moved_bytes + case.output_bytes as f64) * case.program_s_per_byte;
+    local_s + rounds * round_s
+}
+
+/// Everything is gathered and reduced at once, at one node.
+pub fn gather_then_reduce_s(case: &ReduceCase, link: &Link, streams: &Streams) -> f64 {
+    let n_requests = u64::from(case.n_nodes);
+    let away = case.bytes / u64::from(case.n_nodes.max(1)) * u64::from(case.n_nodes.saturating_sub(1));
+    through_streams_s(link, n_requests, case.n_objects, away, streams.in_max)
+        + case.program_s
+        + case.bytes as f64 * case.program_s_per_byte
+}
+
+/// Whether to run the maker again where a replica is wanted instead of copying what it made (§V-F.5).
+///
+/// * `run_s`: the maker's time; `inputs_missing_bytes`: of its inputs, what would have to be copied first.
+pub fn is_task_cheaper_than_copy(
+    run_s: f64,
+    n_inputs_missing: u64,
+    inputs_missing_bytes: u64,
+    output_bytes: u64,
+    link: &Link,
+) -> bool {
+    let inputs_s =
+        if n_inputs_missing == 0 { 0.0 } else { link.request_s(n_inputs_missing, inputs_missing_bytes) };
+    run_s + inputs_s < link.request_s(1, output_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1 Gbit/s, as in the table of speeds.
+    const GBIT: Link = Link { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 125e6 };
+    const STREAMS: Streams = Streams { in_max: 4, out_max: 4, plain_max: 1, batch_objects_max: 512 };
+
+    fn near(value: f64, expect: f64) {
+        assert!((value / expect - 1.0).abs() < 0.02, "{value} for {expect}");
+    }
+
+    #[test]
+    fn multicast_of_100_mb_to_16_nodes() {
+        let case = MulticastCase { n_receivers: 16, n_holders: 1, n_objects: 1, bytes: 100_000_000 };
+        // Rounds of 0.801 s: five, because the holder is the seventeenth node.
+        near(binomial_s(&case, &GBIT), 5.0 * 0.801);
+        near(flat_s(&case, &GBIT, &STREAMS), 16.0 * 0.8);
+        // 15 further hops of 1 ms and a piece of 2.1 ms.
+        near(pipelined_s(&case, 1, &GBIT), 0.801 + 15.0 * 0.0031);
+        near(pipelined_s(&case, 2, &GBIT), 1.601 + 3.0 * 0.0052);
+        let many = MulticastCase { n_holders: 16, ..case };
+        near(pipelined_s(&many, 1, &GBIT), 0.801);
+    }
+
+    #[test]
+    fn gather_of_4000_files_of_100_kb() {
+        let case = GatherCase::new(vec![(0.0, 100_000); 4000], 16);
+        near(gather_collective_s(&case, &GBIT, &STREAMS), 3.2);
+        near(plain_fetches_s(&case, &GBIT, &STREAMS), 4.0 + 3.2);
+    }
+
+    #[test]
+    fn an_asynchronous_gather_pays_only_for_what_comes_last() {
+        // A file of 0.8 s each two seconds: all but the last is hidden.
+        let files: Vec<_> = (0..10).map(|i| (f64::from(i) * 2.0, 100_000_000)).collect();
+        let case = GatherCase::new(files, 10);
+        near(gather_async_s(&case, &GBIT, &STREAMS), 18.0 + 0.801);
+        near(gather_collective_s(&case, &GBIT, &STREAMS), 18.0 + 8.0);
+        // Many small files at once: here the archive wins.
+        let case = GatherCase::new(vec![(1.0, 1_000); 10_000], 10);
+        let (a, c) = (gather_async_s(&case, &GBIT, &STREAMS), gather_collective_s(&case, &GBIT, &STREAMS));
+        assert!(a > 3.0 && c < 1.5, "{a} {c}");
+    }
+
+    #[test]
+    fn a_tree_reduces_faster_where_reading_takes_long() {
+        let case = ReduceCase {
+            n_nodes: 64,
+            n_objects: 640,
+            bytes: 64_000_000_000,
+            output_bytes: 1_000,
+            program_s: 0.01,
+            program_s_per_byte: 1e-9,
+        };
+        let (tree, gather) = (reduce_s(&case, 4, &GBIT), gather_then_reduce_s(&case, &GBIT, &STREAMS));
+        assert!(tree * 50.0 < gather, "{tree} {gather}");
+        let tiny = ReduceCase { n_objects: 64, bytes: 64_000, program_s: 1.0, ..case };
+        assert!(reduce_s(&tiny, 4, &GBIT) > gather_then_reduce_s(&tiny, &GBIT, &STREAMS));
+    }
+
+    #[test]
+    fn a_quick_maker_is_run_again_rather_than_copied() {
+        assert!(is_task_cheaper_than_copy(0.1, 0, 0, 100_000_000, &GBIT));
+        assert!(!is_task_cheaper_than_copy(0.1, 1, 100_000_000, 100_000_000, &GBIT));
+        assert!(!is_task_cheaper_than_copy(10.0, 0, 0, 100_000_000, &GBIT));
+    }
+}

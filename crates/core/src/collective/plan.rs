@@ -1,0 +1,303 @@
+//! From who holds and who needs to a plan.
+//!
+//! In: objects with sizes, receivers, holders, how busy nodes are. Out: a [`Plan`], which [`super::carry`] carries out;
+//! the steps of a tree reduce, which are tasks; and who gets replicas. All are pure functions; ties end in an id.
+
+use super::{CollectiveKind, Way};
+use crate::types::{ExecutorId, ObjectId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One object of a collective.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Item {
+    pub object: ObjectId,
+    /// Expected, where it does not exist yet.
+    pub size_bytes: u64,
+    /// It can also be read from home.
+    pub at_home: bool,
+}
+
+/// One receiver's need of one object.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Want {
+    pub executor: ExecutorId,
+    pub item: Item,
+    /// Whom it gets it from, while that goes well. `None`: whoever holds it and is least busy.
+    pub parent: Option<ExecutorId>,
+}
+
+/// What is to be brought where, and how.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Plan {
+    pub kind: CollectiveKind,
+    pub way: Way,
+    /// In the order in which they should begin.
+    pub wants: Vec<Want>,
+}
+
+/// A tree for each holder, over which its share of the receivers gets `items`.
+///
+/// Position `j` of a pipelined tree hangs below position `j/arity − 1`; position `p` (from 1) of a binomial tree below
+/// `p` without its highest bit, so that round `r` doubles the holders. Whoever is busy comes late, near the leaves.
+///
+/// * `holders`: of all the items; none means that the first receiver of the only tree reads home.
+/// * `load`: larger is busier; in any unit.
+pub fn multicast(
+    items: &[Item],
+    receivers: &[ExecutorId],
+    holders: &[ExecutorId],
+    way: Way,
+    load: impl Fn(ExecutorId) -> u64,
+) -> Plan {
+    let by_load = |list: &[ExecutorId]| {
+        let mut list: Vec<ExecutorId> = list.to_vec();
+        list.sort_by_key(|e| (load(*e), *e));
+        list.dedup();
+        list
+    };
+    let mut receivers = by_load(receivers);
+    receivers.retain(|r| !holders.contains(r));
+    let mut roots: Vec<Option<ExecutorId>> = by_load(holders).into_iter().map(Some).collect();
+    roots.truncate(receivers.len());
+    if roots.is_empty() {
+        roots.push(None);
+    }
+    let mut wants = Vec::with_capacity(receivers.len() * items.len());
+    for (i, &executor) in receivers.iter().enumerate() {
+        // Receivers are dealt out to the trees in turn, so tree `t` has receivers t, t + n, t + 2n …
+        let (tree, j) = (i % roots.len(), i / roots.len());
+        let at = |position: usize| Some(receivers[position * roots.len() + tree]);
+        let parent = match way {
+            Way::Pipelined { arity } => (j / arity.max(1) as usize).checked_sub(1).map_or(roots[tree], at),
+            Way::Binomial => {
+                let p = j + 1;
+                (p - (1 << p.ilog2())).checked_sub(1).map_or(roots[tree], at)
+            }
+            _ => roots[tree],
+        };
+        wants.extend(items.iter().map(|&item| Want { executor, item, parent }));
+    }
+    Plan { kind: CollectiveKind::Multicast, way, wants }
+}
+
+/// `items` to one node.
+pub fn gather(items: &[Item], root: ExecutorId, way: Way) -> Plan {
+    let wants = items.iter().map(|&item| Want { executor: root, item, parent: None }).collect();
+    Plan { kind: CollectiveKind::Gather, way, wants }
+}
+
+/// To each receiver what it needs.
+pub fn scatter(needs: &[(ExecutorId, Vec<Item>)], way: Way) -> Plan {
+    let wants = needs
+        .iter()
+        .flat_map(|(executor, items)| {
+            items.iter().map(|&item| Want { executor: *executor, item, parent: None })
+        })
+        .collect();
+    Plan { kind: CollectiveKind::Scatter, way, wants }
+}
+
+/// Copies of `items` at `targets`.
+pub fn replicate(items: &[Item], targets: &[ExecutorId]) -> Plan {
+    let wants = targets
+        .iter()
+        .flat_map(|&executor| items.iter().map(move |&item| Want { executor, item, parent: None }))
+        .collect();
+    Plan { kind: CollectiveKind::Replicate, way: Way::Binomial, wants }
+}
+
+/// How many replicas a file (or group) should have: its share of what its stage reads, of all nodes (§V-F.2), at least
+/// one and at most one per node that could read it.
+///
+/// * `share`: in [0, 1], see [`crate::pattern::Consumption::share`].
+/// * `n_readers`: tasks that read it; more copies than these are of no use, also when nodes outnumber tasks (§V-F.4).
+pub fn n_replicas(share: f64, n_readers: u32, n_nodes: usize) -> usize {
+    let proportional = (share * n_nodes as f64).round() as usize;
+    proportional.clamp(1, n_nodes.min(n_readers as usize).max(1))
+}
+
+/// Where `n` further replicas go: to the nodes with the fewest inputs of the same stage (§V-F.3), counting these as they
+/// are given out.
+///
+/// * `n_inputs`: per node that may hold it, how many input files of the stage it has.
+/// * `holders`: have it already.
+pub fn place_replicas(
+    n: usize,
+    n_inputs: &mut BTreeMap<ExecutorId, u32>,
+    holders: &[ExecutorId],
+) -> Vec<ExecutorId> {
+    let mut free: Vec<(u32, ExecutorId)> =
+        n_inputs.iter().filter(|(e, _)| !holders.contains(e)).map(|(e, n)| (*n, *e)).collect();
+    free.sort_unstable();
+    free.truncate(n);
+    let targets: Vec<ExecutorId> = free.into_iter().map(|(_, e)| e).collect();
+    for target in &targets {
+        *n_inputs.get_mut(target).expect("it was taken from there") += 1;
+    }
+    targets
+}
+
+/// What one step of a reduce takes: a file, or what an earlier step made.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    File(ObjectId),
+    /// Index of the step.
+    Step(usize),
+}
+
+/// One application of the user's program to a subset.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct ReduceStep {
+    pub at: ExecutorId,
+    pub parts: Vec<Part>,
+}
+
+/// A tree of applications of the program, the last of which, at `root`, makes the result (§V-B.3: a gather in which
+/// archiving is replaced by the user's function).
+///
+/// First each node reduces what it holds, `arity` at a time, as that moves nothing; then groups of `arity` nodes reduce
+/// at the one of them that is least loaded so far, until one part is left.
+///
+/// * `files`: with the node that will reduce each (a holder of it); at least one file.
+/// * `arity`: at least 2.
+///
+/// Steps come in an order in which they can run. A single file is a single step: the user's program makes the result, also
+/// of one part.
+pub fn reduce(files: &[(ObjectId, ExecutorId)], arity: usize, root: ExecutorId) -> Vec<ReduceStep> {
+    let arity = arity.max(2);
+    let mut by_node: BTreeMap<ExecutorId, Vec<Part>> = BTreeMap::new();
+    for (object, holder) in files {
+        by_node.entry(*holder).or_default().push(Part::File(*object));
+    }
+    let mut steps: Vec<ReduceStep> = vec![];
+    let mut left: Vec<(ExecutorId, Part)> = vec![];
+    for (node, mut parts) in by_node {
+        while parts.len() > 1 && !(parts.len() <= arity && files.len() == parts.len()) {
+            let n = parts.len().min(arity);
+            let taken: Vec<Part> = parts.drain(..n).collect();
+            steps.push(ReduceStep { at: node, parts: taken });
+            parts.push(Part::Step(steps.len() - 1));
+        }
+        left.extend(parts.into_iter().map(|part| (node, part)));
+    }
+    let mut n_at: BTreeMap<ExecutorId, usize> = BTreeMap::new();
+    while left.len() > arity {
+        let mut next = vec![];
+        for group in left.chunks(arity) {
+            if let [alone] = group {
+                next.push(*alone);
+                continue;
+            }
+            let nodes = group.iter().map(|(node, _)| *node);
+            let at = nodes.min_by_key(|e| (n_at.get(e).copied().unwrap_or(0), *e)).unwrap_or(root);
+            *n_at.entry(at).or_default() += 1;
+            steps.push(ReduceStep { at, parts: group.iter().map(|(_, part)| *part).collect() });
+            next.push((at, Part::Step(steps.len() - 1)));
+        }
+        left = next;
+    }
+    steps.push(ReduceStep { at: root, parts: left.into_iter().map(|(_, part)| part).collect() });
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ids(n: std::ops::Range<u32>) -> Vec<ExecutorId> {
+        n.map(ExecutorId).collect()
+    }
+    const ITEM: Item = Item { object: ObjectId(0), size_bytes: 100, at_home: false };
+
+    fn parents(way: Way, n_receivers: u32, n_holders: u32) -> Vec<Option<u32>> {
+        let (receivers, holders) = (ids(1..n_receivers + 1), ids(100..100 + n_holders));
+        let plan = multicast(&[ITEM], &receivers, &holders, way, |_| 0);
+        plan.wants.iter().map(|w| w.parent.map(|p| p.0)).collect()
+    }
+
+    #[test]
+    fn trees_have_the_shape_that_was_asked_for() {
+        let chain = Way::Pipelined { arity: 1 };
+        assert_eq!(parents(chain, 4, 1), [100, 1, 2, 3].map(Some));
+        assert_eq!(parents(chain, 4, 2), [100, 101, 1, 2].map(Some));
+        assert_eq!(parents(Way::Pipelined { arity: 2 }, 6, 1), [100, 100, 1, 1, 2, 2].map(Some));
+        assert_eq!(parents(Way::Binomial, 7, 1), [100, 100, 1, 100, 1, 2, 3].map(Some));
+        assert_eq!(parents(Way::PlainFetches, 3, 1), [100, 100, 100].map(Some));
+        assert_eq!(parents(chain, 3, 0), [None, Some(1), Some(2)]);
+        assert_eq!(parents(chain, 1, 3), [Some(100)]);
+    }
+
+    #[test]
+    fn the_busy_are_near_the_leaves_and_holders_receive_nothing() {
+        let way = Way::Pipelined { arity: 1 };
+        let plan = multicast(&[ITEM], &ids(1..5), &ids(4..5), way, |e| u64::from(e.0 == 1));
+        let order: Vec<_> = plan.wants.iter().map(|w| w.executor.0).collect();
+        assert_eq!(order, [2, 3, 1]);
+    }
+
+    #[test]
+    fn replicas_follow_consumption_as_in_the_papers_example() {
+        // Table V: 10 of 1,000 tasks read file1, 200 storage servers: two replicas.
+        assert_eq!(n_replicas(0.01, 10, 200), 2);
+        assert_eq!(n_replicas(0.0, 1, 200), 1);
+        assert_eq!(n_replicas(1.0, 1_000, 200), 200);
+        assert_eq!(n_replicas(1.0, 3, 200), 3);
+        let mut n_inputs: BTreeMap<_, _> = ids(0..4).into_iter().zip([3, 0, 1, 0]).collect();
+        assert_eq!(place_replicas(2, &mut n_inputs, &ids(1..2)), [ExecutorId(3), ExecutorId(2)]);
+        assert_eq!(n_inputs[&ExecutorId(2)], 2);
+        assert_eq!(place_replicas(9, &mut n_inputs, &[]).len(), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn every_receiver_hangs_below_one_that_comes_before_it(
+            n in 1u32..200, holders in 0u32..5, arity in 1u32..5, binomial in any::<bool>(),
+        ) {
+            let way = if binomial { Way::Binomial } else { Way::Pipelined { arity } };
+            let plan = multicast(&[ITEM], &ids(1..n + 1), &ids(1000..1000 + holders), way, |_| 0);
+            prop_assert_eq!(plan.wants.len(), n as usize);
+            let mut depth: BTreeMap<Option<ExecutorId>, u32> = ids(1000..1000 + holders).into_iter().map(|e| (Some(e), 0)).collect();
+            depth.insert(None, 0);
+            for want in &plan.wants {
+                let above = depth.get(&want.parent).copied();
+                prop_assert!(above.is_some());
+                depth.insert(Some(want.executor), above.unwrap_or(0) + 1);
+            }
+            if binomial {
+                let deepest = depth.values().max().copied().unwrap_or(0);
+                prop_assert!(deepest <= (n + 1).next_power_of_two().ilog2());
+            }
+        }
+
+        #[test]
+        fn a_reduce_takes_each_file_and_each_step_once(
+            holders in prop::collection::vec(0u32..9, 1..120), arity in 2usize..9,
+        ) {
+            let files: Vec<_> = holders.iter().enumerate().map(|(i, h)| (ObjectId(i as u32), ExecutorId(*h))).collect();
+            let root = ExecutorId(99);
+            let steps = reduce(&files, arity, root);
+            let (mut files_seen, mut steps_seen) = (vec![0; files.len()], vec![0; steps.len()]);
+            for (i, step) in steps.iter().enumerate() {
+                prop_assert!(step.parts.len() <= arity);
+                prop_assert!(step.parts.len() > 1 || i + 1 == steps.len());
+                for part in &step.parts {
+                    match part {
+                        Part::File(object) => {
+                            files_seen[object.0 as usize] += 1;
+                        }
+                        Part::Step(j) => {
+                            prop_assert!(*j < i);
+                            steps_seen[*j] += 1;
+                        }
+                    }
+                }
+            }
+            prop_assert!(files_seen.iter().all(|n| *n == 1));
+            prop_assert!(steps_seen[..steps.len() - 1].iter().all(|n| *n == 1));
+            prop_assert_eq!(steps.last().map(|s| s.at), Some(root));
+        }
+    }
+}
