@@ -22,6 +22,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -338,6 +339,10 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
+        // The cleaner has killed the nodes, which is an error for whoever talks to them, and is about to end us.
+        while self.cleaner.shared.interrupted.load(Ordering::SeqCst) {
+            thread::park();
+        }
         for node in &mut self.nodes {
             node.input = None;
         }
@@ -356,6 +361,7 @@ struct Cleaner {
 }
 
 struct CleanerShared {
+    interrupted: AtomicBool,
     pids: Mutex<Vec<u32>>,
 }
 
@@ -367,7 +373,7 @@ impl CleanerShared {
 
 impl Cleaner {
     fn start(dir: &Path) -> Result<Cleaner, Fault> {
-        let shared = Arc::new(CleanerShared { pids: Mutex::default() });
+        let shared = Arc::new(CleanerShared { interrupted: AtomicBool::new(false), pids: Mutex::default() });
         // SAFETY: `set` is initialised by sigemptyset before it is used. The mask is changed in this thread, from
         // which the one that waits and all later ones inherit it.
         let set = unsafe {
@@ -385,6 +391,7 @@ impl Cleaner {
             let mut signal = 0;
             // SAFETY: both are alive through the call.
             while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
+            shared.interrupted.store(true, Ordering::SeqCst);
             for pid in shared.pids().iter() {
                 // SAFETY: no memory is involved. These are children that nobody has waited for.
                 unsafe { libc::kill((*pid).cast_signed(), libc::SIGKILL) };

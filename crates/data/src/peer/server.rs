@@ -390,14 +390,12 @@ fn pass_on(
 ) -> Result<()> {
     let fail = |e| Error::net("pass an object on", request.ticket.digest.to_string(), e);
     put_answer(out, Answer::Streaming, request.len);
-    link.keep_send_queue_short().map_err(fail)?;
+    link.keep_send_queue_short().and_then(|()| link.send(out)).map_err(fail)?;
+    out.clear();
     let mut at = request.offset;
     let end = request.offset + request.len;
-    if at == end {
-        // Nothing is held back while we wait; otherwise the first piece is there and takes it along.
-        link.send(out).map_err(fail)?;
-        out.clear();
-    }
+    let piece_bytes = BLOCK_BYTES.min(usize::try_from(request.len).unwrap_or(BLOCK_BYTES));
+    let mut piece = vec![0; PIECE_HEAD_BYTES + piece_bytes];
     let mut last_move = Instant::now();
     let verdict = loop {
         let seen = arrival.wait((at < end).then_some(at), WAIT_SLICE);
@@ -406,12 +404,9 @@ fn pass_on(
             && let Some(file) = &seen.file
         {
             let n = BLOCK_BYTES.min(usize::try_from(upto - at).unwrap_or(BLOCK_BYTES));
-            let start = out.len() + PIECE_HEAD_BYTES;
-            put_piece_head(out, n);
-            out.resize(start + n, 0);
-            file.read_exact_at(&mut out[start..], at).map_err(fail)?;
-            link.send(out).map_err(fail)?;
-            out.clear();
+            piece[..PIECE_HEAD_BYTES].copy_from_slice(&piece_head(n));
+            file.read_exact_at(&mut piece[PIECE_HEAD_BYTES..][..n], at).map_err(fail)?;
+            link.send(&piece[..PIECE_HEAD_BYTES + n]).map_err(fail)?;
             at += n as u64;
             last_move = Instant::now();
             continue;
@@ -429,14 +424,13 @@ fn pass_on(
             break VERDICT_BROKEN;
         }
     };
-    put_piece_head(out, 0);
+    out.extend_from_slice(&piece_head(0));
     out.push(verdict);
     Ok(())
 }
 
-fn put_piece_head(out: &mut Vec<u8>, n: usize) {
-    let n = u32::try_from(n).expect("at most BLOCK_BYTES");
-    out.extend_from_slice(&n.to_le_bytes());
+fn piece_head(n: usize) -> [u8; PIECE_HEAD_BYTES] {
+    u32::try_from(n).expect("at most BLOCK_BYTES").to_le_bytes()
 }
 
 fn corrupt(shared: &Shared, digest: Digest) {
