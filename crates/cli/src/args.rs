@@ -231,6 +231,9 @@ pub struct RunArgs {
     /// Join file of a cluster that is up [default: a cluster of its own, for this run]
     #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
     pub join: Option<PathBuf>,
+    /// Do not drop files that stay on the nodes (`run:`) when the last task that reads them has ended
+    #[arg(long)]
+    pub keep: bool,
     #[command(flatten)]
     pub cluster: ClusterArgs,
 }
@@ -240,6 +243,9 @@ pub struct SubmitArgs {
     /// The list, or `-` for standard input
     #[arg(value_name = "TASKS")]
     pub tasks: PathBuf,
+    /// Do not drop files that stay on the nodes (`run:`) when the last task that reads them has ended
+    #[arg(long)]
+    pub keep: bool,
     #[command(flatten)]
     pub join: JoinArgs,
 }

@@ -72,7 +72,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         eyas_tasklist::map(&spec, None)?
     };
     let name = args.command.join(" ");
-    run_list(list, &name, args.join.as_deref(), &args.cluster)
+    run_list(list, &name, false, args.join.as_deref(), &args.cluster)
 }
 
 /// Words of a map's command that are files here, such as the script in `python3 cutout.py {in} {out}`: a task
@@ -96,7 +96,7 @@ fn files_named(command: &[String], shell: bool, base_dir: &Path) -> Vec<String> 
 
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let list = read_list(&args.tasks)?;
-    run_list(list, &args.tasks.display().to_string(), args.join.as_deref(), &args.cluster)
+    run_list(list, &args.tasks.display().to_string(), args.keep, args.join.as_deref(), &args.cluster)
 }
 
 pub fn read_list(path: &Path) -> Result<TaskList, Fault> {
@@ -119,7 +119,13 @@ pub fn read_list(path: &Path) -> Result<TaskList, Fault> {
 }
 
 /// Runs a list on the cluster named, or on one of its own.
-fn run_list(list: TaskList, name: &str, join: Option<&Path>, cluster: &ClusterArgs) -> Result<Exit, Fault> {
+fn run_list(
+    list: TaskList,
+    name: &str,
+    keep: bool,
+    join: Option<&Path>,
+    cluster: &ClusterArgs,
+) -> Result<Exit, Fault> {
     if list.n_tasks == 0 {
         eprintln!("there are no tasks: nothing to do");
         return Ok(Exit::Good);
@@ -134,7 +140,7 @@ fn run_list(list: TaskList, name: &str, join: Option<&Path>, cluster: &ClusterAr
         }
         return client_runtime().block_on(async {
             let mut client = Client::connect(path).await?;
-            let run = submit_list(&mut client, &list, name).await?;
+            let run = submit_list(&mut client, &list, name, keep).await?;
             drop(list);
             follow(&mut client, run, None).await
         });
@@ -150,7 +156,7 @@ fn run_list(list: TaskList, name: &str, join: Option<&Path>, cluster: &ClusterAr
     let result = client_runtime().block_on(async {
         let mut client = Client::connect(&join_path).await?;
         end_unfinished(&mut client, &dir).await?;
-        let run = submit_list(&mut client, &list, name).await?;
+        let run = submit_list(&mut client, &list, name, keep).await?;
         drop(list);
         follow(&mut client, run, Some(&mut parts)).await
     });
@@ -207,8 +213,9 @@ async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
 }
 
 /// Streams a list to the dispatcher; returns when the submission is durable.
-async fn submit_list(client: &mut Client, list: &TaskList, name: &str) -> Result<RunId, Fault> {
-    let ReplyBody::RunOpened { run } = client.ask(RequestBody::OpenRun { name: name.into() }).await? else {
+async fn submit_list(client: &mut Client, list: &TaskList, name: &str, keep: bool) -> Result<RunId, Fault> {
+    let open = RequestBody::OpenRun { name: name.into(), keep };
+    let ReplyBody::RunOpened { run } = client.ask(open).await? else {
         return Err(Fault::new(Exit::Cluster, "the dispatcher's answer to a submission makes no sense"));
     };
     for array in &list.arrays {
@@ -326,7 +333,7 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     let name = args.tasks.display().to_string();
     client_runtime().block_on(async {
         let mut client = Client::connect(&path).await?;
-        let run = submit_list(&mut client, &list, &name).await?;
+        let run = submit_list(&mut client, &list, &name, args.keep).await?;
         writeln!(std::io::stdout(), "run {run}: {} accepted", plural(list.n_tasks, "task"))?;
         Ok(Exit::Good)
     })

@@ -215,6 +215,18 @@ impl TaskArray {
         }
     }
 
+    /// Whether some task's text of `pattern` may begin with `prefix`.
+    pub fn may_begin(&self, pattern: &Pattern, prefix: &str) -> bool {
+        match pattern.0.first() {
+            Some(Piece::Literal(text)) => text.starts_with(prefix) || prefix.starts_with(text.as_str()),
+            Some(Piece::Column { column, part: Part::Whole }) => {
+                let column = &self.columns[*column as usize];
+                (0..column.len()).any(|i| column.get(i).starts_with(prefix))
+            }
+            Some(Piece::Column { .. } | Piece::Index) | None => false,
+        }
+    }
+
     /// Heap bytes held by the columns; the template is shared by all tasks.
     pub fn heap_bytes(&self) -> usize {
         self.columns.iter().map(Column::heap_bytes).sum()

@@ -31,10 +31,17 @@
 //! turn up under a name, those attempts may have read either: their success does not count, and they are
 //! tried again with bytes that are known. This memory is one process long, as the journal holds no digests.
 //!
+//! Files that stay on the nodes (`run:` locations) are the child module `intermediates`.
+//!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
 //! ([`crate::placement`]), how nodes come and go.
 
-use crate::array::{TaskArray, TaskSpec};
+mod intermediates;
+
+pub use intermediates::{REVIVALS_MAX, unscoped};
+
+use self::intermediates::Intermediates;
+use crate::array::{Pattern, TaskArray, TaskSpec};
 use crate::catalog::Catalog;
 use crate::event::*;
 use crate::placement::{self, Mode, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, Unplaced};
@@ -80,6 +87,9 @@ pub struct DispatcherConfig {
     pub losses_max: u32,
     /// Attempts that may fail through the node's fault before the task fails.
     pub weather_max: u32,
+    /// Tells this cluster's `run:` files from those of others; the same after a restart.
+    #[serde(default)]
+    pub scope: String,
 }
 
 impl Default for DispatcherConfig {
@@ -90,6 +100,7 @@ impl Default for DispatcherConfig {
             lease_ns: 15_000_000_000,
             losses_max: 3,
             weather_max: 5,
+            scope: "here".into(),
         }
     }
 }
@@ -140,6 +151,9 @@ struct ArrayState {
     run: RunId,
     array: Arc<TaskArray>,
     ends: Ends,
+    /// Some of its tasks may read, or write, files that stay on the nodes.
+    reads_run: bool,
+    writes_run: bool,
 }
 
 /// A stretch of ready tasks of one array that is still folded: `start..end`.
@@ -168,6 +182,8 @@ struct Reserved {
     /// It may have read other bytes of an input than its run agreed on: its success does not count.
     suspect: bool,
     outputs: Vec<ObjectId>,
+    /// Some of them go home.
+    lands: bool,
     /// Inputs that nobody held or was reading when this attempt was given out, see `arriving`.
     reads_first: Vec<ObjectId>,
 }
@@ -209,6 +225,8 @@ pub struct RunState {
     pub started: bool,
     /// No more tasks come.
     pub committed: bool,
+    /// Files that stay on the nodes are not dropped when the last reader is done.
+    pub keep: bool,
     pub opened: Timestamp,
     pub ended: Option<Timestamp>,
     pub n_tasks: u64,
@@ -268,7 +286,8 @@ pub struct Dispatcher {
     /// Tasks whose inputs are not all made, with how many makers they wait for.
     waiting: BTreeMap<TaskId, u32>,
     subscribers: FxHashMap<TaskId, Vec<TaskId>>,
-    /// Makers by hash of output location; a hit is confirmed by unfolding the maker.
+    intermediates: Intermediates,
+    /// Makers of files that go home, by hash of output location; a hit is confirmed by unfolding the maker.
     makers: HashTable<(u64, TaskId)>,
     /// Objects that nobody holds and that an executor is about to read from home.
     arriving: FxHashMap<ObjectId, ExecutorId>,
@@ -292,6 +311,13 @@ pub struct Dispatcher {
     n_given: u64,
     /// After a restart nothing is given out until then.
     hold_until: Option<Timestamp>,
+}
+
+/// Makes a location of the form `run:NAME` one of the catalog, `run:SCOPE.RUN/NAME`; others stay as they are.
+fn scope_location(scope: &str, run: RunId, location: &mut String) {
+    if location.starts_with(RUN_FILE) {
+        location.insert_str(RUN_FILE.len(), &format!("{scope}.{run}/"));
+    }
 }
 
 fn hash_of(location: &str) -> u64 {
@@ -325,6 +351,7 @@ impl Dispatcher {
             histories: FxHashMap::default(),
             waiting: BTreeMap::new(),
             subscribers: FxHashMap::default(),
+            intermediates: Intermediates::default(),
             makers: HashTable::new(),
             arriving: FxHashMap::default(),
             making: FxHashMap::default(),
@@ -352,6 +379,7 @@ impl Dispatcher {
                 | Event::RunCommitted { .. }
                 | Event::RunAborted { .. }
                 | Event::TaskRestored { .. }
+                | Event::TaskRevived { .. }
         );
         if !is_of_submission {
             // The journal is read to its end.
@@ -360,8 +388,8 @@ impl Dispatcher {
             }
         }
         match event {
-            Event::RunOpened { run, name } => {
-                self.runs.insert(run, RunState { name, opened: now, ..RunState::default() });
+            Event::RunOpened { run, name, keep } => {
+                self.runs.insert(run, RunState { name, keep, opened: now, ..RunState::default() });
             }
             Event::ArrayAdded { run, array } => self.on_array_added(now, run, array, out),
             Event::RunStarted { run } => self.on_run_started(now, run, out),
@@ -370,7 +398,8 @@ impl Dispatcher {
                 self.on_run_committed(now, run, out);
             }
             Event::RunAborted { run } => self.on_run_aborted(run),
-            Event::TaskRestored { task, outcome } => self.on_task_restored(task, &outcome),
+            Event::TaskRestored { task, outcome, outputs } => self.on_task_restored(task, &outcome, &outputs),
+            Event::TaskRevived { task } => self.on_task_revived(task),
             Event::ExecutorJoined { executor, offer } => self.on_executor_joined(now, executor, offer, out),
             Event::ExecutorSilent { executor } => self.on_executor_silent(now, executor),
             Event::ExecutorLost { executor, reason } => self.on_executor_lost(now, executor, &reason, out),
@@ -388,9 +417,10 @@ impl Dispatcher {
                 for replica in added {
                     self.on_replica_added(executor, replica, out);
                 }
-                for object in dropped {
-                    self.drop_replica(executor, object);
+                for object in &dropped {
+                    self.drop_replica(executor, *object);
                 }
+                self.check_lost(now, &dropped, out);
             }
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),
@@ -415,7 +445,11 @@ impl Dispatcher {
         state.n_tasks += u64::from(array.n_tasks);
         state.arrays.push(id);
         let ends = Ends::new(array.n_tasks);
-        self.arrays.push(ArrayState { base, run, array: array.clone(), ends });
+        let any_run_file =
+            |list: &[(Pattern, Pattern)]| list.iter().any(|(_, l)| array.may_begin(l, RUN_FILE));
+        let (reads_run, writes_run) =
+            (any_run_file(&array.template.inputs), any_run_file(&array.template.outputs));
+        self.arrays.push(ArrayState { base, run, array: array.clone(), ends, reads_run, writes_run });
         if !self.learn_makers(run, base, &array, out) || !started {
             return;
         }
@@ -430,10 +464,14 @@ impl Dispatcher {
         let mut location = String::new();
         for i in 0..array.n_tasks {
             for (_, pattern) in &array.template.outputs {
-                location.clear();
-                array.fill_into(pattern, i, &mut location);
+                self.location_into(run, array, pattern, i, &mut location);
                 let task = TaskId(base.0 + u64::from(i));
-                if let Some(other) = self.find_maker(&location).filter(|m| self.end_of(*m) == End::Not) {
+                let taken = if location.starts_with(RUN_FILE) {
+                    self.learn_intermediate(task, &location).err()
+                } else {
+                    self.find_maker(&location).filter(|m| self.end_of(*m) == End::Not)
+                };
+                if let Some(other) = taken {
                     let (a, b) = (self.user_id(other), self.user_id(task));
                     let message = format!(
                         "tasks `{a}` and `{b}` both write `{location}`; give each its own output, \
@@ -442,8 +480,10 @@ impl Dispatcher {
                     out.push(Action::RefuseRun { run, message });
                     return false;
                 }
-                let hash = hash_of(&location);
-                self.makers.insert_unique(hash, (hash, task), |entry| entry.0);
+                if !location.starts_with(RUN_FILE) {
+                    let hash = hash_of(&location);
+                    self.makers.insert_unique(hash, (hash, task), |entry| entry.0);
+                }
             }
         }
         true
@@ -477,6 +517,9 @@ impl Dispatcher {
         for (_, pattern) in &array.template.outputs {
             location.clear();
             array.fill_into(pattern, i, &mut location);
+            if location.starts_with(RUN_FILE) {
+                continue;
+            }
             let hash = hash_of(&location);
             if let Ok(entry) = self.makers.find_entry(hash, |e| *e == (hash, task)) {
                 entry.remove();
@@ -494,16 +537,17 @@ impl Dispatcher {
     fn on_run_committed(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
         let Some(state) = self.runs.get_mut(&run) else { return };
         state.committed = true;
+        self.settle_intermediates(now, run, out);
         self.check_run_end(now, run, out);
     }
 
     /// The tasks of `arrays`, of a run that has started, are ready or wait for those that make their inputs.
     fn enqueue(&mut self, now: Timestamp, run: RunId, arrays: &[ArrayId], out: &mut Vec<Action>) {
-        let may_depend = !self.makers.is_empty();
         let mut failed = vec![];
         for id in arrays {
             let a = &self.arrays[id.0 as usize];
             let (array, base) = (a.array.clone(), a.base);
+            let may_depend = a.reads_run || !self.makers.is_empty();
             let priority = array.template.priority;
             let mut start = None;
             // Ready tasks stay folded; those that ended before a restart or that wait cut the stretch.
@@ -547,28 +591,47 @@ impl Dispatcher {
         }
     }
 
-    /// Counts the makers that `task` has to wait for and subscribes it to each. `Err`: one has failed.
+    /// Counts what `task` has to wait for and subscribes it to each maker. `Err`: one has failed.
     fn subscribe(&mut self, task: TaskId, array: &TaskArray, i: u32) -> Result<u32, String> {
+        let run = self.run_of(task);
         let mut makers: Vec<TaskId> = vec![];
+        let mut files: Vec<ObjectId> = vec![];
+        let mut location = String::new();
         for (_, pattern) in &array.template.inputs {
-            let location = array.fill(pattern, i);
-            if let Some(maker) = self.find_maker(&location)
+            self.location_into(run, array, pattern, i, &mut location);
+            if location.starts_with(RUN_FILE) {
+                files.push(self.catalog.intern(&location));
+            } else if let Some(maker) = self.find_maker(&location)
                 && maker != task
                 && !makers.contains(&maker)
             {
                 makers.push(maker);
             }
         }
-        if let Some(maker) = makers.iter().find(|maker| self.end_of(**maker) != End::Not) {
-            return Err(self.maker_failed(*maker, self.end_of(*maker) == End::Cancelled));
+        let ended = makers.iter().find(|maker| self.end_of(**maker) != End::Not);
+        let mut failed = ended.map(|maker| self.maker_failed(*maker, self.end_of(*maker) == End::Cancelled));
+        files.sort_unstable();
+        files.dedup();
+        let mut n_orphaned = 0;
+        // All are counted, also when one has failed: the end of the task counts all back.
+        for object in files {
+            match self.read_intermediate(task, object, &mut n_orphaned) {
+                Ok(Some(maker)) if maker != task => makers.push(maker),
+                Ok(_) => {}
+                Err(sentence) => failed = failed.or(Some(sentence)),
+            }
         }
-        let n = makers.len() as u32;
+        if let Some(sentence) = failed {
+            return Err(sentence);
+        }
+        makers.sort_unstable();
+        makers.dedup();
+        let n = makers.len() as u32 + n_orphaned;
         for maker in makers {
             self.subscribers.entry(maker).or_default().push(task);
         }
         if n > 0 {
             self.waiting.insert(task, n);
-            let run = self.run_of(task);
             self.run_mut(run).n_waiting += 1;
         }
         Ok(n)
@@ -586,12 +649,13 @@ impl Dispatcher {
             let (base, n) = (a.base, if a.array.template.outputs.is_empty() { 0 } else { a.array.n_tasks });
             for i in 0..n {
                 self.forget_maker(TaskId(base.0 + u64::from(i)));
+                self.forget_intermediates(TaskId(base.0 + u64::from(i)));
             }
         }
         self.runs.remove(&run);
     }
 
-    fn on_task_restored(&mut self, task: TaskId, outcome: &Outcome) {
+    fn on_task_restored(&mut self, task: TaskId, outcome: &Outcome, outputs: &[(Digest, u64)]) {
         let (array, i) = self.locate(task);
         let a = &mut self.arrays[array.0 as usize];
         if a.ends.get(i) != End::Not {
@@ -607,6 +671,13 @@ impl Dispatcher {
         }
         // What it made is there, also if an earlier run had failed to make it.
         let spec = self.task_spec(task);
+        for ((_, location), (digest, size_bytes)) in spec.outputs.iter().zip(outputs) {
+            if location.starts_with(RUN_FILE) {
+                let object = self.catalog.intern(location);
+                self.catalog.set_digest(object, Some(*digest));
+                self.catalog.set_size_bytes(object, Some(*size_bytes));
+            }
+        }
         while let Some(ended) = spec.outputs.iter().find_map(|(_, location)| {
             self.find_maker(location).filter(|maker| self.end_of(*maker) != End::Not)
         }) {
@@ -623,8 +694,9 @@ impl Dispatcher {
         offer: Offer,
         out: &mut Vec<Action>,
     ) {
+        let mut held_before = vec![];
         if let Some(known) = self.executors.remove(&executor) {
-            self.rejoin(now, executor, known, &offer, out);
+            held_before = self.rejoin(now, executor, known, &offer, out);
         } else {
             self.catalog.executor_joined(executor);
             self.insert_executor(executor, offer.clone(), BTreeMap::new());
@@ -637,6 +709,8 @@ impl Dispatcher {
             self.on_held(executor, held);
         }
         self.change_load(executor, |e| e.last_ended = now);
+        self.unpark(now, executor);
+        self.check_lost(now, &held_before, out);
     }
 
     fn insert_executor(&mut self, executor: ExecutorId, offer: Offer, assigned: BTreeMap<TaskId, AttemptNo>) {
@@ -663,6 +737,7 @@ impl Dispatcher {
     }
 
     /// The same executor again: keep what both know, requeue what it lost, end what it should not have.
+    /// Gives the objects that it held as far as was known; the caller learns what it holds now.
     fn rejoin(
         &mut self,
         now: Timestamp,
@@ -670,7 +745,7 @@ impl Dispatcher {
         known: ExecutorState,
         offer: &Offer,
         out: &mut Vec<Action>,
-    ) {
+    ) -> Vec<ObjectId> {
         let mut kept = BTreeMap::new();
         let mut lost = vec![];
         for (task, attempt) in known.assigned {
@@ -690,8 +765,9 @@ impl Dispatcher {
                 out.push(Action::CancelAttempt { executor, task, attempt });
             }
         }
-        for object in self.catalog.objects_on(executor) {
-            self.drop_replica(executor, object);
+        let held_before = self.catalog.objects_on(executor);
+        for object in &held_before {
+            self.drop_replica(executor, *object);
         }
         self.insert_executor(executor, offer.clone(), kept);
         let e = self.executors.get_mut(&executor).expect("it was just inserted");
@@ -705,6 +781,7 @@ impl Dispatcher {
                 self.requeue(now, task);
             }
         }
+        held_before
     }
 
     /// Takes a task from the executor that has it; the caller accounts for the executor.
@@ -767,6 +844,7 @@ impl Dispatcher {
         self.take_ready(task);
         let spec = self.task_spec(task);
         let outputs = spec.outputs.iter().map(|(_, location)| self.catalog.intern(location)).collect();
+        let lands = spec.outputs.iter().any(|(_, location)| !location.starts_with(RUN_FILE));
         self.tried(task, attempt);
         let r = Reserved {
             executor,
@@ -780,6 +858,7 @@ impl Dispatcher {
             asks_home: true,
             suspect: false,
             outputs,
+            lands,
             reads_first: vec![],
         };
         self.reserve(task, r);
@@ -789,6 +868,9 @@ impl Dispatcher {
         let objects = match &held.origin {
             Some((location, version)) => {
                 let object = self.catalog.intern(location);
+                if location.starts_with(RUN_FILE) && !self.is_intermediate(object) {
+                    return;
+                }
                 if self.catalog.digest(object).is_none() {
                     self.catalog.set_digest(object, Some(held.digest));
                     self.catalog.set_size_bytes(object, Some(held.size_bytes));
@@ -841,6 +923,8 @@ impl Dispatcher {
                 self.requeue(now, task);
             }
         }
+        self.unpark(now, executor);
+        self.check_lost(now, &objects, out);
     }
 
     fn on_ticked(&mut self, now: Timestamp, out: &mut Vec<Action>) {
@@ -973,7 +1057,7 @@ impl Dispatcher {
         let run = self.run_of(task);
         let run_ns = report.times.exited.since_ns(report.times.started);
         let ran = report.times.started.0 > 0;
-        let lands = report.outcome == Outcome::Done && !report.outputs.is_empty();
+        let lands = report.outcome == Outcome::Done && r.lands;
         self.queue.ended(&self.catalog, task);
         self.change_load(executor, |e| {
             e.last_ended = now;
@@ -986,7 +1070,7 @@ impl Dispatcher {
                 e.run_ns_mean = Some(e.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
             }
             match &report.outcome {
-                Outcome::Failed(Failure { kind: FailureKind::Node, .. }) => {
+                Outcome::Failed(Failure { kind: FailureKind::Node | FailureKind::CacheFull, .. }) => {
                     let wait_ns = (SICK_NS << e.n_node_failures.min(6)).min(SICK_NS_MAX);
                     e.n_node_failures += 1;
                     e.sick_until = Some(now.plus_ns(wait_ns));
@@ -1012,16 +1096,19 @@ impl Dispatcher {
                 self.raise_checked_run(input.object, run);
             }
         }
-        if lands {
-            let r = self.reserved.get_mut(&task).expect("seen above");
-            r.landing = true;
-            let outputs = r.outputs.clone();
-            self.run_mut(run).n_landing += 1;
+        if report.outcome == Outcome::Done {
+            let outputs = self.reserved[&task].outputs.clone();
             for made in &report.outputs {
-                if let Some(object) = outputs.get(made.output as usize) {
-                    self.on_made(executor, run, *object, made.digest, made.size_bytes, out);
+                let Some(object) = outputs.get(made.output as usize) else { continue };
+                self.on_made(executor, run, *object, made.digest, made.size_bytes, out);
+                if self.is_intermediate(*object) {
+                    self.add_replica(executor, *object);
                 }
             }
+        }
+        if lands {
+            self.reserved.get_mut(&task).expect("seen above").landing = true;
+            self.run_mut(run).n_landing += 1;
             return;
         }
         self.release(task);
@@ -1082,9 +1169,12 @@ impl Dispatcher {
             Outcome::Failed(failure) => {
                 let (array, _) = self.locate(task);
                 let retries = self.arrays[array.0 as usize].array.template.retries;
+                let reads_run = self.arrays[array.0 as usize].reads_run;
                 let history = self.tried(task, attempt);
                 history.private_inputs |= failure.kind == FailureKind::InputModified;
-                let again = if failure.kind.is_weather() || suspect {
+                // A file that stays on the nodes may have gone with its node: it is made again.
+                let lost_input = reads_run && failure.kind == FailureKind::InputUnavailable;
+                let again = if failure.kind.is_weather() || lost_input || suspect {
                     history.n_weather += 1;
                     history.n_weather <= self.config.weather_max
                 } else {
@@ -1145,6 +1235,7 @@ impl Dispatcher {
             if !self.arrays[array.0 as usize].array.template.outputs.is_empty() {
                 self.forget_maker(task);
             }
+            self.ended_with_intermediates(task, out);
             out.push(Action::EndTask { task, outcome: outcome.clone() });
             for subscriber in self.subscribers.remove(&task).unwrap_or_default() {
                 let Some(n_missing) = self.waiting.get_mut(&subscriber) else { continue };
@@ -1251,21 +1342,42 @@ impl Dispatcher {
         self.run_mut(self.run_of(task)).n_ready -= 1;
     }
 
+    /// The location that `pattern` gives for task `i` of an array of `run`, as the catalog has it.
+    fn location_into(&self, run: RunId, array: &TaskArray, pattern: &Pattern, i: u32, text: &mut String) {
+        text.clear();
+        array.fill_into(pattern, i, text);
+        scope_location(&self.config.scope, run, text);
+    }
+
     /// The inputs of a task, in its own order.
-    fn inputs_of(&mut self, array: &TaskArray, i: u32) -> Vec<ObjectId> {
+    fn inputs_of(&mut self, run: RunId, array: &TaskArray, i: u32) -> Vec<ObjectId> {
+        self.objects_of(run, array, &array.template.inputs, i)
+    }
+
+    fn outputs_of(&mut self, run: RunId, array: &TaskArray, i: u32) -> Vec<ObjectId> {
+        self.objects_of(run, array, &array.template.outputs, i)
+    }
+
+    fn objects_of(
+        &mut self,
+        run: RunId,
+        array: &TaskArray,
+        files: &[(Pattern, Pattern)],
+        i: u32,
+    ) -> Vec<ObjectId> {
         let mut location = String::new();
-        let mut inputs = Vec::with_capacity(array.template.inputs.len());
-        for (_, pattern) in &array.template.inputs {
-            location.clear();
-            array.fill_into(pattern, i, &mut location);
-            inputs.push(self.catalog.intern(&location));
+        let mut objects = Vec::with_capacity(files.len());
+        for (_, pattern) in files {
+            self.location_into(run, array, pattern, i, &mut location);
+            objects.push(self.catalog.intern(&location));
         }
-        inputs
+        objects
     }
 
     fn unfold(&mut self, now: Timestamp, key: QueueKey, array: ArrayId, i: u32) {
-        let a = self.arrays[array.0 as usize].array.clone();
-        let inputs = self.inputs_of(&a, i);
+        let ArrayState { array: a, run, .. } = &self.arrays[array.0 as usize];
+        let (a, run) = (a.clone(), *run);
+        let inputs = self.inputs_of(run, &a, i);
         self.queue.enter(&self.catalog, now, &ready_task(key, &a, inputs));
     }
 
@@ -1367,7 +1479,7 @@ impl Dispatcher {
         }
         let (array, i) = self.locate(pick.key.task);
         let array = self.arrays[array.0 as usize].array.clone();
-        let inputs = self.inputs_of(&array, i);
+        let inputs = self.inputs_of(self.run_of(pick.key.task), &array, i);
         inputs.iter().any(|o| self.arriving.get(o).is_some_and(|reader| *reader != executor))
     }
 
@@ -1404,10 +1516,13 @@ impl Dispatcher {
     fn assign(&mut self, now: Timestamp, executor: ExecutorId, pick: &Pick, out: &mut Vec<Action>) {
         let task = pick.key.task;
         let run = self.run_of(task);
+        if let Some(missing) = self.find_missing(now, task, out) {
+            return self.await_missing(now, task, missing, out);
+        }
         let n_queued = self.n_ready;
         let (array_id, i) = self.locate(task);
         let array = self.arrays[array_id.0 as usize].array.clone();
-        let objects = self.inputs_of(&array, i);
+        let objects = self.inputs_of(run, &array, i);
         if let Some(bad) = objects.iter().find(|o| self.runs[&run].changed.contains(o)) {
             let message = format!("`{}` changed since this run first read it", self.catalog.location(*bad));
             let failure = Failure { kind: FailureKind::InputChanged, message };
@@ -1425,13 +1540,12 @@ impl Dispatcher {
             inputs.push(self.assigned_input(executor, run, object, source));
         }
         self.routes = routes;
-        let mut location = String::new();
-        let mut outputs = vec![];
-        for (_, pattern) in &array.template.outputs {
-            location.clear();
-            array.fill_into(pattern, i, &mut location);
-            outputs.push(self.catalog.intern(&location));
-        }
+        let outputs = self.outputs_of(run, &array, i);
+        let staying: Vec<u32> = (0..)
+            .zip(&outputs)
+            .filter(|(_, object)| self.is_intermediate(**object))
+            .map(|(n, _)| n)
+            .collect();
         let history = self.histories.get(&task).cloned().unwrap_or_default();
         let attempt = AttemptNo(history.n_attempts + 1);
         let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
@@ -1456,6 +1570,7 @@ impl Dispatcher {
             asks_home: inputs.iter().any(|i| i.check_home || i.known.is_none()),
             suspect: false,
             outputs: outputs.clone(),
+            lands: staying.len() < outputs.len(),
             reads_first,
         };
         self.reserve(task, r);
@@ -1470,7 +1585,8 @@ impl Dispatcher {
             ahead,
         };
         let private_inputs = history.private_inputs;
-        let assignment = Assignment { task, attempt, run, cpus, inputs, outputs, private_inputs, why };
+        let assignment =
+            Assignment { task, attempt, run, cpus, inputs, outputs, staying, private_inputs, why };
         out.push(Action::Assign { executor, assignment });
     }
 
@@ -1481,7 +1597,8 @@ impl Dispatcher {
         object: ObjectId,
         planned: Option<Source>,
     ) -> AssignedInput {
-        let uses_caches = self.queue.uses_caches();
+        let stays = self.is_intermediate(object);
+        let uses_caches = self.queue.uses_caches() || stays;
         let known = match (self.catalog.digest(object), self.catalog.size_bytes(object)) {
             (Some(digest), Some(size_bytes)) => Some(Known {
                 digest,
@@ -1490,9 +1607,9 @@ impl Dispatcher {
             }),
             _ => None,
         };
-        let check_home = self.catalog.checked_run(object).is_none_or(|checked| checked < run);
+        let check_home = !stays && self.catalog.checked_run(object).is_none_or(|checked| checked < run);
         let mut sources = vec![];
-        if uses_caches && known.is_some() && planned != Some(Source::Home) {
+        if uses_caches && known.is_some() && (stays || planned != Some(Source::Home)) {
             if let Some(Source::Peer(first)) = planned {
                 sources.push(first);
             }
@@ -1511,7 +1628,7 @@ impl Dispatcher {
                 sources.extend(all.iter().cycle().skip(skip).take(n_more.min(all.len())));
             }
         }
-        AssignedInput { object, known, sources, check_home, direct: !uses_caches }
+        AssignedInput { object, known, sources, check_home, direct: !uses_caches, stays }
     }
 
     /// Changes what an executor has, and everything that is counted from it.
@@ -1658,7 +1775,8 @@ impl Dispatcher {
             self.drop_replica(holder, object);
             out.push(Action::DropReplicas { executor: holder, objects: vec![object] });
         }
-        if let Some(checked) = self.catalog.checked_run(object) {
+        // Who reads a file that stays on the nodes waits for its maker, whenever that runs.
+        if let Some(checked) = self.catalog.checked_run(object).filter(|_| !self.is_intermediate(object)) {
             for (_, state) in self.runs.range_mut(..=checked).filter(|(_, r)| r.ended.is_none()) {
                 state.changed.insert(object);
             }
@@ -1678,6 +1796,7 @@ impl Dispatcher {
             }
             let a = &arrays[arrays.partition_point(|a| a.base <= *task) - 1];
             let i = (task.0 - a.base.0) as u32;
+            // Files that stay on the nodes are never asked of home.
             r.suspect |= a.array.template.inputs.iter().any(|(_, pattern)| {
                 text.clear();
                 a.array.fill_into(pattern, i, &mut text);
@@ -1729,10 +1848,17 @@ impl Dispatcher {
         self.arrays[self.locate(task).0.0 as usize].run
     }
 
-    /// The task in full.
+    /// The task in full, its locations as the catalog has them.
     pub fn task_spec(&self, task: TaskId) -> TaskSpec {
         let (array, i) = self.locate(task);
-        self.arrays[array.0 as usize].array.expand(i)
+        let ArrayState { array, run, reads_run, writes_run, .. } = &self.arrays[array.0 as usize];
+        let mut spec = array.expand(i);
+        if *reads_run || *writes_run {
+            for (_, location) in spec.inputs.iter_mut().chain(&mut spec.outputs) {
+                scope_location(&self.config.scope, *run, location);
+            }
+        }
+        spec
     }
 
     fn size_of(&self, task: TaskId) -> (u32, u64) {
@@ -1835,6 +1961,29 @@ impl Dispatcher {
         self.n_ready
     }
 
+    /// When the driver should send [`Event::Ticked`] although nothing happened: a ready task was left waiting, and
+    /// time alone may change that.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        let waits = matches!(self.unplaced, Some(Unplaced::WaitingForCopy { .. }));
+        if !waits || self.queue.is_empty() || self.hold_until.is_some() || !self.has_idle_slot() {
+            return None;
+        }
+        self.queue.wake_at()
+    }
+
+    fn has_idle_slot(&self) -> bool {
+        self.queue.n_slots_active() < self.queue.n_slots_total()
+    }
+
+    /// Whether some output of `task` goes home.
+    pub fn lands(&self, task: TaskId) -> bool {
+        let (array, i) = self.locate(task);
+        let ArrayState { array, writes_run, .. } = &self.arrays[array.0 as usize];
+        let outputs = &array.template.outputs;
+        !outputs.is_empty()
+            && (!writes_run || outputs.iter().any(|(_, l)| !array.fill(l, i).starts_with(RUN_FILE)))
+    }
+
     /// What provisioning looks at, with `n_pending` nodes requested; `nodes` is filled and lent to the answer.
     /// Silent nodes count, as their work is not yet given up; draining ones too, until they have left.
     pub fn demand<'a>(&self, n_pending: u32, nodes: &'a mut Vec<NodeView>) -> Demand<'a> {
@@ -1871,6 +2020,7 @@ impl Dispatcher {
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         self.catalog.sanity_check();
+        self.check_intermediates();
         #[cfg(any(test, feature = "reference"))]
         self.queue.sanity_check(&self.catalog);
         let sizes = self.queue.sizes().into_iter();

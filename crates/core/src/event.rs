@@ -18,7 +18,13 @@ use std::sync::Arc;
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// A submission began; its tasks are collected but nothing starts yet.
-    RunOpened { run: RunId, name: String },
+    RunOpened {
+        run: RunId,
+        name: String,
+        /// Its files that stay on the nodes are not dropped when nobody will read them any more.
+        #[serde(default)]
+        keep: bool,
+    },
     /// One more folded group of tasks of an open run.
     ArrayAdded { run: RunId, array: Arc<TaskArray> },
     /// Its tasks may start as they come; more will be added before it is committed.
@@ -28,7 +34,15 @@ pub enum Event {
     /// The submission broke off or was refused: nothing of it may start.
     RunAborted { run: RunId },
     /// Read back from the journal after a restart: this task had ended.
-    TaskRestored { task: TaskId, outcome: Outcome },
+    TaskRestored {
+        task: TaskId,
+        outcome: Outcome,
+        /// Digests and sizes of what it made, in the task's order; empty where it is not known.
+        #[serde(default)]
+        outputs: Vec<(Digest, u64)>,
+    },
+    /// Read back from the journal after a restart: after its end this task had to run again.
+    TaskRevived { task: TaskId },
     /// An executor said hello, for the first time or again after its connection broke.
     ExecutorJoined { executor: ExecutorId, offer: Offer },
     /// The connection to an executor broke; it may come back before its lease ends.
@@ -141,6 +155,9 @@ pub enum Action {
     DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
     /// The task reached its last state. Journal it before telling anybody.
     EndTask { task: TaskId, outcome: Outcome },
+    /// The task was done and runs again: the last replica of `lost`, which it had made, is gone, and it is
+    /// still needed. Journal it like an end.
+    ReviveTask { task: TaskId, lost: ObjectId },
     /// The submission cannot be accepted; the client is told why.
     RefuseRun { run: RunId, message: String },
     /// The last task of the run ended.
@@ -159,6 +176,9 @@ pub struct Assignment {
     pub inputs: Vec<AssignedInput>,
     /// Output objects, in the task's order.
     pub outputs: Vec<ObjectId>,
+    /// Which of these, by position, stay on the nodes and do not go home; ascending.
+    #[serde(default)]
+    pub staying: Vec<u32>,
     /// Give the program private copies of its inputs, because an earlier attempt wrote to one.
     pub private_inputs: bool,
     pub why: Why,
@@ -175,6 +195,9 @@ pub struct AssignedInput {
     pub check_home: bool,
     /// Do not cache (`first-available`): read from home for this attempt only.
     pub direct: bool,
+    /// It stays on the nodes: home does not have it.
+    #[serde(default)]
+    pub stays: bool,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]

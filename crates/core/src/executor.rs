@@ -24,6 +24,10 @@
 //! taken (`Expect`). Other bytes of that name which somebody still needs stay in the cache, so this attempt
 //! reads its own copy; so do inputs that fit no cache.
 //!
+//! What a task makes and does not go home (`Assignment::staying`) is kept like an output on its way home, until the
+//! dispatcher says that nobody will read it any more. There is no other place to read it from than peers, so an
+//! attempt whose inputs of this kind do not fit here fails instead of reading its own copies.
+//!
 //! Not here: how bytes move and programs run (the driver), what is evicted ([`crate::eviction`]),
 //! which attempt comes to this node ([`crate::dispatcher`]).
 
@@ -31,7 +35,7 @@ use crate::cache::{Cache, CacheConfig, ReplicaState, Reserve};
 use crate::event::*;
 use crate::eviction::UnknownEviction;
 use crate::types::*;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How many attempts may pass one that waits for cache space.
@@ -219,6 +223,8 @@ pub struct Executor {
     landing_queue: BTreeSet<Landing>,
     /// Cached objects to be dropped as soon as nobody needs them.
     doomed: BTreeSet<ObjectId>,
+    /// Objects made here that do not go home, kept until the dispatcher has them dropped.
+    staying: FxHashSet<ObjectId>,
     /// What is known of each cached object's bytes.
     held: FxHashMap<ObjectId, Fetched>,
 }
@@ -248,6 +254,7 @@ impl Executor {
             n_home_streams: 0,
             landing_queue: BTreeSet::new(),
             doomed: BTreeSet::new(),
+            staying: FxHashSet::default(),
             held: FxHashMap::default(),
         })
     }
@@ -268,6 +275,9 @@ impl Executor {
             }
             NodeEvent::DropRequested { objects } => {
                 for object in objects {
+                    if self.staying.remove(&object) {
+                        self.cache.release(object);
+                    }
                     self.doomed.insert(object);
                     self.drop_if_doomed(object, out);
                 }
@@ -527,8 +537,24 @@ impl Executor {
                 }
                 return false;
             }
-            // Nobody else's ending can make room: the largest are read for this attempt only.
-            absent.sort_unstable_by_key(|w| (w.1, w.0));
+            // Nobody else's ending can make room: the largest are read for this attempt only. What home does not
+            // have cannot be read so.
+            let inputs = self.attempts[&id].assignment.inputs.iter();
+            let staying: FxHashSet<ObjectId> = inputs.filter(|i| i.stays).map(|i| i.object).collect();
+            let staying_bytes: u64 = absent.iter().filter(|w| staying.contains(&w.0)).map(|w| w.1).sum();
+            if staying_bytes > self.cache.available_bytes() {
+                for (object, ..) in wanted {
+                    self.cache.unpin(object);
+                }
+                let message = format!(
+                    "{staying_bytes} bytes of inputs that are only on nodes do not fit into the {} bytes of this                      node's cache, of which {} can be had now; give the nodes more cache",
+                    self.cache.budget_bytes(),
+                    self.cache.available_bytes()
+                );
+                self.fail(id, Failure { kind: FailureKind::CacheFull, message }, out);
+                return true;
+            }
+            absent.sort_unstable_by_key(|w| (!staying.contains(&w.0), w.1, w.0));
             while missing_bytes > self.cache.available_bytes() {
                 let (object, size_bytes) = absent.pop().expect("nothing missing needs no room");
                 missing_bytes -= size_bytes;
@@ -577,6 +603,25 @@ impl Executor {
                 }
             }
         }
+        let unreachable = fetches.iter().find(|(target, i)| {
+            let input = &self.attempts[&id].assignment.inputs[*i as usize];
+            let private = matches!(target, Target::Private { .. });
+            input.stays && !self.transfers.contains_key(target) && (private || input.sources.is_empty())
+        });
+        if let Some(&(_, i)) = unreachable {
+            // Space was taken for transfers that never begin.
+            for (target, _) in &fetches {
+                if let Target::Cache(object) = target
+                    && !self.transfers.contains_key(target)
+                    && self.cache.state(*object) == Some(ReplicaState::Creating)
+                {
+                    self.cache.abort(*object);
+                }
+            }
+            let message = format!("no node that can be reached has input {} any more", i + 1);
+            self.fail(id, Failure { kind: FailureKind::InputUnavailable, message }, out);
+            return true;
+        }
         for (target, i) in fetches {
             self.want(target, id, i);
         }
@@ -620,7 +665,9 @@ impl Executor {
             // Peers can only be asked for bytes with a known digest.
             sources.clear();
         }
-        sources.push_back(Source::Home);
+        if !assigned.stays {
+            sources.push_back(Source::Home);
+        }
         let transfer = Transfer {
             object: assigned.object,
             size_bytes: attempt.inputs[input as usize].size_bytes,
@@ -798,6 +845,10 @@ impl Executor {
             let objects = attempt.assignment.outputs.clone();
             for (i, size) in exit.outputs.iter().enumerate() {
                 let (size, object) = (size.unwrap_or(0), objects[i]);
+                let stays = self.attempts[&id].assignment.staying.binary_search(&(i as u32)).is_ok();
+                if stays {
+                    self.drop_earlier(object, out);
+                }
                 let mut evicted = vec![];
                 let free = self.cache.state(object).is_none();
                 let cached =
@@ -805,8 +856,18 @@ impl Executor {
                 for object in evicted {
                     self.evicted(object, out);
                 }
+                let budget_bytes = self.cache.budget_bytes();
+                let available_bytes = self.cache.available_bytes();
                 let attempt = self.attempts.get_mut(&id).expect("attempt is here");
                 attempt.outputs[i].cached = cached;
+                if stays && !cached {
+                    // It is hashed all the same, and the attempt fails when all are.
+                    let message = format!(
+                        "output {} with {size} bytes stays on the nodes and does not fit into the {budget_bytes} bytes                          of this node's cache, of which {available_bytes} can be had now; give the nodes more cache",
+                        i + 1
+                    );
+                    attempt.outputs[i].failure = Some(Failure { kind: FailureKind::CacheFull, message });
+                }
                 let (task, attempt, output) = (id.0, id.1, i as u32);
                 let cache_bytes = cached.then_some(size);
                 out.push(NodeAction::StoreOutput { task, attempt, output, object, cache_bytes });
@@ -844,7 +905,7 @@ impl Executor {
                 } else {
                     FailureKind::OutputMissing
                 };
-                slot.failure = Some(Failure { kind, message: error.message });
+                slot.failure.get_or_insert(Failure { kind, message: error.message });
             }
         }
         attempt.n_outputs_pending -= 1;
@@ -861,10 +922,17 @@ impl Executor {
             self.end(id, Outcome::Cancelled, out);
             return;
         }
+        let lands: Vec<u32> = (0..attempt.outputs.len() as u32)
+            .filter(|output| attempt.assignment.staying.binary_search(output).is_err())
+            .collect();
         attempt.state = State::Landing;
-        attempt.n_outputs_pending = attempt.outputs.len() as u32;
+        attempt.n_outputs_pending = lands.len() as u32;
         let seq = attempt.seq;
-        for output in 0..attempt.outputs.len() as u32 {
+        for output in &attempt.assignment.staying {
+            self.staying.insert(attempt.assignment.outputs[*output as usize]);
+        }
+        let nothing_lands = lands.is_empty();
+        for output in lands {
             self.landing_queue.insert(Landing { seq, attempt: id, output });
         }
         for (i, o) in self.attempts[&id].outputs.clone().iter().enumerate() {
@@ -876,6 +944,22 @@ impl Executor {
         let report = self.report(id, Outcome::Done);
         self.tell(id, NodeMessage::AttemptEnded { report }, out);
         self.take_back_private(id, out);
+        if nothing_lands {
+            self.attempts.get_mut(&id).expect("attempt is here").state = State::Ended;
+            self.n_storing -= 1;
+            out.push(NodeAction::CleanUp { task: id.0, attempt: id.1 });
+        }
+    }
+
+    /// Bytes under the name of an output that an earlier attempt left here.
+    fn drop_earlier(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
+        if self.staying.remove(&object) {
+            self.cache.release(object);
+        }
+        if self.cache.remove(object).is_ok() {
+            self.evicted(object, out);
+        }
+        self.doomed.remove(&object);
     }
 
     fn on_output_landed(
@@ -1205,6 +1289,7 @@ impl Executor {
             return;
         }
         let was_kept = self.cache.is_kept(object);
+        self.staying.remove(&object);
         self.cache.forget_corrupt(object);
         self.doomed.remove(&object);
         self.evicted(object, out);
@@ -1252,6 +1337,7 @@ impl Executor {
             .map(|(_, object)| *object)
             .collect();
         for object in cached {
+            self.staying.remove(&object);
             self.cache.release(object);
             self.doomed.insert(object);
             self.drop_if_doomed(object, out);

@@ -6,6 +6,10 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
+/// Begins the location of a file that stays on the nodes, as users write it (`run:NAME`) and as the
+/// catalog has it (`run:SCOPE/NAME`).
+pub const RUN_FILE: &str = "run:";
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -174,13 +178,15 @@ pub enum FailureKind {
     NeverFits,
     /// The program wrote to an input; the attempt is repeated with private copies.
     InputModified,
+    /// Files that stay on the nodes did not fit into this node's cache beside those that have to stay.
+    CacheFull,
 }
 
 impl FailureKind {
     /// Whether the fault lies with the node, the storage or the network, not with the task: such
     /// attempts are tried again elsewhere without using up the user's `retries`.
     pub fn is_weather(self) -> bool {
-        matches!(self, Self::Node | Self::ExecutorLost | Self::InputModified)
+        matches!(self, Self::Node | Self::ExecutorLost | Self::InputModified | Self::CacheFull)
     }
     /// Whether trying again can never help.
     pub fn is_final(self) -> bool {

@@ -77,6 +77,8 @@ struct Told {
     ended: Option<(Timestamp, Outcome)>,
     cancel_asked: bool,
     n_restarts: u32,
+    /// Files that it had made and that were lost, so that it ran again, and when.
+    lost: Vec<(Timestamp, ObjectId)>,
 }
 
 fn tell_attempts(story: &TaskStory) -> Told {
@@ -197,7 +199,11 @@ fn tell_attempts(story: &TaskStory) -> Told {
             What::Out(Action::EndTask { task, outcome }) if task == story.task => {
                 told.ended = Some((line.t, outcome));
             }
-            What::In(Event::TaskRestored { task, outcome }) if task == story.task => {
+            What::Out(Action::ReviveTask { task, lost }) if task == story.task => {
+                told.ended = None;
+                told.lost.push((line.t, lost));
+            }
+            What::In(Event::TaskRestored { task, outcome, .. }) if task == story.task => {
                 told.ended.get_or_insert((line.t, outcome));
             }
             _ => {}
@@ -213,6 +219,16 @@ pub fn explain_lines(story: &TaskStory) -> String {
     headline(story, &told, &mut text);
     if let Some(spec) = &story.spec {
         let _ = writeln!(text, "Command: {}", command_line(&spec.command));
+    }
+    for (t, lost) in &told.lost {
+        let after = story.submitted.map_or(String::new(), |s| {
+            format!(" {} after it was submitted,", units::duration(t.since_ns(s)))
+        });
+        let file = story.objects.get(&lost.0).map_or("a file that it had made".into(), |l| format!("`{l}`"));
+        let _ = writeln!(
+            text,
+            "It was done and runs again:{after} no node had {file} any more, which other tasks still have to read."
+        );
     }
     for (i, attempt) in told.attempts.iter().enumerate() {
         text.push('\n');
@@ -728,10 +744,10 @@ fn collect_lines(dir: &Path, story: &mut TaskStory) -> Result<(), Error> {
                     line_of(t, What::In(event), story);
                 }
             }
-            Entry::In(t, Event::TaskRestored { task: of, outcome }) => {
+            Entry::In(t, Event::TaskRestored { task: of, outcome, outputs }) => {
                 if of == task {
                     ended = Some(outcome.clone());
-                    line_of(t, What::In(Event::TaskRestored { task, outcome }), story);
+                    line_of(t, What::In(Event::TaskRestored { task, outcome, outputs }), story);
                 }
             }
             Entry::Out(t, action) => {
@@ -742,6 +758,7 @@ fn collect_lines(dir: &Path, story: &mut TaskStory) -> Result<(), Error> {
                     Action::EndTask { task: of, outcome } if *of == task => {
                         (has, ended) = (None, Some(outcome.clone()));
                     }
+                    Action::ReviveTask { task: of, .. } if *of == task => ended = None,
                     Action::CancelAttempt { task: of, .. } if *of == task => {}
                     _ => continue,
                 }

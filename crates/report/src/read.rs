@@ -365,7 +365,7 @@ impl Reader {
     fn on_event(&mut self, t: Timestamp, event: Event) {
         self.saw(t);
         match event {
-            Event::RunOpened { run, name } => {
+            Event::RunOpened { run, name, .. } => {
                 let record =
                     self.runs.entry(run).or_insert_with(|| RunRecord { opened: t, ..RunRecord::default() });
                 record.name = name;
@@ -389,7 +389,7 @@ impl Reader {
                 self.forget_unkept_ends(run);
             }
             Event::RunAborted { run } => self.runs.entry(run).or_default().aborted = true,
-            Event::TaskRestored { task, outcome } => self.on_restored(task, outcome),
+            Event::TaskRestored { task, outcome, .. } => self.on_restored(task, outcome),
             Event::ExecutorJoined { executor, offer } => self.on_joined(t, executor, &offer),
             Event::ExecutorLost { executor, .. } => self.on_lost(t, executor),
             Event::AttemptEnded { executor, report } => self.on_attempt_ended(t, executor, report),
@@ -401,6 +401,7 @@ impl Reader {
                     self.close(at, t, how);
                 }
             }
+            Event::TaskRevived { task } => self.on_revived(task),
             Event::ExecutorSilent { .. }
             | Event::ExecutorDraining { .. }
             | Event::ReplicasChanged { .. }
@@ -432,6 +433,7 @@ impl Reader {
                 }
                 self.end_task(t, task, outcome);
             }
+            Action::ReviveTask { task, .. } => self.on_revived(task),
             Action::RefuseRun { run, .. } => self.runs.entry(run).or_default().aborted = true,
             Action::EndRun { run } => {
                 self.runs.entry(run).or_default().ended.get_or_insert(t);
@@ -459,6 +461,13 @@ impl Reader {
             && self.failures.len() < FAILURES_KEPT
         {
             self.failures.push(FailureRecord { task, t, failure });
+        }
+    }
+
+    /// It was done, and runs again.
+    fn on_revived(&mut self, task: TaskId) {
+        if let Some(end) = self.ends.get_mut(task.0 as usize) {
+            *end = TaskEnd::default();
         }
     }
 

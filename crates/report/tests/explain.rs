@@ -161,6 +161,7 @@ fn a_live_answer_without_names() {
         cpus: 1,
         inputs: vec![],
         outputs: vec![],
+        staying: vec![],
         private_inputs: true,
         why,
     };

@@ -27,7 +27,7 @@ use crate::workload::sanity::{Largest, Watch};
 use crate::workload::{Compute, Sizes, Submission, Workload};
 use eyas_core::array::TaskArray;
 use eyas_core::cache::CacheConfig;
-use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, unscoped};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::log::{Header, LOG_VERSION, Line, What};
@@ -140,6 +140,8 @@ enum Ev {
         attempt: AttemptId,
     },
     Tick,
+    /// The dispatcher asked to be told the time.
+    Wake,
     /// Requested nodes are there.
     Join {
         n_nodes: u32,
@@ -228,6 +230,8 @@ struct World<'a> {
     inbox: VecDeque<Event>,
     free_at: u64,
     dispatch_due: bool,
+    /// When the dispatcher is told the time because it asked for that.
+    wake_due: Option<Timestamp>,
     provisioner: Option<Provisioner>,
     n_pending: u32,
     n_wanted: u32,
@@ -315,6 +319,7 @@ impl<'a> World<'a> {
             inbox: VecDeque::new(),
             free_at: 0,
             dispatch_due: false,
+            wake_due: None,
             provisioner,
             n_pending: 0,
             n_wanted: machine.nodes,
@@ -354,7 +359,7 @@ impl<'a> World<'a> {
             };
             write_line(log, &header)?;
         }
-        self.tell_core(Event::RunOpened { run: RUN, name: "simulated".into() });
+        self.tell_core(Event::RunOpened { run: RUN, name: "simulated".into(), keep: false });
         self.tell_core(Event::RunStarted { run: RUN });
         if self.provisioner.is_none() {
             self.join(self.machine.nodes)?;
@@ -426,6 +431,12 @@ impl<'a> World<'a> {
             Ev::Fetched { node, transfer } => self.on_fetched(node, transfer)?,
             Ev::Computed { node, attempt } => self.on_computed(node, attempt)?,
             Ev::Tick => self.on_tick()?,
+            Ev::Wake => {
+                self.wake_due = None;
+                if self.core.wake_at().is_some_and(|at| at <= self.now) {
+                    self.tell_core(Event::Ticked);
+                }
+            }
             Ev::Join { n_nodes } => {
                 self.n_pending -= n_nodes;
                 self.join(n_nodes)?;
@@ -511,6 +522,13 @@ impl<'a> World<'a> {
             self.dispatch_due = true;
             self.schedule(self.free_at, Ev::Dispatch);
         }
+        if self.wake_due.is_none()
+            && self.inbox.is_empty()
+            && let Some(at) = self.core.wake_at()
+        {
+            self.wake_due = Some(at);
+            self.schedule(at.0.max(self.now.0), Ev::Wake);
+        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -521,7 +539,7 @@ impl<'a> World<'a> {
         let recorded = match &event {
             Event::AttemptEnded { executor, report } => {
                 self.recorder.reported(report);
-                let lands = report.outcome == eyas_core::Outcome::Done && !report.outputs.is_empty();
+                let lands = report.outcome == eyas_core::Outcome::Done && self.core.lands(report.task);
                 (!lands).then_some((*executor, report.task, report.attempt))
             }
             Event::OutputsHome { executor, task, attempt, .. } => Some((*executor, *task, *attempt)),
@@ -567,6 +585,7 @@ impl<'a> World<'a> {
                     let batch = &self.batches[self.batches.partition_point(|b| b.base <= task) - 1];
                     self.recorder.ended(self.now, batch.at, &outcome);
                 }
+                Action::ReviveTask { .. } => self.n_ended -= 1,
                 Action::EndRun { .. } => self.ended = true,
                 Action::RefuseRun { message, .. } => {
                     self.recorder.refused = Some(message);
@@ -1042,16 +1061,15 @@ impl<'a> World<'a> {
     }
 
     fn output_of(&mut self, task: TaskId, output: u32) -> ObjectId {
-        let (batch, i) = self.batch_of(task);
-        let location = batch.array.fill(&batch.array.template.outputs[output as usize].1, i);
-        self.core.catalog().find(&location).expect("an output that lands is known")
+        let location = &self.core.task_spec(task).outputs[output as usize].1;
+        self.core.catalog().find(location).expect("an output that lands is known")
     }
 
     fn size_of(&mut self, object: ObjectId) -> Option<u64> {
         let i = object.0 as usize;
         while self.size_of.len() <= i {
             let next = ObjectId(self.size_of.len() as u32);
-            self.size_of.push(self.sizes.of(self.core.location(next)));
+            self.size_of.push(self.sizes.of(&unscoped(self.core.location(next))));
         }
         self.size_of[i]
     }

@@ -8,7 +8,8 @@
 //!   1. folding is lossless: expanding a list gives the tasks that were written;
 //!   2. a list is given whole or not at all, so a mistake on the last line starts nothing;
 //!   3. in a list all ids differ, no two tasks write one output, no tasks wait for each other in a circle;
-//!   4. one file has one text: every location is an absolute path or a normalised URL.
+//!   4. one file has one text: every location is an absolute path, a normalised URL or `run:NAME`;
+//!   5. a file that stays on the nodes (`run:NAME`) is written by a task of the list.
 //!
 //! | module | does |
 //! |---|---|
@@ -37,6 +38,7 @@ mod write;
 pub use error::{Error, ErrorKind, Problem, Result, Status};
 pub use line::FIELDS;
 pub use list::TaskList;
+pub use location::RUN_FILE;
 pub use map::{ListInput, MapSpec, map};
 pub use read::{ReadOptions, read};
 pub use units::{parse_bytes, parse_duration, parse_rate};

@@ -13,7 +13,7 @@
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::fold::{Chunk, Shape};
 use crate::line::{File, Task};
-use crate::location;
+use crate::location::{self, RUN_FILE};
 use eyas_core::array::{Command, Pattern, Piece, TaskArray};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::collections::BTreeMap;
@@ -188,7 +188,7 @@ impl Builder {
             self.close(0);
         }
         self.ids = HashTable::new();
-        let n_dependencies = self.check_no_circle()?;
+        let n_dependencies = self.check_dependencies()?;
         let arrays = self.groups.into_iter().filter_map(|g| g.array).collect();
         Ok(TaskList { arrays, n_tasks: self.n_tasks, n_dependencies })
     }
@@ -248,24 +248,48 @@ impl Builder {
     ///
     /// As long as every task reads only what tasks before it write, the list itself is an order that works,
     /// and the edges need not even be collected.
-    fn check_no_circle(&self) -> Result<u64> {
-        if self.outputs.is_empty() {
-            return Ok(0);
-        }
+    ///
+    /// A file that stays on the nodes has to have a writer in the list: nobody else could make it.
+    fn check_dependencies(&self) -> Result<u64> {
         let mut n_dependencies = 0;
         let mut goes_back = false;
-        self.for_each_dependency(&mut |writer, reader| {
-            n_dependencies += 1;
-            goes_back |= writer >= reader;
+        let mut unwritten = None;
+        self.for_each_input(&mut |writer, reader, location| match writer {
+            Some(writer) => {
+                n_dependencies += 1;
+                goes_back |= writer >= reader;
+            }
+            None if location.starts_with(RUN_FILE) && unwritten.is_none() => {
+                unwritten = Some((reader, location.to_owned()))
+            }
+            None => {}
         });
+        if let Some((reader, location)) = unwritten {
+            return Err(self.unwritten_error(reader, &location));
+        }
         if goes_back {
             let mut edges = Vec::with_capacity(n_dependencies as usize);
-            self.for_each_dependency(&mut |writer, reader| edges.push((writer, reader)));
+            self.for_each_input(&mut |writer, reader, _| edges.extend(writer.map(|writer| (writer, reader))));
             if let Some(circle) = find_circle(&edges) {
                 return Err(self.circle_error(&circle));
             }
         }
         Ok(n_dependencies)
+    }
+
+    /// The task with this number, counted through all groups.
+    fn task_at(&self, starts: &[u64], task: u64) -> Origin {
+        let group = starts.partition_point(|s| *s <= task) - 1;
+        self.origin(group as u32, (task - starts[group]) as u32)
+    }
+
+    fn unwritten_error(&self, reader: u64, location: &str) -> Error {
+        let origin = self.task_at(&self.starts(), reader);
+        let message = format!("task {} reads {}, which no task writes", shown(&origin.id), shown(location));
+        Error::new(ErrorKind::NotFound, message)
+            .hint("a run: file is made by a task of the same list; name a file at home by its path")
+            .field("inputs")
+            .at(origin.number, None)
     }
 
     fn circle_error(&self, circle: &[u64]) -> Error {
@@ -275,8 +299,7 @@ impl Builder {
             .iter()
             .take(NAMED_MAX)
             .map(|task| {
-                let group = starts.partition_point(|s| s <= task) - 1;
-                let origin = self.origin(group as u32, (task - starts[group]) as u32);
+                let origin = self.task_at(&starts, *task);
                 format!("{} (line {})", shown(&origin.id), origin.number)
             })
             .collect();
@@ -308,8 +331,9 @@ impl Builder {
             .collect()
     }
 
-    /// Calls `f` with (writer, reader) for each input that a task of the list writes. All groups are folded.
-    fn for_each_dependency(&self, f: &mut dyn FnMut(u64, u64)) {
+    /// Calls `f` with the writer in the list, if there is one, the reader and the location of each input. All
+    /// groups are folded. Inputs that cannot depend on anything are left out.
+    fn for_each_input(&self, f: &mut dyn FnMut(Option<u64>, u64, &str)) {
         let starts = self.starts();
         let writer_of = |text: &str| {
             let hash = self.hasher.hash_one(text) as u32;
@@ -321,6 +345,9 @@ impl Builder {
         for (group, start) in self.groups.iter().zip(&starts) {
             let Some(array) = &group.array else { continue };
             for (_, location) in &array.template.inputs {
+                if self.outputs.is_empty() && !array.may_begin(location, RUN_FILE) {
+                    continue;
+                }
                 let is_same = location.0.iter().all(|piece| matches!(piece, Piece::Literal(_)));
                 let mut writer = None;
                 for i in 0..array.n_tasks {
@@ -329,9 +356,7 @@ impl Builder {
                         array.fill_into(location, i, &mut text);
                         writer = writer_of(&text);
                     }
-                    if let Some(writer) = writer {
-                        f(writer, start + u64::from(i));
-                    }
+                    f(writer, start + u64::from(i), &text);
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! * A path is absolute, without empty parts and `.`. Leading `..` are resolved against the base directory;
 //!   later ones stay, because `a/..` is not `.` when `a` is a symbolic link.
 //! * `file://` URLs become the path they name.
+//! * `run:NAME` is a file that stays on the nodes: NAME is a relative path within the run's own name space.
 //! * In `http(s)` URLs scheme and host are lower case, the scheme's own port is left out and what a URL may
 //!   not hold is percent-encoded. Credentials are refused: they would end in logs.
 //!
@@ -15,7 +16,10 @@ use std::borrow::Cow;
 use std::path::Path;
 
 /// The schemes that are understood, for messages.
-const SCHEMES: &str = "a plain path, file://, http:// and https://";
+const SCHEMES: &str = "a plain path, run:, file://, http:// and https://";
+
+/// Begins the location of a file that stays on the nodes.
+pub const RUN_FILE: &str = eyas_core::RUN_FILE;
 
 /// The text of a base directory; relative ones are taken from the working directory.
 pub(crate) fn base_text(dir: &Path) -> Result<String> {
@@ -37,6 +41,9 @@ pub(crate) fn push_location(out: &mut String, text: &str, base: &str) -> Result<
     if text.contains('\0') {
         return Err(Error::invalid(format!("the location {} holds a NUL byte", shown(text))));
     }
+    if let Some(name) = text.strip_prefix(RUN_FILE) {
+        return push_run_file(out, text, name);
+    }
     if let Some((scheme, rest)) = split_scheme(text) {
         return match scheme.to_ascii_lowercase().as_str() {
             "file" => push_file_url(out, text, rest),
@@ -47,6 +54,32 @@ pub(crate) fn push_location(out: &mut String, text: &str, base: &str) -> Result<
         };
     }
     push_path(out, text, base)
+}
+
+fn push_run_file(out: &mut String, text: &str, name: &str) -> Result<()> {
+    let why = match name {
+        "" => Some("has no name"),
+        _ if name.starts_with('/') => Some("has an absolute name"),
+        _ if name.ends_with('/') => Some("names a directory, not a file"),
+        _ if name.split('/').any(|part| part == "..") => Some("leads out of the run with `..`"),
+        _ => None,
+    };
+    if let Some(why) = why {
+        return Err(Error::invalid(format!("the location {} {why}", shown(text)))
+            .hint("write run:NAME or run:DIR/NAME for a file that stays on the nodes"));
+    }
+    out.push_str(RUN_FILE);
+    let start = out.len();
+    for part in name.split('/').filter(|part| !matches!(*part, "" | ".")) {
+        if out.len() > start {
+            out.push('/');
+        }
+        out.push_str(part);
+    }
+    if out.len() == start {
+        return Err(Error::invalid(format!("the location {} has no name", shown(text))));
+    }
+    Ok(())
 }
 
 /// `None`: the text is a path.
@@ -60,7 +93,8 @@ pub(crate) fn split_scheme(text: &str) -> Option<(&str, &str)> {
 
 /// The name of the file at a location that [`push_location`] wrote.
 pub(crate) fn file_name(location: &str) -> Cow<'_, str> {
-    if location.starts_with('/') {
+    if location.starts_with('/') || location.starts_with(RUN_FILE) {
+        let location = location.strip_prefix(RUN_FILE).unwrap_or(location);
         return eyas_core::array::file_name(location).into();
     }
     let path = location.split_once("://").map_or(location, |(_, rest)| rest);

@@ -84,6 +84,9 @@ impl Cluster {
                     let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o)).collect();
                     format!("drop {} on {executor}", names.join(" "))
                 }
+                Action::ReviveTask { task, lost } => {
+                    format!("revive {task} for {}", self.core.location(*lost))
+                }
                 Action::EndTask { task, outcome } => format!("end {task} {}", outcome_text(outcome)),
                 Action::RefuseRun { run, .. } => format!("refuse run {run}"),
                 Action::EndRun { run } => format!("end run {run}"),
@@ -128,7 +131,7 @@ impl Cluster {
     pub fn open(&mut self, arrays: &[Arc<TaskArray>]) -> RunId {
         let run = RunId(self.next_run);
         self.next_run += 1;
-        self.feed(Event::RunOpened { run, name: String::new() });
+        self.feed(Event::RunOpened { run, name: String::new(), keep: false });
         for array in arrays {
             self.feed(Event::ArrayAdded { run, array: array.clone() });
         }
@@ -374,8 +377,10 @@ impl NodeBench {
             sources: i.sources.iter().map(|s| ExecutorId(*s)).collect(),
             check_home: i.check_home,
             direct: i.direct,
+            stays: i.name.starts_with(RUN_FILE),
         });
         let inputs = inputs.collect();
+        let staying = (0..).zip(outputs).filter(|(_, o)| o.starts_with(RUN_FILE)).map(|(n, _)| n).collect();
         let outputs = outputs.iter().map(|o| self.object(o)).collect();
         self.feed(NodeEvent::Assigned {
             assignment: Assignment {
@@ -385,6 +390,7 @@ impl NodeBench {
                 cpus,
                 inputs,
                 outputs,
+                staying,
                 private_inputs: false,
                 why: Why::default(),
             },

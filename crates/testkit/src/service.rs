@@ -19,6 +19,7 @@ pub enum Record {
     ArrayAdded { run: RunId, array: Arc<TaskArray> },
     RunCommitted { run: RunId },
     TaskEnded { task: TaskId, outcome: Outcome },
+    TaskRevived { task: TaskId },
     CancelRequested { run: RunId, task: Option<TaskId> },
 }
 
@@ -94,6 +95,8 @@ pub struct Service {
     pub log: Vec<(Timestamp, Event, Vec<Action>)>,
     /// Tasks that ended since the world last looked, with the attempt that ended them.
     pub ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
+    /// Tasks that were done and have to run again, since the world last looked.
+    pub revived: Vec<TaskId>,
     /// Runs that became durable since the world last looked.
     pub accepted: Vec<RunId>,
     /// Ends that became durable since the world last looked.
@@ -113,6 +116,7 @@ impl Service {
             refused: vec![],
             log: vec![],
             ended: vec![],
+            revived: vec![],
             accepted: vec![],
             durable: vec![],
         }
@@ -126,7 +130,7 @@ impl Service {
                 Record::RunOpened { run } => {
                     self.next_run = self.next_run.max(run.0 + 1);
                     open.push(run);
-                    self.feed(now, journal, Event::RunOpened { run, name: String::new() });
+                    self.feed(now, journal, Event::RunOpened { run, name: String::new(), keep: false });
                 }
                 Record::ArrayAdded { run, array } => {
                     self.feed(now, journal, Event::ArrayAdded { run, array })
@@ -136,8 +140,9 @@ impl Service {
                     committed.push(run);
                 }
                 Record::TaskEnded { task, outcome } => {
-                    self.feed(now, journal, Event::TaskRestored { task, outcome })
+                    self.feed(now, journal, Event::TaskRestored { task, outcome, outputs: vec![] })
                 }
+                Record::TaskRevived { task } => self.feed(now, journal, Event::TaskRevived { task }),
                 Record::CancelRequested { run, task } => cancelled.push((run, task)),
             }
         }
@@ -164,7 +169,7 @@ impl Service {
         let run = RunId(self.next_run);
         self.next_run += 1;
         journal.records.push(Record::RunOpened { run });
-        self.feed(now, journal, Event::RunOpened { run, name: format!("run {run}") });
+        self.feed(now, journal, Event::RunOpened { run, name: format!("run {run}"), keep: false });
         for array in arrays {
             journal.records.push(Record::ArrayAdded { run, array: array.clone() });
             self.feed(now, journal, Event::ArrayAdded { run, array: array.clone() });
@@ -225,6 +230,10 @@ impl Service {
                 let ack = ack.filter(|(_, acked, _)| *acked == task);
                 self.effects.push_back((journal.records.len(), Effect::TaskEnded { task, ack }));
                 self.ended.push((task, outcome, ack.map(|(e, _, a)| (e, a))));
+            }
+            Action::ReviveTask { task, .. } => {
+                journal.records.push(Record::TaskRevived { task });
+                self.revived.push(task);
             }
             Action::RefuseRun { run, .. } => self.refused.push(run),
             Action::EndRun { .. } => {}

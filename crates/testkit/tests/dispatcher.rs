@@ -275,7 +275,7 @@ fn who_rejoins_keeps_its_attempts_and_loses_what_it_never_got() {
 fn a_restarted_dispatcher_goes_on() {
     let mut c = Cluster::new();
     let run = c.open(&[task("a").array(), writes("b").array(), task("c").array(), task("d").array()]);
-    c.feed(Event::TaskRestored { task: TaskId(0), outcome: Outcome::Done });
+    c.feed(Event::TaskRestored { task: TaskId(0), outcome: Outcome::Done, outputs: vec![] });
     c.feed(Event::RunCommitted { run });
     c.expect(&[]);
     // It still runs 1 and 2, and has not heard that the end of 0 is recorded.
@@ -302,8 +302,8 @@ fn dependents_of_a_maker_that_failed_before_the_restart_fail() {
     let mut c = Cluster::new();
     let run = c.open(&[writes("y").array(), reads("y").array(), writes("z").array()]);
     let failure = Failure { kind: FailureKind::ExitCode(1), message: String::new() };
-    c.feed(Event::TaskRestored { task: TaskId(0), outcome: Outcome::Failed(failure) });
-    c.feed(Event::TaskRestored { task: TaskId(2), outcome: Outcome::Done });
+    c.feed(Event::TaskRestored { task: TaskId(0), outcome: Outcome::Failed(failure), outputs: vec![] });
+    c.feed(Event::TaskRestored { task: TaskId(2), outcome: Outcome::Done, outputs: vec![] });
     c.feed(Event::RunCommitted { run });
     c.expect(&["end 1 failed InputUnavailable", "end run 1"]);
     // A later run may make it, and what it makes counts.

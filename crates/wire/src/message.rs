@@ -169,6 +169,8 @@ pub enum RequestBody {
     /// Begin a submission; answered with `RunOpened`.
     OpenRun {
         name: String,
+        /// Files that stay on the nodes are not dropped when the last task that reads them has ended.
+        keep: bool,
     },
     /// Not answered unless it is refused: the client streams.
     AddArray {

@@ -145,7 +145,8 @@ async fn run(
     parts: &mut LocalCluster,
     arrays: &[Arc<TaskArray>],
 ) -> Result<(RunStatus, u64), Fault> {
-    let ReplyBody::RunOpened { run } = client.ask(RequestBody::OpenRun { name: "bench".into() }).await?
+    let ReplyBody::RunOpened { run } =
+        client.ask(RequestBody::OpenRun { name: "bench".into(), keep: false }).await?
     else {
         return Err(nonsense());
     };

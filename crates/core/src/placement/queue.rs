@@ -92,6 +92,11 @@ pub trait Queue: Send + Sync + fmt::Debug {
         picks: &mut Vec<Pick>,
     ) -> Result<ExecutorId, Unplaced>;
 
+    /// When waiting alone may have changed what [`Queue::place`] answers, after it had nothing to give.
+    fn wake_at(&self) -> Option<Timestamp> {
+        None
+    }
+
     /// A picked task, which is still here, is about to be given to `executor`: appends to `routes` how its inputs get
     /// there, if the queue plans that. The caller takes it out next.
     fn give(

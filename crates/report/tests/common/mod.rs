@@ -173,7 +173,7 @@ impl Cluster {
     pub fn submit(&mut self, name: &str, arrays: Vec<TaskArray>) -> RunId {
         let run = RunId(self.next_run);
         self.next_run += 1;
-        self.feed(Event::RunOpened { run, name: name.into() });
+        self.feed(Event::RunOpened { run, name: name.into(), keep: false });
         for array in arrays {
             self.now = self.now.plus_ns(MS);
             self.feed(Event::ArrayAdded { run, array: Arc::new(array) });
@@ -212,7 +212,7 @@ impl Cluster {
             told.into_iter().partition(|e| matches!(e, Event::RunCommitted { .. }));
         others.into_iter().for_each(|e| self.feed(e));
         for (task, outcome) in self.ends.clone() {
-            self.feed(Event::TaskRestored { task, outcome });
+            self.feed(Event::TaskRestored { task, outcome, outputs: vec![] });
         }
         commits.into_iter().for_each(|e| self.feed(e));
         // Executors get other numbers now; what they are about to say goes with them.

@@ -11,6 +11,8 @@ pub enum Record<'a> {
     RunOpened {
         run: RunId,
         name: String,
+        /// Its files that stay on the nodes are kept when nobody will read them any more.
+        keep: bool,
     },
     ArrayAdded {
         run: RunId,
@@ -31,6 +33,10 @@ pub enum Record<'a> {
     CancelRequested {
         run: RunId,
         task: Option<TaskId>,
+    },
+    /// It had ended well and runs again, because a file that it had made was lost.
+    TaskRevived {
+        task: TaskId,
     },
 }
 

@@ -49,6 +49,7 @@ pub enum Input {
 pub(super) enum Effect {
     RunAccepted { connection: u64, number: u64, run: RunId },
     TaskEnded { run: RunId, outcome: Ended, ack: Option<(ExecutorId, TaskId, AttemptNo)> },
+    TaskRevived { run: RunId },
 }
 
 #[derive(Clone, Copy)]
@@ -132,6 +133,8 @@ impl Service {
         cluster: String,
         journal: Journal,
     ) -> Result<Service, DispatcherError> {
+        let mut options = options;
+        options.config.scope = cluster.clone();
         let core = Dispatcher::new(options.config.clone()).map_err(DispatcherError::Config)?;
         let started = clock::now();
         let header = Header {
@@ -188,10 +191,10 @@ impl Service {
         let path = self.dir.join("journal").display().to_string();
         let visited = recovered.try_for_each(|_, bytes| -> Result<(), String> {
             match Record::from_bytes(bytes)? {
-                Record::RunOpened { run, name } => {
+                Record::RunOpened { run, name, keep } => {
                     self.next_run = self.next_run.max(run.0 + 1);
                     open.insert(run, ());
-                    self.feed(Event::RunOpened { run, name });
+                    self.feed(Event::RunOpened { run, name, keep });
                 }
                 Record::ArrayAdded { run, array } => {
                     array.check()?;
@@ -205,10 +208,15 @@ impl Service {
                     open.remove(&run);
                     self.feed(Event::RunAborted { run });
                 }
-                Record::TaskEnded { task, outcome, .. } => {
+                Record::TaskEnded { task, outcome, outputs } => {
                     let run = self.core.run_of(task);
                     self.count_durable(run, ended(&outcome));
-                    self.feed(Event::TaskRestored { task, outcome });
+                    self.feed(Event::TaskRestored { task, outcome, outputs });
+                }
+                Record::TaskRevived { task } => {
+                    let run = self.core.run_of(task);
+                    self.durable.entry(run).or_default().n_done -= 1;
+                    self.feed(Event::TaskRevived { task });
                 }
                 Record::CancelRequested { run, task } => cancelled.push((run, task)),
             }
@@ -238,10 +246,13 @@ impl Service {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         while self.stop.is_none() {
             batch.clear();
+            let wake_at = self.core.wake_at();
+            let sleep = Duration::from_nanos(wake_at.map_or(0, |at| at.since_ns(clock::now())));
             tokio::select! {
                 biased;
                 Some(notice) = notices.recv() => self.on_notice(notice),
                 n = queue.recv_many(&mut batch, BATCH_MAX) => if n == 0 { break },
+                () = tokio::time::sleep(sleep), if wake_at.is_some() => self.feed(Event::Ticked),
             }
             for input in batch.drain(..) {
                 self.on_input(input);
@@ -337,6 +348,10 @@ impl Service {
                 let ack = ack.filter(|(_, acked, _)| *acked == task);
                 let effect = Effect::TaskEnded { run, outcome: ended, ack };
                 self.journal(&record, Some(effect));
+            }
+            Action::ReviveTask { task, .. } => {
+                let run = self.core.run_of(task);
+                self.journal(&Record::TaskRevived { task }, Some(Effect::TaskRevived { run }));
             }
             Action::RefuseRun { run, message } => {
                 self.refused.insert(run, message);
@@ -446,6 +461,7 @@ impl Service {
                 self.feed(Event::RunCommitted { run });
                 self.reply(connection, number, ReplyBody::RunAccepted { run, n_tasks });
             }
+            Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,
             Effect::TaskEnded { run, outcome, ack } => {
                 self.count_durable(run, outcome);
                 if let Some((executor, task, attempt)) = ack {
@@ -664,12 +680,12 @@ impl Service {
     fn on_request(&mut self, connection: u64, request: Request) {
         let number = request.number;
         match request.body {
-            RequestBody::OpenRun { name } => {
+            RequestBody::OpenRun { name, keep } => {
                 let run = RunId(self.next_run);
                 self.next_run += 1;
                 self.submitting.insert(run, connection);
-                self.journal(&Record::RunOpened { run, name: name.clone() }, None);
-                self.feed(Event::RunOpened { run, name });
+                self.journal(&Record::RunOpened { run, name: name.clone(), keep }, None);
+                self.feed(Event::RunOpened { run, name, keep });
                 self.reply(connection, number, ReplyBody::RunOpened { run });
             }
             RequestBody::AddArray { run, array } => {
@@ -889,7 +905,7 @@ impl Service {
             n_reserved: r.n_reserved - r.n_landing - n_running,
             n_running,
             // Ended, but not durable yet: not told as an end.
-            n_landing: r.n_landing + (known - n_ended),
+            n_landing: r.n_landing + known.saturating_sub(n_ended),
             n_done: durable.n_done,
             n_failed: durable.n_failed,
             n_cancelled: durable.n_cancelled,

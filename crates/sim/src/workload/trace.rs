@@ -443,7 +443,7 @@ impl Reader {
 
     fn on_event(&mut self, t: Timestamp, event: Event) {
         match event {
-            Event::RunOpened { run, name } => {
+            Event::RunOpened { run, name, .. } => {
                 let told = RunTold { name, opened: t, committed: false, aborted: false };
                 self.runs.entry(run).or_insert(told).aborted = false;
             }
@@ -474,7 +474,7 @@ impl Reader {
                     told.aborted = true;
                 }
             }
-            Event::TaskRestored { task, outcome } => self.end_task(t, task, &outcome),
+            Event::TaskRestored { task, outcome, .. } => self.end_task(t, task, &outcome),
             Event::ExecutorJoined { executor, offer } => self.on_joined(t, executor, &offer),
             Event::ExecutorLost { executor, .. } => self.on_lost(executor),
             Event::AttemptEnded { executor, report } => self.on_attempt_ended(t, executor, &report),
@@ -491,6 +491,7 @@ impl Reader {
                 }
                 self.open.remove(&(task, attempt));
             }
+            Event::TaskRevived { task } => self.revive(task),
             Event::OutputsHome { .. }
             | Event::ExecutorSilent { .. }
             | Event::ExecutorDraining { .. }
@@ -516,10 +517,18 @@ impl Reader {
                 }
             }
             Action::ForgetExecutor { executor } => self.on_lost(executor),
+            Action::ReviveTask { task, .. } => self.revive(task),
             Action::CancelAttempt { .. }
             | Action::RecallAttempt { .. }
             | Action::DropReplicas { .. }
             | Action::EndRun { .. } => {}
+        }
+    }
+
+    /// It was done, and runs again.
+    fn revive(&mut self, task: TaskId) {
+        if let Some(measured) = self.tasks.get_mut(task.0 as usize) {
+            measured.end = End::Not;
         }
     }
 
@@ -874,7 +883,7 @@ mod tests {
                 template: template(Pattern(vec![literal("t"), index]), "cut", vec![input], vec![output]),
                 columns: vec![column],
             };
-            self.add(ms, Event::RunOpened { run, name: format!("run {run}") });
+            self.add(ms, Event::RunOpened { run, name: format!("run {run}"), keep: false });
             self.add(ms, Event::ArrayAdded { run, array: Arc::new(array) });
             self.add(ms, Event::RunCommitted { run });
         }
@@ -903,8 +912,10 @@ mod tests {
                     sources: vec![],
                     check_home: true,
                     direct: false,
+                    stays: false,
                 }],
                 outputs: vec![],
+                staying: vec![],
                 private_inputs: false,
                 why,
             };
@@ -1053,7 +1064,7 @@ mod tests {
         log.0.extend_from_slice(b"{\"t\":17952"); // killed in the middle of a line
         log.header();
         log.run(3000, 1, 2);
-        log.add(3000, Event::TaskRestored { task: TaskId(0), outcome: Outcome::Done });
+        log.add(3000, Event::TaskRestored { task: TaskId(0), outcome: Outcome::Done, outputs: vec![] });
         log.node(3001, 1);
         log.task(3010, 1, 1, CacheOutcome::LocalHit, Outcome::Done);
         let trace = log.read(&TraceConfig::default()).unwrap();

@@ -140,6 +140,7 @@ impl Affinity {
             let seat = self.next_to_ask()?;
             if let Some(choice) = self.choose_move(catalog, now, seat) {
                 self.turn = seat.0 + 1;
+                let seat = self.richest(catalog, now, seat, choice.group);
                 let cpus = self.tasks.classes[self.tasks.group(choice.group).class as usize].cpus;
                 let idle = cpus + self.member(seat).moving.cpus <= self.member(seat).room.slots_idle;
                 let stage = if idle { Stage::Idle } else { Stage::Ahead };
@@ -148,6 +149,41 @@ impl Affinity {
             self.to_ask.remove(seat);
         }
         None
+    }
+
+    /// Who holds most bytes of what `group` reads and has room for it; `asked` where nobody holds more than that one.
+    /// The plan is that of the answer.
+    fn richest(&mut self, catalog: &Catalog, now: Timestamp, asked: Seat, group: u32) -> Seat {
+        let mut n_lacking = 0;
+        let mut bytes: BTreeMap<Seat, u64> = BTreeMap::new();
+        let mut holders = vec![];
+        for input in self.tasks.inputs(group) {
+            n_lacking += u32::from(!self.member(asked).has(catalog, asked, input.object));
+            self.some_holders(catalog, input.object, spread(asked, input.object), &mut holders);
+            let size_bytes = self.size_of(catalog, input.object);
+            holders.iter().for_each(|seat| *bytes.entry(*seat).or_default() += size_bytes);
+        }
+        if n_lacking < 2 {
+            return asked;
+        }
+        let class = &self.tasks.classes[self.tasks.group(group).class as usize];
+        let (cpus, memory_bytes) = (class.cpus.max(1), class.memory_bytes);
+        let here = bytes.get(&asked).copied().unwrap_or(0);
+        let fits = |seat: Seat| {
+            let member = self.member(seat);
+            cpus <= member.room.moves.min(member.room.slots_idle.saturating_sub(member.moving.cpus))
+                && memory_bytes <= member.room.memory_free_bytes
+        };
+        let richer = bytes.iter().filter(|(seat, held)| **held > here && fits(**seat));
+        let Some((&best, _)) = richer.max_by_key(|(seat, held)| (**held, Reverse(**seat))) else {
+            return asked;
+        };
+        if self.plan_for(catalog, now, best, group) {
+            return best;
+        }
+        let planned = self.plan_for(catalog, now, asked, group);
+        debug_assert!(planned, "it was chosen for that executor");
+        asked
     }
 
     fn next_to_ask(&self) -> Option<Seat> {

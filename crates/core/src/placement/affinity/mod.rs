@@ -14,6 +14,8 @@
 //!      grows from there prefers what is near in the queue, so tiles hardly overlap;
 //!   5. **copies**: what others hold is copied once its readers have waited longer than a copy takes.
 //!
+//! A task that lacks several inputs is given to whoever holds most bytes of it, if there is room, whoever was asked.
+//!
 //! Rule 5 holds for near objects as well: nothing is copied for a task that its holder may run a moment later, nor to an
 //! executor that has enough to do without. Larger
 //! priorities come first within hits and within what moves data.
@@ -66,8 +68,11 @@ mod transfers;
 
 pub const NAME: &str = "affinity";
 
-/// How often the executors in vain of work are all asked again, as waiting long enough is a reason to copy.
-const STIR_NS: u64 = 50_000_000;
+/// How often the executors in vain of work are all asked again, as waiting long enough is a reason to copy: so long
+/// per executor, within bounds.
+const STIR_NS_EACH: u64 = 100_000;
+const STIR_NS_MIN: u64 = 5_000_000;
+const STIR_NS_MAX: u64 = 50_000_000;
 /// Below this many queued tasks every task that comes is a reason to ask everybody again.
 const FEW_TASKS: usize = 4096;
 
@@ -89,7 +94,7 @@ pub struct Config {
     pub steal_after_copies: f64,
     /// Nothing is copied to an executor with full slots while so many hits per slot wait there.
     pub hits_enough: usize,
-    /// The time of a copy until one has been seen.
+    /// The time of a copy until one has been seen, at most; a small object is taken to be there sooner.
     pub copy_ns: u64,
     /// Home is quick, and nothing is awaited, when a byte from there takes no longer than so many times one from a peer.
     pub home_quick: f64,
@@ -343,6 +348,10 @@ impl Affinity {
     /// Everybody who may be given something to move is asked again.
     fn stir(&mut self) {
         self.to_ask.clone_from(&self.is_member);
+    }
+
+    fn stir_ns(&self) -> u64 {
+        (self.is_member.len() as u64 * STIR_NS_EACH).clamp(STIR_NS_MIN, STIR_NS_MAX)
     }
 
     fn size_of(&self, catalog: &Catalog, object: ObjectId) -> u64 {
@@ -720,7 +729,7 @@ impl Queue for Affinity {
         picks: &mut Vec<Pick>,
     ) -> Result<ExecutorId, Unplaced> {
         picks.clear();
-        if now.since_ns(self.stirred) >= STIR_NS {
+        if now.since_ns(self.stirred) >= self.stir_ns() {
             self.stirred = now;
             self.stir();
         }
@@ -728,6 +737,10 @@ impl Queue for Affinity {
             picks.push(pick);
             executor
         })
+    }
+
+    fn wake_at(&self) -> Option<Timestamp> {
+        Some(self.stirred.plus_ns(self.stir_ns()))
     }
 
     fn give(

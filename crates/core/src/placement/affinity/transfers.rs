@@ -12,6 +12,9 @@ pub(super) fn wrapping_ms(at: Timestamp) -> u32 {
 }
 
 const MIB: u64 = 1 << 20;
+/// What a copy is taken to need until one has been seen: 100 MB/s after 2 ms.
+const COPY_LATENCY_NS: u64 = 2_000_000;
+const COPY_NS_PER_MIB: u64 = 10_485_760;
 
 fn smooth(mean: &mut Option<u64>, value: u64) {
     *mean = Some(mean.map_or(value, |m| m - m / 16 + value / 16));
@@ -28,7 +31,7 @@ impl Affinity {
     pub(super) fn steal_after_ms(&self, catalog: &Catalog, object: ObjectId) -> u32 {
         let copy_ns = match self.copy_ns_per_mib {
             Some(rate) => self.time_ns(catalog, object, rate),
-            None => self.config.copy_ns,
+            None => self.config.copy_ns.min(COPY_LATENCY_NS + self.time_ns(catalog, object, COPY_NS_PER_MIB)),
         };
         (copy_ns as f64 * self.config.steal_after_copies / 1e6) as u32
     }

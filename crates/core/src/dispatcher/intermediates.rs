@@ -1,0 +1,415 @@
+//! Files that stay on the nodes: who makes them, who still reads them, and what happens when one is lost.
+//!
+//! A location `run:NAME` is a file of its run (`Zhang12` §V): a task makes it, it lives in caches and never goes
+//! home. The catalog has it as `run:SCOPE.RUN/NAME`, where SCOPE is the cluster's, so that two runs may use
+//! the same names and a cache of another cluster never holds what looks like ours.
+//!
+//! Its life: *expected* (nobody has made it yet; readers wait) → *made* (its maker is done, at least one
+//! replica, of which the maker's node does not let go) → *dropped* (no task will read it: all readers have ended
+//! and the run is committed). When its last replica goes while somebody still reads it, it is *lost*, and its
+//! maker runs again: the maker becomes a reader of its own inputs once more, so of its ancestors only those
+//! run again whose files were dropped or lost, too.
+//!
+//! Invariants, checked by [`Dispatcher::check_intermediates`]:
+//!   1. `n_readers` is the number of tasks that read the file and have not ended;
+//!   2. a file that is made and read by somebody has a replica, or its maker is not done.
+//!
+//! Why it ends: each task runs again at most [`REVIVALS_MAX`] times for lost files; after that it fails, and with it
+//! those who wait for it.
+//!
+//! Not here: which node keeps a replica (the executor holds what its tasks made until it is told to drop it).
+
+use super::*;
+use std::borrow::Cow;
+
+/// How often a task may run again because a file that it had made was lost.
+pub const REVIVALS_MAX: u32 = 8;
+/// Attempts of a task that runs again are numbered from a multiple of this on, as the numbers of its first
+/// life are not kept.
+const REVIVAL_ATTEMPTS: u32 = 1 << 16;
+
+/// The name that users gave the file at `location`: `run:NAME` for one that stays on the nodes.
+pub fn unscoped(location: &str) -> Cow<'_, str> {
+    match location.strip_prefix(RUN_FILE).and_then(|scoped| scoped.split_once('/')) {
+        Some((_, name)) => Cow::Owned(format!("{RUN_FILE}{name}")),
+        None => Cow::Borrowed(location),
+    }
+}
+
+/// What is known of one file that stays on the nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Intermediate {
+    /// `None` until the task that makes it is submitted.
+    pub maker: Option<TaskId>,
+    /// Tasks that read it and have not ended.
+    pub n_readers: u32,
+}
+
+/// All files that stay on the nodes, and who waits for what has no maker yet.
+#[derive(Default)]
+pub(super) struct Intermediates {
+    pub files: FxHashMap<ObjectId, Intermediate>,
+    /// Readers of files whose maker is not known yet.
+    pub orphans: BTreeMap<ObjectId, Vec<TaskId>>,
+    /// How often a task ran again for lost files.
+    pub revivals: BTreeMap<TaskId, u32>,
+    /// Ready tasks that found all holders of an input silent, by one such holder.
+    pub parked: BTreeMap<ExecutorId, Vec<TaskId>>,
+}
+
+/// Why a ready task cannot be given out after all.
+pub(super) enum Missing {
+    /// The task that makes an input has failed or was cancelled.
+    Never(String),
+    /// An input's holders are silent, this is one of them; they may come back.
+    Silent(ExecutorId),
+    /// So many tasks have to make inputs again.
+    Makers(Vec<TaskId>),
+}
+
+impl Dispatcher {
+    pub(super) fn is_intermediate(&self, object: ObjectId) -> bool {
+        !self.intermediates.files.is_empty() && self.intermediates.files.contains_key(&object)
+    }
+
+    /// The files among the inputs of `task` that stay on the nodes, each once.
+    fn files_read(&mut self, task: TaskId) -> Vec<ObjectId> {
+        let (array, i) = self.locate(task);
+        if !self.arrays[array.0 as usize].reads_run {
+            return vec![];
+        }
+        let array = self.arrays[array.0 as usize].array.clone();
+        let mut objects = self.inputs_of(self.run_of(task), &array, i);
+        objects.retain(|object| self.intermediates.files.contains_key(object));
+        objects.sort_unstable();
+        objects.dedup();
+        objects
+    }
+
+    /// The files that `task` makes and that stay on the nodes.
+    fn files_made(&mut self, task: TaskId) -> Vec<ObjectId> {
+        let (array, i) = self.locate(task);
+        if !self.arrays[array.0 as usize].writes_run {
+            return vec![];
+        }
+        let array = self.arrays[array.0 as usize].array.clone();
+        let mut objects = self.outputs_of(self.run_of(task), &array, i);
+        objects.retain(|object| self.intermediates.files.contains_key(object));
+        objects
+    }
+
+    /// Notes that `task` makes the file at `location`. `Err`: another task does.
+    pub(super) fn learn_intermediate(&mut self, task: TaskId, location: &str) -> Result<(), TaskId> {
+        let object = self.catalog.intern(location);
+        let file = self.intermediates.files.entry(object).or_default();
+        match file.maker {
+            Some(other) => return Err(other),
+            None => file.maker = Some(task),
+        }
+        for reader in self.intermediates.orphans.remove(&object).unwrap_or_default() {
+            self.subscribers.entry(task).or_default().push(reader);
+        }
+        Ok(())
+    }
+
+    /// Counts `task` among the readers of a file; gives the maker it has to wait for. `Err`: that one has failed.
+    ///
+    /// A file whose maker is not known yet is waited for under its own name; `n_orphaned` counts these.
+    pub(super) fn read_intermediate(
+        &mut self,
+        task: TaskId,
+        object: ObjectId,
+        n_orphaned: &mut u32,
+    ) -> Result<Option<TaskId>, String> {
+        let file = self.intermediates.files.entry(object).or_default();
+        file.n_readers += 1;
+        let Some(maker) = file.maker else {
+            self.intermediates.orphans.entry(object).or_default().push(task);
+            *n_orphaned += 1;
+            return Ok(None);
+        };
+        match self.end_of(maker) {
+            End::Not => Ok(Some(maker)),
+            // Whether it is still there is looked at when the task is given out.
+            End::Done => Ok(None),
+            end => Err(self.maker_failed(maker, end == End::Cancelled)),
+        }
+    }
+
+    /// No more tasks come to `run`: files that nobody makes will never be there, files that nobody reads may go.
+    pub(super) fn settle_intermediates(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
+        let orphans = std::mem::take(&mut self.intermediates.orphans);
+        let (of_run, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            orphans.into_iter().partition(|(_, readers)| self.run_of(readers[0]) == run);
+        self.intermediates.orphans = others;
+        for (object, readers) in of_run {
+            for task in readers {
+                if self.waiting.remove(&task).is_none() {
+                    continue;
+                }
+                self.run_mut(run).n_waiting -= 1;
+                let message =
+                    format!("no task of the run makes its input `{}`", self.catalog.location(object));
+                let failure = Failure { kind: FailureKind::InputUnavailable, message };
+                self.end_task(now, task, Outcome::Failed(failure), out);
+            }
+        }
+        let state = &self.runs[&run];
+        if state.keep {
+            return;
+        }
+        let mut unread = vec![];
+        for id in state.arrays.clone() {
+            let a = &self.arrays[id.0 as usize];
+            if !a.writes_run {
+                continue;
+            }
+            let (base, array) = (a.base, a.array.clone());
+            for i in 0..array.n_tasks {
+                if self.arrays[id.0 as usize].ends.get(i) == End::Done {
+                    unread.extend(self.files_made(TaskId(base.0 + u64::from(i))));
+                }
+            }
+        }
+        self.drop_unread(&unread, out);
+    }
+
+    /// Forgets the files of a run that never started.
+    pub(super) fn forget_intermediates(&mut self, task: TaskId) {
+        for object in self.files_made(task) {
+            self.intermediates.files.remove(&object);
+        }
+    }
+
+    /// `task` has ended: it reads nothing any more, and what it made is needed only by those who read it.
+    pub(super) fn ended_with_intermediates(&mut self, task: TaskId, out: &mut Vec<Action>) {
+        let mut unread = self.files_read(task);
+        for object in &unread {
+            let file = self.intermediates.files.get_mut(object).expect("it was filtered by being there");
+            file.n_readers = file.n_readers.saturating_sub(1);
+        }
+        unread.extend(self.files_made(task));
+        self.drop_unread(&unread, out);
+    }
+
+    /// Drops those of `objects` that no task will read.
+    fn drop_unread(&mut self, objects: &[ObjectId], out: &mut Vec<Action>) {
+        let mut drops: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
+        for object in objects {
+            let Some(Intermediate { maker: Some(maker), n_readers: 0 }) =
+                self.intermediates.files.get(object)
+            else {
+                continue;
+            };
+            let run = &self.runs[&self.run_of(*maker)];
+            if !run.committed || run.keep || self.end_of(*maker) == End::Not {
+                continue;
+            }
+            for holder in self.catalog.holders_of(*object).collect::<Vec<_>>() {
+                self.drop_replica(holder, *object);
+                drops.entry(holder).or_default().push(*object);
+            }
+        }
+        for (executor, objects) in drops {
+            out.push(Action::DropReplicas { executor, objects });
+        }
+    }
+
+    /// A replica was dropped by its holder. Where it was the last one of a file that somebody reads, its maker
+    /// runs again.
+    pub(super) fn check_lost(&mut self, now: Timestamp, objects: &[ObjectId], out: &mut Vec<Action>) {
+        if self.intermediates.files.is_empty() || self.hold_until.is_some() {
+            return;
+        }
+        for object in objects {
+            if let Some(Intermediate { maker: Some(maker), n_readers: 1.. }) =
+                self.intermediates.files.get(object)
+                && self.catalog.n_holders(*object) == 0
+                && self.end_of(*maker) == End::Done
+            {
+                self.revive(now, *maker, *object, out);
+            }
+        }
+    }
+
+    /// What a ready task lacks although its makers were done, if anything; makers of lost files run again.
+    pub(super) fn find_missing(
+        &mut self,
+        now: Timestamp,
+        task: TaskId,
+        out: &mut Vec<Action>,
+    ) -> Option<Missing> {
+        let mut makers = vec![];
+        for object in self.files_read(task) {
+            let heard = |e: ExecutorId| self.executors.get(&e).is_some_and(|e| e.silent_since.is_none());
+            if self.catalog.holders_of(object).any(heard) {
+                continue;
+            }
+            if let Some(silent) = self.catalog.holders_of(object).next() {
+                return Some(Missing::Silent(silent));
+            }
+            let maker = self.intermediates.files[&object].maker;
+            let Some(maker) = maker.filter(|maker| *maker != task) else { continue };
+            if self.end_of(maker) == End::Done {
+                self.revive(now, maker, object, out);
+            }
+            match self.end_of(maker) {
+                End::Not if !makers.contains(&maker) => makers.push(maker),
+                End::Not => {}
+                end => return Some(Missing::Never(self.maker_failed(maker, end == End::Cancelled))),
+            }
+        }
+        (!makers.is_empty()).then_some(Missing::Makers(makers))
+    }
+
+    /// A ready task is not given out but waits for what [`Dispatcher::find_missing`] found.
+    pub(super) fn await_missing(
+        &mut self,
+        now: Timestamp,
+        task: TaskId,
+        missing: Missing,
+        out: &mut Vec<Action>,
+    ) {
+        self.take_ready(task);
+        let run = self.run_of(task);
+        match missing {
+            Missing::Never(message) => {
+                let failure = Failure { kind: FailureKind::InputUnavailable, message };
+                self.end_task(now, task, Outcome::Failed(failure), out);
+            }
+            Missing::Silent(holder) => {
+                self.intermediates.parked.entry(holder).or_default().push(task);
+                self.waiting.insert(task, 1);
+                self.run_mut(run).n_waiting += 1;
+            }
+            Missing::Makers(makers) => {
+                self.waiting.insert(task, makers.len() as u32);
+                self.run_mut(run).n_waiting += 1;
+                for maker in makers {
+                    self.subscribers.entry(maker).or_default().push(task);
+                }
+            }
+        }
+    }
+
+    /// An executor is heard again, or given up: who waited for that is looked at anew.
+    pub(super) fn unpark(&mut self, now: Timestamp, executor: ExecutorId) {
+        for task in self.intermediates.parked.remove(&executor).unwrap_or_default() {
+            if self.waiting.remove(&task).is_some() {
+                let run = self.run_of(task);
+                self.run_mut(run).n_waiting -= 1;
+                self.requeue(now, task);
+            }
+        }
+    }
+
+    /// Runs tasks again that were done: `task`, as `lost` is needed and held by nobody, and of its ancestors
+    /// those whose files are gone, too.
+    fn revive(&mut self, now: Timestamp, task: TaskId, lost: ObjectId, out: &mut Vec<Action>) {
+        // A list, not recursion: chains of tasks may be long.
+        let mut again = VecDeque::from([(task, lost)]);
+        while let Some((task, lost)) = again.pop_front() {
+            if self.end_of(task) != End::Done {
+                continue;
+            }
+            let n = self.intermediates.revivals.entry(task).or_default();
+            *n += 1;
+            let n = *n;
+            let (array, i) = self.locate(task);
+            let run = self.run_of(task);
+            self.arrays[array.0 as usize].ends.set(i, End::Not);
+            let state = self.run_mut(run);
+            state.n_done -= 1;
+            state.ended = None;
+            out.push(Action::ReviveTask { task, lost });
+            let n_attempts = n * REVIVAL_ATTEMPTS;
+            self.histories.insert(task, History { n_attempts, ..History::default() });
+            let inputs = self.files_read(task);
+            for object in &inputs {
+                self.intermediates
+                    .files
+                    .get_mut(object)
+                    .expect("it was filtered by being there")
+                    .n_readers += 1;
+            }
+            if n > REVIVALS_MAX {
+                let file = self.catalog.location(lost);
+                let message = format!(
+                    "the file `{file}` that it makes was lost {n} times before all its readers had read it: nodes \
+                     leave too often, or caches are too small; give them more space or keep the file at home"
+                );
+                let failure = Failure { kind: FailureKind::ExecutorLost, message };
+                self.end_task(now, task, Outcome::Failed(failure), out);
+                continue;
+            }
+            let mut makers: Vec<TaskId> = vec![];
+            for object in inputs {
+                let maker = self.intermediates.files[&object].maker;
+                if let Some(maker) = maker.filter(|_| self.catalog.n_holders(object) == 0)
+                    && maker != task
+                    && !makers.contains(&maker)
+                {
+                    makers.push(maker);
+                    again.push_back((maker, object));
+                }
+            }
+            let ended_badly = |m: &&TaskId| matches!(self.end_of(**m), End::Failed | End::Cancelled);
+            if let Some(maker) = makers.iter().find(ended_badly) {
+                let message = self.maker_failed(*maker, self.end_of(*maker) == End::Cancelled);
+                let failure = Failure { kind: FailureKind::InputUnavailable, message };
+                self.end_task(now, task, Outcome::Failed(failure), out);
+                continue;
+            }
+            if makers.is_empty() {
+                self.requeue(now, task);
+                continue;
+            }
+            self.waiting.insert(task, makers.len() as u32);
+            self.run_mut(run).n_waiting += 1;
+            for maker in makers {
+                self.subscribers.entry(maker).or_default().push(task);
+            }
+        }
+    }
+
+    /// Read back from the journal after a restart: this task had to run again.
+    pub(super) fn on_task_revived(&mut self, task: TaskId) {
+        let (array, i) = self.locate(task);
+        if self.arrays[array.0 as usize].ends.get(i) != End::Done {
+            return;
+        }
+        self.arrays[array.0 as usize].ends.set(i, End::Not);
+        let n = self.intermediates.revivals.entry(task).or_default();
+        *n += 1;
+        let n_attempts = *n * REVIVAL_ATTEMPTS;
+        self.histories.insert(task, History { n_attempts, ..History::default() });
+        let run = self.run_of(task);
+        self.run_mut(run).n_done -= 1;
+    }
+
+    /// Panics when an invariant of the module's header is broken. For tests.
+    pub(super) fn check_intermediates(&self) {
+        let mut n_readers: FxHashMap<ObjectId, u32> = FxHashMap::default();
+        for a in
+            self.arrays.iter().filter(|a| a.reads_run && self.runs.get(&a.run).is_some_and(|r| r.started))
+        {
+            for i in (0..a.array.n_tasks).filter(|i| a.ends.get(*i) == End::Not) {
+                let mut text = String::new();
+                let mut objects = vec![];
+                for (_, pattern) in &a.array.template.inputs {
+                    self.location_into(a.run, &a.array, pattern, i, &mut text);
+                    objects.extend(
+                        self.catalog.find(&text).filter(|o| self.intermediates.files.contains_key(o)),
+                    );
+                }
+                objects.sort_unstable();
+                objects.dedup();
+                objects.iter().for_each(|o| *n_readers.entry(*o).or_default() += 1);
+            }
+        }
+        for (object, file) in &self.intermediates.files {
+            let n = n_readers.get(object).copied().unwrap_or(0);
+            assert_eq!(file.n_readers, n, "readers of {}", self.catalog.location(*object));
+        }
+    }
+}
