@@ -17,7 +17,7 @@
 //! | `location` | paths and URLs to their one text |
 //! | `fold` | many tasks of one shape to a template and columns |
 //! | `list` | what must hold between tasks: ids, outputs, circles |
-//! | `read`, `map` | the two doors |
+//! | `read`, `map`, `given` | the doors: lines, a template over files, tasks that a program has in hand |
 //! | `glob`, `template` | patterns over file names, holes in words |
 //! | `units` | sizes, durations, rates |
 //!
@@ -25,6 +25,7 @@
 
 mod error;
 mod fold;
+mod given;
 mod glob;
 mod line;
 mod list;
@@ -36,6 +37,7 @@ mod units;
 mod write;
 
 pub use error::{Error, ErrorKind, Problem, Result, Status};
+pub use given::fold_tasks;
 pub use line::FIELDS;
 pub use list::TaskList;
 pub use location::RUN_FILE;

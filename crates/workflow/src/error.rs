@@ -1,0 +1,166 @@
+//! What is wrong with a workflow file, in one sentence with its place, and a hint on a line of its own.
+
+use std::fmt;
+use std::io;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The system refused to read or write a file.
+    Io,
+    /// No format that is known, or a version of one that is not.
+    Unknown,
+    /// The file breaks off before its end.
+    Truncated,
+    /// The file does not say what its format wants it to say.
+    Broken,
+    /// Well written, and eyas cannot do it.
+    Unsupported,
+    /// Things that are fine alone and cannot be together: equal ids, two writers, a circle.
+    Conflict,
+    /// A file that nobody writes and that does not exist.
+    Missing,
+}
+
+/// Whether trying again can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Permanent,
+    Temporary,
+    /// Only after somebody has changed something outside.
+    Persistent,
+}
+
+/// One pointer wide, so results stay small; read its parts through [`Problem`].
+pub struct Error(Box<Problem>);
+
+#[derive(Debug)]
+pub struct Problem {
+    pub kind: ErrorKind,
+    pub status: Status,
+    /// What was being done: "read", "write" or "convert".
+    pub operation: &'static str,
+    /// The file that it was done to.
+    pub origin: String,
+    /// Counted from 1.
+    pub line: Option<u32>,
+    /// One sentence without its place.
+    pub message: String,
+    pub hint: Option<String>,
+    pub source: Option<io::Error>,
+}
+
+impl Error {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        let status = match kind {
+            ErrorKind::Io | ErrorKind::Missing => Status::Persistent,
+            _ => Status::Permanent,
+        };
+        Error(Box::new(Problem {
+            kind,
+            status,
+            operation: "read",
+            origin: String::new(),
+            line: None,
+            message: message.into(),
+            hint: None,
+            source: None,
+        }))
+    }
+    pub(crate) fn broken(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Broken, message)
+    }
+    pub(crate) fn io(operation: &'static str, message: impl Into<String>, source: io::Error) -> Error {
+        let mut error = Error::new(ErrorKind::Io, message);
+        if matches!(source.kind(), io::ErrorKind::TimedOut | io::ErrorKind::ResourceBusy) {
+            error.0.status = Status::Temporary;
+        }
+        error.0.operation = operation;
+        error.0.source = Some(source);
+        error
+    }
+    pub fn hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.hint = Some(hint.into());
+        self
+    }
+    pub(crate) fn at(mut self, line: impl Into<Option<u32>>) -> Error {
+        self.0.line = line.into();
+        self
+    }
+    pub(crate) fn origin(mut self, origin: &str) -> Error {
+        self.0.origin = origin.into();
+        self
+    }
+    pub(crate) fn operation(mut self, operation: &'static str) -> Error {
+        self.0.operation = operation;
+        self
+    }
+}
+
+impl std::ops::Deref for Error {
+    type Target = Problem;
+    fn deref(&self) -> &Problem {
+        &self.0
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let p = &self.0;
+        if !p.origin.is_empty() {
+            f.write_str(&p.origin)?;
+        }
+        if let Some(line) = p.line {
+            let comma = if p.origin.is_empty() { "" } else { ", " };
+            write!(f, "{comma}line {line}")?;
+        }
+        if !p.origin.is_empty() || p.line.is_some() {
+            f.write_str(": ")?;
+        }
+        f.write_str(&p.message)?;
+        if let Some(source) = &p.source {
+            let text = source.to_string();
+            write!(f, ": {}", text.split(" (os error ").next().unwrap_or(&text).to_lowercase())?;
+        }
+        if let Some(hint) = &p.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|e| e as _)
+    }
+}
+
+/// `text` as it may stand in a message: control characters escaped, a long one cut.
+pub(crate) fn shown(text: &str) -> String {
+    const CHARS_MAX: usize = 100;
+    let mut out = String::from("`");
+    for (i, c) in text.chars().enumerate() {
+        match c {
+            _ if i == CHARS_MAX => {
+                out.push_str("...");
+                break;
+            }
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out.push('`');
+    out
+}
+
+/// "on line 7", or nothing where lines are not known.
+pub(crate) fn on_line(line: Option<u32>) -> String {
+    line.map_or(String::new(), |line| format!(" on line {line}"))
+}

@@ -1,0 +1,85 @@
+//! eyas-workflow: workflow files of others, to one neutral form, to tasks, and out again.
+//!
+//! In: a file of any format in [`detect::Format`], or a task list. Out: a [`Workflow`], a
+//! [`TaskList`](eyas_tasklist::TaskList) that can be run, WfFormat, a drawing.
+//!
+//! Invariants:
+//!   1. a [`Workflow`] can be done: ids differ, a file has one writer, nobody waits for itself;
+//!   2. what a format cannot say in eyas is refused in one sentence, never dropped so that something else runs;
+//!      what does not matter for running (sites, checksums, unknown keys) is skipped;
+//!   3. a workflow that was written as WfFormat and read again is the same workflow.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`model`] | the neutral form, and what must hold in it |
+//! | [`detect`] | which format a file is |
+//! | `wfformat`, `pegasus`, `dax`, `makeflow` | one format each |
+//! | [`tasks`] | to task lists and back: where files are, dependencies without files |
+//! | [`stages`] | stages and the patterns between them, from the graph alone |
+//! | `svg` | a drawing of stages |
+//! | `yaml`, `words` | YAML with lines; shell words |
+//!
+//! Not here: running anything; which pattern is found at run time (`eyas-core`).
+
+mod dax;
+pub mod detect;
+pub mod error;
+mod makeflow;
+pub mod model;
+mod pegasus;
+pub mod stages;
+mod svg;
+pub mod tasks;
+pub mod wfformat;
+mod words;
+mod yaml;
+
+pub use detect::{Format, HEAD_BYTES, detect};
+pub use error::{Error, ErrorKind, Result, Status};
+pub use model::{File, Machine, Measured, Run, Task, Use, Workflow};
+pub use stages::{Pattern, Stages, stages};
+pub use svg::svg;
+pub use tasks::{Options, TasksError, from_list, to_list, to_specs};
+
+use std::io::Read;
+use std::path::Path;
+
+/// The format of the file at `path`.
+pub fn format_of(path: &Path) -> Result<Format> {
+    let origin = path.display().to_string();
+    let fail = |e| Error::io("read", "cannot read the workflow", e).origin(&origin);
+    let mut head = vec![];
+    let file = std::fs::File::open(path).map_err(fail)?;
+    file.take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(fail)?;
+    detect(path, &head).map_err(|e| e.origin(&origin))
+}
+
+/// Reads the workflow in the file `path`, which is in `format`. Task lists are not read here, see
+/// [`from_list`].
+pub fn read(path: &Path, format: Format) -> Result<Workflow> {
+    let origin = path.display().to_string();
+    let with_origin = |e: Error| e.origin(&origin);
+    let bytes =
+        std::fs::read(path).map_err(|e| with_origin(Error::io("read", "cannot read the workflow", e)))?;
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let valid = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+        let line = valid.iter().filter(|b| **b == b'\n').count() as u32 + 1;
+        with_origin(Error::broken("the file is not UTF-8").at(line))
+    })?;
+    let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    parse(format, &text, &stem, path.parent()).map_err(with_origin)
+}
+
+/// Reads a workflow from `text`. `stem` names it if it has no name; `dir` is where catalogs beside it are.
+pub fn parse(format: Format, text: &str, stem: &str, dir: Option<&Path>) -> Result<Workflow> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    match format {
+        Format::WfFormat => wfformat::parse(text, stem),
+        Format::Pegasus => pegasus::parse(text, stem, dir),
+        Format::Dax => dax::parse(text, stem),
+        Format::Makeflow => makeflow::parse(text, stem, &|name| std::env::var(name).ok()),
+        Format::JsonLines => {
+            Err(Error::new(ErrorKind::Unsupported, "a task list is read by the reader of task lists"))
+        }
+    }
+}

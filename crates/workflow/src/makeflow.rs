@@ -1,0 +1,449 @@
+//! Makeflow in its classic form: rules as in Make, one command each.
+//!
+//! ```text
+//! NAME=value   NAME+=value   export NAME   .MAKEFLOW CATEGORY name   .SIZE file 10M
+//! targets : sources
+//! @CORES=2
+//! <tab>LOCAL program source > target
+//! ```
+//!
+//! Substitution is as in cctools 7: variables of the rule, of its category, of the file, of the environment; a name that
+//! nobody has set is refused; `\$` is a dollar for the shell. Single quotes keep what is in them, a `\` at the end of a
+//! line joins it with the next, `#` begins a comment. `file->name` gives a file another name in the sandbox.
+//!
+//! A task is called by its first target and belongs to the stage of its CATEGORY, or of its program. CORES and MEMORY
+//! (MB) are kept, MAKEFLOW_OUTPUTS names results, `.SIZE` sizes. LOCAL has no meaning here: every task runs in a
+//! sandbox. Files with absolute paths that nobody writes are left where they are.
+//!
+//! Refused: MAKEFLOW inside a command, JX (`.jx`), UMBRELLA.
+
+use crate::error::{Error, ErrorKind, Result, shown};
+use crate::model::{Builder, Task, Use, Workflow, plain_name};
+use crate::words;
+use eyas_core::array::Command;
+use rustc_hash::FxHashMap;
+
+/// Substitutions in substitutions.
+const DEPTH_MAX: u32 = 32;
+/// What ends a variable's name.
+const NAME_ENDS: &str = "\\\"'$#\n\t ,.-(){},[]<>=+!?/:;|&*@%^~`";
+/// The category of rules that are in none.
+const NO_CATEGORY: &str = "default";
+
+/// `environment` gives what the reader's own process has set.
+pub(crate) fn parse(
+    text: &str,
+    stem: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Workflow> {
+    let lines = logical_lines(text)?;
+    let mut reader = Reader {
+        b: Builder::new(stem),
+        environment,
+        variables: FxHashMap::default(),
+        category: NO_CATEGORY.into(),
+        exported: vec![],
+        rule: None,
+    };
+    for line in &lines {
+        reader.line(line)?;
+    }
+    if let Some(rule) = &reader.rule {
+        let message = "the file breaks off: a rule has no command";
+        return Err(Error::new(ErrorKind::Truncated, message).at(rule.line));
+    }
+    // Whatever category was current when it was set: it is about the whole file.
+    let outputs = reader.variables.iter().filter(|((_, name), _)| name == "MAKEFLOW_OUTPUTS");
+    for name in outputs.flat_map(|(_, names)| names.split_whitespace()) {
+        let name = plain_name(name.trim_matches(['"', '\'']));
+        if let Some(file) = reader.b.known_number(&name) {
+            reader.b.file_mut(file).result = Some(true);
+        }
+    }
+    reader.b.finish()
+}
+
+/// A line with those that a `\` at its end joins to it.
+struct Line {
+    number: u32,
+    text: String,
+}
+
+fn logical_lines(text: &str) -> Result<Vec<Line>> {
+    let mut lines: Vec<Line> = vec![];
+    let mut joins = false;
+    let n_lines = text.lines().count();
+    for (n, line) in text.lines().enumerate() {
+        let n_backslashes = line.bytes().rev().take_while(|b| *b == b'\\').count();
+        let (line, goes_on) = match n_backslashes % 2 {
+            1 => (&line[..line.len() - 1], true),
+            _ => (line, false),
+        };
+        match lines.last_mut().filter(|_| joins) {
+            Some(last) => {
+                last.text.push(' ');
+                last.text.push_str(line.trim_start());
+            }
+            None => lines.push(Line { number: n as u32 + 1, text: line.into() }),
+        }
+        joins = goes_on;
+    }
+    let cut = joins || lines.last().is_some_and(|line| line.text.starts_with('\t') && !text.ends_with('\n'));
+    if cut {
+        return Err(Error::new(ErrorKind::Truncated, "the file breaks off inside a line")
+            .hint("if it is whole, end its last line with a line feed")
+            .at(n_lines as u32));
+    }
+    Ok(lines)
+}
+
+/// What stands before a rule's command.
+struct Rule {
+    line: u32,
+    targets: Vec<Named>,
+    sources: Vec<Named>,
+    variables: FxHashMap<String, String>,
+    category: String,
+}
+
+/// A file, and its name in the sandbox if that is another.
+struct Named {
+    file: String,
+    own: Option<String>,
+}
+
+struct Reader<'a> {
+    b: Builder,
+    environment: &'a dyn Fn(&str) -> Option<String>,
+    /// By category and name.
+    variables: FxHashMap<(String, String), String>,
+    category: String,
+    exported: Vec<String>,
+    rule: Option<Rule>,
+}
+
+impl Reader<'_> {
+    fn line(&mut self, line: &Line) -> Result<()> {
+        let at = |e: Error| if e.line.is_none() { e.at(line.number) } else { e };
+        let text = line.text.as_str();
+        let bare = text.trim();
+        if bare.is_empty() || bare.starts_with('#') {
+            return Ok(());
+        }
+        let colon = find_bare(text, ':');
+        let equal = find_bare(text, '=');
+        let is_rule = colon.is_some_and(|colon| equal.is_none_or(|equal| colon < equal));
+        if text.starts_with('\t') || (text.starts_with(' ') && !is_rule && equal.is_none()) {
+            return self.command(line).map_err(at);
+        }
+        if let Some(directive) = bare.strip_prefix('.').filter(|_| !is_rule) {
+            return self.directive(directive).map_err(at);
+        }
+        if is_rule && !bare.starts_with('@') {
+            if let Some(rule) = &self.rule {
+                return Err(Error::broken("the rule before this one has no command")
+                    .hint("a command is one line that begins with a tab")
+                    .at(rule.line));
+            }
+            let (targets, sources) = text.split_at(colon.unwrap_or(0));
+            let targets = self.files(targets).map_err(at)?;
+            let sources = self.files(&sources[1..]).map_err(at)?;
+            self.rule = Some(Rule {
+                line: line.number,
+                targets,
+                sources,
+                variables: FxHashMap::default(),
+                category: self.category.clone(),
+            });
+            return Ok(());
+        }
+        let bare = bare.strip_prefix('@').unwrap_or(bare);
+        if let Some(names) = bare.strip_prefix("export").filter(|rest| rest.starts_with([' ', '\t'])) {
+            if find_bare(names, '=').is_none() {
+                let names = names.split('#').next().unwrap_or("");
+                self.exported.extend(names.split_whitespace().map(str::to_owned));
+                return Ok(());
+            }
+            let name = self.assign(names).map_err(at)?;
+            self.exported.push(name);
+            return Ok(());
+        }
+        if equal.is_some() {
+            return self.assign(bare).map(|_| ()).map_err(at);
+        }
+        let first = bare.split_whitespace().next().unwrap_or("");
+        Err(at(Error::broken(format!("{} is neither a rule nor a variable", shown(first)))
+            .hint("a rule is `targets : sources`, and its command is a line that begins with a tab")))
+    }
+
+    /// `NAME=value` or `NAME+=value`; gives the name.
+    fn assign(&mut self, text: &str) -> Result<String> {
+        let at = find_bare(text, '=').unwrap_or(0);
+        let (name, value) = (&text[..at], &text[at + 1..]);
+        let (name, is_more) = match name.strip_suffix('+') {
+            Some(name) => (name, true),
+            None => (name.strip_suffix(':').unwrap_or(name), false),
+        };
+        let name = name.trim().to_owned();
+        if name.is_empty() || name.contains(|c| NAME_ENDS.contains(c)) {
+            return Err(Error::broken(format!("{} is no name of a variable", shown(&name))));
+        }
+        let mut value = self.expand(value.trim(), 0)?.trim_end().to_owned();
+        if is_more && let Some(before) = self.find(&name) {
+            value = format!("{before} {value}");
+        }
+        self.set(name.clone(), value);
+        Ok(name)
+    }
+
+    fn set(&mut self, name: String, value: String) {
+        let is_category = name == "CATEGORY" || name == "SYMBOL";
+        match &mut self.rule {
+            Some(rule) if is_category => rule.category = unquoted(&value).to_owned(),
+            None if is_category => self.category = unquoted(&value).to_owned(),
+            Some(rule) => drop(rule.variables.insert(name, value)),
+            None => drop(self.variables.insert((self.category.clone(), name), value)),
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<String> {
+        let category = self.rule.as_ref().map_or(&self.category, |rule| &rule.category);
+        let of = |category: &str| self.variables.get(&(category.to_owned(), name.to_owned()));
+        let own = self.rule.as_ref().and_then(|rule| rule.variables.get(name));
+        own.or_else(|| of(category)).or_else(|| of(NO_CATEGORY)).cloned().or_else(|| (self.environment)(name))
+    }
+
+    fn directive(&mut self, text: &str) -> Result<()> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words.as_slice() {
+            ["MAKEFLOW", name @ ("CATEGORY" | "CORES" | "MEMORY" | "DISK"), value, ..] => {
+                self.set((*name).into(), (*value).into());
+                Ok(())
+            }
+            ["MAKEFLOW", "MODE" | "EXPORT", ..] => {
+                if words[1] == "EXPORT" {
+                    self.exported.extend(words[2..].iter().map(|w| (*w).to_owned()));
+                }
+                Ok(())
+            }
+            ["SIZE", file, size, ..] => {
+                let bytes =
+                    metric_bytes(size).ok_or_else(|| Error::broken(format!("{} is no size", shown(size))))?;
+                let file = self.b.file(&plain_name(file));
+                self.b.file_mut(file).size_bytes = Some(bytes);
+                Ok(())
+            }
+            _ => {
+                let message =
+                    format!("the directive {} is not known", shown(&format!(".{}", words.join(" "))));
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+        }
+    }
+
+    fn files(&self, text: &str) -> Result<Vec<Named>> {
+        let text = self.expand(text, 0)?;
+        let mut files: Vec<Named> = vec![];
+        let mut arrow = false;
+        for word in split_files(&text) {
+            if word == "->" {
+                arrow = true;
+                continue;
+            }
+            match files.last_mut().filter(|_| arrow) {
+                Some(last) => last.own = Some(plain_name(&word).into_owned()),
+                None if arrow => return Err(Error::broken("a `->` has no file before it")),
+                None => files.push(Named { file: plain_name(&word).into_owned(), own: None }),
+            }
+            arrow = false;
+        }
+        match arrow {
+            true => Err(Error::broken("a `->` has no name behind it")),
+            false => Ok(files),
+        }
+    }
+
+    fn command(&mut self, line: &Line) -> Result<()> {
+        if self.rule.is_none() {
+            return Err(Error::broken("there is no rule for this command")
+                .hint("a rule has one command; join several with `&&`"));
+        }
+        let text = self.expand(line.text.trim_start(), 0)?;
+        let mut command = text.trim();
+        if command.is_empty() {
+            return Ok(());
+        }
+        while let Some(rest) = command.strip_prefix("LOCAL").filter(|rest| rest.starts_with([' ', '\t'])) {
+            command = rest.trim_start();
+        }
+        if command.strip_prefix("MAKEFLOW").is_some_and(|rest| rest.starts_with([' ', '\t'])) {
+            let message = "a makeflow inside a makeflow is more than eyas can run";
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .hint("run the inner file by itself, or put its rules into this one"));
+        }
+        let find = |name: &str| self.find(name).map(|value| unquoted(&value).to_owned());
+        let number = |name: &str| -> Result<Option<u64>> {
+            let Some(text) = find(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+            let message = || Error::broken(format!("{name} is no number: {}", shown(&text)));
+            text.trim()
+                .parse::<f64>()
+                .ok()
+                .filter(|n| (0.0..1e12).contains(n))
+                .map(|n| Some(n.ceil() as u64))
+                .ok_or_else(message)
+        };
+        let (cores, memory_mb) = (number("CORES")?, number("MEMORY")?);
+        let env = self.exported.iter().filter_map(|name| Some((name.clone(), find(name)?))).collect();
+        let Some(rule) = self.rule.take() else { return Ok(()) };
+        let id = rule.targets.first().map_or_else(|| format!("line-{}", rule.line), |t| t.file.clone());
+        let stage = match rule.category.as_str() {
+            NO_CATEGORY => words::program(command).to_owned(),
+            category => category.to_owned(),
+        };
+        let mut uses = |list: Vec<Named>, are_written: bool| -> Vec<Use> {
+            let here = |named: &Named| are_written || !named.file.starts_with('/');
+            let list = list.into_iter().filter(here);
+            list.map(|named| Use { name: named.own, ..Use::of(self.b.file(&named.file)) }).collect()
+        };
+        let (inputs, outputs) = (uses(rule.sources, false), uses(rule.targets, true));
+        self.b.task(Task {
+            id,
+            stage,
+            command: Some(Command::Shell(command.to_owned())),
+            env,
+            inputs,
+            outputs,
+            cpus: cores.unwrap_or(1).clamp(1, 1_000_000) as u32,
+            memory_bytes: memory_mb.filter(|mb| *mb > 0).map(|mb| mb << 20),
+            line: Some(rule.line),
+            ..Task::default()
+        })?;
+        Ok(())
+    }
+
+    fn expand(&self, text: &str, depth: u32) -> Result<String> {
+        if depth > DEPTH_MAX {
+            return Err(Error::broken(format!("variables stand for each other more than {DEPTH_MAX} deep")));
+        }
+        let mut out = String::with_capacity(text.len());
+        let mut chars = text.char_indices().peekable();
+        let mut in_double = false;
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '\\' => match chars.next() {
+                    Some((_, '$')) => out.push('$'),
+                    // What follows is for whoever reads the value next: the shell, or the list of files.
+                    Some((_, next)) => {
+                        out.push('\\');
+                        out.push(next);
+                    }
+                    None => out.push('\\'),
+                },
+                '\'' if !in_double => {
+                    let Some(end) = text[at + 1..].find('\'') else {
+                        return Err(Error::broken("a quotation does not end"));
+                    };
+                    out.push_str(&text[at..at + end + 2]);
+                    while chars.next_if(|(i, _)| *i < at + end + 2).is_some() {}
+                }
+                '"' => {
+                    in_double = !in_double;
+                    out.push(c);
+                }
+                '#' if !in_double && depth == 0 => break,
+                '$' => {
+                    let rest = &text[at + 1..];
+                    let (inner, close) = match rest.chars().next() {
+                        Some('(') => (&rest[1..], Some(')')),
+                        Some('{') => (&rest[1..], Some('}')),
+                        _ => (rest, None),
+                    };
+                    let n = inner.find(|c| NAME_ENDS.contains(c)).unwrap_or(inner.len());
+                    let name = &inner[..n];
+                    let closes = close.is_none_or(|close| inner[n..].starts_with(close));
+                    if name.is_empty() || !closes {
+                        return Err(Error::broken("a `$` begins no variable")
+                            .hint("write `\\$` for a dollar that is meant for the shell"));
+                    }
+                    let Some(value) = self.find(name) else {
+                        return Err(Error::broken(format!("the variable {} is not set", shown(name)))
+                            .hint("write `\\$` for a dollar that is meant for the shell"));
+                    };
+                    out.push_str(&self.expand(&value, depth + 1)?);
+                    let brackets = if close.is_some() { 2 } else { 0 };
+                    while chars.next_if(|(i, _)| *i < at + 1 + n + brackets).is_some() {}
+                }
+                c => out.push(c),
+            }
+        }
+        if in_double {
+            return Err(Error::broken("a quotation does not end"));
+        }
+        Ok(out)
+    }
+}
+
+/// Where `wanted` first stands outside of quotations, escapes, comments and substitutions.
+fn find_bare(text: &str, wanted: char) -> Option<usize> {
+    let mut quote = None;
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match (quote, c) {
+            (Some(q), c) if c == q => quote = None,
+            (Some(_), _) => {}
+            (None, '\\') => drop(chars.next()),
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '#') => return None,
+            (None, c) if c == wanted => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The names in a list of files, and `->` where it stands.
+fn split_files(text: &str) -> Vec<String> {
+    let mut words = vec![];
+    let mut word = String::new();
+    let mut chars = text.chars().peekable();
+    let mut single = false;
+    while let Some(c) = chars.next() {
+        match c {
+            '\'' => single = !single,
+            c if single => word.push(c),
+            '"' => {}
+            '\\' => word.extend(chars.next()),
+            '-' if chars.peek() == Some(&'>') => {
+                chars.next();
+                words.extend([std::mem::take(&mut word), "->".into()]);
+            }
+            c if c.is_whitespace() => words.push(std::mem::take(&mut word)),
+            c => word.push(c),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+fn unquoted(value: &str) -> &str {
+    let value = value.trim();
+    let inner = |q: char| value.strip_prefix(q).and_then(|v| v.strip_suffix(q));
+    inner('"').or_else(|| inner('\'')).unwrap_or(value)
+}
+
+/// `10M` and the like, by powers of 1024 as in cctools.
+fn metric_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].trim_end_matches(['b', 'B']).to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    let value: f64 = digits.parse().ok()?;
+    let bytes = value * (1u64 << shift) as f64;
+    (0.0..1e18).contains(&bytes).then_some(bytes as u64)
+}

@@ -1,0 +1,443 @@
+//! One neutral form for all formats: tasks, files, and who writes and reads what.
+//!
+//! Files and tasks are numbered; a [`Workflow`] that has passed [`Builder::finish`] keeps what its fields promise:
+//!   1. all ids differ, all file names differ, every number points at something;
+//!   2. a file has at most one writer, and nobody reads what it writes itself;
+//!   3. nobody waits for itself, neither through files nor through parents;
+//!   4. `parents` holds only what no file says already, in order, each once.
+//!
+//! Names of files are relative paths without `.` and empty parts where the format means paths of the workflow,
+//! absolute paths or URLs where it means files outside. Nothing here looks at the file system.
+
+use crate::error::{Error, ErrorKind, Result, on_line, shown};
+use eyas_core::array::Command;
+use rustc_hash::FxHashMap;
+
+/// Number of a file in [`Workflow::files`].
+pub type FileNo = u32;
+/// Number of a task in [`Workflow::tasks`].
+pub type TaskNo = u32;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Workflow {
+    pub name: String,
+    pub tasks: Vec<Task>,
+    pub files: Vec<File>,
+    /// What was measured about a whole run, if this is one.
+    pub run: Option<Run>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    pub id: String,
+    /// What its kind of task is called: transformation, category, label or program.
+    pub stage: String,
+    /// `None`: the file says what is read and written, not what runs.
+    pub command: Option<Command<String>>,
+    /// Set in addition to what every task has.
+    pub env: Vec<(String, String)>,
+    pub inputs: Vec<Use>,
+    pub outputs: Vec<Use>,
+    /// Tasks that must have ended although no file links them to this one.
+    pub parents: Vec<TaskNo>,
+    /// Slots held while it runs, at least 1.
+    pub cpus: u32,
+    /// What it may use; it is ended when it uses more.
+    pub memory_bytes: Option<u64>,
+    pub walltime_ns: Option<u64>,
+    pub retries: u32,
+    /// Larger goes first.
+    pub priority: i32,
+    pub measured: Measured,
+    /// Where the file has it, from 1.
+    pub line: Option<u32>,
+}
+
+impl Default for Task {
+    fn default() -> Task {
+        Task {
+            id: String::new(),
+            stage: String::new(),
+            command: None,
+            env: vec![],
+            inputs: vec![],
+            outputs: vec![],
+            parents: vec![],
+            cpus: 1,
+            memory_bytes: None,
+            walltime_ns: None,
+            retries: 0,
+            priority: 0,
+            measured: Measured::default(),
+            line: None,
+        }
+    }
+}
+
+/// What is known of a task that has run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    pub runtime_ns: Option<u64>,
+    /// Of the program and its children.
+    pub cpu_ns: Option<u64>,
+    /// The most memory that it had.
+    pub rss_bytes_max: Option<u64>,
+    pub machine: Option<String>,
+}
+
+/// What is known of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// As in `2026-11-22T10:20:30Z`.
+    pub executed_at: String,
+    pub makespan_ns: u64,
+    pub machines: Vec<Machine>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    pub name: String,
+    pub n_cores: Option<u32>,
+}
+
+/// A file as a task sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Use {
+    pub file: FileNo,
+    /// The task's own name for it, where that is not the file's name.
+    pub name: Option<String>,
+    /// The task can do without.
+    pub optional: bool,
+}
+
+impl Use {
+    pub fn of(file: FileNo) -> Use {
+        Use { file, name: None, optional: false }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct File {
+    pub name: String,
+    /// Where it is at home, if the workflow says so.
+    pub location: Option<String>,
+    pub size_bytes: Option<u64>,
+    /// Whether somebody wants to have it when all is done. `None`: if no task reads it.
+    pub result: Option<bool>,
+}
+
+impl Workflow {
+    /// For each file, the task that writes it.
+    pub fn writers(&self) -> Vec<Option<TaskNo>> {
+        let mut writers = vec![None; self.files.len()];
+        for (n, task) in self.tasks.iter().enumerate() {
+            task.outputs.iter().for_each(|u| writers[u.file as usize] = Some(n as TaskNo));
+        }
+        writers
+    }
+
+    /// For each file, how many tasks read it.
+    pub fn reader_counts(&self) -> Vec<u32> {
+        let mut counts = vec![0; self.files.len()];
+        self.tasks.iter().flat_map(|t| &t.inputs).for_each(|u| counts[u.file as usize] += 1);
+        counts
+    }
+
+    /// For each task, who it waits for: writers of its inputs and its parents, in order, each once.
+    pub fn predecessors(&self) -> Vec<Vec<TaskNo>> {
+        let writers = self.writers();
+        self.tasks
+            .iter()
+            .map(|task| {
+                let by_file = task.inputs.iter().filter_map(|u| writers[u.file as usize]);
+                let mut all: Vec<TaskNo> = by_file.chain(task.parents.iter().copied()).collect();
+                all.sort_unstable();
+                all.dedup();
+                all
+            })
+            .collect()
+    }
+
+    /// For each task, the length of the longest chain of tasks before it.
+    pub fn levels(&self) -> Vec<u32> {
+        let predecessors = self.predecessors();
+        let mut levels = vec![0; self.tasks.len()];
+        for n in order(&predecessors) {
+            let before = predecessors[n as usize].iter().map(|p| levels[*p as usize] + 1).max();
+            levels[n as usize] = before.unwrap_or(0);
+        }
+        levels
+    }
+}
+
+/// An order in which everybody comes after those it waits for (Kahn62). Who is in a circle, or waits for
+/// somebody who is, is left out.
+pub(crate) fn order(predecessors: &[Vec<u32>]) -> Vec<u32> {
+    let n = predecessors.len();
+    let mut waits: Vec<u32> = predecessors.iter().map(|p| p.len() as u32).collect();
+    let mut successors: Vec<Vec<u32>> = vec![vec![]; n];
+    for (task, before) in predecessors.iter().enumerate() {
+        before.iter().for_each(|p| successors[*p as usize].push(task as u32));
+    }
+    let mut order: Vec<u32> = (0..n as u32).filter(|t| waits[*t as usize] == 0).collect();
+    let mut next = 0;
+    while let Some(&task) = order.get(next) {
+        next += 1;
+        for &s in &successors[task as usize] {
+            waits[s as usize] -= 1;
+            if waits[s as usize] == 0 {
+                order.push(s);
+            }
+        }
+    }
+    order
+}
+
+/// Takes a workflow as a reader finds it, and checks it as a whole.
+#[derive(Default)]
+pub(crate) struct Builder {
+    workflow: Workflow,
+    files: FxHashMap<String, FileNo>,
+    ids: FxHashMap<String, TaskNo>,
+}
+
+impl Builder {
+    pub fn new(name: impl Into<String>) -> Builder {
+        Builder { workflow: Workflow { name: name.into(), ..Workflow::default() }, ..Builder::default() }
+    }
+
+    /// The number of the file `name`, which is new or known.
+    pub fn file(&mut self, name: &str) -> FileNo {
+        if let Some(&file) = self.files.get(name) {
+            return file;
+        }
+        let file = self.workflow.files.len() as FileNo;
+        self.files.insert(name.to_owned(), file);
+        self.workflow.files.push(File { name: name.to_owned(), ..File::default() });
+        file
+    }
+
+    pub fn file_mut(&mut self, file: FileNo) -> &mut File {
+        &mut self.workflow.files[file as usize]
+    }
+
+    /// The number of the file `name`, if anybody has spoken of it.
+    pub fn known_number(&self, name: &str) -> Option<FileNo> {
+        self.files.get(name).copied()
+    }
+
+    /// By number: does a task write it?
+    pub fn written(&self) -> Vec<bool> {
+        let mut written = vec![false; self.workflow.files.len()];
+        self.workflow.tasks.iter().flat_map(|t| &t.outputs).for_each(|u| written[u.file as usize] = true);
+        written
+    }
+
+    pub fn task(&mut self, task: Task) -> Result<TaskNo> {
+        let number = self.workflow.tasks.len() as TaskNo;
+        if task.id.is_empty() {
+            let which = format!("task {} has an empty id", number + 1);
+            return Err(Error::broken(which).at(task.line));
+        }
+        if let Some(first) = self.ids.insert(task.id.clone(), number) {
+            let first = on_line(self.workflow.tasks[first as usize].line);
+            let message = format!("two tasks have the id {}; the other is{first}", shown(&task.id));
+            let message =
+                if first.is_empty() { format!("two tasks have the id {}", shown(&task.id)) } else { message };
+            return Err(Error::new(ErrorKind::Conflict, message).at(task.line));
+        }
+        self.workflow.tasks.push(task);
+        Ok(number)
+    }
+
+    pub fn task_mut(&mut self, task: TaskNo) -> &mut Task {
+        &mut self.workflow.tasks[task as usize]
+    }
+
+    pub fn find_task(&self, id: &str) -> Option<TaskNo> {
+        self.ids.get(id).copied()
+    }
+
+    /// `child` waits for `parent`.
+    pub fn link(&mut self, parent: TaskNo, child: TaskNo) {
+        self.workflow.tasks[child as usize].parents.push(parent);
+    }
+
+    pub fn run(&mut self, run: Run) {
+        self.workflow.run = Some(run);
+    }
+
+    /// The workflow, if its tasks can all be done in some order.
+    pub fn finish(mut self) -> Result<Workflow> {
+        let workflow = &mut self.workflow;
+        if workflow.tasks.is_empty() {
+            return Err(Error::broken("the workflow has no tasks"));
+        }
+        let n_files = workflow.files.len();
+        // The last task that named a file, plus one: equal uses of one task stand for one.
+        let mut seen = vec![0u32; n_files];
+        for (n, task) in workflow.tasks.iter_mut().enumerate() {
+            let mark = n as u32 + 1;
+            task.inputs.retain(|u| std::mem::replace(&mut seen[u.file as usize], mark) != mark);
+        }
+        let mut writers: Vec<Option<TaskNo>> = vec![None; n_files];
+        for n in 0..workflow.tasks.len() {
+            let mut outputs = std::mem::take(&mut workflow.tasks[n].outputs);
+            let mut conflict = None;
+            outputs.retain(|u| match writers[u.file as usize].replace(n as TaskNo) {
+                None => true,
+                Some(other) if other == n as TaskNo => false,
+                Some(other) => {
+                    conflict.get_or_insert((u.file, other));
+                    false
+                }
+            });
+            workflow.tasks[n].outputs = outputs;
+            if let Some((file, other)) = conflict {
+                let (task, other) = (&workflow.tasks[n], &workflow.tasks[other as usize]);
+                let message = format!(
+                    "two tasks write {}: {}{} and {}{}",
+                    shown(&workflow.files[file as usize].name),
+                    shown(&other.id),
+                    on_line(other.line),
+                    shown(&task.id),
+                    on_line(task.line)
+                );
+                return Err(Error::new(ErrorKind::Conflict, message).at(task.line));
+            }
+        }
+        for (n, task) in workflow.tasks.iter_mut().enumerate() {
+            let n = n as TaskNo;
+            if let Some(u) = task.inputs.iter().find(|u| writers[u.file as usize] == Some(n)) {
+                let name = shown(&workflow.files[u.file as usize].name);
+                let message = format!("task {} writes {name}, which it reads", shown(&task.id));
+                return Err(Error::new(ErrorKind::Conflict, message).at(task.line));
+            }
+            if task.parents.is_empty() {
+                continue;
+            }
+            if task.parents.contains(&n) {
+                let message = format!("task {} waits for itself", shown(&task.id));
+                return Err(Error::new(ErrorKind::Conflict, message).at(task.line));
+            }
+            let mut by_file: Vec<TaskNo> =
+                task.inputs.iter().filter_map(|u| writers[u.file as usize]).collect();
+            by_file.sort_unstable();
+            task.parents.sort_unstable();
+            task.parents.dedup();
+            task.parents.retain(|p| by_file.binary_search(p).is_err());
+        }
+        let predecessors = self.workflow.predecessors();
+        let order = order(&predecessors);
+        if order.len() < predecessors.len() {
+            return Err(circle(&self.workflow, &predecessors, &order));
+        }
+        Ok(self.workflow)
+    }
+}
+
+/// Says who waits for whom in a circle, which is among those who are not in `order`.
+fn circle(workflow: &Workflow, predecessors: &[Vec<TaskNo>], order: &[TaskNo]) -> Error {
+    const NAMED_MAX: usize = 8;
+    let mut left = vec![true; predecessors.len()];
+    order.iter().for_each(|n| left[*n as usize] = false);
+    // Whoever is left waits for somebody who is left: going back must meet itself.
+    let mut step_of = vec![usize::MAX; predecessors.len()];
+    let mut path: Vec<usize> = left.iter().position(|l| *l).into_iter().collect();
+    loop {
+        let last = *path.last().expect("somebody is left");
+        step_of[last] = path.len() - 1;
+        let before = predecessors[last].iter().map(|p| *p as usize).find(|p| left[*p]);
+        let before = before.expect("who is left waits for somebody who is left");
+        if let Some(start) = Some(step_of[before]).filter(|step| *step != usize::MAX) {
+            let mut names: Vec<String> = path[start..]
+                .iter()
+                .rev()
+                .map(|n| shown(&workflow.tasks[*n].id) + &on_line(workflow.tasks[*n].line))
+                .collect();
+            let n_more = names.len().saturating_sub(NAMED_MAX);
+            names.truncate(NAMED_MAX);
+            let more = if n_more > 0 { format!(" and {n_more} more") } else { String::new() };
+            let message = format!(
+                "tasks wait for each other in a circle, each for the one before it: {}{more}",
+                names.join(", ")
+            );
+            return Error::new(ErrorKind::Conflict, message);
+        }
+        path.push(before);
+    }
+}
+
+/// A path of the workflow in its one text: without `.` and empty parts. Absolute paths and URLs stay.
+pub(crate) fn plain_name(name: &str) -> std::borrow::Cow<'_, str> {
+    let is_url = name.contains("://");
+    let is_plain = !name.split('/').any(|part| part.is_empty() || part == ".");
+    if is_url || is_plain || name.starts_with('/') {
+        return name.into();
+    }
+    let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    parts.join("/").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(id: &str, inputs: &[&str], outputs: &[&str], b: &mut Builder) -> Task {
+        let mut uses = |names: &[&str]| names.iter().map(|n| Use::of(b.file(n))).collect::<Vec<_>>();
+        let (inputs, outputs) = (uses(inputs), uses(outputs));
+        Task { id: id.into(), inputs, outputs, ..Task::default() }
+    }
+
+    fn build(tasks: &[(&str, &[&str], &[&str])], links: &[(u32, u32)]) -> Result<Workflow> {
+        let mut b = Builder::new("w");
+        for (id, inputs, outputs) in tasks {
+            let t = task(id, inputs, outputs, &mut b);
+            b.task(t)?;
+        }
+        links.iter().for_each(|(p, c)| b.link(*p, *c));
+        b.finish()
+    }
+
+    #[test]
+    fn what_files_say_is_not_said_again() {
+        let w = build(
+            &[("a", &["in", "in"], &["x", "x"]), ("b", &["x"], &[]), ("c", &[], &[])],
+            &[(0, 1), (0, 2), (1, 2), (0, 2)],
+        )
+        .unwrap();
+        assert_eq!((w.tasks[0].inputs.len(), w.tasks[0].outputs.len()), (1, 1));
+        assert_eq!(w.tasks[1].parents, [] as [u32; 0]);
+        assert_eq!(w.tasks[2].parents, [0, 1]);
+        assert_eq!(w.levels(), [0, 1, 2]);
+        assert_eq!(w.writers(), [None, Some(0)]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_names() {
+        let check = |tasks: &[(&str, &[&str], &[&str])], links: &[(u32, u32)], expect: &str| {
+            let error = build(tasks, links).unwrap_err().to_string();
+            assert!(error.contains(expect), "{error}");
+        };
+        check(&[], &[], "no tasks");
+        check(&[("a", &[], &[]), ("a", &[], &[])], &[], "two tasks have the id `a`");
+        check(&[("a", &[], &["x"]), ("b", &[], &["x"])], &[], "two tasks write `x`: `a` and `b`");
+        check(&[("a", &["x"], &["x"])], &[], "task `a` writes `x`, which it reads");
+        check(&[("a", &[], &[])], &[(0, 0)], "task `a` waits for itself");
+        check(
+            &[("s", &[], &["i"]), ("a", &["i", "z"], &["x"]), ("b", &["x"], &["y"]), ("c", &["y"], &["z"])],
+            &[],
+            "circle, each for the one before it: `b`, `c`, `a`",
+        );
+        check(&[("a", &[], &["x"]), ("b", &["x"], &[])], &[(1, 0)], "in a circle");
+    }
+
+    #[test]
+    fn names_have_one_text() {
+        for (name, expect) in
+            [("./a//b", "a/b"), ("a", "a"), ("/x/./y", "/x/./y"), ("http://h/a", "http://h/a")]
+        {
+            assert_eq!(plain_name(name), expect);
+        }
+    }
+}

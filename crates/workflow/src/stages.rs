@@ -1,0 +1,304 @@
+//! A workflow by stages: how many tasks each has, and what moves between them.
+//!
+//! A stage is what tasks call themselves (label, transformation, category, program). Stages that would wait for each
+//! other are taken apart by level, so that what is left can be drawn from top to bottom.
+//!
+//! The pattern between two stages is told from the graph alone ([`pattern`]); what a run finds out about itself
+//! is in its log.
+
+use crate::model::{Workflow, order};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pattern {
+    /// Each reader has its own file, and each writer one reader.
+    Pipeline,
+    /// The same files for many readers.
+    Multicast,
+    /// Files of few writers, each for another reader.
+    Scatter,
+    /// Files of many writers, all for one reader.
+    Gather,
+    /// Files of many writers, in groups for fewer readers.
+    Reduce,
+    /// Many to many in no such order.
+    Exchange,
+    /// No file: one waits for the other.
+    Order,
+}
+
+impl Pattern {
+    pub fn name(self) -> &'static str {
+        match self {
+            Pattern::Pipeline => "pipeline",
+            Pattern::Multicast => "multicast",
+            Pattern::Scatter => "scatter",
+            Pattern::Gather => "gather",
+            Pattern::Reduce => "reduce",
+            Pattern::Exchange => "exchange",
+            Pattern::Order => "order",
+        }
+    }
+}
+
+/// What moves from one stage to another, or from home to a stage.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Flow {
+    pub n_files: u64,
+    /// Of the files, each counted once, as far as sizes are known.
+    pub bytes: u64,
+    /// Reads of these files: tasks times files.
+    pub n_reads: u64,
+    pub n_writers: u64,
+    pub n_readers: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    pub name: String,
+    pub tasks: Vec<u32>,
+    /// Longest chain of stages before it.
+    pub layer: usize,
+    /// Files that nobody writes.
+    pub home: Flow,
+    pub n_outputs: u64,
+    pub output_bytes: u64,
+    /// Of its outputs, what goes home.
+    pub n_results: u64,
+    /// Sum over its tasks, as far as known.
+    pub runtime_ns: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edge {
+    pub from: usize,
+    pub to: usize,
+    pub flow: Flow,
+    pub pattern: Pattern,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stages {
+    pub stages: Vec<Stage>,
+    /// A stage that follows itself has an edge to itself.
+    pub edges: Vec<Edge>,
+    /// By task: the stage it is in.
+    pub of_task: Vec<usize>,
+}
+
+/// The pattern of a flow, by these rules, of which the first that fits holds:
+///
+/// * no files: order;
+/// * as many files, writers and readers, each file read once: pipeline (also one to one);
+/// * files are read more than once and each reader reads all of them: multicast, or for one reader gather;
+/// * one reader: gather;
+/// * each file is read once, by more tasks than write: scatter;
+/// * each file is read once, by fewer tasks than write: reduce;
+/// * files are read by at least twice as many tasks as write them: multicast;
+/// * else: exchange.
+pub fn pattern(flow: &Flow) -> Pattern {
+    let &Flow { n_files, n_reads, n_writers, n_readers, .. } = flow;
+    let once = n_reads == n_files;
+    match () {
+        () if n_files == 0 => Pattern::Order,
+        () if once && n_writers == n_readers && n_files == n_readers => Pattern::Pipeline,
+        () if n_readers > 1 && n_reads == n_files * n_readers => Pattern::Multicast,
+        () if n_readers == 1 => Pattern::Gather,
+        () if once && n_readers > n_writers => Pattern::Scatter,
+        () if once && n_readers < n_writers => Pattern::Reduce,
+        () if once => Pattern::Pipeline,
+        () if n_readers >= 2 * n_writers => Pattern::Multicast,
+        () => Pattern::Exchange,
+    }
+}
+
+/// The stages of a workflow, in the order of their layers and then of their first tasks.
+pub fn stages(workflow: &Workflow) -> Stages {
+    let names: Vec<&str> =
+        workflow.tasks.iter().map(|t| if t.stage.is_empty() { "task" } else { t.stage.as_str() }).collect();
+    let predecessors = workflow.predecessors();
+    let mut numbers: FxHashMap<&str, usize> = FxHashMap::default();
+    let mut of_task: Vec<usize> = names
+        .iter()
+        .map(|name| {
+            let next = numbers.len();
+            *numbers.entry(name).or_insert(next)
+        })
+        .collect();
+    let mut labels: Vec<String> = vec![String::new(); numbers.len()];
+    numbers.iter().for_each(|(name, n)| labels[*n] = (*name).to_owned());
+
+    // Stages that wait for each other are taken apart by level.
+    let circular = circular(&before(&of_task, &predecessors, labels.len()));
+    if circular.iter().any(|c| *c) {
+        let levels = workflow.levels();
+        let mut parts: FxHashMap<(usize, u32), usize> = FxHashMap::default();
+        let mut new_labels: Vec<String> = vec![];
+        for (n, stage) in of_task.iter_mut().enumerate() {
+            let level = if circular[*stage] { levels[n] + 1 } else { 0 };
+            let old = *stage;
+            *stage = *parts.entry((old, level)).or_insert_with(|| {
+                new_labels.push(match level {
+                    0 => labels[old].clone(),
+                    level => format!("{} (level {level})", labels[old]),
+                });
+                new_labels.len() - 1
+            });
+        }
+        labels = new_labels;
+    }
+    let before = before(&of_task, &predecessors, labels.len());
+    let mut layers = vec![0usize; labels.len()];
+    for stage in order(&before) {
+        let layer = before[stage as usize].iter().map(|p| layers[*p as usize] + 1).max();
+        layers[stage as usize] = layer.unwrap_or(0);
+    }
+    // Renumbered from top to bottom.
+    let mut sorted: Vec<usize> = (0..labels.len()).collect();
+    sorted.sort_by_key(|n| layers[*n]);
+    let mut place = vec![0; labels.len()];
+    sorted.iter().enumerate().for_each(|(new, old)| place[*old] = new);
+    of_task.iter_mut().for_each(|stage| *stage = place[*stage]);
+    let mut stages: Vec<Stage> = sorted
+        .iter()
+        .map(|old| Stage {
+            name: std::mem::take(&mut labels[*old]),
+            tasks: vec![],
+            layer: layers[*old],
+            home: Flow::default(),
+            n_outputs: 0,
+            output_bytes: 0,
+            n_results: 0,
+            runtime_ns: 0,
+        })
+        .collect();
+    of_task.iter().enumerate().for_each(|(n, stage)| stages[*stage].tasks.push(n as u32));
+    let edges = flows(workflow, &mut stages, &of_task);
+    Stages { stages, edges, of_task }
+}
+
+/// By stage: the stages that others of its tasks wait for, itself left out.
+fn before(of_task: &[usize], predecessors: &[Vec<u32>], n_stages: usize) -> Vec<Vec<u32>> {
+    let mut sets: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); n_stages];
+    for (n, list) in predecessors.iter().enumerate() {
+        let stage = of_task[n];
+        sets[stage].extend(list.iter().map(|p| of_task[*p as usize] as u32).filter(|p| *p as usize != stage));
+    }
+    sets.into_iter().map(|set| set.into_iter().collect()).collect()
+}
+
+/// By stage: does it wait, through others, for itself? (Tarjan72, by an own stack.)
+fn circular(before: &[Vec<u32>]) -> Vec<bool> {
+    const NEW: u32 = u32::MAX;
+    let n = before.len();
+    let (mut index, mut low) = (vec![NEW; n], vec![0u32; n]);
+    let (mut on_stack, mut circular) = (vec![false; n], vec![false; n]);
+    let (mut stack, mut next) = (vec![], 0u32);
+    for root in 0..n {
+        if index[root] != NEW {
+            continue;
+        }
+        let mut calls = vec![(root, 0usize)];
+        while let Some((v, edge)) = calls.pop() {
+            if edge == 0 {
+                (index[v], low[v]) = (next, next);
+                next += 1;
+                stack.push(v);
+                on_stack[v] = true;
+            } else {
+                let done = before[v][edge - 1] as usize;
+                low[v] = low[v].min(low[done]);
+            }
+            let mut edge = edge;
+            let mut deeper = None;
+            while let Some(&w) = before[v].get(edge) {
+                let w = w as usize;
+                edge += 1;
+                if index[w] == NEW {
+                    deeper = Some(w);
+                    break;
+                }
+                if on_stack[w] {
+                    low[v] = low[v].min(index[w]);
+                }
+            }
+            if let Some(w) = deeper {
+                calls.push((v, edge));
+                calls.push((w, 0));
+                continue;
+            }
+            if low[v] == index[v] {
+                let at = stack.iter().rposition(|w| *w == v).unwrap_or(0);
+                let component = stack.split_off(at);
+                let is_circle = component.len() > 1;
+                for w in component {
+                    on_stack[w] = false;
+                    circular[w] = is_circle;
+                }
+            }
+        }
+    }
+    circular
+}
+
+fn flows(workflow: &Workflow, stages: &mut [Stage], of_task: &[usize]) -> Vec<Edge> {
+    #[derive(Default)]
+    struct Moving {
+        files: BTreeSet<u32>,
+        writers: BTreeSet<u32>,
+        readers: BTreeSet<u32>,
+        n_reads: u64,
+    }
+    let writers = workflow.writers();
+    let n_readers = workflow.reader_counts();
+    let mut home: Vec<Moving> = stages.iter().map(|_| Moving::default()).collect();
+    let mut moving: BTreeMap<(usize, usize), Moving> = BTreeMap::new();
+    for (n, task) in workflow.tasks.iter().enumerate() {
+        let (n, stage) = (n as u32, of_task[n]);
+        for u in &task.inputs {
+            let m = match writers[u.file as usize] {
+                Some(writer) => {
+                    let m = moving.entry((of_task[writer as usize], stage)).or_default();
+                    m.writers.insert(writer);
+                    m
+                }
+                None => &mut home[stage],
+            };
+            m.files.insert(u.file);
+            m.readers.insert(n);
+            m.n_reads += 1;
+        }
+        for parent in &task.parents {
+            moving.entry((of_task[*parent as usize], stage)).or_default();
+        }
+        for u in &task.outputs {
+            let file = &workflow.files[u.file as usize];
+            stages[stage].n_outputs += 1;
+            let bytes = &mut stages[stage].output_bytes;
+            *bytes = bytes.saturating_add(file.size_bytes.unwrap_or(0));
+            stages[stage].n_results += u64::from(file.result.unwrap_or(n_readers[u.file as usize] == 0));
+        }
+        let sum = &mut stages[stage].runtime_ns;
+        *sum = sum.saturating_add(task.measured.runtime_ns.unwrap_or(0));
+    }
+    let flow = |m: Moving| Flow {
+        n_files: m.files.len() as u64,
+        bytes: m
+            .files
+            .iter()
+            .filter_map(|f| workflow.files[*f as usize].size_bytes)
+            .fold(0, u64::saturating_add),
+        n_reads: m.n_reads,
+        n_writers: m.writers.len() as u64,
+        n_readers: m.readers.len() as u64,
+    };
+    stages.iter_mut().zip(home).for_each(|(stage, m)| stage.home = flow(m));
+    moving
+        .into_iter()
+        .map(|((from, to), m)| {
+            let flow = flow(m);
+            Edge { from, to, pattern: pattern(&flow), flow }
+        })
+        .collect()
+}

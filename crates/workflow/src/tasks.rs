@@ -1,0 +1,364 @@
+//! Workflows to task lists, and back.
+//!
+//! Where a file is:
+//!
+//! | file | location |
+//! |---|---|
+//! | nobody writes it | where the workflow says, else in the folder of inputs |
+//! | a task writes it, and it is a result | in the folder of results |
+//! | a task writes it, otherwise | `run:NAME`: it stays on the nodes |
+//!
+//! A result is what the workflow declares to be one; where it says nothing, what no task reads. The location stands in
+//! the task that writes and in those that read, so that it links them.
+//!
+//! A parent that no file links to its child becomes a link of its own: the parent also writes an empty file
+//! `run:.after/ID`, the child reads it. That is done only where it is needed: not where the child waits for the parent
+//! anyway, through files and other tasks. Such a parent's command goes through the shell, which writes the file when
+//! the command has ended well.
+
+use crate::error::{Error, ErrorKind, Result, shown};
+use crate::model::{Builder, Task, TaskNo, Use, Workflow};
+use crate::words;
+use eyas_core::array::{Command, TaskForm, TaskSpec};
+use eyas_tasklist::TaskList;
+use rustc_hash::FxHashSet;
+use std::path::{Path, PathBuf};
+
+/// What stands before the name of a file that stays on the nodes.
+pub const STAYS: &str = "run:";
+/// The marker in its writer's sandbox.
+const MARKER: &str = ".eyas-after";
+/// Tasks looked at to see whether a child waits for its parent anyway; a marker more does no harm.
+const LOOKED_AT_MAX: usize = 20_000;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the workflow was read from, for messages.
+    pub origin: String,
+    /// Files that nobody writes are looked for here.
+    pub inputs_dir: PathBuf,
+    /// Results go here.
+    pub out_dir: PathBuf,
+    /// Refuse files that nobody writes and that do not exist.
+    pub check_inputs: bool,
+    /// Instead of its command, each task writes files of the sizes that are known, and files that nobody writes are
+    /// left out: the shape of a workflow without its programs and data.
+    pub stand_ins: bool,
+}
+
+impl Options {
+    /// For the workflow in the file `path`: inputs and results in its folder.
+    pub fn beside(path: &Path) -> Options {
+        let dir = match path.parent() {
+            Some(dir) if dir != Path::new("") => dir.to_path_buf(),
+            _ => PathBuf::from("."),
+        };
+        Options {
+            origin: path.display().to_string(),
+            inputs_dir: dir.clone(),
+            out_dir: dir,
+            check_inputs: true,
+            stand_ins: false,
+        }
+    }
+}
+
+/// Why a workflow did not become a task list.
+#[derive(Debug)]
+pub enum TasksError {
+    Workflow(Error),
+    List(eyas_tasklist::Error),
+}
+
+impl std::fmt::Display for TasksError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TasksError::Workflow(e) => e.fmt(f),
+            TasksError::List(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TasksError {}
+
+impl From<Error> for TasksError {
+    fn from(e: Error) -> TasksError {
+        TasksError::Workflow(e)
+    }
+}
+
+/// The task list of a workflow, with its stages as labels.
+pub fn to_list(workflow: &Workflow, options: &Options) -> std::result::Result<TaskList, TasksError> {
+    let specs = to_specs(workflow, options)?;
+    eyas_tasklist::fold_tasks(specs, &options.inputs_dir, &options.origin).map_err(TasksError::List)
+}
+
+/// The same tasks, in the workflow's order and unfolded; locations are not normalised yet.
+pub fn to_specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
+    specs(workflow, options).map_err(|e| e.operation("convert").origin(&options.origin))
+}
+
+fn specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
+    let locations = locations(workflow, options)?;
+    let marked = needed_markers(workflow);
+    let mut is_marked = vec![false; workflow.tasks.len()];
+    marked.iter().flatten().for_each(|parent| is_marked[*parent as usize] = true);
+    let mut specs = Vec::with_capacity(workflow.tasks.len());
+    for (n, task) in workflow.tasks.iter().enumerate() {
+        let named = |uses: &[Use]| -> Result<Vec<(String, String)>> {
+            let mut files = Vec::with_capacity(uses.len());
+            for u in uses {
+                if let Some(location) = &locations[u.file as usize] {
+                    files.push((sandbox_name(workflow, task, u)?, location.clone()));
+                }
+            }
+            Ok(files)
+        };
+        let (mut inputs, mut outputs) = (named(&task.inputs)?, named(&task.outputs)?);
+        let mut command = match (&task.command, options.stand_ins) {
+            (_, true) => stand_in(workflow, task, &outputs),
+            (Some(command), false) => command.clone(),
+            (None, false) => {
+                let message = format!(
+                    "task {} has no command: the file says what the workflow looks like, not what it runs",
+                    shown(&task.id)
+                );
+                return Err(Error::new(ErrorKind::Unsupported, message)
+                    .hint("`eyas predict` takes such a file; `--stand-ins` runs tasks that only write files of the recorded sizes")
+                    .at(task.line));
+            }
+        };
+        for parent in &marked[n] {
+            inputs.push((format!(".after/{parent}"), marker(workflow, *parent)));
+        }
+        if is_marked[n] {
+            outputs.push((MARKER.into(), marker(workflow, n as TaskNo)));
+            command = with_marker(command);
+        }
+        specs.push(TaskForm {
+            id: task.id.clone(),
+            command,
+            inputs,
+            outputs,
+            env: task.env.clone(),
+            cpus: task.cpus,
+            memory_bytes: task.memory_bytes,
+            walltime_ns: task.walltime_ns,
+            retries: task.retries,
+            priority: task.priority,
+            label: task.stage.clone(),
+        });
+    }
+    Ok(specs)
+}
+
+/// For each file where it is; `None`: tasks find it by themselves, or do without.
+fn locations(workflow: &Workflow, options: &Options) -> Result<Vec<Option<String>>> {
+    let (writers, n_readers) = (workflow.writers(), workflow.reader_counts());
+    let mut needed_by: Vec<Option<&Task>> = vec![None; workflow.files.len()];
+    for task in workflow.tasks.iter().rev() {
+        task.inputs.iter().filter(|u| !u.optional).for_each(|u| needed_by[u.file as usize] = Some(task));
+    }
+    let absolute = |dir: &Path| -> Result<PathBuf> {
+        let message = || format!("cannot tell where the folder `{}` is", dir.display());
+        std::path::absolute(dir).map_err(|e| Error::io("convert", message(), e))
+    };
+    let (inputs_dir, out_dir) = (absolute(&options.inputs_dir)?, absolute(&options.out_dir)?);
+    let text = |path: PathBuf| match path.into_os_string().into_string() {
+        Ok(text) => Ok(text),
+        Err(name) => Err(Error::broken(format!("the name {} is not UTF-8", shown(&name.to_string_lossy())))),
+    };
+    let mut missing: Vec<(&str, &Task, PathBuf)> = vec![];
+    let mut locations = Vec::with_capacity(workflow.files.len());
+    for (n, file) in workflow.files.iter().enumerate() {
+        let name = file.name.as_str();
+        let location = match (writers[n], &file.location) {
+            (Some(_), Some(location)) => Some(location.clone()),
+            (Some(_), None) => match file.result.unwrap_or(n_readers[n] == 0) {
+                true => Some(text(out_dir.join(name))?),
+                false => Some(format!("{STAYS}{name}")),
+            },
+            (None, _) if options.stand_ins => None,
+            (None, location) => {
+                let location = location.as_deref().unwrap_or(name);
+                let path = match location.split_once("://") {
+                    None => Some(inputs_dir.join(location)),
+                    Some((scheme, path)) if scheme.eq_ignore_ascii_case("file") => {
+                        Some(PathBuf::from(path.strip_prefix("localhost").unwrap_or(path)))
+                    }
+                    Some(_) => None,
+                };
+                match path {
+                    None => Some(location.to_owned()),
+                    Some(path) => {
+                        let is_there = !options.check_inputs || path.is_file();
+                        match (is_there, needed_by[n]) {
+                            (true, _) => Some(text(path)?),
+                            (false, None) => None,
+                            (false, Some(task)) => {
+                                missing.push((name, task, path));
+                                None
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        locations.push(location);
+    }
+    let Some((name, task, path)) = missing.first() else { return Ok(locations) };
+    let more = match missing.len() - 1 {
+        0 => String::new(),
+        1 => ", and so is 1 other".into(),
+        n => format!(", and so are {n} others"),
+    };
+    let message = format!(
+        "{}, which task {} reads and no task writes, is missing: there is no file `{}`{more}",
+        shown(name),
+        shown(&task.id),
+        path.display()
+    );
+    Err(Error::new(ErrorKind::Missing, message)
+        .hint("--inputs DIR says where the workflow's input files are")
+        .at(task.line))
+}
+
+/// What `task` calls the file.
+fn sandbox_name(workflow: &Workflow, task: &Task, u: &Use) -> Result<String> {
+    let file = &workflow.files[u.file as usize].name;
+    if let Some(name) = &u.name {
+        return Ok(name.clone());
+    }
+    // A URL stands for the file at its end.
+    if let Some((_, path)) = file.split_once("://") {
+        let end = path.split('?').next().unwrap_or(path).rsplit('/').next().unwrap_or(path);
+        return Ok(end.to_owned());
+    }
+    if file.starts_with('/') || file.split('/').any(|part| part == "..") {
+        let message = format!(
+            "task {} calls a file {}, which lies outside of its sandbox",
+            shown(&task.id),
+            shown(file)
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .hint("tasks run in a directory of their own; give the file a relative path")
+            .at(task.line));
+    }
+    Ok(file.clone())
+}
+
+fn marker(workflow: &Workflow, task: TaskNo) -> String {
+    let id = &workflow.tasks[task as usize].id;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match !id.starts_with('.') && id.chars().all(is_plain) {
+        true => format!("{STAYS}.after/{id}"),
+        // No plain id begins with `#`.
+        false => format!("{STAYS}.after/#{task}"),
+    }
+}
+
+fn with_marker(command: Command<String>) -> Command<String> {
+    let line = match command {
+        Command::Exec(argv) => words::line(&argv),
+        // In a shell of its own, so that an `exit 0` inside leaves only that.
+        Command::Shell(line) => format!("(\n{line}\n)"),
+    };
+    Command::Shell(format!("{line} && : > {MARKER}"))
+}
+
+/// Makes the outputs with the sizes that are known.
+fn stand_in(workflow: &Workflow, task: &Task, outputs: &[(String, String)]) -> Command<String> {
+    let sizes = task.outputs.iter().map(|u| workflow.files[u.file as usize].size_bytes.unwrap_or(0));
+    let parts: Vec<String> = outputs
+        .iter()
+        .zip(sizes)
+        .map(|((name, _), size)| format!("head -c {size} /dev/zero > {}", words::quoted(name)))
+        .collect();
+    match parts.is_empty() {
+        true => Command::Exec(vec!["true".into()]),
+        false => Command::Shell(parts.join(" && ")),
+    }
+}
+
+/// For each task, the parents for which it needs a marker.
+fn needed_markers(workflow: &Workflow) -> Vec<Vec<TaskNo>> {
+    let mut needed: Vec<Vec<TaskNo>> = vec![vec![]; workflow.tasks.len()];
+    if workflow.tasks.iter().all(|task| task.parents.is_empty()) {
+        return needed;
+    }
+    let (predecessors, levels) = (workflow.predecessors(), workflow.levels());
+    for (n, task) in workflow.tasks.iter().enumerate() {
+        for &parent in &task.parents {
+            // Does the task wait for somebody else who waits for the parent? Chains grow by level.
+            let mut seen: FxHashSet<TaskNo> = FxHashSet::default();
+            let mut open: Vec<TaskNo> = predecessors[n].iter().copied().filter(|p| *p != parent).collect();
+            let mut found = false;
+            while let Some(other) = open.pop() {
+                if other == parent {
+                    found = true;
+                    break;
+                }
+                let may_lead = levels[other as usize] > levels[parent as usize];
+                if may_lead && seen.len() < LOOKED_AT_MAX && seen.insert(other) {
+                    open.extend(&predecessors[other as usize]);
+                }
+            }
+            if !found {
+                needed[n].push(parent);
+            }
+        }
+    }
+    needed
+}
+
+/// A task list as a workflow: files are called by their locations.
+pub fn from_list(list: &TaskList, name: &str) -> Result<Workflow> {
+    let mut b = Builder::new(name);
+    for array in &list.arrays {
+        for i in 0..array.n_tasks {
+            let spec = array.expand(i);
+            let mut uses = |files: Vec<(String, String)>| -> Vec<Use> {
+                let mut uses = vec![];
+                for (own, location) in files {
+                    let name = location.strip_prefix(STAYS).unwrap_or(&location);
+                    let file = b.file(name);
+                    let known = b.file_mut(file);
+                    known.result = Some(name.len() == location.len());
+                    known.location = (name.len() == location.len()).then(|| location.clone());
+                    uses.push(Use { name: (own != name).then_some(own), ..Use::of(file) });
+                }
+                uses
+            };
+            let (inputs, outputs) = (uses(spec.inputs), uses(spec.outputs));
+            b.task(Task {
+                stage: stage_of(&spec.label, &spec.command),
+                id: spec.id,
+                command: Some(spec.command),
+                env: spec.env,
+                inputs,
+                outputs,
+                cpus: spec.cpus,
+                memory_bytes: spec.memory_bytes,
+                walltime_ns: spec.walltime_ns,
+                retries: spec.retries,
+                priority: spec.priority,
+                ..Task::default()
+            })?;
+        }
+    }
+    b.finish()
+}
+
+/// The label, else what the program is called.
+pub fn stage_of(label: &str, command: &Command<String>) -> String {
+    if !label.is_empty() {
+        return label.to_owned();
+    }
+    match command {
+        Command::Exec(argv) => {
+            let program = argv.first().map_or("", String::as_str);
+            program.rsplit('/').next().unwrap_or(program).to_owned()
+        }
+        Command::Shell(line) => words::program(line).to_owned(),
+    }
+}

@@ -1,0 +1,661 @@
+//! WfFormat of WfCommons: JSON, read in all its versions and written in version 1.5.
+//!
+//! | WfFormat | tasks | they refer to each other by | run time | sizes |
+//! |---|---|---|---|---|
+//! | 1.0 to 1.2 | `workflow.jobs` | `name` | `runtime` | `files[].size` of each task |
+//! | 1.3 | `workflow.tasks` | `name` | `runtime` | the same |
+//! | 1.4 | `workflow.tasks` | `name` | `runtimeInSeconds` | `files[].sizeInBytes` of each task |
+//! | 1.5, 1.6 | `workflow.specification.tasks` | `id` | `workflow.execution.tasks[].runtimeInSeconds` | `workflow.specification.files` |
+//!
+//! The shape of the file decides, not its `schemaVersion`, which instances often have wrong. Unknown fields are
+//! skipped. `coreCount` is what the task needs; memory is what it was seen to use, and no limit.
+//!
+//! Written is what the schema of 1.5 allows. It wants ids of letters, digits, `-`, `_` and `.`, a size for each file
+//! and a run time for each task; and it has no place for environment, limits and locations. What it cannot
+//! say stands in an object `eyas` beside it, which other readers skip and ours takes: reading what was written
+//! gives the same workflow.
+//!
+//! Source: the schema of WfFormat (wfcommons-schema.json, tag 1.5) and its migration tool for what changed.
+
+use crate::error::{Error, ErrorKind, Result, shown};
+use crate::model::{Builder, File, Machine, Measured, Run, Task, TaskNo, Use, Workflow, plain_name};
+use eyas_core::array::Command;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+
+/// The version that is written.
+pub const VERSION: &str = "1.5";
+
+// ---------------------------------------------------------------- the file
+
+#[derive(Deserialize)]
+struct Instance {
+    name: Option<String>,
+    #[serde(rename = "schemaVersion")]
+    schema_version: Option<String>,
+    workflow: Option<Body>,
+}
+
+#[derive(Deserialize)]
+struct Body {
+    specification: Option<Specification>,
+    execution: Option<Execution>,
+    #[serde(alias = "jobs")]
+    tasks: Option<Vec<OldTask>>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Specification {
+    #[serde(default)]
+    tasks: Vec<SpecTask>,
+    #[serde(default)]
+    files: Vec<SpecFile>,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SpecTask {
+    name: Option<String>,
+    id: Option<String>,
+    parents: Vec<String>,
+    children: Vec<String>,
+    input_files: Vec<String>,
+    output_files: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    eyas: TaskExtra,
+}
+
+/// What WfFormat has no place for.
+#[derive(Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+struct TaskExtra {
+    /// The task's real id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// `name` stands for no stage.
+    #[serde(skip_serializing_if = "is_default")]
+    no_stage: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<Command<String>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    env: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    walltime_ns: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    retries: u32,
+    /// By place in `inputFiles`: the task's own name for it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    input_names: Vec<(u32, String)>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    output_names: Vec<(u32, String)>,
+    /// Places in `inputFiles` of those it can do without.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    optional_inputs: Vec<u32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    optional_outputs: Vec<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    /// The run time in `execution` stands for none.
+    #[serde(skip_serializing_if = "is_default")]
+    no_runtime: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_ns: Option<u64>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SpecFile {
+    id: String,
+    size_in_bytes: Option<serde_json::Number>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    eyas: FileExtra,
+}
+
+#[derive(Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+struct FileExtra {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    location: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<bool>,
+    /// The size stands for none.
+    #[serde(skip_serializing_if = "is_default")]
+    no_size: bool,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Execution {
+    #[serde(default)]
+    makespan_in_seconds: Option<f64>,
+    #[serde(default)]
+    executed_at: Option<String>,
+    #[serde(default)]
+    tasks: Vec<ExecTask>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    machines: Vec<ExecMachine>,
+    /// There was no run: times are made up because the schema wants some.
+    #[serde(default, skip_serializing_if = "is_default")]
+    eyas_no_run: bool,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ExecTask {
+    id: String,
+    runtime_in_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<Started>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    core_count: Option<f64>,
+    #[serde(rename = "avgCPU", skip_serializing_if = "Option::is_none")]
+    avg_cpu: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_bytes: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written_bytes: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_in_bytes: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<String>,
+    /// 1.6 has a list.
+    #[serde(skip_serializing)]
+    machines: Vec<String>,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Started {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    arguments: Vec<String>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecMachine {
+    node_name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<MachineCpu>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MachineCpu {
+    #[serde(alias = "count", skip_serializing_if = "Option::is_none")]
+    core_count: Option<serde_json::Number>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OldTask {
+    name: Option<String>,
+    id: Option<String>,
+    category: Option<String>,
+    #[serde(default)]
+    parents: Vec<String>,
+    #[serde(default)]
+    children: Vec<String>,
+    #[serde(default)]
+    files: Vec<OldFile>,
+    #[serde(alias = "runtimeInSeconds")]
+    runtime: Option<f64>,
+    cores: Option<f64>,
+    command: Option<Started>,
+    machine: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct OldFile {
+    #[serde(alias = "id")]
+    name: String,
+    path: Option<String>,
+    link: Option<String>,
+    #[serde(alias = "sizeInBytes")]
+    size: Option<f64>,
+}
+
+// ---------------------------------------------------------------- in
+
+/// `stem` names the workflow if it has no name of its own.
+pub(crate) fn parse(text: &str, stem: &str) -> Result<Workflow> {
+    let instance: Instance = serde_json::from_str(text).map_err(explain)?;
+    let version = instance.schema_version.unwrap_or_default();
+    // What shall come is refused; what is written wrongly ("1.0" on a newer file, none at all) is not believed.
+    let newer = version.split_once('.').is_some_and(|(major, _)| major.parse::<u32>().is_ok_and(|m| m > 1));
+    if newer {
+        let message = format!("this is WfFormat {}, and 1.0 to 1.6 are known", shown(&version));
+        return Err(Error::new(ErrorKind::Unknown, message));
+    }
+    let Some(body) = instance.workflow else {
+        return Err(Error::broken("this is no WfFormat: it has no `workflow`"));
+    };
+    let name = instance.name.filter(|name| !name.is_empty()).unwrap_or_else(|| stem.into());
+    let builder = Builder::new(name);
+    match (body.specification, body.tasks) {
+        (Some(specification), _) => new_tasks(builder, specification, body.execution),
+        (None, Some(tasks)) => old_tasks(builder, tasks),
+        (None, None) => {
+            Err(Error::broken("its `workflow` has neither `specification` nor `tasks` nor `jobs`"))
+        }
+    }
+}
+
+fn explain(e: serde_json::Error) -> Error {
+    let text = e.to_string();
+    let text = text.strip_suffix(&format!(" at line {} column {}", e.line(), e.column())).unwrap_or(&text);
+    let line = Some(e.line() as u32).filter(|line| *line > 0);
+    match e.is_eof() {
+        true => Error::new(ErrorKind::Truncated, "the file breaks off before its end").at(line),
+        false => Error::broken(format!("this is no WfFormat: {text}")).at(line),
+    }
+}
+
+fn seconds_ns(seconds: Option<f64>, of: &str) -> Result<Option<u64>> {
+    match seconds {
+        Some(s) if !(s.is_finite() && (0.0..1e9).contains(&s)) => {
+            Err(Error::broken(format!("task {} cannot have run for {s} s", shown(of))))
+        }
+        s => Ok(s.map(|s| (s * 1e9).round() as u64)),
+    }
+}
+
+fn bytes(size: Option<f64>, file: &str) -> Result<Option<u64>> {
+    match size {
+        Some(size) if !(size.is_finite() && (0.0..1e19).contains(&size)) => {
+            Err(Error::broken(format!("file {} cannot have {size} bytes", shown(file))))
+        }
+        size => Ok(size.map(|s| s.round() as u64)),
+    }
+}
+
+fn cpus(cores: Option<f64>) -> u32 {
+    cores.unwrap_or(1.0).ceil().clamp(1.0, f64::from(u32::MAX)) as u32
+}
+
+/// The command, if there is a program; how [`Command::Shell`] is written is known.
+fn command(started: Option<Started>) -> Option<Command<String>> {
+    let started = started?;
+    let program = started.program.filter(|program| !program.is_empty())?;
+    match (program.as_str(), started.arguments.as_slice()) {
+        ("/bin/sh", [option, _]) if option == "-c" => {
+            started.arguments.into_iter().nth(1).map(Command::Shell)
+        }
+        _ => Some(Command::Exec(std::iter::once(program).chain(started.arguments).collect())),
+    }
+}
+
+fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Execution>) -> Result<Workflow> {
+    // Ids in the file to names, where they differ.
+    let mut names: FxHashMap<String, String> = FxHashMap::default();
+    for file in specification.files {
+        let size = match &file.size_in_bytes {
+            _ if file.eyas.no_size => None,
+            Some(n) => n.as_u64().map_or_else(|| bytes(n.as_f64(), &file.id), |n| Ok(Some(n)))?,
+            None => None,
+        };
+        let name = match file.eyas.name {
+            Some(name) => names.entry(file.id).insert_entry(name).get().clone(),
+            None => plain_name(&file.id).into_owned(),
+        };
+        let number = b.file(&name);
+        let known = b.file_mut(number);
+        known.size_bytes = known.size_bytes.or(size);
+        known.location = file.eyas.location;
+        known.result = file.eyas.result;
+    }
+    let mut executed: FxHashMap<String, ExecTask> = FxHashMap::default();
+    if let Some(execution) = execution {
+        executed.extend(execution.tasks.into_iter().map(|t| (t.id.clone(), t)));
+        if !execution.eyas_no_run {
+            b.run(Run {
+                executed_at: execution.executed_at.unwrap_or_default(),
+                makespan_ns: seconds_ns(execution.makespan_in_seconds, "all")?.unwrap_or(0),
+                machines: execution.machines.into_iter().map(machine).collect(),
+            });
+        }
+    }
+    let mut links: Vec<(TaskNo, Vec<String>, Vec<String>)> = vec![];
+    let mut by_id: FxHashMap<String, TaskNo> = FxHashMap::default();
+    for (n, t) in specification.tasks.into_iter().enumerate() {
+        let Some(id) = t.id.or_else(|| t.name.clone()) else {
+            return Err(Error::broken(format!("task {} has neither `id` nor `name`", n + 1)));
+        };
+        let done = executed.remove(&id).unwrap_or_default();
+        let mut uses = |ids: Vec<String>, own: Vec<(u32, String)>, optional: Vec<u32>| {
+            let files = ids.iter().map(|id| match names.get(id) {
+                Some(name) => b.file(name),
+                None => b.file(&plain_name(id)),
+            });
+            let mut uses: Vec<Use> = files.map(Use::of).collect();
+            for (place, name) in own {
+                if let Some(u) = uses.get_mut(place as usize) {
+                    u.name = Some(name);
+                }
+            }
+            for place in optional {
+                if let Some(u) = uses.get_mut(place as usize) {
+                    u.optional = true;
+                }
+            }
+            uses
+        };
+        let inputs = uses(t.input_files, t.eyas.input_names, t.eyas.optional_inputs);
+        let outputs = uses(t.output_files, t.eyas.output_names, t.eyas.optional_outputs);
+        let runtime_ns = seconds_ns(done.runtime_in_seconds, &id)?.filter(|_| !t.eyas.no_runtime);
+        let task = Task {
+            id: t.eyas.id.unwrap_or_else(|| id.clone()),
+            stage: t.name.filter(|_| !t.eyas.no_stage).unwrap_or_default(),
+            command: t.eyas.command.or_else(|| command(done.command)),
+            env: t.eyas.env,
+            inputs,
+            outputs,
+            cpus: cpus(done.core_count),
+            memory_bytes: t.eyas.memory_bytes,
+            walltime_ns: t.eyas.walltime_ns,
+            retries: t.eyas.retries,
+            priority: done.priority.unwrap_or(0.0).clamp(-2e9, 2e9) as i32,
+            measured: Measured {
+                runtime_ns,
+                cpu_ns: t.eyas.cpu_ns,
+                rss_bytes_max: done.memory_in_bytes.map(|b| b as u64),
+                machine: done.machine.or_else(|| done.machines.into_iter().next()),
+            },
+            parents: vec![],
+            line: t.eyas.line,
+        };
+        let number = b.task(task)?;
+        by_id.insert(id, number);
+        links.push((number, t.parents, t.children));
+    }
+    link(&mut b, links, &by_id)?;
+    b.finish()
+}
+
+fn machine(m: ExecMachine) -> Machine {
+    let n_cores = m.cpu.and_then(|cpu| cpu.core_count?.as_f64()).filter(|n| *n >= 1.0).map(|n| n as u32);
+    Machine { name: m.node_name, n_cores }
+}
+
+fn old_tasks(mut b: Builder, tasks: Vec<OldTask>) -> Result<Workflow> {
+    let mut links = vec![];
+    let mut by_id: FxHashMap<String, TaskNo> = FxHashMap::default();
+    let mut aliases = vec![];
+    for (n, t) in tasks.into_iter().enumerate() {
+        let Some(id) = t.name.clone().or_else(|| t.id.clone()) else {
+            return Err(Error::broken(format!("task {} has neither `name` nor `id`", n + 1)));
+        };
+        let mut task = Task {
+            command: command(t.command),
+            cpus: cpus(t.cores),
+            measured: Measured {
+                runtime_ns: seconds_ns(t.runtime, &id)?,
+                machine: t.machine,
+                ..Measured::default()
+            },
+            ..Task::default()
+        };
+        // `mProject_ID0000001` is a task of the stage `mProject`.
+        task.stage = t.category.unwrap_or_else(|| {
+            let (head, tail) = id.rsplit_once('_').unwrap_or((&id, ""));
+            let is_number = tail.trim_start_matches("ID").chars().all(|c| c.is_ascii_digit());
+            if is_number && !head.is_empty() { head.to_owned() } else { id.clone() }
+        });
+        for file in t.files {
+            let path = file.path.filter(|path| !path.is_empty());
+            let slash = if path.as_ref().is_some_and(|path| !path.ends_with('/')) { "/" } else { "" };
+            let name = format!("{}{slash}{}", path.unwrap_or_default(), file.name);
+            let size = bytes(file.size, &name)?;
+            let number = b.file(&plain_name(&name));
+            // The first one to say it holds, as in the migration tool of WfFormat.
+            let known = b.file_mut(number);
+            known.size_bytes = known.size_bytes.or(size);
+            match file.link.as_deref().map(str::to_ascii_lowercase).as_deref() {
+                Some("input") => task.inputs.push(Use::of(number)),
+                Some("output") => task.outputs.push(Use::of(number)),
+                _ => {
+                    let message = format!(
+                        "file {} of task {} is neither `input` nor `output` by its `link`",
+                        shown(&name),
+                        shown(&id)
+                    );
+                    return Err(Error::broken(message));
+                }
+            }
+        }
+        task.id = id.clone();
+        let number = b.task(task)?;
+        by_id.insert(id, number);
+        aliases.extend(t.id.map(|alias| (alias, number)));
+        links.push((number, t.parents, t.children));
+    }
+    for (alias, number) in aliases {
+        by_id.entry(alias).or_insert(number);
+    }
+    link(&mut b, links, &by_id)?;
+    b.finish()
+}
+
+fn link(
+    b: &mut Builder,
+    links: Vec<(TaskNo, Vec<String>, Vec<String>)>,
+    by_id: &FxHashMap<String, TaskNo>,
+) -> Result<()> {
+    for (task, parents, children) in links {
+        for (name, is_parent) in
+            parents.iter().map(|name| (name, true)).chain(children.iter().map(|name| (name, false)))
+        {
+            let Some(&other) = by_id.get(name) else {
+                let what = if is_parent { "parent" } else { "child" };
+                let of = shown(&b.task_mut(task).id);
+                return Err(Error::broken(format!(
+                    "task {of} has {} as {what}, which is no task",
+                    shown(name)
+                )));
+            };
+            match is_parent {
+                true => b.link(other, task),
+                false => b.link(task, other),
+            }
+        }
+    }
+    Ok(())
+}
+
+// ---------------------------------------------------------------- out
+
+/// Writes `workflow` as WfFormat 1.5; `created_at` as in `2026-11-22T10:20:30Z`.
+pub fn write(workflow: &Workflow, created_at: &str, mut out: impl Write) -> std::io::Result<()> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Out<'a> {
+        name: &'a str,
+        description: &'a str,
+        created_at: &'a str,
+        schema_version: &'a str,
+        runtime_system: System,
+        workflow: OutBody,
+    }
+    #[derive(Serialize)]
+    struct System {
+        name: &'static str,
+        version: &'static str,
+    }
+    #[derive(Serialize)]
+    struct OutBody {
+        specification: Specification,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        execution: Option<Execution>,
+    }
+    let all = Out {
+        name: if workflow.name.is_empty() { "workflow" } else { &workflow.name },
+        description: match workflow.run {
+            Some(_) => "A run of eyas, with measured times and sizes",
+            None => "A workflow converted by eyas",
+        },
+        created_at,
+        schema_version: VERSION,
+        runtime_system: System { name: "eyas", version: env!("CARGO_PKG_VERSION") },
+        workflow: body(workflow, created_at),
+    };
+    fn body(workflow: &Workflow, created_at: &str) -> OutBody {
+        let (specification, execution) = parts(workflow, created_at);
+        OutBody { specification, execution }
+    }
+    serde_json::to_writer_pretty(&mut out, &all)?;
+    out.write_all(b"\n")
+}
+
+/// Names that the schema allows, one for each name, equal to it where that is allowed and free.
+fn ids<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut taken: FxHashSet<String> = FxHashSet::default();
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let names: Vec<&str> = names.collect();
+    let plain = |name: &str| !name.is_empty() && name.chars().all(is_fine);
+    taken.extend(names.iter().filter(|name| plain(name)).map(|name| (*name).to_owned()));
+    let mut make = |name: &str| {
+        if plain(name) {
+            return name.to_owned();
+        }
+        let tail = name.rsplit('/').next().unwrap_or(name);
+        let mut base: String = tail.chars().map(|c| if is_fine(c) { c } else { '_' }).collect();
+        if base.is_empty() {
+            base.push('_');
+        }
+        let mut id = base.clone();
+        let mut n = 1u64;
+        while !taken.insert(id.clone()) {
+            n += 1;
+            id = format!("{base}-{n}");
+        }
+        id
+    };
+    names.iter().map(|name| make(name)).collect()
+}
+
+fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execution>) {
+    let task_ids = ids(workflow.tasks.iter().map(|t| t.id.as_str()));
+    let file_ids = ids(workflow.files.iter().map(|f| f.name.as_str()));
+    let predecessors = workflow.predecessors();
+    let mut children: Vec<Vec<String>> = vec![vec![]; workflow.tasks.len()];
+    for (n, before) in predecessors.iter().enumerate() {
+        before.iter().for_each(|p| children[*p as usize].push(task_ids[n].clone()));
+    }
+    let file = |(n, f): (usize, &File)| SpecFile {
+        id: file_ids[n].clone(),
+        size_in_bytes: Some(f.size_bytes.unwrap_or(0).into()),
+        eyas: FileExtra {
+            name: (file_ids[n] != f.name).then(|| f.name.clone()),
+            location: f.location.clone(),
+            result: f.result,
+            no_size: f.size_bytes.is_none(),
+        },
+    };
+    let mut tasks = Vec::with_capacity(workflow.tasks.len());
+    let mut executed = Vec::with_capacity(workflow.tasks.len());
+    for (n, t) in workflow.tasks.iter().enumerate() {
+        let used = |uses: &[Use]| -> Vec<String> {
+            uses.iter().map(|u| file_ids[u.file as usize].clone()).collect()
+        };
+        let own = |uses: &[Use]| -> Vec<(u32, String)> {
+            let named = uses.iter().enumerate();
+            named.filter_map(|(i, u)| Some((i as u32, u.name.clone()?))).collect()
+        };
+        let optional = |uses: &[Use]| -> Vec<u32> {
+            uses.iter().enumerate().filter(|(_, u)| u.optional).map(|(i, _)| i as u32).collect()
+        };
+        let (started, is_kept) = match &t.command {
+            None => (None, true),
+            Some(Command::Shell(line)) => {
+                let arguments = vec!["-c".into(), line.clone()];
+                (Some(Started { program: Some("/bin/sh".into()), arguments }), !line.is_empty())
+            }
+            Some(Command::Exec(argv)) => {
+                let started = Started {
+                    program: argv.first().cloned(),
+                    arguments: argv.get(1..).unwrap_or_default().to_vec(),
+                };
+                // What looks like a line for the shell would be read as one.
+                let is_shell = argv.len() == 3 && argv[0] == "/bin/sh" && argv[1] == "-c";
+                (Some(started), !is_shell && !argv.iter().any(String::is_empty))
+            }
+        };
+        tasks.push(SpecTask {
+            name: Some(if t.stage.is_empty() { task_ids[n].clone() } else { t.stage.clone() }),
+            id: Some(task_ids[n].clone()),
+            parents: predecessors[n].iter().map(|p| task_ids[*p as usize].clone()).collect(),
+            children: std::mem::take(&mut children[n]),
+            input_files: used(&t.inputs),
+            output_files: used(&t.outputs),
+            eyas: TaskExtra {
+                id: (task_ids[n] != t.id).then(|| t.id.clone()),
+                no_stage: t.stage.is_empty(),
+                command: t.command.clone().filter(|_| !is_kept),
+                env: t.env.clone(),
+                memory_bytes: t.memory_bytes,
+                walltime_ns: t.walltime_ns,
+                retries: t.retries,
+                input_names: own(&t.inputs),
+                output_names: own(&t.outputs),
+                optional_inputs: optional(&t.inputs),
+                optional_outputs: optional(&t.outputs),
+                line: t.line,
+                no_runtime: t.measured.runtime_ns.is_none(),
+                cpu_ns: t.measured.cpu_ns,
+            },
+        });
+        let sum = |uses: &[Use]| -> Option<f64> {
+            let sizes = uses.iter().map(|u| workflow.files[u.file as usize].size_bytes.map(|b| b as f64));
+            sizes.sum()
+        };
+        let runtime_ns = t.measured.runtime_ns;
+        let ran = runtime_ns.is_some();
+        executed.push(ExecTask {
+            id: task_ids[n].clone(),
+            runtime_in_seconds: Some(runtime_ns.unwrap_or(0) as f64 / 1e9),
+            command: started.filter(|_| is_kept),
+            core_count: Some(f64::from(t.cpus)),
+            avg_cpu: t
+                .measured
+                .cpu_ns
+                .zip(runtime_ns.filter(|ns| *ns > 0))
+                .map(|(cpu, ns)| (cpu as f64 / ns as f64 * 1e4).round() / 100.0),
+            read_bytes: sum(&t.inputs).filter(|_| ran),
+            written_bytes: sum(&t.outputs).filter(|_| ran),
+            memory_in_bytes: t.measured.rss_bytes_max.map(|b| b as f64),
+            priority: (t.priority != 0).then_some(f64::from(t.priority)),
+            machine: t.measured.machine.clone(),
+            machines: vec![],
+        });
+    }
+    let files = workflow.files.iter().enumerate().map(file).collect();
+    let run = workflow.run.as_ref();
+    let known = run.map(|run| run.executed_at.as_str()).filter(|at| !at.is_empty());
+    let execution = Execution {
+        makespan_in_seconds: Some(run.map_or(0, |run| run.makespan_ns) as f64 / 1e9),
+        executed_at: Some(known.unwrap_or(created_at).into()),
+        tasks: executed,
+        machines: run.map_or(vec![], |run| run.machines.iter().map(out_machine).collect()),
+        eyas_no_run: run.is_none(),
+    };
+    (Specification { tasks, files }, Some(execution))
+}
+
+fn out_machine(m: &Machine) -> ExecMachine {
+    let cpu = m.n_cores.map(|n| MachineCpu { core_count: Some(n.into()) });
+    ExecMachine { node_name: m.name.clone(), system: Some("linux".into()), cpu }
+}

@@ -1,0 +1,204 @@
+//! YAML as a tree whose every value knows its line, so that messages can say where.
+//!
+//! Scalars stay text: what is a number is for the reader of a format to say (`version: 1.10` is no 1.1). Aliases
+//! are copied, and copies are limited, so that a small file cannot ask for all memory.
+
+use crate::error::{Error, ErrorKind, Result, shown};
+use rustc_hash::FxHashMap;
+use saphyr_parser::{Event, Parser, ScalarStyle};
+
+/// Values that aliases may add to a file.
+const COPIED_MAX: usize = 1_000_000;
+/// Values in values in values.
+const DEPTH_MAX: usize = 64;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub line: u32,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    /// `null`, `~` or nothing.
+    Null,
+    Scalar(String),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+impl Node {
+    fn size(&self) -> usize {
+        1 + match &self.value {
+            Value::Null | Value::Scalar(_) => 0,
+            Value::List(list) => list.iter().map(Node::size).sum(),
+            Value::Map(map) => map.iter().map(|(_, node)| node.size()).sum(),
+        }
+    }
+
+    /// What a map has under `key`; `None` also for what is no map, and for `null`.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        let Value::Map(map) = &self.value else { return None };
+        let (_, node) = map.iter().find(|(k, _)| k == key)?;
+        (!matches!(node.value, Value::Null)).then_some(node)
+    }
+
+    pub fn scalar(&self) -> Option<&str> {
+        match &self.value {
+            Value::Scalar(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The text under `key`, if there is something; what is no text is refused.
+    pub fn text(&self, key: &str) -> Result<Option<&str>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(node) => match node.scalar() {
+                Some(text) => Ok(Some(text)),
+                None => Err(Error::broken(format!("`{key}` is not one value")).at(node.line)),
+            },
+        }
+    }
+
+    /// The text under `key`, which must be there.
+    pub fn need(&self, key: &str, of: &str) -> Result<&str> {
+        self.text(key)?.ok_or_else(|| Error::broken(format!("{of} has no `{key}`")).at(self.line))
+    }
+
+    /// The list under `key`; nothing is an empty list.
+    pub fn list(&self, key: &str) -> Result<&[Node]> {
+        match self.get(key) {
+            None => Ok(&[]),
+            Some(Node { value: Value::List(list), .. }) => Ok(list),
+            Some(node) => Err(Error::broken(format!("`{key}` is not a list")).at(node.line)),
+        }
+    }
+
+    pub fn map(&self) -> &[(String, Node)] {
+        match &self.value {
+            Value::Map(map) => map,
+            _ => &[],
+        }
+    }
+}
+
+/// What is being read: its line, its anchor, what it holds so far, and in a map the key that waits for its value.
+struct Open {
+    line: u32,
+    anchor: usize,
+    value: Value,
+    key: Option<String>,
+}
+
+/// The first document of `text`.
+pub(crate) fn parse(text: &str) -> Result<Node> {
+    let mut open: Vec<Open> = vec![];
+    let mut anchors: FxHashMap<usize, Node> = FxHashMap::default();
+    let mut n_copied = 0;
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|e| {
+            let line = e.marker().line() as u32;
+            let at_end = text.lines().count() <= line as usize;
+            match at_end {
+                true => Error::new(
+                    ErrorKind::Truncated,
+                    format!("the file breaks off, or is no YAML: {}", e.info()),
+                ),
+                false => Error::broken(format!("this is no YAML: {}", e.info())),
+            }
+            .at(line)
+        })?;
+        let line = span.start.line() as u32;
+        let begin = |value, anchor| Open { line, anchor, value, key: None };
+        let (node, anchor) = match event {
+            Event::Scalar(text, style, anchor, _) => {
+                let is_null =
+                    style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
+                let value = if is_null { Value::Null } else { Value::Scalar(text.into_owned()) };
+                (Node { line, value }, anchor)
+            }
+            Event::SequenceStart(anchor, _) => {
+                open.push(begin(Value::List(vec![]), anchor));
+                continue;
+            }
+            Event::MappingStart(anchor, _) => {
+                open.push(begin(Value::Map(vec![]), anchor));
+                continue;
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(done) = open.pop() else { continue };
+                (Node { line: done.line, value: done.value }, done.anchor)
+            }
+            Event::Alias(anchor) => {
+                let Some(node) = anchors.get(&anchor) else {
+                    return Err(Error::broken("an alias stands inside what it stands for").at(line));
+                };
+                n_copied += node.size();
+                if n_copied > COPIED_MAX {
+                    let message = format!("aliases stand for more than {COPIED_MAX} values");
+                    return Err(Error::new(ErrorKind::Unsupported, message).at(line));
+                }
+                (node.clone(), 0)
+            }
+            _ => continue,
+        };
+        if open.len() > DEPTH_MAX {
+            return Err(Error::broken(format!("values are nested more than {DEPTH_MAX} deep")).at(line));
+        }
+        if anchor > 0 {
+            anchors.insert(anchor, node.clone());
+        }
+        match open.last_mut() {
+            None => return Ok(node),
+            Some(Open { value: Value::List(list), .. }) => list.push(node),
+            Some(Open { value: Value::Map(map), key, .. }) => match key.take() {
+                Some(key) => map.push((key, node)),
+                None => match node.value {
+                    Value::Scalar(text) => {
+                        *key = Some(text);
+                    }
+                    _ => return Err(Error::broken("a key is not one word").at(line)),
+                },
+            },
+            Some(_) => {}
+        }
+    }
+    Err(Error::broken(format!("there is nothing in {}", shown("the file"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_with_lines() {
+        let node = parse("a: 1.10\nb:\n- x: &n {y: 'null'}\n  z: *n\n- ~\nc:\n").unwrap();
+        assert_eq!(node.text("a").unwrap(), Some("1.10"));
+        let list = node.list("b").unwrap();
+        assert_eq!((list.len(), list[0].line), (2, 3));
+        assert_eq!(list[0].get("z").unwrap().text("y").unwrap(), Some("null"));
+        assert!(node.get("c").is_none() && node.list("c").unwrap().is_empty());
+        assert!(node.need("d", "the file").unwrap_err().to_string().contains("the file has no `d`"));
+        assert!(node.list("a").unwrap_err().to_string().contains("line 1: `a` is not a list"));
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_refused() {
+        for (text, expect) in [
+            ("a: [1, 2\n", "breaks off"),
+            ("a: b: c\nd: 1\ne: 1\n", "line 1"),
+            ("", "nothing"),
+            (&"[".repeat(100), "breaks off"),
+            (&format!("a: {}{}\n", "[".repeat(100), "]".repeat(100)), "deep"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(expect), "{text:?}: {error}");
+        }
+        let laughs: String = (1..12)
+            .map(|i| format!("a{i}: &a{i} [{}]\n", vec![format!("*a{}", i - 1); 9].join(",")))
+            .collect();
+        let error = parse(&format!("a0: &a0 x\n{laughs}")).unwrap_err().to_string();
+        assert!(error.contains("aliases"), "{error}");
+    }
+}
