@@ -1,5 +1,6 @@
 //! The command line. One way to say which cluster (`--join`) and where (`--dir`) for all commands.
 
+use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs, WorkflowArgs};
 use clap::{Args, Parser, Subcommand};
 use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
 use std::path::PathBuf;
@@ -23,9 +24,9 @@ pub struct Cli {
 pub enum Verb {
     /// One command over many files: one task per file
     Map(Box<MapArgs>),
-    /// Run a list of tasks (JSON Lines) and wait for its end
+    /// Run a list of tasks (JSON Lines) or a workflow file, and wait for its end
     Run(RunArgs),
-    /// Hand a list of tasks to a cluster that is up, and return
+    /// Hand a list of tasks or a workflow file to a cluster that is up, and return
     Submit(SubmitArgs),
     /// Wait for the end of what was submitted
     Wait(WaitArgs),
@@ -39,6 +40,12 @@ pub enum Verb {
     Explain(TaskArgs),
     /// One page (and a JSON file) on what a run did
     Report(ReportArgs),
+    /// Write a run as a workflow file, with measured times and sizes
+    Export(ExportArgs),
+    /// Make a task list, or WfCommons WfFormat, of a workflow file
+    Convert(ConvertArgs),
+    /// Draw a workflow by its stages
+    Graph(GraphArgs),
     /// Feed a run's log to the decision core again and compare what it decides
     #[command(hide = true)]
     Replay(ReplayArgs),
@@ -225,9 +232,11 @@ pub struct MapArgs {
 
 #[derive(Args)]
 pub struct RunArgs {
-    /// The list, or `-` for standard input
+    /// The list, or `-` for standard input; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
     #[arg(value_name = "TASKS")]
     pub tasks: PathBuf,
+    #[command(flatten)]
+    pub files: WorkflowArgs,
     /// Join file of a cluster that is up [default: a cluster of its own, for this run]
     #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
     pub join: Option<PathBuf>,
@@ -240,12 +249,14 @@ pub struct RunArgs {
 
 #[derive(Args)]
 pub struct SubmitArgs {
-    /// The list, or `-` for standard input
+    /// The list, or `-` for standard input; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
     #[arg(value_name = "TASKS")]
     pub tasks: PathBuf,
     /// Do not drop files that stay on the nodes (`run:`) when the last task that reads them has ended
     #[arg(long)]
     pub keep: bool,
+    #[command(flatten)]
+    pub files: WorkflowArgs,
     #[command(flatten)]
     pub join: JoinArgs,
 }

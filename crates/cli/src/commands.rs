@@ -95,7 +95,7 @@ fn files_named(command: &[String], shell: bool, base_dir: &Path) -> Vec<String> 
 }
 
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
-    let list = read_list(&args.tasks)?;
+    let list = crate::workflow::list_of(&args.tasks, &args.files)?;
     run_list(list, &args.tasks.display().to_string(), args.keep, args.join.as_deref(), &args.cluster)
 }
 
@@ -329,7 +329,7 @@ fn exit_of(status: &RunStatus, interrupts: u32) -> Exit {
 
 pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     let path = local::join_path(&args.join)?;
-    let list = read_list(&args.tasks)?;
+    let list = crate::workflow::list_of(&args.tasks, &args.files)?;
     let name = args.tasks.display().to_string();
     client_runtime().block_on(async {
         let mut client = Client::connect(&path).await?;

@@ -11,6 +11,7 @@ mod repro;
 mod sim;
 mod tell;
 mod top;
+mod workflow;
 
 use args::{Cli, Verb};
 use clap::Parser;
@@ -128,6 +129,9 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Logs(args) => commands::logs(args),
         Verb::Explain(args) => tell::explain(args),
         Verb::Report(args) => tell::report(args),
+        Verb::Export(args) => workflow::export(args),
+        Verb::Convert(args) => workflow::convert(args),
+        Verb::Graph(args) => workflow::graph(args),
         Verb::Replay(args) => tell::replay(args),
         Verb::Cancel(args) => commands::cancel(args),
         Verb::Up(args) => commands::up(args),

@@ -8,6 +8,7 @@
 //! | [`metrics`](mod@metrics) | [`Report`]: the metrics of `Raicu09` §5.1 with their formulas, and time series |
 //! | [`html`](mod@html) | one self-contained page of one report, or of two side by side |
 //! | [`explain`] | the story of one task in words |
+//! | [`workflow`](mod@workflow) | a run as a workflow, with measured times and sizes |
 //! | [`replay`](mod@replay) | whether the core, fed the logged events again, takes the logged actions |
 //!
 //! Invariants: nothing is written and nothing but the log is read; memory grows with tasks and attempts,
@@ -27,6 +28,7 @@ pub mod metrics;
 pub mod read;
 pub mod replay;
 mod units;
+pub mod workflow;
 
 pub use error::{Error, ErrorKind, Status};
 pub use explain::{TaskStory, explain_lines, story_from_dir};
@@ -34,3 +36,4 @@ pub use html::html;
 pub use metrics::{Comparison, Report, compare, metrics, metrics_of};
 pub use read::{RunLog, read};
 pub use replay::{Difference, ReplayOutcome, replay};
+pub use workflow::workflow;

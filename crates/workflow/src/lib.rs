@@ -39,7 +39,7 @@ pub use error::{Error, ErrorKind, Result, Status};
 pub use model::{File, Machine, Measured, Run, Task, Use, Workflow};
 pub use stages::{Pattern, Stages, stages};
 pub use svg::svg;
-pub use tasks::{Options, TasksError, from_list, to_list, to_specs};
+pub use tasks::{Options, TasksError, from_arrays, to_list, to_specs};
 
 use std::io::Read;
 use std::path::Path;
@@ -55,7 +55,7 @@ pub fn format_of(path: &Path) -> Result<Format> {
 }
 
 /// Reads the workflow in the file `path`, which is in `format`. Task lists are not read here, see
-/// [`from_list`].
+/// [`from_arrays`].
 pub fn read(path: &Path, format: Format) -> Result<Workflow> {
     let origin = path.display().to_string();
     let with_origin = |e: Error| e.origin(&origin);

@@ -18,9 +18,9 @@ pub enum Pattern {
     Multicast,
     /// Files of few writers, each for another reader.
     Scatter,
-    /// Files of many writers, all for one reader.
+    /// Files of many writers for one reader, or in groups for fewer readers.
     Gather,
-    /// Files of many writers, in groups for fewer readers.
+    /// A gather by a stage that also gathers what it has written itself.
     Reduce,
     /// Many to many in no such order.
     Exchange,
@@ -91,23 +91,27 @@ pub struct Stages {
 ///
 /// * no files: order;
 /// * as many files, writers and readers, each file read once: pipeline (also one to one);
-/// * files are read more than once and each reader reads all of them: multicast, or for one reader gather;
-/// * one reader: gather;
+/// * files are read more than once and each reader reads all of them: multicast;
 /// * each file is read once, by more tasks than write: scatter;
-/// * each file is read once, by fewer tasks than write: reduce;
+/// * each file is read once, by fewer tasks than there are files: gather, and reduce if the stage reads itself;
 /// * files are read by at least twice as many tasks as write them: multicast;
 /// * else: exchange.
-pub fn pattern(flow: &Flow) -> Pattern {
+///
+/// These are the kinds of [`eyas_core::pattern`] without its thresholds, which are about what pays: here a gather of two
+/// files is one, too. There a reduce is what the user declares; the graph shows it where a stage feeds itself.
+pub fn pattern(flow: &Flow, is_own: bool) -> Pattern {
     let &Flow { n_files, n_reads, n_writers, n_readers, .. } = flow;
     let once = n_reads == n_files;
     match () {
         () if n_files == 0 => Pattern::Order,
         () if once && n_writers == n_readers && n_files == n_readers => Pattern::Pipeline,
         () if n_readers > 1 && n_reads == n_files * n_readers => Pattern::Multicast,
-        () if n_readers == 1 => Pattern::Gather,
-        () if once && n_readers > n_writers => Pattern::Scatter,
-        () if once && n_readers < n_writers => Pattern::Reduce,
-        () if once => Pattern::Pipeline,
+        () if once && n_readers < n_files.max(n_writers) && n_readers <= n_writers => match is_own {
+            true => Pattern::Reduce,
+            false if n_writers == n_readers => Pattern::Pipeline,
+            false => Pattern::Gather,
+        },
+        () if once => Pattern::Scatter,
         () if n_readers >= 2 * n_writers => Pattern::Multicast,
         () => Pattern::Exchange,
     }
@@ -298,7 +302,7 @@ fn flows(workflow: &Workflow, stages: &mut [Stage], of_task: &[usize]) -> Vec<Ed
         .into_iter()
         .map(|((from, to), m)| {
             let flow = flow(m);
-            Edge { from, to, pattern: pattern(&flow), flow }
+            Edge { from, to, pattern: pattern(&flow, from == to), flow }
         })
         .collect()
 }

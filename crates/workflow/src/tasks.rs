@@ -19,7 +19,8 @@
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::model::{Builder, Task, TaskNo, Use, Workflow};
 use crate::words;
-use eyas_core::array::{Command, TaskForm, TaskSpec};
+use eyas_core::array::{Command, TaskArray, TaskForm, TaskSpec};
+use eyas_core::pattern::stage_of_task;
 use eyas_tasklist::TaskList;
 use rustc_hash::FxHashSet;
 use std::path::{Path, PathBuf};
@@ -311,10 +312,10 @@ fn needed_markers(workflow: &Workflow) -> Vec<Vec<TaskNo>> {
     needed
 }
 
-/// A task list as a workflow: files are called by their locations.
-pub fn from_list(list: &TaskList, name: &str) -> Result<Workflow> {
+/// A task list as a workflow: tasks in the order of the arrays, files called by their locations.
+pub fn from_arrays<'a>(arrays: impl IntoIterator<Item = &'a TaskArray>, name: &str) -> Result<Workflow> {
     let mut b = Builder::new(name);
-    for array in &list.arrays {
+    for array in arrays {
         for i in 0..array.n_tasks {
             let spec = array.expand(i);
             let mut uses = |files: Vec<(String, String)>| -> Vec<Use> {
@@ -331,7 +332,7 @@ pub fn from_list(list: &TaskList, name: &str) -> Result<Workflow> {
             };
             let (inputs, outputs) = (uses(spec.inputs), uses(spec.outputs));
             b.task(Task {
-                stage: stage_of(&spec.label, &spec.command),
+                stage: stage_of_task(array, i),
                 id: spec.id,
                 command: Some(spec.command),
                 env: spec.env,
@@ -347,18 +348,4 @@ pub fn from_list(list: &TaskList, name: &str) -> Result<Workflow> {
         }
     }
     b.finish()
-}
-
-/// The label, else what the program is called.
-pub fn stage_of(label: &str, command: &Command<String>) -> String {
-    if !label.is_empty() {
-        return label.to_owned();
-    }
-    match command {
-        Command::Exec(argv) => {
-            let program = argv.first().map_or("", String::as_str);
-            program.rsplit('/').next().unwrap_or(program).to_owned()
-        }
-        Command::Shell(line) => words::program(line).to_owned(),
-    }
 }

@@ -520,6 +520,29 @@ pub fn write(workflow: &Workflow, created_at: &str, mut out: impl Write) -> std:
     out.write_all(b"\n")
 }
 
+/// A time since the UNIX epoch as WfFormat wants it, `2026-11-22T10:20:30Z`.
+pub fn timestamp(unix_ns: u64) -> String {
+    let s = unix_ns / 1_000_000_000;
+    let (mut day, second) = (s / 86_400, s % 86_400);
+    let is_leap = |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
+    let mut year = 1970;
+    while day >= 365 + u64::from(is_leap(year)) {
+        day -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if day < days {
+            break;
+        }
+        day -= days;
+        month += 1;
+    }
+    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year}-{month:02}-{:02}T{h:02}:{m:02}:{s:02}Z", day + 1)
+}
+
 /// Names that the schema allows, one for each name, equal to it where that is allowed and free.
 fn ids<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut taken: FxHashSet<String> = FxHashSet::default();
@@ -658,4 +681,23 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
 fn out_machine(m: &Machine) -> ExecMachine {
     let cpu = m.n_cores.map(|n| MachineCpu { core_count: Some(n.into()) });
     ExecMachine { node_name: m.name.clone(), system: Some("linux".into()), cpu }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_text() {
+        for (s, expect) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_868_799, "2000-02-29T23:59:59Z"),
+            (1_795_293_000, "2026-11-21T20:30:00Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(timestamp(s * 1_000_000_000), expect);
+        }
+    }
 }

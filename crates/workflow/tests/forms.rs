@@ -145,6 +145,7 @@ fn any_workflow() -> impl Strategy<Value = Workflow> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn wfformat_out_and_in_loses_nothing(w in any_workflow()) {
         prop_assert_eq!(again(&w), w);
@@ -225,14 +226,18 @@ fn patterns_by_their_figures() {
         (2, 18, 2, 9, Pattern::Multicast),
         (9, 9, 1, 9, Pattern::Scatter),
         (9, 9, 9, 1, Pattern::Gather),
-        (9, 9, 9, 3, Pattern::Reduce),
+        (9, 9, 9, 3, Pattern::Gather),
+        (18, 18, 9, 3, Pattern::Gather),
+        (9, 9, 1, 1, Pattern::Pipeline),
         (18, 18, 9, 9, Pattern::Pipeline),
         (9, 14, 9, 7, Pattern::Exchange),
         (4, 24, 4, 12, Pattern::Multicast),
     ] {
         let flow = Flow { n_files, bytes: 0, n_reads, n_writers, n_readers };
-        assert_eq!(pattern(&flow), expect, "{flow:?}");
+        assert_eq!(pattern(&flow, false), expect, "{flow:?}");
     }
+    let tree = Flow { n_files: 8, bytes: 0, n_reads: 8, n_writers: 8, n_readers: 4 };
+    assert_eq!(pattern(&tree, true), Pattern::Reduce);
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! A run as a workflow: who read and wrote what, with the times and sizes that were measured.
+//!
+//! Times are those of the attempt that ended the task well, from start to exit of its program. The size of a file
+//! is what the last attempt that read or wrote it saw. Tasks that did not end well are there without times.
+//!
+//! The log is read twice: once as for every report, once for arrays and sizes, which reports do without.
+
+use crate::error::{Error, ErrorKind};
+use crate::lines::{Entry, Lines};
+use crate::read::{How, read};
+use eyas_core::array::TaskArray;
+use eyas_core::event::{Action, Event};
+use eyas_core::types::*;
+use eyas_workflow::{Machine, Run, Workflow, from_arrays, wfformat};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Run `wanted` (`None`: the newest) of the log in the dispatcher's directory `dir`.
+pub fn workflow(dir: &Path, wanted: Option<RunId>) -> Result<Workflow, Error> {
+    let log = read(dir)?;
+    let is_there = |run: &RunId| log.runs.get(run).is_some_and(|r| r.committed.is_some() && !r.aborted);
+    let run = match wanted {
+        Some(run) => Some(run).filter(is_there),
+        None => log.runs.keys().rev().find(|run| is_there(run)).copied(),
+    };
+    let Some(run) = run else {
+        let message = match wanted {
+            Some(run) => format!("there is no run {run} in `{}`", dir.display()),
+            None => format!("there is no run in `{}`", dir.display()),
+        };
+        return Err(Error::new(ErrorKind::NoTask, "export the run", message));
+    };
+    let record = &log.runs[&run];
+    let (arrays, sizes) = arrays_and_sizes(dir, run)?;
+    let mut workflow = from_arrays(arrays.values().map(|a| &**a), &record.name)
+        .map_err(|e| Error::new(ErrorKind::Line, "export the run", e.to_string()))?;
+    for file in &mut workflow.files {
+        file.size_bytes = match &file.location {
+            Some(location) => sizes.get(location).copied(),
+            None => sizes.get(&format!("{}{}", eyas_workflow::tasks::STAYS, file.name)).copied(),
+        };
+    }
+    // Tasks of the workflow are numbered through the run's arrays.
+    let mut starts: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut n_before = 0;
+    for (base, array) in &arrays {
+        starts.insert(*base, n_before);
+        n_before += u64::from(array.n_tasks);
+    }
+    let mut used: BTreeSet<u32> = BTreeSet::new();
+    for attempt in log.attempts.iter().filter(|a| a.run == run && a.how == How::Done) {
+        let Some((base, start)) = starts.range(..=attempt.task.0).next_back() else { continue };
+        let Some(task) = workflow.tasks.get_mut((start + attempt.task.0 - base) as usize) else { continue };
+        let executor = &log.executors[attempt.executor as usize];
+        used.insert(attempt.executor);
+        let measured = &mut task.measured;
+        measured.runtime_ns = Some(attempt.run_ns());
+        measured.cpu_ns = Some(attempt.cpu_ns);
+        measured.rss_bytes_max = Some(attempt.rss_bytes_max).filter(|bytes| *bytes > 0);
+        measured.machine = Some(executor.name.clone());
+    }
+    let machine = |number: &u32| {
+        let executor = &log.executors[*number as usize];
+        Machine { name: executor.name.clone(), n_cores: Some(executor.slots) }
+    };
+    workflow.run = Some(Run {
+        executed_at: wfformat::timestamp(record.opened.0),
+        makespan_ns: record.ended.unwrap_or(log.last()).since_ns(record.opened),
+        machines: used.iter().map(machine).collect(),
+    });
+    Ok(workflow)
+}
+
+type Arrays = BTreeMap<u64, Arc<TaskArray>>;
+
+/// The arrays of `run` by the number of their first task, and sizes by location.
+fn arrays_and_sizes(dir: &Path, run: RunId) -> Result<(Arrays, FxHashMap<String, u64>), Error> {
+    let mut arrays = Arrays::new();
+    let mut sizes: FxHashMap<String, u64> = FxHashMap::default();
+    let mut next_task = 0;
+    // Of this life: what stands behind an object's number.
+    let mut objects: FxHashMap<ObjectId, String> = FxHashMap::default();
+    let mut lines = Lines::open(dir)?;
+    let find = |arrays: &Arrays, task: TaskId| -> Option<(Arc<TaskArray>, u32)> {
+        let (base, array) = arrays.range(..=task.0).next_back()?;
+        let i = u32::try_from(task.0 - base).ok().filter(|i| *i < array.n_tasks)?;
+        Some((array.clone(), i))
+    };
+    while let Some(entry) = lines.next_entry()? {
+        match entry {
+            Entry::Header(_) => {
+                next_task = 0;
+                objects.clear();
+            }
+            Entry::In(_, Event::ArrayAdded { run: of, array }) => {
+                let base = next_task;
+                next_task += u64::from(array.n_tasks);
+                if of == run {
+                    arrays.insert(base, array);
+                }
+            }
+            Entry::Out(_, Action::Assign { assignment, .. }) if assignment.run == run => {
+                let Some((array, i)) = find(&arrays, assignment.task) else { continue };
+                for (input, (_, location)) in assignment.inputs.iter().zip(&array.template.inputs) {
+                    objects.entry(input.object).or_insert_with(|| array.fill(location, i));
+                }
+            }
+            Entry::In(_, Event::AttemptEnded { report, .. }) => {
+                let Some((array, i)) = find(&arrays, report.task) else { continue };
+                for input in &report.inputs {
+                    if let Some(location) = objects.get(&input.object) {
+                        sizes.insert(location.clone(), input.size_bytes);
+                    }
+                }
+                for output in &report.outputs {
+                    if let Some((_, location)) = array.template.outputs.get(output.output as usize) {
+                        sizes.insert(array.fill(location, i), output.size_bytes);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok((arrays, sizes))
+}
