@@ -14,7 +14,7 @@ pub const TASKS_DRAWN_MAX: usize = 60;
 
 const MARGIN: f64 = 24.0;
 const GAP_X: f64 = 36.0;
-const LAYER_GAP: f64 = 96.0;
+const LAYER_GAP: f64 = 108.0;
 const LINE_H: f64 = 17.0;
 const CHAR_W: f64 = 7.0;
 const DOT: f64 = 18.0;
@@ -78,7 +78,7 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> String {
         r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" font-family="system-ui, sans-serif" font-size="13">
 <style>
 .box {{ stroke: #4a5568; stroke-width: 1.2 }} .name {{ font-weight: 600 }} .small {{ font-size: 12px; fill: #4a5568 }}
-.edge {{ fill: none; stroke-width: 2 }} .label {{ font-size: 12px; paint-order: stroke; stroke: #fff; stroke-width: 4px; stroke-linejoin: round }}
+.edge {{ fill: none; stroke-width: 2 }} .label {{ font-size: 12px; }} .under {{ fill: #fff; fill-opacity: 0.9 }}
 .dot {{ stroke: #2d3748; stroke-width: 1 }} .link {{ stroke: #718096; stroke-width: 0.7; stroke-opacity: 0.55; fill: none }}
 </style>
 <rect width="100%" height="100%" fill="#fff"/>
@@ -108,7 +108,12 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> String {
     );
     let _ = writeln!(w, r#"<text x="{MARGIN}" y="{:.0}" class="small">{sum}</text>"#, MARGIN + 8.0 + LINE_H);
 
-    for (edge, way) in stages.edges.iter().zip(&ways) {
+    // What is drawn later lies above: lines between tasks, edges, boxes, dots, labels.
+    let (mut links, mut edges, mut boxes, mut inner) =
+        (String::new(), String::new(), String::new(), String::new());
+    let mut labels = String::new();
+    let w = &mut edges;
+    for (n, (edge, way)) in stages.edges.iter().zip(&ways).enumerate() {
         let (name, colour) = (edge.pattern.name(), colour_of(edge.pattern));
         let dashes = if edge.pattern == Pattern::Order { r#" stroke-dasharray="4 4""# } else { "" };
         let label = label_of(edge.pattern, &edge.flow);
@@ -126,8 +131,7 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> String {
                 y + 16.0,
                 y + 12.0
             );
-            let _ =
-                writeln!(w, r#"<text class="label" x="{:.1}" y="{:.1}">{label}</text>"#, x + 30.0, y + 4.0);
+            write_label(&mut labels, &label, colour, x + 30.0 + label_width(&label) / 2.0, y);
             continue;
         }
         let mut d = String::new();
@@ -142,7 +146,11 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> String {
             let half = (y2 - y1) / 2.0;
             if i == 0 {
                 let _ = write!(d, "M{x1:.1} {y1:.1}");
-                middle = ((x1 + x2) / 2.0, (y1 + y2) / 2.0 + 4.0);
+                // Labels of neighbours stand at different heights.
+                let t: f64 = if n % 2 == 0 { 0.34 } else { 0.64 };
+                let bend = t * t * (3.0 - 2.0 * t);
+                let fall = 1.5 * t * (1.0 - t) + t * t * t;
+                middle = (x1 + (x2 - x1) * bend, y1 + (y2 - y1) * fall);
             } else {
                 let _ = write!(d, " L{x1:.1} {y1:.1}");
             }
@@ -160,13 +168,10 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> String {
             escaped(&stages.stages[edge.from].name),
             escaped(&stages.stages[edge.to].name)
         );
-        let _ = writeln!(
-            w,
-            r#"<text class="label" fill="{colour}" text-anchor="middle" x="{:.1}" y="{:.1}">{label}</text>"#,
-            middle.0, middle.1
-        );
+        write_label(&mut labels, &label, colour, middle.0, middle.1);
     }
     let mut dots: Vec<(f64, f64)> = vec![(0.0, 0.0); workflow.tasks.len()];
+    let w = &mut boxes;
     for (n, place) in places.iter().enumerate() {
         let Some(stage) = place.stage else { continue };
         let (x, y) = (place.x - place.width / 2.0, tops[layer_of[n]]);
@@ -198,19 +203,34 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> String {
         }
     }
     if with_tasks {
+        let edge_of = |task: usize, bottom: bool| {
+            let place = stages.of_task[task];
+            tops[layer_of[place]] + if bottom { places[place].height } else { 0.0 }
+        };
         for (n, before) in workflow.predecessors().iter().enumerate() {
-            let (x2, y2) = dots[n];
             for p in before {
-                let (x1, y1) = dots[*p as usize];
+                let p = *p as usize;
+                let ((x1, y1), (x2, y2)) = (dots[p], dots[n]);
+                if stages.of_task[p] == stages.of_task[n] {
+                    let lift = (y1 + y2) / 2.0 - DOT;
+                    let _ = writeln!(
+                        inner,
+                        r#"<path class="link" d="M{x1:.1} {y1:.1} Q{:.1} {lift:.1} {x2:.1} {y2:.1}"/>"#,
+                        (x1 + x2) / 2.0
+                    );
+                    continue;
+                }
+                let (y1, y2) = (edge_of(p, true), edge_of(n, false));
                 let half = (y2 - y1) / 2.0;
                 let _ = writeln!(
-                    w,
+                    links,
                     r#"<path class="link" d="M{x1:.1} {y1:.1} C{x1:.1} {:.1} {x2:.1} {:.1} {x2:.1} {y2:.1}"/>"#,
                     y1 + half,
                     y2 - half
                 );
             }
         }
+        let w = &mut inner;
         for (n, (x, y)) in dots.iter().enumerate() {
             let task = &workflow.tasks[n];
             let took = task.measured.runtime_ns.map_or(String::new(), |ns| format!(", {}", duration(ns)));
@@ -221,8 +241,27 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> String {
             );
         }
     }
+    for part in [links, edges, boxes, inner, labels] {
+        out.push_str(&part);
+    }
     out.push_str("</svg>\n");
     out
+}
+
+fn label_width(label: &str) -> f64 {
+    label.chars().count() as f64 * (CHAR_W - 0.6) + 8.0
+}
+
+/// `label` around the point `x`, `y`, on a ground of its own.
+fn write_label(out: &mut String, label: &str, colour: &str, x: f64, y: f64) {
+    let width = label_width(label);
+    let _ = writeln!(
+        out,
+        r#"<rect class="under" x="{:.1}" y="{:.1}" width="{width:.1}" height="16" rx="4"/><text class="label" fill="{colour}" text-anchor="middle" x="{x:.1}" y="{:.1}">{label}</text>"#,
+        x - width / 2.0,
+        y - 8.0,
+        y + 4.0
+    );
 }
 
 /// Where an edge leaves or enters a box, from the box's middle: edges of one side spread over it, in the order of
@@ -331,7 +370,7 @@ fn lines_of(stage: &Stage) -> Vec<String> {
         let results = match stage.n_results {
             0 => String::new(),
             n if n == stage.n_outputs => ", all results".into(),
-            n => format!(", {} results", count(n)),
+            n => format!(", of which {}", plural(n, "result")),
         };
         lines.push(format!(
             "writes: {}{}{results}",

@@ -318,19 +318,22 @@ pub fn from_arrays<'a>(arrays: impl IntoIterator<Item = &'a TaskArray>, name: &s
     for array in arrays {
         for i in 0..array.n_tasks {
             let spec = array.expand(i);
-            let mut uses = |files: Vec<(String, String)>| -> Vec<Use> {
+            let mut uses = |files: Vec<(String, String)>, are_written: bool| -> Vec<Use> {
                 let mut uses = vec![];
                 for (own, location) in files {
                     let name = location.strip_prefix(STAYS).unwrap_or(&location);
+                    let stays = name.len() < location.len();
                     let file = b.file(name);
                     let known = b.file_mut(file);
-                    known.result = Some(name.len() == location.len());
-                    known.location = (name.len() == location.len()).then(|| location.clone());
+                    if are_written {
+                        known.result = Some(!stays);
+                    }
+                    known.location = (!stays).then(|| location.clone());
                     uses.push(Use { name: (own != name).then_some(own), ..Use::of(file) });
                 }
                 uses
             };
-            let (inputs, outputs) = (uses(spec.inputs), uses(spec.outputs));
+            let (inputs, outputs) = (uses(spec.inputs, false), uses(spec.outputs, true));
             b.task(Task {
                 stage: stage_of_task(array, i),
                 id: spec.id,

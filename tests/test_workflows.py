@@ -1,0 +1,159 @@
+"""Workflow files of others, run as they are: real shell programs, linked by files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from harness import Run
+
+WORDS = {"one.txt": "a b c\nd\n", "two.txt": "x y\n", "three.txt": "1 2 3 4 5\n"}
+
+MAKEFLOW = """\
+# Counts words, file by file, and adds up.
+PARTS=one two three
+MAKEFLOW_OUTPUTS="total.txt"
+CATEGORY=count
+one.n: one.txt count.sh
+\t./count.sh one.txt > one.n
+two.n: two.txt count.sh
+\t./count.sh two.txt > two.n
+three.n: three.txt count.sh
+\t./count.sh three.txt > three.n
+CATEGORY=sum
+total.txt: one.n two.n three.n
+\tLOCAL cat one.n two.n three.n | awk '{s += $1} END {print s}' > total.txt
+"""
+
+# The reader of a file that nobody links to the last job by a file: it must wait all the same.
+PEGASUS = """\
+pegasus: 5.0.4
+name: words
+replicaCatalog:
+  replicas:
+  - {{lfn: text, pfns: [{{site: local, pfn: '{folder}/one.txt'}}]}}
+transformationCatalog:
+  transformations:
+  - {{name: count, sites: [{{name: local, pfn: '{folder}/count.sh', type: stageable}}]}}
+jobs:
+- type: job
+  name: count
+  id: ID1
+  stdout: n.txt
+  arguments: [text]
+  uses:
+  - {{lfn: text, type: input}}
+  - {{lfn: n.txt, type: output, stageOut: false}}
+- type: job
+  name: cp
+  id: ID2
+  arguments: [n.txt, final.txt]
+  uses:
+  - {{lfn: n.txt, type: input}}
+  - {{lfn: final.txt, type: output, stageOut: true}}
+- type: job
+  name: touch
+  id: ID3
+  arguments: [last.txt]
+  uses:
+  - {{lfn: last.txt, type: output, stageOut: true}}
+jobDependencies:
+- id: ID2
+  children: [ID3]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with texts and a program that counts their words."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name, text in WORDS.items():
+        (folder / name).write_text(text)
+    (folder / "count.sh").write_text('#!/bin/sh\nwc -w < "$1"\n')
+    (folder / "count.sh").chmod(0o755)
+    (folder / "words.makeflow").write_text(MAKEFLOW)
+    (folder / "words.yml").write_text(PEGASUS.format(folder=folder))
+    return folder
+
+
+def test_a_makeflow_runs_and_its_results_are_where_they_should_be(run: Run, folder: Path, tmp_path: Path) -> None:
+    run("run", "work/words.makeflow", "--out", "results", "--slots", "2", cwd=tmp_path)
+    assert (tmp_path / "results" / "total.txt").read_text().strip() == "11"
+    # What stays on the nodes is not at home.
+    assert [p.name for p in (tmp_path / "results").iterdir()] == ["total.txt"]
+    assert not any((folder / f"{part}.n").exists() for part in ("one", "two", "three"))
+
+
+def test_a_pegasus_workflow_runs(run: Run, folder: Path, tmp_path: Path) -> None:
+    dir_ = tmp_path / "cluster"
+    run("run", "words.yml", "--dir", dir_, "--slots", "2", cwd=folder)
+    assert (folder / "final.txt").read_text().strip() == "4"
+    assert (folder / "last.txt").exists()
+    assert not (folder / "n.txt").exists()
+    # The last job waited for the second, though it reads nothing of it.
+    run("export", "--dir", dir_, "--wfformat", "run.json", cwd=tmp_path)
+    done = json.loads((tmp_path / "run.json").read_text())["workflow"]
+    parents = {t["id"]: t["parents"] for t in done["specification"]["tasks"]}
+    assert parents["ID3"] == ["ID2"]
+
+
+def test_a_converted_workflow_is_a_task_list_that_gives_the_same(run: Run, folder: Path, tmp_path: Path) -> None:
+    run("convert", "work/words.makeflow", "--to", "jsonl", "--out", "results", "-o", "tasks.jsonl", cwd=tmp_path)
+    tasks = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
+    assert sorted(t["label"] for t in tasks) == ["count", "count", "count", "sum"]
+    run("run", "tasks.jsonl", cwd=tmp_path)
+    assert (tmp_path / "results" / "total.txt").read_text().strip() == "11"
+    run("convert", "tasks.jsonl", "--to", "wfformat", "-o", "words.json", cwd=tmp_path)
+    again = run("convert", "words.json", "--to", "jsonl", cwd=tmp_path).stdout
+    by_id = sorted((json.loads(line) for line in again.splitlines()), key=lambda t: t["id"])
+    assert by_id == sorted(tasks, key=lambda t: t["id"])
+
+
+def test_a_run_is_exported_with_what_was_measured(run: Run, folder: Path, tmp_path: Path) -> None:
+    dir_ = tmp_path / "cluster"
+    run("run", "work/words.makeflow", "--dir", dir_, "--nodes", "2", cwd=tmp_path)
+    run("export", "--dir", dir_, "--wfformat", "run.json", cwd=tmp_path)
+    doc = json.loads((tmp_path / "run.json").read_text())
+    assert doc["schemaVersion"] == "1.5"
+    spec, execution = doc["workflow"]["specification"], doc["workflow"]["execution"]
+    sizes = {f["id"]: f["sizeInBytes"] for f in spec["files"]}
+    assert sizes["one.txt"] == len(WORDS["one.txt"])
+    assert sizes["total.txt"] == len("11\n")
+    assert {t["name"] for t in spec["tasks"]} == {"count", "sum"}
+    assert all(t["runtimeInSeconds"] > 0 for t in execution["tasks"])
+    assert execution["makespanInSeconds"] > 0
+    assert {t["machine"] for t in execution["tasks"]} <= {m["nodeName"] for m in execution["machines"]}
+    # Others can use it, and so can we.
+    run("run", "run.json", "--stand-ins", "--out", "again", cwd=tmp_path)
+    run("predict", "run.json", "--nodes", "2", cwd=tmp_path)
+
+
+def test_a_drawing_has_the_stages_and_the_pattern_between_them(run: Run, folder: Path, tmp_path: Path) -> None:
+    assert run("graph", "work/words.makeflow", cwd=tmp_path).stdout == "words.svg\n"
+    root = ElementTree.fromstring((tmp_path / "words.svg").read_text())
+    texts = [e.text for e in root.iter() if e.tag.endswith("text")]
+    assert {"count", "sum", "3 tasks", "1 task"} <= set(texts)
+    assert any(t and t.startswith("gather · 3 files") for t in texts)
+    assert len([e for e in root.iter() if e.tag.endswith("circle")]) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expect"),
+    [
+        ("w.json", '{"name":"x","schemaVersion":"1.5","workflow":{"specification":{"tasks":[', "breaks off"),
+        ("w.json", '{"schemaVersion":"3.1","workflow":{}}', "WfFormat `3.1`, and 1.0 to 1.6 are known"),
+        ("w.yml", "pegasus: 4.9\njobs: []\n", "version `4.9`, and 5.x is known"),
+        ("w.dax", '<adag version="3.6"><job id="a" name="p">', "breaks off"),
+        ("w.makeflow", "a: b\n\tcat b > a\n", "line 1: `b`, which task `a` reads and no task writes, is missing"),
+        ("w.makeflow", "a:\n\tx\na:\n\ty\n", "line 3: two tasks have the id `a`; the other is on line 1"),
+        ("w.xml", "<html/>", "XML without an `adag`, which is no workflow that eyas knows"),
+    ],
+)
+def test_a_wrong_workflow_starts_nothing(run: Run, tmp_path: Path, name: str, text: str, expect: str) -> None:
+    (tmp_path / name).write_text(text)
+    done = run("run", name, "--dir", "cluster", cwd=tmp_path, status=2)
+    assert done.stderr.startswith(f"error: {name}") and expect in done.stderr
+    assert not (tmp_path / "cluster").exists()
