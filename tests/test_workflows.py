@@ -79,7 +79,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_makeflow_runs_and_its_results_are_where_they_should_be(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_makeflow_runs_and_its_results_are_where_they_should_be(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
     run("run", "work/words.makeflow", "--out", "results", "--slots", "2", cwd=tmp_path)
     assert (tmp_path / "results" / "total.txt").read_text().strip() == "11"
     # What stays on the nodes is not at home.
@@ -100,8 +102,20 @@ def test_a_pegasus_workflow_runs(run: Run, folder: Path, tmp_path: Path) -> None
     assert parents["ID3"] == ["ID2"]
 
 
-def test_a_converted_workflow_is_a_task_list_that_gives_the_same(run: Run, folder: Path, tmp_path: Path) -> None:
-    run("convert", "work/words.makeflow", "--to", "jsonl", "--out", "results", "-o", "tasks.jsonl", cwd=tmp_path)
+def test_a_converted_workflow_is_a_task_list_that_gives_the_same(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    run(
+        "convert",
+        "work/words.makeflow",
+        "--to",
+        "jsonl",
+        "--out",
+        "results",
+        "-o",
+        "tasks.jsonl",
+        cwd=tmp_path,
+    )
     tasks = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
     assert sorted(t["label"] for t in tasks) == ["count", "count", "count", "sum"]
     run("run", "tasks.jsonl", cwd=tmp_path)
@@ -131,7 +145,9 @@ def test_a_run_is_exported_with_what_was_measured(run: Run, folder: Path, tmp_pa
     run("predict", "run.json", "--nodes", "2", cwd=tmp_path)
 
 
-def test_a_drawing_has_the_stages_and_the_pattern_between_them(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_drawing_has_the_stages_and_the_pattern_between_them(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
     assert run("graph", "work/words.makeflow", cwd=tmp_path).stdout == "words.svg\n"
     root = ElementTree.fromstring((tmp_path / "words.svg").read_text())
     texts = [e.text for e in root.iter() if e.tag.endswith("text")]
@@ -147,7 +163,11 @@ def test_a_drawing_has_the_stages_and_the_pattern_between_them(run: Run, folder:
         ("w.json", '{"schemaVersion":"3.1","workflow":{}}', "WfFormat `3.1`, and 1.0 to 1.6 are known"),
         ("w.yml", "pegasus: 4.9\njobs: []\n", "version `4.9`, and 5.x is known"),
         ("w.dax", '<adag version="3.6"><job id="a" name="p">', "breaks off"),
-        ("w.makeflow", "a: b\n\tcat b > a\n", "line 1: `b`, which task `a` reads and no task writes, is missing"),
+        (
+            "w.makeflow",
+            "a: b\n\tcat b > a\n",
+            "line 1: `b`, which task `a` reads and no task writes, is missing",
+        ),
         ("w.makeflow", "a:\n\tx\na:\n\ty\n", "line 3: two tasks have the id `a`; the other is on line 1"),
         ("w.xml", "<html/>", "XML without an `adag`, which is no workflow that eyas knows"),
     ],
