@@ -26,7 +26,7 @@ use rustc_hash::FxHashSet;
 use std::path::{Path, PathBuf};
 
 /// What stands before the name of a file that stays on the nodes.
-pub const STAYS: &str = "run:";
+pub const STAYS: &str = eyas_core::types::RUN_FILE;
 /// The marker in its writer's sandbox.
 const MARKER: &str = ".eyas-after";
 /// Tasks looked at to see whether a child waits for its parent anyway; a marker more does no harm.
