@@ -10,6 +10,7 @@
 //! `eyas_data::bench`, `eyas_journal::bench`), and judging a figure, which the reader does: targets are
 //! printed beside it.
 
+mod choose;
 mod cluster;
 mod collective;
 mod data;
@@ -46,6 +47,8 @@ enum Bench {
     Cache(store::CacheArgs),
     /// Records made durable, beside plain appends
     Journal(journal::JournalArgs),
+    /// The collective that is chosen, beside the best of all in hindsight, over simulated cases
+    Collective(choose::CollectiveArgs),
     /// Many tasks over shared files on four nodes with cold caches, beside xargs
     Data(data::DataArgs),
     /// One object to 16 nodes over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
@@ -101,6 +104,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Transfer(args) => transfer::bench(&args),
         Bench::Cache(args) => store::bench(&args),
         Bench::Journal(args) => journal::bench(&args),
+        Bench::Collective(args) => choose::bench(&args),
         Bench::Data(args) => data::bench(&args),
         Bench::Multicast(args) => collective::multicast(&args),
         Bench::Gather(args) => collective::gather(&args),

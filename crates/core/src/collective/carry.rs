@@ -28,6 +28,7 @@
 //!
 //! Not here: what is worth a plan ([`super::choose`]); who finds space for the bytes (the executor, which may refuse).
 
+use super::cost::SPLIT_OBJECTS_MIN;
 use super::links::Links;
 use super::plan::{Item, Plan};
 use super::{BatchId, Choice, CollectiveId, CollectiveKind, CollectiveRecord, Way};
@@ -40,6 +41,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Sources named in a prefetch: the planned one, and others to try should it fail at once.
 const SOURCES_MAX: usize = 3;
+/// What a request that was split off takes at least, in latencies.
+const ASKING_SHARE: f64 = 4.0;
 /// Holders that are compared when a source is looked for.
 const HOLDERS_SEEN: usize = 64;
 
@@ -107,8 +110,9 @@ pub enum CollectiveAction {
 }
 
 type Pair = (ExecutorId, ObjectId);
-/// Wants of one receiver that are ready to come from one source; older collectives come first.
-type QueueId = (CollectiveId, ExecutorId, Source);
+/// Wants of one receiver that are ready to come from one source. Older collectives come first, then receivers in the order
+/// of the plan (their ranks), so that the large parts of a tree begin before the small ones.
+type QueueId = (CollectiveId, u32, ExecutorId, Source);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -130,6 +134,8 @@ struct Want {
     n_tries: u8,
     /// Sources that failed.
     avoid: Vec<ExecutorId>,
+    /// Its receiver's place in the first plan that named it.
+    rank: u32,
     /// All that need it, the first to ask first.
     collectives: Vec<CollectiveId>,
 }
@@ -184,7 +190,9 @@ pub struct Collectives {
     deadlines: BTreeSet<(Timestamp, BatchId)>,
     n_in: FxHashMap<ExecutorId, u32>,
     n_out: BTreeMap<Source, u32>,
+    /// Batches of binomial trees, by where they come from and by where they go.
     n_in_rounds: BTreeMap<(CollectiveId, Source), u32>,
+    n_into: BTreeMap<(CollectiveId, ExecutorId), u32>,
     /// Ready wants by source.
     n_queued: BTreeMap<Source, u32>,
     /// Wants that failed everywhere and are tried again at the next tick.
@@ -230,7 +238,10 @@ impl Collectives {
             .wants
             .iter()
             .filter(|w| catalog.seat(w.executor).is_some() && !catalog.holds(w.executor, w.item.object));
+        let mut ranks: BTreeMap<ExecutorId, u32> = BTreeMap::new();
         for want in wanted {
+            let n_ranks = ranks.len() as u32;
+            let rank = *ranks.entry(want.executor).or_insert(n_ranks);
             let pair = (want.executor, want.item.object);
             if plan.way == Way::CollectiveGather
                 && !want.item.at_home
@@ -246,6 +257,7 @@ impl Collectives {
                 asked: false,
                 n_tries: 0,
                 avoid: vec![],
+                rank,
                 collectives: vec![],
             };
             let known = self.wants.entry(pair).or_insert_with(|| {
@@ -260,7 +272,7 @@ impl Collectives {
             live.wants.push(pair);
         }
         live.n_left = live.wants.len() as u32;
-        live.n_receivers = live.wants.iter().map(|w| w.0).collect::<BTreeSet<_>>().len() as u32;
+        live.n_receivers = ranks.len() as u32;
         let starts = if live.unmade.is_empty() { live.wants.clone() } else { vec![] };
         self.live.insert(id, live);
         for pair in starts {
@@ -419,11 +431,11 @@ impl Collectives {
         for pair in &moving {
             self.unissue(*pair);
         }
-        self.queues.retain(|id, _| id.1 != executor);
-        let queued: Vec<QueueId> = self.queues.keys().filter(|q| q.2 == source).copied().collect();
+        self.queues.retain(|id, _| id.2 != executor);
+        let queued: Vec<QueueId> = self.queues.keys().filter(|q| q.3 == source).copied().collect();
         for id in queued {
             let objects = self.queues.remove(&id).unwrap_or_default();
-            moving.extend(objects.into_iter().map(|o| (id.1, o)));
+            moving.extend(objects.into_iter().map(|o| (id.2, o)));
         }
         for pair in moving {
             if self.wants.get(&pair).is_some_and(|w| matches!(w.state, State::Nowhere | State::Ready(_))) {
@@ -570,7 +582,7 @@ impl Collectives {
         match state {
             State::Below(parent) => self.below.entry((parent, pair.1)).or_default().push(pair.0),
             State::Ready(source) => {
-                let id = (want.collectives[0], pair.0, source);
+                let id = (want.collectives[0], want.rank, pair.0, source);
                 *self.n_queued.entry(source).or_default() += 1;
                 let queue = self.queues.entry(id).or_default();
                 queue.push_back(pair.1);
@@ -732,7 +744,7 @@ impl Collectives {
                 self.open = std::mem::take(&mut again);
                 continue;
             };
-            let (collective, receiver, source) = id;
+            let (collective, _, receiver, source) = id;
             if self.n_in.get(&receiver).copied().unwrap_or(0) >= self.config.in_max {
                 self.blocked_in.entry(receiver).or_default().push(id);
                 continue;
@@ -746,8 +758,17 @@ impl Collectives {
                 self.blocked_out.entry(source).or_default().push(id);
                 continue;
             }
+            if in_rounds
+                && let Source::Peer(peer) = source
+                && self.n_into.contains_key(&(collective, peer))
+            {
+                // It has some of it: all goes on together when all is there.
+                self.blocked_in.entry(peer).or_default().push(id);
+                continue;
+            }
             let one_by_one = matches!(way, Way::PlainFetches | Way::AsyncGather);
-            let objects = self.take_batch(id, one_by_one, catalog);
+            let n_max = if one_by_one { 1 } else { self.batch_len(id, in_rounds) };
+            let objects = self.take_batch(id, n_max, catalog);
             if self.queues.get(&id).is_some_and(|q| !q.is_empty()) {
                 again.insert(id);
             } else {
@@ -759,10 +780,28 @@ impl Collectives {
         }
     }
 
+    /// Objects that the next batch of a queue may have. Requests get shorter towards the end, so that all streams of the
+    /// receiver end at about the same time, but not so short that asking takes a good part of them.
+    fn batch_len(&self, id: QueueId, in_rounds: bool) -> usize {
+        let n_max = self.config.batch_objects_max as usize;
+        let (collective, rank, receiver, source) = id;
+        let Some(first) = self.queues.get(&id).and_then(VecDeque::front).filter(|_| !in_rounds) else {
+            return n_max;
+        };
+        let size_bytes = self.wants.get(&(receiver, *first)).map_or(0, |w| w.item.size_bytes);
+        let link = if source == Source::Home { &self.links.home } else { &self.links.peer };
+        let n_streams = self.config.in_max as usize;
+        let each_s = link.per_object_s + n_streams as f64 * link.bytes_s(size_bytes);
+        let worth_asking = (ASKING_SHARE * link.latency_s / each_s.max(1e-9)).ceil() as usize;
+        let from = (collective, rank, receiver, Source::Peer(ExecutorId(0)));
+        let of_receiver = self.queues.range(from..=(collective, rank, receiver, Source::Home));
+        let n_left: usize = of_receiver.map(|(_, queue)| queue.len()).sum();
+        n_left.div_ceil(2 * n_streams).max(worth_asking).max(SPLIT_OBJECTS_MIN as usize).min(n_max)
+    }
+
     /// What of a queue can be asked for in one request. What cannot come from there any more is placed anew.
-    fn take_batch(&mut self, id: QueueId, one_by_one: bool, catalog: &Catalog) -> Vec<ObjectId> {
-        let (_, receiver, source) = id;
-        let n_max = if one_by_one { 1 } else { self.config.batch_objects_max as usize };
+    fn take_batch(&mut self, id: QueueId, n_max: usize, catalog: &Catalog) -> Vec<ObjectId> {
+        let (.., receiver, source) = id;
         let (mut objects, mut bytes) = (vec![], 0u64);
         while objects.len() < n_max && bytes < self.config.batch_bytes_max {
             let Some(object) = self.queues.get_mut(&id).and_then(VecDeque::pop_front) else { break };
@@ -813,13 +852,14 @@ impl Collectives {
         catalog: &Catalog,
         out: &mut Vec<CollectiveAction>,
     ) {
-        let (collective, executor, source) = id;
+        let (collective, _, executor, source) = id;
         let batch_id = BatchId(self.n_batches);
         self.n_batches += 1;
         *self.n_in.entry(executor).or_default() += 1;
         *self.n_out.entry(source).or_default() += 1;
         if in_rounds {
             *self.n_in_rounds.entry((collective, source)).or_default() += 1;
+            *self.n_into.entry((collective, executor)).or_default() += 1;
         }
         let n_tries = objects.iter().map(|o| self.wants[&(executor, *o)].n_tries).max().unwrap_or(0);
         let is_streamed = matches!(source, Source::Peer(peer) if !catalog.holds(peer, objects[0]));
@@ -882,11 +922,8 @@ impl Collectives {
         free(self.n_in.get_mut(&pair.0));
         free(self.n_out.get_mut(&source));
         if batch.in_rounds {
-            let key = (batch.collective, source);
-            free(self.n_in_rounds.get_mut(&key));
-            if self.n_in_rounds.get(&key) == Some(&0) {
-                self.n_in_rounds.remove(&key);
-            }
+            take_one(&mut self.n_in_rounds, (batch.collective, source));
+            take_one(&mut self.n_into, (batch.collective, pair.0));
         }
         self.open.extend(self.blocked_in.remove(&pair.0).unwrap_or_default());
         self.open.extend(self.blocked_out.remove(&source).unwrap_or_default());
@@ -951,9 +988,9 @@ impl Collectives {
                     assert!(self.below[&(parent, pair.1)].contains(&pair.0));
                 }
                 State::Ready(source) => {
-                    let mut queues = self.queues.iter().filter(|(id, _)| (id.1, id.2) == (pair.0, source));
+                    let mut queues = self.queues.iter().filter(|(id, _)| (id.2, id.3) == (pair.0, source));
                     let (id, _) = queues.find(|(_, q)| q.contains(&pair.1)).expect("what is ready is queued");
-                    let waits_in = self.blocked_in.get(&pair.0).is_some_and(|b| b.contains(id));
+                    let waits_in = self.blocked_in.values().any(|b| b.contains(id));
                     let waits_out = self.blocked_out.get(&source).is_some_and(|b| b.contains(id));
                     assert!(waits_in || waits_out, "{pair:?} waits for no stream");
                 }
@@ -961,7 +998,9 @@ impl Collectives {
             }
         }
         for (executor, blocked) in &self.blocked_in {
-            assert!(blocked.is_empty() || self.n_in.get(executor) == Some(&self.config.in_max));
+            let is_full = self.n_in.get(executor) == Some(&self.config.in_max);
+            let is_in_round = |id: &QueueId| self.n_into.contains_key(&(id.0, *executor));
+            assert!(is_full || blocked.iter().all(is_in_round));
         }
         for (source, blocked) in &self.blocked_out {
             let is_full = self.n_out.get(source) == Some(&self.out_max(*source));
@@ -970,6 +1009,16 @@ impl Collectives {
         }
         let n_left: u32 = self.live.values().map(|l| l.n_left).sum();
         assert_eq!(n_left as usize, self.wants.values().map(|w| w.collectives.len()).sum::<usize>());
+    }
+}
+
+/// Counts one less, and forgets what is counted no more.
+fn take_one<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
+    if let Some(n) = counts.get_mut(&key) {
+        *n -= 1;
+        if *n == 0 {
+            counts.remove(&key);
+        }
     }
 }
 

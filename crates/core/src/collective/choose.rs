@@ -65,7 +65,8 @@ pub fn choose_multicast(case: &MulticastCase, link: &Link, streams: &Streams) ->
         (Way::Binomial, cost::binomial_s(case, link)),
     ];
     // Wider trees have fewer hops that can be slow.
-    let pipelined = |arity: &u32| (Way::Pipelined { arity: *arity }, cost::pipelined_s(case, *arity, link));
+    let pipelined =
+        |arity: &u32| (Way::Pipelined { arity: *arity }, cost::pipelined_s(case, *arity, link, streams));
     candidates.extend(ARITIES.iter().rev().map(pipelined));
     Choice::of(&candidates, link)
 }

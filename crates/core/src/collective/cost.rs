@@ -22,6 +22,9 @@ use serde::{Deserialize, Serialize};
 /// Bytes that a node receives before it sends them on.
 pub const PIECE_BYTES: u64 = 256 << 10;
 
+/// What is left for one source is not divided among idle streams below so many objects each.
+pub const SPLIT_OBJECTS_MIN: u32 = 8;
+
 /// How many requests a node has open at once, and how many objects one may ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct Streams {
@@ -85,18 +88,28 @@ impl GatherCase {
 
 /// Requests for `n_objects` of `bytes` over `k` streams, all of it there: held back by the link or by the streams.
 fn through_streams_s(link: &Link, n_requests: u64, n_objects: u64, bytes: u64, k: u32) -> f64 {
-    let k = u64::from(k).min(n_requests).max(1) as f64;
+    let k = u64::from(k).min(n_requests).max(1);
+    let rounds = n_requests.div_ceil(k) as f64;
     let overhead_s =
-        n_requests as f64 * link.latency_s + n_objects.saturating_sub(n_requests) as f64 * link.per_object_s;
+        rounds * link.latency_s + n_objects.saturating_sub(n_requests) as f64 / k as f64 * link.per_object_s;
     let moving_s = link.bytes_s(bytes);
     // The first bytes come after one latency, however full the link is afterwards.
-    (moving_s + link.latency_s).max((overhead_s + moving_s) / k).max(overhead_s / k)
+    let overlapped_s = (moving_s + link.latency_s).max(overhead_s + moving_s / k as f64);
+    // Streams that begin together stay in step for a few rounds, and the link is idle while all of them ask.
+    let in_step_s = (rounds * link.latency_s + moving_s).max(overlapped_s);
+    overlapped_s + (in_step_s - overlapped_s) * (2.0 / rounds).min(1.0)
+}
+
+/// Requests for `n_objects` from or by so many nodes: one each, more where streams would be idle or a request too long.
+fn n_archives(n_nodes: u64, n_objects: u64, k: u32, streams: &Streams) -> u64 {
+    let split = u64::from(k).min(n_objects / u64::from(SPLIT_OBJECTS_MIN));
+    n_nodes.max(split).max(n_objects.div_ceil(u64::from(streams.batch_objects_max))).min(n_objects)
 }
 
 /// Everything asked for when the last file is there, one request per source (more where a request would be too long).
 pub fn gather_collective_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
     let n = case.n_objects();
-    let n_requests = u64::from(case.n_sources).max(n.div_ceil(u64::from(streams.batch_objects_max))).min(n);
+    let n_requests = n_archives(u64::from(case.n_sources), n, streams.in_max, streams);
     case.last_s() + through_streams_s(link, n_requests, n, case.bytes(), streams.in_max)
 }
 
@@ -112,7 +125,8 @@ pub fn gather_async_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 
 
 /// As [`gather_async_s`], but what queues at a source shares a request, so that when much queues only `c` is paid.
 pub fn gather_async_archives_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
-    let k = f64::from(streams.in_max.max(1));
+    let n_requests = n_archives(u64::from(case.n_sources), case.n_objects(), streams.in_max, streams);
+    let k = u64::from(streams.in_max).min(n_requests).max(1) as f64;
     queued_s(case, link, |bin| {
         let moving_s = link.bytes_s(bin.bytes);
         moving_s.max((bin.n_objects as f64 * link.per_object_s.min(link.latency_s) + moving_s) / k)
@@ -139,7 +153,7 @@ pub struct ScatterCase {
 
 /// A request of each receiver for all that it needs; the sender's outbound link is what they share.
 pub fn scatter_archives_s(case: &ScatterCase, link: &Link, streams: &Streams) -> f64 {
-    let n_requests = u64::from(case.n_receivers).min(case.n_objects);
+    let n_requests = n_archives(u64::from(case.n_receivers), case.n_objects, streams.out_max, streams);
     through_streams_s(link, n_requests, case.n_objects, case.bytes, streams.out_max)
 }
 
@@ -179,24 +193,40 @@ pub fn binomial_s(case: &MulticastCase, link: &Link) -> f64 {
 }
 
 /// Pieces travel down a tree of `arity`, which divides everybody's outbound link among its children:
-/// `arity · S·b`, and per level below the first `a` and one piece.
-pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &Link) -> f64 {
+/// `a + (M−1)·c + arity · S·b`, and per level below the first half a latency (nobody waits for an answer: the request is
+/// there before the bytes) and a piece. Below the first level objects are asked for one by one, so that streams may be what
+/// holds them back; what that costs is an estimate.
+pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &Link, streams: &Streams) -> f64 {
     let (n, arity) = (u64::from(case.per_tree()), u64::from(arity.max(1)));
     let (mut depth, mut level, mut reached) = (0u64, 1u64, 0u64);
     while reached < n {
-        level = if arity == 1 { 1 } else { level * arity };
-        if arity == 1 {
-            (depth, reached) = (n, n);
-        } else {
-            (depth, reached) = (depth + 1, reached + level);
-        }
+        level = level.saturating_mul(arity);
+        (depth, reached) = if arity == 1 { (n, n) } else { (depth + 1, reached + level) };
     }
     let fan_out = arity.min(n) as f64;
+    let moving_s = fan_out * link.bytes_s(case.bytes);
+    let first_s = link.request_s(case.n_objects, 0) + moving_s;
+    if depth <= 1 {
+        return first_s;
+    }
     let piece_s = fan_out * link.bytes_s(PIECE_BYTES.min(case.bytes / case.n_objects.max(1)));
-    // Objects of a streamed tree are asked for one by one.
-    let requests_s = case.n_objects as f64 * link.latency_s;
-    let first_s = fan_out * link.bytes_s(case.bytes) + requests_s;
-    first_s + depth.saturating_sub(1) as f64 * (link.latency_s + piece_s)
+    let hops_s = (depth - 1) as f64 * (link.latency_s / 2.0 + piece_s);
+    let n_requests = case.n_objects as f64;
+    if arity == 1 {
+        let streams_s = n_requests / f64::from(streams.in_max.max(1)) * link.latency_s + moving_s;
+        return first_s.max(streams_s) + hops_s;
+    }
+    // What finds no stream free is asked for later: on each level about half a latency where objects come one after the
+    // other anyway, most of a request where a node has many children. Fitted to `eyas bench collective`.
+    let below = if depth == 2 { arity.min(n - arity) } else { arity } as f64;
+    let load = n_requests * below / f64::from(streams.out_max.max(1));
+    let request_s = link.request_s(case.n_objects, 0);
+    let (crowded, later_s) = if arity == 2 {
+        ((load - 1.0).clamp(0.0, 1.0), 0.7 * (2.0 * link.latency_s - request_s).max(0.0))
+    } else {
+        ((load - 2.0).clamp(0.0, 1.0), 0.75 * request_s)
+    };
+    first_s + hops_s + (depth - 1) as f64 * crowded * later_s
 }
 
 /// What a reduce costs.
@@ -215,18 +245,22 @@ pub struct ReduceCase {
 
 /// Each node reduces its own files, then groups of `arity` reduce until one is left.
 pub fn reduce_s(case: &ReduceCase, arity: u32, link: &Link) -> f64 {
-    let (n, arity) = (f64::from(case.n_nodes.max(1)), f64::from(arity.max(2)));
+    let arity = arity.max(2);
+    let (mut rounds, mut left) = (0u32, case.n_nodes.max(1));
+    while left > 1 {
+        (rounds, left) = (rounds + 1, left.div_ceil(arity));
+    }
+    let (n, arity) = (f64::from(case.n_nodes.max(1)), f64::from(arity));
     let local_bytes = case.bytes as f64 / n;
     let per_node = (case.n_objects as f64 / n).max(1.0);
     let local_steps = ((per_node - 1.0) / (arity - 1.0)).ceil();
     let local_s = local_steps * case.program_s + local_bytes * case.program_s_per_byte;
-    let rounds = (n.ln() / arity.ln()).ceil();
     let moved_bytes = (arity.min(n) - 1.0) * case.output_bytes as f64;
     let round_s = link.latency_s
         + moved_bytes / link.bandwidth_bytes_per_s
         + case.program_s
         + (moved_bytes + case.output_bytes as f64) * case.program_s_per_byte;
-    local_s + rounds * round_s
+    local_s + f64::from(rounds) * round_s
 }
 
 /// Everything is gathered and reduced at once, at one node.
@@ -271,11 +305,11 @@ mod tests {
         // Rounds of 0.801 s: five, because the holder is the seventeenth node.
         near(binomial_s(&case, &GBIT), 5.0 * 0.801);
         near(flat_s(&case, &GBIT, &STREAMS), 16.0 * 0.8);
-        // 15 further hops of 1 ms and a piece of 2.1 ms.
-        near(pipelined_s(&case, 1, &GBIT), 0.801 + 15.0 * 0.0031);
-        near(pipelined_s(&case, 2, &GBIT), 1.601 + 3.0 * 0.0052);
+        // 15 further hops of 0.5 ms and a piece of 2.1 ms.
+        near(pipelined_s(&case, 1, &GBIT, &STREAMS), 0.801 + 15.0 * 0.0026);
+        near(pipelined_s(&case, 2, &GBIT, &STREAMS), 1.601 + 3.0 * 0.0047);
         let many = MulticastCase { n_holders: 16, ..case };
-        near(pipelined_s(&many, 1, &GBIT), 0.801);
+        near(pipelined_s(&many, 1, &GBIT, &STREAMS), 0.801);
     }
 
     #[test]

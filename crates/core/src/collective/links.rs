@@ -138,7 +138,8 @@ impl LinkEstimator {
             let mut errors: Vec<f64> = rows.iter().map(|r| (dot(r, &x) - 1.0).abs()).collect();
             let scale = median(&errors).max(0.02);
             for (weight, error) in weights.iter_mut().zip(errors.drain(..)) {
-                *weight = 1.0 / (1.0 + (error / scale).powi(2));
+                let e = error / scale;
+                *weight = 1.0 / (1.0 + e * e);
             }
         }
         Link {

@@ -9,6 +9,7 @@
 //! | [`paper`] | how the paper schedules; the experiments of §5 and §6 |
 //! | [`beyond`] | the same workloads under our own default, without faults and with them |
 //! | [`best`] | what would be possible: all data on local disks, and active storage |
+//! | [`collectives`] | beside the paper: the collective that is chosen against the best of all in hindsight |
 //!
 //! Invariants: names are unique, and what one is called says what it is; the same name is the same run, to the byte.
 //!
@@ -17,6 +18,7 @@
 
 pub mod best;
 pub mod beyond;
+pub mod collectives;
 pub mod paper;
 
 use crate::machine::{Faults, Machine};

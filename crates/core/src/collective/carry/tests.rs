@@ -195,7 +195,8 @@ fn below_a_slow_node_only_its_child_moves_along() {
 #[test]
 fn a_collective_gather_waits_and_asks_each_source_once() {
     let mut w = World::new(4, CarryConfig::default());
-    let items: Vec<_> = (0..30).map(item).collect();
+    // So small that dividing them among more requests would not pay.
+    let items: Vec<_> = (0..30).map(|o| Item { size_bytes: 1_000, ..item(o) }).collect();
     w.begin(&plan::gather(&items, ExecutorId(0), Way::CollectiveGather));
     for o in 0..29 {
         w.arrive(1 + o % 3, o);
