@@ -2,6 +2,7 @@
 
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs, WorkflowArgs};
 use clap::{Args, Parser, Subcommand};
+use eyas_core::dispatcher::CollectiveMode;
 use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
 use std::path::PathBuf;
 
@@ -167,6 +168,10 @@ pub struct PolicyArgs {
     /// Share of busy slots from which good-cache-compute lets tasks wait for their data
     #[arg(long, default_value_t = 0.8, value_name = "SHARE")]
     pub utilisation_threshold: f64,
+    /// How the files of workflows are moved ahead of their readers: auto (as predicted to be quickest), off, or with all
+    /// gathers by collective-gather or async-gather
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = collectives)]
+    pub collectives: CollectiveMode,
     /// Streams from and to home storage at once, over all nodes [default: 16 a node]
     #[arg(long, value_name = "STREAMS", value_parser = clap::value_parser!(u32).range(1..))]
     pub home_streams: Option<u32>,
@@ -421,6 +426,11 @@ pub fn duration(text: &str) -> Result<u64, String> {
     let d = parse_duration(text).map_err(|e| e.to_string())?;
     u64::try_from(d.as_nanos()).map_err(|_| "that is too long".to_string())
 }
+fn collectives(text: &str) -> Result<CollectiveMode, String> {
+    CollectiveMode::by_name(text)
+        .ok_or_else(|| format!("there is no such mode; choose one of {}", CollectiveMode::NAMES.join(", ")))
+}
+
 fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
     let parts = text.split_once("..").and_then(|(a, b)| Some(a.parse::<u64>().ok()?..b.parse::<u64>().ok()?));
     match parts {

@@ -3,7 +3,7 @@
 use crate::args::{ClusterArgs, JoinArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::print::reason;
 use crate::{Exit, Fault};
-use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_core::{eviction, placement};
 use eyas_runtime::cluster::{LocalCluster, Plan};
@@ -147,6 +147,7 @@ pub fn is_shaped(cluster: &ClusterArgs) -> bool {
         || node.cache != 4 << 30
         || node.eviction != "lru"
         || policy.placement != placement::affinity::NAME
+        || policy.collectives != CollectiveMode::Auto
 }
 
 pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {
@@ -158,6 +159,7 @@ pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {
             ..placement::Config::default()
         },
         lease_ns: policy.lease,
+        collectives: policy.collectives,
         ..DispatcherConfig::default()
     }
 }
@@ -281,6 +283,8 @@ fn policy_arguments(policy: &PolicyArgs) -> Vec<String> {
         policy.window.to_string(),
         "--utilisation-threshold".into(),
         policy.utilisation_threshold.to_string(),
+        "--collectives".into(),
+        policy.collectives.name().into(),
         "--lease".into(),
         format!("{}ms", policy.lease / 1_000_000),
     ];

@@ -54,6 +54,7 @@ fn story_of(e: Explained) -> TaskStory {
         executors: e.executors.into_iter().map(|(id, name)| (id.0, name)).collect(),
         objects: e.objects.into_iter().map(|(id, location)| (id.0, location)).collect(),
         spec: e.spec,
+        patterns: e.patterns,
     }
 }
 

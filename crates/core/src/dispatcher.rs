@@ -31,18 +31,22 @@
 //! turn up under a name, those attempts may have read either: their success does not count, and they are
 //! tried again with bytes that are known. This memory is one process long, as the journal holds no digests.
 //!
-//! Files that stay on the nodes (`run:` locations) are the child module `intermediates`.
+//! Files that stay on the nodes (`run:` locations) are the child module `intermediates`, patterns and collectives `moves`.
 //!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
 //! ([`crate::placement`]), how nodes come and go.
 
 mod intermediates;
+mod moves;
 
 pub use intermediates::{REVIVALS_MAX, unscoped};
+pub use moves::CollectiveMode;
 
 use self::intermediates::Intermediates;
+use self::moves::Moves;
 use crate::array::{Pattern, TaskArray, TaskSpec};
 use crate::catalog::Catalog;
+use crate::collective::CollectiveEvent;
 use crate::event::*;
 use crate::placement::{self, Mode, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, Unplaced};
 use crate::provisioning::{Demand, NodeView};
@@ -87,6 +91,9 @@ pub struct DispatcherConfig {
     pub losses_max: u32,
     /// Attempts that may fail through the node's fault before the task fails.
     pub weather_max: u32,
+    /// Which collectives there are.
+    #[serde(default)]
+    pub collectives: CollectiveMode,
     /// Tells this cluster's `run:` files from those of others; the same after a restart.
     #[serde(default)]
     pub scope: String,
@@ -100,6 +107,7 @@ impl Default for DispatcherConfig {
             lease_ns: 15_000_000_000,
             losses_max: 3,
             weather_max: 5,
+            collectives: CollectiveMode::default(),
             scope: "here".into(),
         }
     }
@@ -287,6 +295,7 @@ pub struct Dispatcher {
     waiting: BTreeMap<TaskId, u32>,
     subscribers: FxHashMap<TaskId, Vec<TaskId>>,
     intermediates: Intermediates,
+    moves: Moves,
     /// Makers of files that go home, by hash of output location; a hit is confirmed by unfolding the maker.
     makers: HashTable<(u64, TaskId)>,
     /// Objects that nobody holds and that an executor is about to read from home.
@@ -352,6 +361,7 @@ impl Dispatcher {
             waiting: BTreeMap::new(),
             subscribers: FxHashMap::default(),
             intermediates: Intermediates::default(),
+            moves: Moves::default(),
             makers: HashTable::new(),
             arriving: FxHashMap::default(),
             making: FxHashMap::default(),
@@ -415,12 +425,15 @@ impl Dispatcher {
             }
             Event::ReplicasChanged { executor, added, dropped } => {
                 for replica in added {
-                    self.on_replica_added(executor, replica, out);
+                    self.on_replica_added(now, executor, replica, out);
                 }
                 for object in &dropped {
                     self.drop_replica(executor, *object);
                 }
                 self.check_lost(now, &dropped, out);
+            }
+            Event::PrefetchFailed { executor, batch, object, kind } => {
+                self.moves.pending.push(CollectiveEvent::PrefetchFailed { executor, batch, object, kind })
             }
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),
@@ -432,6 +445,7 @@ impl Dispatcher {
             }
         }
         self.place(now, out);
+        self.carry_collectives(now, out);
     }
 
     // ------------------------------------------------------------ submissions
@@ -462,6 +476,7 @@ impl Dispatcher {
             return true;
         }
         let mut location = String::new();
+        let is_workflow = self.arrays.last().is_some_and(|a| a.reads_run || a.writes_run);
         for i in 0..array.n_tasks {
             for (_, pattern) in &array.template.outputs {
                 self.location_into(run, array, pattern, i, &mut location);
@@ -484,6 +499,9 @@ impl Dispatcher {
                     let hash = hash_of(&location);
                     self.makers.insert_unique(hash, (hash, task), |entry| entry.0);
                 }
+            }
+            if is_workflow {
+                self.learn_writes(TaskId(base.0 + u64::from(i)));
             }
         }
         true
@@ -547,7 +565,7 @@ impl Dispatcher {
         for id in arrays {
             let a = &self.arrays[id.0 as usize];
             let (array, base) = (a.array.clone(), a.base);
-            let may_depend = a.reads_run || !self.makers.is_empty();
+            let may_depend = a.reads_run || a.writes_run || !self.makers.is_empty();
             let priority = array.template.priority;
             let mut start = None;
             // Ready tasks stay folded; those that ended before a restart or that wait cut the stretch.
@@ -556,7 +574,7 @@ impl Dispatcher {
                     let task = TaskId(base.0 + u64::from(i));
                     match self.arrays[id.0 as usize].ends.get(i) {
                         End::Not if !may_depend => true,
-                        End::Not => match self.subscribe(task, &array, i) {
+                        End::Not => match self.subscribe(task, &array, i, out) {
                             Ok(n_missing) => n_missing == 0,
                             Err(sentence) => {
                                 failed.push((task, sentence));
@@ -592,8 +610,18 @@ impl Dispatcher {
     }
 
     /// Counts what `task` has to wait for and subscribes it to each maker. `Err`: one has failed.
-    fn subscribe(&mut self, task: TaskId, array: &TaskArray, i: u32) -> Result<u32, String> {
+    fn subscribe(
+        &mut self,
+        task: TaskId,
+        array: &TaskArray,
+        i: u32,
+        out: &mut Vec<Action>,
+    ) -> Result<u32, String> {
         let run = self.run_of(task);
+        let (at, _) = self.locate(task);
+        if self.arrays[at.0 as usize].reads_run || self.arrays[at.0 as usize].writes_run {
+            self.learn_reads(task, array, i, out);
+        }
         let mut makers: Vec<TaskId> = vec![];
         let mut files: Vec<ObjectId> = vec![];
         let mut location = String::new();
@@ -903,6 +931,7 @@ impl Dispatcher {
     ) {
         let Some(lost) = self.executors.remove(&executor) else { return };
         let objects = self.catalog.executor_left(executor);
+        self.moves.pending.push(CollectiveEvent::ExecutorLost { executor });
         self.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
@@ -928,6 +957,9 @@ impl Dispatcher {
     }
 
     fn on_ticked(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        if self.moves.collectives.n_live() > 0 {
+            self.moves.pending.push(CollectiveEvent::Ticked);
+        }
         let lease_ns = self.config.lease_ns;
         let gone: Vec<ExecutorId> = self
             .executors
@@ -1080,6 +1112,7 @@ impl Dispatcher {
             }
         });
         self.queue.learnt(&self.catalog, executor, &report.inputs);
+        self.learn_links(&report.inputs);
         let state = self.runs.get_mut(&run).expect("a reserved task has a run");
         for input in &report.inputs {
             match input.outcome {
@@ -1235,9 +1268,16 @@ impl Dispatcher {
             if !self.arrays[array.0 as usize].array.template.outputs.is_empty() {
                 self.forget_maker(task);
             }
+            self.forget_gather(task);
+            if outcome == Outcome::Done && self.arrays[array.0 as usize].writes_run {
+                self.spread_made(now, task);
+            }
             self.ended_with_intermediates(task, out);
             out.push(Action::EndTask { task, outcome: outcome.clone() });
             for subscriber in self.subscribers.remove(&task).unwrap_or_default() {
+                if outcome == Outcome::Done {
+                    self.consider_gather(now, subscriber);
+                }
                 let Some(n_missing) = self.waiting.get_mut(&subscriber) else { continue };
                 if outcome == Outcome::Done {
                     *n_missing -= 1;
@@ -1283,6 +1323,7 @@ impl Dispatcher {
         let n_ended = state.n_done + state.n_failed + state.n_cancelled;
         if state.committed && state.ended.is_none() && n_ended == state.n_tasks {
             state.ended = Some(now);
+            self.moves.patterns.run_ended(run);
             out.push(Action::EndRun { run });
         }
     }
@@ -1599,14 +1640,7 @@ impl Dispatcher {
     ) -> AssignedInput {
         let stays = self.is_intermediate(object);
         let uses_caches = self.queue.uses_caches() || stays;
-        let known = match (self.catalog.digest(object), self.catalog.size_bytes(object)) {
-            (Some(digest), Some(size_bytes)) => Some(Known {
-                digest,
-                size_bytes,
-                version: self.catalog.version(object).cloned().unwrap_or_default(),
-            }),
-            _ => None,
-        };
+        let known = self.known(object);
         let check_home = !stays && self.catalog.checked_run(object).is_none_or(|checked| checked < run);
         let mut sources = vec![];
         if uses_caches && known.is_some() && (stays || planned != Some(Source::Home)) {
@@ -1629,6 +1663,12 @@ impl Dispatcher {
             }
         }
         AssignedInput { object, known, sources, check_home, direct: !uses_caches, stays }
+    }
+
+    /// What is known of an object's bytes, if somebody has read them.
+    fn known(&self, object: ObjectId) -> Option<Known> {
+        let (digest, size_bytes) = (self.catalog.digest(object)?, self.catalog.size_bytes(object)?);
+        Some(Known { digest, size_bytes, version: self.catalog.version(object).cloned().unwrap_or_default() })
     }
 
     /// Changes what an executor has, and everything that is counted from it.
@@ -1685,7 +1725,13 @@ impl Dispatcher {
 
     // ------------------------------------------------------------ replicas
 
-    fn on_replica_added(&mut self, executor: ExecutorId, replica: ReplicaAdded, out: &mut Vec<Action>) {
+    fn on_replica_added(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        replica: ReplicaAdded,
+        out: &mut Vec<Action>,
+    ) {
         let ReplicaAdded { object, digest, size_bytes, version } = replica;
         if !self.executors.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
             return;
@@ -1731,13 +1777,17 @@ impl Dispatcher {
                 return;
             }
         }
-        if version.is_some() {
+        let from_home = version.is_some();
+        if from_home {
             self.catalog.set_version(object, version);
             if let Some(run) = first {
                 self.raise_checked_run(object, run);
             }
         }
         self.add_replica(executor, object);
+        if from_home && self.catalog.n_holders(object) == 1 {
+            self.consider_multicast(now, object, None);
+        }
     }
 
     /// A task of `run` has made `object` anew: these are its bytes now, whatever lies elsewhere.
@@ -1813,6 +1863,9 @@ impl Dispatcher {
 
     fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) {
         if self.catalog.add_replica(executor, object) {
+            if self.moves.collectives.n_live() > 0 {
+                self.moves.pending.push(CollectiveEvent::ReplicaAdded { executor, object });
+            }
             let before = self.queue.moving(executor);
             self.queue.replica_added(&self.catalog, executor, object);
             if self.queue.moving(executor) != before {

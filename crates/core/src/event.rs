@@ -6,6 +6,8 @@
 //! `docs/reference/event-log.md`), so a replay feeds a state machine exactly what it was fed live.
 
 use crate::array::TaskArray;
+use crate::collective::{BatchId, CollectiveRecord};
+use crate::pattern::Evidence;
 use crate::placement::Reason;
 use crate::types::*;
 use serde::{Deserialize, Serialize};
@@ -57,6 +59,8 @@ pub enum Event {
     OutputsHome { executor: ExecutorId, task: TaskId, attempt: AttemptNo, result: Result<(), Failure> },
     /// An executor's cache changed; batched, so the catalog is loosely coherent (`Raicu09` §2.1).
     ReplicasChanged { executor: ExecutorId, added: Vec<ReplicaAdded>, dropped: Vec<ObjectId> },
+    /// A prefetch did not bring this object, whatever was tried.
+    PrefetchFailed { executor: ExecutorId, batch: BatchId, object: ObjectId, kind: TransferErrorKind },
     /// Somebody wants these tasks ended: one, or a whole run.
     CancelRequested { run: RunId, task: Option<TaskId> },
     /// Time passed; sent about once a second while nothing else happens.
@@ -151,6 +155,14 @@ pub enum Action {
     /// Take this attempt back if its program has not begun: another executor has nothing to do. The
     /// executor answers with `AttemptEnded`, or not at all.
     RecallAttempt { executor: ExecutorId, task: TaskId, attempt: AttemptNo },
+    /// Get these objects into the cache, in one request to the first source that has them, for tasks to come.
+    Prefetch { executor: ExecutorId, batch: BatchId, inputs: Vec<AssignedInput> },
+    /// Get these no more, unless an attempt needs them.
+    CancelPrefetch { executor: ExecutorId, objects: Vec<ObjectId> },
+    /// The tasks of a run were found to have this pattern. For people.
+    FoundPattern { run: RunId, evidence: Evidence },
+    /// A collective is over. For people.
+    EndCollective { record: CollectiveRecord },
     /// Remove these replicas: their bytes are not what the catalog says any more.
     DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
     /// The task reached its last state. Journal it before telling anybody.
@@ -319,6 +331,15 @@ pub enum NodeEvent {
     DropRequested {
         objects: Vec<ObjectId>,
     },
+    /// Get these objects for tasks to come. They replace earlier sources of the same objects.
+    PrefetchRequested {
+        batch: BatchId,
+        inputs: Vec<AssignedInput>,
+    },
+    /// Nobody but attempts needs these any more.
+    PrefetchCancelled {
+        objects: Vec<ObjectId>,
+    },
     /// Home answered a [`NodeAction::AskHome`].
     HomeAnswered {
         object: ObjectId,
@@ -374,7 +395,16 @@ pub enum NodeAction {
     /// Ask home for size and version.
     AskHome { object: ObjectId },
     /// Move an object here.
-    Fetch { target: Target, object: ObjectId, source: Source, known: Option<Known>, size_bytes: u64 },
+    /// `awaits`: the source may only be about to receive it itself.
+    Fetch {
+        target: Target,
+        object: ObjectId,
+        source: Source,
+        known: Option<Known>,
+        size_bytes: u64,
+        #[serde(default)]
+        awaits: bool,
+    },
     /// Delete a cached object. Done before any later action.
     Evict { object: ObjectId },
     /// Run the program in a slot. All inputs are there.
@@ -410,4 +440,5 @@ pub enum NodeMessage {
     OutputsHome { task: TaskId, attempt: AttemptNo, result: Result<(), Failure> },
     ReplicaAdded(ReplicaAdded),
     ReplicaDropped(ObjectId),
+    PrefetchFailed { batch: BatchId, object: ObjectId, kind: TransferErrorKind },
 }

@@ -32,6 +32,7 @@
 //! which attempt comes to this node ([`crate::dispatcher`]).
 
 use crate::cache::{Cache, CacheConfig, ReplicaState, Reserve};
+use crate::collective::BatchId;
 use crate::event::*;
 use crate::eviction::UnknownEviction;
 use crate::types::*;
@@ -182,6 +183,10 @@ struct Transfer {
     waiters: Vec<(AttemptId, u32)>,
     /// What was tried and how it ended, for the failure's story.
     story: Vec<String>,
+    /// The dispatcher asked for it in this batch, whether attempts wait or not.
+    batch: Option<BatchId>,
+    /// Its first source may only be about to receive it.
+    awaits: bool,
 }
 
 /// One stage-out that waits for a home stream.
@@ -281,6 +286,21 @@ impl Executor {
                     self.doomed.insert(object);
                     self.drop_if_doomed(object, out);
                 }
+            }
+            NodeEvent::PrefetchRequested { batch, inputs } => {
+                // Several objects of one request come from a source that has them.
+                let awaits = inputs.len() == 1;
+                for input in inputs {
+                    self.prefetch(batch, awaits, &input, out);
+                }
+            }
+            NodeEvent::PrefetchCancelled { objects } => {
+                for object in &objects {
+                    if let Some(transfer) = self.transfers.get_mut(&Target::Cache(*object)) {
+                        transfer.batch = None;
+                    }
+                }
+                self.forget_abandoned();
             }
             NodeEvent::HomeAnswered { object, result } => self.on_home_answered(now, object, result, out),
             NodeEvent::TransferEnded { target, source, result } => {
@@ -676,9 +696,71 @@ impl Executor {
             active: None,
             waiters: vec![(id, input)],
             story: vec![],
+            batch: None,
+            awaits: false,
         };
         self.transfers.insert(target, transfer);
         self.transfer_queue.push_back(target);
+    }
+
+    /// Brings an object here for attempts to come: space is taken from what may be evicted, or it is refused.
+    fn prefetch(&mut self, batch: BatchId, awaits: bool, input: &AssignedInput, out: &mut Vec<NodeAction>) {
+        let AssignedInput { object, known: Some(known), sources, stays, .. } = input else {
+            return self.prefetch_failed(batch, input.object, TransferErrorKind::Unavailable, out);
+        };
+        let expect = Expect { known: Some(known.clone()), version: None };
+        let mut sources: VecDeque<Source> = sources.iter().map(|e| Source::Peer(*e)).collect();
+        if !stays {
+            sources.push_back(Source::Home);
+        }
+        let target = Target::Cache(*object);
+        match self.look(*object, &expect) {
+            Here::Right => {
+                // There, or on its way: then it is asked for where the dispatcher says now.
+                if let Some(transfer) = self.transfers.get_mut(&target) {
+                    (transfer.batch, transfer.awaits) = (Some(batch), awaits);
+                    if transfer.active.is_none() {
+                        transfer.sources = sources;
+                    }
+                }
+            }
+            Here::Absent => {
+                let mut evicted = vec![];
+                let granted = self.cache.reserve(*object, known.size_bytes, &mut evicted);
+                for object in evicted {
+                    self.evicted(object, out);
+                }
+                if granted != Reserve::Granted {
+                    return self.prefetch_failed(batch, *object, TransferErrorKind::NoSpace, out);
+                }
+                let transfer = Transfer {
+                    object: *object,
+                    size_bytes: known.size_bytes,
+                    expect,
+                    sources,
+                    active: None,
+                    waiters: vec![],
+                    story: vec![],
+                    batch: Some(batch),
+                    awaits,
+                };
+                self.transfers.insert(target, transfer);
+                self.transfer_queue.push_back(target);
+            }
+            Here::Stale | Here::Taken => {
+                self.prefetch_failed(batch, *object, TransferErrorKind::Temporary, out)
+            }
+        }
+    }
+
+    fn prefetch_failed(
+        &mut self,
+        batch: BatchId,
+        object: ObjectId,
+        kind: TransferErrorKind,
+        out: &mut Vec<NodeAction>,
+    ) {
+        out.push(NodeAction::Tell { message: NodeMessage::PrefetchFailed { batch, object, kind } });
     }
 
     fn on_transfer_ended(
@@ -761,7 +843,8 @@ impl Executor {
                     Source::Home => format!("home ({})", error.message),
                 });
                 let hopeless = matches!(error.kind, TransferErrorKind::Changed | TransferErrorKind::NoSpace);
-                if !hopeless && !transfer.sources.is_empty() && !transfer.waiters.is_empty() {
+                let is_wanted = !transfer.waiters.is_empty() || transfer.batch.is_some();
+                if !hopeless && !transfer.sources.is_empty() && is_wanted {
                     self.transfer_queue.push_back(target);
                     return;
                 }
@@ -776,6 +859,9 @@ impl Executor {
                 };
                 for (id, _) in &transfer.waiters {
                     self.fail(*id, failure.clone(), out);
+                }
+                if let Some(batch) = transfer.batch {
+                    self.prefetch_failed(batch, transfer.object, error.kind, out);
                 }
                 if let Target::Cache(object) = target {
                     self.cache.abort(object);
@@ -1112,10 +1198,15 @@ impl Executor {
         for transfer in self.transfers.values_mut() {
             transfer.waiters.retain(|(waiter, _)| *waiter != id);
         }
+        self.forget_abandoned();
+    }
+
+    /// Transfers that nobody wants and that have not begun are not begun.
+    fn forget_abandoned(&mut self) {
         let abandoned: Vec<Target> = self
             .transfers
             .iter()
-            .filter(|(_, t)| t.active.is_none() && t.waiters.is_empty())
+            .filter(|(_, t)| t.active.is_none() && t.waiters.is_empty() && t.batch.is_none())
             .map(|(target, _)| *target)
             .collect();
         for target in abandoned {
@@ -1226,6 +1317,7 @@ impl Executor {
                 source,
                 known: transfer.expect.known.clone(),
                 size_bytes: transfer.size_bytes,
+                awaits: std::mem::take(&mut transfer.awaits) && source != Source::Home,
             });
         }
     }

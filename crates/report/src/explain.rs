@@ -13,6 +13,7 @@ use crate::units;
 use eyas_core::array::{Command, TaskSpec};
 use eyas_core::event::*;
 use eyas_core::log::{Header, Line, PRINTED_FILE, PrintedLine, PrintedStream, What};
+use eyas_core::pattern::stage_of_task;
 use eyas_core::placement::Reason;
 use eyas_core::types::*;
 use std::collections::BTreeMap;
@@ -47,6 +48,8 @@ pub struct TaskStory {
     pub printed: Vec<PrintedLine>,
     /// The task in full, if it is known.
     pub spec: Option<TaskSpec>,
+    /// Patterns that its stage takes part in, as sentences.
+    pub patterns: Vec<String>,
 }
 
 /// One attempt as the lines tell it.
@@ -219,6 +222,9 @@ pub fn explain_lines(story: &TaskStory) -> String {
     headline(story, &told, &mut text);
     if let Some(spec) = &story.spec {
         let _ = writeln!(text, "Command: {}", command_line(&spec.command));
+    }
+    for pattern in &story.patterns {
+        let _ = writeln!(text, "Pattern: {pattern}.");
     }
     for (t, lost) in &told.lost {
         let after = story.submitted.map_or(String::new(), |s| {
@@ -624,7 +630,7 @@ fn last_lines(stream: &PrintedStream) -> Vec<String> {
 pub fn story_from_dir(dir: &Path, name: &str) -> Result<TaskStory, Error> {
     let number = name.strip_prefix('#').and_then(|n| n.parse::<u64>().ok());
     let wanted = find_task(dir, name, number)?;
-    let Some((task, run, submitted, spec)) = wanted else {
+    let Some((task, run, submitted, spec, stage)) = wanted else {
         let context = format!("no task is called `{name}` in the log in `{}`", dir.display());
         return Err(Error::new(ErrorKind::NoTask, "explain the task", context));
     };
@@ -636,12 +642,13 @@ pub fn story_from_dir(dir: &Path, name: &str) -> Result<TaskStory, Error> {
         spec: Some(spec),
         ..TaskStory::default()
     };
-    collect_lines(dir, &mut story)?;
+    collect_lines(dir, &mut story, &stage)?;
     story.printed = printed_by(dir, task)?;
     Ok(story)
 }
 
-type Found = (TaskId, RunId, Timestamp, TaskSpec);
+/// The last is the task's stage.
+type Found = (TaskId, RunId, Timestamp, TaskSpec, String);
 
 fn find_task(dir: &Path, name: &str, number: Option<u64>) -> Result<Option<Found>, Error> {
     let mut lines = Lines::open(dir)?;
@@ -668,7 +675,9 @@ fn find_task(dir: &Path, name: &str, number: Option<u64>) -> Result<Option<Found
                 };
                 if let Some(i) = hit {
                     let task = TaskId(next_task + u64::from(i));
-                    found.entry(run).or_insert_with(|| (task, run, t, array.expand(i)));
+                    found
+                        .entry(run)
+                        .or_insert_with(|| (task, run, t, array.expand(i), stage_of_task(&array, i)));
                 }
                 next_task += u64::from(array.n_tasks);
             }
@@ -682,7 +691,7 @@ fn find_task(dir: &Path, name: &str, number: Option<u64>) -> Result<Option<Found
 }
 
 /// Fills in lines, names and state.
-fn collect_lines(dir: &Path, story: &mut TaskStory) -> Result<(), Error> {
+fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), Error> {
     let task = story.task;
     let needle = format!("\"task\":{task}");
     let about = |text: &[u8]| {
@@ -693,9 +702,16 @@ fn collect_lines(dir: &Path, story: &mut TaskStory) -> Result<(), Error> {
     let wanted = |text: &[u8]| {
         let head = &text[..text.len().min(96)];
         about(text)
-            || [&b"executor_joined"[..], b"executor_lost", b"forget_executor", whole_run.as_bytes(), b"run_"]
-                .iter()
-                .any(|n| find(head, n).is_some())
+            || [
+                &b"executor_joined"[..],
+                b"executor_lost",
+                b"forget_executor",
+                b"found_pattern",
+                whole_run.as_bytes(),
+                b"run_",
+            ]
+            .iter()
+            .any(|n| find(head, n).is_some())
     };
     let mut lines = Lines::open(dir)?;
     let (mut has, mut committed, mut ended) = (None::<ExecutorId>, false, None::<Outcome>);
@@ -710,6 +726,13 @@ fn collect_lines(dir: &Path, story: &mut TaskStory) -> Result<(), Error> {
                 if n_lives > 1 && has.is_some() {
                     let text = lines.text().into_owned();
                     story.log_lines.push(text);
+                }
+            }
+            Entry::Out(_, Action::FoundPattern { run, evidence }) => {
+                let takes_part = evidence.to == stage || evidence.from.as_deref() == Some(stage);
+                let sentence = evidence.to_string();
+                if run == story.run && takes_part && !story.patterns.contains(&sentence) {
+                    story.patterns.push(sentence);
                 }
             }
             Entry::In(t, Event::ExecutorJoined { executor, offer }) => {

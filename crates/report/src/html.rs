@@ -51,6 +51,7 @@ pub fn html(report: &Report, base: Option<&Report>) -> String {
     totals(&mut page, report, base);
     executors(&mut page, report);
     slowest(&mut page, report);
+    collectives(&mut page, report);
     failures(&mut page, report);
     notes(&mut page);
     let _ = write!(
@@ -551,6 +552,52 @@ fn slowest(page: &mut String, report: &Report) {
         );
     }
     page.push_str("</table></div>\n</section>\n");
+}
+
+/// Rows of the table of collectives.
+const COLLECTIVES_SHOWN: usize = 200;
+
+fn collectives(page: &mut String, report: &Report) {
+    if report.patterns.is_empty() && report.collectives.is_empty() {
+        return;
+    }
+    page.push_str("<section>\n<h2>Patterns and collectives</h2>\n<ul>\n");
+    for pattern in &report.patterns {
+        let _ = writeln!(page, "<li>{}</li>", escape(pattern));
+    }
+    page.push_str("</ul>\n");
+    if !report.collectives.is_empty() {
+        page.push_str(
+            "<div class=\"scroll\"><table>\n<tr><th class=\"t\">collective</th><th class=\"t\">way</th><th>began</th><th>receivers</th>\
+             <th>files</th><th>bytes</th><th>predicted</th><th>measured</th><th>sources changed</th></tr>\n",
+        );
+        for c in report.collectives.iter().take(COLLECTIVES_SHOWN) {
+            let _ = writeln!(
+                page,
+                "<tr><td class=\"t\">{}</td><td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{} of {}</td><td>{}</td><td>{}</td>\
+                 <td>{}</td><td>{}</td></tr>",
+                c.kind,
+                c.way,
+                duration(c.began_ns),
+                c.n_receivers,
+                c.n_arrived,
+                c.n_wanted,
+                bytes(c.arrived_bytes),
+                c.predicted_ns.map_or("–".into(), duration),
+                duration(c.measured_ns),
+                c.n_moved
+            );
+        }
+        page.push_str("</table></div>\n");
+        if report.collectives.len() > COLLECTIVES_SHOWN {
+            let _ = writeln!(
+                page,
+                "<p class=\"soft\">The first {COLLECTIVES_SHOWN} of {}; the JSON file has all.</p>",
+                count(report.collectives.len() as u64)
+            );
+        }
+    }
+    page.push_str("</section>\n");
 }
 
 fn failures(page: &mut String, report: &Report) {

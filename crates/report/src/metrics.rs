@@ -17,6 +17,7 @@
 
 use crate::read::{AttemptRecord, End, How, Requests, RunLog, Submission};
 use crate::units;
+use eyas_core::collective::CollectiveRecord;
 use eyas_core::types::*;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,33 @@ pub struct Report {
     /// The first failures; `totals.n_failed` counts all.
     pub failures: Vec<FailureRow>,
     pub executors: Vec<ExecutorRow>,
+    /// Patterns that were found, as sentences, in the order in which they were.
+    #[serde(default)]
+    pub patterns: Vec<String>,
+    /// Collectives with what was predicted and what was measured, in the order of their ends.
+    #[serde(default)]
+    pub collectives: Vec<CollectiveRow>,
+}
+
+/// One collective.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct CollectiveRow {
+    /// `multicast`, `scatter`, `gather`, `replicate`.
+    pub kind: String,
+    /// How the bytes moved.
+    pub way: String,
+    /// Nanoseconds since the report's `began`.
+    pub began_ns: u64,
+    pub n_receivers: u32,
+    /// Objects times receivers: wanted, and brought.
+    pub n_wanted: u32,
+    pub n_arrived: u32,
+    pub arrived_bytes: u64,
+    /// From its beginning to its last arrival: as the cost model said (`Zhang12` §VI-A.1), and as it was.
+    pub predicted_ns: Option<u64>,
+    pub measured_ns: u64,
+    /// Times that a receiver was given another source.
+    pub n_moved: u32,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -319,7 +347,31 @@ impl<'a> Measure<'a> {
             slowest: self.slowest(),
             failures: self.failures(),
             executors: self.executors(),
+            patterns: self.patterns(),
+            collectives: self.collectives(),
         }
+    }
+
+    fn patterns(&self) -> Vec<String> {
+        let mine = self.log.patterns.iter().filter(|(run, _)| self.run.is_none_or(|r| r == *run));
+        mine.map(|(_, evidence)| evidence.to_string()).collect()
+    }
+
+    /// Of all runs: a collective may serve several.
+    fn collectives(&self) -> Vec<CollectiveRow> {
+        let row = |c: &CollectiveRecord| CollectiveRow {
+            kind: format!("{:?}", c.kind).to_lowercase(),
+            way: c.way.to_string(),
+            began_ns: c.began.since_ns(self.start),
+            n_receivers: c.n_receivers,
+            n_wanted: c.n_wanted,
+            n_arrived: c.n_arrived,
+            arrived_bytes: c.arrived_bytes,
+            predicted_ns: c.predicted_ns(),
+            measured_ns: c.measured_ns(),
+            n_moved: c.n_moved,
+        };
+        self.log.collectives.iter().map(row).collect()
     }
 
     fn runs(&self) -> Vec<RunRow> {

@@ -13,8 +13,10 @@
 use crate::error::Error;
 use crate::lines::{Entry, Lines};
 use eyas_core::array::TaskArray;
+use eyas_core::collective::CollectiveRecord;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::event::{Action, AttemptReport, Event, Offer};
+use eyas_core::pattern::Evidence;
 use eyas_core::types::*;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -37,6 +39,10 @@ pub struct RunLog {
     pub attempts: Vec<AttemptRecord>,
     /// At most the first 10,000; [`RunLog::end`] knows all.
     pub failures: Vec<FailureRecord>,
+    /// Patterns as they were found, with the run.
+    pub patterns: Vec<(RunId, Evidence)>,
+    /// Collectives that ended, in that order.
+    pub collectives: Vec<CollectiveRecord>,
     /// What attempts asked for, by run and by index into `executors`.
     pub requests: BTreeMap<(RunId, usize), Requests>,
     arrays: Vec<ArrayRecord>,
@@ -324,6 +330,8 @@ struct Reader {
     executors: Vec<ExecutorRecord>,
     attempts: Vec<AttemptRecord>,
     failures: Vec<FailureRecord>,
+    patterns: Vec<(RunId, Evidence)>,
+    collectives: Vec<CollectiveRecord>,
     requests: BTreeMap<(RunId, usize), Requests>,
     arrays: Vec<ArrayRecord>,
     ends: Vec<TaskEnd>,
@@ -406,6 +414,7 @@ impl Reader {
             | Event::ExecutorDraining { .. }
             | Event::ReplicasChanged { .. }
             | Event::CancelRequested { .. }
+            | Event::PrefetchFailed { .. }
             | Event::Ticked
             | Event::Recovered => {}
         }
@@ -439,7 +448,13 @@ impl Reader {
                 self.runs.entry(run).or_default().ended.get_or_insert(t);
             }
             Action::ForgetExecutor { executor } => self.on_lost(t, executor),
-            Action::CancelAttempt { .. } | Action::RecallAttempt { .. } | Action::DropReplicas { .. } => {}
+            Action::FoundPattern { run, evidence } => self.patterns.push((run, evidence)),
+            Action::EndCollective { record } => self.collectives.push(record),
+            Action::CancelAttempt { .. }
+            | Action::RecallAttempt { .. }
+            | Action::DropReplicas { .. }
+            | Action::Prefetch { .. }
+            | Action::CancelPrefetch { .. } => {}
         }
     }
 
@@ -693,6 +708,8 @@ impl Reader {
             executors: self.executors,
             attempts: self.attempts,
             failures: self.failures,
+            patterns: self.patterns,
+            collectives: self.collectives,
             requests: self.requests,
             arrays: self.arrays,
             ends: self.ends,

@@ -43,6 +43,11 @@ use std::sync::Arc;
 
 const S: u64 = 1_000_000_000;
 const RUN: RunId = RunId(1);
+/// How long, and how often, a source is asked for what it is about to receive, as live.
+const AWAIT_NS_MAX: u64 = 30 * S;
+const AWAIT_STEP_NS: u64 = 5_000_000;
+/// How often a receiver looks whether its source has sent on the last byte.
+const SENT_ON_STEP_NS: u64 = 1_000_000;
 /// How often the dispatcher hears that time passes, and provisioning looks.
 const TICK_NS: u64 = S;
 /// Without any sign of work for so long, a workload counts as one that never ends.
@@ -135,6 +140,16 @@ enum Ev {
         node: u32,
         transfer: u32,
     },
+    /// The source of a fetch is asked again whether it has begun to receive the object.
+    Awaited {
+        node: u32,
+        transfer: u32,
+    },
+    /// All bytes that the source had to send on are sent, as far as it has them.
+    SentOn {
+        node: u32,
+        transfer: u32,
+    },
     Computed {
         node: u32,
         attempt: AttemptId,
@@ -197,6 +212,8 @@ struct Node {
     handed: VecDeque<(AttemptId, u64)>,
     programs: FxHashMap<AttemptId, Program>,
     flows: BTreeSet<FlowId>,
+    /// Objects that are coming into the cache.
+    receiving: BTreeSet<ObjectId>,
     idle_since: Option<Timestamp>,
     draining: bool,
 }
@@ -206,6 +223,9 @@ struct Transfer {
     source: Source,
     object: ObjectId,
     flow: Option<FlowId>,
+    size_bytes: u64,
+    /// Until then the source may only be about to receive it.
+    patience_ends: Timestamp,
 }
 
 /// Tasks that were submitted together.
@@ -429,6 +449,8 @@ impl<'a> World<'a> {
                 self.tell_node(node, NodeEvent::HomeAnswered { object, result })?;
             }
             Ev::Fetched { node, transfer } => self.on_fetched(node, transfer)?,
+            Ev::Awaited { node, transfer } => self.fetch(node, transfer),
+            Ev::SentOn { node, transfer } => self.on_flow_ended(Purpose::Fetch { node, transfer })?,
             Ev::Computed { node, attempt } => self.on_computed(node, attempt)?,
             Ev::Tick => self.on_tick()?,
             Ev::Wake => {
@@ -493,6 +515,9 @@ impl<'a> World<'a> {
                         NodeMessage::AttemptEnded { report } => Event::AttemptEnded { executor, report },
                         NodeMessage::OutputsHome { task, attempt, result } => {
                             Event::OutputsHome { executor, task, attempt, result }
+                        }
+                        NodeMessage::PrefetchFailed { batch, object, kind } => {
+                            Event::PrefetchFailed { executor, batch, object, kind }
                         }
                         NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_) => {
                             unreachable!("handled above")
@@ -591,6 +616,13 @@ impl<'a> World<'a> {
                     self.recorder.refused = Some(message);
                     self.ended = true;
                 }
+                Action::Prefetch { executor, batch, inputs } => {
+                    send(executor, NodeEvent::PrefetchRequested { batch, inputs })
+                }
+                Action::CancelPrefetch { executor, objects } => {
+                    send(executor, NodeEvent::PrefetchCancelled { objects })
+                }
+                Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
                 // Its connection was forgotten when it was lost.
                 Action::ForgetExecutor { .. } => {}
             }
@@ -724,6 +756,7 @@ impl<'a> World<'a> {
                 handed: VecDeque::new(),
                 programs: FxHashMap::default(),
                 flows: BTreeSet::new(),
+                receiving: BTreeSet::new(),
                 idle_since: None,
                 draining: false,
             })));
@@ -822,8 +855,15 @@ impl<'a> World<'a> {
                     Ev::HomeAnswered { node: number, object },
                 );
             }
-            NodeAction::Fetch { target, object, source, size_bytes, .. } => {
-                self.fetch(number, target, object, source, size_bytes)
+            NodeAction::Fetch { target, object, source, size_bytes, awaits, .. } => {
+                let slot = self.transfers_free.pop().unwrap_or_else(|| {
+                    self.transfers.push(None);
+                    self.transfers.len() as u32 - 1
+                });
+                let patience_ends = self.now.plus_ns(if awaits { AWAIT_NS_MAX } else { 0 });
+                let transfer = Transfer { target, source, object, flow: None, size_bytes, patience_ends };
+                self.transfers[slot as usize] = Some(transfer);
+                self.fetch(number, slot)
             }
             NodeAction::Start { task, attempt, inputs, .. } => {
                 let bytes: u64 = inputs
@@ -872,29 +912,46 @@ impl<'a> World<'a> {
         flow
     }
 
-    fn fetch(&mut self, number: u32, target: Target, object: ObjectId, source: Source, size_bytes: u64) {
+    /// Whether `peer` has `object`, or sends on what it still receives of it.
+    fn serves(&self, peer: ExecutorId, object: ObjectId, awaits: bool) -> bool {
+        let Some(node) = self.nodes[peer.0 as usize].as_ref() else { return false };
+        node.core.cache().is_ready(object) || awaits && node.receiving.contains(&object)
+    }
+
+    fn fetch(&mut self, number: u32, slot: u32) {
+        let Some(Transfer { target, source, object, size_bytes, patience_ends, .. }) =
+            self.transfers[slot as usize]
+        else {
+            return;
+        };
+        if self.nodes[number as usize].is_none() {
+            return;
+        }
+        let awaits = self.now < patience_ends;
         let to = self.place_of(number);
-        let slot = self.transfers_free.pop().unwrap_or_else(|| {
-            self.transfers.push(None);
-            self.transfers.len() as u32 - 1
-        });
         let cached = matches!(target, Target::Cache(_));
         let crossed: Option<Vec<ResourceId>> = match source {
             Source::Home if cached => Some(vec![self.home, to.client, to.link_in, to.disk]),
             Source::Home => Some(vec![self.home, to.client, to.link_in]),
             Source::Peer(peer) => {
-                self.nodes[peer.0 as usize].as_ref().filter(|p| p.core.cache().is_ready(object)).map(|p| {
+                let from = self.nodes[peer.0 as usize].as_ref().filter(|_| self.serves(peer, object, awaits));
+                from.map(|p| {
                     let from = self.places[p.place as usize];
                     vec![from.disk, from.link_out, to.link_in, to.disk]
                 })
             }
         };
-        self.transfers[slot as usize] = Some(Transfer { target, source, object, flow: None });
         match crossed {
             Some(crossed) => {
                 let flow =
                     self.flow(number, size_bytes, &crossed, Purpose::Fetch { node: number, transfer: slot });
                 self.transfers[slot as usize].as_mut().expect("just made").flow = Some(flow);
+                if cached {
+                    self.nodes[number as usize].as_mut().expect("it asks").receiving.insert(object);
+                }
+            }
+            None if awaits => {
+                self.schedule(self.now.0 + AWAIT_STEP_NS, Ev::Awaited { node: number, transfer: slot })
             }
             // It has gone from there: one question and its answer.
             None => self.schedule(
@@ -909,7 +966,15 @@ impl<'a> World<'a> {
         match purpose {
             Purpose::Fetch { node, transfer } => {
                 // The latency of its first byte is paid at its end: it makes no difference to the others.
-                let source = self.transfers[transfer as usize].as_ref().expect("it is under way").source;
+                let Transfer { source, object, .. } =
+                    *self.transfers[transfer as usize].as_ref().expect("it is under way");
+                if let Source::Peer(peer) = source
+                    && self.nodes[peer.0 as usize].as_ref().is_some_and(|n| n.receiving.contains(&object))
+                {
+                    // It was sent on while it came: the last byte cannot be here before it is there.
+                    self.schedule(self.now.0 + SENT_ON_STEP_NS, Ev::SentOn { node, transfer });
+                    return Ok(());
+                }
                 let latency_ns = match source {
                     Source::Home => self.machine.home_latency_ns,
                     Source::Peer(_) => 2 * self.machine.message_ns,
@@ -935,11 +1000,12 @@ impl<'a> World<'a> {
     fn on_fetched(&mut self, number: u32, transfer: u32) -> Result<(), String> {
         let ended = self.transfers[transfer as usize].take().expect("each transfer ends once");
         self.transfers_free.push(transfer);
-        let Transfer { target, source, object, flow } = ended;
+        let Transfer { target, source, object, flow, .. } = ended;
         let result = match (flow, source) {
             (Some(flow), _) => {
                 if let Some(node) = self.nodes[number as usize].as_mut() {
                     node.flows.remove(&flow);
+                    node.receiving.remove(&object);
                 }
                 let bytes = self.size_of(object).unwrap_or(0);
                 self.recorder.moved(source, bytes);

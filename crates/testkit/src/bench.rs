@@ -84,6 +84,13 @@ impl Cluster {
                     let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o)).collect();
                     format!("drop {} on {executor}", names.join(" "))
                 }
+                Action::Prefetch { executor, inputs, .. } => {
+                    let names: Vec<&str> = inputs.iter().map(|i| self.core.location(i.object)).collect();
+                    format!("prefetch {} to {executor}", names.join(" "))
+                }
+                Action::CancelPrefetch { executor, .. } => format!("cancel prefetch on {executor}"),
+                Action::FoundPattern { evidence, .. } => format!("found {evidence}"),
+                Action::EndCollective { .. } => "end collective".into(),
                 Action::ReviveTask { task, lost } => {
                     format!("revive {task} for {}", self.core.location(*lost))
                 }
@@ -348,6 +355,7 @@ impl NodeBench {
                 }
                 NodeMessage::ReplicaAdded(added) => format!("tell has {}", name(&added.object)),
                 NodeMessage::ReplicaDropped(object) => format!("tell lost {}", name(object)),
+                NodeMessage::PrefetchFailed { object, .. } => format!("tell not fetched {}", name(object)),
             },
         }
     }

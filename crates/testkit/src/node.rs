@@ -256,6 +256,17 @@ impl Node {
             }
             ToNode::Cancel { task, attempt } => NodeEvent::CancelRequested { task, attempt },
             ToNode::Recall { task, attempt } => NodeEvent::RecallRequested { task, attempt },
+            ToNode::Prefetch { batch, mut inputs, locations } => {
+                for (input, location) in inputs.iter_mut().zip(&locations) {
+                    let ours = self.book.intern(location);
+                    self.book.pair(ours, input.object);
+                    input.object = ours;
+                }
+                NodeEvent::PrefetchRequested { batch, inputs }
+            }
+            ToNode::CancelPrefetch { objects } => NodeEvent::PrefetchCancelled {
+                objects: objects.iter().filter_map(|o| self.book.ours.get(o).copied()).collect(),
+            },
             ToNode::Drop { objects } => NodeEvent::DropRequested {
                 objects: objects.iter().filter_map(|o| self.book.ours.get(o).copied()).collect(),
             },
@@ -292,6 +303,10 @@ impl Node {
                     None => false,
                 })
             }
+            NodeMessage::PrefetchFailed { object, .. } => match theirs.get(object) {
+                Some(theirs) => *object = *theirs,
+                None => return,
+            },
             NodeMessage::OutputsHome { .. } => {}
         }
         if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {

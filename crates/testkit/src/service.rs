@@ -6,6 +6,7 @@
 //! Not here: clients (the world submits and cancels), tickets, status, logs for people.
 
 use eyas_core::array::{TaskArray, TaskSpec};
+use eyas_core::collective::BatchId;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
 use eyas_core::*;
@@ -32,6 +33,14 @@ pub struct Journal {
 
 #[derive(Clone, Debug)]
 pub enum ToNode {
+    Prefetch {
+        batch: BatchId,
+        inputs: Vec<AssignedInput>,
+        locations: Vec<String>,
+    },
+    CancelPrefetch {
+        objects: Vec<ObjectId>,
+    },
     Welcome {
         executor: ExecutorId,
         incarnation: u64,
@@ -225,6 +234,14 @@ impl Service {
                 self.tell(executor, ToNode::Recall { task, attempt })
             }
             Action::DropReplicas { executor, objects } => self.tell(executor, ToNode::Drop { objects }),
+            Action::Prefetch { executor, batch, inputs } => {
+                let locations = inputs.iter().map(|i| self.core.location(i.object).to_string()).collect();
+                self.tell(executor, ToNode::Prefetch { batch, inputs, locations });
+            }
+            Action::CancelPrefetch { executor, objects } => {
+                self.tell(executor, ToNode::CancelPrefetch { objects })
+            }
+            Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
             Action::EndTask { task, outcome } => {
                 journal.records.push(Record::TaskEnded { task, outcome: outcome.clone() });
                 let ack = ack.filter(|(_, acked, _)| *acked == task);
@@ -357,6 +374,9 @@ impl Service {
                     let reason = "it said goodbye".into();
                     self.feed(now, journal, Event::ExecutorLost { executor, reason });
                     return;
+                }
+                FromNode::Node(NodeMessage::PrefetchFailed { batch, object, kind }) => {
+                    self.feed(now, journal, Event::PrefetchFailed { executor, batch, object, kind })
                 }
                 FromNode::Hello { .. } | FromNode::Node(_) => {}
             }

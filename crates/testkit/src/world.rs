@@ -743,7 +743,7 @@ impl World {
                     let takes = self.lasts(transfer_ns_max / 4);
                     self.after(takes, Ev::Done { n, epoch, work: Work::Ask { object } });
                 }
-                NodeAction::Fetch { target, object, source, known, size_bytes } => {
+                NodeAction::Fetch { target, object, source, known, size_bytes, .. } => {
                     let takes = self.lasts(transfer_ns_max);
                     let began = self.home.find(self.nodes[n].book.location(object)).cloned();
                     let work = Work::Fetch { target, object, source, known, size_bytes, began };

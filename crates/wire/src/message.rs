@@ -5,7 +5,8 @@
 //! [`crate::frame::PROTOCOL`]; a golden test holds the bytes of one message of each kind.
 
 use eyas_core::array::{TaskArray, TaskSpec};
-use eyas_core::event::{Assignment, NodeMessage, Offer};
+use eyas_core::collective::BatchId;
+use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
 use eyas_core::provisioning::NodeView;
 use eyas_core::*;
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,19 @@ pub enum ToExecutor {
         attempt: AttemptNo,
     },
     Drop {
+        objects: Vec<ObjectId>,
+    },
+    /// Get these objects into the cache for tasks to come.
+    Prefetch {
+        batch: BatchId,
+        inputs: Vec<AssignedInput>,
+        /// Of each input.
+        locations: Vec<String>,
+        /// As in [`AssignTask`].
+        permits: Vec<Permit>,
+    },
+    /// Get these no more, unless an attempt needs them.
+    CancelPrefetch {
         objects: Vec<ObjectId>,
     },
     /// The ends of these attempts are durable; they need not be told again.
@@ -338,6 +352,8 @@ pub struct Explained {
     pub log_lines: Vec<String>,
     /// Names of executors that the lines mention.
     pub executors: Vec<(ExecutorId, String)>,
+    /// The patterns that it takes part in.
+    pub patterns: Vec<String>,
     /// Locations of objects that the lines mention.
     pub objects: Vec<(ObjectId, String)>,
     pub printed: Vec<Printed>,

@@ -58,6 +58,7 @@ impl Cluster {
                 home_local: vec![],
             },
             policy: PolicyArgs {
+                collectives: eyas_core::dispatcher::CollectiveMode::Auto,
                 placement: shape.placement.clone(),
                 window: 3200,
                 utilisation_threshold: 0.8,

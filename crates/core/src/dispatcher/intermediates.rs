@@ -73,7 +73,7 @@ impl Dispatcher {
     }
 
     /// The files among the inputs of `task` that stay on the nodes, each once.
-    fn files_read(&mut self, task: TaskId) -> Vec<ObjectId> {
+    pub(super) fn files_read(&mut self, task: TaskId) -> Vec<ObjectId> {
         let (array, i) = self.locate(task);
         if !self.arrays[array.0 as usize].reads_run {
             return vec![];
@@ -87,7 +87,7 @@ impl Dispatcher {
     }
 
     /// The files that `task` makes and that stay on the nodes.
-    fn files_made(&mut self, task: TaskId) -> Vec<ObjectId> {
+    pub(super) fn files_made(&mut self, task: TaskId) -> Vec<ObjectId> {
         let (array, i) = self.locate(task);
         if !self.arrays[array.0 as usize].writes_run {
             return vec![];
@@ -204,6 +204,9 @@ impl Dispatcher {
             let run = &self.runs[&self.run_of(*maker)];
             if !run.committed || run.keep || self.end_of(*maker) == End::Not {
                 continue;
+            }
+            if self.moves.collectives.n_live() > 0 {
+                self.moves.pending.push(CollectiveEvent::ObjectGone { object: *object });
             }
             for holder in self.catalog.holders_of(*object).collect::<Vec<_>>() {
                 self.drop_replica(holder, *object);

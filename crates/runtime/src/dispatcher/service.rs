@@ -339,6 +339,16 @@ impl Service {
                 self.tell(executor, ToExecutor::Recall { task, attempt })
             }
             Action::DropReplicas { executor, objects } => self.tell(executor, ToExecutor::Drop { objects }),
+            Action::Prefetch { executor, batch, inputs } => {
+                let locations = inputs.iter().map(|i| self.core.location(i.object).to_string()).collect();
+                let permits = self.permits(executor, &inputs);
+                self.tell(executor, ToExecutor::Prefetch { batch, inputs, locations, permits });
+            }
+            Action::CancelPrefetch { executor, objects } => {
+                self.tell(executor, ToExecutor::CancelPrefetch { objects })
+            }
+            // They are for the event log.
+            Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
             Action::EndTask { task, outcome } => {
                 let run = self.core.run_of(task);
                 let ended = ended(&outcome);
@@ -371,10 +381,16 @@ impl Service {
 
     fn assign(&mut self, executor: ExecutorId, assignment: Assignment) {
         let spec = self.core.task_spec(assignment.task);
+        let permits = self.permits(executor, &assignment.inputs);
+        self.tell(executor, ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits })));
+    }
+
+    /// The permission of `executor` to fetch each input from each of its sources, in order.
+    fn permits(&self, executor: ExecutorId, inputs: &[AssignedInput]) -> Vec<Permit> {
         let mut permits = vec![];
         let expires_unix_ms = clock::now().0 / 1_000_000 + PERMIT_MS;
         let requester_id = self.executors.get(&executor).map_or(0, |e| e.data_id);
-        for input in &assignment.inputs {
+        for input in inputs {
             let Some(known) = &input.known else { continue };
             for source in &input.sources {
                 let digest = eyas_data::Digest::from(known.digest.0);
@@ -384,7 +400,7 @@ impl Service {
                 permits.push(Permit { expires_unix_ms, mac: ticket.mac });
             }
         }
-        self.tell(executor, ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits })));
+        permits
     }
 
     /// Appends a record; its effect waits until it is durable. A journal that is full makes the loop wait:
@@ -623,7 +639,11 @@ impl Service {
                         result,
                     });
                 }
-                FromExecutor::Node(_) => {}
+                FromExecutor::Node(NodeMessage::PrefetchFailed { batch, object, kind }) => {
+                    self.feed(Event::PrefetchFailed { executor, batch, object, kind })
+                }
+                // They were taken above.
+                FromExecutor::Node(NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_)) => {}
                 FromExecutor::Status(status) => {
                     if let Some(e) = self.executors.get_mut(&executor) {
                         e.status = *status;
@@ -834,6 +854,7 @@ impl Service {
             state: state.into(),
             reason,
             executors: self.executor_names.iter().map(|(id, n)| (*id, n.clone())).collect(),
+            patterns: self.core.patterns_of(task).iter().map(|e| e.to_string()).collect(),
             ..Explained::default()
         };
         let spec = self.core.task_spec(task);

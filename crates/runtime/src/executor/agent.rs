@@ -8,6 +8,7 @@ use crate::clock;
 use crate::net::{self, NetError, Writer};
 use eyas_core::array::Command;
 use eyas_core::cache::CacheConfig;
+use eyas_core::collective::BatchId;
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::*;
@@ -34,6 +35,8 @@ const TRANSFERS_PER_PEER_MAX: u32 = 16;
 const HOME_STREAMS_MAX: u32 = 16;
 /// Objects up to this size share a stream with others; a larger one has its own.
 const SMALL_BYTES_MAX: u64 = 1 << 20;
+/// How long a peer is given to begin to receive what it shall send on.
+const AWAIT_MAX: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_millis(50);
 /// How long a program may wait behind another one while a slot is idle.
 const STUCK_PATIENCE: Duration = Duration::from_millis(100);
@@ -484,6 +487,13 @@ impl Agent {
             ToExecutor::Assign(assign) => self.on_assign(*assign),
             ToExecutor::Recall { task, attempt } => self.feed(NodeEvent::RecallRequested { task, attempt }),
             ToExecutor::Cancel { task, attempt } => self.feed(NodeEvent::CancelRequested { task, attempt }),
+            ToExecutor::Prefetch { batch, inputs, locations, permits } => {
+                self.on_prefetch(batch, inputs, &locations, permits)
+            }
+            ToExecutor::CancelPrefetch { objects } => {
+                let objects = objects.into_iter().filter_map(|o| self.book.ours(o)).collect();
+                self.feed(NodeEvent::PrefetchCancelled { objects });
+            }
             ToExecutor::Drop { objects } => {
                 let objects = objects.into_iter().filter_map(|o| self.book.ours(o)).collect();
                 self.feed(NodeEvent::DropRequested { objects });
@@ -514,17 +524,7 @@ impl Agent {
         if self.attempts.contains_key(&id) {
             return;
         }
-        let mut permits = permits.into_iter();
-        for (input, (_, location)) in assignment.inputs.iter_mut().zip(&spec.inputs) {
-            let object = self.book.intern_known(location, input.known.as_ref().map(|k| k.digest));
-            self.book.pair(object, input.object);
-            input.object = object;
-            if input.known.is_some() {
-                for (source, permit) in input.sources.iter().zip(permits.by_ref()) {
-                    self.permits.insert((object, *source), permit);
-                }
-            }
-        }
+        self.adopt_inputs(&mut assignment.inputs, spec.inputs.iter().map(|(_, location)| location), permits);
         for (output, (_, location)) in assignment.outputs.iter_mut().zip(&spec.outputs) {
             let object = self.book.intern(location);
             self.book.pair(object, *output);
@@ -547,6 +547,37 @@ impl Agent {
         };
         self.attempts.insert(id, context);
         self.feed(NodeEvent::Assigned { assignment });
+    }
+
+    fn on_prefetch(
+        &mut self,
+        batch: BatchId,
+        mut inputs: Vec<AssignedInput>,
+        locations: &[String],
+        permits: Vec<Permit>,
+    ) {
+        self.adopt_inputs(&mut inputs, locations.iter(), permits);
+        self.feed(NodeEvent::PrefetchRequested { batch, inputs });
+    }
+
+    /// Gives inputs our numbers, and keeps the permissions to fetch them.
+    fn adopt_inputs<'a>(
+        &mut self,
+        inputs: &mut [AssignedInput],
+        locations: impl Iterator<Item = &'a String>,
+        permits: Vec<Permit>,
+    ) {
+        let mut permits = permits.into_iter();
+        for (input, location) in inputs.iter_mut().zip(locations) {
+            let object = self.book.intern_known(location, input.known.as_ref().map(|k| k.digest));
+            self.book.pair(object, input.object);
+            input.object = object;
+            if input.known.is_some() {
+                for (source, permit) in input.sources.iter().zip(permits.by_ref()) {
+                    self.permits.insert((object, *source), permit);
+                }
+            }
+        }
     }
 
     // ------------------------------------------------------------ the core and its actions
@@ -607,7 +638,7 @@ impl Agent {
 
     fn carry_out(&mut self) {
         // Small objects from one peer go in one stream.
-        let mut fetches: BTreeMap<ExecutorId, Vec<(ObjectId, Known)>> = BTreeMap::new();
+        let mut fetches: BTreeMap<(ExecutorId, bool), Vec<(ObjectId, Known)>> = BTreeMap::new();
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {
                 match action {
@@ -615,16 +646,17 @@ impl Agent {
                         target: Target::Cache(object),
                         source: Source::Peer(peer),
                         known,
+                        awaits,
                         ..
                     } => match known {
-                        Some(known) => fetches.entry(peer).or_default().push((object, known)),
+                        Some(known) => fetches.entry((peer, awaits)).or_default().push((object, known)),
                         None => self.fetch_failed(object, peer, "its digest is not known"),
                     },
                     action => self.act(action),
                 }
             }
-            for (peer, objects) in std::mem::take(&mut fetches) {
-                self.fetch_from_peer(peer, objects);
+            for ((peer, awaits), objects) in std::mem::take(&mut fetches) {
+                self.fetch_from_peer(peer, awaits, objects);
             }
         }
     }
@@ -703,6 +735,10 @@ impl Agent {
                     explain_failure(failure, context);
                 }
             }
+            NodeMessage::PrefetchFailed { object, .. } => match self.book.theirs(*object) {
+                Some(theirs) => *object = theirs,
+                None => return,
+            },
             NodeMessage::OutputsHome { .. } => {}
         }
         if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
@@ -771,7 +807,9 @@ impl Agent {
         self.feed(NodeEvent::TransferEnded { target, source, result: Err(error) });
     }
 
-    fn fetch_from_peer(&mut self, peer: ExecutorId, objects: Vec<(ObjectId, Known)>) {
+    /// `awaits`: the peer may only be about to receive them.
+    fn fetch_from_peer(&mut self, peer: ExecutorId, awaits: bool, objects: Vec<(ObjectId, Known)>) {
+        let wait = if awaits { AWAIT_MAX } else { Duration::ZERO };
         let address = self.peers.get(&peer).and_then(|(address, data_id)| {
             let resolved: SocketAddr = address.to_socket_addrs().ok()?.next()?;
             Some((resolved, *data_id))
@@ -819,7 +857,7 @@ impl Agent {
                         Err(e) => ended(object, Err(data_error(&e))),
                     }
                 }
-                client.fetch(address, items, |index, end| {
+                client.fetch_waiting(address, items, wait, |index, end| {
                     let result = match end {
                         FetchEnd::Stored(stored) => Ok(Fetched {
                             digest: Digest(stored.digest.into()),

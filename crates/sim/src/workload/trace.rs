@@ -497,6 +497,7 @@ impl Reader {
             | Event::ExecutorDraining { .. }
             | Event::ReplicasChanged { .. }
             | Event::CancelRequested { .. }
+            | Event::PrefetchFailed { .. }
             | Event::Ticked
             | Event::RunStarted { .. }
             | Event::Recovered => {}
@@ -521,6 +522,10 @@ impl Reader {
             Action::CancelAttempt { .. }
             | Action::RecallAttempt { .. }
             | Action::DropReplicas { .. }
+            | Action::Prefetch { .. }
+            | Action::CancelPrefetch { .. }
+            | Action::FoundPattern { .. }
+            | Action::EndCollective { .. }
             | Action::EndRun { .. } => {}
         }
     }
