@@ -31,7 +31,7 @@ check: $(VENV)/.apps $(VENV)/.test ## formatters and linters, changing nothing
 fix: $(VENV)/.apps $(VENV)/.test ## the same, changing what they can
 	$(PY) scripts/check.py --fix
 
-bench: $(EYAS) ## all benchmarks; results in target/bench/
+bench: $(EYAS) $(VENV)/.apps ## all benchmarks; results in target/bench/
 	$(PY) scripts/bench.py
 
 docs: $(EYAS) ## the generated pages of docs/reference

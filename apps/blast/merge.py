@@ -5,9 +5,9 @@
 
 Pieces are in the order in which the database was split; their lines are those of `-outfmt "6 std score"`, grouped by
 query and subject as blastp writes them. `-max_target_seqs` applies to each piece, so the cap on subjects is
-applied again here: for each query the MAX_TARGETS subjects with the best (e-value, score) are kept. They come in
-that order; blastp prints e-values with three digits and orders subjects by all, so lines that look equal to us may
-stand in another order in an unsplit search.
+applied again here: for each query the MAX_TARGETS subjects with the best (e-value, score) are kept. Among equals blastp
+takes the one that is later in the database, and so does this. It orders by more digits of the e-value than the three
+that it prints, so lines that look equal here may stand in another order in an unsplit search.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class Subject:
 
     e_value: float
     score: int
+    piece: int
     lines: list[str] = field(default_factory=list)
 
 
-def read_piece(path: Path, queries: dict[str, list[Subject]]) -> None:
+def read_piece(path: Path, piece: int, queries: dict[str, list[Subject]]) -> None:
     """Add the subjects of one piece to each query's, in the order of the file."""
     last: tuple[str, str] | None = None
     with open(path, encoding="utf-8") as file:
@@ -43,18 +44,18 @@ def read_piece(path: Path, queries: dict[str, list[Subject]]) -> None:
             query, subject = fields[0], fields[1]
             found = queries.setdefault(query, [])
             if (query, subject) != last:
-                found.append(Subject(float(fields[10]), int(fields[12])))
+                found.append(Subject(float(fields[10]), int(fields[12]), piece))
                 last = (query, subject)
             found[-1].lines.append(line)
 
 
 def merge(max_targets: int, pieces: list[Path]) -> dict[str, list[Subject]]:
     queries: dict[str, list[Subject]] = {}
-    for path in pieces:
-        read_piece(path, queries)
+    for piece, path in enumerate(pieces):
+        read_piece(path, piece, queries)
     for subjects in queries.values():
         # Stable: subjects of one piece stay in the order that blastp gave them.
-        subjects.sort(key=lambda subject: (subject.e_value, -subject.score))
+        subjects.sort(key=lambda subject: (subject.e_value, -subject.score, -subject.piece))
         del subjects[max_targets:]
     return queries
 

@@ -49,6 +49,7 @@ pub fn html(report: &Report, base: Option<&Report>) -> String {
     hit_ratios(&mut page, report, base);
     figures(&mut page, report, base);
     totals(&mut page, report, base);
+    stages(&mut page, report);
     executors(&mut page, report);
     slowest(&mut page, report);
     collectives(&mut page, report);
@@ -473,6 +474,31 @@ fn totals(page: &mut String, report: &Report, base: Option<&Report>) {
         page.push_str("</tr>\n");
     }
     let _ = write!(page, "{end}</div>\n</section>\n");
+}
+
+fn stages(page: &mut String, report: &Report) {
+    if report.stages.len() < 2 {
+        return;
+    }
+    page.push_str(
+        "<section>\n<h2>Stages</h2>\n<div class=\"scroll\"><table>\n<tr><th>name</th><th>tasks</th><th>done</th><th>inputs</th>\
+         <th>outputs</th><th>read</th><th>written</th><th>from home</th><th>between nodes</th><th>to home</th><th>began</th>\
+         <th>ended</th><th>staging</th><th>running</th><th>delivering</th></tr>\n",
+    );
+    for s in &report.stages {
+        let _ = write!(page, "<tr><td class=\"t\">{}</td>", escape(&s.stage));
+        for n in [s.n_tasks, s.n_done, s.n_inputs, s.n_outputs] {
+            let _ = write!(page, "<td>{}</td>", count(n));
+        }
+        for n in [s.input_bytes, s.output_bytes, s.home_in_bytes, s.peer_bytes, s.home_out_bytes] {
+            let _ = write!(page, "<td>{}</td>", bytes(n));
+        }
+        for ns in [s.began_ns, s.ended_ns, s.stage_in_mean_ns, s.run_mean_ns, s.delivery_mean_ns] {
+            let _ = write!(page, "<td>{}</td>", duration(ns));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n</section>\n");
 }
 
 fn executors(page: &mut String, report: &Report) {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`read`](mod@read) | [`RunLog`]: compact records of runs, tasks, attempts and executors |
 //! | [`metrics`](mod@metrics) | [`Report`]: the metrics of `Raicu09` §5.1 with their formulas, and time series |
+//! | [`stages`](mod@stages) | what each stage of a workflow read, wrote and took |
 //! | [`html`](mod@html) | one self-contained page of one report, or of two side by side |
 //! | [`explain`] | the story of one task in words |
 //! | [`workflow`](mod@workflow) | a run as a workflow, with measured times and sizes |
@@ -27,6 +28,7 @@ pub mod lines;
 pub mod metrics;
 pub mod read;
 pub mod replay;
+pub mod stages;
 mod units;
 pub mod workflow;
 
@@ -36,4 +38,5 @@ pub use html::html;
 pub use metrics::{Comparison, Report, compare, metrics, metrics_of};
 pub use read::{RunLog, read};
 pub use replay::{Difference, ReplayOutcome, replay};
+pub use stages::StageRow;
 pub use workflow::workflow;

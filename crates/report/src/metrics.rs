@@ -16,6 +16,7 @@
 //! Ratios without a denominator are `None`.
 
 use crate::read::{AttemptRecord, End, How, Requests, RunLog, Submission};
+use crate::stages::{StageRow, stages};
 use crate::units;
 use eyas_core::collective::CollectiveRecord;
 use eyas_core::types::*;
@@ -47,6 +48,8 @@ pub struct Report {
     /// Dispatcher processes that wrote the log.
     pub n_lives: u64,
     pub runs: Vec<RunRow>,
+    /// In the order in which their first tasks were submitted.
+    pub stages: Vec<StageRow>,
     pub totals: Totals,
     pub requests: Requests,
     pub series: Series,
@@ -341,6 +344,7 @@ impl<'a> Measure<'a> {
             torn: log.torn,
             n_lives: log.lives.len() as u64,
             runs: self.runs(),
+            stages: self.stages(),
             totals: self.totals(&requests, &series),
             requests,
             series,
@@ -386,6 +390,11 @@ impl<'a> Measure<'a> {
         mine.map(row).collect()
     }
 
+    fn stages(&self) -> Vec<StageRow> {
+        let last = |task: TaskId| self.last_attempt.get(&task).map(|at| &self.log.attempts[*at]);
+        stages(self.log, &self.submissions, self.start, last)
+    }
+
     fn requests(&self) -> Requests {
         let mut sum = Requests::default();
         let mine = self.log.requests.iter().filter(|((run, _), _)| self.run.is_none_or(|r| r == *run));
@@ -428,7 +437,7 @@ impl<'a> Measure<'a> {
                 How::Failed => t.n_attempts_failed += 1,
                 How::Cancelled => t.n_attempts_cancelled += 1,
                 How::Lost => t.n_attempts_lost += 1,
-                How::Done => t.home_out_bytes += a.output_bytes,
+                How::Done => t.home_out_bytes += a.output_bytes - a.staying_bytes,
                 How::Open => {}
             }
             t.cpu_hours_busy += hours(f64::from(a.cpus) * a.run_ns() as f64);
@@ -570,7 +579,7 @@ impl<'a> Measure<'a> {
                 busy.hold(a.started, a.exited, f64::from(a.cpus));
             }
             if a.how == How::Done && a.exited.0 > 0 {
-                out.spread(a.exited, a.over.max(a.exited), a.output_bytes as f64);
+                out.spread(a.exited, a.over.max(a.exited), (a.output_bytes - a.staying_bytes) as f64);
             }
         }
         for (t, change) in self.queue_changes() {

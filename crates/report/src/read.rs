@@ -142,6 +142,8 @@ pub struct AttemptRecord {
     pub peer_wait_ns: u64,
     pub home_wait_ns: u64,
     pub output_bytes: u64,
+    /// Of these, what stayed on the nodes and was not sent home.
+    pub staying_bytes: u64,
     pub cpu_ns: u64,
     pub rss_bytes_max: u64,
 }
@@ -286,6 +288,11 @@ impl RunLog {
             run: a.run,
             submitted: a.submitted,
         })
+    }
+
+    /// The array that a task is of.
+    pub fn array_at(&self, task: TaskId) -> Option<&TaskArray> {
+        self.array_of(task).map(|a| &*a.array)
     }
 
     fn array_of(&self, task: TaskId) -> Option<&ArrayRecord> {
@@ -624,6 +631,7 @@ impl Reader {
             peer_wait_ns: 0,
             home_wait_ns: 0,
             output_bytes: 0,
+            staying_bytes: 0,
             cpu_ns: 0,
             rss_bytes_max: 0,
         });
@@ -637,8 +645,20 @@ impl Reader {
         (a.attempt == attempt && a.executor as usize == row).then_some(at)
     }
 
+    /// Bytes of outputs that are not sent home.
+    fn staying_bytes(&self, report: &AttemptReport) -> u64 {
+        let Some(record) = find_array(&self.arrays, report.task) else { return 0 };
+        let (array, i) = (&record.array, (report.task.0 - record.base) as u32);
+        let stays = |output: &&eyas_core::event::OutputReport| {
+            let location = array.template.outputs.get(output.output as usize).map(|(_, location)| location);
+            location.is_some_and(|location| array.fill(location, i).starts_with(RUN_FILE))
+        };
+        report.outputs.iter().filter(stays).map(|o| o.size_bytes).sum()
+    }
+
     fn on_attempt_ended(&mut self, t: Timestamp, executor: ExecutorId, report: AttemptReport) {
         let Some(at) = self.find_open(executor, report.task, report.attempt) else { return };
+        let staying_bytes = self.staying_bytes(&report);
         let a = &mut self.attempts[at];
         if a.landing {
             return;
@@ -650,6 +670,7 @@ impl Reader {
         a.cpu_ns = report.cpu_ns;
         a.rss_bytes_max = report.rss_bytes_max;
         a.output_bytes = report.outputs.iter().map(|o| o.size_bytes).sum();
+        a.staying_bytes = staying_bytes;
         let requests = self.requests.entry((a.run, a.executor as usize)).or_default();
         for input in &report.inputs {
             requests.of(input.outcome).add(Tally {

@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
+use eyas_core::array::{Command, Pattern};
 use eyas_core::log::EVENTS_FILE;
+use eyas_core::pattern::stage_of_task;
 use eyas_core::types::*;
 use eyas_report::{ErrorKind, metrics, metrics_of, read, replay};
 use std::path::Path;
@@ -49,6 +51,16 @@ fn totals_are_the_dispatchers_own() {
         let t = &report.totals;
         let whole = t.hit_ratio_local.unwrap() + t.hit_ratio_remote.unwrap() + t.miss_ratio.unwrap();
         assert!(close(whole, 1.0));
+        let sum = |f: fn(&eyas_report::StageRow) -> u64| report.stages.iter().map(f).sum::<u64>();
+        assert_eq!(
+            (sum(|s| s.n_tasks), sum(|s| s.n_done), sum(|s| s.n_failed)),
+            (t.n_tasks, t.n_done, t.n_failed)
+        );
+        if seed % 2 == 0 {
+            // Without lost attempts stages have all bytes.
+            let bytes = (sum(|s| s.home_in_bytes), sum(|s| s.peer_bytes), sum(|s| s.home_out_bytes));
+            assert_eq!(bytes, (t.home_in_bytes, t.cache_remote_bytes, t.home_out_bytes), "seed {seed}");
+        }
         let s = &report.series;
         let bytes = |gbps: &[f64]| gbps.iter().sum::<f64>() * s.bin_ns as f64 / 8.0;
         assert!(close(bytes(&s.cache_remote_gbps), t.cache_remote_bytes as f64), "seed {seed}");
@@ -60,6 +72,35 @@ fn totals_are_the_dispatchers_own() {
         assert!(s.n_queued.iter().all(|n| *n >= 0.0) && s.n_queued.len() <= 300);
         let json = serde_json::to_string(&report).unwrap();
         assert!(serde_json::from_str::<eyas_report::Report>(&json).is_ok());
+    }
+}
+
+#[test]
+fn a_stage_is_a_label_or_a_program() {
+    let mut cluster = Cluster::new("good-cache-compute", 1, FAIR);
+    cluster.join("n1", 1);
+    let labelled = |name: &str, label: &str| {
+        let mut array = map(name, 2, 1, 0);
+        array.template.label = label.into();
+        array
+    };
+    let mut by_program = map("c", 1, 1, 0);
+    by_program.template.command =
+        Command::Exec(vec![Pattern::literal("/usr/bin/mAdd"), Pattern::literal("x")]);
+    let by_program_stage = stage_of_task(&by_program, 0);
+    assert!(by_program_stage.starts_with("mAdd"));
+    cluster
+        .submit("stages", vec![labelled("a", "cut"), by_program, labelled("b", "cut"), labelled("d", "add")]);
+    cluster.go(None);
+    let dir = dir();
+    cluster.save(dir.path());
+    let stages = metrics(&read(dir.path()).unwrap()).stages;
+    let told: Vec<(&str, u64, u64)> =
+        stages.iter().map(|s| (s.stage.as_str(), s.n_tasks, s.n_inputs)).collect();
+    let n_inputs = map("a", 1, 1, 0).template.inputs.len() as u64;
+    assert_eq!(told, [("cut", 4, 4 * n_inputs), (&*by_program_stage, 1, n_inputs), ("add", 2, 2 * n_inputs)]);
+    for s in &stages {
+        assert!(s.began_ns < s.ended_ns && s.run_mean_ns >= FAIR.run_ns, "{s:?}");
     }
 }
 
