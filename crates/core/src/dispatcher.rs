@@ -252,6 +252,8 @@ pub struct RunState {
     /// The latest failures.
     pub failures: VecDeque<(TaskId, Failure)>,
     arrays: Vec<ArrayId>,
+    /// What tells its files that stay on the nodes from those of other runs.
+    prefix: String,
     /// Objects that changed at home after this run had read them.
     changed: BTreeSet<ObjectId>,
 }
@@ -323,9 +325,10 @@ pub struct Dispatcher {
 }
 
 /// Makes a location of the form `run:NAME` one of the catalog, `run:SCOPE.RUN/NAME`; others stay as they are.
-fn scope_location(scope: &str, run: RunId, location: &mut String) {
+/// `prefix` is the run's, `SCOPE.RUN/`.
+fn scope_location(prefix: &str, location: &mut String) {
     if location.starts_with(RUN_FILE) {
-        location.insert_str(RUN_FILE.len(), &format!("{scope}.{run}/"));
+        location.insert_str(RUN_FILE.len(), prefix);
     }
 }
 
@@ -399,7 +402,8 @@ impl Dispatcher {
         }
         match event {
             Event::RunOpened { run, name, keep } => {
-                self.runs.insert(run, RunState { name, keep, opened: now, ..RunState::default() });
+                let prefix = format!("{}.{run}/", self.config.scope);
+                self.runs.insert(run, RunState { name, keep, prefix, opened: now, ..RunState::default() });
             }
             Event::ArrayAdded { run, array } => self.on_array_added(now, run, array, out),
             Event::RunStarted { run } => self.on_run_started(now, run, out),
@@ -1269,10 +1273,11 @@ impl Dispatcher {
                 self.forget_maker(task);
             }
             self.forget_gather(task);
-            if outcome == Outcome::Done && self.arrays[array.0 as usize].writes_run {
-                self.spread_made(now, task);
+            let made = self.files_made(task);
+            if outcome == Outcome::Done {
+                self.spread_made(now, task, &made);
             }
-            self.ended_with_intermediates(task, out);
+            self.ended_with_intermediates(task, &made, out);
             out.push(Action::EndTask { task, outcome: outcome.clone() });
             for subscriber in self.subscribers.remove(&task).unwrap_or_default() {
                 if outcome == Outcome::Done {
@@ -1387,7 +1392,11 @@ impl Dispatcher {
     fn location_into(&self, run: RunId, array: &TaskArray, pattern: &Pattern, i: u32, text: &mut String) {
         text.clear();
         array.fill_into(pattern, i, text);
-        scope_location(&self.config.scope, run, text);
+        scope_location(self.prefix_of(run), text);
+    }
+
+    fn prefix_of(&self, run: RunId) -> &str {
+        self.runs.get(&run).map_or("", |r| &r.prefix)
     }
 
     /// The inputs of a task, in its own order.
@@ -1908,7 +1917,7 @@ impl Dispatcher {
         let mut spec = array.expand(i);
         if *reads_run || *writes_run {
             for (_, location) in spec.inputs.iter_mut().chain(&mut spec.outputs) {
-                scope_location(&self.config.scope, *run, location);
+                scope_location(self.prefix_of(*run), location);
             }
         }
         spec

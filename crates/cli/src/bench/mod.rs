@@ -23,6 +23,7 @@ mod net;
 mod store;
 mod table;
 mod transfer;
+mod workflow;
 
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
@@ -41,6 +42,8 @@ enum Bench {
     Dispatch(dispatch::DispatchArgs),
     /// One placement decision at a million queued tasks; memory of queue and catalog
     Decide(decide::DecideArgs),
+    /// A workflow of a million tasks through the decision core
+    Workflow(workflow::WorkflowArgs),
     /// Objects from a peer's cache, beside one plain TCP stream
     Transfer(transfer::TransferArgs),
     /// Objects into, out of and off the cache directory, beside plain file operations
@@ -101,6 +104,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
     match args.what {
         Bench::Dispatch(args) => dispatch::bench(&args),
         Bench::Decide(args) => decide::bench(&args),
+        Bench::Workflow(args) => workflow::bench(&args),
         Bench::Transfer(args) => transfer::bench(&args),
         Bench::Cache(args) => store::bench(&args),
         Bench::Journal(args) => journal::bench(&args),

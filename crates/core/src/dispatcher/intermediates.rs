@@ -182,13 +182,18 @@ impl Dispatcher {
     }
 
     /// `task` has ended: it reads nothing any more, and what it made is needed only by those who read it.
-    pub(super) fn ended_with_intermediates(&mut self, task: TaskId, out: &mut Vec<Action>) {
+    pub(super) fn ended_with_intermediates(
+        &mut self,
+        task: TaskId,
+        made: &[ObjectId],
+        out: &mut Vec<Action>,
+    ) {
         let mut unread = self.files_read(task);
         for object in &unread {
             let file = self.intermediates.files.get_mut(object).expect("it was filtered by being there");
             file.n_readers = file.n_readers.saturating_sub(1);
         }
-        unread.extend(self.files_made(task));
+        unread.extend(made);
         self.drop_unread(&unread, out);
     }
 

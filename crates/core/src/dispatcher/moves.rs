@@ -168,15 +168,14 @@ impl Dispatcher {
     }
 
     /// `task` has ended well, and what it made is in a cache.
-    pub(super) fn spread_made(&mut self, now: Timestamp, task: TaskId) {
+    pub(super) fn spread_made(&mut self, now: Timestamp, task: TaskId, made: &[ObjectId]) {
         if self.config.collectives == CollectiveMode::Off {
             return;
         }
-        let made = self.files_made(task);
-        for &object in &made {
+        for &object in made {
             self.consider_multicast(now, object, Some(self.run_of(task)));
         }
-        self.consider_scatter(now, task, &made);
+        self.consider_scatter(now, task, made);
     }
 
     /// Sends `object` ahead to as many nodes as its share of what its readers read, if it is worth a tree.
