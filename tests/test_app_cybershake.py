@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 from app import App
-from harness import Eyas
+from harness import ROOT, Eyas
 
 N_RUPTURES, N_VARIATIONS = 4, 5
 
@@ -60,3 +62,16 @@ def test_inputs_that_do_not_belong_together_are_refused(cybershake: App, tmp_pat
     sub.write_bytes(sub.read_bytes()[:-4])
     cut = cybershake.program("shake.py", "synthesize", sub, ruptures[0], "0", out, status=1)
     assert "is cut off" in cut.stderr
+
+
+def test_the_steps_of_the_paper_are_measured_side_by_side(eyas: Eyas, tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    small = ["--scale", "small", "--steps", "staging,auto", "--home-rate", "100MB"]
+    places: list[str | Path] = ["--apps", ROOT / "apps", "--python", sys.executable, "--json", figures]
+    done = eyas.run("bench", "app", "cybershake", *small, *places)
+    rows = {row["what"]: row for row in json.loads(figures.read_text())["table"]["rows"]}
+    assert rows["auto: through home"]["ratio"] < 0.7, done
+    assert rows["auto: PeakValCalc"]["value"] >= 0.0
+
+    nowhere = eyas.run("bench", "app", "cybershake", "--apps", tmp_path / "none", status=2)
+    assert "hint: run this in a checkout" in nowhere.stderr

@@ -10,6 +10,7 @@
 //! `eyas_data::bench`, `eyas_journal::bench`), and judging a figure, which the reader does: targets are
 //! printed beside it.
 
+mod app;
 mod choose;
 mod cluster;
 mod collective;
@@ -58,6 +59,8 @@ enum Bench {
     Multicast(collective::MulticastArgs),
     /// 4,000 files from 16 nodes to one over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
     Gather(collective::GatherArgs),
+    /// A real application step by step: all files through home, files on the nodes, placement by data
+    App(app::AppArgs),
     /// One node of `multicast` or `gather`
     #[command(hide = true)]
     NetNode(net::NodeArgs),
@@ -110,6 +113,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Journal(args) => journal::bench(&args),
         Bench::Collective(args) => choose::bench(&args),
         Bench::Data(args) => data::bench(&args),
+        Bench::App(args) => app::bench(&args),
         Bench::Multicast(args) => collective::multicast(&args),
         Bench::Gather(args) => collective::gather(&args),
         Bench::NetNode(args) => net::node(&args),
