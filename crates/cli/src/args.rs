@@ -249,7 +249,21 @@ pub struct RunArgs {
     #[arg(long)]
     pub keep: bool,
     #[command(flatten)]
+    pub resume: ResumeArgs,
+    #[command(flatten)]
     pub cluster: ClusterArgs,
+}
+
+/// What earlier runs made is not made again.
+#[derive(Args)]
+pub struct ResumeArgs {
+    /// Run only what has to run after an earlier run, by digests of inputs, commands and environments; DIR is that
+    /// run's folder or a cluster's [default: the cluster's with --join, else that of the last run of this file]
+    #[arg(long, value_name = "DIR", num_args = 0..=1)]
+    pub resume: Option<Option<PathBuf>>,
+    /// Say what would run and why, and start nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Args)]
@@ -262,6 +276,8 @@ pub struct SubmitArgs {
     pub keep: bool,
     #[command(flatten)]
     pub files: WorkflowArgs,
+    #[command(flatten)]
+    pub resume: ResumeArgs,
     #[command(flatten)]
     pub join: JoinArgs,
 }

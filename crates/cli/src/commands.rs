@@ -3,9 +3,10 @@
 use crate::args::*;
 use crate::print::{count, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
-use crate::{Exit, Fault, local};
+use crate::{Exit, Fault, local, resume};
 use eyas_core::RunId;
 use eyas_core::TaskId;
+use eyas_report::memo::Record;
 use eyas_runtime::client::Client;
 use eyas_runtime::cluster::{LocalCluster, PROVIDER};
 use eyas_runtime::dispatcher::DispatcherOptions;
@@ -72,7 +73,8 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         eyas_tasklist::map(&spec, None)?
     };
     let name = args.command.join(" ");
-    run_list(list, &name, false, args.join.as_deref(), &args.cluster)
+    let submission = Submission { list, name, keep: false, tasks: None, carried: vec![] };
+    run_list(submission, args.join.as_deref(), &args.cluster)
 }
 
 /// Words of a map's command that are files here, such as the script in `python3 cutout.py {in} {out}`: a task
@@ -96,7 +98,50 @@ fn files_named(command: &[String], shell: bool, base_dir: &Path) -> Vec<String> 
 
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let list = crate::workflow::list_of(&args.tasks, &args.files)?;
-    run_list(list, &args.tasks.display().to_string(), args.keep, args.join.as_deref(), &args.cluster)
+    match what_is_left(list, &args.tasks, &args.resume, args.keep, args.join.as_deref())? {
+        Some(submission) => run_list(submission, args.join.as_deref(), &args.cluster),
+        None => Ok(Exit::Good),
+    }
+}
+
+/// What a user wants done.
+struct Submission {
+    list: TaskList,
+    /// The run's, for people.
+    name: String,
+    keep: bool,
+    /// The file that the tasks are from, if a later run of it may want to go on with this one.
+    tasks: Option<PathBuf>,
+    /// What earlier runs made and this one leaves out.
+    carried: Vec<Record>,
+}
+
+impl Submission {
+    /// Called once it is accepted and its log is in `dir`, the dispatcher's folder.
+    fn remember(&self, dir: &Path) -> Result<(), Fault> {
+        let Some(tasks) = &self.tasks else { return Ok(()) };
+        resume::carry(dir, &self.carried)?;
+        resume::remember(tasks, dir)
+    }
+}
+
+/// The tasks that have to run; `None` when that was only asked, or there are none.
+fn what_is_left(
+    list: TaskList,
+    tasks: &Path,
+    args: &ResumeArgs,
+    keep: bool,
+    join: Option<&Path>,
+) -> Result<Option<Submission>, Fault> {
+    let resume = args.resume.as_ref().map(|dir| dir.as_deref());
+    let asked = resume::Asked { tasks, resume, dry_run: args.dry_run, join };
+    Ok(match resume::what_is_left(list, &asked)? {
+        resume::Left::Nothing => None,
+        resume::Left::Run(list, carried) => {
+            let name = tasks.display().to_string();
+            Some(Submission { list, name, keep, tasks: Some(tasks.to_path_buf()), carried })
+        }
+    })
 }
 
 pub fn read_list(path: &Path) -> Result<TaskList, Fault> {
@@ -119,14 +164,8 @@ pub fn read_list(path: &Path) -> Result<TaskList, Fault> {
 }
 
 /// Runs a list on the cluster named, or on one of its own.
-fn run_list(
-    list: TaskList,
-    name: &str,
-    keep: bool,
-    join: Option<&Path>,
-    cluster: &ClusterArgs,
-) -> Result<Exit, Fault> {
-    if list.n_tasks == 0 {
+fn run_list(submission: Submission, join: Option<&Path>, cluster: &ClusterArgs) -> Result<Exit, Fault> {
+    if submission.list.n_tasks == 0 {
         eprintln!("there are no tasks: nothing to do");
         return Ok(Exit::Good);
     }
@@ -140,8 +179,8 @@ fn run_list(
         }
         return client_runtime().block_on(async {
             let mut client = Client::connect(path).await?;
-            let run = submit_list(&mut client, &list, name, keep).await?;
-            drop(list);
+            let run = submit_to(&mut client, path, &submission).await?;
+            drop(submission);
             follow(&mut client, run, None).await
         });
     }
@@ -156,8 +195,9 @@ fn run_list(
     let result = client_runtime().block_on(async {
         let mut client = Client::connect(&join_path).await?;
         end_unfinished(&mut client, &dir).await?;
-        let run = submit_list(&mut client, &list, name, keep).await?;
-        drop(list);
+        let run = submit_list(&mut client, &submission).await?;
+        submission.remember(&local::dispatcher_dir(&dir))?;
+        drop(submission);
         follow(&mut client, run, Some(&mut parts)).await
     });
     parts.stop();
@@ -212,9 +252,20 @@ async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Streams a list to the dispatcher with that join file, which may be on another machine.
+async fn submit_to(client: &mut Client, join: &Path, submission: &Submission) -> Result<RunId, Fault> {
+    let run = submit_list(client, submission).await?;
+    let dir = PathBuf::from(Join::read(join).map_err(|e| Fault::new(Exit::Cluster, e))?.dir);
+    if dir.is_dir() {
+        submission.remember(&dir)?;
+    }
+    Ok(run)
+}
+
 /// Streams a list to the dispatcher; returns when the submission is durable.
-async fn submit_list(client: &mut Client, list: &TaskList, name: &str, keep: bool) -> Result<RunId, Fault> {
-    let open = RequestBody::OpenRun { name: name.into(), keep };
+async fn submit_list(client: &mut Client, submission: &Submission) -> Result<RunId, Fault> {
+    let Submission { list, name, keep, .. } = submission;
+    let open = RequestBody::OpenRun { name: name.clone(), keep: *keep };
     let ReplyBody::RunOpened { run } = client.ask(open).await? else {
         return Err(Fault::new(Exit::Cluster, "the dispatcher's answer to a submission makes no sense"));
     };
@@ -330,11 +381,12 @@ fn exit_of(status: &RunStatus, interrupts: u32) -> Exit {
 pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     let path = local::join_path(&args.join)?;
     let list = crate::workflow::list_of(&args.tasks, &args.files)?;
-    let name = args.tasks.display().to_string();
+    let left = what_is_left(list, &args.tasks, &args.resume, args.keep, Some(&path))?;
+    let Some(submission) = left else { return Ok(Exit::Good) };
     client_runtime().block_on(async {
         let mut client = Client::connect(&path).await?;
-        let run = submit_list(&mut client, &list, &name, args.keep).await?;
-        writeln!(std::io::stdout(), "run {run}: {} accepted", plural(list.n_tasks, "task"))?;
+        let run = submit_to(&mut client, &path, &submission).await?;
+        writeln!(std::io::stdout(), "run {run}: {} accepted", plural(submission.list.n_tasks, "task"))?;
         Ok(Exit::Good)
     })
 }

@@ -8,6 +8,7 @@ mod predict;
 mod print;
 mod progress;
 mod repro;
+mod resume;
 mod sim;
 mod tell;
 mod top;

@@ -10,9 +10,10 @@
 //! | [`html`](mod@html) | one self-contained page of one report, or of two side by side |
 //! | [`explain`] | the story of one task in words |
 //! | [`workflow`](mod@workflow) | a run as a workflow, with measured times and sizes |
+//! | [`memo`] | what a run made of what, by digests, so that it can be resumed |
 //! | [`replay`](mod@replay) | whether the core, fed the logged events again, takes the logged actions |
 //!
-//! Invariants: nothing is written and nothing but the log is read; memory grows with tasks and attempts,
+//! Invariants: nothing but the log is read, and nothing is written ([`memo`] reads and writes one small file of its own); memory grows with tasks and attempts,
 //! not with bytes of log; a log that ends in the middle of a line (its writer was killed) is a good log.
 //!
 //! Why a crate of its own: report, explanation and replay also work on the directory of a run whose
@@ -25,6 +26,7 @@ pub mod error;
 pub mod explain;
 pub mod html;
 pub mod lines;
+pub mod memo;
 pub mod metrics;
 pub mod read;
 pub mod replay;
@@ -35,6 +37,7 @@ pub mod workflow;
 pub use error::{Error, ErrorKind, Status};
 pub use explain::{TaskStory, explain_lines, story_from_dir};
 pub use html::html;
+pub use memo::Memo;
 pub use metrics::{Comparison, Report, compare, metrics, metrics_of};
 pub use read::{RunLog, read};
 pub use replay::{Difference, ReplayOutcome, replay};

@@ -69,7 +69,7 @@ pub fn size_of(location: &str) -> u64 {
     1_000_000 + location.bytes().map(u64::from).sum::<u64>() * 1000
 }
 
-fn digest_of(location: &str) -> Digest {
+pub fn digest_of(location: &str) -> Digest {
     let mut digest = [7; 32];
     location.bytes().enumerate().for_each(|(i, b)| digest[i % 32] ^= b.rotate_left(i as u32 / 32));
     Digest(digest)

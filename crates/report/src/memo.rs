@@ -1,0 +1,442 @@
+//! What earlier runs made of what: the records by which a run is resumed.
+//!
+//! In: the event log in a dispatcher's directory, and the records that a resumed run brought along
+//! ([`CARRIED_FILE`]). Out: a [`Memo`], which answers two questions. *Was exactly this done before, and what came
+//! of it?* ([`Memo::find`], by key.) *What was the task of this name when it last ran?* ([`Memo::last_of`], so that
+//! one can say what has changed since.)
+//!
+//! A task's key is the BLAKE3 digest of its command (program and words, or the line for the shell), its declared
+//! environment, the names of its outputs and the names and digests of its inputs, all as its sandbox has them. What
+//! is not in it changes nothing about the result: where files live at home, id, label, priority, limits.
+//!
+//! Invariants:
+//!   1. a record says that a task ended well only if its attempt did and all its outputs were where they belong;
+//!   2. an input's digest is that of the bytes which this attempt read. Where the log leaves a doubt (read in
+//!      place and never hashed; told twice with different bytes meanwhile) it is `None`, and the record has no key.
+//!
+//! Why from the log: it is written anyway, on the dispatcher's own disk, and holds all of this. A log that ends
+//! in the middle of a line is a good one; what it lost runs again.
+//!
+//! Not here: whether files at home still are what a record says, and what has to run (`eyas-cli`, `resume`).
+
+use crate::error::{Error, ErrorKind};
+use crate::lines::{Entry, Lines, find};
+use eyas_core::array::{Command, TaskArray, TaskSpec};
+use eyas_core::event::{Action, AttemptReport, Event};
+use eyas_core::log::EVENTS_FILE;
+use eyas_core::types::*;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Records of earlier runs that a resumed run brought along; beside the event log, one JSON object a line.
+pub const CARRIED_FILE: &str = "memo.jsonl";
+
+/// What a task does, without the bytes that it reads: three BLAKE3 digests.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+pub struct Recipe {
+    pub command: Digest,
+    /// Declared environment.
+    pub env: Digest,
+    /// Names of the outputs in the sandbox.
+    pub outputs: Digest,
+}
+
+/// Digest of strings, with their lengths, so that no two lists give the same bytes.
+struct Strings(blake3::Hasher);
+
+impl Strings {
+    fn new(of: &str) -> Strings {
+        let mut strings = Strings(blake3::Hasher::new());
+        strings.push(of.as_bytes());
+        strings
+    }
+    fn push(&mut self, bytes: &[u8]) {
+        self.0.update(&(bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+    fn digest(&self) -> Digest {
+        Digest(*self.0.finalize().as_bytes())
+    }
+}
+
+impl Recipe {
+    pub fn of(task: &TaskSpec) -> Recipe {
+        let mut command = match &task.command {
+            Command::Exec(_) => Strings::new("exec"),
+            Command::Shell(_) => Strings::new("shell"),
+        };
+        match &task.command {
+            Command::Exec(words) => words.iter().for_each(|word| command.push(word.as_bytes())),
+            Command::Shell(line) => command.push(line.as_bytes()),
+        }
+        let mut sorted: Vec<&(String, String)> = task.env.iter().collect();
+        sorted.sort();
+        let mut env = Strings::new("env");
+        for (name, value) in sorted {
+            env.push(name.as_bytes());
+            env.push(value.as_bytes());
+        }
+        let mut names: Vec<&str> = task.outputs.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        let mut outputs = Strings::new("outputs");
+        names.iter().for_each(|name| outputs.push(name.as_bytes()));
+        Recipe { command: command.digest(), env: env.digest(), outputs: outputs.digest() }
+    }
+
+    /// The key of a task that does this with `inputs`: names in the sandbox, and digests. Their order is of no matter.
+    pub fn key<'a>(&self, inputs: impl IntoIterator<Item = (&'a str, Digest)>) -> Digest {
+        let mut inputs: Vec<(&str, Digest)> = inputs.into_iter().collect();
+        inputs.sort_unstable();
+        let mut key = Strings::new("task");
+        for digest in [self.command, self.env, self.outputs] {
+            key.push(&digest.0);
+        }
+        for (name, digest) in inputs {
+            key.push(name.as_bytes());
+            key.push(&digest.0);
+        }
+        key.digest()
+    }
+}
+
+/// How the last try at a task ended.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    Well,
+    Failed,
+    Cancelled,
+    /// Not, as far as the log goes.
+    Not,
+}
+
+/// One task of an earlier run.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Record {
+    /// The user's own name for it.
+    pub id: String,
+    pub recipe: Recipe,
+    pub ended: Ended,
+    /// Name in the sandbox and digest of what was read; digests only for a task that ended well.
+    pub inputs: Vec<(String, Option<Digest>)>,
+    /// Name in the sandbox and digest of what it made; empty unless it ended well.
+    pub outputs: Vec<(String, Digest)>,
+}
+
+impl Record {
+    /// `None` if it did not end well, or if it is not known what it read.
+    pub fn key(&self) -> Option<Digest> {
+        if self.ended != Ended::Well {
+            return None;
+        }
+        let inputs: Option<Vec<(&str, Digest)>> =
+            self.inputs.iter().map(|(name, digest)| Some((name.as_str(), (*digest)?))).collect();
+        Some(self.recipe.key(inputs?))
+    }
+}
+
+/// Records of earlier runs; a later one of the same task counts more.
+#[derive(Debug, Default)]
+pub struct Memo {
+    records: Vec<Record>,
+    by_key: FxHashMap<Digest, Vec<u32>>,
+    by_recipe: FxHashMap<Recipe, u32>,
+    by_id: FxHashMap<String, u32>,
+}
+
+impl Memo {
+    /// What the log and the carried records in the dispatcher's directory `dir` say. One of the two has to be there.
+    pub fn read(dir: &Path) -> std::result::Result<Memo, Error> {
+        let mut memo = Memo::default();
+        let carried = memo.read_carried(dir)?;
+        if carried && !dir.join(EVENTS_FILE).exists() {
+            return Ok(memo);
+        }
+        Reader::default().read(dir, &mut memo)?;
+        Ok(memo)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Adds the newest record.
+    pub fn add(&mut self, record: Record) {
+        let at = self.records.len() as u32;
+        if let Some(key) = record.key() {
+            self.by_key.entry(key).or_default().push(at);
+            self.by_recipe.insert(record.recipe, at);
+        }
+        self.by_id.insert(record.id.clone(), at);
+        self.records.push(record);
+    }
+
+    /// Everything with this key, the newest first.
+    pub fn find(&self, key: Digest) -> impl Iterator<Item = &Record> {
+        self.by_key.get(&key).into_iter().flatten().rev().map(|at| &self.records[*at as usize])
+    }
+
+    /// Whether a task that does this ever ended well, whatever it read.
+    pub fn knows(&self, recipe: &Recipe) -> bool {
+        self.by_recipe.contains_key(recipe)
+    }
+
+    /// The newest record of the task that was called `id`.
+    pub fn last_of(&self, id: &str) -> Option<&Record> {
+        self.by_id.get(id).map(|at| &self.records[*at as usize])
+    }
+
+    /// `false`: there are none.
+    fn read_carried(&mut self, dir: &Path) -> std::result::Result<bool, Error> {
+        let path = dir.join(CARRIED_FILE);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(Error::io(ErrorKind::Open, &path, e)),
+        };
+        for (n, line) in BufReader::new(file).lines().enumerate() {
+            let line = line.map_err(|e| Error::io(ErrorKind::Read, &path, e))?;
+            let record = serde_json::from_str(&line).map_err(|e| {
+                let context = format!("line {} of `{}` is not a record: {e}", n + 1, path.display());
+                Error::new(ErrorKind::Line, "read what earlier runs made", context)
+            })?;
+            self.add(record);
+        }
+        Ok(true)
+    }
+
+    /// Leaves `records` in the directory of a run that continues others, so that it can be resumed in turn without
+    /// them. What was carried there before stays. Appears whole or not at all.
+    pub fn carry<'a>(dir: &Path, records: impl IntoIterator<Item = &'a Record>) -> std::io::Result<()> {
+        let path = dir.join(CARRIED_FILE);
+        let fresh = dir.join(format!("{CARRIED_FILE}.{}", std::process::id()));
+        let mut out = BufWriter::new(File::create(&fresh)?);
+        match File::open(&path) {
+            Ok(mut old) => drop(std::io::copy(&mut old, &mut out)?),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        for record in records {
+            serde_json::to_writer(&mut out, record)?;
+            out.write_all(b"\n")?;
+        }
+        out.into_inner().map_err(|e| e.into_error())?.sync_data()?;
+        std::fs::rename(fresh, path)
+    }
+}
+
+/// Digests of inputs, in the task's order, and of outputs by position.
+type Result = (Vec<Option<Digest>>, Vec<(u32, Digest)>);
+
+/// An attempt that was given out.
+struct Open {
+    attempt: AttemptNo,
+    executor: ExecutorId,
+    /// Number of its line's event.
+    since: u64,
+    inputs: Vec<Input>,
+    /// Once its program ended well.
+    ended: Option<Result>,
+}
+
+struct Input {
+    object: ObjectId,
+    /// When it was given out.
+    known: Option<Digest>,
+    /// Home is asked again, and may say otherwise.
+    checked: bool,
+}
+
+/// What an executor last said of an object.
+struct Told {
+    digest: Digest,
+    at: u64,
+    /// When it last said otherwise.
+    otherwise_at: Option<u64>,
+}
+
+#[derive(Default)]
+struct Reader {
+    arrays: BTreeMap<u64, Arc<TaskArray>>,
+    next_task: u64,
+    open: FxHashMap<TaskId, Open>,
+    /// How tasks ended that have a record.
+    ends: FxHashMap<TaskId, Ended>,
+    /// Of this life.
+    told: FxHashMap<(ExecutorId, ObjectId), Told>,
+    /// Entries so far.
+    now: u64,
+}
+
+impl Reader {
+    fn read(mut self, dir: &Path, memo: &mut Memo) -> std::result::Result<(), Error> {
+        let mut lines = Lines::open(dir)?;
+        // What is not parsed costs little, and most of a log is about other things.
+        const WANTED: [&[u8]; 6] =
+            [b"array_added", b"assign", b"replicas_changed", b"attempt_ended", b"end_task", b"task_restored"];
+        let is_wanted = |text: &[u8]| {
+            let head = &text[..text.len().min(64)];
+            WANTED.iter().any(|word| find(head, word).is_some())
+        };
+        while let Some(entry) = lines.next_if(is_wanted)? {
+            self.now += 1;
+            match entry {
+                Entry::Header(_) => self.on_header(),
+                Entry::In(_, Event::ArrayAdded { array, .. }) => {
+                    self.next_task += u64::from(array.n_tasks);
+                    self.arrays.insert(self.next_task - u64::from(array.n_tasks), array);
+                }
+                Entry::Out(_, Action::Assign { executor, assignment }) => {
+                    let input = |i: &eyas_core::event::AssignedInput| Input {
+                        object: i.object,
+                        known: i.known.as_ref().map(|k| k.digest),
+                        checked: i.check_home,
+                    };
+                    let inputs = assignment.inputs.iter().map(input).collect();
+                    let attempt = assignment.attempt;
+                    let open = Open { attempt, executor, since: self.now, inputs, ended: None };
+                    self.open.insert(assignment.task, open);
+                }
+                Entry::In(_, Event::ReplicasChanged { executor, added, .. }) => {
+                    for replica in added {
+                        self.on_told(executor, replica.object, replica.digest);
+                    }
+                }
+                Entry::In(_, Event::AttemptEnded { report, .. }) => self.on_attempt_ended(report),
+                Entry::Out(_, Action::EndTask { task, outcome }) => self.on_end(task, &outcome, None, memo),
+                Entry::In(_, Event::TaskRestored { task, outcome, outputs }) => {
+                    if !self.ends.contains_key(&task) {
+                        self.on_end(task, &outcome, Some(outputs), memo);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.finish(memo);
+        Ok(())
+    }
+
+    /// Numbers of objects and executors begin anew; those of tasks go on.
+    fn on_header(&mut self) {
+        self.next_task = 0;
+        let mut open = std::mem::take(&mut self.open);
+        for attempt in open.values_mut() {
+            let read = self.read_by(attempt);
+            for (input, digest) in attempt.inputs.iter_mut().zip(read) {
+                *input = Input { object: ObjectId(u32::MAX), known: digest, checked: false };
+            }
+        }
+        self.open = open;
+        self.told.clear();
+    }
+
+    fn on_told(&mut self, executor: ExecutorId, object: ObjectId, digest: Digest) {
+        let now = self.now;
+        let told =
+            self.told.entry((executor, object)).or_insert(Told { digest, at: now, otherwise_at: None });
+        if told.digest != digest {
+            (told.digest, told.otherwise_at) = (digest, Some(told.at));
+        }
+        told.at = now;
+    }
+
+    /// The bytes that an attempt read.
+    fn read_by(&self, attempt: &Open) -> Vec<Option<Digest>> {
+        let of = |input: &Input| {
+            let told = self.told.get(&(attempt.executor, input.object)).filter(|t| t.at > attempt.since);
+            match (told, input.known) {
+                (Some(told), _) if told.otherwise_at.is_some_and(|at| at > attempt.since) => None,
+                (Some(told), Some(known)) if told.digest != known && !input.checked => None,
+                (Some(told), _) => Some(told.digest),
+                (None, known) => known,
+            }
+        };
+        attempt.inputs.iter().map(of).collect()
+    }
+
+    fn on_attempt_ended(&mut self, report: AttemptReport) {
+        let Some(open) = self.open.get(&report.task).filter(|o| o.attempt == report.attempt) else { return };
+        if report.outcome != Outcome::Done {
+            self.open.remove(&report.task);
+            return;
+        }
+        let inputs = self.read_by(open);
+        let outputs = report.outputs.iter().map(|o| (o.output, o.digest)).collect();
+        if let Some(open) = self.open.get_mut(&report.task) {
+            open.ended = Some((inputs, outputs));
+        }
+    }
+
+    /// `restored`: what the journal kept of the outputs, in the task's order.
+    fn on_end(
+        &mut self,
+        task: TaskId,
+        outcome: &Outcome,
+        restored: Option<Vec<(Digest, u64)>>,
+        memo: &mut Memo,
+    ) {
+        let ended = match outcome {
+            Outcome::Done => Ended::Well,
+            Outcome::Failed(_) => Ended::Failed,
+            Outcome::Cancelled => Ended::Cancelled,
+        };
+        let open = self.open.remove(&task);
+        let Some(spec) = self.spec(task) else { return };
+        let result = match (ended, open) {
+            (Ended::Well, Some(Open { ended: Some(result), .. })) => Some(result),
+            (Ended::Well, Some(open)) => restored.map(|outputs| {
+                let outputs = outputs.iter().enumerate().map(|(n, (digest, _))| (n as u32, *digest));
+                (self.read_by(&open), outputs.collect())
+            }),
+            _ => None,
+        };
+        let result = result.filter(|(_, outputs)| outputs.len() == spec.outputs.len());
+        let (inputs, outputs) = match (ended, result) {
+            (Ended::Well, Some(result)) => result,
+            // It ended well, and nobody can say of what it was made.
+            (Ended::Well, None) => return,
+            (_, _) => (vec![], vec![]),
+        };
+        let made =
+            |(output, digest): (u32, Digest)| Some((spec.outputs.get(output as usize)?.0.clone(), digest));
+        let outputs = outputs.into_iter().filter_map(made).collect();
+        memo.add(record(&spec, ended, inputs, outputs));
+        self.ends.insert(task, ended);
+    }
+
+    fn spec(&self, task: TaskId) -> Option<TaskSpec> {
+        let (base, array) = self.arrays.range(..=task.0).next_back()?;
+        let i = u32::try_from(task.0 - base).ok().filter(|i| *i < array.n_tasks)?;
+        Some(array.expand(i))
+    }
+
+    /// Tasks that never ended are known by name, unless an earlier run knows more of them.
+    fn finish(self, memo: &mut Memo) {
+        for (base, array) in &self.arrays {
+            for i in 0..array.n_tasks {
+                let task = TaskId(base + u64::from(i));
+                if self.ends.contains_key(&task) || memo.last_of(&array.fill(&array.template.id, i)).is_some()
+                {
+                    continue;
+                }
+                memo.add(record(&array.expand(i), Ended::Not, vec![], vec![]));
+            }
+        }
+    }
+}
+
+fn record(
+    spec: &TaskSpec,
+    ended: Ended,
+    read: Vec<Option<Digest>>,
+    outputs: Vec<(String, Digest)>,
+) -> Record {
+    let digests = read.into_iter().chain(std::iter::repeat(None));
+    let inputs = spec.inputs.iter().zip(digests).map(|((name, _), digest)| (name.clone(), digest)).collect();
+    Record { id: spec.id.clone(), recipe: Recipe::of(spec), ended, inputs, outputs }
+}
