@@ -6,7 +6,6 @@ use crate::progress::Progress;
 use crate::{Exit, Fault, local, resume};
 use eyas_core::RunId;
 use eyas_core::TaskId;
-use eyas_report::memo::Record;
 use eyas_runtime::client::Client;
 use eyas_runtime::cluster::{LocalCluster, PROVIDER};
 use eyas_runtime::dispatcher::DispatcherOptions;
@@ -73,7 +72,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         eyas_tasklist::map(&spec, None)?
     };
     let name = args.command.join(" ");
-    let submission = Submission { list, name, keep: false, tasks: None, carried: vec![] };
+    let submission = Submission { list, name, keep: false, tasks: None, known: resume::Known::default() };
     run_list(submission, args.join.as_deref(), &args.cluster)
 }
 
@@ -112,16 +111,17 @@ struct Submission {
     keep: bool,
     /// The file that the tasks are from, if a later run of it may want to go on with this one.
     tasks: Option<PathBuf>,
-    /// What earlier runs made and this one leaves out.
-    carried: Vec<Record>,
+    known: resume::Known,
 }
 
 impl Submission {
-    /// Called once it is accepted and its log is in `dir`, the dispatcher's folder.
-    fn remember(&self, dir: &Path) -> Result<(), Fault> {
-        let Some(tasks) = &self.tasks else { return Ok(()) };
-        resume::carry(dir, &self.carried)?;
-        resume::remember(tasks, dir)
+    /// Called once it is accepted and its log is in `dir`, the dispatcher's folder. It goes on in any case.
+    fn remember(&self, dir: &Path) {
+        if let Some(tasks) = &self.tasks
+            && let Err(fault) = self.known.leave(tasks, dir)
+        {
+            eprintln!("note: a later --resume will not find all of this run: {}", fault.message);
+        }
     }
 }
 
@@ -137,9 +137,9 @@ fn what_is_left(
     let asked = resume::Asked { tasks, resume, dry_run: args.dry_run, join };
     Ok(match resume::what_is_left(list, &asked)? {
         resume::Left::Nothing => None,
-        resume::Left::Run(list, carried) => {
+        resume::Left::Run(list, known) => {
             let name = tasks.display().to_string();
-            Some(Submission { list, name, keep, tasks: Some(tasks.to_path_buf()), carried })
+            Some(Submission { list, name, keep, tasks: Some(tasks.to_path_buf()), known })
         }
     })
 }
@@ -196,7 +196,7 @@ fn run_list(submission: Submission, join: Option<&Path>, cluster: &ClusterArgs) 
         let mut client = Client::connect(&join_path).await?;
         end_unfinished(&mut client, &dir).await?;
         let run = submit_list(&mut client, &submission).await?;
-        submission.remember(&local::dispatcher_dir(&dir))?;
+        submission.remember(&local::dispatcher_dir(&dir));
         drop(submission);
         follow(&mut client, run, Some(&mut parts)).await
     });
@@ -257,7 +257,7 @@ async fn submit_to(client: &mut Client, join: &Path, submission: &Submission) ->
     let run = submit_list(client, submission).await?;
     let dir = PathBuf::from(Join::read(join).map_err(|e| Fault::new(Exit::Cluster, e))?.dir);
     if dir.is_dir() {
-        submission.remember(&dir)?;
+        submission.remember(&dir);
     }
     Ok(run)
 }

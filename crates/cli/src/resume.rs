@@ -20,15 +20,17 @@
 //! Not here: what earlier runs did (`eyas_report::memo`), submitting and following (`commands`).
 
 use crate::print::{count, plural, shown, size};
-use crate::{Exit, Fault, local};
+use crate::{Exit, Fault, commands, local};
 use eyas_core::array::TaskSpec;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::pattern::stage_of_task;
-use eyas_core::types::{Digest, RUN_FILE};
+use eyas_core::types::{Digest, RUN_FILE, TaskId};
 use eyas_report::memo::{CARRIED_FILE, Ended, Memo, Recipe, Record};
+use eyas_runtime::client::Client;
 use eyas_storage::{ErrorKind, Homes, HomesConfig, Location};
 use eyas_tasklist::TaskList;
 use eyas_wire::identity::Join;
+use eyas_wire::message::{RequestBody, TaskName};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -493,7 +495,7 @@ fn link_of(tasks: &Path) -> Result<Option<PathBuf>, Fault> {
 
 /// Remembers that the last run of the workflow file `tasks` is told of in `dir`, a dispatcher's folder. Links to runs
 /// whose folders are gone are removed.
-pub fn remember(tasks: &Path, dir: &Path) -> Result<(), Fault> {
+fn remember(tasks: &Path, dir: &Path) -> Result<(), Fault> {
     let Some(link) = link_of(tasks)? else { return Ok(()) };
     let links = links_dir()?;
     std::fs::create_dir_all(&links)?;
@@ -524,15 +526,26 @@ fn earlier_dir(tasks: &Path, given: Option<&Path>, join: Option<&Path>) -> Resul
                 .hint("name the folder that the earlier run was given with --dir, or leave DIR out for the last run of this file")
         });
     }
-    let cluster = join.and_then(|path| Join::read(path).ok()).map(|join| PathBuf::from(join.dir));
-    if let Some(dir) = cluster.filter(|dir| has_records(dir)) {
-        return Ok(Some(dir));
+    if let Some(path) = join {
+        let dir = Join::read(path).ok().map(|join| PathBuf::from(join.dir));
+        if let Some(dir) = dir.filter(|dir| has_records(dir)) {
+            complete_log(path);
+            return Ok(Some(dir));
+        }
     }
     let Some(link) = link_of(tasks)? else {
         return Err(Fault::new(Exit::BadInput, "a task list that comes through a pipe has no earlier run")
             .hint("name the earlier run's folder: --resume DIR"));
     };
     Ok(link.canonicalize().ok().filter(|dir| has_records(dir)))
+}
+
+/// A dispatcher that is up writes its log a moment late, unless it is asked for what a task printed: the very first
+/// one, which is there if any is. Should that fail, the last moment's tasks run again.
+fn complete_log(join: &Path) {
+    let first = RequestBody::Logs { run: None, task: TaskName::Number(TaskId(0)) };
+    let _ = commands::client_runtime()
+        .block_on(async { Client::connect(join).await.ok()?.ask(first).await.ok() });
 }
 
 // ---------------------------------------------------------------- for commands
@@ -552,8 +565,29 @@ pub struct Asked<'a> {
 pub enum Left {
     /// All has been said.
     Nothing,
-    /// To submit this, and to leave these records where its log will be.
-    Run(TaskList, Vec<Record>),
+    /// To submit this.
+    Run(TaskList, Known),
+}
+
+/// What is known of earlier runs that a run goes on with.
+#[derive(Default)]
+pub struct Known {
+    records: Vec<Record>,
+    /// The dispatcher's folder where they are told of.
+    told_in: Option<PathBuf>,
+}
+
+impl Known {
+    /// Leaves it in the dispatcher's folder `dir`, where a later run looks for it, and remembers that the last run of
+    /// the file `tasks` is told of there.
+    pub fn leave(&self, tasks: &Path, dir: &Path) -> Result<(), Fault> {
+        let is_there =
+            self.told_in.as_ref().is_some_and(|told| told.canonicalize().ok() == dir.canonicalize().ok());
+        if !is_there && !self.records.is_empty() {
+            Memo::carry(dir, &self.records)?;
+        }
+        remember(tasks, dir)
+    }
 }
 
 /// Leaves out what need not run, or only says so.
@@ -564,7 +598,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
             tell(&list, &Decision::all(&list, Why::Asked), None)?;
             return Ok(Left::Nothing);
         }
-        return Ok(Left::Run(list, vec![]));
+        return Ok(Left::Run(list, Known::default()));
     };
     let dir = earlier_dir(asked.tasks, given, asked.join)?;
     let memo = match &dir {
@@ -592,15 +626,8 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
         ),
     }
     let origin = asked.tasks.display().to_string();
-    Ok(Left::Run(shorter(list, &decision, &origin)?, decision.known.into_iter().cloned().collect()))
-}
-
-/// Leaves what is known of earlier runs in the dispatcher's folder `dir`, where a later one looks for it.
-pub fn carry(dir: &Path, records: &[Record]) -> Result<(), Fault> {
-    if records.is_empty() {
-        return Ok(());
-    }
-    Ok(Memo::carry(dir, records)?)
+    let shorter = shorter(list, &decision, &origin)?;
+    Ok(Left::Run(shorter, Known { records: decision.known.into_iter().cloned().collect(), told_in: dir }))
 }
 
 /// Tasks of one stage that run for one reason.
