@@ -309,10 +309,10 @@ impl Reader {
                 }
                 Entry::In(_, Event::AttemptEnded { report, .. }) => self.on_attempt_ended(report),
                 Entry::Out(_, Action::EndTask { task, outcome }) => self.on_end(task, &outcome, None, memo),
-                Entry::In(_, Event::TaskRestored { task, outcome, outputs }) => {
-                    if !self.ends.contains_key(&task) {
-                        self.on_end(task, &outcome, Some(outputs), memo);
-                    }
+                Entry::In(_, Event::TaskRestored { task, outcome, outputs })
+                    if !self.ends.contains_key(&task) =>
+                {
+                    self.on_end(task, &outcome, Some(outputs), memo)
                 }
                 _ => {}
             }
