@@ -434,7 +434,7 @@ impl HomeReader {
         };
         std::thread::scope(|scope| {
             for _ in 1..STREAMS.min(locations.len()) {
-                scope.spawn(&work);
+                scope.spawn(work);
             }
             work();
         });

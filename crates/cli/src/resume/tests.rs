@@ -92,13 +92,13 @@ impl World {
         assert_eq!(decision.why, why);
         let short = shorter(self.list(), &decision, "tasks").map_err(|f| f.message).unwrap();
         let tasks = Tasks::new(&short);
-        let ids: Vec<String> = (0..tasks.n).map(|task| tasks.spec(task).id).collect();
+        let mut ids: Vec<String> = (0..tasks.n).map(|task| tasks.spec(task).id).collect();
         let all = self.list();
         let all = Tasks::new(&all);
         let expected = (0..all.n).filter(|task| why[*task].is_some()).map(|task| all.spec(task).id);
         let mut expected: Vec<String> = expected.collect();
-        let mut ids = ids;
-        (ids.sort(), expected.sort());
+        ids.sort();
+        expected.sort();
         assert_eq!(ids, expected);
     }
 
