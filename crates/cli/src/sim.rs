@@ -243,6 +243,9 @@ struct ChaosArgs {
     /// Worlds without faults
     #[arg(long)]
     calm: bool,
+    /// Worlds of workflows, whose tasks are linked by files that stay on the nodes
+    #[arg(long)]
+    workflows: bool,
     /// Lines of the trace that are shown of a world that breaks a promise
     #[arg(long, value_name = "LINES", default_value_t = 40)]
     tail: usize,
@@ -559,16 +562,27 @@ fn chaos(args: &ChaosArgs) -> Result<Exit, Fault> {
         args.from,
         if args.calm { ", calm" } else { "" }
     )?;
-    let (mut n_events, mut ends) = (0u64, [0u64; 3]);
+    let kind = match (args.workflows, args.calm) {
+        (false, false) => "",
+        (false, true) => " --calm",
+        (true, false) => " --workflows",
+        (true, true) => " --workflows --calm",
+    };
+    let (mut n_events, mut ends) = (0u64, [0u64; 4]);
     for seed in args.from..end {
-        let options = if args.calm { Options::calm(seed) } else { Options::from_seed(seed) };
+        let options = match (args.workflows, args.calm) {
+            (false, false) => Options::from_seed(seed),
+            (false, true) => Options::calm(seed),
+            (true, false) => Options::workflows_from_seed(seed),
+            (true, true) => Options::calm_workflows(seed),
+        };
         if args.seeds == 1 {
             writeln!(out, "{options:?}")?;
         }
         match quietly(|| eyas_testkit::world::simulate(&options)) {
             Ok(s) => {
                 n_events += s.n_events;
-                for (sum, n) in ends.iter_mut().zip([s.n_done, s.n_failed, s.n_cancelled]) {
+                for (sum, n) in ends.iter_mut().zip([s.n_done, s.n_failed, s.n_cancelled, s.n_revivals]) {
                     *sum += n;
                 }
                 if args.seeds == 1 {
@@ -582,19 +596,21 @@ fn chaos(args: &ChaosArgs) -> Result<Exit, Fault> {
                     writeln!(out, "{line}")?;
                 }
                 let message = format!("seed {seed} breaks a promise: {}", violation.message);
-                return Err(Fault::new(Exit::TasksFailed, message)
-                    .hint(format!("`eyas sim chaos --seeds 1 --from {seed} --tail 400` shows it alone")));
+                return Err(Fault::new(Exit::TasksFailed, message).hint(format!(
+                    "`eyas sim chaos{kind} --seeds 1 --from {seed} --tail 400` shows it alone"
+                )));
             }
         }
     }
     writeln!(
         out,
-        "{}: all promises kept; {} events, {} tasks done, {} failed, {} cancelled",
+        "{}: all promises kept; {} events, {} tasks done, {} failed, {} cancelled, {} run again",
         plural(args.seeds, "world"),
         count(n_events),
         count(ends[0]),
         count(ends[1]),
-        count(ends[2])
+        count(ends[2]),
+        count(ends[3])
     )?;
     Ok(Exit::Good)
 }

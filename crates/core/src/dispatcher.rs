@@ -726,7 +726,7 @@ impl Dispatcher {
         offer: Offer,
         out: &mut Vec<Action>,
     ) {
-        let mut held_before = vec![];
+        let (mut held_before, mut made) = (vec![], vec![]);
         if let Some(known) = self.executors.remove(&executor) {
             held_before = self.rejoin(now, executor, known, &offer, out);
         } else {
@@ -734,12 +734,10 @@ impl Dispatcher {
             self.insert_executor(executor, offer.clone(), BTreeMap::new());
             // A dispatcher that restarted: this executor still has what its predecessor gave it.
             for &(task, attempt) in &offer.attempts {
-                self.adopt(executor, task, attempt, out);
+                made.extend(self.adopt(executor, task, attempt, out));
             }
         }
-        for held in &offer.held {
-            self.on_held(executor, held);
-        }
+        self.on_all_held(executor, &offer.held, made, out);
         self.change_load(executor, |e| e.last_ended = now);
         self.unpark(now, executor);
         self.check_lost(now, &held_before, out);
@@ -857,8 +855,14 @@ impl Dispatcher {
         });
     }
 
-    /// Takes over an attempt that a previous dispatcher process gave out.
-    fn adopt(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo, out: &mut Vec<Action>) {
+    /// Takes over an attempt that a previous dispatcher process gave out. Gives what it makes.
+    fn adopt(
+        &mut self,
+        executor: ExecutorId,
+        task: TaskId,
+        attempt: AttemptNo,
+        out: &mut Vec<Action>,
+    ) -> Vec<ObjectId> {
         let free = task.0 < self.next_task
             && self.end_of(task) == End::Not
             && !self.reserved.contains_key(&task)
@@ -871,11 +875,12 @@ impl Dispatcher {
             }
             // Its end may be recorded and only the acknowledgement lost; ending it again is harmless.
             out.push(Action::CancelAttempt { executor, task, attempt });
-            return;
+            return vec![];
         }
         self.take_ready(task);
         let spec = self.task_spec(task);
-        let outputs = spec.outputs.iter().map(|(_, location)| self.catalog.intern(location)).collect();
+        let outputs: Vec<ObjectId> =
+            spec.outputs.iter().map(|(_, location)| self.catalog.intern(location)).collect();
         let lands = spec.outputs.iter().any(|(_, location)| !location.starts_with(RUN_FILE));
         self.tried(task, attempt);
         let r = Reserved {
@@ -889,19 +894,33 @@ impl Dispatcher {
             recalled: false,
             asks_home: true,
             suspect: false,
-            outputs,
+            outputs: outputs.clone(),
             lands,
             reads_first: vec![],
         };
         self.reserve(task, r);
+        outputs
     }
 
-    fn on_held(&mut self, executor: ExecutorId, held: &Held) {
+    /// What a (re)joining executor has; `named` gets what stays on the nodes, `useless` what of that is no use.
+    fn on_held(
+        &mut self,
+        executor: ExecutorId,
+        held: &Held,
+        named: &mut Vec<ObjectId>,
+        useless: &mut Vec<ObjectId>,
+    ) {
         let objects = match &held.origin {
             Some((location, version)) => {
                 let object = self.catalog.intern(location);
-                if location.starts_with(RUN_FILE) && !self.is_intermediate(object) {
-                    return;
+                if location.starts_with(RUN_FILE) {
+                    named.push(object);
+                    // Of a run that is not known, or other bytes than the task that is done has made.
+                    let known = self.catalog.digest(object);
+                    if !self.is_intermediate(object) || known.is_some_and(|digest| digest != held.digest) {
+                        useless.push(object);
+                        return;
+                    }
                 }
                 if self.catalog.digest(object).is_none() {
                     self.catalog.set_digest(object, Some(held.digest));
@@ -910,7 +929,11 @@ impl Dispatcher {
                 }
                 vec![object]
             }
-            None => self.catalog.objects_with_digest(held.digest),
+            None => {
+                let objects = self.catalog.objects_with_digest(held.digest);
+                named.extend(objects.iter().filter(|o| self.is_intermediate(**o)));
+                objects
+            }
         };
         for object in objects {
             if self.catalog.digest(object) == Some(held.digest) {
@@ -1796,6 +1819,9 @@ impl Dispatcher {
         self.add_replica(executor, object);
         if from_home && self.catalog.n_holders(object) == 1 {
             self.consider_multicast(now, object, None);
+        }
+        if self.is_intermediate(object) {
+            self.drop_unread(&[object], out);
         }
     }
 

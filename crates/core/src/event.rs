@@ -163,6 +163,9 @@ pub enum Action {
     FoundPattern { run: RunId, evidence: Evidence },
     /// A collective is over. For people.
     EndCollective { record: CollectiveRecord },
+    /// These files, which stay on the nodes, are among what the executor held or was making when it joined: say by which
+    /// numbers they are called. What it does not hold after all it tells as dropped.
+    NameObjects { executor: ExecutorId, objects: Vec<ObjectId> },
     /// Remove these replicas: their bytes are not what the catalog says any more.
     DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
     /// The task reached its last state. Journal it before telling anybody.

@@ -567,7 +567,8 @@ impl Executor {
                     self.cache.unpin(object);
                 }
                 let message = format!(
-                    "{staying_bytes} bytes of inputs that are only on nodes do not fit into the {} bytes of this                      node's cache, of which {} can be had now; give the nodes more cache",
+                    "{staying_bytes} bytes of inputs that are only on nodes do not fit into the {} bytes of this \
+                     node's cache, of which {} can be had now; give the nodes more cache",
                     self.cache.budget_bytes(),
                     self.cache.available_bytes()
                 );
@@ -949,7 +950,8 @@ impl Executor {
                 if stays && !cached {
                     // It is hashed all the same, and the attempt fails when all are.
                     let message = format!(
-                        "output {} with {size} bytes stays on the nodes and does not fit into the {budget_bytes} bytes                          of this node's cache, of which {available_bytes} can be had now; give the nodes more cache",
+                        "output {} with {size} bytes stays on the nodes and does not fit into the {budget_bytes} bytes \
+                         of this node's cache, of which {available_bytes} can be had now; give the nodes more cache",
                         i + 1
                     );
                     attempt.outputs[i].failure = Some(Failure { kind: FailureKind::CacheFull, message });
@@ -1096,6 +1098,9 @@ impl Executor {
         };
         attempt.state = State::Ended;
         self.n_storing -= 1;
+        if result.is_err() {
+            self.forget_staying(id, out);
+        }
         out.push(NodeAction::CleanUp { task: id.0, attempt: id.1 });
         self.tell(id, NodeMessage::OutputsHome { task: id.0, attempt: id.1, result }, out);
     }
@@ -1433,6 +1438,20 @@ impl Executor {
             self.cache.release(object);
             self.doomed.insert(object);
             self.drop_if_doomed(object, out);
+        }
+    }
+
+    /// What an attempt made that has failed after all does not stay.
+    fn forget_staying(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let assignment = &self.attempts[&id].assignment;
+        let objects: Vec<ObjectId> =
+            assignment.staying.iter().map(|output| assignment.outputs[*output as usize]).collect();
+        for object in objects {
+            if self.staying.remove(&object) {
+                self.cache.release(object);
+                self.doomed.insert(object);
+                self.drop_if_doomed(object, out);
+            }
         }
     }
 

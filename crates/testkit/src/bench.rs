@@ -80,6 +80,10 @@ impl Cluster {
                 Action::RecallAttempt { executor, task, attempt } => {
                     format!("recall {task}.{attempt} from {executor}")
                 }
+                Action::NameObjects { executor, objects } => {
+                    let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o)).collect();
+                    format!("name {} to {executor}", names.join(" "))
+                }
                 Action::DropReplicas { executor, objects } => {
                     let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o)).collect();
                     format!("drop {} on {executor}", names.join(" "))

@@ -56,6 +56,10 @@ impl Book {
         Some(self.location(object)).filter(|l| !l.starts_with(NAMELESS))
     }
 
+    fn is_run_file(&self, object: ObjectId) -> bool {
+        self.location(object).starts_with(RUN_FILE)
+    }
+
     fn pair(&mut self, ours: ObjectId, theirs: ObjectId) {
         self.theirs.insert(ours, theirs);
         self.ours.insert(theirs, ours);
@@ -193,7 +197,11 @@ impl Node {
         let held = self.core.held().into_iter().map(|(object, bytes)| Held {
             digest: bytes.digest,
             size_bytes: bytes.size_bytes,
-            origin: self.book.find_name(object).map(str::to_string).zip(bytes.version),
+            origin: self
+                .book
+                .find_name(object)
+                .map(str::to_string)
+                .zip(bytes.version.or_else(|| self.book.is_run_file(object).then(HomeVersion::default))),
         });
         let offer = Offer {
             name: String::new(),
@@ -267,6 +275,16 @@ impl Node {
             ToNode::CancelPrefetch { objects } => NodeEvent::PrefetchCancelled {
                 objects: objects.iter().filter_map(|o| self.book.ours.get(o).copied()).collect(),
             },
+            ToNode::Named { objects } => {
+                for (theirs, location, digest) in objects {
+                    let ours = self.book.intern_known(&location, digest);
+                    self.book.pair(ours, theirs);
+                    if !self.core.cache().is_ready(ours) {
+                        self.tell(NodeMessage::ReplicaDropped(ours));
+                    }
+                }
+                return None;
+            }
             ToNode::Drop { objects } => NodeEvent::DropRequested {
                 objects: objects.iter().filter_map(|o| self.book.ours.get(o).copied()).collect(),
             },

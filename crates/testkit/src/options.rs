@@ -30,6 +30,20 @@ pub struct Options {
     pub task_fails: u64,
     pub task_writes_input: u64,
     pub task_depends: u64,
+    /// Layers of tasks that are linked by files which stay on the nodes, at most; 0: a bag of tasks.
+    pub n_layers_max: u64,
+    /// Tasks per layer, files that one reads, and files that one makes, at most.
+    pub layer_tasks_max: u64,
+    pub fan_in_max: u64,
+    pub fan_out_max: u64,
+    /// Of the outputs of such tasks, how many go home.
+    pub output_lands: u64,
+    /// Of the runs, how many keep their files on the nodes.
+    pub run_is_kept: u64,
+    /// Of the runs, how many start before they are complete.
+    pub run_streams: u64,
+    /// Makers of files that stay on the nodes write other bytes each time.
+    pub staying_differ: bool,
     pub task_is_wide: u64,
     pub task_has_memory: u64,
     pub task_has_priority: u64,
@@ -81,6 +95,14 @@ impl Options {
             task_fails: 0,
             task_writes_input: 0,
             task_depends: 200,
+            n_layers_max: 0,
+            layer_tasks_max: 0,
+            fan_in_max: 0,
+            fan_out_max: 1,
+            output_lands: 0,
+            run_is_kept: 0,
+            run_streams: 0,
+            staying_differ: false,
             task_is_wide: 100,
             task_has_memory: 100,
             task_has_priority: 100,
@@ -154,5 +176,49 @@ impl Options {
         // executor that nobody can reach may still be bringing its outputs home.
         o.outputs_differ = o.n_link_cuts == 0 && o.n_dispatcher_kills == 0 && r.below(3) == 0;
         o
+    }
+
+    /// A world of workflows without faults, whose caches hold everything.
+    pub fn calm_workflows(seed: u64) -> Options {
+        Options {
+            n_layers_max: 5,
+            layer_tasks_max: 8,
+            fan_in_max: 4,
+            fan_out_max: 3,
+            output_lands: 150,
+            run_is_kept: 100,
+            run_streams: 300,
+            cache_bytes: 1_000_000,
+            ..Options::calm(seed)
+        }
+    }
+
+    /// A world of workflows, drawn from its seed.
+    pub fn workflows_from_seed(seed: u64) -> Options {
+        let mut rng = Rng::new(seed ^ 0x776f_726b_666c_6f77);
+        fn one_of<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+            of[rng.below(of.len() as u64) as usize]
+        }
+        let r = &mut rng;
+        let drawn = Options::from_seed(seed);
+        Options {
+            n_nodes: 1 + r.below(7),
+            n_layers_max: one_of(r, &[2, 3, 5, 12]),
+            layer_tasks_max: one_of(r, &[1, 3, 8, 20]),
+            fan_in_max: one_of(r, &[1, 2, 4, 12]),
+            fan_out_max: one_of(r, &[1, 1, 2, 4]),
+            output_lands: one_of(r, &[0, 100, 500]),
+            run_is_kept: one_of(r, &[0, 0, 0, 300]),
+            run_streams: one_of(r, &[0, 300]),
+            staying_differ: r.below(2) == 0,
+            cache_bytes: one_of(r, &[500, 5_000, 20_000, 100_000, 1_000_000, 1_000_000]),
+            ..drawn
+        }
+    }
+
+    /// Whether a file on a node can only go because the dispatcher had it dropped.
+    pub fn loses_nothing(&self) -> bool {
+        let faults = self.n_node_kills + self.n_corruptions + self.n_dispatcher_kills + self.n_link_cuts;
+        faults + self.n_drains + self.task_writes_input + self.transfer_fails == 0
     }
 }

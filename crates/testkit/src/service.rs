@@ -16,10 +16,10 @@ use std::sync::Arc;
 /// As in the live journal, plus what the checkers want to know of an end.
 #[derive(Clone, Debug)]
 pub enum Record {
-    RunOpened { run: RunId },
+    RunOpened { run: RunId, keep: bool },
     ArrayAdded { run: RunId, array: Arc<TaskArray> },
     RunCommitted { run: RunId },
-    TaskEnded { task: TaskId, outcome: Outcome },
+    TaskEnded { task: TaskId, outcome: Outcome, outputs: Vec<(Digest, u64)> },
     TaskRevived { task: TaskId },
     CancelRequested { run: RunId, task: Option<TaskId> },
 }
@@ -59,6 +59,10 @@ pub enum ToNode {
     },
     Drop {
         objects: Vec<ObjectId>,
+    },
+    /// How these are called, and their bytes.
+    Named {
+        objects: Vec<(ObjectId, String, Option<Digest>)>,
     },
     Recorded {
         task: TaskId,
@@ -100,12 +104,14 @@ pub struct Service {
     next_run: u32,
     effects: VecDeque<(usize, Effect)>,
     refused: Vec<RunId>,
+    /// Digests and sizes of outputs of attempts whose end is not recorded yet.
+    outputs: BTreeMap<TaskId, Vec<(Digest, u64)>>,
     /// Everything that went in and came out, for the replay.
     pub log: Vec<(Timestamp, Event, Vec<Action>)>,
     /// Tasks that ended since the world last looked, with the attempt that ended them.
     pub ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
     /// Tasks that were done and have to run again, since the world last looked.
-    pub revived: Vec<TaskId>,
+    pub revived: Vec<(TaskId, ObjectId)>,
     /// Runs that became durable since the world last looked.
     pub accepted: Vec<RunId>,
     /// Ends that became durable since the world last looked.
@@ -123,6 +129,7 @@ impl Service {
             next_run: 1,
             effects: VecDeque::new(),
             refused: vec![],
+            outputs: BTreeMap::new(),
             log: vec![],
             ended: vec![],
             revived: vec![],
@@ -136,10 +143,10 @@ impl Service {
         let (mut committed, mut open, mut cancelled) = (vec![], vec![], vec![]);
         for record in journal.records.clone() {
             match record {
-                Record::RunOpened { run } => {
+                Record::RunOpened { run, keep } => {
                     self.next_run = self.next_run.max(run.0 + 1);
                     open.push(run);
-                    self.feed(now, journal, Event::RunOpened { run, name: String::new(), keep: false });
+                    self.feed(now, journal, Event::RunOpened { run, name: String::new(), keep });
                 }
                 Record::ArrayAdded { run, array } => {
                     self.feed(now, journal, Event::ArrayAdded { run, array })
@@ -148,8 +155,8 @@ impl Service {
                     open.retain(|r| *r != run);
                     committed.push(run);
                 }
-                Record::TaskEnded { task, outcome } => {
-                    self.feed(now, journal, Event::TaskRestored { task, outcome, outputs: vec![] })
+                Record::TaskEnded { task, outcome, outputs } => {
+                    self.feed(now, journal, Event::TaskRestored { task, outcome, outputs })
                 }
                 Record::TaskRevived { task } => self.feed(now, journal, Event::TaskRevived { task }),
                 Record::CancelRequested { run, task } => cancelled.push((run, task)),
@@ -169,17 +176,23 @@ impl Service {
     }
 
     /// Opens, fills and closes a submission. It is accepted when its record is durable. `None`: refused.
+    /// `streams`: its tasks may start before it is complete.
     pub fn submit(
         &mut self,
         now: Timestamp,
         journal: &mut Journal,
         arrays: &[Arc<TaskArray>],
+        keep: bool,
+        streams: bool,
     ) -> Option<RunId> {
         let run = RunId(self.next_run);
         self.next_run += 1;
-        journal.records.push(Record::RunOpened { run });
-        self.feed(now, journal, Event::RunOpened { run, name: format!("run {run}"), keep: false });
-        for array in arrays {
+        journal.records.push(Record::RunOpened { run, keep });
+        self.feed(now, journal, Event::RunOpened { run, name: format!("run {run}"), keep });
+        for (i, array) in arrays.iter().enumerate() {
+            if streams && i == arrays.len() / 2 {
+                self.feed(now, journal, Event::RunStarted { run });
+            }
             journal.records.push(Record::ArrayAdded { run, array: array.clone() });
             self.feed(now, journal, Event::ArrayAdded { run, array: array.clone() });
         }
@@ -233,6 +246,12 @@ impl Service {
             Action::RecallAttempt { executor, task, attempt } => {
                 self.tell(executor, ToNode::Recall { task, attempt })
             }
+            Action::NameObjects { executor, objects } => {
+                let catalog = self.core.catalog();
+                let named = |o: &ObjectId| (*o, catalog.location(*o).to_string(), catalog.digest(*o));
+                let objects = objects.iter().map(named).collect();
+                self.tell(executor, ToNode::Named { objects })
+            }
             Action::DropReplicas { executor, objects } => self.tell(executor, ToNode::Drop { objects }),
             Action::Prefetch { executor, batch, inputs } => {
                 let locations = inputs.iter().map(|i| self.core.location(i.object).to_string()).collect();
@@ -243,14 +262,16 @@ impl Service {
             }
             Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
             Action::EndTask { task, outcome } => {
-                journal.records.push(Record::TaskEnded { task, outcome: outcome.clone() });
+                let outputs =
+                    self.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
+                journal.records.push(Record::TaskEnded { task, outcome: outcome.clone(), outputs });
                 let ack = ack.filter(|(_, acked, _)| *acked == task);
                 self.effects.push_back((journal.records.len(), Effect::TaskEnded { task, ack }));
                 self.ended.push((task, outcome, ack.map(|(e, _, a)| (e, a))));
             }
-            Action::ReviveTask { task, .. } => {
+            Action::ReviveTask { task, lost } => {
                 journal.records.push(Record::TaskRevived { task });
-                self.revived.push(task);
+                self.revived.push((task, lost));
             }
             Action::RefuseRun { run, .. } => self.refused.push(run),
             Action::EndRun { .. } => {}
@@ -360,6 +381,15 @@ impl Service {
             match message {
                 FromNode::Node(NodeMessage::AttemptEnded { report }) => {
                     let (task, attempt) = (report.task, report.attempt);
+                    // Not of an attempt that was given up and comes back late.
+                    let is_current = matches!(
+                        self.core.has_task(task).then(|| self.core.task_state(task)),
+                        Some(TaskState::Reserved { executor: e, attempt: a, .. }) if (e, a) == (executor, attempt)
+                    );
+                    if is_current && !report.outputs.is_empty() {
+                        let outputs = report.outputs.iter().map(|o| (o.digest, o.size_bytes)).collect();
+                        self.outputs.insert(task, outputs);
+                    }
                     let event = Event::AttemptEnded { executor, report };
                     self.on_told(now, journal, executor, task, attempt, event);
                 }

@@ -25,7 +25,7 @@ use crate::options::Options;
 use crate::service::{FromNode, Journal, Record, Service, ToNode};
 use eyas_core::array::TaskArray;
 use eyas_core::cache::{CacheConfig, ReplicaState};
-use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, REVIVALS_MAX, TaskState};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::rng::Rng;
@@ -39,7 +39,9 @@ const MS: u64 = 1_000_000;
 const LEASE_NS: u64 = 15 * S;
 /// How long after the last fault everything has to have ended.
 const LIVENESS_NS: u64 = 4_000 * S;
-const LINES_KEPT: usize = 400;
+/// How long after the last end the files of a run may still lie on nodes: a lease, and a link that is cut.
+const SETTLE_NS: u64 = 200 * S;
+const LINES_KEPT: usize = 400000;
 
 /// How a world ended well.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +52,8 @@ pub struct Summary {
     pub n_done: u64,
     pub n_failed: u64,
     pub n_cancelled: u64,
+    /// Ends taken back because a file was lost.
+    pub n_revivals: u64,
 }
 
 /// A promise was broken, or a machine panicked.
@@ -176,6 +180,8 @@ enum PlanState {
 
 struct Plan {
     arrays: Vec<Arc<TaskArray>>,
+    keep: bool,
+    streams: bool,
     state: PlanState,
 }
 
@@ -219,6 +225,11 @@ struct World {
     promised: BTreeSet<TaskId>,
     /// What the done tasks of a run have read, in this dispatcher's life.
     read: BTreeMap<(RunId, String), (Digest, TaskId)>,
+    /// What tasks that were done have written to files that stay on the nodes, by location.
+    made: BTreeMap<String, BTreeSet<Digest>>,
+    n_revivals: u64,
+    /// Since when everything has ended, while files are dropped.
+    over_since: Option<Timestamp>,
     /// Cached objects that once were found damaged.
     damaged: BTreeSet<(usize, ObjectId)>,
     faults: bool,
@@ -272,6 +283,9 @@ impl World {
             done: BTreeMap::new(),
             promised: BTreeSet::new(),
             read: BTreeMap::new(),
+            made: BTreeMap::new(),
+            n_revivals: 0,
+            over_since: None,
             damaged: BTreeSet::new(),
             faults: true,
             o,
@@ -338,7 +352,13 @@ impl World {
             let is_tick = matches!(ev, Ev::Tick);
             self.on(ev);
             if is_tick && !self.faults && self.is_over() {
-                break;
+                let since = *self.over_since.get_or_insert(self.now);
+                if self.files_left().is_none() {
+                    break;
+                }
+                let waited = self.now.since_ns(since);
+                let left = || self.files_left().unwrap_or_default();
+                assert!(waited < SETTLE_NS, "files of runs that have ended are left\n{}", left());
             }
         }
         self.check_end()
@@ -350,8 +370,12 @@ impl World {
             self.change_home(&location);
         }
         for plan in 0..self.o.n_runs as usize {
-            let arrays = self.make_run(plan);
-            self.plans.push(Plan { arrays, state: PlanState::Waits });
+            let workflow = self.o.n_layers_max > 0;
+            let keep = workflow && self.chance(self.o.run_is_kept);
+            // Who submits to a dispatcher that dies submits again, so nothing may have started.
+            let streams = workflow && self.chance(self.o.run_streams) && self.o.n_dispatcher_kills == 0;
+            let arrays = if workflow { self.make_workflow(plan, streams) } else { self.make_run(plan) };
+            self.plans.push(Plan { arrays, keep, streams, state: PlanState::Waits });
             let at = self.upto(self.o.faults_until_ns / 2);
             self.after(at, Ev::Submit { plan });
         }
@@ -414,6 +438,58 @@ impl World {
             arrays.push(task.array());
         }
         arrays
+    }
+
+    /// Layers of tasks; each reads files of earlier layers and some of home. Different runs use equal names.
+    fn make_workflow(&mut self, plan: usize, streams: bool) -> Vec<Arc<TaskArray>> {
+        // Readers may be submitted before the makers; what goes home is then only waited for in a run that is
+        // complete before it starts.
+        let shuffled = self.chance(300);
+        let output_lands = if shuffled && streams { 0 } else { self.o.output_lands };
+        let n_layers = 1 + self.rng.below(self.o.n_layers_max);
+        let mut layers: Vec<Vec<String>> = vec![];
+        let mut tasks = vec![];
+        for layer in 0..n_layers {
+            let mut made = vec![];
+            for i in 0..1 + self.rng.below(self.o.layer_tasks_max) {
+                let mut task = build::task(&format!("p{plan}l{layer}t{i}"));
+                if layer == 0 || self.chance(200) {
+                    let location = self.object();
+                    task = task.reads(&location);
+                }
+                for _ in 0..if layer > 0 { 1 + self.rng.below(self.o.fan_in_max) } else { 0 } {
+                    let from = if self.chance(800) { layer - 1 } else { self.rng.below(layer) };
+                    let files = &layers[from as usize];
+                    if !files.is_empty() {
+                        let location = files[self.rng.below(files.len() as u64) as usize].clone();
+                        task = task.reads(&location);
+                    }
+                }
+                for output in 0..1 + self.rng.below(self.o.fan_out_max) {
+                    let location = match self.chance(output_lands) {
+                        true => format!("out/p{plan}l{layer}t{i}o{output}"),
+                        false => format!("{RUN_FILE}l{layer}t{i}o{output}"),
+                    };
+                    task = task.writes(&location);
+                    made.push(location);
+                }
+                if self.chance(self.o.task_is_wide) {
+                    task = task.cpus(1 + self.rng.below(self.o.slots_max + 1) as u32);
+                }
+                if self.chance(self.o.task_has_priority) {
+                    task = task.priority(self.rng.below(3) as i32 - 1);
+                }
+                tasks.push(task.retries(self.rng.below(4) as u32));
+            }
+            layers.push(made);
+        }
+        if shuffled {
+            for i in (1..tasks.len()).rev() {
+                let j = self.rng.below(i as u64 + 1) as usize;
+                tasks.swap(i, j);
+            }
+        }
+        tasks.iter().map(|task| task.array()).collect()
     }
 
     fn change_home(&mut self, location: &str) {
@@ -491,9 +567,10 @@ impl World {
         if self.plans[plan].state != PlanState::Waits || self.service.is_none() {
             return;
         }
+        let Plan { keep, streams, .. } = self.plans[plan];
         let arrays = self.plans[plan].arrays.clone();
         let mut run = None;
-        self.with_service(|service, now, journal| run = service.submit(now, journal, &arrays));
+        self.with_service(|service, now, journal| run = service.submit(now, journal, &arrays, keep, streams));
         self.plans[plan].state = match run {
             Some(run) => {
                 self.run_since.insert(run, self.now);
@@ -514,6 +591,10 @@ impl World {
             self.trace(format!("             ended {task:?} {outcome:?}"));
             self.on_ended(&service, task, outcome, by);
         }
+        for (task, lost) in std::mem::take(&mut service.revived) {
+            self.trace(format!("             revived {task:?} for {lost:?}"));
+            self.on_revived(&service, task, lost);
+        }
         for run in std::mem::take(&mut service.accepted) {
             for plan in &mut self.plans {
                 if plan.state == PlanState::Submitted(run) {
@@ -524,7 +605,7 @@ impl World {
         for task in std::mem::take(&mut service.durable) {
             if let Some(outputs) = self.done.get(&task) {
                 self.promised.insert(task);
-                for (location, digest) in outputs {
+                for (location, digest) in outputs.iter().filter(|(l, _)| !l.starts_with(RUN_FILE)) {
                     let at_home = self.home.find(location).map(|c| c.digest);
                     assert_eq!(
                         at_home,
@@ -580,7 +661,9 @@ impl World {
         assert!(!witness.spoiled, "promise 2: {task:?} is done, its input was changed while it ran");
         let run = service.core.run_of(task);
         for (location, digest, in_place) in witness.seen {
-            if in_place || witness.incarnation != service.incarnation {
+            // Files that stay on the nodes may be made again, with other bytes.
+            let stays = location.starts_with(RUN_FILE);
+            if in_place || stays || witness.incarnation != service.incarnation {
                 continue;
             }
             let first = *self.read.entry((run, location.clone())).or_insert((digest, task));
@@ -590,7 +673,50 @@ impl World {
                 first.1
             );
         }
+        for (location, digest) in witness.outputs.iter().filter(|(l, _)| l.starts_with(RUN_FILE)) {
+            self.made.entry(location.clone()).or_default().insert(*digest);
+        }
         self.done.insert(task, witness.outputs);
+    }
+
+    /// A task that was done runs again: only when a file of it is gone that somebody has yet to read.
+    fn on_revived(&mut self, service: &Service, task: TaskId, lost: ObjectId) {
+        assert!(!self.o.loses_nothing(), "{task:?} runs again although nothing is ever lost");
+        self.n_revivals += 1;
+        self.done.remove(&task);
+        self.promised.remove(&task);
+        let n_holders = service.core.catalog().n_holders(lost);
+        assert_eq!(n_holders, 0, "{task:?} runs again for {lost:?}, which is there");
+        let of_task = |r: &&Record| matches!(r, Record::TaskRevived { task: t } if *t == task);
+        let n = self.journal.records.iter().filter(of_task).count();
+        assert!(n <= 1 + REVIVALS_MAX as usize, "{task:?} has run again {n} times");
+    }
+
+    /// Files of runs that have ended and that are still on nodes although nobody will read them.
+    fn files_left(&self) -> Option<String> {
+        let Some(service) = &self.service else { return None };
+        let is_left = |location: &str| {
+            location.starts_with(RUN_FILE)
+                && !service.core.runs().any(|(run, r)| r.keep && location.contains(&format!(".{run}/")))
+        };
+        let mut text = String::new();
+        let catalog = service.core.catalog();
+        for object in (0..catalog.n_objects() as u32).map(ObjectId) {
+            if is_left(catalog.location(object)) && catalog.n_holders(object) > 0 {
+                let holders: Vec<ExecutorId> = catalog.holders_of(object).collect();
+                let _ = writeln!(text, "  {} in the catalog, on {holders:?}", catalog.location(object));
+            }
+        }
+        // A cache that outlived its executor holds bytes without names; they go when space is needed.
+        let all = self.o.loses_nothing();
+        for (n, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_up) {
+            for object in node.store.keys().filter(|o| is_left(node.book.location(**o))) {
+                if all || node.core.cache().is_kept(*object) {
+                    let _ = writeln!(text, "  {} on node {n}", node.book.location(*object));
+                }
+            }
+        }
+        (!text.is_empty()).then_some(text)
     }
 
     fn on_start_dispatcher(&mut self) {
@@ -805,12 +931,17 @@ impl World {
         context.seen = seen.clone();
         let since = self.run_since[&context.run];
         for (location, digest, _) in &seen {
-            let had = self.home.had(location, *digest, since);
+            let had = match location.starts_with(RUN_FILE) {
+                true => self.made.get(location).is_some_and(|made| made.contains(digest)),
+                false => self.home.had(location, *digest, since),
+            };
             assert!(had, "promise 2: {id:?} starts with bytes of {location} that home did not have then");
         }
-        let differs = if self.o.outputs_differ { format!("{n} {epoch} {id:?}") } else { String::new() };
-        let outputs =
-            context.outputs.iter().map(|l| (l.clone(), digest_of(&format!("{l} by task {differs}"))));
+        let outputs = context.outputs.iter().map(|l| {
+            let differs = self.o.outputs_differ || self.o.staying_differ && l.starts_with(RUN_FILE);
+            let how = if differs { format!("{n} {epoch} {id:?}") } else { String::new() };
+            (l.clone(), digest_of(&format!("{l} by task {how}")))
+        });
         let incarnation = context.incarnation;
         let witness = Witness { seen, outputs: outputs.collect(), incarnation, spoiled: false };
         self.witnesses.insert((n, id.0, id.1), witness);
@@ -825,6 +956,7 @@ impl World {
         let event = match work {
             Work::Ask { object } => {
                 let location = self.nodes[n].book.location(object).to_string();
+                assert!(!location.starts_with(RUN_FILE), "home is asked for {location}");
                 let in_place = location.starts_with("local/");
                 let result = match self.home.find(&location) {
                     _ if self.home.is_down => Err(error(TransferErrorKind::Temporary, "home is down")),
@@ -890,6 +1022,7 @@ impl World {
             }
             Work::Land { id, output, object, cached } => {
                 let (location, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize].clone();
+                assert!(!location.starts_with(RUN_FILE), "{location} goes home");
                 let held = self.nodes[n].store.get(&object).map(|s| s.digest);
                 let is_there = !cached || held == Some(digest);
                 let was_damaged = self.damaged.contains(&(n, object));
@@ -1150,11 +1283,18 @@ impl World {
         let mut last_writer: BTreeMap<String, Digest> = BTreeMap::new();
         for (task, outputs) in &self.done {
             assert_eq!(service.core.task_state(*task), TaskState::Done, "promise 1");
-            last_writer.extend(outputs.iter().cloned());
+            last_writer.extend(outputs.iter().filter(|(l, _)| !l.starts_with(RUN_FILE)).cloned());
         }
         for (location, digest) in last_writer {
             let at_home = self.home.find(&location).map(|c| c.digest);
             assert_eq!(at_home, Some(digest), "promise 1: {location} is at home as recorded");
+        }
+        if std::env::var_os("HUNT").is_some() {
+            for (_, r) in service.core.runs() {
+                for (t, f) in &r.failures {
+                    eprintln!("FAIL {:?} {t:?} {}", f.kind, f.message);
+                }
+            }
         }
         let sum =
             |f: fn(&eyas_core::dispatcher::RunState) -> u64| service.core.runs().map(|(_, r)| f(r)).sum();
@@ -1164,6 +1304,7 @@ impl World {
             n_done: sum(|r| r.n_done),
             n_failed: sum(|r| r.n_failed),
             n_cancelled: sum(|r| r.n_cancelled),
+            n_revivals: self.n_revivals,
         }
     }
 
@@ -1198,7 +1339,7 @@ impl World {
 /// The records of a journal that tell of ends, for tests that restart a dispatcher by hand.
 pub fn ends(journal: &Journal) -> impl Iterator<Item = (TaskId, &Outcome)> {
     journal.records.iter().filter_map(|r| match r {
-        Record::TaskEnded { task, outcome } => Some((*task, outcome)),
+        Record::TaskEnded { task, outcome, .. } => Some((*task, outcome)),
         _ => None,
     })
 }

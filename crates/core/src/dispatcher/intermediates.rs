@@ -197,8 +197,34 @@ impl Dispatcher {
         self.drop_unread(&unread, out);
     }
 
+    /// What a (re)joining executor holds, and what its attempts make. It may have missed that a file is to go, and after a restart of the
+    /// dispatcher it does not know by which number a file is called.
+    pub(super) fn on_all_held(
+        &mut self,
+        executor: ExecutorId,
+        held: &[Held],
+        made: Vec<ObjectId>,
+        out: &mut Vec<Action>,
+    ) {
+        let (mut named, mut useless) = (made, vec![]);
+        named.retain(|object| self.is_intermediate(*object));
+        for held in held {
+            self.on_held(executor, held, &mut named, &mut useless);
+        }
+        if named.is_empty() {
+            return;
+        }
+        named.sort_unstable();
+        named.dedup();
+        out.push(Action::NameObjects { executor, objects: named.clone() });
+        if !useless.is_empty() {
+            out.push(Action::DropReplicas { executor, objects: useless });
+        }
+        self.drop_unread(&named, out);
+    }
+
     /// Drops those of `objects` that no task will read.
-    fn drop_unread(&mut self, objects: &[ObjectId], out: &mut Vec<Action>) {
+    pub(super) fn drop_unread(&mut self, objects: &[ObjectId], out: &mut Vec<Action>) {
         let mut drops: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
         for object in objects {
             let Some(Intermediate { maker: Some(maker), n_readers: 0 }) =
@@ -249,18 +275,19 @@ impl Dispatcher {
     ) -> Option<Missing> {
         let mut makers = vec![];
         for object in self.files_read(task) {
-            let heard = |e: ExecutorId| self.executors.get(&e).is_some_and(|e| e.silent_since.is_none());
-            if self.catalog.holders_of(object).any(heard) {
-                continue;
-            }
-            if let Some(silent) = self.catalog.holders_of(object).next() {
-                return Some(Missing::Silent(silent));
-            }
             let maker = self.intermediates.files[&object].maker;
             let Some(maker) = maker.filter(|maker| *maker != task) else { continue };
             if self.end_of(maker) == End::Done {
+                let heard = |e: ExecutorId| self.executors.get(&e).is_some_and(|e| e.silent_since.is_none());
+                if self.catalog.holders_of(object).any(heard) {
+                    continue;
+                }
+                if let Some(silent) = self.catalog.holders_of(object).next() {
+                    return Some(Missing::Silent(silent));
+                }
                 self.revive(now, maker, object, out);
             }
+            // What lies on nodes while the maker runs again may be of a try that has yet to end well.
             match self.end_of(maker) {
                 End::Not if !makers.contains(&maker) => makers.push(maker),
                 End::Not => {}
