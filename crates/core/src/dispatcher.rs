@@ -999,6 +999,7 @@ impl Dispatcher {
             self.on_executor_lost(now, executor, &reason, out);
             out.push(Action::ForgetExecutor { executor });
         }
+        self.unrest(now);
         self.fail_unfit(now, out);
         let well: Vec<ExecutorId> = self
             .executors
@@ -1229,18 +1230,20 @@ impl Dispatcher {
             Outcome::Failed(failure) => {
                 let (array, _) = self.locate(task);
                 let retries = self.arrays[array.0 as usize].array.template.retries;
-                let reads_run = self.arrays[array.0 as usize].reads_run;
+                let weather_max = self.config.weather_max;
                 let history = self.tried(task, attempt);
                 history.private_inputs |= failure.kind == FailureKind::InputModified;
-                // A file that stays on the nodes may have gone with its node: it is made again.
-                let lost_input = reads_run && failure.kind == FailureKind::InputUnavailable;
-                let again = if failure.kind.is_weather() || lost_input || suspect {
+                let again = if failure.kind.is_weather() || suspect {
                     history.n_weather += 1;
-                    history.n_weather <= self.config.weather_max
+                    history.n_weather <= weather_max
                 } else {
                     history.n_own_failures += 1;
                     !failure.kind.is_final() && history.n_own_failures <= retries
                 };
+                let n_weather = history.n_weather;
+                if again && failure.kind == FailureKind::InputLost && n_weather > 1 {
+                    return self.rest(now, task, n_weather);
+                }
                 if again {
                     return self.requeue(now, task);
                 }
@@ -1837,8 +1840,12 @@ impl Dispatcher {
     ) {
         if self.catalog.digest(object) != Some(digest) {
             self.replace_bytes(executor, object, digest, size_bytes, out);
-            // Readers of this run wait for the maker: they have not read what an earlier try made.
-            self.run_mut(run).changed.remove(&object);
+            // Readers of this run wait for the maker: they have not read what an earlier try made. Unless it had
+            // been done, and runs again for a file that was lost.
+            let again = |maker| self.intermediates.revivals.contains_key(maker);
+            if self.is_intermediate(object) || !self.making.get(&object).is_some_and(again) {
+                self.run_mut(run).changed.remove(&object);
+            }
         }
         // Home's version is known when they have landed.
         self.catalog.set_version(object, None);

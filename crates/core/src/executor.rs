@@ -640,7 +640,7 @@ impl Executor {
                 }
             }
             let message = format!("no node that can be reached has input {} any more", i + 1);
-            self.fail(id, Failure { kind: FailureKind::InputUnavailable, message }, out);
+            self.fail(id, Failure { kind: FailureKind::InputLost, message }, out);
             return true;
         }
         for (target, i) in fetches {
@@ -858,8 +858,15 @@ impl Executor {
                     },
                     ..failure_of(&error)
                 };
-                for (id, _) in &transfer.waiters {
-                    self.fail(*id, failure.clone(), out);
+                for (id, input) in &transfer.waiters {
+                    let mut failure = failure.clone();
+                    let stays = |a: &Attempt| a.assignment.inputs[*input as usize].stays;
+                    if failure.kind == FailureKind::InputUnavailable
+                        && self.attempts.get(id).is_some_and(stays)
+                    {
+                        failure.kind = FailureKind::InputLost;
+                    }
+                    self.fail(*id, failure, out);
                 }
                 if let Some(batch) = transfer.batch {
                     self.prefetch_failed(batch, transfer.object, error.kind, out);

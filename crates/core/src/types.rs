@@ -180,13 +180,18 @@ pub enum FailureKind {
     InputModified,
     /// Files that stay on the nodes did not fit into this node's cache beside those that have to stay.
     CacheFull,
+    /// An input that is only on nodes could be had from none that was asked; it may be made again.
+    InputLost,
 }
 
 impl FailureKind {
     /// Whether the fault lies with the node, the storage or the network, not with the task: such
     /// attempts are tried again elsewhere without using up the user's `retries`.
     pub fn is_weather(self) -> bool {
-        matches!(self, Self::Node | Self::ExecutorLost | Self::InputModified | Self::CacheFull)
+        matches!(
+            self,
+            Self::Node | Self::ExecutorLost | Self::InputModified | Self::CacheFull | Self::InputLost
+        )
     }
     /// Whether trying again can never help.
     pub fn is_final(self) -> bool {

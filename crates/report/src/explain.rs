@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::lines::{Entry, Lines, find};
 use crate::units;
 use eyas_core::array::{Command, TaskSpec};
+use eyas_core::dispatcher::unscoped;
 use eyas_core::event::*;
 use eyas_core::log::{Header, Line, PRINTED_FILE, PrintedLine, PrintedStream, What};
 use eyas_core::pattern::stage_of_task;
@@ -230,7 +231,8 @@ pub fn explain_lines(story: &TaskStory) -> String {
         let after = story.submitted.map_or(String::new(), |s| {
             format!(" {} after it was submitted,", units::duration(t.since_ns(s)))
         });
-        let file = story.objects.get(&lost.0).map_or("a file that it had made".into(), |l| format!("`{l}`"));
+        let file = story.objects.get(&lost.0).map(|l| format!("`{}`", unscoped(l)));
+        let file = file.unwrap_or("a file that it had made".into());
         let _ = writeln!(
             text,
             "It was done and runs again:{after} no node had {file} any more, which other tasks still have to read."

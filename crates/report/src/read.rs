@@ -459,6 +459,7 @@ impl Reader {
             Action::EndCollective { record } => self.collectives.push(record),
             Action::CancelAttempt { .. }
             | Action::RecallAttempt { .. }
+            | Action::NameObjects { .. }
             | Action::DropReplicas { .. }
             | Action::Prefetch { .. }
             | Action::CancelPrefetch { .. } => {}

@@ -624,7 +624,8 @@ impl<'a> World<'a> {
                 }
                 Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
                 // Its connection was forgotten when it was lost.
-                Action::ForgetExecutor { .. } => {}
+                // Its executors know the dispatcher's numbers.
+                Action::NameObjects { .. } | Action::ForgetExecutor { .. } => {}
             }
         }
         self.actions = actions;

@@ -25,6 +25,22 @@ fn worlds_without_faults_fail_only_what_fits_nowhere() {
 }
 
 #[test]
+fn workflows_with_faults_keep_the_promises() {
+    let worlds = (0..200).map(|seed| live(&Options::workflows_from_seed(seed)));
+    let (n_done, n_revivals) = worlds.fold((0, 0), |(d, r), s| (d + s.n_done, r + s.n_revivals));
+    assert!(n_done > 3_000 && n_revivals > 20, "the worlds do something: {n_done}, {n_revivals} again");
+}
+
+#[test]
+fn workflows_without_faults_run_nothing_twice() {
+    for seed in 0..30 {
+        let options = Options { task_is_wide: 0, ..Options::calm_workflows(seed) };
+        let s = live(&options);
+        assert_eq!((s.n_failed, s.n_cancelled, s.n_revivals), (0, 0, 0), "{options:?}");
+    }
+}
+
+#[test]
 fn equal_options_give_equal_traces() {
     for seed in [1, 7, 42, 386, 2276] {
         assert_eq!(live(&Options::from_seed(seed)), live(&Options::from_seed(seed)));
@@ -89,5 +105,36 @@ mod found {
     #[test]
     fn an_older_run_read_what_a_newer_one_had_brought() {
         holds(&[2702]);
+    }
+
+    fn workflows_hold(seeds: &[u64]) {
+        seeds.iter().for_each(|seed| {
+            live(&Options::workflows_from_seed(*seed));
+        });
+    }
+
+    #[test]
+    fn files_of_ended_runs_stayed_where_the_drop_was_not_heard() {
+        workflows_hold(&[24, 27, 53, 65, 115, 167]);
+    }
+
+    #[test]
+    fn files_of_attempts_taken_over_after_a_restart_had_no_number_to_be_dropped_by() {
+        workflows_hold(&[42, 135, 476, 567, 806]);
+    }
+
+    #[test]
+    fn a_reader_began_with_what_its_maker_was_still_bringing_home() {
+        workflows_hold(&[350]);
+    }
+
+    #[test]
+    fn a_task_that_ran_again_changed_what_its_run_had_read_at_home() {
+        workflows_hold(&[2733]);
+    }
+
+    #[test]
+    fn readers_failed_before_it_was_known_that_the_holder_was_gone() {
+        workflows_hold(&[579]);
     }
 }

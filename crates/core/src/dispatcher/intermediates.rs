@@ -55,6 +55,8 @@ pub(super) struct Intermediates {
     pub revivals: BTreeMap<TaskId, u32>,
     /// Ready tasks that found all holders of an input silent, by one such holder.
     pub parked: BTreeMap<ExecutorId, Vec<TaskId>>,
+    /// Tasks that found an input nowhere although it should be there, and until when they rest.
+    pub resting: BTreeSet<(Timestamp, TaskId)>,
 }
 
 /// Why a ready task cannot be given out after all.
@@ -148,8 +150,10 @@ impl Dispatcher {
                     continue;
                 }
                 self.run_mut(run).n_waiting -= 1;
-                let message =
-                    format!("no task of the run makes its input `{}`", self.catalog.location(object));
+                let message = format!(
+                    "no task of the run makes its input `{}`",
+                    unscoped(self.catalog.location(object))
+                );
                 let failure = Failure { kind: FailureKind::InputUnavailable, message };
                 self.end_task(now, task, Outcome::Failed(failure), out);
             }
@@ -327,6 +331,28 @@ impl Dispatcher {
         }
     }
 
+    /// No holder had an input of `task`, for the `n`th time (at least the second). That a holder is gone takes a
+    /// while to be known, and trying at once until then would use up its attempts: it rests, longer each time.
+    pub(super) fn rest(&mut self, now: Timestamp, task: TaskId, n: u32) {
+        let until = now.plus_ns((SICK_NS << n.min(6)).min(SICK_NS_MAX) / 2);
+        self.intermediates.resting.insert((until, task));
+        self.waiting.insert(task, 1);
+        self.run_mut(self.run_of(task)).n_waiting += 1;
+    }
+
+    /// Those that have rested are looked at anew.
+    pub(super) fn unrest(&mut self, now: Timestamp) {
+        while let Some(&(until, task)) = self.intermediates.resting.first()
+            && until <= now
+        {
+            self.intermediates.resting.pop_first();
+            if self.waiting.remove(&task).is_some() {
+                self.run_mut(self.run_of(task)).n_waiting -= 1;
+                self.requeue(now, task);
+            }
+        }
+    }
+
     /// An executor is heard again, or given up: who waited for that is looked at anew.
     pub(super) fn unpark(&mut self, now: Timestamp, executor: ExecutorId) {
         for task in self.intermediates.parked.remove(&executor).unwrap_or_default() {
@@ -368,7 +394,7 @@ impl Dispatcher {
                     .n_readers += 1;
             }
             if n > REVIVALS_MAX {
-                let file = self.catalog.location(lost);
+                let file = unscoped(self.catalog.location(lost));
                 let message = format!(
                     "the file `{file}` that it makes was lost {n} times before all its readers had read it: nodes \
                      leave too often, or caches are too small; give them more space or keep the file at home"

@@ -338,6 +338,12 @@ impl Service {
             Action::RecallAttempt { executor, task, attempt } => {
                 self.tell(executor, ToExecutor::Recall { task, attempt })
             }
+            Action::NameObjects { executor, objects } => {
+                let catalog = self.core.catalog();
+                let named = |o: ObjectId| (o, catalog.location(o).to_string(), catalog.digest(o));
+                let objects = objects.into_iter().map(named).collect();
+                self.tell(executor, ToExecutor::Named { objects })
+            }
             Action::DropReplicas { executor, objects } => self.tell(executor, ToExecutor::Drop { objects }),
             Action::Prefetch { executor, batch, inputs } => {
                 let locations = inputs.iter().map(|i| self.core.location(i.object).to_string()).collect();
@@ -622,7 +628,14 @@ impl Service {
             }
             match message {
                 FromExecutor::Node(NodeMessage::AttemptEnded { report }) => {
-                    if !report.outputs.is_empty() {
+                    // Not of an attempt that was given up and comes back late.
+                    let is_current = self.core.has_task(report.task)
+                        && matches!(
+                            self.core.task_state(report.task),
+                            TaskState::Reserved { executor: e, attempt: a, .. }
+                                if (e, a) == (executor, report.attempt)
+                        );
+                    if is_current && !report.outputs.is_empty() {
                         let outputs = report.outputs.iter().map(|o| (o.digest, o.size_bytes)).collect();
                         self.outputs.insert(report.task, outputs);
                     }

@@ -414,7 +414,12 @@ impl Agent {
         let held = self.core.held().into_iter().map(|(object, bytes)| Held {
             digest: bytes.digest,
             size_bytes: bytes.size_bytes,
-            origin: self.book.find_name(object).map(str::to_string).zip(bytes.version),
+            // Home has no version of what stays on the nodes.
+            origin: self.book.find_name(object).map(str::to_string).and_then(|name| {
+                let version =
+                    bytes.version.or_else(|| name.starts_with(RUN_FILE).then(HomeVersion::default))?;
+                Some((name, version))
+            }),
         });
         let offer = Offer {
             name: self.options.name.clone(),
@@ -493,6 +498,15 @@ impl Agent {
             ToExecutor::CancelPrefetch { objects } => {
                 let objects = objects.into_iter().filter_map(|o| self.book.ours(o)).collect();
                 self.feed(NodeEvent::PrefetchCancelled { objects });
+            }
+            ToExecutor::Named { objects } => {
+                for (theirs, location, digest) in objects {
+                    let ours = self.book.intern_known(&location, digest);
+                    self.book.pair(ours, theirs);
+                    if !self.core.cache().is_ready(ours) {
+                        self.tell(NodeMessage::ReplicaDropped(ours));
+                    }
+                }
             }
             ToExecutor::Drop { objects } => {
                 let objects = objects.into_iter().filter_map(|o| self.book.ours(o)).collect();

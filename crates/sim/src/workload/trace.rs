@@ -521,6 +521,7 @@ impl Reader {
             Action::ReviveTask { task, .. } => self.revive(task),
             Action::CancelAttempt { .. }
             | Action::RecallAttempt { .. }
+            | Action::NameObjects { .. }
             | Action::DropReplicas { .. }
             | Action::Prefetch { .. }
             | Action::CancelPrefetch { .. }

@@ -1,0 +1,187 @@
+//! Files that stay on the nodes (`run:` locations), in both state machines, event by event.
+
+use eyas_core::dispatcher::{REVIVALS_MAX, TaskState};
+use eyas_core::event::*;
+use eyas_core::*;
+use eyas_testkit::bench::{Cluster, NodeBench, known};
+use eyas_testkit::build::{reads, task, writes};
+use eyas_testkit::home::digest_of;
+
+const X: &str = "run:here.1/x";
+
+fn last_message(c: &Cluster, run: RunId) -> String {
+    c.core.find_run(run).expect("it is known").failures.back().expect("a task failed").1.message.clone()
+}
+
+fn join_holding(c: &mut Cluster, id: u32, slots: u32, location: &str) {
+    let held = vec![Held { digest: digest_of(location), size_bytes: 10, origin: None }];
+    let offer =
+        Offer { slots, memory_bytes: 1_000_000_000, cache_bytes: 1_000_000, held, ..Offer::default() };
+    c.feed(Event::ExecutorJoined { executor: ExecutorId(id), offer });
+}
+
+#[test]
+fn a_reader_may_come_before_the_maker_and_the_file_goes_with_the_last_reader() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[reads("run:x"), writes("run:x")]);
+    c.expect(&["assign 1.1 to 1"]);
+    c.done(1, (1, 1)).expect(&["end 1 done", "assign 0.1 to 1"]);
+    c.done(1, (0, 1)).expect(&["drop run:here.1/x on 1", "end 0 done", "end run 1"]);
+}
+
+#[test]
+fn two_writers_of_one_file_are_refused() {
+    let mut c = Cluster::new();
+    c.open(&[writes("run:x").array(), task("other").writes("run:x").array()]);
+    c.expect(&["refuse run 1"]);
+}
+
+#[test]
+fn a_file_that_nobody_makes_fails_its_reader_by_name() {
+    let mut c = Cluster::new();
+    let run = c.run(&[reads("run:x")]);
+    c.expect(&["end 0 failed InputUnavailable", "end run 1"]);
+    assert_eq!(last_message(&c, run), "no task of the run makes its input `run:x`");
+}
+
+#[test]
+fn nothing_is_dropped_while_more_tasks_may_come() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    let run = c.open(&[writes("run:x").array(), reads("run:x").array()]);
+    c.feed(Event::RunStarted { run });
+    c.done(1, (0, 1)).done(1, (1, 1));
+    c.expect(&["assign 0.1 to 1", "end 0 done", "assign 1.1 to 1", "end 1 done"]);
+    c.feed(Event::RunCommitted { run });
+    c.expect(&["drop run:here.1/x on 1", "end run 1"]);
+}
+
+#[test]
+fn two_runs_may_use_one_name() {
+    let mut c = Cluster::new();
+    c.node(1, 2);
+    c.run(&[writes("run:x")]);
+    c.run(&[writes("run:x")]);
+    c.expect(&["assign 0.1 to 1", "assign 1.1 to 1"]);
+    c.done(1, (0, 1)).expect(&["drop run:here.1/x on 1", "end 0 done", "end run 1"]);
+    c.done(1, (1, 1)).expect(&["drop run:here.2/x on 1", "end 1 done", "end run 2"]);
+}
+
+#[test]
+fn a_lost_file_is_made_again_with_those_of_its_ancestors_that_were_dropped() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[writes("run:a"), task("b").reads("run:a").writes("run:b"), reads("run:b")]);
+    c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done", "assign 1.1 to 1"]);
+    c.done(1, (1, 1)).expect(&["drop run:here.1/a on 1", "end 1 done", "assign 2.1 to 1"]);
+    c.lost(1).expect(&["revive 1 for run:here.1/b", "revive 0 for run:here.1/a"]);
+    c.node(2, 1).expect(&["assign 0.65537 to 2"]);
+    c.done(2, (0, 65537)).expect(&["end 0 done", "assign 1.65537 to 2"]);
+    c.done(2, (1, 65537)).expect(&["drop run:here.1/a on 2", "end 1 done", "assign 2.2 to 2"]);
+    c.done(2, (2, 2)).expect(&["drop run:here.1/b on 2", "end 2 done", "end run 1"]);
+}
+
+/// The only holder of a file is too small for its reader, and silent when a larger one comes.
+fn with_silent_holder() -> Cluster {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[writes("run:x"), reads("run:x").cpus(2)]);
+    c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done"]);
+    c.silent(1).node(2, 2).expect(&[]);
+    assert_eq!(c.state(1), TaskState::Waiting { n_missing: 1 });
+    c
+}
+
+#[test]
+fn readers_wait_for_a_silent_holder() {
+    let mut c = with_silent_holder();
+    join_holding(&mut c, 1, 1, X);
+    c.expect(&["name run:here.1/x to 1", "assign 1.1 to 2"]);
+    c.done(2, (1, 1)).expect(&["drop run:here.1/x on 1", "end 1 done", "end run 1"]);
+    // It comes again and has not heard of the drop.
+    join_holding(&mut c, 1, 1, X);
+    c.expect(&["name run:here.1/x to 1", "drop run:here.1/x on 1"]);
+}
+
+#[test]
+fn a_silent_holder_that_is_given_up_has_the_file_made_again() {
+    let mut c = with_silent_holder();
+    c.lost(1).expect(&["revive 0 for run:here.1/x", "assign 0.65537 to 2"]);
+    c.done(2, (0, 65537)).expect(&["end 0 done", "assign 1.1 to 2"]);
+    c.done(2, (1, 1)).expect(&["drop run:here.1/x on 2", "end 1 done", "end run 1"]);
+}
+
+#[test]
+fn a_file_is_made_again_only_so_often() {
+    let mut c = Cluster::new();
+    let run = c.run(&[writes("run:x"), reads("run:x").cpus(2)]);
+    for n in 0..=REVIVALS_MAX {
+        c.node(n + 1, 1).done(n + 1, (0, n * 65536 + 1));
+        c.expect(&[&format!("assign 0.{} to {}", n * 65536 + 1, n + 1), "end 0 done"]);
+        c.lost(n + 1);
+        match n == REVIVALS_MAX {
+            false => c.expect(&["revive 0 for run:here.1/x"]),
+            true => c.expect(&["revive 0 for run:here.1/x", "end 0 failed ExecutorLost"]),
+        };
+    }
+    assert!(last_message(&c, run).starts_with("the file `run:x` that it makes was lost 9 times"));
+    c.node(99, 2).expect(&["end 1 failed InputUnavailable", "end run 1"]);
+}
+
+#[test]
+fn a_holder_that_does_not_have_it_is_asked_again_after_a_rest() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[writes("run:x"), reads("run:x").cpus(2)]);
+    c.done(1, (0, 1)).node(2, 2).expect(&["assign 0.1 to 1", "end 0 done", "assign 1.1 to 2"]);
+    c.failed(2, (1, 1), FailureKind::InputLost).expect(&["assign 1.2 to 2"]);
+    c.failed(2, (1, 2), FailureKind::InputLost).wait(1).expect(&[]);
+    c.wait(1).expect(&["assign 1.3 to 2"]);
+    c.done(2, (1, 3)).expect(&["drop run:here.1/x on 1", "end 1 done", "end run 1"]);
+}
+
+#[test]
+fn an_output_that_fits_no_cache_is_a_clear_failure() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["run:y"]).exited(0, &[200]).stored(0, 0, 200);
+    n.expect(&["start 0.1", "store run:y", "clean 0.1", "tell 0.1 failed CacheFull"]);
+    let Outcome::Failed(failure) = &n.reports[0].outcome else { panic!("it failed") };
+    let expected =
+        "output 1 with 200 bytes stays on the nodes and does not fit into the 100 bytes of this node's cache";
+    assert!(failure.message.starts_with(expected), "{}", failure.message);
+}
+
+#[test]
+fn what_was_made_is_kept_until_it_is_dropped() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["run:y"]).exited(0, &[10]).stored(0, 0, 10).recorded(0);
+    n.expect(&["start 0.1", "store run:y in the cache", "tell has run:y", "tell 0.1 done", "clean 0.1"]);
+    n.assign(1, &[known("x", "v1", 95, &[])], &[]).expect(&["fetch private x from home"]);
+    n.drop_replica("run:y").expect(&["evict run:y", "tell lost run:y"]);
+}
+
+#[test]
+fn inputs_that_are_only_on_nodes_have_to_fit() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[known("run:x", "v1", 200, &[7])], &[]);
+    n.expect(&["clean 0.1", "tell 0.1 failed CacheFull"]);
+}
+
+#[test]
+fn an_input_that_no_holder_has_is_not_asked_of_home() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[known("run:x", "v1", 20, &[7])], &[]).expect(&["fetch run:x from 7"]);
+    n.missed("run:x", Some(7), TransferErrorKind::NotHeld);
+    n.expect(&["clean 0.1", "tell 0.1 failed InputLost"]);
+    n.assign(1, &[known("run:x", "v1", 20, &[])], &[]).expect(&["clean 1.1", "tell 1.1 failed InputLost"]);
+    assert_eq!(n.core.cache().reserved_bytes(), 0);
+}
+
+#[test]
+fn a_damaged_file_is_told_though_it_was_kept() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["run:y"]).exited(0, &[10]).stored(0, 0, 10);
+    n.expect(&["start 0.1", "store run:y in the cache", "tell has run:y", "tell 0.1 done", "clean 0.1"]);
+    n.corrupt("run:y").expect(&["evict run:y", "tell lost run:y"]);
+}
