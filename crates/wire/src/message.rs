@@ -88,6 +88,7 @@ pub enum ToExecutor {
     /// Get these no more, unless an attempt needs them.
     CancelPrefetch {
         objects: Vec<ObjectId>,
+    },
     /// These lie there, or will: the dispatcher's numbers, locations and, where known, digests.
     Named {
         objects: Vec<(ObjectId, String, Option<Digest>)>,
