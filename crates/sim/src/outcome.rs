@@ -119,7 +119,6 @@ pub(crate) struct Recorder {
     /// Responses by size: eight steps per octave of nanoseconds.
     responses: Vec<u64>,
     response_ns_max: u64,
-    run_ns_mean: Option<u64>,
     busy_ns: f64,
     slot_ns: f64,
     nodes_since: Timestamp,
@@ -162,7 +161,6 @@ impl Recorder {
             response_ns_sum: 0.0,
             responses: vec![0; 64 * 8],
             response_ns_max: 0,
-            run_ns_mean: None,
             busy_ns: 0.0,
             slot_ns: 0.0,
             nodes_since: Timestamp(0),
@@ -184,12 +182,6 @@ impl Recorder {
     pub fn ran(&mut self, started: Timestamp, now: Timestamp) {
         let ns = now.since_ns(started);
         self.busy_ns += ns as f64;
-        self.run_ns_mean = Some(self.run_ns_mean.map_or(ns, |m| m - m / 64 + ns / 64));
-    }
-
-    /// Smoothed, in nanoseconds.
-    pub fn task_ns_mean(&self) -> Option<u64> {
-        self.run_ns_mean
     }
 
     pub fn reported(&mut self, report: &AttemptReport) {

@@ -214,7 +214,6 @@ struct Node {
     flows: BTreeSet<FlowId>,
     /// Objects that are coming into the cache.
     receiving: BTreeSet<ObjectId>,
-    idle_since: Option<Timestamp>,
     draining: bool,
 }
 
@@ -687,30 +686,16 @@ impl<'a> World<'a> {
     // ------------------------------------------------------------ nodes come and go
 
     fn provision(&mut self) -> Result<(), String> {
-        let (mut views, mut n_running) = (vec![], 0);
-        for (executor, offer, n_assigned, _) in self.core.executors() {
-            let Some(node) = self.nodes[executor.0 as usize].as_mut() else { continue };
-            n_running += n_assigned as u64;
-            match n_assigned {
-                0 => _ = node.idle_since.get_or_insert(self.now),
-                _ => node.idle_since = None,
-            }
-            views.push(NodeView {
-                executor,
-                slots: offer.slots,
-                n_assigned: n_assigned as u32,
-                idle_since: node.idle_since,
-                cached_bytes: node.core.cache().used_bytes(),
-                sole_bytes: 0,
-            });
-        }
-        let demand = Demand {
-            n_ready: self.core.n_ready(),
-            n_running,
-            task_ns_mean: self.recorder.task_ns_mean(),
-            n_pending: self.n_pending,
-            nodes: &views,
+        let mut views = vec![];
+        let demand = self.core.demand(self.n_pending, &mut views);
+        // As live: an executor knows its cache best.
+        let cached_bytes = |view: &NodeView| {
+            let node = self.nodes[view.executor.0 as usize].as_ref();
+            node.map_or(0, |node| node.core.cache().used_bytes())
         };
+        let nodes: Vec<NodeView> =
+            demand.nodes.iter().map(|view| NodeView { cached_bytes: cached_bytes(view), ..*view }).collect();
+        let demand = Demand { nodes: &nodes, ..demand };
         let mut out = vec![];
         self.provisioner.as_mut().expect("the caller looked").decide(self.now, &demand, &mut out);
         for action in out {
@@ -758,7 +743,6 @@ impl<'a> World<'a> {
                 programs: FxHashMap::default(),
                 flows: BTreeSet::new(),
                 receiving: BTreeSet::new(),
-                idle_since: None,
                 draining: false,
             })));
             self.n_nodes += 1;

@@ -2,7 +2,7 @@
 
 use super::super::{Reason, Rule, Stage};
 use super::rank::{Heat, bucket_of};
-use super::tasks::NIL;
+use super::tasks::{Edge, NIL};
 use super::*;
 
 /// How many readers of a seed are looked at for one that is cold in all its inputs.
@@ -154,17 +154,16 @@ impl Affinity {
     /// Who holds most bytes of what `group` reads and has room for it; `asked` where nobody holds more than that one.
     /// The plan is that of the answer.
     fn richest(&mut self, catalog: &Catalog, now: Timestamp, asked: Seat, group: u32) -> Seat {
-        let mut n_lacking = 0;
+        let is_lacking = |e: &&Edge| !self.member(asked).has(catalog, asked, e.object);
+        if self.tasks.inputs(group).iter().filter(is_lacking).take(2).count() < 2 {
+            return asked;
+        }
         let mut bytes: BTreeMap<Seat, u64> = BTreeMap::new();
         let mut holders = vec![];
         for input in self.tasks.inputs(group) {
-            n_lacking += u32::from(!self.member(asked).has(catalog, asked, input.object));
             self.some_holders(catalog, input.object, spread(asked, input.object), &mut holders);
             let size_bytes = self.size_of(catalog, input.object);
             holders.iter().for_each(|seat| *bytes.entry(*seat).or_default() += size_bytes);
-        }
-        if n_lacking < 2 {
-            return asked;
         }
         let class = &self.tasks.classes[self.tasks.group(group).class as usize];
         let (cpus, memory_bytes) = (class.cpus.max(1), class.memory_bytes);
@@ -307,7 +306,6 @@ impl Affinity {
     ) -> Option<(u16, Choice)> {
         let mut at = self.member(seat).near.get(class as usize)?.as_ref()?.first(Heat::Cold);
         let mut best: Option<(u16, Choice)> = None;
-        let mut holders = vec![];
         for _ in 0..self.config.tries {
             let Some(entry) = at else { break };
             if best.as_ref().is_some_and(|(bucket, _)| *bucket >= entry.bucket) {
@@ -322,7 +320,7 @@ impl Affinity {
             if is_warm && !is_here && !self.member(seat).wants_copies {
                 continue;
             }
-            if !is_here && self.route(catalog, now, seat, object, &mut holders).is_none() {
+            if !is_here && self.route(catalog, now, seat, object).is_none() {
                 continue;
             }
             let worth = if is_here { Worth::default() } else { self.recount(catalog, seat, class, object) };
@@ -353,7 +351,7 @@ impl Affinity {
         class: u32,
     ) -> Option<(u16, Choice)> {
         let entry = self.tasks.classes[class as usize].single.first(Heat::Cold)?;
-        self.route(catalog, now, seat, entry.object, &mut vec![])?;
+        self.route(catalog, now, seat, entry.object)?;
         let group = self.tasks.single(class, entry.object)?;
         Some((entry.bucket, Choice { group, reason: Reason::Brings { n_tasks: entry.n_tasks } }))
     }

@@ -57,7 +57,9 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
+use std::ops::ControlFlow;
 use tasks::Tasks;
+use transfers::HomeLoad;
 
 mod choose;
 mod rank;
@@ -72,7 +74,11 @@ pub const NAME: &str = "affinity";
 /// per executor, within bounds.
 const STIR_NS_EACH: u64 = 100_000;
 const STIR_NS_MIN: u64 = 5_000_000;
-const STIR_NS_MAX: u64 = 50_000_000;
+const STIR_NS_MAX: u64 = 100_000_000;
+/// Of more executors, not all are asked again at once because of one more source.
+const STIR_ALL_MAX: usize = 128;
+/// Of more holders than that it is remembered that they are all in use, until the next time that all are asked again.
+const BUSY_HOLDERS_MIN: usize = 16;
 /// Below this many queued tasks every task that comes is a reason to ask everybody again.
 const FEW_TASKS: usize = 4096;
 
@@ -184,6 +190,11 @@ pub struct Affinity {
     /// Objects that nobody holds and somebody reads from home.
     arriving: FxHashMap<ObjectId, Arriving>,
     n_home_reads: u32,
+    home_load: HomeLoad,
+    /// The time of the last event.
+    now: Timestamp,
+    /// Objects with many holders, all of which are in use.
+    busy: FxHashSet<ObjectId>,
     /// Smoothed time per MiB from when an attempt was received.
     home_ns_per_mib: Option<u64>,
     copy_ns_per_mib: Option<u64>,
@@ -230,6 +241,9 @@ struct Coming {
     source: Source,
     /// That of the source, if it is a peer: it may leave and come back.
     session: u32,
+    since: Timestamp,
+    /// What [`HomeLoad::reads_ns`] was then.
+    reads_ns: u128,
     /// The attempt that it was set in motion for.
     #[cfg_attr(
         not(any(test, feature = "reference")),
@@ -248,6 +262,8 @@ struct Attempt {
 
 struct Arriving {
     n: u32,
+    /// All reads from home under way when it began, itself included.
+    n_reads: u32,
     since: Timestamp,
 }
 
@@ -326,6 +342,9 @@ impl Affinity {
             attempts: FxHashMap::default(),
             arriving: FxHashMap::default(),
             n_home_reads: 0,
+            home_load: HomeLoad::default(),
+            now: Timestamp::default(),
+            busy: FxHashSet::default(),
             home_ns_per_mib: None,
             copy_ns_per_mib: None,
             open: FxHashSet::default(),
@@ -361,21 +380,44 @@ impl Affinity {
     /// The members that hold `object`, at most `holders_max` of them, beginning at a place given by `start`.
     fn some_holders(&self, catalog: &Catalog, object: ObjectId, start: usize, into: &mut Vec<Seat>) {
         into.clear();
+        self.visit_holders(catalog, object, start, |seat| {
+            into.push(seat);
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Visits the members that hold `object` until told to stop, at most `holders_max` of them.
+    fn visit_holders(
+        &self,
+        catalog: &Catalog,
+        object: ObjectId,
+        start: usize,
+        mut visit: impl FnMut(Seat) -> ControlFlow<()>,
+    ) {
         let n_max = self.config.holders_max;
         match catalog.holders_view(object) {
             HoldersView::List(list) => {
                 let n = list.len();
-                let from = (0..n.min(n_max)).map(|i| list[(start + i) % n]);
-                into.extend(from.filter(|s| self.is_member.contains(*s)));
+                for i in 0..n.min(n_max) {
+                    let seat = list[(start + i) % n];
+                    if self.is_member.contains(seat) && visit(seat).is_break() {
+                        return;
+                    }
+                }
             }
             HoldersView::Words(words) => {
                 let n = words.len();
+                let mut n_visited = 0;
                 for i in 0..n {
                     let at = (start + i) % n;
                     let members = self.is_member.words().get(at).copied().unwrap_or(0);
                     let mut rest = words[at] & members;
-                    while rest != 0 && into.len() < n_max {
-                        into.push(Seat(at as u32 * 64 + rest.trailing_zeros()));
+                    while rest != 0 {
+                        let seat = Seat(at as u32 * 64 + rest.trailing_zeros());
+                        n_visited += 1;
+                        if visit(seat).is_break() || n_visited == n_max {
+                            return;
+                        }
                         rest &= rest - 1;
                     }
                 }
@@ -509,6 +551,7 @@ impl Affinity {
             }
         } else {
             let member = self.member(seat);
+            let none_coming = member.coming.is_empty();
             for id in self.tasks.groups_around(object, start) {
                 let group = self.tasks.group(id);
                 let mut all_held = arrived;
@@ -519,7 +562,7 @@ impl Affinity {
                         continue;
                     }
                     all_held = false;
-                    if !member.coming.contains_key(&input.object) {
+                    if none_coming || !member.coming.contains_key(&input.object) {
                         n_lacking += 1;
                         lack = Some(input.object);
                         if n_lacking > 1 {
@@ -705,7 +748,9 @@ impl Queue for Affinity {
         let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
         self.walk_readers(catalog, seat, object, start, walk);
         // There is one source more.
-        self.stir();
+        if self.is_member.len() <= STIR_ALL_MAX {
+            self.stir();
+        }
     }
 
     fn replica_dropped(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
@@ -729,8 +774,10 @@ impl Queue for Affinity {
         picks: &mut Vec<Pick>,
     ) -> Result<ExecutorId, Unplaced> {
         picks.clear();
+        self.now = now;
         if now.since_ns(self.stirred) >= self.stir_ns() {
             self.stirred = now;
+            self.busy.clear();
             self.stir();
         }
         self.decide(catalog, now).map(|(executor, pick)| {

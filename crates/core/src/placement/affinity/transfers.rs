@@ -20,6 +20,32 @@ fn smooth(mean: &mut Option<u64>, value: u64) {
     *mean = Some(mean.map_or(value, |m| m - m / 16 + value / 16));
 }
 
+/// What home gives to all who read there together, learnt from how long reads took and how many shared it meanwhile.
+#[derive(Default)]
+pub(super) struct HomeLoad {
+    /// The most seen lately.
+    pub bytes_per_s: Option<f64>,
+    /// Reads under way, over time.
+    pub reads_ns: u128,
+    seen: Timestamp,
+}
+
+impl HomeLoad {
+    /// Up to `now` there were `n_reads`.
+    fn pass(&mut self, now: Timestamp, n_reads: u32) {
+        self.reads_ns += u128::from(now.since_ns(self.seen)) * u128::from(n_reads);
+        self.seen = self.seen.max(now);
+    }
+
+    fn learn(&mut self, coming: &Coming, now: Timestamp, size_bytes: u64) {
+        let ns = now.since_ns(coming.since).max(1) as f64;
+        let n_mean = (self.reads_ns - coming.reads_ns) as f64 / ns;
+        let rate = n_mean.max(1.0) * size_bytes as f64 * 1e9 / ns;
+        // A few readers do not see all that it could give.
+        self.bytes_per_s = Some(self.bytes_per_s.map_or(rate, |most| rate.max(most - (most - rate) / 64.0)));
+    }
+}
+
 impl Affinity {
     /// How long moving `object` takes at that rate.
     fn time_ns(&self, catalog: &Catalog, object: ObjectId, ns_per_mib: u64) -> u64 {
@@ -36,10 +62,14 @@ impl Affinity {
         (copy_ns as f64 * self.config.steal_after_copies / 1e6) as u32
     }
 
-    /// Whether a byte from home takes little longer than one from a peer.
+    /// Whether a byte from home would take little longer than one from a peer if all executors read there at once. What
+    /// a few readers see says little: when all act on it, home is slow long before anybody notices.
     fn home_is_quick(&self) -> bool {
-        match (self.home_ns_per_mib, self.copy_ns_per_mib) {
-            (Some(home), Some(copy)) => home as f64 <= copy as f64 * self.config.home_quick,
+        match (self.home_load.bytes_per_s, self.copy_ns_per_mib) {
+            (Some(rate), Some(copy_ns)) => {
+                let home_ns = self.is_member.len() as f64 * MIB as f64 * 1e9 / rate;
+                home_ns <= copy_ns as f64 * self.config.home_quick
+            }
             _ => false,
         }
     }
@@ -51,34 +81,23 @@ impl Affinity {
         let wait_ns = (expected_ns as f64 * self.config.await_reads) as u64;
         // All who read share home: the more there are, the longer each may take. Without this, a slow home that everybody
         // reads from is read again and again by those who gave up waiting, and gets slower still.
-        let least_ns = self.config.await_ns.saturating_mul(u64::from(self.n_home_reads.max(1)));
+        // They all end at about the same time: the last ones had to share with those that are done.
+        let n_reads = self.n_home_reads.max(arriving.n_reads);
+        let least_ns = self.config.await_ns.saturating_mul(u64::from(n_reads.max(1)));
         now.since_ns(arriving.since) > wait_ns.max(least_ns)
     }
 
     /// Where `seat`, which lacks it, could have `object` from now. What is found is for one attempt, whose inputs may
     /// all come from the same place: only attempts that are under way already count against that.
     pub(super) fn route(
-        &self,
+        &mut self,
         catalog: &Catalog,
         now: Timestamp,
         seat: Seat,
         object: ObjectId,
-        holders: &mut Vec<Seat>,
     ) -> Option<Source> {
-        self.some_holders(catalog, object, spread(seat, object), holders);
-        let mut best: Option<(u32, ExecutorId)> = None;
-        for &holder in &*holders {
-            let member = self.member(holder);
-            let n = member.n_uploads;
-            if n < self.config.uploads_max && holder != seat && best.is_none_or(|(least, _)| n < least) {
-                best = Some((n, member.id));
-                if n == 0 {
-                    break;
-                }
-            }
-        }
-        if let Some((_, holder)) = best {
-            return Some(Source::Peer(holder));
+        if let Some(source) = self.free_holder(catalog, seat, object) {
+            return Some(source);
         }
         let max = self.config.home_reads_max;
         if max > 0 && self.n_home_reads >= max {
@@ -92,28 +111,50 @@ impl Affinity {
         may_read.then_some(Source::Home)
     }
 
+    /// The least loaded holder that may serve one attempt more.
+    fn free_holder(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> Option<Source> {
+        if self.busy.contains(&object) {
+            return None;
+        }
+        let mut n_busy = 0;
+        let mut best: Option<(u32, ExecutorId)> = None;
+        self.visit_holders(catalog, object, spread(seat, object), |holder| {
+            let member = self.member(holder);
+            let n = member.n_uploads;
+            n_busy += usize::from(n >= self.config.uploads_max);
+            if n < self.config.uploads_max && holder != seat && best.is_none_or(|(least, _)| n < least) {
+                best = Some((n, member.id));
+                if n == 0 {
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        if best.is_none() && n_busy >= BUSY_HOLDERS_MIN {
+            self.busy.insert(object);
+        }
+        best.map(|(_, holder)| Source::Peer(holder))
+    }
+
     /// A route for each input of `group` that `seat` lacks; `false`: there is none for one of them.
     pub(super) fn plan_for(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
         let mut plan = std::mem::take(&mut self.plan);
-        let mut holders = vec![];
         plan.moves.clear();
         plan.task = Some(self.tasks.head(group).0);
-        let member = self.member(seat);
-        let routed = self.tasks.inputs(group).iter().all(|input| {
-            if member.has(catalog, seat, input.object) {
-                return true;
+        for i in 0..self.tasks.inputs(group).len() {
+            let object = self.tasks.inputs(group)[i].object;
+            if self.member(seat).has(catalog, seat, object) {
+                continue;
             }
-            match self.route(catalog, now, seat, input.object, &mut holders) {
-                Some(source) => {
-                    plan.moves.push((input.object, source));
-                    true
+            match self.route(catalog, now, seat, object) {
+                Some(source) => plan.moves.push((object, source)),
+                None => {
+                    plan.task = None;
+                    break;
                 }
-                None => false,
             }
-        });
-        if !routed {
-            plan.task = None;
         }
+        let routed = plan.task.is_some();
         self.plan = plan;
         routed
     }
@@ -153,7 +194,15 @@ impl Affinity {
             let planned = moves.iter().find(|(o, _)| *o == object).map(|(_, source)| *source);
             let source = planned.unwrap_or(Source::Home);
             routes.push(Route { object, source: Some(source) });
-            let mut coming = Coming { source, session: 0, begun_for: key.task, tasks: vec![key.task] };
+            self.home_load.pass(now, self.n_home_reads);
+            let mut coming = Coming {
+                source,
+                session: 0,
+                since: now,
+                reads_ns: self.home_load.reads_ns,
+                begun_for: key.task,
+                tasks: vec![key.task],
+            };
             match source {
                 Source::Peer(from) => {
                     if let Some(&from) = self.seat_of.get(&from) {
@@ -164,7 +213,8 @@ impl Affinity {
                 }
                 Source::Home => {
                     self.n_home_reads += 1;
-                    self.arriving.entry(object).or_insert(Arriving { n: 0, since: now }).n += 1;
+                    let n_reads = self.n_home_reads;
+                    self.arriving.entry(object).or_insert(Arriving { n: 0, since: now, n_reads }).n += 1;
                     self.reheat(catalog, object);
                 }
             }
@@ -184,6 +234,10 @@ impl Affinity {
     /// `object` is on `seat` now; `true`: it had set out.
     pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         let Some(coming) = self.member_mut(seat).coming.remove(&object) else { return false };
+        if coming.source == Source::Home {
+            self.home_load.pass(self.now, self.n_home_reads);
+            self.home_load.learn(&coming, self.now, self.size_of(catalog, object));
+        }
         for task in &coming.tasks {
             let Some(attempt) = self.attempts.get_mut(task) else { continue };
             attempt.waits.retain(|o| *o != object);
@@ -213,6 +267,7 @@ impl Affinity {
                 }
             }
             Source::Home => {
+                self.home_load.pass(self.now, self.n_home_reads);
                 self.n_home_reads -= 1;
                 if let Some(arriving) = self.arriving.get_mut(&object) {
                     arriving.n -= 1;
