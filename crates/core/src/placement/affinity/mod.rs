@@ -59,7 +59,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::ops::ControlFlow;
 use tasks::Tasks;
-use transfers::HomeLoad;
+use transfers::{HomeLoad, Landed};
 
 mod choose;
 mod rank;
@@ -191,8 +191,8 @@ pub struct Affinity {
     arriving: FxHashMap<ObjectId, Arriving>,
     n_home_reads: u32,
     home_load: HomeLoad,
-    /// The time of the last event.
-    now: Timestamp,
+    /// Reads from home that have ended since the last decision was asked for, which is when the time is known.
+    landed: Vec<Landed>,
     /// Objects with many holders, all of which are in use.
     busy: FxHashSet<ObjectId>,
     /// Smoothed time per MiB from when an attempt was received.
@@ -343,7 +343,7 @@ impl Affinity {
             arriving: FxHashMap::default(),
             n_home_reads: 0,
             home_load: HomeLoad::default(),
-            now: Timestamp::default(),
+            landed: vec![],
             busy: FxHashSet::default(),
             home_ns_per_mib: None,
             copy_ns_per_mib: None,
@@ -774,7 +774,8 @@ impl Queue for Affinity {
         picks: &mut Vec<Pick>,
     ) -> Result<ExecutorId, Unplaced> {
         picks.clear();
-        self.now = now;
+        self.home_load.pass(now, self.n_home_reads + self.landed.len() as u32);
+        self.landed.drain(..).for_each(|landed| self.home_load.learn(landed, now));
         if now.since_ns(self.stirred) >= self.stir_ns() {
             self.stirred = now;
             self.busy.clear();

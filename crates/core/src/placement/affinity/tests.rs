@@ -498,13 +498,31 @@ fn a_quick_home_is_read_by_everybody_and_a_late_reader_is_not_awaited() {
     world.end_all();
     world.place_all();
     world.end_all();
-    // Home takes hardly longer than a copy: nobody waits for anybody.
     (0..200).for_each(|_| world.learn(0, 1, CacheOutcome::Miss, 50));
     (0..64).for_each(|_| world.learn(0, 1, CacheOutcome::RemoteHit { from: ExecutorId(1) }, 50));
-    for _ in 0..3 {
-        world.task(&[3]);
-    }
-    assert_eq!(world.place_all().iter().filter(|d| d.moves == fetched(3)).count(), 3);
+    let read_at_once = |world: &mut World, objects: &[u32]| {
+        objects.iter().for_each(|o| _ = world.task(&[*o]));
+        assert_eq!(world.place_all().len(), objects.len());
+        world.wait_ms(50);
+        world.arrive_all();
+        assert!(world.place().is_err());
+        world.end_all();
+    };
+    let n_reads = |world: &mut World, object| {
+        (0..3).for_each(|_| _ = world.task(&[object]));
+        let n = world.place_all().iter().filter(|d| d.moves == fetched(object)).count();
+        world.arrive_all();
+        world.end_all();
+        world.place_all();
+        world.end_all();
+        n
+    };
+    // As quick as a copy, for one reader: all three together would wait three times as long.
+    read_at_once(&mut world, &[3]);
+    assert_eq!(n_reads(&mut world, 4), 1);
+    // For all of them: nobody waits for anybody.
+    read_at_once(&mut world, &[5, 6, 7]);
+    assert_eq!(n_reads(&mut world, 8), 3);
 }
 
 #[test]

@@ -30,17 +30,25 @@ pub(super) struct HomeLoad {
     seen: Timestamp,
 }
 
+/// A read from home that has ended.
+pub(super) struct Landed {
+    since: Timestamp,
+    /// What [`HomeLoad::reads_ns`] was then.
+    reads_ns: u128,
+    size_bytes: u64,
+}
+
 impl HomeLoad {
     /// Up to `now` there were `n_reads`.
-    fn pass(&mut self, now: Timestamp, n_reads: u32) {
+    pub fn pass(&mut self, now: Timestamp, n_reads: u32) {
         self.reads_ns += u128::from(now.since_ns(self.seen)) * u128::from(n_reads);
         self.seen = self.seen.max(now);
     }
 
-    fn learn(&mut self, coming: &Coming, now: Timestamp, size_bytes: u64) {
-        let ns = now.since_ns(coming.since).max(1) as f64;
-        let n_mean = (self.reads_ns - coming.reads_ns) as f64 / ns;
-        let rate = n_mean.max(1.0) * size_bytes as f64 * 1e9 / ns;
+    pub fn learn(&mut self, landed: Landed, now: Timestamp) {
+        let ns = now.since_ns(landed.since).max(1) as f64;
+        let n_mean = (self.reads_ns - landed.reads_ns) as f64 / ns;
+        let rate = n_mean.max(1.0) * landed.size_bytes as f64 * 1e9 / ns;
         // A few readers do not see all that it could give.
         self.bytes_per_s = Some(self.bytes_per_s.map_or(rate, |most| rate.max(most - (most - rate) / 64.0)));
     }
@@ -65,9 +73,9 @@ impl Affinity {
     /// Whether a byte from home would take little longer than one from a peer if all executors read there at once. What
     /// a few readers see says little: when all act on it, home is slow long before anybody notices.
     fn home_is_quick(&self) -> bool {
-        match (self.home_load.bytes_per_s, self.copy_ns_per_mib) {
-            (Some(rate), Some(copy_ns)) => {
-                let home_ns = self.is_member.len() as f64 * MIB as f64 * 1e9 / rate;
+        match (self.home_ns_per_mib, self.home_load.bytes_per_s, self.copy_ns_per_mib) {
+            (Some(seen_ns), Some(rate), Some(copy_ns)) => {
+                let home_ns = (seen_ns as f64).max(self.is_member.len() as f64 * MIB as f64 * 1e9 / rate);
                 home_ns <= copy_ns as f64 * self.config.home_quick
             }
             _ => false,
@@ -235,8 +243,8 @@ impl Affinity {
     pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         let Some(coming) = self.member_mut(seat).coming.remove(&object) else { return false };
         if coming.source == Source::Home {
-            self.home_load.pass(self.now, self.n_home_reads);
-            self.home_load.learn(&coming, self.now, self.size_of(catalog, object));
+            let size_bytes = self.size_of(catalog, object);
+            self.landed.push(Landed { since: coming.since, reads_ns: coming.reads_ns, size_bytes });
         }
         for task in &coming.tasks {
             let Some(attempt) = self.attempts.get_mut(task) else { continue };
@@ -267,7 +275,6 @@ impl Affinity {
                 }
             }
             Source::Home => {
-                self.home_load.pass(self.now, self.n_home_reads);
                 self.n_home_reads -= 1;
                 if let Some(arriving) = self.arriving.get_mut(&object) {
                     arriving.n -= 1;
