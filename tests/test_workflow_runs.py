@@ -66,16 +66,18 @@ def test_a_file_that_nobody_makes_is_refused_with_place_and_name(run: Run, tmp_p
 
 def test_caches_that_are_too_small_are_named(run: Run, tmp_path: Path) -> None:
     big = {"id": "big", "command": "head -c 3000000 /dev/zero > out", "outputs": {"out": "run:big"}}
-    read = {"id": "read", "command": "wc -c < in > out", "inputs": {"in": "run:big"}}
+    read: dict[str, Any] = {"id": "read", "command": "wc -c < in > out", "inputs": {"in": "run:big"}}
     read["outputs"] = {"out": str(tmp_path / "n")}
-    done = run("run", written(tmp_path / "t.jsonl", [big, read]), "--cache", "1000000", "--slots", "1", status=1)
+    done = run(
+        "run", written(tmp_path / "t.jsonl", [big, read]), "--cache", "1000000", "--slots", "1", status=1
+    )
     for text in ("3000000", "1000000", "cache"):
         assert text in done.stderr
 
 
 def chain(cluster: Cluster, gate: Path) -> list[dict[str, Any]]:
     """A file that is made at once, and a reader of it that waits for the gate."""
-    made = {"id": "made", "command": "echo 7 > out; echo made >> " + str(cluster.ran_log)}
+    made: dict[str, Any] = {"id": "made", "command": "echo 7 > out; echo made >> " + str(cluster.ran_log)}
     made["outputs"] = {"out": "run:seven"}
     reader = cluster.task("reader", "cat in > out", gate=gate, inputs=[])
     reader["inputs"] = {"in": "run:seven"}

@@ -46,6 +46,7 @@ fn borrowed(spec: &TaskSpec) -> Task<'_> {
         retries: spec.retries,
         priority: spec.priority,
         label: spec.label.as_str().into(),
+        reduce: None,
     }
 }
 

@@ -18,6 +18,7 @@
 //! | `fold` | many tasks of one shape to a template and columns |
 //! | `list` | what must hold between tasks: ids, outputs, circles |
 //! | `read`, `map`, `given` | the doors: lines, a template over files, tasks that a program has in hand |
+//! | `reduce` | a task that may be applied to any part of its inputs, as a tree |
 //! | `glob`, `template` | patterns over file names, holes in words |
 //! | `units` | sizes, durations, rates |
 //!
@@ -32,6 +33,7 @@ mod list;
 mod location;
 mod map;
 mod read;
+mod reduce;
 mod template;
 mod units;
 mod write;

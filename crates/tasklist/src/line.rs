@@ -15,7 +15,8 @@ use std::fmt;
 
 /// The fields of a task, in the order of the documentation.
 pub const FIELDS: &[&str] = &[
-    "id", "command", "inputs", "outputs", "env", "cpus", "memory", "walltime", "retries", "priority", "label",
+    "id", "command", "inputs", "outputs", "env", "cpus", "memory", "walltime", "retries", "priority",
+    "label", "reduce",
 ];
 
 /// A task as written. What is absent has its default.
@@ -31,6 +32,8 @@ pub(crate) struct Task<'a> {
     pub retries: u32,
     pub priority: i32,
     pub label: Cow<'a, str>,
+    /// The command may be applied to any part of the inputs, so many at a time.
+    pub reduce: Option<u32>,
 }
 
 pub(crate) struct File<'a> {
@@ -146,6 +149,7 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             retries: 0,
             priority: 0,
             label: Cow::Borrowed(""),
+            reduce: None,
         };
         let mut seen = 0u32;
         while let Some(Text(key)) = map.next_key()? {
@@ -174,7 +178,8 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
                     let seed = Whole { min: i32::MIN.into(), max: i32::MAX.into() };
                     task.priority = map.next_value_seed(seed)? as i32;
                 }
-                _ => task.label = map.next_value::<Text>()?.0,
+                "label" => task.label = map.next_value::<Text>()?.0,
+                _ => task.reduce = Some(map.next_value_seed(Whole { min: 2, max: u32::MAX.into() })? as u32),
             }
             *self.field = None;
         }

@@ -323,6 +323,7 @@ fn file_task<'a>(
         retries: spec.retries,
         priority: spec.priority,
         label: Cow::Borrowed(&spec.label),
+        reduce: None,
     })
 }
 
@@ -456,6 +457,7 @@ fn check_first(array: &TaskArray, base: &str) -> Result<()> {
         retries: task.retries,
         priority: task.priority,
         label: task.label.into(),
+        reduce: None,
     };
     Builder::new(base.into(), "").add(&task, 0).map_err(|refused| match refused {
         Refused::Bad { error, .. } => error,

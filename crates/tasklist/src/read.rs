@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result, shown};
 use crate::line;
 use crate::list::{Builder, Refused, TaskList};
 use crate::location;
+use crate::reduce;
 use std::io::{BufRead, Read};
 use std::path::Path;
 
@@ -63,7 +64,10 @@ pub fn read(mut reader: impl BufRead, base_dir: &Path, options: &ReadOptions) ->
             let column = e.column;
             origin(e.at(number, column))
         })?;
-        builder.add(&task, number).map_err(|refused| origin(explain(refused, text, number)))?;
+        let parts = reduce::expand(task, &options.id_prefix, number);
+        for task in parts.map_err(|e| origin(e.at(number, None)))? {
+            builder.add(&task, number).map_err(|refused| origin(explain(refused, text, number)))?;
+        }
     }
 }
 

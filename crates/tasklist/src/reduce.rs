@@ -1,0 +1,202 @@
+//! A task that may be applied to any part of its inputs, taken apart into a tree.
+//!
+//! In: a task with `reduce: k`. Out: tasks that each take at most `k` inputs. What they make stays on the nodes
+//! (`run:.reduce/LINE/LEVEL.NUMBER`) and is what the next level reads; the last one makes the task's own output. So a
+//! gather of a thousand files at one node becomes partial results on many, each near its files (`Zhang12` §II-A, §V-G).
+//!
+//! Invariants: each input is read by exactly one task; every task but a single one reads at least two; the order of inputs
+//! is kept from left to right, so that the program need be associative but not commutative.
+//!
+//! Not here: where the parts run, which is placement's.
+
+use crate::error::{Error, Result};
+use crate::line::{File, Task};
+use crate::location::{self, RUN_FILE};
+use eyas_core::array::{Command, file_name};
+use std::borrow::Cow;
+
+/// What the names of a part's inputs replace in the command.
+const HOLE: &str = "{inputs}";
+
+/// The tasks that `task`, on line `number`, stands for; itself where it does not reduce.
+pub(crate) fn expand<'a>(task: Task<'a>, id_prefix: &str, number: u64) -> Result<Vec<Task<'a>>> {
+    let Some(arity) = task.reduce.map(|n| n as usize) else { return Ok(vec![task]) };
+    if !has_hole(&task.command) {
+        let message = "the command does not say where the inputs of a part go";
+        return Err(Error::invalid(message).field("reduce").hint("write {inputs} in the command"));
+    }
+    let [output] = &task.outputs[..] else {
+        let message = format!("a task that reduces writes one file, this one {}", task.outputs.len());
+        return Err(Error::invalid(message).field("reduce"));
+    };
+    let out_name = Cow::from(name_of(output));
+    let id = match &task.id {
+        Some(id) => id.to_string(),
+        None => format!("{id_prefix}{number}"),
+    };
+    let mut parts: Vec<File<'_>> = task
+        .inputs
+        .iter()
+        .map(|file| File { name: Some(name_of(file).into()), location: file.location.clone() })
+        .collect();
+    let mut tasks = vec![];
+    let mut level = 0;
+    while parts.len() > arity {
+        let n_groups = parts.len().div_ceil(arity);
+        let n_parts = parts.len();
+        let mut rest = parts.into_iter();
+        parts = vec![];
+        for k in 0..n_groups {
+            // As even as they can be.
+            let n = (k + 1) * n_parts / n_groups - k * n_parts / n_groups;
+            let mut group: Vec<File<'_>> = rest.by_ref().take(n).collect();
+            if group.len() == 1 {
+                parts.append(&mut group);
+                continue;
+            }
+            let made = format!("{RUN_FILE}.reduce/{number}/{level}.{k}");
+            let output = File { name: Some(out_name.clone()), location: made.clone().into() };
+            tasks.push(part(&task, format!("{id}~{level}.{k}"), group, output));
+            parts.push(File { name: Some(format!("part-{level}.{k}").into()), location: made.into() });
+        }
+        level += 1;
+    }
+    let output = File { name: Some(out_name.clone()), location: output.location.clone() };
+    let mut last = part(&task, id, parts, output);
+    last.id = task.id.clone();
+    tasks.push(last);
+    Ok(tasks)
+}
+
+fn part<'a>(task: &Task<'a>, id: String, inputs: Vec<File<'a>>, output: File<'a>) -> Task<'a> {
+    let names: Vec<String> = inputs.iter().map(name_of).collect();
+    Task {
+        id: Some(id.into()),
+        command: fill(&task.command, &names),
+        inputs,
+        outputs: vec![output],
+        env: task.env.clone(),
+        cpus: task.cpus,
+        memory_bytes: task.memory_bytes,
+        walltime_ns: task.walltime_ns,
+        retries: task.retries,
+        priority: task.priority,
+        label: task.label.clone(),
+        reduce: None,
+    }
+}
+
+fn has_hole(command: &Command<Cow<'_, str>>) -> bool {
+    match command {
+        Command::Exec(argv) => argv.iter().any(|word| word == HOLE),
+        Command::Shell(line) => line.contains(HOLE),
+    }
+}
+
+fn fill<'a>(command: &Command<Cow<'a, str>>, names: &[String]) -> Command<Cow<'a, str>> {
+    match command {
+        Command::Exec(argv) => Command::Exec(
+            argv.iter()
+                .flat_map(|word| match word == HOLE {
+                    true => names.iter().map(|name| Cow::Owned(name.clone())).collect(),
+                    false => vec![word.clone()],
+                })
+                .collect(),
+        ),
+        Command::Shell(line) => {
+            let quoted: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+            Command::Shell(line.replace(HOLE, &quoted.join(" ")).into())
+        }
+    }
+}
+
+/// As one word for the shell, which is not taken for an option.
+fn quoted(name: &str) -> String {
+    let name = if name.starts_with('-') { format!("./{name}") } else { name.to_owned() };
+    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_./+,:=@".contains(c));
+    if is_plain { name } else { format!("'{}'", name.replace('\'', r"'\''")) }
+}
+
+fn name_of(file: &File<'_>) -> String {
+    match &file.name {
+        Some(name) => name.to_string(),
+        None if location::split_scheme(&file.location).is_some() => {
+            location::file_name(&file.location).into_owned()
+        }
+        None => file_name(file.location.strip_prefix(RUN_FILE).unwrap_or(&file.location)).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::read::{ReadOptions, read};
+    use eyas_core::array::Command;
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    fn tasks(line: &str) -> Result<Vec<eyas_core::array::TaskSpec>, String> {
+        let list =
+            read(line.as_bytes(), Path::new("/d"), &ReadOptions::default()).map_err(|e| e.to_string())?;
+        Ok(list.arrays.iter().flat_map(|a| (0..a.n_tasks).map(|i| a.expand(i))).collect())
+    }
+
+    fn line(n: usize, arity: u32, command: &str) -> String {
+        let inputs: Vec<String> = (0..n).map(|i| format!("\"x/{i}.txt\"")).collect();
+        format!(
+            r#"{{"id":"all","command":{command},"inputs":[{}],"outputs":["sum.txt"],"reduce":{arity}}}"#,
+            inputs.join(",")
+        )
+    }
+
+    #[test]
+    fn few_inputs_are_one_task() {
+        let tasks = tasks(&line(3, 4, r#"["sum","{inputs}","-o","sum.txt"]"#)).unwrap();
+        assert_eq!(tasks.len(), 1);
+        assert_eq!(tasks[0].id, "all");
+        let words = ["sum", "0.txt", "1.txt", "2.txt", "-o", "sum.txt"].map(String::from).to_vec();
+        assert_eq!(tasks[0].command, Command::Exec(words));
+    }
+
+    #[test]
+    fn many_inputs_are_a_tree_whose_parts_stay_on_the_nodes() {
+        let tasks = tasks(&line(10, 4, r#""cat {inputs} > sum.txt""#)).unwrap();
+        let ids: Vec<&str> = tasks.iter().map(|t| t.id.as_str()).collect();
+        assert_eq!(ids.len(), 4);
+        let last = tasks.iter().find(|t| t.id == "all").unwrap();
+        let from: Vec<&str> = last.inputs.iter().map(|(_, l)| l.as_str()).collect();
+        assert_eq!(from, ["run:.reduce/1/0.0", "run:.reduce/1/0.1", "run:.reduce/1/0.2"]);
+        assert_eq!(last.outputs[0].1, "/d/sum.txt");
+        assert_eq!(last.command, Command::Shell("cat part-0.0 part-0.1 part-0.2 > sum.txt".into()));
+        let first = tasks.iter().find(|t| t.id == "all~0.0").unwrap();
+        assert_eq!(first.command, Command::Shell("cat 0.txt 1.txt 2.txt > sum.txt".into()));
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        let error = tasks(&line(3, 2, r#""cat * > sum.txt""#)).unwrap_err();
+        assert!(error.contains("does not say where the inputs"), "{error}");
+        let two = r#"{"command":"cat {inputs}","inputs":["a"],"outputs":["b","c"],"reduce":2}"#;
+        assert!(tasks(two).unwrap_err().contains("writes one file, this one 2"));
+        assert!(tasks(&line(3, 1, r#""cat {inputs} > sum.txt""#)).is_err());
+    }
+
+    proptest! {
+        /// Every input once, in order, no task with more than it may take.
+        #[test]
+        fn a_tree_reads_all_in_order(n in 1usize..200, arity in 2u32..9) {
+            let tasks = tasks(&line(n, arity, r#""cat {inputs} > sum.txt""#)).unwrap();
+            prop_assert!(tasks.iter().all(|t| t.inputs.len() <= arity as usize));
+            prop_assert!(tasks.len() == 1 || tasks.iter().all(|t| t.inputs.len() >= 2));
+            // From the top down to the leaves.
+            let mut leaves = vec![];
+            let mut open = vec!["/d/sum.txt".to_string()];
+            while let Some(location) = open.pop() {
+                match tasks.iter().find(|t| t.outputs[0].1 == location) {
+                    Some(task) => open.extend(task.inputs.iter().rev().map(|(_, l)| l.clone())),
+                    None => leaves.push(location),
+                }
+            }
+            prop_assert_eq!(leaves, (0..n).map(|i| format!("/d/x/{i}.txt")).collect::<Vec<_>>());
+        }
+    }
+}
