@@ -46,10 +46,7 @@ impl Progress {
     pub fn show(&mut self, status: &RunStatus) {
         let now = Instant::now();
         let ended = status.n_done + status.n_failed + status.n_cancelled;
-        self.marks.push_back((now, ended));
-        while self.marks.len() > 2 && is_stale(now - self.marks[1].0, ended - self.marks[1].1) {
-            self.marks.pop_front();
-        }
+        self.mark(now, ended);
         self.tell_failures(status);
         if self.terminal {
             let line = self.line(status, ended, now);
@@ -60,6 +57,18 @@ impl Progress {
         } else if now - self.last_plain >= PLAIN_EVERY {
             self.last_plain = now;
             say!("{}", self.line(status, ended, now));
+        }
+    }
+
+    /// Keeps what the rate is computed from. Fewer ends than before mean that tasks run again (their files
+    /// were lost): what was marked until now says nothing about the rate from here on.
+    fn mark(&mut self, now: Instant, ended: u64) {
+        if self.marks.back().is_some_and(|last| ended < last.1) {
+            self.marks.clear();
+        }
+        self.marks.push_back((now, ended));
+        while self.marks.len() > 2 && is_stale(now - self.marks[1].0, ended - self.marks[1].1) {
+            self.marks.pop_front();
         }
     }
 
@@ -160,4 +169,23 @@ fn terminal_width() -> usize {
         w.assume_init()
     };
     if w.ws_col > 10 { usize::from(w.ws_col) } else { 100 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends may be taken back: a lost intermediate file makes its maker, which had ended, run again.
+    #[test]
+    fn a_rate_is_told_from_where_ends_were_taken_back() {
+        let mut progress = Progress::new();
+        let start = Instant::now();
+        let at = |s: u64| start + Duration::from_secs(s);
+        for (s, ended) in [(0, 0), (1, 10), (8, 80), (9, 79), (11, 81)] {
+            progress.mark(at(s), ended);
+        }
+        assert_eq!(progress.marks, [(at(9), 79), (at(11), 81)]);
+        let status = RunStatus { n_tasks: 100, n_done: 81, ..RunStatus::default() };
+        assert!(progress.line(&status, 81, at(11)).starts_with("81/100 tasks, 1.0/s, "));
+    }
 }
