@@ -209,13 +209,25 @@ fn run_list(submission: Submission, join: Option<&Path>, cluster: &ClusterArgs) 
     result
 }
 
-/// Removes caches and sandboxes of an embedded run.
+/// Removes caches and sandboxes of an embedded run: all nodes at once, since some file systems take
+/// milliseconds for each file (ext4 that discards blocks as they become free).
 fn remove_nodes(dir: &Path) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(b"node") {
-            let _ = eyas_runner::sandbox::remove_tree(&entry.path());
+    let is_node = |e: &std::fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b"node");
+    let nodes = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_node);
+    let (removed, left) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        for node in nodes {
+            let removed = removed.clone();
+            scope.spawn(move || {
+                let _ = eyas_runner::sandbox::remove_tree(&node.path());
+                drop(removed);
+            });
         }
-    }
+        drop(removed);
+        if left.recv_timeout(Duration::from_secs(3)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("removing what the nodes kept in `{}`", dir.display());
+        }
+    });
 }
 
 /// Keeps the folders of the latest few embedded runs, without the caches of those that were killed.

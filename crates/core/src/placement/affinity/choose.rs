@@ -7,6 +7,8 @@ use super::*;
 
 /// How many readers of a seed are looked at for one that is cold in all its inputs.
 const SEED_READERS_MAX: usize = 64;
+/// Inputs of a seed up to which one is exchanged for another: each is held against all others.
+const EXCHANGED_MAX: usize = 64;
 /// How many of the oldest tasks are looked at.
 const OLDEST_MAX: usize = 16;
 
@@ -376,7 +378,10 @@ impl Affinity {
             if self.tasks.group(group).n_inputs < 2 {
                 continue;
             }
-            let inputs: Vec<ObjectId> = self.tasks.inputs(group).iter().map(|e| e.object).collect();
+            let inputs: Vec<ObjectId> = match self.tasks.inputs(group) {
+                inputs if inputs.len() <= EXCHANGED_MAX => inputs.iter().map(|e| e.object).collect(),
+                _ => Vec::new(),
+            };
             for input in inputs {
                 // Unless it has been exchanged for one without this input.
                 if self.tasks.inputs(group).iter().all(|e| e.object != input) {

@@ -256,6 +256,18 @@ fn hits_come_first_and_the_oldest_of_them() {
 }
 
 #[test]
+fn a_task_may_have_a_hundred_thousand_inputs() {
+    let mut world = World::new(100_000, Config::default());
+    world.executor(0, 1);
+    world.executor(1, 1);
+    let all: Vec<u32> = (0..100_000).collect();
+    world.holds(1, &all[10..]);
+    let gather = world.task(&all);
+    let decision = world.place().unwrap();
+    assert_eq!((decision.executor, decision.task), (1, gather));
+}
+
+#[test]
 fn the_file_that_most_tasks_wait_for_is_fetched_and_serves_them_all() {
     let mut world = World::new(9, Config::default());
     world.executor(0, 4);
