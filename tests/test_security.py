@@ -163,7 +163,7 @@ def test_an_old_dispatcher_is_named_by_the_client(cluster: Cluster, tmp_path: Pa
         with context.wrap_socket(tcp, server_side=True) as tls:
             tls.sendall(preamble(0))
             said = client.wait(status=3).stderr
-    assert "speaks protocol version 0, this eyas speaks 2" in said
+    assert "speaks protocol version 0, this eyas speaks 3" in said
     assert "install the same version" in said
 
 

@@ -2,6 +2,7 @@
 
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs, WorkflowArgs};
 use clap::{Args, Parser, Subcommand};
+use eyas_core::RunId;
 use eyas_core::dispatcher::CollectiveMode;
 use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
 use std::path::PathBuf;
@@ -274,12 +275,35 @@ pub struct SubmitArgs {
     /// Do not drop files that stay on the nodes (`run:`) when the last task that reads them has ended
     #[arg(long)]
     pub keep: bool,
+    /// Add the tasks to this run, which goes on: they may read its `run:` files, and it ends when they have ended, too.
+    /// `new`: a run of its own [default: within a task that may add tasks, its run; else a run of its own]
+    #[arg(long, value_name = "RUN", env = "EYAS_RUN", hide_env_values = true)]
+    pub into: Option<Into>,
+    /// With --into: what was added under a name is not added again under the same one [default: within a task, a
+    /// digest of the list]
+    #[arg(long, value_name = "NAME")]
+    pub token: Option<String>,
     #[command(flatten)]
     pub files: WorkflowArgs,
     #[command(flatten)]
     pub resume: ResumeArgs,
     #[command(flatten)]
     pub join: JoinArgs,
+}
+
+/// The run that tasks are added to; `None`: a new one.
+#[derive(Clone, Copy, Debug)]
+pub struct Into(pub Option<RunId>);
+
+impl std::str::FromStr for Into {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Into, String> {
+        match text.parse::<u32>() {
+            Ok(run) => Ok(Into(Some(RunId(run)))),
+            Err(_) if text == "new" => Ok(Into(None)),
+            Err(_) => Err("write the number of a run, or `new`".into()),
+        }
+    }
 }
 
 #[derive(Args)]

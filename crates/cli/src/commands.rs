@@ -10,6 +10,7 @@ use eyas_runtime::client::Client;
 use eyas_runtime::cluster::{LocalCluster, PROVIDER};
 use eyas_runtime::dispatcher::DispatcherOptions;
 use eyas_runtime::executor::{DataPlane, ExecutorOptions};
+use eyas_runtime::net::NetError;
 use eyas_runtime::provider::ProviderOptions;
 use eyas_tasklist::{ListInput, MapSpec, ReadOptions, TaskList};
 use eyas_wire::identity::Join;
@@ -145,9 +146,14 @@ fn what_is_left(
 }
 
 pub fn read_list(path: &Path) -> Result<TaskList, Fault> {
+    read_list_with(path, &ReadOptions::default())
+}
+
+/// As [`read_list`]; where the tasks come from is put into the options here.
+pub fn read_list_with(path: &Path, options: &ReadOptions) -> Result<TaskList, Fault> {
     let base_dir = std::env::current_dir()?;
     if path == Path::new("-") {
-        let options = ReadOptions { origin: "standard input".into(), ..ReadOptions::default() };
+        let options = ReadOptions { origin: "standard input".into(), ..options.clone() };
         return Ok(eyas_tasklist::read(std::io::stdin().lock(), &base_dir, &options)?);
     }
     let name = path.display().to_string();
@@ -159,7 +165,7 @@ pub fn read_list(path: &Path) -> Result<TaskList, Fault> {
             unreadable("it is a directory").hint("`eyas map` runs a command over the files of a directory")
         );
     }
-    let options = ReadOptions { origin: name, ..ReadOptions::default() };
+    let options = ReadOptions { origin: name, ..options.clone() };
     Ok(eyas_tasklist::read(BufReader::with_capacity(1 << 20, file), &base_dir, &options)?)
 }
 
@@ -277,9 +283,28 @@ async fn submit_to(client: &mut Client, join: &Path, submission: &Submission) ->
 /// Streams a list to the dispatcher; returns when the submission is durable.
 async fn submit_list(client: &mut Client, submission: &Submission) -> Result<RunId, Fault> {
     let Submission { list, name, keep, .. } = submission;
-    let open = RequestBody::OpenRun { name: name.clone(), keep: *keep };
-    let ReplyBody::RunOpened { run } = client.ask(open).await? else {
-        return Err(Fault::new(Exit::Cluster, "the dispatcher's answer to a submission makes no sense"));
+    let open = RequestBody::OpenRun { name: name.clone(), keep: *keep, into: None };
+    Ok(stream_list(client, list, open).await?.run)
+}
+
+/// What the dispatcher said to a submission.
+pub struct Accepted {
+    pub run: RunId,
+    /// These tasks had been accepted before.
+    pub again: bool,
+}
+
+/// As [`submit_list`], beginning with `open`.
+pub async fn stream_list(
+    client: &mut Client,
+    list: &TaskList,
+    open: RequestBody,
+) -> Result<Accepted, NetError> {
+    let makes_no_sense = || NetError::Refused("its answer to a submission makes no sense".into());
+    let run = match client.ask(open).await? {
+        ReplyBody::RunOpened { run } => run,
+        ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
+        _ => return Err(makes_no_sense()),
     };
     for array in &list.arrays {
         client.send(RequestBody::AddArray { run, array: Arc::new(array.clone()) })?;
@@ -288,15 +313,10 @@ async fn submit_list(client: &mut Client, submission: &Submission) -> Result<Run
     loop {
         let reply = client.next().await?;
         match reply.body {
-            ReplyBody::RunAccepted { .. } => return Ok(run),
+            ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
             // The first refusal tells the reason; the one to the commit repeats it.
-            ReplyBody::Refused { reason } => return Err(Fault::new(Exit::BadInput, reason)),
-            _ if reply.number == number => {
-                return Err(Fault::new(
-                    Exit::Cluster,
-                    "the dispatcher's answer to a submission makes no sense",
-                ));
-            }
+            ReplyBody::Refused { reason } => return Err(NetError::Refused(reason)),
+            _ if reply.number == number => return Err(makes_no_sense()),
             _ => {}
         }
     }
@@ -374,7 +394,7 @@ impl AskedToEnd {
     }
 }
 
-fn gone(e: eyas_runtime::net::NetError, parts: Option<&mut LocalCluster>) -> Fault {
+fn gone(e: NetError, parts: Option<&mut LocalCluster>) -> Fault {
     if let Some((name, why)) = parts.and_then(|p| p.find_ended()) {
         return Fault::new(Exit::Cluster, format!("the {name} ended: {why}"));
     }
@@ -392,6 +412,9 @@ fn exit_of(status: &RunStatus, interrupts: u32) -> Exit {
 
 pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     let path = local::join_path(&args.join)?;
+    if let Some(run) = args.into.and_then(|into| into.0) {
+        return crate::add::add(&args, &path, run);
+    }
     let list = crate::workflow::list_of(&args.tasks, &args.files)?;
     let left = what_is_left(list, &args.tasks, &args.resume, args.keep, Some(&path))?;
     let Some(submission) = left else { return Ok(Exit::Good) };

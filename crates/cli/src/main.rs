@@ -1,5 +1,6 @@
 //! `eyas`: parse, wire up, print. Nothing is decided here; text for people stays here.
 
+mod add;
 mod args;
 mod bench;
 mod commands;

@@ -71,6 +71,10 @@ pub enum Why {
     ReadsNew(String),
     /// It makes this, which stays on the nodes, and a task that runs reads it.
     Needed(String),
+    /// It may add tasks, which are not known before.
+    Dynamic,
+    /// It makes this, which stays on the nodes, and tasks that are added may read it.
+    MayBeNeeded(String),
 }
 
 impl Why {
@@ -95,6 +99,8 @@ impl Why {
             Why::OutputOther(_) => "an output is not what the task made",
             Why::ReadsNew(_) => "an input is made by a task that runs",
             Why::Needed(_) => "a task that runs reads what it leaves on the nodes",
+            Why::Dynamic => "it may add tasks to the run",
+            Why::MayBeNeeded(_) => "tasks that are added may read what it leaves on the nodes",
         }
     }
 
@@ -108,7 +114,8 @@ impl Why {
             | Why::OutputUnreadable(at)
             | Why::OutputOther(at)
             | Why::ReadsNew(at)
-            | Why::Needed(at) => Some(at),
+            | Why::Needed(at)
+            | Why::MayBeNeeded(at) => Some(at),
             _ => None,
         }
     }
@@ -227,6 +234,7 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
             };
             decision.why[task] = match spec.inputs.iter().find(runs) {
                 _ if !memo.knows(&recipe) => Some(what_changed(memo, &spec, &recipe, None)),
+                _ if spec.dynamic => Some(Why::Dynamic),
                 Some((_, at)) => Some(Why::ReadsNew(at.clone())),
                 None => {
                     open.push((task, spec, recipe));
@@ -291,6 +299,14 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
         }
     }
 
+    // What dynamic tasks add is not known yet: it finds all that stays on the nodes.
+    if list.arrays.iter().any(|array| array.template.dynamic) {
+        tasks.for_each_file(false, |task, at| {
+            if at.starts_with(RUN_FILE) && decision.why[task].is_none() {
+                decision.why[task] = Some(Why::MayBeNeeded(at.to_owned()));
+            }
+        });
+    }
     // Back up: who made what stays on the nodes and is read again.
     for &task in order.iter().rev().flatten() {
         if decision.why[task].is_none() {

@@ -4,7 +4,7 @@ use crate::args::JoinArgs;
 use crate::{Exit, Fault, commands, local};
 use clap::{Args, ValueEnum};
 use eyas_core::RunId;
-use eyas_tasklist::TaskList;
+use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_wire::identity::Join;
 use eyas_workflow::{Format, Options, TasksError, Workflow, wfformat};
 use std::fs::File;
@@ -95,6 +95,11 @@ fn format_of(path: &Path) -> Result<Format, Fault> {
 
 /// The task list in `path`, or that of the workflow in it.
 pub fn list_of(path: &Path, args: &WorkflowArgs) -> Result<TaskList, Fault> {
+    list_in(path, args, &ReadOptions::default())
+}
+
+/// As [`list_of`]; a task list is read with these options.
+pub fn list_in(path: &Path, args: &WorkflowArgs, read: &ReadOptions) -> Result<TaskList, Fault> {
     let format = format_of(path)?;
     if format == Format::JsonLines {
         if args.inputs.is_some() || args.out.is_some() || args.stand_ins {
@@ -103,7 +108,7 @@ pub fn list_of(path: &Path, args: &WorkflowArgs) -> Result<TaskList, Fault> {
             return Err(Fault::new(Exit::BadInput, message)
                 .hint("--inputs, --out and --stand-ins are for workflow files"));
         }
-        return commands::read_list(path);
+        return commands::read_list_with(path, read);
     }
     let workflow = eyas_workflow::read(path, format)?;
     Ok(eyas_workflow::to_list(&workflow, &options(path, args, true))?)

@@ -135,6 +135,58 @@ pub struct TaskForm<S> {
     /// Larger goes first.
     pub priority: i32,
     pub label: String,
+    /// Its program may add tasks to its run: it is told how to reach the dispatcher.
+    #[serde(default)]
+    pub dynamic: bool,
+    /// How its inputs are moved, where the user knows better.
+    #[serde(default)]
+    pub hints: Hints,
+}
+
+/// What a user says about a collective that brings a stage its files.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Debug, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hint {
+    /// The cost model decides.
+    #[default]
+    Auto,
+    Always,
+    /// Each task fetches for itself.
+    Never,
+}
+
+/// As [`Hint`], for a gather, which can be done in two ways.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Debug, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum GatherHint {
+    #[default]
+    Auto,
+    /// In whichever way is predicted to end first.
+    Always,
+    /// When the last file is there.
+    Collective,
+    /// Each file when it appears.
+    Async,
+    Never,
+}
+
+/// What a user says about how a task's inputs come to it. It holds for the task's stage: of tasks of one stage that
+/// say different things, who forbids counts first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Debug, Default)]
+#[serde(default)]
+pub struct Hints {
+    /// Files that many tasks of the stage read.
+    pub multicast: Hint,
+    /// Files of one task that are dealt out to many of the stage.
+    pub scatter: Hint,
+    /// Files of many tasks that this one reads.
+    pub gather: GatherHint,
+}
+
+impl Hints {
+    pub fn is_auto(&self) -> bool {
+        *self == Hints::default()
+    }
 }
 
 pub type Template = TaskForm<Pattern>;
@@ -253,6 +305,8 @@ impl<S> TaskForm<S> {
             retries: self.retries,
             priority: self.priority,
             label: self.label.clone(),
+            dynamic: self.dynamic,
+            hints: self.hints,
         }
     }
 
@@ -312,6 +366,8 @@ mod tests {
                 retries: 0,
                 priority: 0,
                 label: String::new(),
+                dynamic: false,
+                hints: Hints::default(),
             },
         };
         assert_eq!(array.check(), Ok(()));

@@ -31,17 +31,20 @@
 //! turn up under a name, those attempts may have read either: their success does not count, and they are
 //! tried again with bytes that are known. This memory is one process long, as the journal holds no digests.
 //!
-//! Files that stay on the nodes (`run:` locations) are the child module `intermediates`, patterns and collectives `moves`.
+//! Files that stay on the nodes (`run:` locations) are the child module `intermediates`, patterns and collectives `moves`, tasks
+//! that are added to a run that goes on `additions`.
 //!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
 //! ([`crate::placement`]), how nodes come and go.
 
+mod additions;
 mod intermediates;
 mod moves;
 
 pub use intermediates::{REVIVALS_MAX, unscoped};
 pub use moves::CollectiveMode;
 
+use self::additions::Additions;
 use self::intermediates::Intermediates;
 use self::moves::Moves;
 use crate::array::{Pattern, TaskArray, TaskSpec};
@@ -251,7 +254,12 @@ pub struct RunState {
     pub home_bytes: u64,
     /// The latest failures.
     pub failures: VecDeque<(TaskId, Failure)>,
+    /// All of it was cancelled; what is added to it is, too.
+    pub cancelled: bool,
     arrays: Vec<ArrayId>,
+    /// Its tasks are added to this run.
+    into: Option<RunId>,
+    additions: Additions,
     /// What tells its files that stay on the nodes from those of other runs.
     prefix: String,
     /// Objects that changed at home after this run had read them.
@@ -401,17 +409,21 @@ impl Dispatcher {
             }
         }
         match event {
-            Event::RunOpened { run, name, keep } => {
+            Event::RunOpened { run, name, keep, into: None } => {
                 let prefix = format!("{}.{run}/", self.config.scope);
                 self.runs.insert(run, RunState { name, keep, prefix, opened: now, ..RunState::default() });
             }
+            Event::RunOpened { run, name, into: Some(whole), .. } => self.open_addition(now, run, name, whole),
             Event::ArrayAdded { run, array } => self.on_array_added(now, run, array, out),
             Event::RunStarted { run } => self.on_run_started(now, run, out),
-            Event::RunCommitted { run } => {
-                self.on_run_started(now, run, out);
-                self.on_run_committed(now, run, out);
-            }
-            Event::RunAborted { run } => self.on_run_aborted(run),
+            Event::RunCommitted { run } => match self.runs.get(&run).and_then(|r| r.into) {
+                Some(whole) => self.add(now, run, whole, out),
+                None => {
+                    self.on_run_started(now, run, out);
+                    self.on_run_committed(now, run, out);
+                }
+            },
+            Event::RunAborted { run } => self.on_run_aborted(now, run, out),
             Event::TaskRestored { task, outcome, outputs } => self.on_task_restored(task, &outcome, &outputs),
             Event::TaskRevived { task } => self.on_task_revived(task),
             Event::ExecutorJoined { executor, offer } => self.on_executor_joined(now, executor, offer, out),
@@ -488,7 +500,7 @@ impl Dispatcher {
                 let taken = if location.starts_with(RUN_FILE) {
                     self.learn_intermediate(task, &location).err()
                 } else {
-                    self.find_maker(&location).filter(|m| self.end_of(*m) == End::Not)
+                    self.find_writer(run, &location)
                 };
                 if let Some(other) = taken {
                     let (a, b) = (self.user_id(other), self.user_id(task));
@@ -504,7 +516,7 @@ impl Dispatcher {
                     self.makers.insert_unique(hash, (hash, task), |entry| entry.0);
                 }
             }
-            if is_workflow {
+            if is_workflow && self.runs[&run].into.is_none() {
                 self.learn_writes(TaskId(base.0 + u64::from(i)));
             }
         }
@@ -512,24 +524,25 @@ impl Dispatcher {
     }
 
     /// The task that writes `location` and has not ended; failing that, one that ended badly before a
-    /// restart.
+    /// restart, or one that is done, of a run that tasks are added to.
     fn find_maker(&self, location: &str) -> Option<TaskId> {
-        if self.makers.is_empty() {
-            return None;
-        }
+        self.makers_of(location).max_by_key(|task| (self.end_of(*task) == End::Not, *task))
+    }
+
+    /// The tasks that `makers` has for `location`.
+    fn makers_of(&self, location: &str) -> impl Iterator<Item = TaskId> {
         let hash = hash_of(location);
         let mut text = String::new();
-        let writes = |task: TaskId, text: &mut String| {
+        let mut writes = move |task: TaskId| {
             let (array, i) = self.locate(task);
             let array = &self.arrays[array.0 as usize].array;
             array.template.outputs.iter().any(|(_, pattern)| {
                 text.clear();
-                array.fill_into(pattern, i, text);
+                array.fill_into(pattern, i, &mut text);
                 text == location
             })
         };
-        let found = self.makers.iter_hash(hash).filter(|e| e.0 == hash && writes(e.1, &mut text));
-        found.map(|e| e.1).max_by_key(|task| (self.end_of(*task) == End::Not, *task))
+        self.makers.iter_hash(hash).filter(move |e| e.0 == hash && writes(e.1)).map(|e| e.1)
     }
 
     fn forget_maker(&mut self, task: TaskId) {
@@ -550,7 +563,7 @@ impl Dispatcher {
     }
 
     fn on_run_started(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
-        let Some(state) = self.runs.get_mut(&run).filter(|r| !r.started) else { return };
+        let Some(state) = self.runs.get_mut(&run).filter(|r| !r.started && r.into.is_none()) else { return };
         state.started = true;
         let arrays = state.arrays.clone();
         self.enqueue(now, run, &arrays, out);
@@ -559,7 +572,8 @@ impl Dispatcher {
     fn on_run_committed(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
         let Some(state) = self.runs.get_mut(&run) else { return };
         state.committed = true;
-        self.settle_intermediates(now, run, out);
+        let arrays = state.arrays.clone();
+        self.settle_intermediates(now, run, &arrays, out);
         self.check_run_end(now, run, out);
     }
 
@@ -635,6 +649,7 @@ impl Dispatcher {
                 files.push(self.catalog.intern(&location));
             } else if let Some(maker) = self.find_maker(&location)
                 && maker != task
+                && self.end_of(maker) != End::Done
                 && !makers.contains(&maker)
             {
                 makers.push(maker);
@@ -674,8 +689,9 @@ impl Dispatcher {
         format!("task `{}`, which makes one of its inputs, {how}", self.user_id(maker))
     }
 
-    fn on_run_aborted(&mut self, run: RunId) {
+    fn on_run_aborted(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
         let Some(state) = self.runs.get(&run).filter(|r| !r.started) else { return };
+        let into = state.into;
         for id in state.arrays.clone() {
             let a = &self.arrays[id.0 as usize];
             let (base, n) = (a.base, if a.array.template.outputs.is_empty() { 0 } else { a.array.n_tasks });
@@ -685,6 +701,9 @@ impl Dispatcher {
             }
         }
         self.runs.remove(&run);
+        if let Some(whole) = into {
+            self.close_addition(now, whole, out);
+        }
     }
 
     fn on_task_restored(&mut self, task: TaskId, outcome: &Outcome, outputs: &[(Digest, u64)]) {
@@ -711,7 +730,7 @@ impl Dispatcher {
             }
         }
         while let Some(ended) = spec.outputs.iter().find_map(|(_, location)| {
-            self.find_maker(location).filter(|maker| self.end_of(*maker) != End::Not)
+            self.makers_of(location).find(|maker| self.end_of(*maker) != End::Not && !self.is_remembered(*maker))
         }) {
             self.forget_maker(ended);
         }
@@ -1254,7 +1273,9 @@ impl Dispatcher {
     }
 
     fn on_cancel(&mut self, now: Timestamp, run: RunId, task: Option<TaskId>, out: &mut Vec<Action>) {
-        let Some(state) = self.runs.get(&run).filter(|r| r.started) else { return };
+        let Some(state) = self.runs.get_mut(&run).filter(|r| r.started) else { return };
+        state.cancelled |= task.is_none();
+        let state = &self.runs[&run];
         let tasks: Vec<TaskId> = match task {
             Some(task) if task.0 < self.next_task && self.run_of(task) == run => vec![task],
             Some(_) => return,
@@ -1295,7 +1316,7 @@ impl Dispatcher {
             self.arrays[array.0 as usize].ends.set(i, End::of(&outcome));
             self.count_end(run, task, &outcome);
             self.histories.remove(&task);
-            if !self.arrays[array.0 as usize].array.template.outputs.is_empty() {
+            if !self.arrays[array.0 as usize].array.template.outputs.is_empty() && !self.is_remembered(task) {
                 self.forget_maker(task);
             }
             self.forget_gather(task);
@@ -1352,8 +1373,10 @@ impl Dispatcher {
     fn check_run_end(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
         let state = self.run_mut(run);
         let n_ended = state.n_done + state.n_failed + state.n_cancelled;
-        if state.committed && state.ended.is_none() && n_ended == state.n_tasks {
+        let is_whole = state.committed && state.additions.n_open == 0;
+        if is_whole && state.ended.is_none() && n_ended == state.n_tasks {
             state.ended = Some(now);
+            self.forget_writers(run);
             self.moves.patterns.run_ended(run);
             out.push(Action::EndRun { run });
         }
@@ -2145,6 +2168,10 @@ impl Dispatcher {
             let ended = state.n_done + state.n_failed + state.n_cancelled;
             let sum = state.n_ready + state.n_waiting + state.n_reserved + ended;
             assert_eq!(sum, state.n_tasks, "{run:?}: every task is somewhere");
+            assert!(state.ended.is_none() || ended == sum, "{run:?} has ended with all its tasks");
+            let n_open = self.runs.values().filter(|r| r.into == Some(*run)).count();
+            assert_eq!(n_open, state.additions.n_open as usize, "{run:?}: submissions into it");
+            assert!(state.ended.is_none() || n_open == 0, "{run:?} has ended while tasks are added");
         }
         for (task, r) in &self.reserved {
             assert!(!ready.contains(task) && !self.waiting.contains_key(task));

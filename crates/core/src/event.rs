@@ -26,12 +26,17 @@ pub enum Event {
         /// Its files that stay on the nodes are not dropped when nobody will read them any more.
         #[serde(default)]
         keep: bool,
+        /// Its tasks are added to this run, which goes on: they share its files that stay on the nodes, and when they
+        /// are committed they are that run's. `keep` is then that run's, too.
+        #[serde(default)]
+        into: Option<RunId>,
     },
     /// One more folded group of tasks of an open run.
     ArrayAdded { run: RunId, array: Arc<TaskArray> },
     /// Its tasks may start as they come; more will be added before it is committed.
     RunStarted { run: RunId },
-    /// The submission is complete and journalled: its tasks may start.
+    /// The submission is complete and journalled: its tasks may start. Where they are added to a run, the driver has
+    /// asked [`crate::dispatcher::Dispatcher::why_not_added`] before.
     RunCommitted { run: RunId },
     /// The submission broke off or was refused: nothing of it may start.
     RunAborted { run: RunId },

@@ -700,7 +700,6 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
         find(text, needle.as_bytes())
             .is_some_and(|at| !text.get(at + needle.len()).is_some_and(u8::is_ascii_digit))
     };
-    let whole_run = format!("\"cancel_requested\":{{\"run\":{}", story.run);
     let wanted = |text: &[u8]| {
         let head = &text[..text.len().min(96)];
         about(text)
@@ -709,7 +708,7 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
                 b"executor_lost",
                 b"forget_executor",
                 b"found_pattern",
-                whole_run.as_bytes(),
+                b"cancel_requested",
                 b"run_",
             ]
             .iter()
@@ -718,6 +717,8 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
     let mut lines = Lines::open(dir)?;
     let (mut has, mut committed, mut ended) = (None::<ExecutorId>, false, None::<Outcome>);
     let (mut landing, mut n_lives) = (false, 0);
+    // The run that it was added to, if it was.
+    let mut whole = story.run;
     let line_of = |t: Timestamp, what: What, story: &mut TaskStory| {
         story.log_lines.push(serde_json::to_string(&Line { t, what }).expect("log lines have string keys"));
     };
@@ -733,7 +734,7 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
             Entry::Out(_, Action::FoundPattern { run, evidence }) => {
                 let takes_part = evidence.to == stage || evidence.from.as_deref() == Some(stage);
                 let sentence = evidence.to_string();
-                if run == story.run && takes_part && !story.patterns.contains(&sentence) {
+                if (run == story.run || run == whole) && takes_part && !story.patterns.contains(&sentence) {
                     story.patterns.push(sentence);
                 }
             }
@@ -761,11 +762,12 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
                     line_of(t, What::Out(Action::ForgetExecutor { executor }), story);
                 }
             }
+            Entry::In(_, Event::RunOpened { run, into: Some(other), .. }) if run == story.run => whole = other,
             Entry::In(_, Event::RunStarted { run } | Event::RunCommitted { run }) => {
                 committed |= run == story.run
             }
             Entry::In(t, event @ Event::CancelRequested { run, .. }) => {
-                if run == story.run {
+                if run == story.run || run == whole {
                     line_of(t, What::In(event), story);
                 }
             }
@@ -812,6 +814,7 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
         (None, None) => "submitting",
     }
     .into();
+    story.run = whole;
     if story.state == "ready" {
         story.reason = Some("no executor had it when the log ended".into());
     }

@@ -333,6 +333,8 @@ pub fn read(dir: &Path) -> Result<RunLog, Error> {
 #[derive(Default)]
 struct Reader {
     lives: Vec<Life>,
+    /// Submissions into runs, and into which.
+    into: BTreeMap<RunId, RunId>,
     runs: BTreeMap<RunId, RunRecord>,
     executors: Vec<ExecutorRecord>,
     attempts: Vec<AttemptRecord>,
@@ -380,7 +382,8 @@ impl Reader {
     fn on_event(&mut self, t: Timestamp, event: Event) {
         self.saw(t);
         match event {
-            Event::RunOpened { run, name, .. } => {
+            Event::RunOpened { run, name, into, .. } => {
+                self.into.extend(into.map(|whole| (run, whole)));
                 let record =
                     self.runs.entry(run).or_insert_with(|| RunRecord { opened: t, ..RunRecord::default() });
                 record.name = name;
@@ -389,8 +392,9 @@ impl Reader {
             }
             Event::ArrayAdded { run, array } => {
                 let base = self.next_task;
-                let known =
-                    find_array(&self.earlier, TaskId(base)).filter(|a| a.run == run && a.base == base);
+                let whole = self.into.get(&run).copied().unwrap_or(run);
+                let is_same = |a: &&ArrayRecord| a.base == base && (a.run == run || a.run == whole);
+                let known = find_array(&self.earlier, TaskId(base)).filter(is_same);
                 let submitted = known.map_or(t, |a| a.submitted);
                 self.next_task += u64::from(array.n_tasks);
                 self.runs.entry(run).or_default().n_tasks += u64::from(array.n_tasks);
@@ -398,6 +402,14 @@ impl Reader {
             }
             Event::RunStarted { run } => {
                 self.runs.entry(run).or_default().committed.get_or_insert(t);
+            }
+            Event::RunCommitted { run } if self.into.contains_key(&run) => {
+                // Its tasks are that run's now.
+                let whole = self.into[&run];
+                let added = self.runs.remove(&run).unwrap_or_default();
+                self.runs.entry(whole).or_default().n_tasks += added.n_tasks;
+                self.arrays.iter_mut().filter(|a| a.run == run).for_each(|a| a.run = whole);
+                self.forget_unkept_ends(whole);
             }
             Event::RunCommitted { run } => {
                 self.runs.entry(run).or_default().committed.get_or_insert(t);

@@ -247,7 +247,7 @@ mod tests {
             config: Default::default(),
             cluster: "c".into(),
         };
-        let event = Event::RunOpened { run: RunId(7), name: "a \"name\"\n".into(), keep: false };
+        let event = Event::RunOpened { run: RunId(7), name: "a \"name\"\n".into(), keep: false, into: None };
         let action = Action::EndTask { task: TaskId(3), outcome: Outcome::Done };
         let mut log = EventLog::open(dir.path(), &header).unwrap();
         log.event(Timestamp(2), &event);

@@ -378,7 +378,7 @@ impl<'a> World<'a> {
             };
             write_line(log, &header)?;
         }
-        self.tell_core(Event::RunOpened { run: RUN, name: "simulated".into(), keep: false });
+        self.tell_core(Event::RunOpened { run: RUN, name: "simulated".into(), keep: false, into: None });
         self.tell_core(Event::RunStarted { run: RUN });
         if self.provisioner.is_none() {
             self.join(self.machine.nodes)?;

@@ -14,7 +14,7 @@
 //!
 //! Why locations first: they are the longest strings, and names and arguments are mostly made of them.
 
-use eyas_core::array::{Column, Command, Part, Pattern, Piece, TaskArray, TaskForm, file_name, stem};
+use eyas_core::array::{Column, Command, Hints, Part, Pattern, Piece, TaskArray, TaskForm, file_name, stem};
 use std::fmt::Write;
 
 /// Above this a chunk is full; large enough to make a template's cost per task small, small enough to be sent
@@ -40,6 +40,8 @@ pub(crate) struct Shape {
     pub retries: u32,
     pub priority: i32,
     pub label: String,
+    pub dynamic: bool,
+    pub hints: Hints,
 }
 
 impl Shape {
@@ -140,6 +142,8 @@ impl Chunk {
                 retries: shape.retries,
                 priority: shape.priority,
                 label: shape.label.clone(),
+                dynamic: shape.dynamic,
+                hints: shape.hints,
             },
             columns,
         }

@@ -46,6 +46,8 @@ fn borrowed(spec: &TaskSpec) -> Task<'_> {
         retries: spec.retries,
         priority: spec.priority,
         label: spec.label.as_str().into(),
+        dynamic: spec.dynamic,
+        hints: spec.hints,
         reduce: None,
     }
 }
@@ -88,6 +90,8 @@ mod tests {
             retries: 0,
             priority: 0,
             label: "stage".into(),
+            dynamic: false,
+            hints: Default::default(),
         }
     }
 

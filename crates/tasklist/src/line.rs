@@ -7,7 +7,7 @@
 
 use crate::error::{Error, nearest, shown};
 use crate::units;
-use eyas_core::array::Command;
+use eyas_core::array::{Command, GatherHint, Hint, Hints};
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -16,7 +16,7 @@ use std::fmt;
 /// The fields of a task, in the order of the documentation.
 pub const FIELDS: &[&str] = &[
     "id", "command", "inputs", "outputs", "env", "cpus", "memory", "walltime", "retries", "priority",
-    "label", "reduce",
+    "label", "reduce", "dynamic", "hints",
 ];
 
 /// A task as written. What is absent has its default.
@@ -32,6 +32,9 @@ pub(crate) struct Task<'a> {
     pub retries: u32,
     pub priority: i32,
     pub label: Cow<'a, str>,
+    /// Its program may add tasks to the run.
+    pub dynamic: bool,
+    pub hints: Hints,
     /// The command may be applied to any part of the inputs, so many at a time.
     pub reduce: Option<u32>,
 }
@@ -149,6 +152,8 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             retries: 0,
             priority: 0,
             label: Cow::Borrowed(""),
+            dynamic: false,
+            hints: Hints::default(),
             reduce: None,
         };
         let mut seen = 0u32;
@@ -179,6 +184,8 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
                     task.priority = map.next_value_seed(seed)? as i32;
                 }
                 "label" => task.label = map.next_value::<Text>()?.0,
+                "dynamic" => task.dynamic = map.next_value()?,
+                "hints" => task.hints = map.next_value::<HintsText>()?.0,
                 _ => task.reduce = Some(map.next_value_seed(Whole { min: 2, max: u32::MAX.into() })? as u32),
             }
             *self.field = None;
@@ -277,6 +284,59 @@ impl<'de> Deserialize<'de> for Env<'de> {
         }
         d.deserialize_map(V)
     }
+}
+
+struct HintsText(Hints);
+
+impl<'de> Deserialize<'de> for HintsText {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = HintsText;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object such as {\"multicast\": \"never\"}")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut hints = Hints::default();
+                while let Some((Text(name), Text(value))) = map.next_entry()? {
+                    match &*name {
+                        "multicast" => hints.multicast = choice(&name, &value, &HINTS)?,
+                        "scatter" => hints.scatter = choice(&name, &value, &HINTS)?,
+                        "gather" => hints.gather = choice(&name, &value, &GATHER_HINTS)?,
+                        _ => {
+                            let known = ["multicast", "scatter", "gather"];
+                            let hint = match nearest(&name, &known) {
+                                Some(near) => format!("did you mean `{near}`?"),
+                                None => format!("there are hints for {}", known.join(", ")),
+                            };
+                            return Err(de::Error::custom(format!("no hint {}{HINT}{hint}", shown(&name))));
+                        }
+                    }
+                }
+                Ok(HintsText(hints))
+            }
+        }
+        d.deserialize_map(V)
+    }
+}
+
+/// What a hint may say.
+pub(crate) const HINTS: [(&str, Hint); 3] =
+    [("auto", Hint::Auto), ("always", Hint::Always), ("never", Hint::Never)];
+pub(crate) const GATHER_HINTS: [(&str, GatherHint); 5] = [
+    ("auto", GatherHint::Auto),
+    ("always", GatherHint::Always),
+    ("collective", GatherHint::Collective),
+    ("async", GatherHint::Async),
+    ("never", GatherHint::Never),
+];
+
+fn choice<T: Copy, E: de::Error>(name: &str, value: &str, known: &[(&str, T)]) -> Result<T, E> {
+    let found = known.iter().find(|(word, _)| *word == value).map(|(_, hint)| *hint);
+    found.ok_or_else(|| {
+        let words: Vec<String> = known.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        E::custom(format!("{name} cannot be {}; choose one of {}", shown(value), words.join(", ")))
+    })
 }
 
 /// A whole number within bounds.

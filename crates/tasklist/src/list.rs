@@ -131,6 +131,8 @@ pub(crate) struct Builder {
     outputs: HashTable<Entry>,
     hasher: DefaultHashBuilder,
     n_tasks: u64,
+    /// Tasks that are not in the list may write `run:` files, too.
+    is_part: bool,
 }
 
 impl Builder {
@@ -145,7 +147,13 @@ impl Builder {
             outputs: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
             n_tasks: 0,
+            is_part: false,
         }
+    }
+
+    /// The list is added to a run with tasks of its own.
+    pub fn has_others(&mut self) {
+        self.is_part = true;
     }
 
     /// Adds a task; `number` grows from call to call. After an error the builder is of no more use.
@@ -264,7 +272,7 @@ impl Builder {
             }
             None => {}
         });
-        if let Some((reader, location)) = unwritten {
+        if let Some((reader, location)) = unwritten.filter(|_| !self.is_part) {
             return Err(self.unwritten_error(reader, &location));
         }
         if goes_back {
@@ -430,6 +438,8 @@ fn is_of_shape(task: &Task<'_>, shape: &Shape) -> bool {
         && task.retries == shape.retries
         && task.priority == shape.priority
         && task.label == shape.label
+        && task.dynamic == shape.dynamic
+        && task.hints == shape.hints
 }
 
 fn shape_of(task: &Task<'_>) -> Shape {
@@ -444,6 +454,8 @@ fn shape_of(task: &Task<'_>) -> Shape {
         retries: task.retries,
         priority: task.priority,
         label: task.label.clone().into_owned(),
+        dynamic: task.dynamic,
+        hints: task.hints,
     }
 }
 

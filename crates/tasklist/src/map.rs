@@ -323,6 +323,8 @@ fn file_task<'a>(
         retries: spec.retries,
         priority: spec.priority,
         label: Cow::Borrowed(&spec.label),
+        dynamic: false,
+        hints: Default::default(),
         reduce: None,
     })
 }
@@ -423,6 +425,8 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
         retries: spec.retries,
         priority: spec.priority,
         label: spec.label.clone(),
+        dynamic: false,
+        hints: Default::default(),
     };
     let mut arrays = Vec::new();
     let mut first_index = range.start;
@@ -457,6 +461,8 @@ fn check_first(array: &TaskArray, base: &str) -> Result<()> {
         retries: task.retries,
         priority: task.priority,
         label: task.label.into(),
+        dynamic: task.dynamic,
+        hints: task.hints,
         reduce: None,
     };
     Builder::new(base.into(), "").add(&task, 0).map_err(|refused| match refused {

@@ -17,13 +17,20 @@ pub struct ReadOptions {
     pub origin: String,
     /// A task without an `id` gets this and the number of its line.
     pub id_prefix: String,
+    /// The tasks are added to a run: others may write the `run:` files that they read.
+    pub is_addition: bool,
     /// A longer line is refused, so that a wrong file (an image, say) is not read into memory as one line.
     pub line_bytes_max: u64,
 }
 
 impl Default for ReadOptions {
     fn default() -> ReadOptions {
-        ReadOptions { origin: "task list".into(), id_prefix: String::new(), line_bytes_max: 256 << 20 }
+        ReadOptions {
+            origin: "task list".into(),
+            id_prefix: String::new(),
+            is_addition: false,
+            line_bytes_max: 256 << 20,
+        }
     }
 }
 
@@ -34,6 +41,9 @@ pub fn read(mut reader: impl BufRead, base_dir: &Path, options: &ReadOptions) ->
     let origin = |e: Error| e.origin(&options.origin);
     let base = location::base_text(base_dir).map_err(origin)?;
     let mut builder = Builder::new(base, &options.id_prefix);
+    if options.is_addition {
+        builder.has_others();
+    }
     let mut buffer = Vec::new();
     let mut number = 0;
     loop {

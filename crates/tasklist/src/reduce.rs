@@ -1,7 +1,7 @@
 //! A task that may be applied to any part of its inputs, taken apart into a tree.
 //!
 //! In: a task with `reduce: k`. Out: tasks that each take at most `k` inputs. What they make stays on the nodes
-//! (`run:.reduce/LINE/LEVEL.NUMBER`) and is what the next level reads; the last one makes the task's own output. So a
+//! (`run:.reduce/LINE/LEVEL.NUMBER`, with the prefix of ids before LINE) and is what the next level reads; the last one makes the task's own output. So a
 //! gather of a thousand files at one node becomes partial results on many, each near its files (`Zhang12` §II-A, §V-G).
 //!
 //! Invariants: each input is read by exactly one task; every task but a single one reads at least two; the order of inputs
@@ -54,7 +54,7 @@ pub(crate) fn expand<'a>(task: Task<'a>, id_prefix: &str, number: u64) -> Result
                 parts.append(&mut group);
                 continue;
             }
-            let made = format!("{RUN_FILE}.reduce/{number}/{level}.{k}");
+            let made = format!("{RUN_FILE}.reduce/{}{number}/{level}.{k}", as_name(id_prefix));
             let output = File { name: Some(out_name.clone()), location: made.clone().into() };
             tasks.push(part(&task, format!("{id}~{level}.{k}"), group, output));
             parts.push(File { name: Some(format!("part-{level}.{k}").into()), location: made.into() });
@@ -66,6 +66,18 @@ pub(crate) fn expand<'a>(task: Task<'a>, id_prefix: &str, number: u64) -> Result
     last.id = task.id.clone();
     tasks.push(last);
     Ok(tasks)
+}
+
+/// Text in which others than letters and digits are written by their number, so that it can be part of a name.
+fn as_name(text: &str) -> String {
+    let mut name = String::new();
+    for byte in text.bytes() {
+        match byte.is_ascii_alphanumeric() {
+            true => name.push(char::from(byte)),
+            false => name.push_str(&format!("_{byte:02x}")),
+        }
+    }
+    name
 }
 
 fn part<'a>(task: &Task<'a>, id: String, inputs: Vec<File<'a>>, output: File<'a>) -> Task<'a> {
@@ -82,6 +94,8 @@ fn part<'a>(task: &Task<'a>, id: String, inputs: Vec<File<'a>>, output: File<'a>
         retries: task.retries,
         priority: task.priority,
         label: task.label.clone(),
+        dynamic: task.dynamic,
+        hints: task.hints,
         reduce: None,
     }
 }

@@ -1,6 +1,7 @@
 //! Tasks back to JSON Lines, for round trips and for `submit` from one cluster to another.
 
-use eyas_core::array::{Command, TaskArray};
+use crate::line::{GATHER_HINTS, HINTS};
+use eyas_core::array::{Command, Hints, TaskArray};
 use serde_json::{Value, json};
 
 /// Task `i` of `array` as one line without its end; reading it gives the same task. `i < n_tasks`.
@@ -46,6 +47,26 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
     if !task.label.is_empty() {
         put("label", text(&task.label));
     }
+    if task.dynamic {
+        put("dynamic", "true".into());
+    }
+    if !task.hints.is_auto() {
+        put("hints", hints(&task.hints));
+    }
     line.push('}');
     line
+}
+
+fn hints(hints: &Hints) -> String {
+    fn word<T: PartialEq>(known: &[(&'static str, T)], hint: T) -> &'static str {
+        known.iter().find(|(_, h)| *h == hint).map_or("auto", |(word, _)| word)
+    }
+    let said = [
+        ("multicast", word(&HINTS, hints.multicast)),
+        ("scatter", word(&HINTS, hints.scatter)),
+        ("gather", word(&GATHER_HINTS, hints.gather)),
+    ];
+    let said = said.iter().filter(|(_, word)| *word != "auto");
+    let said: Vec<String> = said.map(|(name, word)| format!("\"{name}\":\"{word}\"")).collect();
+    format!("{{{}}}", said.join(","))
 }

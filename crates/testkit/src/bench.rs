@@ -142,7 +142,7 @@ impl Cluster {
     pub fn open(&mut self, arrays: &[Arc<TaskArray>]) -> RunId {
         let run = RunId(self.next_run);
         self.next_run += 1;
-        self.feed(Event::RunOpened { run, name: String::new(), keep: false });
+        self.feed(Event::RunOpened { run, name: String::new(), keep: false, into: None });
         for array in arrays {
             self.feed(Event::ArrayAdded { run, array: array.clone() });
         }

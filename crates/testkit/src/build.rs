@@ -76,6 +76,8 @@ impl Task {
                 retries: self.retries,
                 priority: self.priority,
                 label: String::new(),
+                dynamic: false,
+                hints: Default::default(),
             },
         })
     }

@@ -42,6 +42,8 @@ pub struct Options {
     pub run_is_kept: u64,
     /// Of the runs, how many start before they are complete.
     pub run_streams: u64,
+    /// Submissions into each run while it goes on, at most.
+    pub n_additions_max: u64,
     /// Makers of files that stay on the nodes write other bytes each time.
     pub staying_differ: bool,
     pub task_is_wide: u64,
@@ -102,6 +104,7 @@ impl Options {
             output_lands: 0,
             run_is_kept: 0,
             run_streams: 0,
+            n_additions_max: 0,
             staying_differ: false,
             task_is_wide: 100,
             task_has_memory: 100,
@@ -188,6 +191,7 @@ impl Options {
             output_lands: 150,
             run_is_kept: 100,
             run_streams: 300,
+            n_additions_max: 3,
             cache_bytes: 1_000_000,
             ..Options::calm(seed)
         }
@@ -212,6 +216,9 @@ impl Options {
             run_streams: one_of(r, &[0, 300]),
             staying_differ: r.below(2) == 0,
             cache_bytes: one_of(r, &[500, 5_000, 20_000, 100_000, 1_000_000, 1_000_000]),
+            // From a generator of its own, like the additions themselves: what was found by a seed is found again
+            // without them.
+            n_additions_max: one_of(&mut Rng::new(seed ^ 0x6164_6469_7469_6f6e), &[0, 1, 3, 6]),
             ..drawn
         }
     }

@@ -10,15 +10,16 @@ use eyas_core::collective::BatchId;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
 use eyas_core::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// As in the live journal, plus what the checkers want to know of an end.
 #[derive(Clone, Debug)]
 pub enum Record {
-    RunOpened { run: RunId, keep: bool },
+    RunOpened { run: RunId, keep: bool, into: Option<RunId> },
     ArrayAdded { run: RunId, array: Arc<TaskArray> },
     RunCommitted { run: RunId },
+    RunAborted { run: RunId },
     TaskEnded { task: TaskId, outcome: Outcome, outputs: Vec<(Digest, u64)> },
     TaskRevived { task: TaskId },
     CancelRequested { run: RunId, task: Option<TaskId> },
@@ -104,6 +105,8 @@ pub struct Service {
     next_run: u32,
     effects: VecDeque<(usize, Effect)>,
     refused: Vec<RunId>,
+    /// Submissions that are durable.
+    pub committed: BTreeSet<RunId>,
     /// Digests and sizes of outputs of attempts whose end is not recorded yet.
     outputs: BTreeMap<TaskId, Vec<(Digest, u64)>>,
     /// Everything that went in and came out, for the replay.
@@ -129,6 +132,7 @@ impl Service {
             next_run: 1,
             effects: VecDeque::new(),
             refused: vec![],
+            committed: BTreeSet::new(),
             outputs: BTreeMap::new(),
             log: vec![],
             ended: vec![],
@@ -143,10 +147,14 @@ impl Service {
         let (mut committed, mut open, mut cancelled) = (vec![], vec![], vec![]);
         for record in journal.records.clone() {
             match record {
-                Record::RunOpened { run, keep } => {
+                Record::RunOpened { run, keep, into } => {
                     self.next_run = self.next_run.max(run.0 + 1);
                     open.push(run);
-                    self.feed(now, journal, Event::RunOpened { run, name: String::new(), keep });
+                    self.feed(now, journal, Event::RunOpened { run, name: String::new(), keep, into });
+                }
+                Record::RunAborted { run } => {
+                    open.retain(|r| *r != run);
+                    self.feed(now, journal, Event::RunAborted { run });
                 }
                 Record::ArrayAdded { run, array } => {
                     self.feed(now, journal, Event::ArrayAdded { run, array })
@@ -167,11 +175,14 @@ impl Service {
         }
         for run in committed {
             self.feed(now, journal, Event::RunCommitted { run });
+            self.committed.insert(run);
         }
         for (run, task) in cancelled {
             self.feed(now, journal, Event::CancelRequested { run, task });
         }
-        assert!(self.refused.is_empty(), "a recovered run is refused: {:?}", self.refused);
+        let refused = std::mem::take(&mut self.refused);
+        let was_accepted = refused.iter().find(|run| self.committed.contains(run));
+        assert_eq!(was_accepted, None, "a recovered run is refused");
         self.feed(now, journal, Event::Recovered);
     }
 
@@ -187,8 +198,8 @@ impl Service {
     ) -> Option<RunId> {
         let run = RunId(self.next_run);
         self.next_run += 1;
-        journal.records.push(Record::RunOpened { run, keep });
-        self.feed(now, journal, Event::RunOpened { run, name: format!("run {run}"), keep });
+        journal.records.push(Record::RunOpened { run, keep, into: None });
+        self.feed(now, journal, Event::RunOpened { run, name: format!("run {run}"), keep, into: None });
         for (i, array) in arrays.iter().enumerate() {
             if streams && i == arrays.len() / 2 {
                 self.feed(now, journal, Event::RunStarted { run });
@@ -202,6 +213,56 @@ impl Service {
         journal.records.push(Record::RunCommitted { run });
         self.effects.push_back((journal.records.len(), Effect::RunAccepted { run }));
         Some(run)
+    }
+
+    /// Begins a submission into `whole` and fills it. `Err`: why it is refused.
+    pub fn open_addition(
+        &mut self,
+        now: Timestamp,
+        journal: &mut Journal,
+        whole: RunId,
+        arrays: &[Arc<TaskArray>],
+    ) -> Result<RunId, String> {
+        if let Some(why) = self.core.why_closed(whole) {
+            return Err(why);
+        }
+        let run = RunId(self.next_run);
+        self.next_run += 1;
+        let into = Some(whole);
+        journal.records.push(Record::RunOpened { run, keep: false, into });
+        self.feed(now, journal, Event::RunOpened { run, name: String::new(), keep: false, into });
+        for array in arrays {
+            journal.records.push(Record::ArrayAdded { run, array: array.clone() });
+            self.feed(now, journal, Event::ArrayAdded { run, array: array.clone() });
+            if self.refused.contains(&run) {
+                self.refused.retain(|r| *r != run);
+                self.abort(now, journal, run);
+                return Err("two tasks write one file".into());
+            }
+        }
+        Ok(run)
+    }
+
+    /// Completes what [`Self::open_addition`] began; it is accepted when its record is durable.
+    pub fn commit_addition(
+        &mut self,
+        now: Timestamp,
+        journal: &mut Journal,
+        run: RunId,
+    ) -> Result<(), String> {
+        if let Some(why) = self.core.why_not_added(run) {
+            self.abort(now, journal, run);
+            return Err(why);
+        }
+        journal.records.push(Record::RunCommitted { run });
+        self.effects.push_back((journal.records.len(), Effect::RunAccepted { run }));
+        Ok(())
+    }
+
+    /// Who submits it has gone away.
+    pub fn abort(&mut self, now: Timestamp, journal: &mut Journal, run: RunId) {
+        journal.records.push(Record::RunAborted { run });
+        self.feed(now, journal, Event::RunAborted { run });
     }
 
     pub fn cancel(&mut self, now: Timestamp, journal: &mut Journal, run: RunId, task: Option<TaskId>) {
@@ -293,6 +354,7 @@ impl Service {
             match self.effects.pop_front().expect("just seen").1 {
                 Effect::RunAccepted { run } => {
                     self.accepted.push(run);
+                    self.committed.insert(run);
                     self.feed(now, journal, Event::RunCommitted { run });
                 }
                 Effect::TaskEnded { task, ack } => {

@@ -16,7 +16,8 @@
 //!   4. every task ends, and has a reason while it waits;
 //!   5. the recorded events, fed to fresh machines, give the same actions;
 //!
-//! and of files that stay on the nodes: they are read as a task that was done has made them, are never asked of
+//! tasks that are added to a run are in it or are not, all of them, and the run ends after them; and of files that stay on the
+//! nodes: they are read as a task that was done has made them, are never asked of
 //! home, are made again only when the last copy is gone, and are gone when the runs have ended.
 //!
 //! Not here: what the machines decide (`eyas-core`), real sockets and files (`eyas-runtime`'s tests).
@@ -169,6 +170,12 @@ enum Ev {
     Submit {
         plan: usize,
     },
+    /// Whoever adds tasks to a run has sent them all, or goes away before.
+    Complete {
+        plan: usize,
+        run: RunId,
+        goes_away: bool,
+    },
     Fault(Fault),
     FaultsOver,
 }
@@ -176,6 +183,8 @@ enum Ev {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PlanState {
     Waits,
+    /// Into a run; it is being filled.
+    Opened(RunId),
     Submitted(RunId),
     Accepted(RunId),
     Refused,
@@ -186,6 +195,10 @@ struct Plan {
     keep: bool,
     streams: bool,
     state: PlanState,
+    /// The tasks are added to the run of this plan.
+    into: Option<usize>,
+    /// It has to be refused: it writes what another task does, or reads what nobody writes.
+    is_bad: bool,
 }
 
 /// What an attempt's program was given, and what it made.
@@ -378,9 +391,19 @@ impl World {
             // Who submits to a dispatcher that dies submits again, so nothing may have started.
             let streams = workflow && self.chance(self.o.run_streams) && self.o.n_dispatcher_kills == 0;
             let arrays = if workflow { self.make_workflow(plan, streams) } else { self.make_run(plan) };
-            self.plans.push(Plan { arrays, keep, streams, state: PlanState::Waits });
+            self.plans.push(Plan {
+                arrays,
+                keep,
+                streams,
+                state: PlanState::Waits,
+                into: None,
+                is_bad: false,
+            });
             let at = self.upto(self.o.faults_until_ns / 2);
             self.after(at, Ev::Submit { plan });
+        }
+        if self.o.n_additions_max > 0 {
+            self.plan_additions();
         }
         self.after(0, Ev::StartDispatcher);
         for n in 0..self.nodes.len() {
@@ -495,6 +518,57 @@ impl World {
         tasks.iter().map(|task| task.array()).collect()
     }
 
+    /// Tasks that are added to runs later. They read files of the run, also such that are dropped by then.
+    fn plan_additions(&mut self) {
+        let mut rng = Rng::new(self.o.seed ^ 0x0061_6464_6974_696f);
+        for whole in 0..self.plans.len() {
+            let outputs = self.plans[whole].arrays.iter().flat_map(|a| a.expand(0).outputs);
+            let files: Vec<String> = outputs.map(|o| o.1).filter(|l| l.starts_with(RUN_FILE)).collect();
+            for n in 0..rng.below(self.o.n_additions_max + 1) {
+                let is_bad = rng.below(8) == 0 && !files.is_empty();
+                let mut own = files.clone();
+                let mut tasks = vec![];
+                for i in 0..1 + rng.below(6) {
+                    let mut task = build::task(&format!("p{whole}a{n}t{i}"));
+                    for _ in 0..rng.below(3) {
+                        if !own.is_empty() {
+                            task = task.reads(&own[rng.below(own.len() as u64) as usize]);
+                        }
+                    }
+                    if rng.below(2) == 0 {
+                        let object = rng.below(self.o.n_objects);
+                        task = task.reads(&self.object_name(object));
+                    }
+                    let location = match rng.below(1000) < self.o.output_lands {
+                        true => format!("out/p{whole}a{n}t{i}"),
+                        false => format!("{RUN_FILE}a{n}t{i}"),
+                    };
+                    if location.starts_with(RUN_FILE) {
+                        own.push(location.clone());
+                    }
+                    tasks.push(task.writes(&location).retries(rng.below(4) as u32));
+                }
+                if is_bad {
+                    let file = &files[rng.below(files.len() as u64) as usize];
+                    tasks.push(match rng.below(2) {
+                        0 => build::task("second").writes(file),
+                        _ => build::task("vain").reads(&format!("{RUN_FILE}nobody")),
+                    });
+                }
+                let plan = self.plans.len();
+                self.plans.push(Plan {
+                    arrays: tasks.iter().map(build::Task::array).collect(),
+                    keep: false,
+                    streams: false,
+                    state: PlanState::Waits,
+                    into: Some(whole),
+                    is_bad,
+                });
+                self.after(rng.below(self.o.faults_until_ns), Ev::Submit { plan });
+            }
+        }
+    }
+
     fn change_home(&mut self, location: &str) {
         let n = self.rng.next_u64();
         let size_bytes = self.upto(self.o.object_bytes_max);
@@ -558,6 +632,7 @@ impl World {
                 }
             }
             Ev::Submit { plan } => self.submit(plan),
+            Ev::Complete { plan, run, goes_away } => self.complete(plan, run, goes_away),
             Ev::Fault(fault) => self.on_fault(fault),
             Ev::FaultsOver => {
                 self.faults = false;
@@ -570,6 +645,9 @@ impl World {
         if self.plans[plan].state != PlanState::Waits || self.service.is_none() {
             return;
         }
+        if let Some(whole) = self.plans[plan].into {
+            return self.open_addition(plan, whole);
+        }
         let Plan { keep, streams, .. } = self.plans[plan];
         let arrays = self.plans[plan].arrays.clone();
         let mut run = None;
@@ -581,6 +659,60 @@ impl World {
             }
             None => PlanState::Refused,
         };
+    }
+
+    fn open_addition(&mut self, plan: usize, whole: usize) {
+        let whole = match self.plans[whole].state {
+            PlanState::Accepted(run) => run,
+            PlanState::Refused => {
+                self.plans[plan].state = PlanState::Refused;
+                return;
+            }
+            // Later; when the faults are over every tick tries it.
+            _ => return,
+        };
+        let arrays = self.plans[plan].arrays.clone();
+        let mut opened = Err(String::new());
+        self.with_service(|service, now, journal| {
+            opened = service.open_addition(now, journal, whole, &arrays)
+        });
+        match opened {
+            Ok(run) => {
+                self.plans[plan].state = PlanState::Opened(run);
+                let goes_away = self.fault(200);
+                let takes = self.lasts(3 * S);
+                self.after(takes, Ev::Complete { plan, run, goes_away });
+            }
+            Err(why) => self.refused(plan, &why),
+        }
+    }
+
+    fn complete(&mut self, plan: usize, run: RunId, goes_away: bool) {
+        if self.plans[plan].state != PlanState::Opened(run) || self.service.is_none() {
+            return;
+        }
+        if goes_away {
+            self.with_service(|service, now, journal| service.abort(now, journal, run));
+            self.plans[plan].state = PlanState::Waits;
+            let wait = self.lasts(5 * S);
+            return self.after(wait, Ev::Submit { plan });
+        }
+        let mut done = Ok(());
+        self.with_service(|service, now, journal| done = service.commit_addition(now, journal, run));
+        match done {
+            Ok(()) => {
+                assert!(!self.plans[plan].is_bad, "tasks are added that clash with the run's");
+                self.plans[plan].state = PlanState::Submitted(run);
+            }
+            Err(why) => self.refused(plan, &why),
+        }
+    }
+
+    /// Tasks cannot be added to a run: it is over, a file is gone that they read, or they clash with others.
+    fn refused(&mut self, plan: usize, why: &str) {
+        let is_late = ["has ended", "was cancelled", "was dropped"].iter().any(|part| why.contains(part));
+        assert!(is_late || self.plans[plan].is_bad, "tasks are not added: {why}");
+        self.plans[plan].state = PlanState::Refused;
     }
 
     // ------------------------------------------------------------ the dispatcher
@@ -735,8 +867,11 @@ impl World {
             service.core.has_task(*task) && service.core.task_state(*task) == TaskState::Done
         });
         for plan in &mut self.plans {
+            if let PlanState::Opened(_) = plan.state {
+                plan.state = PlanState::Waits;
+            }
             if let PlanState::Submitted(run) | PlanState::Accepted(run) = plan.state {
-                let is_there = service.core.find_run(run).is_some_and(|r| r.committed);
+                let is_there = service.committed.contains(&run);
                 assert!(
                     is_there || matches!(plan.state, PlanState::Submitted(_)),
                     "promise 1: {run:?} is lost"
@@ -1174,7 +1309,7 @@ impl World {
             }
             Fault::Cancel => {
                 let accepted = |p: &Plan| match p.state {
-                    PlanState::Accepted(run) => Some(run),
+                    PlanState::Accepted(run) if p.into.is_none() => Some(run),
                     _ => None,
                 };
                 let runs: Vec<RunId> = self.plans.iter().filter_map(accepted).collect();

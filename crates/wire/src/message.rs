@@ -189,6 +189,8 @@ pub enum RequestBody {
         name: String,
         /// Files that stay on the nodes are not dropped when the last task that reads them has ended.
         keep: bool,
+        /// The tasks are added to a run that goes on. Answered with `RunAccepted` where that was done before.
+        into: Option<Addition>,
     },
     /// Not answered unless it is refused: the client streams.
     AddArray {
@@ -236,6 +238,17 @@ pub enum RequestBody {
     },
 }
 
+/// Tasks that are added to a run while it goes on.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Addition {
+    pub run: RunId,
+    /// Chosen by the client. What was added with a token is not added again with the same one, so a client that does not
+    /// know whether it was heard says it again.
+    pub token: String,
+    /// Of the tasks; one token with two digests is refused.
+    pub digest: Digest,
+}
+
 /// How people name a task.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum TaskName {
@@ -254,7 +267,8 @@ pub struct Reply {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum ReplyBody {
     RunOpened { run: RunId },
-    RunAccepted { run: RunId, n_tasks: u64 },
+    /// `run` is the one that the tasks are in now; `again`: they had been accepted before, with the same token.
+    RunAccepted { run: RunId, n_tasks: u64, again: bool },
     Status(Box<ClusterStatus>),
     Run(Box<RunStatus>),
     Cancelled { n_tasks: u64 },

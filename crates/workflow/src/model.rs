@@ -10,7 +10,7 @@
 //! absolute paths or URLs where it means files outside. Nothing here looks at the file system.
 
 use crate::error::{Error, ErrorKind, Result, on_line, shown};
-use eyas_core::array::Command;
+use eyas_core::array::{Command, Hints};
 use rustc_hash::FxHashMap;
 
 /// Number of a file in [`Workflow::files`].
@@ -48,6 +48,9 @@ pub struct Task {
     pub retries: u32,
     /// Larger goes first.
     pub priority: i32,
+    /// Its program may add tasks to the run.
+    pub dynamic: bool,
+    pub hints: Hints,
     pub measured: Measured,
     /// Where the file has it, from 1.
     pub line: Option<u32>,
@@ -68,6 +71,8 @@ impl Default for Task {
             walltime_ns: None,
             retries: 0,
             priority: 0,
+            dynamic: false,
+            hints: Hints::default(),
             measured: Measured::default(),
             line: None,
         }

@@ -148,6 +148,8 @@ fn specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
             retries: task.retries,
             priority: task.priority,
             label: task.stage.clone(),
+            dynamic: task.dynamic,
+            hints: task.hints,
         });
     }
     Ok(specs)
@@ -346,6 +348,8 @@ pub fn from_arrays<'a>(arrays: impl IntoIterator<Item = &'a TaskArray>, name: &s
                 walltime_ns: spec.walltime_ns,
                 retries: spec.retries,
                 priority: spec.priority,
+                dynamic: spec.dynamic,
+                hints: spec.hints,
                 ..Task::default()
             })?;
         }

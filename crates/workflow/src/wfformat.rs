@@ -19,7 +19,7 @@
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::model::{Builder, File, Machine, Measured, Run, Task, TaskNo, Use, Workflow, plain_name};
-use eyas_core::array::Command;
+use eyas_core::array::{Command, Hints};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -86,6 +86,10 @@ struct TaskExtra {
     walltime_ns: Option<u64>,
     #[serde(skip_serializing_if = "is_default")]
     retries: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    dynamic: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    hints: Hints,
     /// By place in `inputFiles`: the task's own name for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     input_names: Vec<(u32, String)>,
@@ -368,6 +372,8 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
             memory_bytes: t.eyas.memory_bytes,
             walltime_ns: t.eyas.walltime_ns,
             retries: t.eyas.retries,
+            dynamic: t.eyas.dynamic,
+            hints: t.eyas.hints,
             priority: done.priority.unwrap_or(0.0).clamp(-2e9, 2e9) as i32,
             measured: Measured {
                 runtime_ns,
@@ -632,6 +638,8 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
                 memory_bytes: t.memory_bytes,
                 walltime_ns: t.walltime_ns,
                 retries: t.retries,
+                dynamic: t.dynamic,
+                hints: t.hints,
                 input_names: own(&t.inputs),
                 output_names: own(&t.outputs),
                 optional_inputs: optional(&t.inputs),

@@ -1,6 +1,6 @@
 //! The neutral form: WfFormat out and in again, stages and their patterns, the drawing.
 
-use eyas_core::array::Command;
+use eyas_core::array::{Command, Hints};
 use eyas_workflow::stages::{Flow, pattern};
 use eyas_workflow::{
     File, Format, Machine, Measured, Options, Pattern, Run, Task, Use, Workflow, parse, read, stages, svg,
@@ -131,6 +131,8 @@ fn any_workflow() -> impl Strategy<Value = Workflow> {
                     walltime_ns: limits.2,
                     retries: limits.3,
                     priority: limits.4,
+                    dynamic: limits.3 % 2 == 1,
+                    hints: Hints::default(),
                     measured: Measured { runtime_ns: m.0, cpu_ns: m.1, rss_bytes_max: m.2, machine: m.3 },
                     line,
                 });

@@ -147,7 +147,7 @@ async fn run(
     arrays: &[Arc<TaskArray>],
 ) -> Result<(RunStatus, u64), Fault> {
     let ReplyBody::RunOpened { run } =
-        client.ask(RequestBody::OpenRun { name: "bench".into(), keep: false }).await?
+        client.ask(RequestBody::OpenRun { name: "bench".into(), keep: false, into: None }).await?
     else {
         return Err(nonsense());
     };
@@ -225,6 +225,8 @@ pub fn template(command: Command<Pattern>, inputs: Vec<(Pattern, Pattern)>) -> T
         retries: 0,
         priority: 0,
         label: String::new(),
+        dynamic: false,
+        hints: Default::default(),
     }
 }
 

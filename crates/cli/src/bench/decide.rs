@@ -165,7 +165,7 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
         ),
         columns: vec![column],
     };
-    core.handle(now, Event::RunOpened { run: RUN, name: "bench".into(), keep: false }, &mut out);
+    core.handle(now, Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None }, &mut out);
     core.handle(now, Event::ArrayAdded { run: RUN, array: Arc::new(array) }, &mut out);
     core.handle(now, Event::RunCommitted { run: RUN }, &mut out);
     Ok((core, out))
@@ -299,7 +299,7 @@ fn memory(args: &DecideArgs, table: &mut Table) -> Result<(), Fault> {
         let mut core = Dispatcher::new(DispatcherConfig::default()).map_err(failed)?;
         let mut out = vec![];
         let now = Timestamp(RUN_NS);
-        core.handle(now, Event::RunOpened { run: RUN, name: "bench".into(), keep: false }, &mut out);
+        core.handle(now, Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None }, &mut out);
         for array in array {
             core.handle(now, Event::ArrayAdded { run: RUN, array: Arc::new(array) }, &mut out);
         }

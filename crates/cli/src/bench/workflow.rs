@@ -104,6 +104,8 @@ fn workflow(args: &WorkflowArgs) -> Result<Vec<Arc<TaskArray>>, Fault> {
         retries: 0,
         priority: 0,
         label: label.into(),
+        dynamic: false,
+        hints: Default::default(),
     };
     let mut arrays = vec![];
     let mut add = |n_tasks: u32, template: Template, columns: Vec<Column>| {
@@ -161,7 +163,7 @@ fn resolve(args: &WorkflowArgs, arrays: &[Arc<TaskArray>]) -> (Result<Cost, Faul
         core.handle(Timestamp(now), Event::ExecutorJoined { executor: ExecutorId(e), offer }, &mut out);
     }
     let begun = Instant::now();
-    core.handle(Timestamp(now), Event::RunOpened { run: RUN, name: "bench".into(), keep: false }, &mut out);
+    core.handle(Timestamp(now), Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None }, &mut out);
     for array in arrays {
         core.handle(Timestamp(now), Event::ArrayAdded { run: RUN, array: array.clone() }, &mut out);
     }

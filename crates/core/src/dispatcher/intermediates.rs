@@ -43,6 +43,8 @@ pub(super) struct Intermediate {
     pub maker: Option<TaskId>,
     /// Tasks that read it and have not ended.
     pub n_readers: u32,
+    /// Its holders were told to drop it, as nobody would read it.
+    pub dropped: bool,
 }
 
 /// All files that stay on the nodes, and who waits for what has no maker yet.
@@ -125,6 +127,7 @@ impl Dispatcher {
     ) -> Result<Option<TaskId>, String> {
         let file = self.intermediates.files.entry(object).or_default();
         file.n_readers += 1;
+        file.dropped = false;
         let Some(maker) = file.maker else {
             self.intermediates.orphans.entry(object).or_default().push(task);
             *n_orphaned += 1;
@@ -138,8 +141,15 @@ impl Dispatcher {
         }
     }
 
-    /// No more tasks come to `run`: files that nobody makes will never be there, files that nobody reads may go.
-    pub(super) fn settle_intermediates(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
+    /// No more tasks come to `run` with `arrays`, its own or those added: files that nobody makes will never be there,
+    /// files that nobody reads may go.
+    pub(super) fn settle_intermediates(
+        &mut self,
+        now: Timestamp,
+        run: RunId,
+        arrays: &[ArrayId],
+        out: &mut Vec<Action>,
+    ) {
         let orphans = std::mem::take(&mut self.intermediates.orphans);
         let (of_run, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             orphans.into_iter().partition(|(_, readers)| self.run_of(readers[0]) == run);
@@ -163,7 +173,7 @@ impl Dispatcher {
             return;
         }
         let mut unread = vec![];
-        for id in state.arrays.clone() {
+        for id in arrays {
             let a = &self.arrays[id.0 as usize];
             if !a.writes_run {
                 continue;
@@ -181,7 +191,10 @@ impl Dispatcher {
     /// Forgets the files of a run that never started.
     pub(super) fn forget_intermediates(&mut self, task: TaskId) {
         for object in self.files_made(task) {
-            self.intermediates.files.remove(&object);
+            // Another task of the run that this one was to be added to may make it.
+            if self.intermediates.files[&object].maker == Some(task) {
+                self.intermediates.files.remove(&object);
+            }
         }
     }
 
@@ -231,15 +244,22 @@ impl Dispatcher {
     pub(super) fn drop_unread(&mut self, objects: &[ObjectId], out: &mut Vec<Action>) {
         let mut drops: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
         for object in objects {
-            let Some(Intermediate { maker: Some(maker), n_readers: 0 }) =
+            let Some(Intermediate { maker: Some(maker), n_readers: 0, .. }) =
                 self.intermediates.files.get(object)
             else {
                 continue;
             };
-            let run = &self.runs[&self.run_of(*maker)];
-            if !run.committed || run.keep || self.end_of(*maker) == End::Not {
+            let (run, maker_ended) = (self.run_of(*maker), self.end_of(*maker) != End::Not);
+            let run = self.run_mut(run);
+            if !run.committed || run.keep || !maker_ended {
                 continue;
             }
+            if run.additions.n_open > 0 {
+                // Who is being submitted may read it.
+                run.additions.unread.push(*object);
+                continue;
+            }
+            self.intermediates.files.entry(*object).or_default().dropped = true;
             if self.moves.collectives.n_live() > 0 {
                 self.moves.pending.push(CollectiveEvent::ObjectGone { object: *object });
             }
@@ -260,7 +280,7 @@ impl Dispatcher {
             return;
         }
         for object in objects {
-            if let Some(Intermediate { maker: Some(maker), n_readers: 1.. }) =
+            if let Some(Intermediate { maker: Some(maker), n_readers: 1.., .. }) =
                 self.intermediates.files.get(object)
                 && self.catalog.n_holders(*object) == 0
                 && self.end_of(*maker) == End::Done
@@ -387,11 +407,9 @@ impl Dispatcher {
             self.histories.insert(task, History { n_attempts, ..History::default() });
             let inputs = self.files_read(task);
             for object in &inputs {
-                self.intermediates
-                    .files
-                    .get_mut(object)
-                    .expect("it was filtered by being there")
-                    .n_readers += 1;
+                let file = self.intermediates.files.get_mut(object).expect("it was filtered by being there");
+                file.n_readers += 1;
+                file.dropped = false;
             }
             if n > REVIVALS_MAX {
                 let file = unscoped(self.catalog.location(lost));

@@ -118,6 +118,8 @@ mod tests {
                 retries: 0,
                 priority: 0,
                 label: label.into(),
+                dynamic: false,
+                hints: Hints::default(),
             },
         }
     }

@@ -173,7 +173,7 @@ impl Cluster {
     pub fn submit(&mut self, name: &str, arrays: Vec<TaskArray>) -> RunId {
         let run = RunId(self.next_run);
         self.next_run += 1;
-        self.feed(Event::RunOpened { run, name: name.into(), keep: false });
+        self.feed(Event::RunOpened { run, name: name.into(), keep: false, into: None });
         for array in arrays {
             self.now = self.now.plus_ns(MS);
             self.feed(Event::ArrayAdded { run, array: Arc::new(array) });
@@ -437,6 +437,8 @@ pub fn map(name: &str, n: u32, n_files: u32, retries: u32) -> TaskArray {
             retries,
             priority: 0,
             label: String::new(),
+            dynamic: false,
+            hints: Default::default(),
         },
     }
 }

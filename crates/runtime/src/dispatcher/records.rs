@@ -2,6 +2,7 @@
 
 use eyas_core::array::TaskArray;
 use eyas_core::{Digest, Outcome, RunId, TaskId};
+use eyas_wire::message::Addition;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -13,6 +14,8 @@ pub enum Record<'a> {
         name: String,
         /// Its files that stay on the nodes are kept when nobody will read them any more.
         keep: bool,
+        /// Its tasks are added to a run that goes on.
+        into: Option<Addition>,
     },
     ArrayAdded {
         run: RunId,

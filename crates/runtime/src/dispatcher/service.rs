@@ -48,6 +48,8 @@ pub enum Input {
 /// What becomes true for others once the journal has it.
 pub(super) enum Effect {
     RunAccepted { connection: u64, number: u64, run: RunId },
+    /// Somebody asks for what is on its way to the disk already.
+    AddedAgain { connection: u64, number: u64, run: RunId, token: String },
     TaskEnded { run: RunId, outcome: Ended, ack: Option<(ExecutorId, TaskId, AttemptNo)> },
     TaskRevived { run: RunId },
 }
@@ -72,6 +74,19 @@ struct ExecutorConnection {
     data_id: u32,
     status: ExecutorStatus,
     heard: Timestamp,
+}
+
+/// A submission into a run that goes on.
+struct Adding {
+    addition: Addition,
+    /// Its commit is on its way to the disk.
+    sealed: bool,
+}
+
+/// What was added to a run with a token.
+struct Added {
+    digest: Digest,
+    n_tasks: u64,
 }
 
 /// Ends that are durable, per run.
@@ -109,6 +124,10 @@ pub struct Service {
     /// Who submits a run that is not committed yet.
     submitting: BTreeMap<RunId, u64>,
     refused: BTreeMap<RunId, String>,
+    /// Submissions into runs, by the number of the submission.
+    adding: BTreeMap<RunId, Adding>,
+    /// What was added, by run and token.
+    added: BTreeMap<(RunId, String), Added>,
     pub(super) effects: VecDeque<(Seq, Effect)>,
     /// Somebody waits for what was appended to the journal since the last commit.
     commit_now: bool,
@@ -168,6 +187,8 @@ impl Service {
             next_run: 1,
             submitting: BTreeMap::new(),
             refused: BTreeMap::new(),
+            adding: BTreeMap::new(),
+            added: BTreeMap::new(),
             effects: VecDeque::new(),
             commit_now: false,
             outputs: HashMap::new(),
@@ -191,10 +212,12 @@ impl Service {
         let path = self.dir.join("journal").display().to_string();
         let visited = recovered.try_for_each(|_, bytes| -> Result<(), String> {
             match Record::from_bytes(bytes)? {
-                Record::RunOpened { run, name, keep } => {
+                Record::RunOpened { run, name, keep, into } => {
                     self.next_run = self.next_run.max(run.0 + 1);
                     open.insert(run, ());
-                    self.feed(Event::RunOpened { run, name, keep });
+                    let whole = into.as_ref().map(|addition| addition.run);
+                    self.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
+                    self.feed(Event::RunOpened { run, name, keep, into: whole });
                 }
                 Record::ArrayAdded { run, array } => {
                     array.check()?;
@@ -206,6 +229,8 @@ impl Service {
                 }
                 Record::RunAborted { run } => {
                     open.remove(&run);
+                    self.adding.remove(&run);
+                    self.refused.remove(&run);
                     self.feed(Event::RunAborted { run });
                 }
                 Record::TaskEnded { task, outcome, outputs } => {
@@ -224,10 +249,12 @@ impl Service {
         })?;
         visited.map_err(|why| DispatcherError::Record { path, why })?;
         for run in open.into_keys() {
+            self.adding.remove(&run);
+            self.refused.remove(&run);
             self.feed(Event::RunAborted { run });
         }
         for run in committed {
-            self.feed(Event::RunCommitted { run });
+            self.on_committed(run);
         }
         for (run, task) in cancelled {
             self.feed(Event::CancelRequested { run, task });
@@ -478,10 +505,16 @@ impl Service {
     fn take_effect(&mut self, effect: Effect) {
         match effect {
             Effect::RunAccepted { connection, number, run } => {
-                let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
                 self.submitting.remove(&run);
-                self.feed(Event::RunCommitted { run });
-                self.reply(connection, number, ReplyBody::RunAccepted { run, n_tasks });
+                let (run, n_tasks) = self.on_committed(run);
+                self.reply(connection, number, ReplyBody::RunAccepted { run, n_tasks, again: false });
+            }
+            Effect::AddedAgain { connection, number, run, token } => {
+                let body = match self.added.get(&(run, token)) {
+                    Some(known) => ReplyBody::RunAccepted { run, n_tasks: known.n_tasks, again: true },
+                    None => ReplyBody::Refused { reason: "who submitted this first gave it up".into() },
+                };
+                self.reply(connection, number, body);
             }
             Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,
             Effect::TaskEnded { run, outcome, ack } => {
@@ -491,6 +524,24 @@ impl Service {
                 }
             }
         }
+    }
+
+    /// The submission `run` is durable. Gives the run that its tasks are in now, and how many they are.
+    fn on_committed(&mut self, run: RunId) -> (RunId, u64) {
+        let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
+        self.feed(Event::RunCommitted { run });
+        let Some(Adding { addition: Addition { run: whole, token, digest }, .. }) = self.adding.remove(&run)
+        else {
+            return (run, n_tasks);
+        };
+        self.added.insert((whole, token), Added { digest, n_tasks });
+        // Read back from the journal: ends of its tasks.
+        let ended = self.durable.remove(&run).unwrap_or_default();
+        let durable = self.durable.entry(whole).or_default();
+        durable.n_done += ended.n_done;
+        durable.n_failed += ended.n_failed;
+        durable.n_cancelled += ended.n_cancelled;
+        (whole, n_tasks)
     }
 
     fn count_durable(&mut self, run: RunId, outcome: Ended) {
@@ -713,14 +764,7 @@ impl Service {
     fn on_request(&mut self, connection: u64, request: Request) {
         let number = request.number;
         match request.body {
-            RequestBody::OpenRun { name, keep } => {
-                let run = RunId(self.next_run);
-                self.next_run += 1;
-                self.submitting.insert(run, connection);
-                self.journal(&Record::RunOpened { run, name: name.clone(), keep }, None);
-                self.feed(Event::RunOpened { run, name, keep });
-                self.reply(connection, number, ReplyBody::RunOpened { run });
-            }
+            RequestBody::OpenRun { name, keep, into } => self.on_open(connection, number, name, keep, into),
             RequestBody::AddArray { run, array } => {
                 if self.submitting.get(&run) != Some(&connection) || self.refused.contains_key(&run) {
                     return;
@@ -740,10 +784,13 @@ impl Service {
                 if self.submitting.get(&run) != Some(&connection) {
                     let reason = format!("run {run} is not being submitted by this client");
                     self.reply(connection, number, ReplyBody::Refused { reason });
-                } else if let Some(reason) = self.refused.remove(&run) {
+                } else if let Some(reason) = self.refused.remove(&run).or_else(|| self.core.why_not_added(run)) {
                     self.abort(run);
                     self.reply(connection, number, ReplyBody::Refused { reason });
                 } else {
+                    if let Some(adding) = self.adding.get_mut(&run) {
+                        adding.sealed = true;
+                    }
                     let effect = Effect::RunAccepted { connection, number, run };
                     self.journal(&Record::RunCommitted { run }, Some(effect));
                 }
@@ -791,8 +838,67 @@ impl Service {
         }
     }
 
+    fn on_open(
+        &mut self,
+        connection: u64,
+        number: u64,
+        name: String,
+        keep: bool,
+        into: Option<Addition>,
+    ) {
+        if into.as_ref().is_some_and(|addition| self.is_answered(connection, number, addition)) {
+            return;
+        }
+        let run = RunId(self.next_run);
+        self.next_run += 1;
+        self.submitting.insert(run, connection);
+        let whole = into.as_ref().map(|addition| addition.run);
+        self.journal(&Record::RunOpened { run, name: name.clone(), keep, into: into.clone() }, None);
+        self.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
+        self.feed(Event::RunOpened { run, name, keep, into: whole });
+        self.reply(connection, number, ReplyBody::RunOpened { run });
+    }
+
+    /// Whether somebody who wants to add tasks to a run has got an answer, or will get one, without a submission.
+    fn is_answered(&mut self, connection: u64, number: u64, wanted: &Addition) -> bool {
+        let Addition { run, token, digest } = wanted;
+        let is_same = |a: &Adding| (a.addition.run, &a.addition.token) == (*run, token);
+        let adding = self.adding.iter().find(|(_, a)| is_same(a));
+        let adding = adding.map(|(first, a)| (*first, a.sealed, a.addition.digest));
+        let known = self.added.get(&(*run, token.clone())).map(|a| (a.n_tasks, a.digest));
+        let earlier = known.map(|k| k.1).or(adding.map(|a| a.2));
+        let answer = match (earlier, known, adding) {
+            (Some(other), _, _) if other != *digest => {
+                let reason = format!("the token `{token}` was used to add other tasks to run {run}");
+                ReplyBody::Refused { reason }
+            }
+            (_, Some((n_tasks, _)), _) => ReplyBody::RunAccepted { run: *run, n_tasks, again: true },
+            (_, None, Some((_, true, _))) => {
+                // Its commit is not durable yet.
+                let seq = self.effects.back().expect("the commit waits for the disk").0;
+                let again = Effect::AddedAgain { connection, number, run: *run, token: token.clone() };
+                self.effects.push_back((seq, again));
+                return true;
+            }
+            (_, None, unsealed) => {
+                // The same client, whose connection broke, and that is not known yet.
+                unsealed.into_iter().for_each(|(first, _, _)| self.abort(first));
+                match self.core.why_closed(*run) {
+                    Some(reason) => ReplyBody::Refused { reason },
+                    None if self.submitting.contains_key(run) => {
+                        ReplyBody::Refused { reason: format!("run {run} is being submitted itself") }
+                    }
+                    None => return false,
+                }
+            }
+        };
+        self.reply(connection, number, answer);
+        true
+    }
+
     fn abort(&mut self, run: RunId) {
         self.submitting.remove(&run);
+        self.adding.remove(&run);
         self.refused.remove(&run);
         // Where the journal has no room for this it need not be there: without its commit no run comes back.
         let _ = self.journal.append(&Record::RunAborted { run }.to_bytes());

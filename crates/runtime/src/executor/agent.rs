@@ -91,9 +91,14 @@ pub enum Input {
     },
 }
 
+/// Variables that a program gets which may add tasks to its run: the join file, and the run's number.
+const JOIN_VARIABLE: &str = "EYAS_JOIN";
+const RUN_VARIABLE: &str = "EYAS_RUN";
+
 /// What the agent knows of an attempt beyond the state machine.
 struct Context {
     spec: eyas_core::array::TaskSpec,
+    run: RunId,
     inputs: Vec<ObjectId>,
     outputs: Vec<ObjectId>,
     key: u64,
@@ -166,6 +171,9 @@ impl Agent {
         options: ExecutorOptions,
         inputs: mpsc::UnboundedSender<Input>,
     ) -> Result<Agent, ExecutorError> {
+        let mut options = options;
+        // Programs that are told of it run elsewhere.
+        options.join = std::path::absolute(&options.join).unwrap_or(options.join);
         let dir_error = |source| ExecutorError::Dir { path: options.dir.display().to_string(), source };
         std::fs::create_dir_all(&options.dir).map_err(dir_error)?;
         let dir = options.dir.canonicalize().map_err(dir_error)?;
@@ -246,7 +254,10 @@ impl Agent {
         let client = Arc::new(PeerClient::new(key, data_id, client_options));
         let homes =
             Homes::new(HomesConfig { home_local: options.home_local.clone(), ..HomesConfig::default() })?;
-        let slot_config = runner::SlotConfig::new(&sandboxes);
+        let mut slot_config = runner::SlotConfig::new(&sandboxes);
+        // The way to the secret is told only to programs that are to know it.
+        let is_told = |name: &[u8]| [JOIN_VARIABLE, RUN_VARIABLE].iter().any(|v| v.as_bytes() == name);
+        slot_config.base_env.retain(|(name, _)| !is_told(name));
         let slots = Slots::start(
             options.slots,
             options.exe.clone(),
@@ -550,6 +561,7 @@ impl Agent {
         let context = Context {
             inputs: assignment.inputs.iter().map(|i| i.object).collect(),
             outputs: assignment.outputs.clone(),
+            run: assignment.run,
             spec,
             key,
             slot: None,
@@ -982,6 +994,10 @@ impl Agent {
             (bytes("EYAS_TASK"), bytes(&context.spec.id)),
             (bytes("EYAS_ATTEMPT"), bytes(&id.1.to_string())),
         ];
+        if context.spec.dynamic {
+            env.push((bytes(JOIN_VARIABLE), runner::ByteString::from(self.options.join.as_path())));
+            env.push((bytes(RUN_VARIABLE), bytes(&context.run.to_string())));
+        }
         env.extend(context.spec.env.iter().map(|(k, v)| (bytes(k), bytes(v))));
         let spec = runner::RunSpec {
             key: context.key,

@@ -148,6 +148,8 @@ fn template(id: Pattern, program: &str, inputs: Vec<Pattern>, outputs: Vec<Patte
         retries: 0,
         priority: 0,
         label: program.into(),
+        dynamic: false,
+        hints: Default::default(),
     }
 }
 

@@ -421,6 +421,8 @@ struct Reader {
     arrays: Vec<Recorded>,
     next_task: u64,
     runs: BTreeMap<RunId, RunTold>,
+    /// Submissions into runs, and into which.
+    into: BTreeMap<RunId, RunId>,
     nodes: Vec<MeasuredNode>,
     /// Executors of this life.
     rows: FxHashMap<ExecutorId, u32>,
@@ -443,7 +445,8 @@ impl Reader {
 
     fn on_event(&mut self, t: Timestamp, event: Event) {
         match event {
-            Event::RunOpened { run, name, .. } => {
+            Event::RunOpened { run, name, into, .. } => {
+                self.into.extend(into.map(|whole| (run, whole)));
                 let told = RunTold { name, opened: t, committed: false, aborted: false };
                 self.runs.entry(run).or_insert(told).aborted = false;
             }
@@ -451,7 +454,8 @@ impl Reader {
                 let base = self.next_task;
                 self.next_task += u64::from(array.n_tasks);
                 // A later life tells again what an earlier one had.
-                if self.arrays.iter().any(|a| a.base == base && a.run == run) {
+                let whole = self.into.get(&run).copied().unwrap_or(run);
+                if self.arrays.iter().any(|a| a.base == base && (a.run == run || a.run == whole)) {
                     return;
                 }
                 self.arrays.retain(|a| a.base + u64::from(a.array.n_tasks) <= base);
@@ -461,6 +465,12 @@ impl Reader {
                     *task = TaskMeasured { submitted: t, cpus, ..TaskMeasured::default() };
                 }
                 self.arrays.push(Recorded { base, run, at: t, array });
+            }
+            Event::RunCommitted { run } if self.into.contains_key(&run) => {
+                // Its tasks are that run's now.
+                self.runs.remove(&run);
+                let whole = self.into[&run];
+                self.arrays.iter_mut().filter(|a| a.run == run).for_each(|a| a.run = whole);
             }
             Event::RunCommitted { run } => {
                 self.runs
@@ -889,7 +899,7 @@ mod tests {
                 template: template(Pattern(vec![literal("t"), index]), "cut", vec![input], vec![output]),
                 columns: vec![column],
             };
-            self.add(ms, Event::RunOpened { run, name: format!("run {run}"), keep: false });
+            self.add(ms, Event::RunOpened { run, name: format!("run {run}"), keep: false, into: None });
             self.add(ms, Event::ArrayAdded { run, array: Arc::new(array) });
             self.add(ms, Event::RunCommitted { run });
         }

@@ -1,0 +1,151 @@
+//! `eyas submit --into RUN`: tasks for a run that goes on, also from one of its own tasks.
+//!
+//! What is sent carries a token, and the dispatcher takes nothing twice under one token. So when the connection breaks, a
+//! task's client simply tries again until the dispatcher is back, and when an attempt that had added its tasks is
+//! repeated, the next one adds nothing: within a task the token is a digest of the list.
+//!
+//! Relative paths are refused within a task where they lead into its sandbox, which goes when it ends.
+
+use crate::args::SubmitArgs;
+use crate::commands::{Accepted, client_runtime, stream_list};
+use crate::print::plural;
+use crate::{Exit, Fault, workflow};
+use eyas_core::{Digest, RunId};
+use eyas_runtime::client::Client;
+use eyas_runtime::net::NetError;
+use eyas_tasklist::{ReadOptions, TaskList};
+use eyas_wire::message::{Addition, RequestBody};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a task's client waits for a dispatcher that does not answer: a restart takes seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The task that this program is part of.
+struct Within {
+    id: String,
+    sandbox: String,
+}
+
+impl Within {
+    fn find() -> Option<Within> {
+        let var = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Some(Within { id: var("EYAS_TASK")?, sandbox: var("EYAS_SANDBOX")? })
+    }
+}
+
+/// Adds the tasks of `args` to `run`.
+pub fn add(args: &SubmitArgs, join: &Path, run: RunId) -> Result<Exit, Fault> {
+    if args.resume.resume.is_some() || args.resume.dry_run {
+        let message = "what is added to a run that goes on is not resumed";
+        return Err(Fault::new(Exit::BadInput, message).hint("leave out --resume and --dry-run, or --into"));
+    }
+    if args.keep {
+        let message = "whether `run:` files are kept is said when a run begins";
+        return Err(Fault::new(Exit::BadInput, message).hint("leave out --keep"));
+    }
+    let within = Within::find();
+    let own = args.token.clone().unwrap_or_else(random_token);
+    let id_prefix = match (&within, &args.token) {
+        (Some(task), None) => format!("{}.", task.id),
+        _ => format!("{own}."),
+    };
+    let options = ReadOptions { id_prefix, is_addition: true, ..ReadOptions::default() };
+    let list = workflow::list_in(&args.tasks, &args.files, &options)?;
+    if let Some(task) = &within {
+        refuse_sandbox(&list, &task.sandbox)?;
+    }
+    let digest = digest_of(&list)?;
+    let token = match (&within, &args.token) {
+        (Some(task), None) => format!("{} {}", task.id, blake3::Hash::from_bytes(digest.0).to_hex()),
+        _ => own,
+    };
+    if list.n_tasks == 0 {
+        eprintln!("there are no tasks: nothing to add");
+        return Ok(Exit::Good);
+    }
+    let addition = Addition { run, token, digest };
+    let name = args.tasks.display().to_string();
+    let accepted = client_runtime().block_on(insist(join, &name, &list, &addition, within.is_some()))?;
+    let tasks = plural(list.n_tasks, "task");
+    match accepted.again {
+        false => writeln!(std::io::stdout(), "run {run}: {tasks} added")?,
+        true => writeln!(std::io::stdout(), "run {run}: {tasks} had been added before")?,
+    }
+    Ok(Exit::Good)
+}
+
+/// Says it again while nobody answers; a program outside of tasks hears at once that nobody does.
+async fn insist(
+    join: &Path,
+    name: &str,
+    list: &TaskList,
+    addition: &Addition,
+    is_patient: bool,
+) -> Result<Accepted, NetError> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let open =
+            RequestBody::OpenRun { name: name.to_owned(), keep: false, into: Some(addition.clone()) };
+        let said = async { stream_list(&mut Client::connect(join).await?, list, open).await };
+        match said.await {
+            Err(e) if is_patient && can_pass(&e) && Instant::now() < until => tokio::time::sleep(PAUSE).await,
+            said => return said,
+        }
+    }
+}
+
+/// Whether it may go well in a moment: the dispatcher is away, or its join file is, which goes and comes with it.
+fn can_pass(e: &NetError) -> bool {
+    match e {
+        NetError::Connect { .. }
+        | NetError::NoAnswer { .. }
+        | NetError::Broken(_)
+        | NetError::Closed
+        | NetError::Identity(_) => true,
+        NetError::NotAMember { .. } | NetError::Frame(_) | NetError::Refused(_) => false,
+    }
+}
+
+fn digest_of(list: &TaskList) -> Result<Digest, Fault> {
+    let mut hasher = blake3::Hasher::new();
+    for array in &list.arrays {
+        serde_json::to_writer(&mut hasher, array).map_err(|e| Fault::new(Exit::Other, e))?;
+    }
+    Ok(Digest(*hasher.finalize().as_bytes()))
+}
+
+/// A token that nobody else has.
+fn random_token() -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&eyas_runtime::clock::now().0.to_le_bytes());
+    hasher.update(&std::process::id().to_le_bytes());
+    hasher.update(eyas_runtime::executor::host_name().as_bytes());
+    hasher.finalize().to_hex()[..8].to_string()
+}
+
+fn refuse_sandbox(list: &TaskList, sandbox: &str) -> Result<(), Fault> {
+    let sandbox = format!("{}/", sandbox.trim_end_matches('/'));
+    let mut location = String::new();
+    for array in &list.arrays {
+        let files = array.template.inputs.iter().chain(&array.template.outputs);
+        for (_, pattern) in files.filter(|(_, l)| array.may_begin(l, &sandbox)) {
+            for i in 0..array.n_tasks {
+                location.clear();
+                array.fill_into(pattern, i, &mut location);
+                if let Some(name) = location.strip_prefix(&sandbox) {
+                    let id = array.fill(&array.template.id, i);
+                    let message = format!(
+                        "task `{id}` names `{name}` in the sandbox of the task that adds it, which goes when that ends"
+                    );
+                    return Err(Fault::new(Exit::BadInput, message).hint(
+                        "hand files on as outputs of the adding task (`run:NAME`), and name files at home by absolute paths",
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}

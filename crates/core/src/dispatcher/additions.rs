@@ -1,0 +1,198 @@
+//! Tasks that are added to a run while it goes on.
+//!
+//! A submission *into* a run is collected as a run of its own, so that it is taken whole or not at all like any other;
+//! when it is committed its tasks become the other run's, and nothing tells them from those that were there from the
+//! beginning. It shares the names of files that stay on the nodes from its first task on.
+//!
+//! While such a submission is open, its run does not end and drops no files: what the driver found when it asked
+//! [`Dispatcher::why_not_added`] still holds when the submission is durable and committed.
+//!
+//! Circles need no search: what is added may read what earlier tasks write, but no earlier task can read what it
+//! writes (its file would have had no writer, and its own submission would have been refused).
+//!
+//! A run that tasks are added to remembers who wrote which file at home, also when that task is done, until the run
+//! ends: the second writer of a file is refused. Other runs forget a writer when it ends.
+//!
+//! Not here: that a submission is sent twice (the driver knows it by its token).
+
+use super::intermediates::Intermediate;
+use super::*;
+
+/// What a run knows of submissions into it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Additions {
+    /// Submissions that are neither committed nor given up.
+    pub n_open: u32,
+    /// There was one: writers are remembered.
+    pub any: bool,
+    /// Files that lost their last reader while a submission was open.
+    pub unread: Vec<ObjectId>,
+}
+
+impl Dispatcher {
+    /// A submission `run` into `whole` begins. Into a run that is not there, not committed, or over, it never begins: what
+    /// comes of it is ignored.
+    pub(super) fn open_addition(&mut self, now: Timestamp, run: RunId, name: String, whole: RunId) {
+        if self.why_closed(whole).is_some() {
+            return;
+        }
+        let state = self.run_mut(whole);
+        state.additions.n_open += 1;
+        let is_first = !std::mem::replace(&mut state.additions.any, true);
+        let (prefix, keep) = (state.prefix.clone(), state.keep);
+        let addition = RunState { name, keep, prefix, opened: now, into: Some(whole), ..RunState::default() };
+        self.runs.insert(run, addition);
+        if is_first {
+            self.remember_writers(whole);
+        }
+    }
+
+    /// Why nothing can be added to `run`, if nothing can.
+    pub fn why_closed(&self, run: RunId) -> Option<String> {
+        match self.runs.get(&run) {
+            None => Some(format!("there is no run {run}")),
+            Some(r) if r.into.is_some() => Some(format!("{run} is no run of its own")),
+            Some(r) if r.cancelled => Some(format!("run {run} was cancelled")),
+            Some(r) if r.ended.is_some() => Some(format!("run {run} has ended; submit a run of its own")),
+            // After a restart the journal is read before runs are committed again.
+            Some(_) => None,
+        }
+    }
+
+    /// Why the submission `run`, which is complete, cannot be added to its run, if it cannot. Not for other runs.
+    pub fn why_not_added(&self, run: RunId) -> Option<String> {
+        let state = self.runs.get(&run)?;
+        let whole = state.into?;
+        if let Some(why) = self.why_closed(whole) {
+            return Some(why);
+        }
+        let mut location = String::new();
+        for a in state.arrays.iter().map(|id| &self.arrays[id.0 as usize]).filter(|a| a.reads_run) {
+            for i in 0..a.array.n_tasks {
+                for (_, pattern) in &a.array.template.inputs {
+                    self.location_into(run, &a.array, pattern, i, &mut location);
+                    if !location.starts_with(RUN_FILE) {
+                        continue;
+                    }
+                    let file = self.catalog.find(&location).and_then(|o| self.intermediates.files.get(&o));
+                    let problem = match file {
+                        Some(file) if file.dropped => {
+                            "was dropped when the last task that read it had ended; a run that is submitted with \
+                             --keep keeps its files"
+                        }
+                        Some(Intermediate { maker: Some(_), .. }) => continue,
+                        _ => "no task of the run writes",
+                    };
+                    let id = a.array.fill(&a.array.template.id, i);
+                    return Some(format!("task `{id}` reads `{}`, which {problem}", unscoped(&location)));
+                }
+            }
+        }
+        None
+    }
+
+    /// The submission `run` is complete and durable: its tasks become those of `whole`.
+    pub(super) fn add(&mut self, now: Timestamp, run: RunId, whole: RunId, out: &mut Vec<Action>) {
+        let Some(added) = self.runs.remove(&run) else { return };
+        for id in &added.arrays {
+            self.arrays[id.0 as usize].run = whole;
+        }
+        let state = self.run_mut(whole);
+        state.n_tasks += added.n_tasks;
+        state.arrays.extend(&added.arrays);
+        // What had ended before a restart.
+        state.n_done += added.n_done;
+        state.n_failed += added.n_failed;
+        state.n_cancelled += added.n_cancelled;
+        state.failures.extend(added.failures);
+        let n_surplus = state.failures.len().saturating_sub(FAILURES_KEPT);
+        state.failures.drain(..n_surplus);
+        let (is_cancelled, started) = (state.cancelled, state.started);
+        for id in &added.arrays {
+            let a = &self.arrays[id.0 as usize];
+            let n = if a.reads_run || a.writes_run { a.array.n_tasks } else { 0 };
+            let base = a.base;
+            (0..n).for_each(|i| self.learn_writes(TaskId(base.0 + u64::from(i))));
+        }
+        if started {
+            self.enqueue(now, whole, &added.arrays, out);
+            self.settle_intermediates(now, whole, &added.arrays, out);
+        }
+        if is_cancelled {
+            self.on_cancel(now, whole, None, out);
+        }
+        self.close_addition(now, whole, out);
+    }
+
+    /// A submission into `whole` is no longer open.
+    pub(super) fn close_addition(&mut self, now: Timestamp, whole: RunId, out: &mut Vec<Action>) {
+        let Some(state) = self.runs.get_mut(&whole) else { return };
+        state.additions.n_open -= 1;
+        if state.additions.n_open > 0 {
+            return;
+        }
+        let unread = std::mem::take(&mut state.additions.unread);
+        self.drop_unread(&unread, out);
+        self.check_run_end(now, whole, out);
+    }
+
+    /// Whether `task`, which has ended well, is still known as the writer of its files at home.
+    pub(super) fn is_remembered(&self, task: TaskId) -> bool {
+        self.end_of(task) == End::Done
+            && self.runs.get(&self.run_of(task)).is_some_and(|r| self.remembers(r) && r.ended.is_none())
+    }
+
+    fn remembers(&self, run: &RunState) -> bool {
+        let whole = run.into.and_then(|whole| self.runs.get(&whole)).unwrap_or(run);
+        whole.additions.any
+    }
+
+    /// The task that stands in the way of another one of `run` that writes `location`, which goes home.
+    pub(super) fn find_writer(&self, run: RunId, location: &str) -> Option<TaskId> {
+        let whole = |run: RunId| self.runs.get(&run).and_then(|r| r.into).unwrap_or(run);
+        self.makers_of(location).find(|maker| match self.end_of(*maker) {
+            End::Not => true,
+            End::Done => whole(self.run_of(*maker)) == whole(run),
+            End::Failed | End::Cancelled => false,
+        })
+    }
+
+    /// Tasks of `run` that were done before anything was added to it had been forgotten.
+    fn remember_writers(&mut self, run: RunId) {
+        let mut location = String::new();
+        for id in self.runs[&run].arrays.clone() {
+            let a = &self.arrays[id.0 as usize];
+            if a.array.template.outputs.is_empty() {
+                continue;
+            }
+            let (array, base) = (a.array.clone(), a.base);
+            for i in (0..array.n_tasks).filter(|i| self.arrays[id.0 as usize].ends.get(*i) == End::Done) {
+                for (_, pattern) in &array.template.outputs {
+                    location.clear();
+                    array.fill_into(pattern, i, &mut location);
+                    if !location.starts_with(RUN_FILE) {
+                        let entry = (hash_of(&location), TaskId(base.0 + u64::from(i)));
+                        self.makers.insert_unique(entry.0, entry, |entry| entry.0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// `run` has ended: nothing is added to it any more.
+    pub(super) fn forget_writers(&mut self, run: RunId) {
+        let state = &self.runs[&run];
+        if !state.additions.any {
+            return;
+        }
+        for id in state.arrays.clone() {
+            let a = &self.arrays[id.0 as usize];
+            let (base, n) = (a.base, if a.array.template.outputs.is_empty() { 0 } else { a.array.n_tasks });
+            for i in 0..n {
+                if self.arrays[id.0 as usize].ends.get(i) == End::Done {
+                    self.forget_maker(TaskId(base.0 + u64::from(i)));
+                }
+            }
+        }
+    }
+}
