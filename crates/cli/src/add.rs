@@ -104,8 +104,10 @@ fn can_pass(e: &NetError) -> bool {
         | NetError::NoAnswer { .. }
         | NetError::Broken(_)
         | NetError::Closed
-        | NetError::Identity(_) => true,
-        NetError::NotAMember { .. } | NetError::Frame(_) | NetError::Refused(_) => false,
+        | NetError::Identity(_)
+        // So looks a dispatcher that dies while it greets, and whoever has its port in the meantime.
+        | NetError::NotAMember { .. } => true,
+        NetError::Frame(_) | NetError::Refused(_) => false,
     }
 }
 

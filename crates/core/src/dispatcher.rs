@@ -504,10 +504,12 @@ impl Dispatcher {
                 };
                 if let Some(other) = taken {
                     let (a, b) = (self.user_id(other), self.user_id(task));
-                    let message = format!(
-                        "tasks `{a}` and `{b}` both write `{location}`; give each its own output, \
-                         or wait until the first one has ended"
-                    );
+                    let way_out = match self.end_of(other) == End::Not && !location.starts_with(RUN_FILE) {
+                        true => "give each its own output, or wait until the first one has ended",
+                        false => "give each its own output",
+                    };
+                    let location = unscoped(&location);
+                    let message = format!("tasks `{a}` and `{b}` both write `{location}`; {way_out}");
                     out.push(Action::RefuseRun { run, message });
                     return false;
                 }
@@ -1377,7 +1379,7 @@ impl Dispatcher {
         if is_whole && state.ended.is_none() && n_ended == state.n_tasks {
             state.ended = Some(now);
             self.forget_writers(run);
-            self.moves.patterns.run_ended(run);
+            self.forget_patterns(run);
             out.push(Action::EndRun { run });
         }
     }

@@ -1,6 +1,6 @@
 //! Task lists: what is accepted, what is refused and in which words, and that folding loses nothing.
 
-use eyas_core::array::{Command, TaskArray, TaskSpec};
+use eyas_core::array::{Command, GatherHint, Hint, Hints, TaskArray, TaskSpec};
 use eyas_tasklist::{Error, ErrorKind, ReadOptions, TaskList, read, to_jsonl};
 use proptest::prelude::*;
 use std::path::Path;
@@ -31,7 +31,8 @@ fn a_task_with_everything() {
     let got = task(
         r#"{"id": "t", "command": ["prog", "-x", "in.dat"], "inputs": {"in.dat": "../d/in.dat", "s/r": "file:///a%20b"},
             "outputs": {"o": "https://H/o"}, "env": {"A": "1", "B": ""}, "cpus": 2, "memory": "512MiB",
-            "walltime": "1h30m", "retries": 3, "priority": -5, "label": "cut"}"#
+            "walltime": "1h30m", "retries": 3, "priority": -5, "label": "cut", "dynamic": true,
+            "hints": {"gather": "collective", "scatter": "never"}}"#
             .replace('\n', " ")
             .as_str(),
     );
@@ -47,6 +48,8 @@ fn a_task_with_everything() {
         retries: 3,
         priority: -5,
         label: "cut".into(),
+        dynamic: true,
+        hints: Hints { gather: GatherHint::Collective, scatter: Hint::Never, ..Hints::default() },
     };
     assert_eq!(got, expect);
 }
@@ -400,6 +403,12 @@ fn any_tasks() -> impl Strategy<Value = Vec<TaskSpec>> {
                         retries,
                         priority: -(retries as i32),
                         label: "é".repeat(retries as usize),
+                        dynamic: retries > 1,
+                        hints: match retries {
+                            0 => Hints::default(),
+                            1 => Hints { gather: GatherHint::Async, ..Hints::default() },
+                            _ => Hints { multicast: Hint::Never, scatter: Hint::Always, ..Hints::default() },
+                        },
                     }
                 };
                 rows.into_iter().enumerate().map(row).collect()

@@ -32,6 +32,7 @@ fn accepts(root: &Value, schema: &Value, value: &Value) -> bool {
                 "object" => value.is_object(),
                 "array" => value.is_array(),
                 "string" => value.is_string(),
+                "boolean" => value.is_boolean(),
                 "integer" => value.is_i64() || value.is_u64(),
                 "number" => value.is_number(),
                 other => panic!("type {other}"),
@@ -52,6 +53,7 @@ fn accepts(root: &Value, schema: &Value, value: &Value) -> bool {
                 value.as_object().is_none_or(|o| o.keys().all(|k| accepts(root, want, &k.as_str().into())))
             }
             "items" => value.as_array().is_none_or(|a| a.iter().all(|v| accepts(root, want, v))),
+            "enum" => want.as_array().unwrap().contains(value),
             "minItems" => length(value.as_array().map(Vec::len)),
             "minLength" => length(value.as_str().map(|s| s.chars().count())),
             "minimum" => number.is_none_or(|n| n >= want.as_f64().unwrap()),
@@ -134,7 +136,7 @@ fn schema_and_reader_agree_on_every_kind_of_value() {
 #[test]
 fn the_examples_of_the_page_are_read() {
     let examples: Vec<&str> = PAGE.lines().filter(|l| l.starts_with('{')).collect();
-    assert_eq!(examples.len(), 7);
+    assert_eq!(examples.len(), 8);
     let schema = schema();
     for line in &examples {
         assert!(accepts(&schema, &schema, &serde_json::from_str(line).unwrap()), "{line}");

@@ -2,7 +2,7 @@
 //!
 //! Each task becomes an array of its own unless [`array_of`] is used; locations stand for themselves.
 
-use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm};
+use eyas_core::array::{Command, Hints, Pattern, Piece, TaskArray, TaskForm};
 use std::sync::Arc;
 
 /// One task under construction. The dispatcher looks at nothing else of a task.
@@ -15,6 +15,8 @@ pub struct Task {
     pub memory_bytes: Option<u64>,
     pub retries: u32,
     pub priority: i32,
+    pub label: String,
+    pub hints: Hints,
 }
 
 /// A task without inputs and outputs.
@@ -54,6 +56,13 @@ impl Task {
         Task { priority, ..self }
     }
 
+    pub fn label(self, label: &str) -> Task {
+        Task { label: label.into(), ..self }
+    }
+    pub fn hints(self, hints: Hints) -> Task {
+        Task { hints, ..self }
+    }
+
     /// The array that holds only this task.
     pub fn array(&self) -> Arc<TaskArray> {
         let pairs = |list: &[String]| {
@@ -75,9 +84,9 @@ impl Task {
                 walltime_ns: None,
                 retries: self.retries,
                 priority: self.priority,
-                label: String::new(),
+                label: self.label.clone(),
                 dynamic: false,
-                hints: Default::default(),
+                hints: self.hints,
             },
         })
     }

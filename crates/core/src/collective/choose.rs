@@ -41,6 +41,16 @@ impl Choice {
         }
     }
 
+    /// The user wants a collective: the best of these, where plain fetches were chosen.
+    pub fn insist(&mut self) {
+        let collective = self.considered.iter().filter(|c| c.0 != Way::PlainFetches);
+        if self.way == Way::PlainFetches
+            && let Some(best) = collective.min_by_key(|c| c.1)
+        {
+            (self.way, self.predicted_ns) = *best;
+        }
+    }
+
     /// Whether a plan is worth making at all.
     pub fn is_collective(&self) -> bool {
         self.way != Way::PlainFetches

@@ -23,7 +23,8 @@ use crate::collective::{
     Choice, CollectiveAction, CollectiveEvent, Collectives, LinkEstimator, Links, Observation, Way,
     choose_gather, choose_multicast, choose_scatter,
 };
-use crate::pattern::{Evidence, PatternKind, Patterns, StageId, stage_of_task};
+use crate::array::{GatherHint, Hint, Hints};
+use crate::pattern::{Evidence, PatternKind, Patterns, Scope, StageId, Wish, stage_of_task};
 use rustc_hash::FxHashSet;
 
 /// A file is sent to a node ahead of its readers only where it takes at most one part in so many of the cache.
@@ -68,6 +69,8 @@ pub(super) struct Moves {
     home: LinkEstimator,
     /// What happened to replicas and executors since the collectives were told last.
     pub pending: Vec<CollectiveEvent>,
+    /// What users say of stages.
+    hints: BTreeMap<StageId, Hints>,
     /// Tasks that gather, until their collective is decided on.
     gathers: FxHashSet<TaskId>,
     /// Gathers that were sent to each node, so that several spread.
@@ -97,6 +100,9 @@ impl Dispatcher {
         let run = self.run_of(task);
         let inputs = self.inputs_of(run, array, i);
         let stage = self.stage_of(task);
+        if !array.template.hints.is_auto() {
+            self.learn_hints(run, stage, &array.template.hints);
+        }
         let mut found = vec![];
         self.moves.patterns.task_reads(stage, &inputs, &mut found);
         for evidence in found {
@@ -109,6 +115,46 @@ impl Dispatcher {
         if self.moves.patterns.of_task(stage, &inputs).is_some() {
             self.moves.gathers.insert(task);
         }
+    }
+
+    /// What the user says of a stage. Who forbids counts before who forces, whoever says it first.
+    fn learn_hints(&mut self, run: RunId, stage: StageId, hints: &Hints) {
+        let known = self.moves.hints.entry(stage).or_default();
+        let all = Hints {
+            multicast: known.multicast.max(hints.multicast),
+            scatter: known.scatter.max(hints.scatter),
+            gather: known.gather.max(hints.gather),
+        };
+        if std::mem::replace(known, all) == all {
+            return;
+        }
+        let simple = |hint: Hint| match hint {
+            Hint::Auto => None,
+            Hint::Always => Some(Wish::Force),
+            Hint::Never => Some(Wish::Forbid),
+        };
+        let gather = match all.gather {
+            GatherHint::Auto => None,
+            GatherHint::Always | GatherHint::Collective | GatherHint::Async => Some(Wish::Force),
+            GatherHint::Never => Some(Wish::Forbid),
+        };
+        let name = self.moves.patterns.name_of(stage).unwrap_or_default().to_owned();
+        for (kind, wish) in [
+            (PatternKind::Multicast, simple(all.multicast)),
+            (PatternKind::Scatter, simple(all.scatter)),
+            (PatternKind::Gather, gather),
+        ] {
+            if let Some(wish) = wish {
+                self.moves.patterns.set_hint(run, Scope::Stage(name.clone()), kind, wish);
+            }
+        }
+    }
+
+    /// The run is over: nothing of it need be known any more.
+    pub(super) fn forget_patterns(&mut self, run: RunId) {
+        self.moves.patterns.run_ended(run);
+        let Moves { patterns, hints, .. } = &mut self.moves;
+        hints.retain(|stage, _| patterns.name_of(*stage).is_some());
     }
 
     /// The patterns that a task takes part in, for people.
@@ -180,7 +226,7 @@ impl Dispatcher {
 
     /// Sends `object` ahead to as many nodes as its share of what its readers read, if it is worth a tree.
     pub(super) fn consider_multicast(&mut self, now: Timestamp, object: ObjectId, run: Option<RunId>) {
-        if self.config.collectives == CollectiveMode::Off || self.executors.len() < 3 {
+        if self.config.collectives == CollectiveMode::Off || self.executors.len() < 2 {
             return;
         }
         let found = self.moves.patterns.of_object(object);
@@ -189,8 +235,13 @@ impl Dispatcher {
         else {
             return;
         };
+        if self.executors.len() < 3 && !evidence.hinted {
+            return;
+        }
         let Some(size_bytes) = self.catalog.size_bytes(object) else { return };
         let share = match run {
+            // Who asks for it has it wherever it is of use.
+            Some(_) if evidence.hinted => 1.0,
             Some(run) => {
                 let stage = self.moves.patterns.stage(run, &evidence.to);
                 self.moves.patterns.consumption(stage, object).share()
@@ -211,7 +262,10 @@ impl Dispatcher {
             n_objects: 1,
             bytes: size_bytes,
         };
-        let choice = choose_multicast(&case, &self.links().peer, &Streams::default());
+        let mut choice = choose_multicast(&case, &self.links().peer, &Streams::default());
+        if evidence.hinted {
+            choice.insist();
+        }
         if !choice.is_collective() {
             return;
         }
@@ -229,9 +283,8 @@ impl Dispatcher {
         }
         let (from, to) = (self.stage_of(task), self.stage_of(reader));
         let found = self.moves.patterns.of_stages(Some(from), to);
-        if !found.iter().any(|e| e.pattern == PatternKind::Scatter) {
-            return;
-        }
+        let Some(evidence) = found.iter().find(|e| e.pattern == PatternKind::Scatter) else { return };
+        let is_forced = evidence.hinted;
         let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
         let bytes: u64 = made.iter().map(size_of).sum();
         let nodes: Vec<(ExecutorId, u64)> = self
@@ -259,7 +312,10 @@ impl Dispatcher {
         let n_objects = needs.iter().map(|(_, items)| items.len() as u64).sum();
         let bytes = needs.iter().flat_map(|(_, items)| items).map(|i| i.size_bytes).sum();
         let case = ScatterCase { n_receivers: needs.len() as u32, n_objects, bytes };
-        let choice = choose_scatter(&case, &self.links().peer, &Streams::default());
+        let mut choice = choose_scatter(&case, &self.links().peer, &Streams::default());
+        if is_forced {
+            choice.insist();
+        }
         if choice.is_collective() {
             let plan = plan::scatter(&needs, choice.way);
             self.begin(now, &plan, choice);
@@ -316,10 +372,18 @@ impl Dispatcher {
         }
         let case = GatherCase::new(appear, nodes.len() as u32);
         let mut choice = choose_gather(&case, &self.links().peer, &Streams::default());
-        let forced = match self.config.collectives {
-            CollectiveMode::CollectiveGather => Some(Way::CollectiveGather),
-            CollectiveMode::AsyncGather => Some(Way::AsyncGather),
-            CollectiveMode::Auto | CollectiveMode::Off => None,
+        let (array, _) = self.locate(task);
+        let hint = self.arrays[array.0 as usize].array.template.hints.gather;
+        let forced = match (hint, self.config.collectives) {
+            (GatherHint::Collective, _) => Some(Way::CollectiveGather),
+            (GatherHint::Async, _) => Some(Way::AsyncGather),
+            (GatherHint::Always, _) => {
+                choice.insist();
+                None
+            }
+            (_, CollectiveMode::CollectiveGather) => Some(Way::CollectiveGather),
+            (_, CollectiveMode::AsyncGather) => Some(Way::AsyncGather),
+            (_, CollectiveMode::Auto | CollectiveMode::Off) => None,
         };
         if let Some(way) = forced {
             choice.way = way;

@@ -64,7 +64,7 @@ pub enum Wish {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// The stage of that name: the one that reads; for a scatter the one that writes.
+    /// The stage of that name, which reads.
     Stage(String),
     Object(ObjectId),
 }
@@ -486,15 +486,11 @@ impl Patterns {
                 (1, 1, from.is_some() && flow.fan_in_max == 1 && flow.readers_max == 1 && !scatters)
             }
         };
-        let named = match kind {
-            PatternKind::Scatter => from.map_or(&stage.name, |f| &f.name),
-            _ => &stage.name,
-        };
         let on_object = of.and_then(|o| self.wish(stage.run, Scope::Object(o.0), kind));
         let wish = if self.wishes.is_empty() {
             None
         } else {
-            on_object.or_else(|| self.wish(stage.run, Scope::Stage(named.clone()), kind))
+            on_object.or_else(|| self.wish(stage.run, Scope::Stage(stage.name.clone()), kind))
         };
         let is_it = match wish {
             Some(Wish::Forbid) => false,

@@ -119,7 +119,7 @@ mod tests {
                 priority: 0,
                 label: label.into(),
                 dynamic: false,
-                hints: Hints::default(),
+                hints: Default::default(),
             },
         }
     }

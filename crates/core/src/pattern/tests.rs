@@ -121,7 +121,7 @@ fn a_hint_forces_and_forbids() {
     let mut w = blast(16);
     let stage = |name: &str| Scope::Stage(name.into());
     w.patterns.set_hint(RUN, stage("merge"), PatternKind::Reduce, Wish::Force);
-    w.patterns.set_hint(RUN, stage("fastasplit"), PatternKind::Scatter, Wish::Forbid);
+    w.patterns.set_hint(RUN, stage("formatdb"), PatternKind::Scatter, Wish::Forbid);
     w.patterns.set_hint(RUN, Scope::Object(ObjectId(10)), PatternKind::Multicast, Wish::Forbid);
     w.patterns.set_hint(RUN, Scope::Object(ObjectId(0)), PatternKind::Multicast, Wish::Force);
     let all = w.sentences();

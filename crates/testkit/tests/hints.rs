@@ -1,0 +1,112 @@
+//! What users say about collectives counts, also against the cost model.
+
+use eyas_core::array::{GatherHint, Hint, Hints};
+use eyas_core::collective::Way;
+use eyas_core::event::{Action, Event, Offer};
+use eyas_core::*;
+use eyas_testkit::bench::Cluster;
+use eyas_testkit::build::{Task, task, writes};
+use std::collections::VecDeque;
+
+/// All that a dispatcher does to run these tasks on so many nodes, each program ending as soon as it is given out.
+fn run(n_nodes: u32, tasks: &[Task]) -> Vec<Action> {
+    let mut c = Cluster::new();
+    let mut out = vec![];
+    for id in 1..=n_nodes {
+        let offer =
+            Offer { slots: 1, memory_bytes: 1_000_000, cache_bytes: 1_000_000, ..Offer::default() };
+        c.core.handle(c.now, Event::ExecutorJoined { executor: ExecutorId(id), offer }, &mut out);
+    }
+    let run = RunId(1);
+    c.core.handle(
+        c.now,
+        Event::RunOpened { run, name: String::new(), keep: false, into: None },
+        &mut out,
+    );
+    for task in tasks {
+        c.core.handle(c.now, Event::ArrayAdded { run, array: task.array() }, &mut out);
+    }
+    c.core.handle(c.now, Event::RunCommitted { run }, &mut out);
+    let (mut done, mut given) = (0, VecDeque::new());
+    loop {
+        for action in &out[done..] {
+            if let Action::Assign { executor, assignment } = action {
+                given.push_back((*executor, assignment.task, assignment.attempt));
+            }
+        }
+        done = out.len();
+        let Some((executor, task, attempt)) = given.pop_front() else { break };
+        let report = c.report((task.0, attempt.0), Outcome::Done);
+        c.core.handle(c.now, Event::AttemptEnded { executor, report }, &mut out);
+    }
+    assert!(c.core.find_run(run).is_some_and(|r| r.ended.is_some()));
+    out
+}
+
+/// How many files were sent ahead.
+fn n_sent(actions: &[Action]) -> usize {
+    actions.iter().map(|a| if let Action::Prefetch { inputs, .. } = a { inputs.len() } else { 0 }).sum()
+}
+
+fn readers(n: usize, hint: Hint) -> Vec<Task> {
+    let hints = Hints { multicast: hint, ..Hints::default() };
+    let reader = |i| task(&format!("r{i}")).reads("run:x").label("read").hints(hints);
+    std::iter::once(writes("run:x")).chain((0..n).map(reader)).collect()
+}
+
+#[test]
+fn a_file_is_sent_ahead_where_the_user_says_so() {
+    assert_eq!(n_sent(&run(2, &readers(2, Hint::Auto))), 0, "two readers are too few by themselves");
+    assert_eq!(n_sent(&run(2, &readers(2, Hint::Always))), 1);
+    assert_ne!(n_sent(&run(6, &readers(12, Hint::Auto))), 0, "many are enough");
+    assert_eq!(n_sent(&run(6, &readers(12, Hint::Never))), 0);
+}
+
+#[test]
+fn of_one_stage_who_forbids_counts() {
+    let mut tasks = readers(12, Hint::Always);
+    tasks[5].hints.multicast = Hint::Never;
+    assert_eq!(n_sent(&run(6, &tasks)), 0);
+}
+
+/// `n` tasks that each make a file, and one that reads them all.
+fn gather(n: usize, gather: GatherHint) -> Vec<Action> {
+    let mut all = task("all").label("all").hints(Hints { gather, ..Hints::default() });
+    let mut tasks = vec![];
+    for i in 0..n {
+        tasks.push(task(&format!("w{i}")).writes(&format!("run:{i}")).label("make"));
+        all = all.reads(&format!("run:{i}"));
+    }
+    tasks.push(all);
+    run(3, &tasks)
+}
+
+fn way(actions: &[Action]) -> Option<Way> {
+    actions.iter().find_map(|a| match a {
+        Action::EndCollective { record } => Some(record.way),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_gather_goes_the_way_that_the_user_says() {
+    assert_eq!(n_sent(&gather(3, GatherHint::Auto)), 0, "three files are too few by themselves");
+    assert_ne!(n_sent(&gather(3, GatherHint::Always)), 0);
+    assert_eq!(way(&gather(9, GatherHint::Collective)), Some(Way::CollectiveGather));
+    assert_eq!(way(&gather(9, GatherHint::Async)), Some(Way::AsyncGather));
+    assert_eq!(n_sent(&gather(9, GatherHint::Never)), 0);
+}
+
+#[test]
+fn files_are_dealt_out_where_the_user_says_so() {
+    let scatter = |n: usize, scatter: Hint| {
+        let maker = (0..n).fold(task("make").label("make"), |t, i| t.writes(&format!("run:{i}")));
+        let hints = Hints { scatter, ..Hints::default() };
+        let reader = |i| task(&format!("r{i}")).reads(&format!("run:{i}")).label("read").hints(hints);
+        let tasks: Vec<Task> = std::iter::once(maker).chain((0..n).map(reader)).collect();
+        n_sent(&run(3, &tasks))
+    };
+    assert_eq!(scatter(4, Hint::Auto), 0, "four files are too few by themselves");
+    assert_ne!(scatter(4, Hint::Always), 0);
+    assert_eq!(scatter(30, Hint::Never), 0);
+}
