@@ -22,12 +22,12 @@ def written(path: Path, tasks: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
-def maker(gate: Path) -> dict[str, Any]:
-    """Makes `run:a`, then `held` holds the run open until the gate is there."""
+def maker() -> dict[str, Any]:
     return {"id": "maker", "command": "echo 20 > out", "outputs": {"out": "run:a"}}
 
 
 def held(gate: Path) -> dict[str, Any]:
+    """Reads `run:a`, and holds its run open until the gate is there."""
     return {
         "id": "held",
         "command": f"until [ -e {gate} ]; do sleep 0.02; done; echo ok",
@@ -40,7 +40,7 @@ def test_tasks_are_added_and_waited_for(cluster: Cluster, tmp_path: Path) -> Non
     gate = tmp_path / "gate"
     cluster.dispatcher()
     cluster.executor("N1", slots=2)
-    cluster.run("submit", written(tmp_path / "first", [maker(gate), held(gate)]))
+    cluster.run("submit", written(tmp_path / "first", [maker(), held(gate)]))
     wait_until(lambda: cluster.run_line()["n_done"] == 1, "the first file")
     more = [
         {
@@ -81,7 +81,7 @@ def test_what_clashes_is_refused_by_name(cluster: Cluster, tmp_path: Path) -> No
     cluster.dispatcher()
     cluster.executor("N1", slots=2)
     first = [
-        maker(gate),
+        maker(),
         held(gate),
         {"id": "home", "command": "echo > out", "outputs": {"out": str(here / "x")}},
         {"id": "short", "command": "echo > out", "outputs": {"out": "run:short"}},
@@ -106,7 +106,7 @@ def test_what_clashes_is_refused_by_name(cluster: Cluster, tmp_path: Path) -> No
 
 def test_only_who_may_add_tasks_is_told_how(run: Run, eyas: Eyas, tmp_path: Path) -> None:
     command = 'echo "<$EYAS_JOIN> <$EYAS_RUN>" > out'
-    tasks = [
+    tasks: list[dict[str, Any]] = [
         {"command": command, "outputs": {"out": "told"}, "dynamic": True},
         {"command": command, "outputs": {"out": "not"}},
     ]
@@ -126,13 +126,11 @@ ADDS = """
 """
 
 
-def test_an_attempt_that_is_repeated_adds_nothing_twice(
-    run: Run, eyas: Eyas, tmp_path: Path
-) -> None:
+def test_an_attempt_that_is_repeated_adds_nothing_twice(run: Run, eyas: Eyas, tmp_path: Path) -> None:
     """The first attempt adds its task and fails, the second adds it again and ends well."""
     out = tmp_path / "out"
     command = ADDS.format(once=tmp_path / "once", out=out, eyas=eyas.path)
-    tasks = [
+    tasks: list[dict[str, Any]] = [
         {"command": "echo a > a", "outputs": {"a": "run:a"}},
         {
             "id": "adds",
@@ -150,18 +148,14 @@ def test_an_attempt_that_is_repeated_adds_nothing_twice(
     assert "adds.1" in run("explain", "adds.1", "--dir", tmp_path / "D").stdout
 
 
-def test_what_was_added_stays_when_the_task_that_added_it_fails(
-    run: Run, eyas: Eyas, tmp_path: Path
-) -> None:
+def test_what_was_added_stays_when_the_task_that_added_it_fails(run: Run, eyas: Eyas, tmp_path: Path) -> None:
     more = json.dumps({"command": "echo here > out", "outputs": {"out": str(tmp_path / "out")}})
     task = {"command": f"echo '{more}' | {eyas.path} submit -; exit 3", "dynamic": True}
     run("run", written(tmp_path / "tasks", [task]), status=1)
     assert (tmp_path / "out").read_text() == "here\n"
 
 
-def test_a_file_of_the_sandbox_is_no_input_of_what_is_added(
-    run: Run, eyas: Eyas, tmp_path: Path
-) -> None:
+def test_a_file_of_the_sandbox_is_no_input_of_what_is_added(run: Run, eyas: Eyas, tmp_path: Path) -> None:
     more = json.dumps({"command": "cat a", "inputs": ["a"]})
     task = {"command": f"touch a; echo '{more}' | {eyas.path} submit -", "dynamic": True}
     run("run", written(tmp_path / "tasks", [task]), "--dir", tmp_path / "D", status=1)
@@ -169,7 +163,7 @@ def test_a_file_of_the_sandbox_is_no_input_of_what_is_added(
     assert "names `a` in the sandbox of the task that adds it" in said
 
 
-ROUND = '''
+ROUND = """
 import json, os, subprocess, sys
 
 eyas, result, gates, level, n = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
@@ -197,7 +191,7 @@ with open("more.jsonl", "w") as out:
     out.writelines(json.dumps(task) + "\\n" for task in tasks)
 open(f"{gates}/begun-{level}", "w").close()
 sys.exit(subprocess.call([eyas, "submit", "more.jsonl"]))
-'''
+"""
 
 
 def test_rounds_of_tasks_that_each_add_the_next(cluster: Cluster, tmp_path: Path) -> None:
@@ -211,18 +205,30 @@ def test_rounds_of_tasks_that_each_add_the_next(cluster: Cluster, tmp_path: Path
     tasks: list[dict[str, Any]] = []
     for i in range(n):
         own = " ".join(str(number) for number in numbers[i * 10 : i * 10 + 10])
-        tasks.append({
-            "id": f"sort-{i}",
-            "command": f"printf '%s\\n' {own} | sort -n > out",
-            "outputs": {"out": f"run:0/{i}"},
-        })
-    tasks.append({
-        "id": "round-0",
-        "command": ["python3", "round.py", cluster.eyas.path, cluster.home / "sorted", gates, "0", str(n)],
-        "inputs": {"round.py": str(program), **{f"in/{i}": f"run:0/{i}" for i in range(n)}},
-        "env": {"ROUND": str(program)},
-        "dynamic": True,
-    })
+        tasks.append(
+            {
+                "id": f"sort-{i}",
+                "command": f"printf '%s\\n' {own} | sort -n > out",
+                "outputs": {"out": f"run:0/{i}"},
+            }
+        )
+    tasks.append(
+        {
+            "id": "round-0",
+            "command": [
+                "python3",
+                "round.py",
+                cluster.eyas.path,
+                cluster.home / "sorted",
+                gates,
+                "0",
+                str(n),
+            ],
+            "inputs": {"round.py": str(program), **{f"in/{i}": f"run:0/{i}" for i in range(n)}},
+            "env": {"ROUND": str(program)},
+            "dynamic": True,
+        }
+    )
     tasks[-1]["command"] = [str(word) for word in tasks[-1]["command"]]
     dispatcher = cluster.dispatcher()
     cluster.executor("N1", slots=2)

@@ -143,7 +143,7 @@ def test_another_protocol_version(cluster: Cluster, tmp_path: Path, version: int
         peer.sendall(preamble(version) + b"\x05\x00\x00\x00whatever an old version said")
         answer = rest(peer)
     assert answer[:4] == MAGIC
-    assert struct.unpack("<H", answer[4:6])[0] == 2
+    assert struct.unpack("<H", answer[4:6])[0] == 3
     assert len(answer) == PREAMBLE_BYTES, "nothing but its version"
     still_works(cluster, "after")
 

@@ -87,8 +87,7 @@ async fn insist(
 ) -> Result<Accepted, NetError> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let open =
-            RequestBody::OpenRun { name: name.to_owned(), keep: false, into: Some(addition.clone()) };
+        let open = RequestBody::OpenRun { name: name.to_owned(), keep: false, into: Some(addition.clone()) };
         let said = async { stream_list(&mut Client::connect(join).await?, list, open).await };
         match said.await {
             Err(e) if is_patient && can_pass(&e) && Instant::now() < until => tokio::time::sleep(PAUSE).await,

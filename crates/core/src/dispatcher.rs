@@ -413,7 +413,9 @@ impl Dispatcher {
                 let prefix = format!("{}.{run}/", self.config.scope);
                 self.runs.insert(run, RunState { name, keep, prefix, opened: now, ..RunState::default() });
             }
-            Event::RunOpened { run, name, into: Some(whole), .. } => self.open_addition(now, run, name, whole),
+            Event::RunOpened { run, name, into: Some(whole), .. } => {
+                self.open_addition(now, run, name, whole)
+            }
             Event::ArrayAdded { run, array } => self.on_array_added(now, run, array, out),
             Event::RunStarted { run } => self.on_run_started(now, run, out),
             Event::RunCommitted { run } => match self.runs.get(&run).and_then(|r| r.into) {
@@ -732,7 +734,8 @@ impl Dispatcher {
             }
         }
         while let Some(ended) = spec.outputs.iter().find_map(|(_, location)| {
-            self.makers_of(location).find(|maker| self.end_of(*maker) != End::Not && !self.is_remembered(*maker))
+            self.makers_of(location)
+                .find(|maker| self.end_of(*maker) != End::Not && !self.is_remembered(*maker))
         }) {
             self.forget_maker(ended);
         }

@@ -762,7 +762,9 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
                     line_of(t, What::Out(Action::ForgetExecutor { executor }), story);
                 }
             }
-            Entry::In(_, Event::RunOpened { run, into: Some(other), .. }) if run == story.run => whole = other,
+            Entry::In(_, Event::RunOpened { run, into: Some(other), .. }) if run == story.run => {
+                whole = other
+            }
             Entry::In(_, Event::RunStarted { run } | Event::RunCommitted { run }) => {
                 committed |= run == story.run
             }

@@ -13,16 +13,11 @@ fn run(n_nodes: u32, tasks: &[Task]) -> Vec<Action> {
     let mut c = Cluster::new();
     let mut out = vec![];
     for id in 1..=n_nodes {
-        let offer =
-            Offer { slots: 1, memory_bytes: 1_000_000, cache_bytes: 1_000_000, ..Offer::default() };
+        let offer = Offer { slots: 1, memory_bytes: 1_000_000, cache_bytes: 1_000_000, ..Offer::default() };
         c.core.handle(c.now, Event::ExecutorJoined { executor: ExecutorId(id), offer }, &mut out);
     }
     let run = RunId(1);
-    c.core.handle(
-        c.now,
-        Event::RunOpened { run, name: String::new(), keep: false, into: None },
-        &mut out,
-    );
+    c.core.handle(c.now, Event::RunOpened { run, name: String::new(), keep: false, into: None }, &mut out);
     for task in tasks {
         c.core.handle(c.now, Event::ArrayAdded { run, array: task.array() }, &mut out);
     }

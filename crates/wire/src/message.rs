@@ -266,16 +266,29 @@ pub struct Reply {
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum ReplyBody {
-    RunOpened { run: RunId },
+    RunOpened {
+        run: RunId,
+    },
     /// `run` is the one that the tasks are in now; `again`: they had been accepted before, with the same token.
-    RunAccepted { run: RunId, n_tasks: u64, again: bool },
+    RunAccepted {
+        run: RunId,
+        n_tasks: u64,
+        again: bool,
+    },
     Status(Box<ClusterStatus>),
     Run(Box<RunStatus>),
-    Cancelled { n_tasks: u64 },
+    Cancelled {
+        n_tasks: u64,
+    },
     Explained(Box<Explained>),
-    Printed { task: TaskId, printed: Vec<Printed> },
+    Printed {
+        task: TaskId,
+        printed: Vec<Printed>,
+    },
     ShuttingDown,
-    Refused { reason: String },
+    Refused {
+        reason: String,
+    },
     Demand(Box<DemandStatus>),
     Draining,
 }

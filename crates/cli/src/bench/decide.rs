@@ -299,7 +299,11 @@ fn memory(args: &DecideArgs, table: &mut Table) -> Result<(), Fault> {
         let mut core = Dispatcher::new(DispatcherConfig::default()).map_err(failed)?;
         let mut out = vec![];
         let now = Timestamp(RUN_NS);
-        core.handle(now, Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None }, &mut out);
+        core.handle(
+            now,
+            Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None },
+            &mut out,
+        );
         for array in array {
             core.handle(now, Event::ArrayAdded { run: RUN, array: Arc::new(array) }, &mut out);
         }

@@ -163,7 +163,11 @@ fn resolve(args: &WorkflowArgs, arrays: &[Arc<TaskArray>]) -> (Result<Cost, Faul
         core.handle(Timestamp(now), Event::ExecutorJoined { executor: ExecutorId(e), offer }, &mut out);
     }
     let begun = Instant::now();
-    core.handle(Timestamp(now), Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None }, &mut out);
+    core.handle(
+        Timestamp(now),
+        Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None },
+        &mut out,
+    );
     for array in arrays {
         core.handle(Timestamp(now), Event::ArrayAdded { run: RUN, array: array.clone() }, &mut out);
     }

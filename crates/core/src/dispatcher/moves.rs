@@ -17,13 +17,13 @@
 //! Not here: how a collective is carried out ([`crate::collective::carry`]) and what moves bytes (executors).
 
 use super::*;
+use crate::array::{GatherHint, Hint, Hints};
 use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams};
 use crate::collective::plan::{self, Item, Plan};
 use crate::collective::{
     Choice, CollectiveAction, CollectiveEvent, Collectives, LinkEstimator, Links, Observation, Way,
     choose_gather, choose_multicast, choose_scatter,
 };
-use crate::array::{GatherHint, Hint, Hints};
 use crate::pattern::{Evidence, PatternKind, Patterns, Scope, StageId, Wish, stage_of_task};
 use rustc_hash::FxHashSet;
 

@@ -47,11 +47,26 @@ pub enum Input {
 
 /// What becomes true for others once the journal has it.
 pub(super) enum Effect {
-    RunAccepted { connection: u64, number: u64, run: RunId },
+    RunAccepted {
+        connection: u64,
+        number: u64,
+        run: RunId,
+    },
     /// Somebody asks for what is on its way to the disk already.
-    AddedAgain { connection: u64, number: u64, run: RunId, token: String },
-    TaskEnded { run: RunId, outcome: Ended, ack: Option<(ExecutorId, TaskId, AttemptNo)> },
-    TaskRevived { run: RunId },
+    AddedAgain {
+        connection: u64,
+        number: u64,
+        run: RunId,
+        token: String,
+    },
+    TaskEnded {
+        run: RunId,
+        outcome: Ended,
+        ack: Option<(ExecutorId, TaskId, AttemptNo)>,
+    },
+    TaskRevived {
+        run: RunId,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -784,7 +799,9 @@ impl Service {
                 if self.submitting.get(&run) != Some(&connection) {
                     let reason = format!("run {run} is not being submitted by this client");
                     self.reply(connection, number, ReplyBody::Refused { reason });
-                } else if let Some(reason) = self.refused.remove(&run).or_else(|| self.core.why_not_added(run)) {
+                } else if let Some(reason) =
+                    self.refused.remove(&run).or_else(|| self.core.why_not_added(run))
+                {
                     self.abort(run);
                     self.reply(connection, number, ReplyBody::Refused { reason });
                 } else {
@@ -838,14 +855,7 @@ impl Service {
         }
     }
 
-    fn on_open(
-        &mut self,
-        connection: u64,
-        number: u64,
-        name: String,
-        keep: bool,
-        into: Option<Addition>,
-    ) {
+    fn on_open(&mut self, connection: u64, number: u64, name: String, keep: bool, into: Option<Addition>) {
         if into.as_ref().is_some_and(|addition| self.is_answered(connection, number, addition)) {
             return;
         }
