@@ -248,7 +248,11 @@ impl Affinity {
     pub(super) fn recount(&self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId) -> Worth {
         let member = self.member(seat);
         let mut worth = Worth::default();
-        for id in self.tasks.groups_around(object, 0).take(self.config.readers_max) {
+        for reader in self.tasks.readers_around(object, 0).take(self.config.readers_max) {
+            if reader.sole_other().is_some_and(|other| !member.has(catalog, seat, other)) {
+                continue;
+            }
+            let id = self.tasks.group_of_reader(reader);
             let group = self.tasks.group(id);
             if group.class != class || group.n_inputs < 2 {
                 continue;
@@ -485,10 +489,11 @@ impl Affinity {
 
     /// The first of the oldest tasks of a class that can go to `seat`.
     fn oldest(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, class: u32) -> Option<Choice> {
-        let nodes: Vec<u32> =
-            self.tasks.classes[class as usize].order.values().take(OLDEST_MAX).copied().collect();
-        let groups = nodes.into_iter().map(|node| self.tasks.group_of_node(node)).collect::<Vec<_>>();
-        groups.into_iter().find_map(|group| {
+        let mut nodes = [NIL; OLDEST_MAX];
+        let oldest = self.tasks.classes[class as usize].order.values();
+        nodes.iter_mut().zip(oldest).for_each(|(to, node)| *to = *node);
+        nodes.into_iter().take_while(|node| *node != NIL).find_map(|node| {
+            let group = self.tasks.group_of_node(node);
             let choice = self.take_waiting(catalog, now, seat, group)?;
             Some(match choice.reason {
                 Reason::Copied { .. } => choice,
@@ -501,16 +506,25 @@ impl Affinity {
     fn take_waiting(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> Option<Choice> {
         let member = self.member(seat);
         let (_, entered_ms) = self.tasks.head(group);
-        let lacking = self.tasks.inputs(group).iter().filter(|e| !member.has(catalog, seat, e.object));
-        let heats: Vec<Heat> = lacking.map(|e| self.heat(catalog, e.object)).collect();
-        if heats.is_empty() {
+        let (mut lacks, mut copies) = (false, false);
+        for input in self.tasks.inputs(group).iter().filter(|e| !member.has(catalog, seat, e.object)) {
+            lacks = true;
+            copies |= self.heat(catalog, input.object) == Heat::Warm;
+            if copies {
+                // What most of those find who ask in vain, and what they would find out at length.
+                if self.busy.contains(&input.object) && !self.home_is_quick() {
+                    return None;
+                }
+                break;
+            }
+        }
+        if !lacks {
             // A hit that was not told, or one that is about to become one.
             if self.tasks.inputs(group).iter().all(|e| holds(catalog, seat, e.object)) {
                 self.push_full(seat, group);
             }
             return None;
         }
-        let copies = heats.contains(&Heat::Warm);
         if copies && !self.may_copy(catalog, now, seat, group) {
             return None;
         }
@@ -590,9 +604,9 @@ impl Affinity {
         for (object, n) in &arriving {
             assert_eq!(self.arriving[object].n, *n);
         }
-        for (_, member) in here() {
+        for (seat, member) in here() {
             let served = uploads.remove(&member.id).unwrap_or_default();
-            assert_eq!(member.n_uploads, served.values().sum::<u32>());
+            assert_eq!(self.uploads[seat.0 as usize], served.values().sum::<u32>());
             assert!(served.len() <= self.config.uploads_max as usize, "{:?} serves {served:?}", member.id);
         }
     }

@@ -175,6 +175,8 @@ pub struct Affinity {
     by_ahead: BTreeMap<u32, SeatSet>,
     /// Executors that may be given something to move, by how many attempts they lack.
     by_spare: BTreeMap<u32, SeatSet>,
+    /// By seat: attempts that the executor copies inputs for. Beside the members, as it is asked of many at once.
+    uploads: Vec<u32>,
     n_slots_total: u64,
     n_slots_idle: u64,
     /// Executors that may have a hit; those that may have something to move and have not been asked since.
@@ -221,8 +223,7 @@ struct Member {
     /// By class: objects whose arrival would make tasks full, with an upper bound of how many.
     near: Vec<Option<Box<Rank>>>,
     /// Objects on their way here.
-    coming: BTreeMap<ObjectId, Coming>,
-    n_uploads: u32,
+    coming: FxHashMap<ObjectId, Coming>,
     moving: Moving,
     /// Tasks with inputs to move that it was given.
     n_moves: u32,
@@ -312,6 +313,37 @@ impl Member {
     }
 }
 
+/// What is known of an object, apart from what is asked about it.
+#[derive(Clone, Copy)]
+struct Facts<'a> {
+    catalog: &'a Catalog,
+    is_member: &'a SeatSet,
+    arriving: &'a FxHashMap<ObjectId, Arriving>,
+    size_bytes_assumed: u64,
+}
+
+impl Facts<'_> {
+    fn of(self, object: ObjectId) -> (u64, Heat) {
+        (self.size_of(object), self.heat(object))
+    }
+
+    fn size_of(self, object: ObjectId) -> u64 {
+        self.catalog.size_bytes(object).unwrap_or(self.size_bytes_assumed)
+    }
+
+    fn heat(self, object: ObjectId) -> Heat {
+        let held = match self.catalog.holders_view(object) {
+            HoldersView::List(list) => list.iter().any(|s| self.is_member.contains(*s)),
+            HoldersView::Words(words) => words.iter().zip(self.is_member.words()).any(|(a, b)| a & b != 0),
+        };
+        match held {
+            true => Heat::Warm,
+            false if self.arriving.contains_key(&object) => Heat::Arriving,
+            false => Heat::Cold,
+        }
+    }
+}
+
 impl fmt::Debug for Affinity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{NAME} on {} tasks", self.tasks.len())
@@ -332,6 +364,7 @@ impl Affinity {
             by_idle: BTreeMap::new(),
             by_ahead: BTreeMap::new(),
             by_spare: BTreeMap::new(),
+            uploads: vec![],
             n_slots_total: 0,
             n_slots_idle: 0,
             has_hits: SeatSet::default(),
@@ -374,7 +407,26 @@ impl Affinity {
     }
 
     fn size_of(&self, catalog: &Catalog, object: ObjectId) -> u64 {
-        catalog.size_bytes(object).unwrap_or(self.size_bytes_assumed)
+        self.facts(catalog).size_of(object)
+    }
+
+    fn facts<'a>(&'a self, catalog: &'a Catalog) -> Facts<'a> {
+        Facts {
+            catalog,
+            is_member: &self.is_member,
+            arriving: &self.arriving,
+            size_bytes_assumed: self.size_bytes_assumed,
+        }
+    }
+
+    fn tasks_and_facts<'a>(&'a mut self, catalog: &'a Catalog) -> (&'a mut Tasks, Facts<'a>) {
+        let facts = Facts {
+            catalog,
+            is_member: &self.is_member,
+            arriving: &self.arriving,
+            size_bytes_assumed: self.size_bytes_assumed,
+        };
+        (&mut self.tasks, facts)
     }
 
     /// The members that hold `object`, at most `holders_max` of them, beginning at a place given by `start`.
@@ -426,15 +478,7 @@ impl Affinity {
     }
 
     fn heat(&self, catalog: &Catalog, object: ObjectId) -> Heat {
-        let held = match catalog.holders_view(object) {
-            HoldersView::List(list) => list.iter().any(|s| self.is_member.contains(*s)),
-            HoldersView::Words(words) => words.iter().zip(self.is_member.words()).any(|(a, b)| a & b != 0),
-        };
-        match held {
-            true => Heat::Warm,
-            false if self.arriving.contains_key(&object) => Heat::Arriving,
-            false => Heat::Cold,
-        }
+        self.facts(catalog).heat(object)
     }
 
     fn reheat(&mut self, catalog: &Catalog, object: ObjectId) {
@@ -450,10 +494,8 @@ impl Affinity {
         let mut inputs: Vec<ObjectId> =
             task.inputs.iter().copied().filter(|o| self.open.is_empty() || !self.open.contains(o)).collect();
         inputs.sort_unstable();
-        let mut tasks = std::mem::take(&mut self.tasks);
-        let fact = |object| (self.size_of(catalog, object), self.heat(catalog, object));
-        let (group, is_head) = tasks.enter(task, &inputs, entered_ms, fact);
-        self.tasks = tasks;
+        let (tasks, facts) = self.tasks_and_facts(catalog);
+        let (group, is_head) = tasks.enter(task, &inputs, entered_ms, |o| facts.of(o));
         if inputs.is_empty() {
             if is_head {
                 self.has_hits.clone_from(&self.is_member);
@@ -481,9 +523,19 @@ impl Affinity {
 
     /// Counts a new task where it lacks one input. Whoever that is holds one of the two inputs that fewest hold.
     fn tell_near(&mut self, catalog: &Catalog, group: u32, inputs: &[ObjectId], seats: &mut Vec<Seat>) {
-        let mut rarest: Vec<ObjectId> = inputs.to_vec();
-        rarest.sort_by_key(|o| catalog.n_holders(*o));
-        for (i, &object) in rarest.iter().take(2).enumerate() {
+        let mut rarest = [inputs[0], inputs[1]];
+        if catalog.n_holders(rarest[1]) < catalog.n_holders(rarest[0]) {
+            rarest.swap(0, 1);
+        }
+        for &object in &inputs[2..] {
+            let n = catalog.n_holders(object);
+            if n < catalog.n_holders(rarest[0]) {
+                rarest = [object, rarest[0]];
+            } else if n < catalog.n_holders(rarest[1]) {
+                rarest[1] = object;
+            }
+        }
+        for (i, &object) in rarest.iter().enumerate() {
             let n_holders = catalog.n_holders(object);
             if n_holders == 0 || n_holders > self.config.holders_max {
                 continue;
@@ -510,8 +562,7 @@ impl Affinity {
             near.resize_with(class as usize + 1, || None);
         }
         let rank = near[class as usize].get_or_insert_default();
-        let n = rank.get(object).map_or(0, |entry| entry.n_tasks);
-        rank.set(object, n.saturating_add(by), size_bytes, Heat::Cold);
+        rank.add(object, by, size_bytes, Heat::Cold);
         self.to_ask.insert(seat);
     }
 
@@ -552,7 +603,14 @@ impl Affinity {
         } else {
             let member = self.member(seat);
             let none_coming = member.coming.is_empty();
-            for id in self.tasks.groups_around(object, start) {
+            for reader in self.tasks.readers_around(object, start) {
+                if let Some(other) = reader.sole_other()
+                    && !holds(catalog, seat, other)
+                    && (walk == Walk::Landed || !none_coming && member.coming.contains_key(&other))
+                {
+                    continue;
+                }
+                let id = self.tasks.group_of_reader(reader);
                 let group = self.tasks.group(id);
                 let mut all_held = arrived;
                 let mut lack = None;
@@ -652,10 +710,8 @@ impl Queue for Affinity {
     }
 
     fn leave(&mut self, catalog: &Catalog, key: QueueKey) -> bool {
-        let mut tasks = std::mem::take(&mut self.tasks);
-        let left = tasks.leave(key, |object| (self.size_of(catalog, object), self.heat(catalog, object)));
-        self.tasks = tasks;
-        left
+        let (tasks, facts) = self.tasks_and_facts(catalog);
+        tasks.leave(key, |o| facts.of(o))
     }
 
     fn executor_joined(&mut self, catalog: &Catalog, executor: ExecutorId) {
@@ -666,7 +722,9 @@ impl Queue for Affinity {
         let i = seat.0 as usize;
         if i >= self.members.len() {
             self.members.resize_with(i + 1, || None);
+            self.uploads.resize(i + 1, 0);
         }
+        self.uploads[i] = 0;
         self.seat_of.insert(executor, seat);
         self.is_member.insert(seat);
         self.n_joined = self.n_joined.wrapping_add(1);
@@ -677,8 +735,7 @@ impl Queue for Affinity {
             spare: 0,
             full: vec![],
             near: vec![],
-            coming: BTreeMap::new(),
-            n_uploads: 0,
+            coming: FxHashMap::default(),
             moving: Moving::default(),
             n_moves: 0,
             wants_copies: false,
@@ -698,7 +755,9 @@ impl Queue for Affinity {
         self.has_hits.remove(seat);
         self.to_ask.remove(seat);
         let member = self.members[seat.0 as usize].take().expect("members sit");
-        for (object, coming) in member.coming {
+        let mut coming: Vec<_> = member.coming.into_iter().collect();
+        coming.sort_unstable_by_key(|(object, _)| *object);
+        for (object, coming) in coming {
             for task in &coming.tasks {
                 self.attempts.remove(task);
             }

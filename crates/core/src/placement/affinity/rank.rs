@@ -28,6 +28,8 @@ const N_HEATS: usize = 3;
 /// 16 for each power of two of a `u64`.
 const N_BUCKETS: usize = 1024;
 const NIL: u32 = u32::MAX;
+/// A rank with room for no more entries than that keeps it when it gets empty: short queues do that all the time.
+const FEW: usize = 256;
 
 /// Tasks per byte on a logarithmic scale; larger is better.
 pub(super) fn bucket_of(n_tasks: u32, size_bytes: u64) -> u16 {
@@ -96,11 +98,22 @@ impl Rank {
 
     /// Ranks `object` with `n_tasks`; with 0 it leaves.
     pub fn set(&mut self, object: ObjectId, n_tasks: u32, size_bytes: u64, heat: Heat) {
-        if n_tasks == 0 {
-            return self.remove(object);
+        match n_tasks {
+            0 => self.remove(object),
+            _ => self.put(self.find(object), object, n_tasks, size_bytes, heat),
         }
+    }
+
+    /// Ranks `object` with `by` tasks more, at least 1, than it has.
+    pub fn add(&mut self, object: ObjectId, by: u32, size_bytes: u64, heat: Heat) {
+        let at = self.find(object);
+        let n_tasks = at.map_or(0, |i| self.entries[i as usize].n_tasks);
+        self.put(at, object, n_tasks.saturating_add(by), size_bytes, heat);
+    }
+
+    fn put(&mut self, at: Option<u32>, object: ObjectId, n_tasks: u32, size_bytes: u64, heat: Heat) {
         let bucket = bucket_of(n_tasks, size_bytes);
-        match self.find(object) {
+        match at {
             Some(i) => {
                 let entry = &mut self.entries[i as usize];
                 entry.n_tasks = n_tasks;
@@ -148,8 +161,14 @@ impl Rank {
             self.unlink(i);
             self.free.push(i);
             if self.by_object.is_empty() {
-                // Ranks come and go with workloads: nothing is kept of one that is over.
-                *self = Rank::default();
+                // Ranks come and go with workloads: little is kept of one that is over.
+                match self.entries.capacity() > FEW {
+                    true => *self = Rank::default(),
+                    false => {
+                        self.entries.clear();
+                        self.free.clear();
+                    }
+                }
             }
         }
     }

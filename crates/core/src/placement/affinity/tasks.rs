@@ -9,7 +9,7 @@
 //! Invariants, checked by `Tasks::sanity_check`: a group has at least one task, its tasks are in queue order; an object
 //! has readers if and only if a group reads it; ranks are sums over groups.
 //!
-//! Memory: 24 bytes per task and 24 per group, 16 per input of a group, about 20 for the order and 10 for finding a group
+//! Memory: 24 bytes per task and 24 per group, 20 per input of a group, about 20 for the order and 10 for finding a group
 //! by its inputs; and two ranks' entries per object.
 
 use super::super::{QueueKey, ReadyTask};
@@ -52,11 +52,31 @@ pub(super) struct Edge {
     pub group: u32,
 }
 
+/// One input of a group, in the list of its object's readers.
+#[derive(Clone, Copy)]
+pub(super) struct Reader {
+    /// [`NIL`]: a gap.
+    edge: u32,
+    /// What a group of two inputs reads besides; [`NIL`] for other groups. Beside the edge, as walks ask for it of hundreds
+    /// of readers of which few matter, and groups lie all over the memory.
+    other: u32,
+}
+
+impl Reader {
+    const GAP: Reader = Reader { edge: NIL, other: NIL };
+
+    /// What its group reads besides, if that is one object.
+    #[inline]
+    pub fn sole_other(self) -> Option<ObjectId> {
+        (self.other != NIL).then_some(ObjectId(self.other))
+    }
+}
+
 /// The inputs of groups that are one object, in the order in which the groups came, with gaps. The order matters: who
 /// comes after whom in a list is likely to be near it in other lists too.
 #[derive(Default)]
 struct Readers {
-    edges: Vec<u32>,
+    list: Vec<Reader>,
     n_gaps: u32,
 }
 
@@ -180,18 +200,28 @@ impl Tasks {
         QueueKey { priority: class.priority, task: self.head(group).0 }
     }
 
-    /// The inputs of groups that are `object`, with gaps of [`NIL`].
+    /// The inputs of groups that are `object`, with gaps.
     #[inline]
-    pub fn readers(&self, object: ObjectId) -> &[u32] {
-        self.readers.get(&object).map_or(&[], |r| &r.edges)
+    pub fn readers(&self, object: ObjectId) -> &[Reader] {
+        self.readers.get(&object).map_or(&[], |r| &r.list)
     }
 
     pub fn n_readers(&self, object: ObjectId) -> usize {
-        self.readers.get(&object).map_or(0, |r| r.edges.len() - r.n_gaps as usize)
+        self.readers.get(&object).map_or(0, |r| r.list.len() - r.n_gaps as usize)
     }
 
     /// The groups that read `object`, those that came at about the same time as place `start` of the list first.
     pub fn groups_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = u32> + '_ {
+        self.readers_around(object, start).map(|reader| self.group_of_reader(reader))
+    }
+
+    #[inline]
+    pub fn group_of_reader(&self, reader: Reader) -> u32 {
+        self.edge(reader.edge).group
+    }
+
+    /// The same before their groups are looked up.
+    pub fn readers_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = Reader> + '_ {
         let readers = self.readers(object);
         let (mut up, mut down) = (start, start);
         let places = std::iter::from_fn(move || {
@@ -202,7 +232,7 @@ impl Tasks {
             down = down.checked_sub(1)?;
             Some(down)
         });
-        places.map(|at| readers[at]).filter(|e| *e != NIL).map(|e| self.edge(e).group)
+        places.map(|at| readers[at]).filter(|reader| reader.edge != NIL)
     }
 
     /// Where `group` is in the list of readers of `object`, one of its inputs.
@@ -326,8 +356,9 @@ impl Tasks {
         for (i, &object) in inputs.iter().enumerate() {
             let readers = self.readers.entry(object).or_default();
             let edge = first_edge + i as u32;
-            self.edges[edge as usize] = Edge { object, reader_index: readers.edges.len() as u32, group };
-            readers.edges.push(edge);
+            self.edges[edge as usize] = Edge { object, reader_index: readers.list.len() as u32, group };
+            let other = if let [a, b] = inputs { a.0 ^ b.0 ^ object.0 } else { NIL };
+            readers.list.push(Reader { edge, other });
         }
         if inputs.is_empty() {
             self.classes[class as usize].free = group;
@@ -378,17 +409,17 @@ impl Tasks {
         for edge in first_edge..first_edge + n_inputs {
             let Edge { object, reader_index, .. } = self.edges[edge as usize];
             let readers = self.readers.get_mut(&object).expect("this group reads it");
-            readers.edges[reader_index as usize] = NIL;
+            readers.list[reader_index as usize] = Reader::GAP;
             readers.n_gaps += 1;
-            if readers.n_gaps as usize == readers.edges.len() {
+            if readers.n_gaps as usize == readers.list.len() {
                 self.readers.remove(&object);
-            } else if readers.n_gaps as usize > readers.edges.len() / 2 {
-                readers.edges.retain(|e| *e != NIL);
+            } else if readers.n_gaps as usize > readers.list.len() / 2 {
+                readers.list.retain(|reader| reader.edge != NIL);
                 readers.n_gaps = 0;
-                for (i, &e) in readers.edges.iter().enumerate() {
-                    self.edges[e as usize].reader_index = i as u32;
+                for (i, reader) in readers.list.iter().enumerate() {
+                    self.edges[reader.edge as usize].reader_index = i as u32;
                 }
-                readers.edges.shrink_to(2 * readers.edges.len());
+                readers.list.shrink_to(2 * readers.list.len());
             }
         }
         if n_inputs == 0 {
@@ -406,8 +437,13 @@ impl Tasks {
         let rank = if n_inputs == 1 { &mut class.single } else { &mut class.multi };
         for edge in &self.edges[first_edge as usize..(first_edge + n_inputs) as usize] {
             let (size_bytes, heat) = fact(edge.object);
-            let n_tasks = rank.get(edge.object).map_or(0, |entry| entry.n_tasks);
-            rank.set(edge.object, n_tasks.saturating_add_signed(by), size_bytes, heat);
+            match u32::try_from(by) {
+                Ok(by) => rank.add(edge.object, by, size_bytes, heat),
+                Err(_) => {
+                    let n_tasks = rank.get(edge.object).map_or(0, |entry| entry.n_tasks);
+                    rank.set(edge.object, n_tasks.saturating_add_signed(by), size_bytes, heat);
+                }
+            }
         }
     }
 
@@ -434,7 +470,7 @@ impl Tasks {
     pub fn heap_bytes(&self) -> usize {
         let orders: usize = self.classes.iter().map(|c| c.order.len() * 20).sum();
         let ranks: usize = self.classes.iter().map(|c| c.single.heap_bytes() + c.multi.heap_bytes()).sum();
-        let lists: usize = self.readers.values().map(|r| r.edges.capacity() * 4).sum();
+        let lists: usize = self.readers.values().map(|r| r.list.capacity() * size_of::<Reader>()).sum();
         self.nodes.capacity() * size_of::<Node>()
             + (self.free_nodes.capacity() + self.free_groups.capacity()) * 4
             + self.groups.capacity() * size_of::<Group>()
@@ -475,7 +511,9 @@ impl Tasks {
                 assert_eq!(class.free == group, inputs.is_empty());
                 for edge in self.inputs(group) {
                     let at = self.readers(edge.object)[edge.reader_index as usize];
-                    assert_eq!((self.edge(at).object, self.edge(at).group), (edge.object, group));
+                    assert_eq!((self.edge(at.edge).object, self.edge(at.edge).group), (edge.object, group));
+                    let other = inputs.iter().copied().find(|o| *o != edge.object && inputs.len() == 2);
+                    assert_eq!(at.sole_other(), other);
                     n_edges += 1;
                 }
             }
@@ -488,7 +526,7 @@ impl Tasks {
         assert_eq!((n_tasks, seen.len()), (self.n_tasks, self.by_content.len()));
         assert_eq!(n_edges, self.readers.keys().map(|o| self.n_readers(*o)).sum::<usize>());
         assert!(self.readers.keys().all(|o| self.n_readers(*o) > 0));
-        let gaps = |r: &Readers| r.edges.iter().filter(|e| **e == NIL).count();
+        let gaps = |r: &Readers| r.list.iter().filter(|reader| reader.edge == NIL).count();
         assert!(self.readers.values().all(|r| gaps(r) == r.n_gaps as usize));
     }
 }

@@ -72,7 +72,7 @@ impl Affinity {
 
     /// Whether a byte from home would take little longer than one from a peer if all executors read there at once. What
     /// a few readers see says little: when all act on it, home is slow long before anybody notices.
-    fn home_is_quick(&self) -> bool {
+    pub(super) fn home_is_quick(&self) -> bool {
         match (self.home_ns_per_mib, self.home_load.bytes_per_s, self.copy_ns_per_mib) {
             (Some(seen_ns), Some(rate), Some(copy_ns)) => {
                 let home_ns = (seen_ns as f64).max(self.is_member.len() as f64 * MIB as f64 * 1e9 / rate);
@@ -125,13 +125,12 @@ impl Affinity {
             return None;
         }
         let mut n_busy = 0;
-        let mut best: Option<(u32, ExecutorId)> = None;
+        let mut best: Option<(u32, Seat)> = None;
         self.visit_holders(catalog, object, spread(seat, object), |holder| {
-            let member = self.member(holder);
-            let n = member.n_uploads;
+            let n = self.uploads[holder.0 as usize];
             n_busy += usize::from(n >= self.config.uploads_max);
             if n < self.config.uploads_max && holder != seat && best.is_none_or(|(least, _)| n < least) {
-                best = Some((n, member.id));
+                best = Some((n, holder));
                 if n == 0 {
                     return ControlFlow::Break(());
                 }
@@ -141,7 +140,7 @@ impl Affinity {
         if best.is_none() && n_busy >= BUSY_HOLDERS_MIN {
             self.busy.insert(object);
         }
-        best.map(|(_, holder)| Source::Peer(holder))
+        best.map(|(_, holder)| Source::Peer(self.member(holder).id))
     }
 
     /// A route for each input of `group` that `seat` lacks; `false`: there is none for one of them.
@@ -214,9 +213,8 @@ impl Affinity {
             match source {
                 Source::Peer(from) => {
                     if let Some(&from) = self.seat_of.get(&from) {
-                        let from = self.member_mut(from);
-                        from.n_uploads += 1;
-                        coming.session = from.session;
+                        self.uploads[from.0 as usize] += 1;
+                        coming.session = self.member(from).session;
                     }
                 }
                 Source::Home => {
@@ -270,8 +268,8 @@ impl Affinity {
         match coming.source {
             Source::Peer(from) => {
                 if let Some(&from) = self.seat_of.get(&from) {
-                    let member = self.member_mut(from);
-                    member.n_uploads -= u32::from(member.session == coming.session);
+                    let is_same = self.member(from).session == coming.session;
+                    self.uploads[from.0 as usize] -= u32::from(is_same);
                 }
             }
             Source::Home => {
