@@ -24,7 +24,7 @@ use eyas_sim::predict::{
 };
 use eyas_sim::workload::list::{Learned, inputs_from_home, list};
 use eyas_sim::workload::trace::{Measured, Trace, TraceConfig};
-use eyas_sim::workload::wfcommons::{WfConfig, wfcommons};
+use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
 use eyas_sim::workload::{Error, Workload};
 use eyas_sim::world::{Scheduling, simulate};
 use eyas_storage::{Homes, HomesConfig, Location};
@@ -93,7 +93,7 @@ pub struct PredictArgs {
 /// What is predicted for.
 enum Work {
     Recorded(Box<Recorded>),
-    Workflow(PathBuf, WfConfig),
+    Workflow(PathBuf, WorkflowConfig),
     List { name: String, arrays: Vec<Arc<TaskArray>>, sizes: FxHashMap<String, u64>, learned: Learned },
 }
 
@@ -109,7 +109,7 @@ struct Recorded {
 impl Work {
     fn make(&self, rng: Option<&mut Rng>) -> Result<Workload, Error> {
         match self {
-            Work::Workflow(path, config) => wfcommons(path, config),
+            Work::Workflow(path, config) => workflow(path, config),
             Work::List { name, arrays, sizes, learned } => list(name, arrays, sizes, learned, rng),
             Work::Recorded(r) => Ok(match rng {
                 None => r.trace.workload_by(|position, _| r.compute_ns[position]),
@@ -305,7 +305,7 @@ impl PredictArgs {
                     preset("this-machine").map_err(bad)?
                 }
             };
-            let config = WfConfig {
+            let config = WorkflowConfig {
                 compute_missing_ns: self.missing.missing_run_time,
                 size_missing_bytes: self.missing.missing_size,
                 cpus_max: None,

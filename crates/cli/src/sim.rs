@@ -18,8 +18,8 @@ use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::outcome::Summary;
 use eyas_sim::predict::calibrate;
 use eyas_sim::workload::trace::{Trace, TraceConfig};
-use eyas_sim::workload::wfcommons::WfConfig;
-use eyas_sim::workload::{self, ProgramIo, Workload, all_pairs, mi, stacking, sw, wfcommons};
+use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
+use eyas_sim::workload::{self, ProgramIo, Workload, all_pairs, mi, stacking, sw};
 use eyas_sim::world::{Scheduling, simulate};
 use eyas_testkit::options::Options;
 use std::fs::File;
@@ -45,7 +45,7 @@ enum What {
     Stacking(StackingArgs),
     /// What a recorded run did, again
     Trace(TraceArgs),
-    /// A workflow instance of WfCommons (WfFormat 1.3 to 1.6)
+    /// A workflow file with run times and sizes, such as an instance of WfCommons
     Workflow(WorkflowArgs),
     /// Worlds full of faults, each drawn from its seed, in which every promise is checked
     Chaos(ChaosArgs),
@@ -312,13 +312,13 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
         }
         What::Trace(a) => trace(&a),
         What::Workflow(a) => a.common.run("this-machine", |machine| {
-            let config = WfConfig {
+            let config = WorkflowConfig {
                 compute_missing_ns: a.missing.missing_run_time,
                 size_missing_bytes: a.missing.missing_size,
                 cpus_max: None,
                 io: program_io(machine),
             };
-            wfcommons::wfcommons(&a.path, &config)
+            workflow(&a.path, &config)
         }),
         What::Chaos(a) => chaos(&a),
     }

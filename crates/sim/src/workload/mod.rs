@@ -10,7 +10,7 @@
 //! | [`stacking`] | the image stacking workloads of table 3, §6 |
 //! | [`trace`] | what a live run did, from its event log, and what it measured |
 //! | [`list`] | a task list that has not run, by what a run or some probes say |
-//! | [`wfcommons`] | workflow instances in WfFormat |
+//! | [`workflow`] | workflows from files, of all formats that `eyas-workflow` reads |
 //! | [`sanity`] | whether a workload can end at all, on given machines |
 //!
 //! Invariants of every workload: submissions come in order of time; their tasks add up to `n_tasks`; a task that
@@ -27,7 +27,7 @@ pub mod sanity;
 pub mod stacking;
 pub mod sw;
 pub mod trace;
-pub mod wfcommons;
+pub mod workflow;
 
 pub use error::{Error, ErrorKind, Status};
 
