@@ -1,7 +1,6 @@
 //! Why there is no workload, and whether trying again can help.
 
 use std::fmt;
-use std::path::Path;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
@@ -61,16 +60,6 @@ impl Error {
 
     pub(super) fn never_ends(context: impl Into<String>) -> Error {
         Error::new(ErrorKind::NeverEnds, "run the workload to its end", context)
-    }
-
-    pub(super) fn open(operation: &'static str, path: &Path, source: std::io::Error) -> Error {
-        use std::io::ErrorKind::*;
-        let status = match source.kind() {
-            NotFound | PermissionDenied | IsADirectory | NotADirectory | InvalidInput => Status::Permanent,
-            _ => Status::Temporary,
-        };
-        let context = format!("`{}`: {source}", path.display());
-        Error { status, source: Some(Box::new(source)), ..Error::new(ErrorKind::Open, operation, context) }
     }
 
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Error {

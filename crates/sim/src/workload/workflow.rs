@@ -33,7 +33,14 @@ pub struct WorkflowConfig {
 
 /// Reads a workflow file. Errors name the file and, where it is one task or file's fault, that.
 pub fn workflow(path: &Path, config: &WorkflowConfig) -> Result<Workload, Error> {
-    let workflow = flow::format_of(path).and_then(|format| flow::read(path, format)).map_err(unread)?;
+    let format = flow::format_of(path).map_err(unread)?;
+    if format == flow::Format::JsonLines {
+        let context =
+            format!("{}: it is a task list, and no workflow such as those of WfCommons", path.display());
+        return Err(foreign(context)
+            .hint("`eyas predict` takes task lists, and `eyas convert` makes workflows of them"));
+    }
+    let workflow = flow::read(path, format).map_err(unread)?;
     workload(&workflow, config).map_err(|mut error| {
         error.context = format!("{}: {}", path.display(), error.context);
         error
