@@ -2,8 +2,9 @@
 
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs, WorkflowArgs};
 use clap::{Args, Parser, Subcommand};
-use eyas_core::RunId;
 use eyas_core::dispatcher::CollectiveMode;
+use eyas_core::group::Membership;
+use eyas_core::{MemberId, RunId};
 use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
 use std::path::PathBuf;
 
@@ -93,6 +94,9 @@ pub struct ClusterArgs {
     pub nodes: Nodes,
     #[command(flatten)]
     pub provision: ProvisionArgs,
+    /// Dispatchers of the local cluster, which share the tasks, the names of files and the nodes among them
+    #[arg(long, default_value_t = 1, value_name = "DISPATCHERS", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub dispatchers: u32,
     /// Where the cluster keeps its state: journal, event log, caches [default: a new folder for temporary files]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -396,6 +400,12 @@ pub struct DispatcherArgs {
     /// Journal, event log and join file
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
+    /// It is the K-th of N dispatchers which share one cluster, such as 2/3
+    #[arg(long, value_name = "K/N", value_parser = member)]
+    pub member: Option<Membership>,
+    /// Join file of another dispatcher of the group; all but the first one started need it
+    #[arg(long, value_name = "FILE", requires = "member")]
+    pub group: Option<PathBuf>,
     #[command(flatten)]
     pub policy: PolicyArgs,
     #[arg(long, hide = true)]
@@ -454,6 +464,13 @@ fn nodes(text: &str) -> Result<Nodes, String> {
         }
         Some(nodes) => Ok(nodes),
         None => Err(format!("write a number from 1 to {NODES_MAX}, or a range such as 1..4")),
+    }
+}
+fn member(text: &str) -> Result<Membership, String> {
+    let number = |text: &str| text.parse::<u32>().ok().filter(|n| (1..=64).contains(n));
+    match text.split_once('/').and_then(|(k, n)| Some((number(k)?, number(n)?))) {
+        Some((k, n)) if k <= n => Ok(Membership { me: MemberId(k - 1), n_members: n }),
+        _ => Err("write it as 2/3: the second of three, of at most 64".into()),
     }
 }
 pub fn bytes(text: &str) -> Result<u64, String> {

@@ -8,7 +8,7 @@ use eyas_core::RunId;
 use eyas_core::TaskId;
 use eyas_runtime::client::Client;
 use eyas_runtime::cluster::{LocalCluster, PROVIDER};
-use eyas_runtime::dispatcher::DispatcherOptions;
+use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorOptions};
 use eyas_runtime::net::NetError;
 use eyas_runtime::provider::ProviderOptions;
@@ -356,7 +356,7 @@ async fn follow(
             _ = look.tick(), if parts.is_some() => {
                 if let Some(parts) = parts.as_deref_mut()
                     && let Some((name, why)) = parts.find_ended()
-                    && (name == "dispatcher" || name == PROVIDER)
+                    && (name.starts_with("dispatcher") || name == PROVIDER)
                 {
                     return Err(Fault::new(Exit::Cluster, format!("the {name} ended: {why}")));
                 }
@@ -663,6 +663,11 @@ pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
         capture_head_bytes: 16 << 10,
         capture_tail_bytes: 16 << 10,
         until_stdin_closes: args.until_stdin_closes,
+        // One of one is what any dispatcher is.
+        group: args
+            .member
+            .filter(|m| m.n_members > 1)
+            .map(|membership| GroupOptions { membership, join: args.group }),
     };
     service_runtime()
         .block_on(eyas_runtime::dispatcher::run(options))

@@ -47,6 +47,23 @@ pub fn dispatcher_dir(cluster_dir: &Path) -> PathBuf {
     cluster_dir.join("dispatcher")
 }
 
+/// As [`dispatcher_dir`], of the dispatcher with that number of several, counted from 1.
+pub fn dispatcher_dir_of(cluster_dir: &Path, number: u32) -> PathBuf {
+    match number {
+        1 => dispatcher_dir(cluster_dir),
+        n => cluster_dir.join(format!("dispatcher{n}")),
+    }
+}
+
+/// What each of several dispatchers may use of home storage.
+fn policy_share(policy: &PolicyArgs, dispatchers: u32) -> PolicyArgs {
+    PolicyArgs {
+        home_streams: policy.home_streams.map(|n| (n / dispatchers).max(1)),
+        home_rate: policy.home_rate.map(|n| (n / u64::from(dispatchers)).max(1)),
+        ..policy.clone()
+    }
+}
+
 /// The join file to use: the one given, or that of `eyas up`.
 pub fn join_path(join: &JoinArgs) -> Result<PathBuf, Fault> {
     if let Some(path) = &join.join {
@@ -67,9 +84,12 @@ pub fn join_path(join: &JoinArgs) -> Result<PathBuf, Fault> {
 /// Whether anybody listens where the file says. A dispatcher that was killed leaves its file behind.
 fn listens(join: &Path) -> bool {
     let Ok(join) = Join::read(join) else { return true };
-    let addresses = join.address.to_socket_addrs();
-    addresses
-        .is_ok_and(|mut all| all.any(|at| TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok()))
+    let answers = |address: &String| {
+        let at = address.to_socket_addrs();
+        at.is_ok_and(|mut all| all.any(|at| TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok()))
+    };
+    // Any dispatcher of a group will do.
+    std::iter::once(&join.address).chain(&join.members).any(answers)
 }
 
 /// Remembers where the last embedded run was, so that `eyas explain` and `eyas report` find it.
@@ -114,13 +134,18 @@ pub fn live_or_ended(join: &JoinArgs, dir: Option<&Path>) -> Result<Option<PathB
 
 /// Checks names that would otherwise only be refused by a part.
 fn check_names(args: &ClusterArgs) -> Result<(), Fault> {
-    let ClusterArgs { nodes, provision, dir: _, node, policy } = args;
+    let ClusterArgs { nodes, provision, dispatchers, dir: _, node, policy } = args;
     let bad = |e: String| Fault::new(Exit::BadInput, e);
     Provisioner::new(provision_config(*nodes, provision, 1)).map_err(bad)?;
     if nodes.are_fixed() && (provision.provisioning.is_some() || provision.idle_release.is_some()) {
         let message =
             format!("--provisioning and --idle-release have nothing to decide with --nodes {}", nodes.max);
         return Err(bad(message).hint("a range, such as --nodes 1..4, lets nodes come and go"));
+    }
+    if nodes.max < *dispatchers {
+        let message =
+            format!("{dispatchers} dispatchers need at least as many nodes, --nodes allows {}", nodes.max);
+        return Err(bad(message).hint("each dispatcher has nodes of its own"));
     }
     placement::by_name(&policy.placement, &dispatcher_config(policy).placement_config).map_err(bad)?;
     eviction::by_name(&node.eviction).map_err(|e| bad(e.to_string()))?;
@@ -134,8 +159,9 @@ fn check_names(args: &ClusterArgs) -> Result<(), Fault> {
 
 /// Whether somebody asked for a cluster of a certain shape.
 pub fn is_shaped(cluster: &ClusterArgs) -> bool {
-    let ClusterArgs { nodes, provision, dir, node, policy } = cluster;
+    let ClusterArgs { nodes, provision, dispatchers, dir, node, policy } = cluster;
     *nodes != Nodes::fixed(1)
+        || *dispatchers != 1
         || provision.provisioning.is_some()
         || provision.idle_release.is_some()
         || dir.is_some()
@@ -198,12 +224,22 @@ pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalClus
     };
     let join = dispatcher.join(eyas_runtime::dispatcher::JOIN_FILE);
 
-    let mut dispatcher_args = vec!["dispatcher".into(), "--dir".into(), dispatcher.display().to_string()];
-    dispatcher_args.extend(policy_arguments(&args.policy));
+    let dispatcher_args = |number: u32| -> (PathBuf, Vec<String>) {
+        let of = dispatcher_dir_of(&dir, number);
+        let mut list = vec!["dispatcher".into(), "--dir".into(), of.display().to_string()];
+        list.extend(policy_arguments(&policy_share(&args.policy, args.dispatchers)));
+        if args.dispatchers > 1 {
+            list.extend(["--member".into(), format!("{number}/{}", args.dispatchers)]);
+        }
+        if number > 1 {
+            list.extend(["--group".into(), join.display().to_string()]);
+        }
+        (of, list)
+    };
     let mut plan = Plan {
         exe: std::env::current_exe()?,
         dir: dispatcher,
-        dispatcher_args,
+        dispatchers: (1..=args.dispatchers).map(dispatcher_args).collect(),
         executor_args: vec![],
         provider_args: None,
         embedded,

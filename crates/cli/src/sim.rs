@@ -14,6 +14,7 @@ use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::provisioning::ProvisionConfig;
 use eyas_core::{eviction, placement, provisioning};
+use eyas_sim::group::{GroupCase, simulate_group};
 use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::outcome::Summary;
 use eyas_sim::predict::calibrate;
@@ -47,6 +48,8 @@ enum What {
     Trace(TraceArgs),
     /// A workflow file with run times and sizes, such as an instance of WfCommons
     Workflow(WorkflowArgs),
+    /// How many tasks a second several dispatchers give out, without and with files that cross between them
+    Dispatchers(DispatchersArgs),
     /// Worlds full of faults, each drawn from its seed, in which every promise is checked
     Chaos(ChaosArgs),
 }
@@ -233,6 +236,27 @@ pub struct MissingArgs {
 }
 
 #[derive(Args)]
+struct DispatchersArgs {
+    /// How many dispatchers, one case after the other
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8")]
+    dispatchers: Vec<u32>,
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    tasks: u32,
+    /// The machine whose dispatcher's time for a task and whose messages are taken, by name or as a JSON file
+    #[arg(long, value_name = "NAME|FILE", default_value = "tg-anl-64")]
+    machine: String,
+    /// Time of a dispatcher for one task [default: the machine's]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    decision: Option<u64>,
+    /// Time of a dispatcher for one file in a message to or from another one [default: a tenth of that for a task]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    crossing: Option<u64>,
+    /// Also write everything that came out to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args)]
 struct ChaosArgs {
     /// How many worlds
     #[arg(long, value_name = "N", default_value_t = 200)]
@@ -321,7 +345,57 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
             workflow(&a.path, &config)
         }),
         What::Chaos(a) => chaos(&a),
+        What::Dispatchers(a) => dispatchers(&a),
     }
+}
+
+fn dispatchers(args: &DispatchersArgs) -> Result<Exit, Fault> {
+    let machine = named_machine(&args.machine)?;
+    let decision_ns = args.decision.unwrap_or(machine.dispatch_ns).max(1);
+    let most = args.dispatchers.iter().copied().max().unwrap_or(1);
+    let mut cases = vec![];
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "{:>11} {:>12} {:>7} {:>12} {:>7} {:>9}  busiest, least busy",
+        "dispatchers", "tasks/s", "ratio", "crossing", "ratio", "crossed"
+    )?;
+    let mut first: Option<(f64, f64)> = None;
+    for &n_dispatchers in &args.dispatchers {
+        let mut case = GroupCase {
+            n_dispatchers,
+            // Slots for twice as many tasks as all dispatchers of the largest group could give out.
+            n_nodes: 16 * most,
+            slots_per_node: 8,
+            n_tasks: args.tasks,
+            task_ns: decision_ns * 64,
+            crossing: false,
+            decision_ns,
+            link_ns: args.crossing.unwrap_or(decision_ns / 10),
+            message_ns: machine.message_ns,
+        };
+        let plain = simulate_group(&case).map_err(bad)?;
+        case.crossing = true;
+        let crossing = simulate_group(&case).map_err(bad)?;
+        let (plain_first, crossing_first) = *first.get_or_insert((plain.tasks_per_s, crossing.tasks_per_s));
+        writeln!(
+            out,
+            "{n_dispatchers:>11} {:>12.0} {:>7.2} {:>12.0} {:>7.2} {:>9}  {:.2}, {:.2}",
+            plain.tasks_per_s,
+            plain.tasks_per_s / plain_first,
+            crossing.tasks_per_s,
+            crossing.tasks_per_s / crossing_first,
+            count(crossing.n_crossed),
+            crossing.busiest,
+            crossing.least_busy,
+        )?;
+        cases.push((case, plain, crossing));
+    }
+    if let Some(path) = &args.json {
+        let json = serde_json::to_vec_pretty(&cases).map_err(|e| Fault::new(Exit::Other, e))?;
+        std::fs::write(path, json)?;
+    }
+    Ok(Exit::Good)
 }
 
 /// A recorded run time has reading and writing in it; the simulated disk adds them again.

@@ -32,12 +32,13 @@
 //! tried again with bytes that are known. This memory is one process long, as the journal holds no digests.
 //!
 //! Files that stay on the nodes (`run:` locations) are the child module `intermediates`, patterns and collectives `moves`, tasks
-//! that are added to a run that goes on `additions`.
+//! that are added to a run that goes on `additions`, files that cross from one dispatcher of a group to another `exchange`.
 //!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
 //! ([`crate::placement`]), how nodes come and go.
 
 mod additions;
+mod exchange;
 mod intermediates;
 mod moves;
 
@@ -45,12 +46,14 @@ pub use intermediates::{REVIVALS_MAX, unscoped};
 pub use moves::CollectiveMode;
 
 use self::additions::Additions;
-use self::intermediates::Intermediates;
+use self::exchange::{Exchange, Linked};
+use self::intermediates::{Intermediate, Intermediates};
 use self::moves::Moves;
 use crate::array::{Pattern, TaskArray, TaskSpec};
 use crate::catalog::Catalog;
 use crate::collective::CollectiveEvent;
 use crate::event::*;
+use crate::group::Membership;
 use crate::placement::{self, Mode, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, Unplaced};
 use crate::provisioning::{Demand, NodeView};
 use crate::types::*;
@@ -100,6 +103,9 @@ pub struct DispatcherConfig {
     /// Tells this cluster's `run:` files from those of others; the same after a restart.
     #[serde(default)]
     pub scope: String,
+    /// Which of several dispatchers this is, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Membership>,
 }
 
 impl Default for DispatcherConfig {
@@ -112,6 +118,7 @@ impl Default for DispatcherConfig {
             weather_max: 5,
             collectives: CollectiveMode::default(),
             scope: "here".into(),
+            group: None,
         }
     }
 }
@@ -264,6 +271,8 @@ pub struct RunState {
     prefix: String,
     /// Objects that changed at home after this run had read them.
     changed: BTreeSet<ObjectId>,
+    /// What is known of its parts at other dispatchers, if there are any.
+    linked: Option<Box<Linked>>,
 }
 
 /// Where a task is, for people.
@@ -306,6 +315,7 @@ pub struct Dispatcher {
     subscribers: FxHashMap<TaskId, Vec<TaskId>>,
     intermediates: Intermediates,
     moves: Moves,
+    exchange: Exchange,
     /// Makers of files that go home, by hash of output location; a hit is confirmed by unfolding the maker.
     makers: HashTable<(u64, TaskId)>,
     /// Objects that nobody holds and that an executor is about to read from home.
@@ -373,6 +383,7 @@ impl Dispatcher {
             subscribers: FxHashMap::default(),
             intermediates: Intermediates::default(),
             moves: Moves::default(),
+            exchange: Exchange::default(),
             makers: HashTable::new(),
             arriving: FxHashMap::default(),
             making: FxHashMap::default(),
@@ -399,6 +410,7 @@ impl Dispatcher {
                 | Event::RunStarted { .. }
                 | Event::RunCommitted { .. }
                 | Event::RunAborted { .. }
+                | Event::RunLinked { .. }
                 | Event::TaskRestored { .. }
                 | Event::TaskRevived { .. }
         );
@@ -461,8 +473,23 @@ impl Dispatcher {
                     self.hold_until = Some(now.plus_ns(RETURN_GRACE_NS));
                 }
             }
+            Event::RunLinked { run, links } => self.on_run_linked(run, links),
+            Event::MemberConnected { member } => self.on_member_connected(member),
+            Event::MemberSilent { member } => self.on_member_silent(member),
+            Event::MemberTold { member, messages } => self.on_member_told(now, member, messages, out),
+            Event::MemberLoadChanged { member, load } => self.on_member_load(member, load),
         }
+        let held = self.hold_until.is_some();
         self.place(now, out);
+        if self.config.group.is_some() {
+            if held && self.hold_until.is_none() {
+                self.touch_all_exports();
+            }
+            while self.revive_exports(now, out) {
+                self.place(now, out);
+            }
+            self.tell_members(out);
+        }
         self.carry_collectives(now, out);
     }
 
@@ -518,6 +545,7 @@ impl Dispatcher {
                 if !location.starts_with(RUN_FILE) {
                     let hash = hash_of(&location);
                     self.makers.insert_unique(hash, (hash, task), |entry| entry.0);
+                    self.learn_export(run, task, &location);
                 }
             }
             if is_workflow && self.runs[&run].into.is_none() {
@@ -578,6 +606,7 @@ impl Dispatcher {
         state.committed = true;
         let arrays = state.arrays.clone();
         self.settle_intermediates(now, run, &arrays, out);
+        self.settle_exchange(run);
         self.check_run_end(now, run, out);
     }
 
@@ -587,7 +616,8 @@ impl Dispatcher {
         for id in arrays {
             let a = &self.arrays[id.0 as usize];
             let (array, base) = (a.array.clone(), a.base);
-            let may_depend = a.reads_run || a.writes_run || !self.makers.is_empty();
+            let may_import = self.may_import(run, *id);
+            let may_depend = a.reads_run || a.writes_run || !self.makers.is_empty() || may_import;
             let priority = array.template.priority;
             let mut start = None;
             // Ready tasks stay folded; those that ended before a restart or that wait cut the stretch.
@@ -644,6 +674,7 @@ impl Dispatcher {
         if self.arrays[at.0 as usize].reads_run || self.arrays[at.0 as usize].writes_run {
             self.learn_reads(task, array, i, out);
         }
+        let imports = self.foreign_inputs(task);
         let mut makers: Vec<TaskId> = vec![];
         let mut files: Vec<ObjectId> = vec![];
         let mut location = String::new();
@@ -651,6 +682,10 @@ impl Dispatcher {
             self.location_into(run, array, pattern, i, &mut location);
             if location.starts_with(RUN_FILE) {
                 files.push(self.catalog.intern(&location));
+            } else if !imports.is_empty()
+                && self.catalog.find(&location).is_some_and(|o| imports.contains(&o))
+            {
+                // Another dispatcher has it made.
             } else if let Some(maker) = self.find_maker(&location)
                 && maker != task
                 && self.end_of(maker) != End::Done
@@ -665,8 +700,14 @@ impl Dispatcher {
         files.dedup();
         let mut n_orphaned = 0;
         // All are counted, also when one has failed: the end of the task counts all back.
+        for object in &imports {
+            match self.read_import(task, *object) {
+                Ok(waits) => n_orphaned += u32::from(waits),
+                Err(sentence) => failed = failed.or(Some(sentence)),
+            }
+        }
         for object in files {
-            match self.read_intermediate(task, object, &mut n_orphaned) {
+            match self.read_intermediate(task, object, imports.contains(&object), &mut n_orphaned) {
                 Ok(Some(maker)) if maker != task => makers.push(maker),
                 Ok(_) => {}
                 Err(sentence) => failed = failed.or(Some(sentence)),
@@ -762,6 +803,7 @@ impl Dispatcher {
             }
         }
         self.on_all_held(executor, &offer.held, made, out);
+        self.touch_exports_on(executor);
         self.change_load(executor, |e| e.last_ended = now);
         self.unpark(now, executor);
         self.check_lost(now, &held_before, out);
@@ -970,6 +1012,7 @@ impl Dispatcher {
         if let Some(e) = self.executors.get_mut(&executor) {
             e.silent_since.get_or_insert(now);
             self.update_room(executor);
+            self.touch_exports_on(executor);
         }
     }
 
@@ -1004,6 +1047,7 @@ impl Dispatcher {
             }
         }
         self.unpark(now, executor);
+        objects.iter().for_each(|object| self.touch_export(*object));
         self.check_lost(now, &objects, out);
     }
 
@@ -1035,6 +1079,7 @@ impl Dispatcher {
             self.change_load(executor, |e| e.sick_until = None);
         }
         self.recall(out);
+        self.balance(now, out);
     }
 
     /// Takes attempts back that wait behind full slots while other slots have nothing to do: the last
@@ -1265,6 +1310,9 @@ impl Dispatcher {
                     !failure.kind.is_final() && history.n_own_failures <= retries
                 };
                 let n_weather = history.n_weather;
+                if again && failure.kind == FailureKind::InputLost {
+                    self.ask_owners(task);
+                }
                 if again && failure.kind == FailureKind::InputLost && n_weather > 1 {
                     return self.rest(now, task, n_weather);
                 }
@@ -1330,6 +1378,8 @@ impl Dispatcher {
                 self.spread_made(now, task, &made);
             }
             self.ended_with_intermediates(task, &made, out);
+            self.release_imports(task, out);
+            self.touch_exports_of(task);
             out.push(Action::EndTask { task, outcome: outcome.clone() });
             for subscriber in self.subscribers.remove(&task).unwrap_or_default() {
                 if outcome == Outcome::Done {
@@ -1724,6 +1774,9 @@ impl Dispatcher {
                 let all: Vec<ExecutorId> = others.collect();
                 sources.extend(all.iter().cycle().skip(skip).take(n_more.min(all.len())));
             }
+            if stays {
+                self.foreign_sources(executor, run, object, &mut sources);
+            }
         }
         AssignedInput { object, known, sources, check_home, direct: !uses_caches, stays }
     }
@@ -1937,6 +1990,7 @@ impl Dispatcher {
                 self.moves.pending.push(CollectiveEvent::ReplicaAdded { executor, object });
             }
             let before = self.queue.moving(executor);
+            self.touch_export(object);
             self.queue.replica_added(&self.catalog, executor, object);
             if self.queue.moving(executor) != before {
                 self.update_room(executor);
@@ -1946,6 +2000,7 @@ impl Dispatcher {
 
     fn drop_replica(&mut self, executor: ExecutorId, object: ObjectId) {
         if self.catalog.drop_replica(executor, object) {
+            self.touch_export(object);
             self.queue.replica_dropped(&self.catalog, executor, object);
         }
     }
@@ -2144,6 +2199,9 @@ impl Dispatcher {
     pub fn sanity_check(&self) {
         self.catalog.sanity_check();
         self.check_intermediates();
+        if self.config.group.is_some() {
+            self.check_exchange();
+        }
         #[cfg(any(test, feature = "reference"))]
         self.queue.sanity_check(&self.catalog);
         let sizes = self.queue.sizes().into_iter();

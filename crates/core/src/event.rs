@@ -7,6 +7,7 @@
 
 use crate::array::TaskArray;
 use crate::collective::{BatchId, CollectiveRecord};
+use crate::group::{LinkMessage, MemberLoad, RunLinks};
 use crate::pattern::Evidence;
 use crate::placement::Reason;
 use crate::types::*;
@@ -73,6 +74,16 @@ pub enum Event {
     /// The journal of an earlier process has been read back: executors that still have its attempts are
     /// about to come back, so nothing is given out for a moment.
     Recovered,
+    /// An open run is a part of one that is spread over a group of dispatchers. Before its tasks.
+    RunLinked { run: RunId, links: RunLinks },
+    /// Our own connection to another dispatcher of the group is there, or there again: nothing has been said on it.
+    MemberConnected { member: MemberId },
+    /// It is gone.
+    MemberSilent { member: MemberId },
+    /// Another dispatcher of the group said this, in this order.
+    MemberTold { member: MemberId, messages: Vec<LinkMessage> },
+    /// How much another dispatcher of the group has to do.
+    MemberLoadChanged { member: MemberId, load: MemberLoad },
 }
 
 /// What an executor brings.
@@ -184,6 +195,10 @@ pub enum Action {
     EndRun { run: RunId },
     /// The lease of a silent executor ended: forget its connection.
     ForgetExecutor { executor: ExecutorId },
+    /// Say this to another dispatcher of the group, after what was said before.
+    TellMember { member: MemberId, messages: Vec<LinkMessage> },
+    /// Have this executor, which has nothing to do here, join another dispatcher of the group.
+    SendAway { executor: ExecutorId, member: MemberId },
 }
 
 /// One attempt as given to an executor.

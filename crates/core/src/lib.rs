@@ -13,6 +13,7 @@
 //! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
 //! | [`collective`] | how the data of a pattern moves as one plan |
 //! | [`pattern`] | which dataflow patterns tasks and files form |
+//! | [`group`] | which of several dispatchers has a name, and how a submission is split among them |
 //! | [`catalog`] | who holds which replica, both directions |
 //! | [`model`] | nothing: the paper's formulas for how long a workload takes |
 //! | [`array`] | the folded form of many tasks |
@@ -26,6 +27,7 @@ pub mod event;
 pub mod eviction;
 pub mod executor;
 pub mod executor_set;
+pub mod group;
 pub mod log;
 pub mod model;
 pub mod pattern;

@@ -435,7 +435,12 @@ impl Reader {
             | Event::CancelRequested { .. }
             | Event::PrefetchFailed { .. }
             | Event::Ticked
-            | Event::Recovered => {}
+            | Event::Recovered
+            | Event::RunLinked { .. }
+            | Event::MemberConnected { .. }
+            | Event::MemberSilent { .. }
+            | Event::MemberTold { .. }
+            | Event::MemberLoadChanged { .. } => {}
         }
     }
 
@@ -474,7 +479,9 @@ impl Reader {
             | Action::NameObjects { .. }
             | Action::DropReplicas { .. }
             | Action::Prefetch { .. }
-            | Action::CancelPrefetch { .. } => {}
+            | Action::CancelPrefetch { .. }
+            | Action::TellMember { .. }
+            | Action::SendAway { .. } => {}
         }
     }
 

@@ -1,58 +1,80 @@
 //! A client's connection: requests out, replies in.
+//!
+//! Where the join file names a group of dispatchers this is a connection to each of them, which looks like one: a
+//! submission is split ([`eyas_core::group::split`]) and its parts go to their dispatchers, questions go to all, and the answers are
+//! put together (the module `group`). One dispatcher that is away does not end it.
+
+mod group;
 
 use crate::net::{self, NetError, Reader, Writer};
 use eyas_wire::identity::Join;
 use eyas_wire::message::{Hello, Reply, ReplyBody, Request, RequestBody, Welcome};
+use group::Group;
 use std::path::Path;
 
-/// A connection to a dispatcher. Replies to one request come in order; those to several may mix, so one
-/// user of a client asks one thing at a time.
+/// A connection to a dispatcher, or to a group of them. Replies to one request come in order; those to several may mix, so
+/// one user of a client asks one thing at a time.
 pub struct Client {
-    reader: Reader,
-    writer: Writer,
+    way: Way,
     next: u64,
+}
+
+enum Way {
+    One { reader: Reader, writer: Writer },
+    Several(Group),
 }
 
 impl Client {
     /// Connects with a join file.
     pub async fn connect(join: &Path) -> Result<Client, NetError> {
-        Client::connect_to(&Join::read(join)?).await
+        let told = Join::read(join)?;
+        if told.members.is_empty() {
+            return Client::connect_to(&told).await;
+        }
+        let group = Group::connect(told, Some(join.to_path_buf())).await?;
+        Ok(Client { way: Way::Several(group), next: 1 })
     }
 
     pub async fn connect_to(join: &Join) -> Result<Client, NetError> {
-        let (mut reader, writer) = net::connect(&join.address, &join.identity).await?;
-        writer.send(&Hello::Client { name: format!("pid {}", std::process::id()) });
-        match reader.next::<Welcome>().await? {
-            Some(Welcome::Client { .. }) => Ok(Client { reader, writer, next: 1 }),
-            Some(Welcome::Refused { reason }) => Err(NetError::Refused(reason)),
-            Some(Welcome::Executor { .. }) => {
-                Err(NetError::Refused("it took this client for an executor".into()))
-            }
-            None => Err(NetError::Closed),
+        if !join.members.is_empty() {
+            let group = Group::connect(join.clone(), None).await?;
+            return Ok(Client { way: Way::Several(group), next: 1 });
         }
+        let (reader, writer) = open(&join.address, join).await?;
+        Ok(Client { way: Way::One { reader, writer }, next: 1 })
     }
 
     /// Sends a request; its number tells its replies.
     pub fn send(&mut self, body: RequestBody) -> Result<u64, NetError> {
         let number = self.next;
         self.next += 1;
-        if self.writer.send(&Request { number, body }) { Ok(number) } else { Err(NetError::Closed) }
+        match &mut self.way {
+            Way::One { writer, .. } => {
+                if !writer.send(&Request { number, body }) {
+                    return Err(NetError::Closed);
+                }
+            }
+            Way::Several(group) => group.send(number, body),
+        }
+        Ok(number)
     }
 
     /// The next reply to `number`; replies to others are dropped.
     pub async fn reply(&mut self, number: u64) -> Result<ReplyBody, NetError> {
         loop {
-            match self.reader.next::<Reply>().await? {
-                Some(reply) if reply.number == number => return Ok(reply.body),
-                Some(_) => {}
-                None => return Err(NetError::Closed),
+            let reply = self.next().await?;
+            if reply.number == number {
+                return Ok(reply.body);
             }
         }
     }
 
     /// The next reply to anything.
     pub async fn next(&mut self) -> Result<Reply, NetError> {
-        self.reader.next::<Reply>().await?.ok_or(NetError::Closed)
+        match &mut self.way {
+            Way::One { reader, .. } => reader.next::<Reply>().await?.ok_or(NetError::Closed),
+            Way::Several(group) => group.next().await,
+        }
     }
 
     /// One request, one reply; a refusal is an error.
@@ -62,5 +84,17 @@ impl Client {
             ReplyBody::Refused { reason } => Err(NetError::Refused(reason)),
             body => Ok(body),
         }
+    }
+}
+
+/// Connects to one dispatcher as a client.
+async fn open(address: &str, join: &Join) -> Result<(Reader, Writer), NetError> {
+    let (mut reader, writer) = net::connect(address, &join.identity).await?;
+    writer.send(&Hello::Client { name: format!("pid {}", std::process::id()) });
+    match reader.next::<Welcome>().await? {
+        Some(Welcome::Client { .. }) => Ok((reader, writer)),
+        Some(Welcome::Refused { reason }) => Err(NetError::Refused(reason)),
+        Some(_) => Err(NetError::Refused("it took this client for something else".into())),
+        None => Err(NetError::Closed),
     }
 }

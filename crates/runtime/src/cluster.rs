@@ -1,9 +1,10 @@
-//! A local cluster: one dispatcher and several executors, each a process of its own on this machine.
+//! A local cluster: one dispatcher or several and several executors, each a process of its own on this machine.
 //!
 //! The processes are started from one binary. They end when told so, or, for an embedded cluster, when
 //! the process that started them is gone: each holds the reading end of a pipe that only that process
 //! can write to.
 
+use eyas_wire::identity::Join;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -106,8 +107,10 @@ pub enum ClusterError {
 /// What to start: arguments for each part, after the binary.
 pub struct Plan {
     pub exe: PathBuf,
+    /// Of the first dispatcher; the parts' logs are in it.
     pub dir: PathBuf,
-    pub dispatcher_args: Vec<String>,
+    /// Directory and arguments of each dispatcher.
+    pub dispatchers: Vec<(PathBuf, Vec<String>)>,
     /// One list per node.
     pub executor_args: Vec<Vec<String>>,
     /// Of the provider, where nodes come and go.
@@ -117,16 +120,37 @@ pub struct Plan {
 }
 
 impl LocalCluster {
-    /// Starts all parts and waits until the dispatcher answers.
+    /// Starts all parts and waits until the dispatchers answer, and know each other.
     pub fn start(plan: &Plan) -> Result<LocalCluster, ClusterError> {
-        let join = plan.dir.join(crate::dispatcher::JOIN_FILE);
-        let stale = written_at(&join);
-        let mut cluster = LocalCluster { join: join.clone(), parts: vec![] };
-        cluster.launch(plan, "dispatcher", &plan.dispatcher_args)?;
+        let first = plan.dir.join(crate::dispatcher::JOIN_FILE);
+        let mut cluster = LocalCluster { join: first.clone(), parts: vec![] };
+        for (i, (dir, args)) in plan.dispatchers.iter().enumerate() {
+            let name = if i == 0 { "dispatcher".to_string() } else { format!("dispatcher{}", i + 1) };
+            let join = dir.join(crate::dispatcher::JOIN_FILE);
+            let stale = written_at(&join);
+            cluster.launch(plan, &name, args)?;
+            cluster.wait_for(i, || written_at(&join).is_some_and(|at| Some(at) != stale))?;
+        }
+        if plan.dispatchers.len() > 1 {
+            let knows_all =
+                || Join::read(&first).is_ok_and(|join| join.members.iter().all(|m| !m.is_empty()));
+            cluster.wait_for(0, knows_all)?;
+        }
+        for (i, args) in plan.executor_args.iter().enumerate() {
+            cluster.launch(plan, &format!("node{}", i + 1), args)?;
+        }
+        if let Some(args) = &plan.provider_args {
+            cluster.launch(plan, PROVIDER, args)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Waits until something is there that the part with that number makes.
+    fn wait_for(&mut self, part: usize, is_there: impl Fn() -> bool) -> Result<(), ClusterError> {
         let waited = Duration::from_secs(30);
         let deadline = Instant::now() + waited;
-        while written_at(&join).is_none_or(|at| Some(at) == stale) {
-            let part = &mut cluster.parts[0];
+        while !is_there() {
+            let part = &mut self.parts[part];
             if let Ok(Some(status)) = part.process.try_wait() {
                 let why = last_words(&part.log).unwrap_or_else(|| status.to_string());
                 return Err(ClusterError::Ended { part: part.name.clone(), why });
@@ -141,13 +165,7 @@ impl LocalCluster {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        for (i, args) in plan.executor_args.iter().enumerate() {
-            cluster.launch(plan, &format!("node{}", i + 1), args)?;
-        }
-        if let Some(args) = &plan.provider_args {
-            cluster.launch(plan, PROVIDER, args)?;
-        }
-        Ok(cluster)
+        Ok(())
     }
 
     fn launch(&mut self, plan: &Plan, name: &str, args: &[String]) -> Result<(), ClusterError> {

@@ -16,6 +16,7 @@
 
 pub mod experiment;
 pub mod fluid;
+pub mod group;
 pub mod machine;
 pub mod outcome;
 pub mod predict;

@@ -625,6 +625,8 @@ impl<'a> World<'a> {
                 // Its connection was forgotten when it was lost.
                 // Its executors know the dispatcher's numbers.
                 Action::NameObjects { .. } | Action::ForgetExecutor { .. } => {}
+                // There is one dispatcher.
+                Action::TellMember { .. } | Action::SendAway { .. } => {}
             }
         }
         self.actions = actions;

@@ -12,6 +12,7 @@ use eyas_core::cache::CacheConfig;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::group::{FileState, LinkMessage, SharedFile};
 use eyas_core::*;
 use std::sync::Arc;
 
@@ -22,6 +23,30 @@ fn outcome_text(outcome: &Outcome) -> String {
         Outcome::Done => "done".into(),
         Outcome::Failed(failure) => format!("failed {:?}", failure.kind),
         Outcome::Cancelled => "cancelled".into(),
+    }
+}
+
+fn message_text(message: &LinkMessage) -> String {
+    let names =
+        |files: &[SharedFile]| files.iter().map(|f| f.location.as_str()).collect::<Vec<_>>().join(" ");
+    match message {
+        LinkMessage::Reads { files, settled } => format!("reads [{}] settled {settled:?}", names(files)),
+        LinkMessage::Subscribed { files } => format!("subscribed [{}]", names(files)),
+        LinkMessage::Unsubscribed { files } => format!("unsubscribed [{}]", names(files)),
+        LinkMessage::Settled { run } => format!("settled {run}"),
+        LinkMessage::Missed { file, .. } => format!("missed {}", file.location),
+        LinkMessage::File { file, state } => {
+            let state = match state {
+                FileState::Expected => "expected".into(),
+                FileState::AtHome => "at home".into(),
+                FileState::Held { holders, .. } => {
+                    let holders: Vec<String> = holders.iter().map(|h| h.to_string()).collect();
+                    format!("on {}", holders.join(" "))
+                }
+                FileState::Never { .. } => "never".to_string(),
+            };
+            format!("{} {state}", file.location)
+        }
     }
 }
 
@@ -43,6 +68,8 @@ pub struct Cluster {
     actions: Vec<String>,
     /// The latest assignments, for those who look closer than the short form.
     pub assignments: Vec<Assignment>,
+    /// What other dispatchers of the group were told.
+    pub told: Vec<(MemberId, LinkMessage)>,
 }
 
 impl Cluster {
@@ -61,6 +88,7 @@ impl Cluster {
             next_run: 1,
             actions: vec![],
             assignments: vec![],
+            told: vec![],
         }
     }
 
@@ -102,6 +130,14 @@ impl Cluster {
                 Action::RefuseRun { run, .. } => format!("refuse run {run}"),
                 Action::EndRun { run } => format!("end run {run}"),
                 Action::ForgetExecutor { executor } => format!("forget {executor}"),
+                Action::TellMember { member, messages } => {
+                    messages.iter().for_each(|m| self.told.push((*member, m.clone())));
+                    format!(
+                        "tell {member} {}",
+                        messages.iter().map(message_text).collect::<Vec<_>>().join(", ")
+                    )
+                }
+                Action::SendAway { executor, member } => format!("send {executor} to {member}"),
             });
             if let Action::Assign { assignment, .. } = action {
                 self.assignments.push(assignment);

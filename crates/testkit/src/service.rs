@@ -335,7 +335,8 @@ impl Service {
                 self.revived.push((task, lost));
             }
             Action::RefuseRun { run, .. } => self.refused.push(run),
-            Action::EndRun { .. } => {}
+            // This world has one dispatcher; `tests/group.rs` has several.
+            Action::EndRun { .. } | Action::TellMember { .. } | Action::SendAway { .. } => {}
             Action::ForgetExecutor { executor } => {
                 if let Some((life, _)) = self.executors.remove(&executor)
                     && let Some(c) = self.connections.get_mut(&life)

@@ -6,7 +6,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Changes whenever a message changes its meaning or layout.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 
 const MAGIC: [u8; 4] = *b"EYAS";
 pub const PREAMBLE_BYTES: usize = 8;
@@ -86,7 +86,7 @@ mod tests {
     fn an_old_peer_and_a_stranger_get_a_clear_refusal() {
         assert_eq!(check_preamble(&preamble()), Ok(()));
         let old = check_preamble(&preamble_of(0)).unwrap_err();
-        assert!(old.to_string().contains("protocol version 0, this eyas speaks 2"), "{old}");
+        assert!(old.to_string().contains("protocol version 0, this eyas speaks 4"), "{old}");
         assert!(matches!(check_preamble(b"GET / HT"), Err(FrameError::NotEyas(_))));
     }
 

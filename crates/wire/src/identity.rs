@@ -44,6 +44,10 @@ pub struct Join {
     pub cluster: String,
     /// Directory of the dispatcher on its own machine, for commands that run there.
     pub dir: String,
+    /// Where the dispatchers of a group are, this one among them, as far as they are known (an empty text stands for one
+    /// that is not). Empty where there is one dispatcher.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
     #[serde(flatten)]
     pub identity: Identity,
 }
@@ -131,6 +135,11 @@ impl Identity {
         ServerName::try_from(MEMBER_NAME).expect("the member name is a valid DNS name")
     }
 
+    /// Keeps this identity at `path` (mode 0600), for a dispatcher that is to be of the same cluster.
+    pub fn keep(&self, path: &Path) -> Result<(), IdentityError> {
+        write_private(path, &serde_json::to_vec(self).expect("plain strings"))
+    }
+
     /// Reads the identity kept at `path`, or makes and keeps a new one there (mode 0600), so that a
     /// restarted dispatcher is the same cluster.
     pub fn load_or_generate(path: &Path) -> Result<Identity, IdentityError> {
@@ -139,7 +148,7 @@ impl Identity {
                 .map_err(|e| IdentityError::Invalid { path: path.display().to_string(), why: e.to_string() }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let identity = Identity::generate()?;
-                write_private(path, &serde_json::to_vec(&identity).expect("plain strings"))?;
+                identity.keep(path)?;
                 Ok(identity)
             }
             Err(source) => Err(IdentityError::Read { path: path.display().to_string(), source }),
@@ -149,7 +158,7 @@ impl Identity {
 
 impl Join {
     pub fn new(address: String, cluster: String, dir: String, identity: Identity) -> Join {
-        Join { version: JOIN_VERSION, address, cluster, dir, identity }
+        Join { version: JOIN_VERSION, address, cluster, dir, members: vec![], identity }
     }
 
     /// Reads a join file.

@@ -1,5 +1,6 @@
 //! Messages of the control plane. Each connection opens with a [`Hello`] and its [`Welcome`]; after
-//! that every frame is a batch: `Vec<ToExecutor>`, `Vec<FromExecutor>`, or a client's request and reply.
+//! that every frame is a batch: `Vec<ToExecutor>`, `Vec<FromExecutor>`, or a client's request and reply. What one dispatcher
+//! of a group says to another goes one way, as `Vec<FromMember>`; the other one has a connection of its own.
 //!
 //! The layout is postcard's: adding, removing or reordering anything here needs a new
 //! [`crate::frame::PROTOCOL`]; a golden test holds the bytes of one message of each kind.
@@ -7,6 +8,7 @@
 use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::collective::BatchId;
 use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
+use eyas_core::group::{LinkMessage, MemberLoad, RunLinks};
 use eyas_core::provisioning::NodeView;
 use eyas_core::*;
 use serde::{Deserialize, Serialize};
@@ -16,7 +18,16 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum Hello {
     Executor(ExecutorHello),
-    Client { name: String },
+    Client {
+        name: String,
+    },
+    /// Another dispatcher of the group.
+    Member {
+        member: MemberId,
+        n_members: u32,
+        /// Where the members are, as far as the sender knows; its own among them.
+        addresses: Vec<String>,
+    },
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -28,6 +39,8 @@ pub struct ExecutorHello {
     pub data_id: u32,
     /// What this executor was called before its connection broke, by which dispatcher process.
     pub known_as: Option<(u64, ExecutorId)>,
+    /// Whose it is, in a group of dispatchers; `None`: it may go anywhere.
+    pub member: Option<MemberId>,
 }
 
 /// First frame of the dispatcher.
@@ -46,6 +59,14 @@ pub enum Welcome {
     },
     Refused {
         reason: String,
+    },
+    /// The executor belongs to this dispatcher of the group. An empty address: it is not known where that is now.
+    Redirected {
+        member: MemberId,
+        address: String,
+    },
+    Member {
+        addresses: Vec<String>,
     },
 }
 
@@ -111,6 +132,28 @@ pub enum ToExecutor {
     /// End: finish nothing, keep the cache.
     Shutdown {
         reason: String,
+    },
+    /// When nothing is left to do or to tell: say goodbye, and join this dispatcher of the group.
+    Redirect {
+        member: MemberId,
+        address: String,
+    },
+}
+
+/// What a dispatcher of a group says to another one.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub enum FromMember {
+    /// For the other's state machine.
+    Said(Vec<LinkMessage>),
+    /// Its executors, with where they serve their caches, their names on the data plane, and those for people.
+    Peers(Vec<(ExecutorId, String, u32, String)>),
+    Load(MemberLoad),
+    /// From the member that opens all runs: what became of them, for those who have prepared a part. Runs up to
+    /// `up_to` that are neither committed nor open will not be.
+    Decided {
+        committed: Vec<RunId>,
+        open: Vec<RunId>,
+        up_to: RunId,
     },
 }
 
@@ -236,6 +279,22 @@ pub enum RequestBody {
     Drain {
         executor: ExecutorId,
     },
+    /// As `OpenRun`, for the part of a run that another dispatcher of the group has opened. Answered with `RunOpened`.
+    JoinRun {
+        run: RunId,
+        name: String,
+        keep: bool,
+    },
+    /// What this part has to know of the others; before its arrays. Not answered unless it is refused.
+    LinkRun {
+        run: RunId,
+        links: RunLinks,
+    },
+    /// This part is complete; whether it runs is for the member to say that opened the run. Answered with `RunPrepared`
+    /// when it is durable.
+    PrepareRun {
+        run: RunId,
+    },
 }
 
 /// Tasks that are added to a run while it goes on.
@@ -291,6 +350,10 @@ pub enum ReplyBody {
     },
     Demand(Box<DemandStatus>),
     Draining,
+    RunPrepared {
+        run: RunId,
+        n_tasks: u64,
+    },
 }
 
 /// What a provisioner says of itself, for people to see.

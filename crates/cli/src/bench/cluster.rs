@@ -19,6 +19,7 @@ pub struct Shape {
     pub cache_bytes: u64,
     pub placement: String,
     pub event_log: bool,
+    pub dispatchers: u32,
 }
 
 pub struct Cluster {
@@ -49,6 +50,7 @@ impl Cluster {
         let args = ClusterArgs {
             nodes: Nodes::fixed(shape.nodes),
             provision: ProvisionArgs::default(),
+            dispatchers: shape.dispatchers,
             dir: Some(dir.to_path_buf()),
             node: NodeArgs {
                 slots: Some(shape.slots),

@@ -113,6 +113,7 @@ fn measure(workload: Workload, args: &DataArgs, dir: &Path, table: &mut Table) -
         cache_bytes: n_files as u64 * file_bytes + (1 << 20),
         placement: args.placement.clone(),
         event_log: true,
+        dispatchers: 1,
     };
     let mut cluster = Cluster::start(&dir.join("cluster"), &shape)?;
     let cost = cluster.run(&[Arc::new(array(&files, &tasks)?)])?;

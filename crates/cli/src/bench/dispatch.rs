@@ -35,16 +35,20 @@ pub struct DispatchArgs {
     /// Tasks with a cached input, one after the other; 0 leaves this part out
     #[arg(long, default_value_t = 300)]
     hits: u32,
+    /// Dispatchers, each with an executor of its own; they share the two slots
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    dispatchers: u32,
     #[command(flatten)]
     common: Common,
 }
 
 pub fn bench(args: &DispatchArgs) -> Result<Exit, Fault> {
     args.common.run(|dir| {
-        let mut table = Table::new(format!(
-            "dispatch: one dispatcher, one executor with {N_SLOTS} slots, TLS over loopback"
-        ));
-        let mut clusters = Clusters::start(dir)?;
+        let mut table = Table::new(match args.dispatchers {
+            1 => format!("dispatch: one dispatcher, one executor with {N_SLOTS} slots, TLS over loopback"),
+            n => format!("dispatch: {n} dispatchers, {n} executors with {N_SLOTS} slots, TLS over loopback"),
+        });
+        let mut clusters = Clusters::start(dir, args.dispatchers)?;
         if args.rounds > 0 {
             programs(args, &mut clusters, &mut table)?;
         }
@@ -66,9 +70,9 @@ struct Clusters {
 }
 
 impl Clusters {
-    fn start(dir: &Path) -> Result<Clusters, Fault> {
-        let logged = Cluster::start(&dir.join("logged"), &shape(true))?;
-        let bare = Cluster::start(&dir.join("bare"), &shape(false))?;
+    fn start(dir: &Path, dispatchers: u32) -> Result<Clusters, Fault> {
+        let logged = Cluster::start(&dir.join("logged"), &shape(true, dispatchers))?;
+        let bare = Cluster::start(&dir.join("bare"), &shape(false, dispatchers))?;
         Ok(Clusters { logged, bare })
     }
 
@@ -78,9 +82,10 @@ impl Clusters {
     }
 }
 
-fn shape(event_log: bool) -> Shape {
+fn shape(event_log: bool, dispatchers: u32) -> Shape {
     let placement = eyas_core::placement::good_cache_compute::NAME.into();
-    Shape { nodes: 1, slots: N_SLOTS, cache_bytes: 64 << 20, placement, event_log }
+    let slots = (N_SLOTS / dispatchers).max(1);
+    Shape { nodes: dispatchers, slots, cache_bytes: 64 << 20, placement, event_log, dispatchers }
 }
 
 fn programs(args: &DispatchArgs, clusters: &mut Clusters, table: &mut Table) -> Result<(), Fault> {
@@ -160,7 +165,7 @@ fn hits(n: u32, dir: &Path, table: &mut Table) -> Result<(), Fault> {
     note(&format!("{n} tasks with a cached input"));
     let input = dir.join("input");
     std::fs::write(&input, vec![7; 1 << 20])?;
-    let mut cluster = Cluster::start(&dir.join("hits"), &shape(true))?;
+    let mut cluster = Cluster::start(&dir.join("hits"), &shape(true, 1))?;
     let inputs = vec![(Pattern::literal("input"), Pattern::literal(input.display().to_string()))];
     let command = Command::Exec(vec![Pattern::literal("/bin/true")]);
     let array =

@@ -11,7 +11,8 @@
 //! run again whose files were dropped or lost, too.
 //!
 //! Invariants, checked by [`Dispatcher::check_intermediates`]:
-//!   1. `n_readers` is the number of tasks that read the file and have not ended;
+//!   1. `n_readers` is the number of tasks that read the file and have not ended (of this dispatcher; `exchange` has
+//!      the others);
 //!   2. a file that is made and read by somebody has a replica, or its maker is not done.
 //!
 //! Why it ends: each task runs again at most [`REVIVALS_MAX`] times for lost files; after that it fails, and with it
@@ -43,8 +44,16 @@ pub(super) struct Intermediate {
     pub maker: Option<TaskId>,
     /// Tasks that read it and have not ended.
     pub n_readers: u32,
+    /// Other dispatchers of the group that have such tasks.
+    pub n_foreign: u32,
     /// Its holders were told to drop it, as nobody would read it.
     pub dropped: bool,
+}
+
+impl Intermediate {
+    fn is_read(&self) -> bool {
+        self.n_readers > 0 || self.n_foreign > 0
+    }
 }
 
 /// All files that stay on the nodes, and who waits for what has no maker yet.
@@ -67,8 +76,8 @@ pub(super) enum Missing {
     Never(String),
     /// An input's holders are silent, this is one of them; they may come back.
     Silent(ExecutorId),
-    /// So many tasks have to make inputs again.
-    Makers(Vec<TaskId>),
+    /// These tasks have to make inputs again, and these inputs are awaited from other dispatchers.
+    Makers(Vec<TaskId>, Vec<ObjectId>),
 }
 
 impl Dispatcher {
@@ -118,16 +127,21 @@ impl Dispatcher {
 
     /// Counts `task` among the readers of a file; gives the maker it has to wait for. `Err`: that one has failed.
     ///
-    /// A file whose maker is not known yet is waited for under its own name; `n_orphaned` counts these.
+    /// A file whose maker is not known yet is waited for under its own name; `n_orphaned` counts these. An import was
+    /// dealt with already, but for counting.
     pub(super) fn read_intermediate(
         &mut self,
         task: TaskId,
         object: ObjectId,
+        is_import: bool,
         n_orphaned: &mut u32,
     ) -> Result<Option<TaskId>, String> {
         let file = self.intermediates.files.entry(object).or_default();
         file.n_readers += 1;
         file.dropped = false;
+        if is_import {
+            return Ok(None);
+        }
         let Some(maker) = file.maker else {
             self.intermediates.orphans.entry(object).or_default().push(task);
             *n_orphaned += 1;
@@ -168,8 +182,13 @@ impl Dispatcher {
                 self.end_task(now, task, Outcome::Failed(failure), out);
             }
         }
+        self.drop_all_unread(run, arrays, out);
+    }
+
+    /// Drops what the tasks of `arrays`, of `run`, made and nobody will read.
+    pub(super) fn drop_all_unread(&mut self, run: RunId, arrays: &[ArrayId], out: &mut Vec<Action>) {
         let state = &self.runs[&run];
-        if state.keep {
+        if state.keep || !state.committed {
             return;
         }
         let mut unread = vec![];
@@ -244,14 +263,20 @@ impl Dispatcher {
     pub(super) fn drop_unread(&mut self, objects: &[ObjectId], out: &mut Vec<Action>) {
         let mut drops: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
         for object in objects {
-            let Some(Intermediate { maker: Some(maker), n_readers: 0, .. }) =
+            let Some(Intermediate { maker, n_readers: 0, n_foreign: 0, .. }) =
                 self.intermediates.files.get(object)
             else {
                 continue;
             };
-            let (run, maker_ended) = (self.run_of(*maker), self.end_of(*maker) != End::Not);
+            let maker = *maker;
+            // Another dispatcher has those without a maker; what is here of them are copies.
+            let Some(run) = maker.map(|m| self.run_of(m)).or_else(|| self.run_of_import(*object)) else {
+                continue;
+            };
+            let is_made = maker.is_none_or(|maker| self.end_of(maker) != End::Not);
             let run = self.run_mut(run);
-            if !run.committed || run.keep || !maker_ended {
+            let is_settled = run.linked.as_ref().is_none_or(|linked| linked.is_settled()) || maker.is_none();
+            if !run.committed || !is_settled || run.keep || !is_made {
                 continue;
             }
             if run.additions.n_open > 0 {
@@ -280,8 +305,8 @@ impl Dispatcher {
             return;
         }
         for object in objects {
-            if let Some(Intermediate { maker: Some(maker), n_readers: 1.., .. }) =
-                self.intermediates.files.get(object)
+            if let Some(file @ Intermediate { maker: Some(maker), .. }) = self.intermediates.files.get(object)
+                && file.is_read()
                 && self.catalog.n_holders(*object) == 0
                 && self.end_of(*maker) == End::Done
             {
@@ -318,7 +343,11 @@ impl Dispatcher {
                 end => return Some(Missing::Never(self.maker_failed(maker, end == End::Cancelled))),
             }
         }
-        (!makers.is_empty()).then_some(Missing::Makers(makers))
+        let imports = match self.missing_imports(task) {
+            Ok(imports) => imports,
+            Err(message) => return Some(Missing::Never(message)),
+        };
+        (!makers.is_empty() || !imports.is_empty()).then_some(Missing::Makers(makers, imports))
     }
 
     /// A ready task is not given out but waits for what [`Dispatcher::find_missing`] found.
@@ -341,9 +370,12 @@ impl Dispatcher {
                 self.waiting.insert(task, 1);
                 self.run_mut(run).n_waiting += 1;
             }
-            Missing::Makers(makers) => {
-                self.waiting.insert(task, makers.len() as u32);
+            Missing::Makers(makers, imports) => {
+                self.waiting.insert(task, (makers.len() + imports.len()) as u32);
                 self.run_mut(run).n_waiting += 1;
+                for object in imports {
+                    self.await_import(task, object);
+                }
                 for maker in makers {
                     self.subscribers.entry(maker).or_default().push(task);
                 }
@@ -386,7 +418,7 @@ impl Dispatcher {
 
     /// Runs tasks again that were done: `task`, as `lost` is needed and held by nobody, and of its ancestors
     /// those whose files are gone, too.
-    fn revive(&mut self, now: Timestamp, task: TaskId, lost: ObjectId, out: &mut Vec<Action>) {
+    pub(super) fn revive(&mut self, now: Timestamp, task: TaskId, lost: ObjectId, out: &mut Vec<Action>) {
         // A list, not recursion: chains of tasks may be long.
         let mut again = VecDeque::from([(task, lost)]);
         while let Some((task, lost)) = again.pop_front() {
@@ -403,13 +435,28 @@ impl Dispatcher {
             state.n_done -= 1;
             state.ended = None;
             out.push(Action::ReviveTask { task, lost });
+            self.touch_exports_of(task);
             let n_attempts = n * REVIVAL_ATTEMPTS;
             self.histories.insert(task, History { n_attempts, ..History::default() });
+            // After a restart nothing has been asked of other dispatchers for tasks that had ended.
+            let imports = self.foreign_inputs(task);
+            for object in imports.iter().filter(|o| self.catalog.location(**o).starts_with(RUN_FILE)) {
+                self.intermediates.files.entry(*object).or_default();
+            }
             let inputs = self.files_read(task);
             for object in &inputs {
                 let file = self.intermediates.files.get_mut(object).expect("it was filtered by being there");
                 file.n_readers += 1;
                 file.dropped = false;
+            }
+            // Those of other dispatchers may be gone, too, and are awaited like those of its ancestors here.
+            let mut n_awaited = 0;
+            let mut never = None;
+            for object in imports {
+                match self.read_import(task, object) {
+                    Ok(waits) => n_awaited += u32::from(waits),
+                    Err(message) => never = Some(message),
+                }
             }
             if n > REVIVALS_MAX {
                 let file = unscoped(self.catalog.location(lost));
@@ -439,11 +486,16 @@ impl Dispatcher {
                 self.end_task(now, task, Outcome::Failed(failure), out);
                 continue;
             }
-            if makers.is_empty() {
+            if let Some(message) = never {
+                let failure = Failure { kind: FailureKind::InputUnavailable, message };
+                self.end_task(now, task, Outcome::Failed(failure), out);
+                continue;
+            }
+            if makers.is_empty() && n_awaited == 0 {
                 self.requeue(now, task);
                 continue;
             }
-            self.waiting.insert(task, makers.len() as u32);
+            self.waiting.insert(task, makers.len() as u32 + n_awaited);
             self.run_mut(run).n_waiting += 1;
             for maker in makers {
                 self.subscribers.entry(maker).or_default().push(task);

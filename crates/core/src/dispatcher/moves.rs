@@ -327,6 +327,10 @@ impl Dispatcher {
         if !self.moves.gathers.remove(&task) || self.config.collectives == CollectiveMode::Off {
             return;
         }
+        // What comes from other dispatchers would have to be gathered from nodes that are not ours to plan for.
+        if !self.foreign_inputs(task).is_empty() {
+            return;
+        }
         let files = self.files_read(task);
         let sizes: Vec<u64> = files.iter().filter_map(|o| self.catalog.size_bytes(*o)).collect();
         let size_assumed = sizes.iter().sum::<u64>() / sizes.len().max(1) as u64;

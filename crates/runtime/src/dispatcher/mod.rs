@@ -9,6 +9,7 @@
 //!
 //! Not here: who runs what ([`eyas_core::dispatcher`]), how messages look (`eyas-wire`).
 
+mod group;
 mod provision;
 mod records;
 mod service;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+pub use group::GroupOptions;
 pub use records::Record;
 use service::{Input, Service};
 
@@ -47,6 +49,8 @@ pub struct DispatcherOptions {
     pub capture_tail_bytes: u32,
     /// End when standard input closes: the parent process is gone.
     pub until_stdin_closes: bool,
+    /// It is one of several.
+    pub group: Option<GroupOptions>,
 }
 
 #[derive(thiserror::Error, Debug)]
@@ -77,6 +81,9 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     let dir = options.dir.canonicalize().map_err(dir_error)?;
     let join_path = dir.join(JOIN_FILE);
 
+    if options.group.is_none() {
+        group::check_alone(&dir)?;
+    }
     let (inputs, queue) = mpsc::channel::<Input>(1024);
     // The journal's lock also keeps a second dispatcher out of this directory, so it comes first.
     let (notify, notices) = mpsc::unbounded_channel();
@@ -90,16 +97,29 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     let (journal, recovered) = Journal::open(&dir.join("journal"), journal_options)?;
     // One that was killed left its address behind; whoever waits for us must not take it for ours.
     remove_own_join(&join_path);
-    let identity = Identity::load_or_generate(&dir.join("identity.json"))?;
+    let identity_path = dir.join("identity.json");
+    let told = group::read_told(&options)?;
+    if let Some(told) = &told
+        && !identity_path.exists()
+    {
+        told.identity.keep(&identity_path)?;
+    }
+    let identity = Identity::load_or_generate(&identity_path)?;
     let cluster = cluster_name(&identity);
     let mut service = Service::new(options.clone(), dir.clone(), identity.clone(), cluster.clone(), journal)?;
     service.recover(recovered)?;
 
     let listen_error = |source| DispatcherError::Listen { address: options.listen.clone(), source };
-    let listener = TcpListener::bind(&options.listen).await.map_err(listen_error)?;
+    let listener = match group::earlier_listener(&options, &dir).await {
+        Some(listener) => listener,
+        None => TcpListener::bind(&options.listen).await.map_err(listen_error)?,
+    };
     let bound = listener.local_addr().map_err(listen_error)?;
     let address = options.advertise.clone().unwrap_or_else(|| advertised(bound));
-    let join = Join::new(address, cluster, dir.display().to_string(), identity.clone());
+    let mut join = Join::new(address, cluster, dir.display().to_string(), identity.clone());
+    if let Some(options) = &options.group {
+        service.join_group(options, told.as_ref(), bound, &mut join, &inputs)?;
+    }
 
     let server_config = identity.server_config()?;
     let acceptor = inputs.clone();
@@ -184,10 +204,11 @@ async fn serve(
     config: Arc<rustls::ServerConfig>,
     inputs: mpsc::Sender<Input>,
 ) {
-    use eyas_wire::message::{FromExecutor, Hello, Request};
+    use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
     let Ok((mut reader, writer)) = net::accept(tcp, config).await else { return };
     let Ok(Some(hello)) = reader.next::<Hello>().await else { return };
     let is_executor = matches!(hello, Hello::Executor(_));
+    let is_member = matches!(hello, Hello::Member { .. });
     if inputs.send(Input::Connected { connection, peer, hello, writer }).await.is_err() {
         return;
     }
@@ -195,6 +216,11 @@ async fn serve(
         let input = if is_executor {
             match reader.next::<Vec<FromExecutor>>().await {
                 Ok(Some(batch)) => Input::FromExecutor { connection, batch },
+                _ => break,
+            }
+        } else if is_member {
+            match reader.next::<Vec<FromMember>>().await {
+                Ok(Some(batch)) => Input::FromMember { connection, batch },
                 _ => break,
             }
         } else {

@@ -1,6 +1,7 @@
 //! What the journal holds. A record's first byte is its kind, so that later versions can add kinds.
 
 use eyas_core::array::TaskArray;
+use eyas_core::group::RunLinks;
 use eyas_core::{Digest, Outcome, RunId, TaskId};
 use eyas_wire::message::Addition;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,15 @@ pub enum Record<'a> {
     /// It had ended well and runs again, because a file that it had made was lost.
     TaskRevived {
         task: TaskId,
+    },
+    /// It is a part of a run that is spread over a group of dispatchers.
+    RunLinked {
+        run: RunId,
+        links: Cow<'a, RunLinks>,
+    },
+    /// This part is complete; from now on only the member that opened the run says what becomes of it.
+    RunPrepared {
+        run: RunId,
     },
 }
 

@@ -1,5 +1,6 @@
 //! The dispatcher's loop. See the parent module.
 
+use super::group::Group;
 use super::provision::Provision;
 use super::records::Record;
 use super::{DispatcherError, DispatcherOptions};
@@ -37,17 +38,54 @@ const RECORDED_BATCH: usize = 256;
 const EXPLAIN_LINES_MAX: usize = 200;
 
 pub enum Input {
-    Connected { connection: u64, peer: SocketAddr, hello: Hello, writer: Writer },
-    Disconnected { connection: u64 },
-    FromExecutor { connection: u64, batch: Vec<FromExecutor> },
-    FromClient { connection: u64, request: Request },
+    Connected {
+        connection: u64,
+        peer: SocketAddr,
+        hello: Hello,
+        writer: Writer,
+    },
+    Disconnected {
+        connection: u64,
+    },
+    FromExecutor {
+        connection: u64,
+        batch: Vec<FromExecutor>,
+    },
+    FromClient {
+        connection: u64,
+        request: Request,
+    },
+    FromMember {
+        connection: u64,
+        batch: Vec<FromMember>,
+    },
+    /// Our own connection to another dispatcher of the group is there.
+    LinkUp {
+        member: MemberId,
+        writer: Writer,
+    },
+    /// Another dispatcher said where all of them are.
+    Addresses {
+        member: MemberId,
+        addresses: Vec<String>,
+    },
+    LinkDown {
+        member: MemberId,
+    },
     Tick,
-    Stop { reason: String },
+    Stop {
+        reason: String,
+    },
 }
 
 /// What becomes true for others once the journal has it.
 pub(super) enum Effect {
     RunAccepted {
+        connection: u64,
+        number: u64,
+        run: RunId,
+    },
+    RunPrepared {
         connection: u64,
         number: u64,
         run: RunId,
@@ -76,17 +114,17 @@ pub(super) enum Ended {
     Cancelled,
 }
 
-struct Connection {
-    writer: Writer,
+pub(super) struct Connection {
+    pub(super) writer: Writer,
     executor: Option<ExecutorId>,
     /// Collected during a batch, sent as one frame.
     out: Vec<ToExecutor>,
 }
 
-struct ExecutorConnection {
+pub(super) struct ExecutorConnection {
     connection: u64,
-    data_address: String,
-    data_id: u32,
+    pub(super) data_address: String,
+    pub(super) data_id: u32,
     status: ExecutorStatus,
     heard: Timestamp,
 }
@@ -121,8 +159,8 @@ struct Watch {
 }
 
 pub struct Service {
-    options: DispatcherOptions,
-    dir: PathBuf,
+    pub(super) options: DispatcherOptions,
+    pub(super) dir: PathBuf,
     cluster: String,
     incarnation: u64,
     started: Timestamp,
@@ -130,15 +168,15 @@ pub struct Service {
     journal: Journal,
     log: Option<EventLog>,
     ticket_key: TicketKey,
-    connections: HashMap<u64, Connection>,
-    executors: BTreeMap<ExecutorId, ExecutorConnection>,
+    pub(super) connections: HashMap<u64, Connection>,
+    pub(super) executors: BTreeMap<ExecutorId, ExecutorConnection>,
     /// Names outlive their executors: explanations speak of those too.
-    executor_names: BTreeMap<ExecutorId, String>,
-    next_executor: u32,
-    next_run: u32,
+    pub(super) executor_names: BTreeMap<ExecutorId, String>,
+    last_executor: u32,
+    pub(super) next_run: u32,
     /// Who submits a run that is not committed yet.
-    submitting: BTreeMap<RunId, u64>,
-    refused: BTreeMap<RunId, String>,
+    pub(super) submitting: BTreeMap<RunId, u64>,
+    pub(super) refused: BTreeMap<RunId, String>,
     /// Submissions into runs, by the number of the submission.
     adding: BTreeMap<RunId, Adding>,
     /// What was added, by run and token.
@@ -152,6 +190,8 @@ pub struct Service {
     watches: Vec<Watch>,
     warning: Option<String>,
     pub(super) provision: Provision,
+    /// Where this is one of several dispatchers.
+    pub(super) group: Option<Group>,
     core_ticked: Timestamp,
     actions: Vec<Action>,
     /// Time passed since the last sending: nothing waits for company.
@@ -169,6 +209,7 @@ impl Service {
     ) -> Result<Service, DispatcherError> {
         let mut options = options;
         options.config.scope = cluster.clone();
+        options.config.group = options.group.as_ref().map(|g| g.membership);
         let core = Dispatcher::new(options.config.clone()).map_err(DispatcherError::Config)?;
         let started = clock::now();
         let header = Header {
@@ -187,6 +228,7 @@ impl Service {
         };
         Ok(Service {
             ticket_key: TicketKey::from_secret(identity.secret()),
+            group: options.group.as_ref().map(|g| Group::new(g.membership)),
             options,
             dir,
             cluster,
@@ -198,7 +240,7 @@ impl Service {
             connections: HashMap::new(),
             executors: BTreeMap::new(),
             executor_names: BTreeMap::new(),
-            next_executor: 0,
+            last_executor: 0,
             next_run: 1,
             submitting: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -246,6 +288,7 @@ impl Service {
                     open.remove(&run);
                     self.adding.remove(&run);
                     self.refused.remove(&run);
+                    self.forget_prepared(run);
                     self.feed(Event::RunAborted { run });
                 }
                 Record::TaskEnded { task, outcome, outputs } => {
@@ -259,6 +302,11 @@ impl Service {
                     self.feed(Event::TaskRevived { task });
                 }
                 Record::CancelRequested { run, task } => cancelled.push((run, task)),
+                Record::RunLinked { run, links } => self.on_linked(run, links.into_owned()),
+                Record::RunPrepared { run } => {
+                    open.remove(&run);
+                    self.note_prepared(run);
+                }
             }
             Ok(())
         })?;
@@ -269,6 +317,7 @@ impl Service {
             self.feed(Event::RunAborted { run });
         }
         for run in committed {
+            self.forget_prepared(run);
             self.on_committed(run);
         }
         for (run, task) in cancelled {
@@ -332,6 +381,9 @@ impl Service {
                         let welcome = Welcome::Client { incarnation: self.incarnation, now: clock::now() };
                         self.connections[&connection].writer.send(&welcome);
                     }
+                    Hello::Member { member, n_members, addresses } => {
+                        self.on_member(connection, member, n_members, addresses)
+                    }
                 }
             }
             Input::Disconnected { connection } => self.on_disconnected(connection),
@@ -342,6 +394,10 @@ impl Service {
                 self.on_executor_batch(executor, connection, batch);
             }
             Input::FromClient { connection, request } => self.on_request(connection, request),
+            Input::FromMember { connection, batch } => self.on_member_batch(connection, batch),
+            Input::LinkUp { member, writer } => self.on_link_up(member, writer),
+            Input::LinkDown { member } => self.on_link_down(member),
+            Input::Addresses { member, addresses } => self.learn_addresses(member, &addresses),
             Input::Tick => self.on_tick(),
             Input::Stop { reason } => self.stop = Some(reason),
         }
@@ -424,11 +480,14 @@ impl Service {
                 }
                 self.share_home();
             }
+            Action::TellMember { member, messages } => self.tell_member(member, FromMember::Said(messages)),
+            Action::SendAway { executor, member } => self.send_away(executor, member),
         }
     }
 
     fn assign(&mut self, executor: ExecutorId, assignment: Assignment) {
         let spec = self.core.task_spec(assignment.task);
+        self.tell_foreign_peers(executor, &assignment.inputs);
         let permits = self.permits(executor, &assignment.inputs);
         self.tell(executor, ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits })));
     }
@@ -442,7 +501,8 @@ impl Service {
             let Some(known) = &input.known else { continue };
             for source in &input.sources {
                 let digest = eyas_data::Digest::from(known.digest.0);
-                let holder_id = self.executors.get(source).map_or(0, |e| e.data_id);
+                let ours = self.executors.get(source).map(|e| e.data_id);
+                let holder_id = ours.or_else(|| self.foreign_data_id(*source)).unwrap_or(0);
                 let (key, size) = (&self.ticket_key, known.size_bytes);
                 let ticket = Ticket::issue(key, digest, size, holder_id, requester_id, expires_unix_ms);
                 permits.push(Permit { expires_unix_ms, mac: ticket.mac });
@@ -453,7 +513,7 @@ impl Service {
 
     /// Appends a record; its effect waits until it is durable. A journal that is full makes the loop wait:
     /// nothing more is accepted until the disk takes what there is.
-    fn journal(&mut self, record: &Record<'_>, effect: Option<Effect>) {
+    pub(super) fn journal(&mut self, record: &Record<'_>, effect: Option<Effect>) {
         let bytes = record.to_bytes();
         self.commit_now |= !matches!(record, Record::TaskEnded { .. });
         let seq = match self.journal.append_uncommitted(&bytes) {
@@ -483,7 +543,7 @@ impl Service {
 
     /// Appends a record of a submission that is not complete. When the journal has no room for it because
     /// the disk refuses, the submission is refused: waiting would silence the dispatcher for everybody.
-    fn journal_submission(&mut self, run: RunId, record: &Record<'_>) -> bool {
+    pub(super) fn journal_submission(&mut self, run: RunId, record: &Record<'_>) -> bool {
         let bytes = record.to_bytes();
         let appended = loop {
             match self.journal.append(&bytes) {
@@ -523,6 +583,7 @@ impl Service {
                 self.submitting.remove(&run);
                 let (run, n_tasks) = self.on_committed(run);
                 self.reply(connection, number, ReplyBody::RunAccepted { run, n_tasks, again: false });
+                self.tell_decided();
             }
             Effect::AddedAgain { connection, number, run, token } => {
                 let body = match self.added.get(&(run, token)) {
@@ -531,6 +592,7 @@ impl Service {
                 };
                 self.reply(connection, number, body);
             }
+            Effect::RunPrepared { connection, number, run } => self.on_prepared(connection, number, run),
             Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,
             Effect::TaskEnded { run, outcome, ack } => {
                 self.count_durable(run, outcome);
@@ -580,14 +642,21 @@ impl Service {
     // ------------------------------------------------------------ executors
 
     fn on_executor(&mut self, connection: u64, peer: SocketAddr, hello: ExecutorHello) {
+        if let Some((member, address)) = self.elsewhere(&hello) {
+            let c = self.connections.get_mut(&connection).expect("the connection was just inserted");
+            c.writer.send(&Welcome::Redirected { member, address });
+            return;
+        }
         let known = hello.known_as.filter(|(incarnation, executor)| {
             *incarnation == self.incarnation && self.executors.contains_key(executor)
         });
         let executor = match known {
             Some((_, executor)) => executor,
             None => {
-                self.next_executor += 1;
-                ExecutorId(self.next_executor)
+                let group = self.options.config.group;
+                self.last_executor =
+                    group.map_or(self.last_executor + 1, |g| g.next_number(self.last_executor));
+                ExecutorId(self.last_executor)
             }
         };
         let data_address = match hello.data_address.strip_prefix(':') {
@@ -628,6 +697,7 @@ impl Service {
             );
         }
         self.share_home();
+        self.tell_peers_of(executor);
         self.feed(Event::ExecutorJoined { executor, offer: hello.offer });
     }
 
@@ -635,6 +705,7 @@ impl Service {
         let Some(gone) = self.connections.remove(&connection) else { return };
         self.watches.retain(|w| w.connection != connection);
         self.provision.left(connection);
+        self.member_gone(connection);
         if let Some(executor) = gone.executor
             && self.executors.get(&executor).is_some_and(|e| e.connection == connection)
         {
@@ -852,10 +923,16 @@ impl Service {
             }
             RequestBody::Demand { provisioner } => self.on_demand(connection, number, provisioner),
             RequestBody::Drain { executor } => self.on_drain(connection, number, executor),
+            RequestBody::JoinRun { run, name, keep } => self.on_join_run(connection, number, run, name, keep),
+            RequestBody::LinkRun { run, links } => self.on_link_run(connection, number, run, links),
+            RequestBody::PrepareRun { run } => self.on_prepare_run(connection, number, run),
         }
     }
 
     fn on_open(&mut self, connection: u64, number: u64, name: String, keep: bool, into: Option<Addition>) {
+        if let Some(reason) = self.why_not_opened(into.as_ref().map(|addition| addition.run)) {
+            return self.reply(connection, number, ReplyBody::Refused { reason });
+        }
         if into.as_ref().is_some_and(|addition| self.is_answered(connection, number, addition)) {
             return;
         }
@@ -906,13 +983,14 @@ impl Service {
         true
     }
 
-    fn abort(&mut self, run: RunId) {
+    pub(super) fn abort(&mut self, run: RunId) {
         self.submitting.remove(&run);
         self.adding.remove(&run);
         self.refused.remove(&run);
         // Where the journal has no room for this it need not be there: without its commit no run comes back.
         let _ = self.journal.append(&Record::RunAborted { run }.to_bytes());
         self.feed(Event::RunAborted { run });
+        self.tell_decided();
     }
 
     fn on_cancel(&mut self, connection: u64, number: u64, run: Option<RunId>, task: Option<TaskName>) {
@@ -1108,7 +1186,7 @@ impl Service {
             executors: executors.collect(),
             own_cpu_ns: own + children,
             own_rss_bytes: clock::rss_bytes(),
-            warnings: self.warning.iter().cloned().chain(lost).collect(),
+            warnings: self.warning.iter().cloned().chain(lost).chain(self.group_warning()).collect(),
             provisioner: self.provision.shown(),
         }
     }
@@ -1153,6 +1231,7 @@ impl Service {
         if now.since_ns(self.core_ticked) >= TICK_NS {
             self.core_ticked = now;
             self.feed(Event::Ticked);
+            self.tell_load();
         }
         self.ticked = true;
         if let Some(log) = &mut self.log {

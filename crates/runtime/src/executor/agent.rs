@@ -148,6 +148,13 @@ pub struct Agent {
     link: Option<Link>,
     life: u64,
     known_as: Option<(u64, ExecutorId)>,
+    /// Whose it is, in a group of dispatchers, and where that was last.
+    member: Option<MemberId>,
+    address: Option<String>,
+    /// Tries to connect in vain since it last was welcome.
+    n_tries: u32,
+    /// Where it goes when it has nothing left.
+    going: Option<(MemberId, String)>,
     settings: Settings,
     clock_ahead_ns: i128,
     peers: HashMap<ExecutorId, (String, u32)>,
@@ -283,6 +290,10 @@ impl Agent {
             link: None,
             life: 0,
             known_as: None,
+            member: None,
+            address: None,
+            n_tries: 0,
+            going: None,
             settings: Settings {
                 lease_ns: 15_000_000_000,
                 heartbeat_ns: 1_000_000_000,
@@ -358,12 +369,18 @@ impl Agent {
     fn connect(&self, wait: Duration) {
         let (inputs, path, fallback) =
             (self.inputs.clone(), self.options.join.clone(), self.identity.clone());
+        let (member, known, n_tries) = (self.member, self.address.clone(), self.n_tries as usize);
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             // A restarted dispatcher has written a new address; while it is away there is no file.
-            let input = match Join::read(&path) {
+            let address = match (Join::read(&path), known) {
+                (Ok(join), known) => Ok(address_to_try(&join, member, known, n_tries)),
+                (Err(_), Some(known)) => Ok(known),
+                (Err(e), None) => Err(e),
+            };
+            let input = match address {
                 Err(e) => Input::NotConnected { error: e.into() },
-                Ok(join) => match net::connect(&join.address, &fallback).await {
+                Ok(address) => match net::connect(&address, &fallback).await {
                     Ok((reader, writer)) => Input::Connected { reader, writer },
                     Err(error) => Input::NotConnected { error },
                 },
@@ -380,6 +397,7 @@ impl Agent {
                     return Err(error.into());
                 }
                 self.last_error = error.to_string();
+                self.n_tries += 1;
                 self.connect(RECONNECT_WAIT);
             }
             Input::Welcomed { welcome, life } if life == self.life => return self.on_welcomed(welcome),
@@ -445,6 +463,7 @@ impl Agent {
             data_address: self.data_address.clone(),
             data_id: self.data_id,
             known_as: self.known_as,
+            member: self.member,
         });
         writer.send(&hello);
         self.link = Some(Link { writer, welcomed: false, since_hello: vec![], out: vec![] });
@@ -465,6 +484,10 @@ impl Agent {
     }
 
     fn on_welcomed(&mut self, welcome: Welcome) -> Result<(), ExecutorError> {
+        if let Welcome::Redirected { member, address } = welcome {
+            self.redirect(member, address);
+            return Ok(());
+        }
         let Welcome::Executor { executor, incarnation, now, settings } = welcome else {
             let reason = match welcome {
                 Welcome::Refused { reason } => reason,
@@ -477,6 +500,7 @@ impl Agent {
             self.permits.clear();
         }
         self.known_as = Some((incarnation, executor));
+        self.n_tries = 0;
         self.clock_ahead_ns = i128::from(now.0) - i128::from(clock::now().0);
         // Below that it is the message's way, not the clocks, that differs.
         if self.clock_ahead_ns.abs() < 100_000_000 {
@@ -540,7 +564,38 @@ impl Agent {
             }
             ToExecutor::Beat => {}
             ToExecutor::Shutdown { reason } => self.stop = Some(reason),
+            ToExecutor::Redirect { member, address } => {
+                self.going = Some((member, address));
+                self.go_elsewhere();
+            }
         }
+    }
+
+    /// This executor belongs to another dispatcher of the group.
+    fn redirect(&mut self, member: MemberId, address: String) {
+        self.life += 1;
+        self.link = None;
+        self.member = Some(member);
+        // Where it is not known, somebody who knows is asked after a while.
+        let wait = if address.is_empty() { RECONNECT_WAIT } else { Duration::ZERO };
+        self.n_tries = u32::from(address.is_empty());
+        self.address = Some(address).filter(|a| !a.is_empty()).or(self.address.take());
+        self.connect(wait);
+    }
+
+    /// Goes where it was told to go, once nothing is left to do here or to be recorded.
+    fn go_elsewhere(&mut self) {
+        if !self.core.attempts().is_empty() || !self.link.as_ref().is_some_and(|l| l.welcomed) {
+            return;
+        }
+        let Some((member, address)) = self.going.take() else { return };
+        self.flush();
+        if let Some(link) = self.link.take() {
+            let reason = format!("it goes to dispatcher {}, which has more to do", member.0 + 1);
+            link.writer.send(&vec![FromExecutor::Bye { reason }]);
+        }
+        self.known_as = None;
+        self.redirect(member, address);
     }
 
     fn on_assign(&mut self, assign: AssignTask) {
@@ -1198,6 +1253,9 @@ impl Agent {
     // ------------------------------------------------------------ time
 
     fn on_tick(&mut self) -> Result<(), ExecutorError> {
+        if self.going.is_some() {
+            self.go_elsewhere();
+        }
         let lease = Duration::from_nanos(self.settings.lease_ns);
         if self.link.is_none() && self.last_contact.elapsed() > lease {
             return Err(ExecutorError::LeaseEnded {
@@ -1247,6 +1305,18 @@ impl Agent {
             program_cpu_ns: self.counters.program_cpu_ns,
         }
     }
+}
+
+/// Where to look for the dispatcher: first where it was, then where the join file says, in a group also at others, which
+/// know where it is now.
+fn address_to_try(join: &Join, member: Option<MemberId>, known: Option<String>, n_tries: usize) -> String {
+    if join.members.is_empty() && member.is_none() {
+        return join.address.clone();
+    }
+    let theirs = member.and_then(|m| join.members.get(m.0 as usize)).filter(|a| !a.is_empty());
+    let mut all: Vec<&String> = known.iter().chain(theirs).chain([&join.address]).collect();
+    all.extend(join.members.iter().filter(|a| !a.is_empty()));
+    all[n_tries % all.len()].clone()
 }
 
 /// The end of an attempt whose program did not run, or of which nothing more is known.

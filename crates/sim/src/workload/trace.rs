@@ -510,7 +510,12 @@ impl Reader {
             | Event::PrefetchFailed { .. }
             | Event::Ticked
             | Event::RunStarted { .. }
-            | Event::Recovered => {}
+            | Event::Recovered
+            | Event::RunLinked { .. }
+            | Event::MemberConnected { .. }
+            | Event::MemberSilent { .. }
+            | Event::MemberTold { .. }
+            | Event::MemberLoadChanged { .. } => {}
         }
     }
 
@@ -537,7 +542,9 @@ impl Reader {
             | Action::CancelPrefetch { .. }
             | Action::FoundPattern { .. }
             | Action::EndCollective { .. }
-            | Action::EndRun { .. } => {}
+            | Action::EndRun { .. }
+            | Action::TellMember { .. }
+            | Action::SendAway { .. } => {}
         }
     }
 

@@ -1,0 +1,723 @@
+//! Files that cross from one dispatcher of a group to another, and executors that change sides.
+//!
+//! At the *reader's* dispatcher such a file is an *import*: tasks wait for it by name as they would for a task of
+//! their own, and fetch it from the executors that its owner names. At the *owner's* it is an *export*: each
+//! member that subscribed counts as one reader, so the file stays until the last of them has said that nobody reads it any
+//! more, and is made again when its last replica is lost.
+//!
+//! What is said and why it may be said twice: [`crate::group`].
+//!
+//! Invariants, checked by [`Dispatcher::check_exchange`]:
+//!   1. an import is there while a task reads it that has not ended, and counts these tasks;
+//!   2. `n_foreign` of a file that stays on the nodes is the number of members subscribed to it.
+//!
+//! When a file may go: nobody reads it here or elsewhere, and every member has said that it knows all tasks of its
+//! part (*settled*). After a restart nobody has said so yet; so nothing of this has to be in a journal.
+//!
+//! Why the makers of imports are not looked for in other runs: a run waits for the files of its own tasks. Within one
+//! dispatcher a task also waits for a result that a task of another run still writes; across dispatchers nobody
+//! could know without asking all of them for each name.
+//!
+//! Balance: an executor that is idle at a dispatcher with nothing ready goes to one that has more ready tasks than
+//! slots, or tasks and no slots at all.
+
+use super::*;
+use crate::group::{FileState, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of};
+
+type Key = (RunId, ObjectId);
+
+/// How long an executor has been idle before it goes elsewhere.
+const IDLE_NS: u64 = 2_000_000_000;
+
+/// A file that tasks here read and a task of another dispatcher makes.
+#[derive(Debug)]
+struct Import {
+    owner: MemberId,
+    state: FileState,
+    /// Tasks here that read it and have not ended.
+    n_readers: u32,
+    /// Those that wait for it.
+    waiters: Vec<TaskId>,
+}
+
+/// A file that is made here and read elsewhere.
+#[derive(Debug, Default)]
+struct Export {
+    /// Who subscribed, and what they were told last since their connection is there.
+    told: BTreeMap<MemberId, Option<FileState>>,
+    /// Holders that were in vain lately; named last.
+    missed: Vec<ExecutorId>,
+}
+
+/// What a dispatcher knows of the others of its group.
+#[derive(Default)]
+pub(super) struct Exchange {
+    imports: BTreeMap<Key, Import>,
+    exports: BTreeMap<Key, Export>,
+    /// Who writes the results that others read.
+    home_makers: FxHashMap<Key, TaskId>,
+    /// Exports whose state may have changed.
+    dirty: BTreeSet<Key>,
+    /// What is to be said when this event has been dealt with.
+    outbox: BTreeMap<MemberId, Vec<LinkMessage>>,
+    /// Our own connections to these are up.
+    connected: BTreeSet<MemberId>,
+    loads: BTreeMap<MemberId, MemberLoad>,
+    /// Since when nothing is ready here.
+    idle_since: Option<Timestamp>,
+}
+
+/// What a run knows of its other parts.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Linked {
+    /// Where files come from whose names do not say it.
+    imports: FxHashMap<String, MemberId>,
+    exports: BTreeSet<String>,
+    /// Members that may have more tasks which read our files.
+    unsettled: BTreeSet<MemberId>,
+}
+
+impl Linked {
+    pub fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+}
+
+impl Dispatcher {
+    // ------------------------------------------------------------ what is known of runs
+
+    pub(super) fn on_run_linked(&mut self, run: RunId, links: RunLinks) {
+        let Some(group) = self.config.group else { return };
+        let Some(state) = self.runs.get_mut(&run).filter(|r| !r.started) else { return };
+        state.linked = Some(Box::new(Linked {
+            imports: links.imports.into_iter().collect(),
+            exports: links.exports.into_iter().collect(),
+            unsettled: group.others().collect(),
+        }));
+    }
+
+    /// `task` of `run` writes `location`, which is at home.
+    pub(super) fn learn_export(&mut self, run: RunId, task: TaskId, location: &str) {
+        let linked = self.runs.get(&run).and_then(|r| r.linked.as_ref());
+        if linked.is_some_and(|linked| linked.exports.contains(location)) {
+            let object = self.catalog.intern(location);
+            self.exchange.home_makers.insert((run, object), task);
+        }
+    }
+
+    /// The dispatcher that has the file at `object`, if it is another one.
+    fn owner_elsewhere(&self, run: RunId, object: ObjectId) -> Option<MemberId> {
+        let Membership { me, n_members } = self.config.group?;
+        let linked = self.runs.get(&run)?.linked.as_ref()?;
+        let location = unscoped(self.catalog.location(object));
+        let named = linked.imports.get(&*location).copied();
+        if let Some(owner) = named {
+            return Some(owner);
+        }
+        let made_here = || self.intermediates.files.get(&object).is_some_and(|file| file.maker.is_some());
+        if !location.starts_with(RUN_FILE) || made_here() {
+            return None;
+        }
+        Some(owner_of(&location, n_members)).filter(|owner| *owner != me)
+    }
+
+    /// The run of a file that stays on the nodes, if another dispatcher has it.
+    pub(super) fn run_of_import(&self, object: ObjectId) -> Option<RunId> {
+        let (scope, _) = self.catalog.location(object).strip_prefix(RUN_FILE)?.split_once('/')?;
+        let run = RunId(scope.rsplit_once('.')?.1.parse().ok()?);
+        self.owner_elsewhere(run, object).map(|_| run)
+    }
+
+    /// Whether tasks of an array may read files of other dispatchers.
+    pub(super) fn may_import(&self, run: RunId, array: ArrayId) -> bool {
+        let Some(linked) = self.runs.get(&run).and_then(|r| r.linked.as_ref()) else { return false };
+        self.arrays[array.0 as usize].reads_run || !linked.imports.is_empty()
+    }
+
+    /// Those inputs of `task` that other dispatchers make, each once.
+    pub(super) fn foreign_inputs(&mut self, task: TaskId) -> Vec<ObjectId> {
+        let run = self.run_of(task);
+        let (array, i) = self.locate(task);
+        if !self.may_import(run, array) {
+            return vec![];
+        }
+        let array = self.arrays[array.0 as usize].array.clone();
+        let mut objects = self.inputs_of(run, &array, i);
+        objects.retain(|object| self.owner_elsewhere(run, *object).is_some());
+        objects.sort_unstable();
+        objects.dedup();
+        objects
+    }
+
+    fn shared(&self, (run, object): Key) -> SharedFile {
+        SharedFile { run, location: unscoped(self.catalog.location(object)).into_owned() }
+    }
+
+    fn find_shared(&mut self, file: &SharedFile) -> Option<Key> {
+        let prefix = &self.runs.get(&file.run)?.prefix;
+        let mut location = file.location.clone();
+        scope_location(prefix, &mut location);
+        Some((file.run, self.catalog.intern(&location)))
+    }
+
+    fn say(&mut self, to: MemberId, message: LinkMessage) {
+        if !self.exchange.connected.contains(&to) {
+            return; // it will all be said when the connection is there
+        }
+        let messages = self.exchange.outbox.entry(to).or_default();
+        match (messages.last_mut(), message) {
+            (Some(LinkMessage::Subscribed { files }), LinkMessage::Subscribed { files: more }) => {
+                files.extend(more)
+            }
+            (Some(LinkMessage::Unsubscribed { files }), LinkMessage::Unsubscribed { files: more }) => {
+                files.extend(more)
+            }
+            (_, message) => messages.push(message),
+        }
+    }
+
+    // ------------------------------------------------------------ the reader's side
+
+    /// Counts `task` among the readers of a file that another dispatcher makes. `Ok(true)`: it waits for it.
+    /// `Err`: it will never be there.
+    pub(super) fn read_import(&mut self, task: TaskId, object: ObjectId) -> Result<bool, String> {
+        let key = (self.run_of(task), object);
+        if !self.exchange.imports.contains_key(&key) {
+            let owner = self.owner_elsewhere(key.0, object).expect("it is one of `foreign_inputs`");
+            let import = Import { owner, state: FileState::Expected, n_readers: 0, waiters: vec![] };
+            self.exchange.imports.insert(key, import);
+            let files = vec![self.shared(key)];
+            self.say(owner, LinkMessage::Subscribed { files });
+        }
+        let import = self.exchange.imports.get_mut(&key).expect("it is there by now");
+        import.n_readers += 1;
+        match &import.state {
+            FileState::Never { message, .. } => Err(message.clone()),
+            FileState::Expected => {
+                import.waiters.push(task);
+                Ok(true)
+            }
+            FileState::AtHome | FileState::Held { .. } => Ok(false),
+        }
+    }
+
+    /// `task` has ended: it reads its imports no more.
+    pub(super) fn release_imports(&mut self, task: TaskId, out: &mut Vec<Action>) {
+        if self.exchange.imports.is_empty() {
+            return;
+        }
+        let run = self.run_of(task);
+        let mut unread = vec![];
+        for object in self.foreign_inputs(task) {
+            let Some(import) = self.exchange.imports.get_mut(&(run, object)) else { continue };
+            import.n_readers = import.n_readers.saturating_sub(1);
+            if import.n_readers > 0 {
+                continue;
+            }
+            let owner = import.owner;
+            self.exchange.imports.remove(&(run, object));
+            let files = vec![self.shared((run, object))];
+            self.say(owner, LinkMessage::Unsubscribed { files });
+            if self.is_intermediate(object) {
+                unread.push(object);
+            }
+        }
+        self.drop_unread(&unread, out);
+    }
+
+    /// What a ready task lacks of other dispatchers' files although they were there once. `Err`: one will never be there.
+    pub(super) fn missing_imports(&mut self, task: TaskId) -> Result<Vec<ObjectId>, String> {
+        if self.exchange.imports.is_empty() {
+            return Ok(vec![]);
+        }
+        let run = self.run_of(task);
+        let mut missing = vec![];
+        for object in self.foreign_inputs(task) {
+            let Some(import) = self.exchange.imports.get(&(run, object)) else { continue };
+            let heard = |e: ExecutorId| self.executors.get(&e).is_some_and(|e| e.silent_since.is_none());
+            match &import.state {
+                FileState::Never { message, .. } => return Err(message.clone()),
+                FileState::Expected if !self.catalog.holders_of(object).any(heard) => missing.push(object),
+                _ => {}
+            }
+        }
+        Ok(missing)
+    }
+
+    pub(super) fn await_import(&mut self, task: TaskId, object: ObjectId) {
+        let run = self.run_of(task);
+        if let Some(import) = self.exchange.imports.get_mut(&(run, object)) {
+            import.waiters.push(task);
+        }
+    }
+
+    /// Whom of another dispatcher's executors `executor` may ask for `object`.
+    pub(super) fn foreign_sources(
+        &self,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+        sources: &mut Vec<ExecutorId>,
+    ) {
+        let Some(import) = self.exchange.imports.get(&(run, object)) else { return };
+        let FileState::Held { holders, .. } = &import.state else { return };
+        let skip = (executor.0 as usize).wrapping_add(object.0 as usize) % holders.len().max(1);
+        let n_more = SOURCES_MAX.saturating_sub(sources.len()).min(holders.len());
+        // One that has moved here is asked as one of ours, if at all.
+        let elsewhere = holders.iter().cycle().skip(skip).take(n_more).filter(|h| !sources.contains(h));
+        let found: Vec<ExecutorId> = elsewhere.copied().collect();
+        sources.extend(found);
+    }
+
+    /// No source had an input of `task`: owners are asked for others.
+    pub(super) fn ask_owners(&mut self, task: TaskId) {
+        let run = self.run_of(task);
+        for object in self.foreign_inputs(task) {
+            let key = (run, object);
+            let Some(import) = self.exchange.imports.get_mut(&key) else { continue };
+            let (FileState::Held { holders, .. }, owner) = (&import.state, import.owner) else { continue };
+            if self.catalog.n_holders(object) > 0 {
+                continue;
+            }
+            let holders = holders.clone();
+            import.state = FileState::Expected;
+            let file = self.shared(key);
+            self.say(owner, LinkMessage::Missed { file, holders });
+        }
+    }
+
+    /// The owner says how it is with a file.
+    fn on_file(
+        &mut self,
+        now: Timestamp,
+        from: MemberId,
+        file: &SharedFile,
+        state: FileState,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(key) = self.find_shared(file) else { return };
+        let Some(import) = self.exchange.imports.get_mut(&key).filter(|i| i.owner == from) else {
+            return; // nobody reads it any more; that was said on another connection
+        };
+        import.state = state.clone();
+        if state == FileState::Expected {
+            return;
+        }
+        let waiters = std::mem::take(&mut import.waiters);
+        if let FileState::Held { digest, size_bytes, .. } = state {
+            let object = key.1;
+            if self.catalog.digest(object) != Some(digest) {
+                // It was made anew, and not as before.
+                for holder in self.catalog.holders_of(object).collect::<Vec<_>>() {
+                    self.drop_replica(holder, object);
+                    out.push(Action::DropReplicas { executor: holder, objects: vec![object] });
+                }
+                self.catalog.set_digest(object, Some(digest));
+                self.catalog.set_size_bytes(object, Some(size_bytes));
+            }
+        }
+        for task in waiters {
+            let Some(n_missing) = self.waiting.get_mut(&task) else { continue };
+            let outcome = match &state {
+                FileState::Never { cancelled: true, .. } => Some(Outcome::Cancelled),
+                FileState::Never { message, .. } => {
+                    let failure = Failure { kind: FailureKind::InputUnavailable, message: message.clone() };
+                    Some(Outcome::Failed(failure))
+                }
+                _ => None,
+            };
+            if outcome.is_none() {
+                *n_missing -= 1;
+                if *n_missing > 0 {
+                    continue;
+                }
+            }
+            self.waiting.remove(&task);
+            self.run_mut(key.0).n_waiting -= 1;
+            match outcome {
+                Some(outcome) => self.end_task(now, task, outcome, out),
+                None => self.requeue(now, task),
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ the owner's side
+
+    fn subscribed(&mut self, member: MemberId, file: &SharedFile) -> Option<Key> {
+        let Some(key) = self.find_shared(file) else {
+            let message =
+                format!("run {} is not known to the dispatcher that has `{}`", file.run, file.location);
+            let state = FileState::Never { message, cancelled: false };
+            self.say(member, LinkMessage::File { file: file.clone(), state });
+            return None;
+        };
+        let export = self.exchange.exports.entry(key).or_default();
+        export.told.insert(member, None);
+        let n_foreign = export.told.len() as u32;
+        if file.location.starts_with(RUN_FILE) {
+            let file = self.intermediates.files.entry(key.1).or_default();
+            file.n_foreign = n_foreign;
+            file.dropped = false;
+        }
+        self.exchange.dirty.insert(key);
+        Some(key)
+    }
+
+    fn unsubscribed(&mut self, member: MemberId, key: Key, out: &mut Vec<Action>) {
+        let Some(export) = self.exchange.exports.get_mut(&key) else { return };
+        export.told.remove(&member);
+        let n_foreign = export.told.len() as u32;
+        if n_foreign == 0 {
+            self.exchange.exports.remove(&key);
+        }
+        if let Some(file) = self.intermediates.files.get_mut(&key.1) {
+            file.n_foreign = n_foreign;
+            self.drop_unread(&[key.1], out);
+        }
+    }
+
+    fn settled(&mut self, member: MemberId, run: RunId, out: &mut Vec<Action>) {
+        let Some(linked) = self.runs.get_mut(&run).and_then(|r| r.linked.as_mut()) else { return };
+        if linked.unsettled.remove(&member) && linked.unsettled.is_empty() {
+            let arrays = self.runs[&run].arrays.clone();
+            self.drop_all_unread(run, &arrays, out);
+        }
+    }
+
+    /// The state of an export may have changed.
+    pub(super) fn touch_export(&mut self, object: ObjectId) {
+        if self.exchange.exports.is_empty() {
+            return;
+        }
+        if let Some(Intermediate { maker: Some(maker), n_foreign: 1.., .. }) =
+            self.intermediates.files.get(&object)
+        {
+            self.exchange.dirty.insert((self.run_of(*maker), object));
+        }
+    }
+
+    /// `task` has ended, or runs again.
+    pub(super) fn touch_exports_of(&mut self, task: TaskId) {
+        if self.exchange.exports.is_empty() {
+            return;
+        }
+        let run = self.run_of(task);
+        let (array, i) = self.locate(task);
+        let array = self.arrays[array.0 as usize].array.clone();
+        for object in self.outputs_of(run, &array, i) {
+            if self.exchange.exports.contains_key(&(run, object)) {
+                self.exchange.dirty.insert((run, object));
+            }
+        }
+    }
+
+    /// An executor is silent, or heard again: what it holds can be had, or not.
+    pub(super) fn touch_exports_on(&mut self, executor: ExecutorId) {
+        if self.exchange.exports.is_empty() {
+            return;
+        }
+        for object in self.catalog.objects_on(executor) {
+            self.touch_export(object);
+        }
+    }
+
+    /// No more tasks come to `run` here: what nobody makes will never be.
+    pub(super) fn settle_exchange(&mut self, run: RunId) {
+        let Some(group) = self.config.group else { return };
+        if self.runs[&run].linked.is_none() {
+            return;
+        }
+        for member in group.others() {
+            self.say(member, LinkMessage::Settled { run });
+        }
+        let range = (run, ObjectId(0))..=(run, ObjectId(u32::MAX));
+        let keys: Vec<Key> = self.exchange.exports.range(range).map(|(key, _)| *key).collect();
+        self.exchange.dirty.extend(keys);
+    }
+
+    fn maker_of_export(&self, key: Key) -> Option<TaskId> {
+        let stays = self.intermediates.files.get(&key.1).and_then(|file| file.maker);
+        stays.or_else(|| self.exchange.home_makers.get(&key).copied())
+    }
+
+    /// How it is with an export. `told` is what `member` heard of it last: holders that are still good stay.
+    fn state_of_export(&self, key: Key, member: MemberId, told: Option<&FileState>) -> FileState {
+        let (run, object) = key;
+        let Some(maker) = self.maker_of_export(key) else {
+            if self.runs.get(&run).is_some_and(|r| !r.committed) {
+                return FileState::Expected;
+            }
+            let name = unscoped(self.catalog.location(object));
+            let message = format!("no task of the run makes its input `{name}`");
+            return FileState::Never { message, cancelled: false };
+        };
+        match self.end_of(maker) {
+            End::Not => return FileState::Expected,
+            End::Done => {}
+            end => {
+                let cancelled = end == End::Cancelled;
+                return FileState::Never { message: self.maker_failed(maker, cancelled), cancelled };
+            }
+        }
+        if !self.is_intermediate(object) {
+            return FileState::AtHome;
+        }
+        let (Some(digest), Some(size_bytes)) = (self.catalog.digest(object), self.catalog.size_bytes(object))
+        else {
+            return FileState::Expected;
+        };
+        let heard = |e: &ExecutorId| self.executors.get(e).is_some_and(|e| e.silent_since.is_none());
+        let mut holders: Vec<ExecutorId> = self.catalog.holders_of(object).filter(heard).collect();
+        let missed = &self.exchange.exports[&key].missed;
+        if let Some(FileState::Held { digest: before, holders: named, .. }) = told {
+            let good = |h: &ExecutorId| holders.contains(h) && !missed.contains(h);
+            if *before == digest && named.iter().all(good) && named.len() >= SOURCES_MAX.min(holders.len()) {
+                return FileState::Held { digest, size_bytes, holders: named.clone() };
+            }
+        }
+        if holders.is_empty() {
+            return FileState::Expected;
+        }
+        // Each member begins with another one; those that were in vain come last.
+        let n = holders.len();
+        holders.rotate_left((member.0 as usize).wrapping_add(object.0 as usize) % n);
+        holders.sort_by_key(|h| missed.contains(h));
+        holders.truncate(SOURCES_MAX);
+        FileState::Held { digest, size_bytes, holders }
+    }
+
+    /// Has files made again that other dispatchers read and nobody has any more. Gives whether there were any.
+    pub(super) fn revive_exports(&mut self, now: Timestamp, out: &mut Vec<Action>) -> bool {
+        if self.hold_until.is_some() {
+            return false;
+        }
+        let mut revived = false;
+        for key in self.exchange.dirty.iter().copied().collect::<Vec<_>>() {
+            if self.exchange.exports.contains_key(&key)
+                && self.is_intermediate(key.1)
+                && self.catalog.n_holders(key.1) == 0
+                && let Some(maker) =
+                    self.maker_of_export(key).filter(|maker| self.end_of(*maker) == End::Done)
+            {
+                self.revive(now, maker, key.1, out);
+                revived = true;
+            }
+        }
+        revived
+    }
+
+    /// After a restart: whatever executors came back with is known now.
+    pub(super) fn touch_all_exports(&mut self) {
+        let keys: Vec<Key> = self.exchange.exports.keys().copied().collect();
+        self.exchange.dirty.extend(keys);
+    }
+
+    // ------------------------------------------------------------ what is said
+
+    pub(super) fn on_member_connected(&mut self, member: MemberId) {
+        if self.config.group.is_none_or(|g| g.me == member || member.0 >= g.n_members) {
+            return;
+        }
+        self.exchange.connected.insert(member);
+        self.exchange.outbox.remove(&member);
+        let reads: Vec<Key> =
+            self.exchange.imports.iter().filter(|(_, i)| i.owner == member).map(|(key, _)| *key).collect();
+        let files = reads.into_iter().map(|key| self.shared(key)).collect();
+        let is_settled = |r: &RunState| r.committed && r.linked.is_some();
+        let settled = self.runs.iter().filter(|(_, r)| is_settled(r)).map(|(run, _)| *run).collect();
+        self.say(member, LinkMessage::Reads { files, settled });
+        for (key, export) in &mut self.exchange.exports {
+            if let Some(told) = export.told.get_mut(&member) {
+                *told = None;
+                self.exchange.dirty.insert(*key);
+            }
+        }
+    }
+
+    pub(super) fn on_member_silent(&mut self, member: MemberId) {
+        self.exchange.connected.remove(&member);
+        self.exchange.outbox.remove(&member);
+        self.exchange.loads.remove(&member);
+    }
+
+    pub(super) fn on_member_load(&mut self, member: MemberId, load: MemberLoad) {
+        self.exchange.loads.insert(member, load);
+    }
+
+    pub(super) fn on_member_told(
+        &mut self,
+        now: Timestamp,
+        member: MemberId,
+        messages: Vec<LinkMessage>,
+        out: &mut Vec<Action>,
+    ) {
+        for message in messages {
+            match message {
+                LinkMessage::Reads { files, settled } => {
+                    let mut reads = BTreeSet::new();
+                    for file in &files {
+                        reads.extend(self.subscribed(member, file));
+                    }
+                    let is_over = |(key, export): (&Key, &Export)| {
+                        (export.told.contains_key(&member) && !reads.contains(key)).then_some(*key)
+                    };
+                    let over: Vec<Key> = self.exchange.exports.iter().filter_map(is_over).collect();
+                    for key in over {
+                        self.unsubscribed(member, key, out);
+                    }
+                    for run in settled {
+                        self.settled(member, run, out);
+                    }
+                }
+                LinkMessage::Subscribed { files } => {
+                    for file in &files {
+                        self.subscribed(member, file);
+                    }
+                }
+                LinkMessage::Unsubscribed { files } => {
+                    for file in &files {
+                        if let Some(key) = self.find_shared(file) {
+                            self.unsubscribed(member, key, out);
+                        }
+                    }
+                }
+                LinkMessage::Settled { run } => self.settled(member, run, out),
+                LinkMessage::Missed { file, holders } => {
+                    if let Some(key) = self.find_shared(&file)
+                        && let Some(export) = self.exchange.exports.get_mut(&key)
+                        && let Some(told) = export.told.get_mut(&member)
+                    {
+                        *told = None;
+                        export.missed = holders;
+                        self.exchange.dirty.insert(key);
+                    }
+                }
+                LinkMessage::File { file, state } => self.on_file(now, member, &file, state, out),
+            }
+        }
+    }
+
+    /// Says what there is to be said to the other dispatchers.
+    pub(super) fn tell_members(&mut self, out: &mut Vec<Action>) {
+        for key in std::mem::take(&mut self.exchange.dirty) {
+            let Some(export) = self.exchange.exports.get(&key) else { continue };
+            let mut changed = vec![];
+            for (member, told) in &export.told {
+                if !self.exchange.connected.contains(member) {
+                    continue;
+                }
+                let state = self.state_of_export(key, *member, told.as_ref());
+                if told.as_ref() != Some(&state) {
+                    changed.push((*member, state));
+                }
+            }
+            for (member, state) in changed {
+                let file = self.shared(key);
+                self.say(member, LinkMessage::File { file, state: state.clone() });
+                let export = self.exchange.exports.get_mut(&key).expect("it was found above");
+                export.told.insert(member, Some(state));
+                export.missed.clear();
+            }
+        }
+        for (member, messages) in std::mem::take(&mut self.exchange.outbox) {
+            out.push(Action::TellMember { member, messages });
+        }
+    }
+
+    // ------------------------------------------------------------ balance
+
+    /// What the other dispatchers should know of this one.
+    pub fn load(&self) -> MemberLoad {
+        let takes = |e: &&ExecutorState| !e.draining && e.silent_since.is_none();
+        let n_slots = self.executors.values().filter(takes).map(|e| u64::from(e.offer.slots)).sum();
+        MemberLoad { n_slots, n_ready: self.n_ready }
+    }
+
+    /// Sends an executor that has had nothing to do for a while to a dispatcher which has more to do than slots.
+    pub(super) fn balance(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        if self.config.group.is_none() || self.hold_until.is_some() {
+            return;
+        }
+        if self.n_ready > 0 {
+            self.exchange.idle_since = None;
+            return;
+        }
+        let since = *self.exchange.idle_since.get_or_insert(now);
+        if now.since_ns(since) < IDLE_NS {
+            return;
+        }
+        let needs = |load: &MemberLoad| load.n_ready > load.n_slots;
+        let neediest = self.exchange.loads.iter().filter(|(_, l)| needs(l));
+        // Whoever has no slots at all goes first: its tasks would wait for ever.
+        let Some((to, load)) = neediest.max_by_key(|(m, l)| (l.n_slots == 0, l.n_ready - l.n_slots, *m))
+        else {
+            return;
+        };
+        let (to, starves) = (*to, load.n_slots == 0);
+        let is_idle = |e: &ExecutorState| {
+            e.assigned.is_empty()
+                && !e.draining
+                && e.silent_since.is_none()
+                && now.since_ns(e.last_ended) >= IDLE_NS
+        };
+        let n_taking = self.executors.values().filter(|e| !e.draining && e.silent_since.is_none()).count();
+        let has_more = !self.waiting.is_empty() || !self.reserved.is_empty();
+        if n_taking == 1 && has_more && !starves {
+            return;
+        }
+        let idle: Vec<ExecutorId> =
+            self.executors.iter().filter(|(_, e)| is_idle(e)).map(|(id, _)| *id).collect();
+        let n_sole = |executor: &ExecutorId| {
+            let objects = self.catalog.objects_on(*executor);
+            let is_sole = |o: &&ObjectId| {
+                self.is_intermediate(**o)
+                    && self.catalog.n_holders(**o) == 1
+                    && self.intermediates.files[*o].maker.is_some()
+            };
+            objects.iter().filter(is_sole).count()
+        };
+        let Some((n_sole, executor)) = idle.iter().map(|e| (n_sole(e), *e)).min() else { return };
+        // Files that nobody else has are made again where nothing else helps.
+        if n_sole > 0 && !starves {
+            return;
+        }
+        self.executors.get_mut(&executor).expect("it was found above").draining = true;
+        self.update_room(executor);
+        // One at a time: what it changes is to be seen first.
+        self.exchange.idle_since = Some(now);
+        out.push(Action::SendAway { executor, member: to });
+    }
+
+    /// Panics when an invariant of the module's header is broken. For tests.
+    pub(super) fn check_exchange(&self) {
+        let mut n_readers: BTreeMap<Key, u32> = BTreeMap::new();
+        for a in &self.arrays {
+            if !self.runs.get(&a.run).is_some_and(|r| r.started && r.linked.is_some()) {
+                continue;
+            }
+            for i in (0..a.array.n_tasks).filter(|i| a.ends.get(*i) == End::Not) {
+                let mut objects = BTreeSet::new();
+                let mut text = String::new();
+                for (_, pattern) in &a.array.template.inputs {
+                    self.location_into(a.run, &a.array, pattern, i, &mut text);
+                    let object = self.catalog.find(&text);
+                    objects.extend(object.filter(|o| self.owner_elsewhere(a.run, *o).is_some()));
+                }
+                for object in objects {
+                    *n_readers.entry((a.run, object)).or_default() += 1;
+                }
+            }
+        }
+        let counted: BTreeMap<Key, u32> =
+            self.exchange.imports.iter().map(|(key, import)| (*key, import.n_readers)).collect();
+        assert_eq!(counted, n_readers, "readers of imports");
+        let mut n_told: BTreeMap<ObjectId, usize> = BTreeMap::new();
+        for (key, export) in &self.exchange.exports {
+            *n_told.entry(key.1).or_default() += export.told.len();
+        }
+        for (object, file) in &self.intermediates.files {
+            let n = n_told.get(object).copied().unwrap_or(0);
+            assert_eq!(file.n_foreign as usize, n, "members that read {}", self.catalog.location(*object));
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Splitting a submission among the dispatchers of a group.
+//!
+//! In: folded arrays, the number of members. Out: for each member its part, in the order of the arrays, still folded, and
+//! what it has to know of the others ([`RunLinks`]).
+//!
+//! Where a task is queued follows from its *key*: the first file that it makes and that stays on the nodes, so that
+//! both sides of such a file find its owner by its name; else the first of its inputs that is not the same for all tasks of its
+//! array, so that tasks which read the same file meet; else nothing, and the array is dealt out in stretches, which
+//! costs nothing per task. (A script that every task reads is no key: all tasks would be at one dispatcher.)
+//!
+//! What only a look at all tasks can find is found here: two tasks of different parts that write one file, and files
+//! that cross and are not where their name says (further outputs of a task, results at home that other tasks read).
+//!
+//! Not here: files that nobody makes (each dispatcher finds those of its own).
+
+use super::{RunLinks, owner_of};
+use crate::array::{Column, Pattern, Piece, TaskArray};
+use crate::types::*;
+use rustc_hash::{FxHashMap, FxHasher};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::hash::Hasher;
+
+/// What one member gets of a submission.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Part {
+    pub arrays: Vec<TaskArray>,
+    pub links: RunLinks,
+}
+
+/// How the tasks of one array are dealt out.
+enum Deal {
+    /// Stretches: member `(i + shift) % n` has the `i`-th.
+    Stretches { shift: u32 },
+    /// One by one.
+    ByKey(Vec<MemberId>),
+}
+
+/// Splits `arrays` among `n_members` (at least 1). `Err`: two tasks write one file, in one sentence.
+pub fn split(arrays: &[TaskArray], n_members: u32) -> Result<Vec<Part>, String> {
+    let deals: Vec<Deal> = (0..).zip(arrays).map(|(n, array)| deal(array, n, n_members)).collect();
+    let mut parts = vec![Part::default(); n_members as usize];
+    link(arrays, &deals, n_members, &mut parts)?;
+    for (array, deal) in arrays.iter().zip(&deals) {
+        for (part, member) in parts.iter_mut().zip(0..) {
+            let mine: Cow<'_, [u32]> = match deal {
+                Deal::Stretches { shift } => {
+                    let (start, end) =
+                        stretch(array.n_tasks, (member + n_members - shift) % n_members, n_members);
+                    if start < end {
+                        part.arrays.push(if end - start == array.n_tasks {
+                            array.clone()
+                        } else {
+                            slice(array, start, end)
+                        });
+                    }
+                    continue;
+                }
+                Deal::ByKey(owners) => {
+                    (0..array.n_tasks).filter(|i| owners[*i as usize].0 == member).collect()
+                }
+            };
+            if mine.len() == array.n_tasks as usize {
+                part.arrays.push(array.clone());
+            } else if !mine.is_empty() {
+                part.arrays.push(select(array, &mine));
+            }
+        }
+    }
+    Ok(parts)
+}
+
+/// The `i`-th of `n` stretches of an array: `start..end`.
+fn stretch(n_tasks: u32, i: u32, n: u32) -> (u32, u32) {
+    let cut = |i: u32| (u64::from(n_tasks) * u64::from(i) / u64::from(n)) as u32;
+    (cut(i), cut(i + 1))
+}
+
+fn is_constant(pattern: &Pattern) -> bool {
+    pattern.0.iter().all(|piece| matches!(piece, Piece::Literal(_)))
+}
+
+fn deal(array: &TaskArray, number: u32, n_members: u32) -> Deal {
+    let outputs = array.template.outputs.iter().map(|(_, l)| l);
+    let stays: Vec<&Pattern> = outputs.filter(|l| array.may_begin(l, RUN_FILE)).collect();
+    let varies = array.template.inputs.iter().map(|(_, l)| l).find(|l| !is_constant(l));
+    // A task on its own is an array of one, in which all is constant.
+    let input = varies.or(array.template.inputs.first().map(|(_, l)| l).filter(|_| array.n_tasks == 1));
+    if stays.is_empty() && input.is_none() {
+        // Where the last, shortest stretches are is different for each array.
+        let shift = if array.n_tasks < n_members {
+            owner_of(&array.fill(&array.template.id, 0), n_members).0
+        } else {
+            number % n_members
+        };
+        return Deal::Stretches { shift };
+    }
+    let mut text = String::new();
+    let mut owner = |i: u32| {
+        for pattern in &stays {
+            text.clear();
+            array.fill_into(pattern, i, &mut text);
+            if text.starts_with(RUN_FILE) {
+                return owner_of(&text, n_members);
+            }
+        }
+        text.clear();
+        array.fill_into(input.unwrap_or(&array.template.id), i, &mut text);
+        owner_of(&text, n_members)
+    };
+    Deal::ByKey((0..array.n_tasks).map(&mut owner).collect())
+}
+
+impl Deal {
+    fn owner(&self, i: u32, n_tasks: u32, n_members: u32) -> MemberId {
+        match self {
+            Deal::ByKey(owners) => owners[i as usize],
+            Deal::Stretches { shift } => {
+                // The stretch k with cut(k) <= i < cut(k + 1).
+                let mut k = (u64::from(i) * u64::from(n_members) / u64::from(n_tasks)) as u32;
+                while stretch(n_tasks, k, n_members).1 <= i {
+                    k += 1;
+                }
+                MemberId((k + shift) % n_members)
+            }
+        }
+    }
+}
+
+fn hash_of(location: &str) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(location.as_bytes());
+    hasher.finish()
+}
+
+/// Finds files that cross and are not where their name says, and tasks of two parts that write one file.
+fn link(arrays: &[TaskArray], deals: &[Deal], n_members: u32, parts: &mut [Part]) -> Result<(), String> {
+    // Who makes what: array and task by the hash of the location; equal hashes are told apart by unfolding.
+    let mut makers: FxHashMap<u64, Vec<(u32, u32)>> = FxHashMap::default();
+    let mut text = String::new();
+    let writes = |(a, i): (u32, u32), location: &str| {
+        let array = &arrays[a as usize];
+        array.template.outputs.iter().any(|(_, pattern)| array.fill(pattern, i) == location)
+    };
+    for (a, array) in (0..).zip(arrays) {
+        for i in 0..array.n_tasks {
+            for (_, pattern) in &array.template.outputs {
+                text.clear();
+                array.fill_into(pattern, i, &mut text);
+                let same = makers.entry(hash_of(&text)).or_default();
+                if let Some(other) = same.iter().find(|other| writes(**other, &text)) {
+                    let id = |(a, i): (u32, u32)| arrays[a as usize].fill(&arrays[a as usize].template.id, i);
+                    let (first, second) = (id(*other), id((a, i)));
+                    return Err(format!(
+                        "tasks `{first}` and `{second}` both write `{text}`; give each its own output, \
+                         or wait until the first one has ended"
+                    ));
+                }
+                same.push((a, i));
+            }
+        }
+    }
+    if makers.is_empty() || n_members == 1 {
+        return Ok(());
+    }
+    let owner = |(a, i): (u32, u32)| deals[a as usize].owner(i, arrays[a as usize].n_tasks, n_members);
+    let mut imports: Vec<BTreeSet<(String, MemberId)>> = vec![BTreeSet::new(); n_members as usize];
+    let mut exports: Vec<BTreeSet<String>> = vec![BTreeSet::new(); n_members as usize];
+    for (a, array) in (0..).zip(arrays) {
+        for (_, pattern) in &array.template.inputs {
+            // What is the same for all is looked up once for each member, not for each task.
+            let constant = is_constant(pattern);
+            let mut seen = vec![false; n_members as usize];
+            for i in 0..array.n_tasks {
+                let reader = owner((a, i));
+                if constant && std::mem::replace(&mut seen[reader.0 as usize], true) {
+                    continue;
+                }
+                text.clear();
+                array.fill_into(pattern, i, &mut text);
+                let Some(same) = makers.get(&hash_of(&text)) else { continue };
+                let Some(maker) = same.iter().find(|maker| writes(**maker, &text)) else { continue };
+                let maker = owner(*maker);
+                let stays = text.starts_with(RUN_FILE);
+                if maker == reader || (stays && owner_of(&text, n_members) == maker) {
+                    continue;
+                }
+                if !stays {
+                    exports[maker.0 as usize].insert(text.clone());
+                }
+                imports[reader.0 as usize].insert((text.clone(), maker));
+            }
+        }
+    }
+    for (part, (imports, exports)) in parts.iter_mut().zip(imports.into_iter().zip(exports)) {
+        part.links =
+            RunLinks { imports: imports.into_iter().collect(), exports: exports.into_iter().collect() };
+    }
+    Ok(())
+}
+
+/// The tasks `start..end` of an array.
+fn slice(array: &TaskArray, start: u32, end: u32) -> TaskArray {
+    let columns = array.columns.iter().map(|column| pick(column, start..end)).collect();
+    let first_index = array.first_index + u64::from(start);
+    TaskArray { n_tasks: end - start, first_index, template: array.template.clone(), columns }
+}
+
+/// Some tasks of an array, in order. What is the task's number becomes a column, where the template uses it.
+fn select(array: &TaskArray, tasks: &[u32]) -> TaskArray {
+    let mut columns: Vec<Column> = array.columns.iter().map(|c| pick(c, tasks.iter().copied())).collect();
+    let mut uses_index = false;
+    array.template.for_each(&mut |p| uses_index |= p.0.contains(&Piece::Index));
+    let mut template = array.template.clone();
+    if uses_index {
+        let mut numbers = Column::default();
+        for i in tasks {
+            // Some of the digits of fewer numbers than a column of 4 GiB can hold.
+            let fits = numbers.push(&(array.first_index + u64::from(*i)).to_string());
+            assert!(fits, "numbers of 2^32 tasks fit a column");
+        }
+        numbers.shrink_to_fit();
+        let column = columns.len() as u32;
+        columns.push(numbers);
+        template = template.map(&mut |p| {
+            let named = |piece: &Piece| match piece {
+                Piece::Index => Piece::Column { column, part: crate::array::Part::Whole },
+                piece => piece.clone(),
+            };
+            Pattern(p.0.iter().map(named).collect())
+        });
+    }
+    TaskArray { n_tasks: tasks.len() as u32, first_index: 0, template, columns }
+}
+
+fn pick(column: &Column, tasks: impl Iterator<Item = u32>) -> Column {
+    let mut picked = Column::default();
+    for i in tasks {
+        let fits = picked.push(column.get(i as usize));
+        assert!(fits, "a part of a column is no larger than the column");
+    }
+    picked.shrink_to_fit();
+    picked
+}
+
+#[cfg(test)]
+mod tests;

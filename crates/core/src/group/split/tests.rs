@@ -1,0 +1,144 @@
+use super::*;
+use crate::array::{Command, TaskForm};
+use crate::rng::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn literal(text: &str) -> Piece {
+    Piece::Literal(text.into())
+}
+
+fn template(inputs: Vec<Pattern>, outputs: Vec<Pattern>) -> TaskForm<Pattern> {
+    let named = |list: Vec<Pattern>| {
+        (0..).zip(list).map(|(n, l): (u32, _)| (Pattern::literal(format!("f{n}")), l)).collect()
+    };
+    TaskForm {
+        id: Pattern(vec![literal("t"), Piece::Index]),
+        command: Command::Exec(vec![Pattern::literal("true")]),
+        inputs: named(inputs),
+        outputs: named(outputs),
+        env: vec![],
+        cpus: 1,
+        memory_bytes: None,
+        walltime_ns: None,
+        retries: 0,
+        priority: 0,
+        label: String::new(),
+        dynamic: false,
+        hints: Default::default(),
+    }
+}
+
+fn numbered(n_tasks: u32, inputs: Vec<Pattern>, outputs: Vec<Pattern>) -> TaskArray {
+    TaskArray { n_tasks, first_index: 0, template: template(inputs, outputs), columns: vec![] }
+}
+
+fn by_index(prefix: &str) -> Pattern {
+    Pattern(vec![literal(prefix), Piece::Index])
+}
+
+fn single(id: &str, inputs: &[String], outputs: &[String]) -> TaskArray {
+    let patterns = |list: &[String]| list.iter().map(Pattern::literal).collect();
+    let mut array = numbered(1, patterns(inputs), patterns(outputs));
+    array.template.id = Pattern::literal(id);
+    array
+}
+
+fn tasks_of(part: &Part) -> Vec<crate::array::TaskSpec> {
+    part.arrays.iter().flat_map(|a| (0..a.n_tasks).map(|i| a.expand(i))).collect()
+}
+
+#[test]
+fn a_range_without_files_is_cut_and_costs_nothing_per_task() {
+    let parts = split(&[numbered(10_000_001, vec![], vec![])], 4).unwrap();
+    let n: Vec<u32> = parts.iter().map(|p| p.arrays.iter().map(|a| a.n_tasks).sum()).collect();
+    assert_eq!(n.iter().sum::<u32>(), 10_000_001);
+    assert!(n.iter().all(|n| n.abs_diff(2_500_000) <= 1), "{n:?}");
+    assert!(parts.iter().all(|p| p.arrays.len() == 1 && p.arrays[0].columns.is_empty()));
+}
+
+#[test]
+fn tasks_that_read_one_file_meet_and_a_common_script_is_no_key() {
+    let mut column = Column::default();
+    for i in 0..1000 {
+        assert!(column.push(&format!("tile/{}", i % 100)));
+    }
+    let script = Pattern::literal("cut.py");
+    let mut array = numbered(1000, vec![script, Pattern::column(0)], vec![by_index("out/")]);
+    array.columns.push(column);
+    let parts = split(&[array], 3).unwrap();
+    let mut at: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+    for (member, part) in parts.iter().enumerate() {
+        assert!((250..450).contains(&tasks_of(part).len()), "{}", tasks_of(part).len());
+        for task in tasks_of(part) {
+            at.entry(task.inputs[1].1.clone()).or_default().insert(member);
+            // The number stays the task's own.
+            assert_eq!(task.id[1..], task.outputs[0].1["out/".len()..]);
+        }
+    }
+    assert!(at.values().all(|members| members.len() == 1));
+}
+
+#[test]
+fn two_writers_of_one_file_are_refused_wherever_they_are() {
+    let (x, y, z) = ("run:x".to_string(), "run:y".to_string(), "run:z".to_string());
+    let a = single("a", &[], &[x.clone(), y.clone()]);
+    let b = single("b", &[], &[z, y.clone()]);
+    let refusal = split(&[a, b], 2).unwrap_err();
+    assert!(refusal.starts_with("tasks `a` and `b` both write `run:y`"), "{refusal}");
+    let home = |id: &str| single(id, &[], &["/out/1".into()]);
+    assert!(split(&[home("a"), home("b")], 2).is_err());
+}
+
+/// Over random workflows: every task is in one part, unchanged; and every reader finds its maker by the rule of names
+/// and its part's links.
+#[test]
+fn parts_hold_every_task_once_and_readers_find_their_makers() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let n_members = 1 + rng.below(5) as u32;
+        let mut made: Vec<String> = vec![];
+        let mut arrays = vec![];
+        for t in 0..rng.below(60) {
+            let mut inputs: Vec<String> = vec![];
+            for _ in 0..rng.below(4) {
+                inputs.push(match made.len() as u64 {
+                    0 => format!("/in/{}", rng.below(9)),
+                    n => made[rng.below(n) as usize].clone(),
+                });
+            }
+            let outputs: Vec<String> = (0..rng.below(4))
+                .map(|o| format!("{}{t}.{o}", if rng.below(3) == 0 { "/out/" } else { "run:" }))
+                .collect();
+            made.extend(outputs.iter().cloned());
+            arrays.push(single(&format!("s{t}"), &inputs, &outputs));
+        }
+        arrays.push(numbered(1 + rng.below(50) as u32, vec![], vec![by_index("run:n")]));
+        arrays.push(numbered(1 + rng.below(50) as u32, vec![by_index("run:n")], vec![]));
+        arrays.last_mut().unwrap().template.id = by_index("r");
+        let parts = split(&arrays, n_members).unwrap();
+        assert_eq!(parts.len(), n_members as usize);
+        let whole = Part { arrays, links: RunLinks::default() };
+        let mut all: BTreeMap<String, _> = tasks_of(&whole).into_iter().map(|t| (t.id.clone(), t)).collect();
+        let mut makers: BTreeMap<String, MemberId> = BTreeMap::new();
+        for (part, member) in parts.iter().zip(0..) {
+            for array in &part.arrays {
+                array.check().unwrap();
+            }
+            for task in tasks_of(part) {
+                assert_eq!(all.remove(&task.id), Some(task.clone()), "seed {seed}");
+                makers.extend(task.outputs.iter().map(|(_, l)| (l.clone(), MemberId(member))));
+            }
+        }
+        assert!(all.is_empty(), "seed {seed}: {all:?}");
+        for (part, member) in parts.iter().zip((0..).map(MemberId)) {
+            for location in tasks_of(part).iter().flat_map(|t| &t.inputs).map(|(_, l)| l) {
+                let Some(maker) = makers.get(location).filter(|m| **m != member) else { continue };
+                let named = part.links.imports.iter().find(|(l, _)| l == location).map(|(_, m)| *m);
+                let stays = location.starts_with(RUN_FILE);
+                let found = named.or(stays.then(|| owner_of(location, n_members)));
+                assert_eq!(found, Some(*maker), "seed {seed}: {location}");
+                assert!(stays || parts[maker.0 as usize].links.exports.contains(location));
+            }
+        }
+    }
+}

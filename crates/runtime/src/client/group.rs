@@ -1,0 +1,573 @@
+//! A client of a group of dispatchers: one connection to each, requests split or sent to all, answers put together.
+//!
+//! Each request is served by a task of its own, as some take long. A connection that breaks is made again; a request
+//! that was under way there fails, but for watching a run, which goes on when the dispatcher is back.
+//!
+//! A submission is collected here, split when it is committed, and handed out in two steps: all parts but the first
+//! are prepared, then the first is committed, which decides (see `dispatcher/group.rs`).
+
+use super::open;
+use crate::net::{NetError, Reader, Writer};
+use eyas_core::RunId;
+use eyas_core::array::TaskArray;
+use eyas_core::group::giver_of;
+use eyas_core::group::split::split;
+use eyas_wire::identity::Join;
+use eyas_wire::message::*;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+/// How long until a member that is away is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+/// How long nobody at all may answer.
+const LONELY_MAX: Duration = Duration::from_secs(10);
+
+/// A connection to one member, while there is one.
+#[derive(Default)]
+struct Line {
+    writer: Option<Writer>,
+    /// Who waits for replies to which request. Gone with the connection.
+    waiting: HashMap<u64, UnboundedSender<ReplyBody>>,
+}
+
+/// What was submitted so far, by run.
+struct Submission {
+    name: String,
+    keep: bool,
+    arrays: Vec<Arc<TaskArray>>,
+}
+
+struct Shared {
+    lines: Vec<Mutex<Line>>,
+    /// Numbers of requests to members, which are not those of the client.
+    next: AtomicU64,
+    submissions: Mutex<HashMap<RunId, Submission>>,
+    replies: UnboundedSender<Result<Reply, NetError>>,
+}
+
+pub(super) struct Group {
+    shared: Arc<Shared>,
+    replies: UnboundedReceiver<Result<Reply, NetError>>,
+}
+
+impl Group {
+    /// Connects to all members that answer; at least one has to.
+    pub async fn connect(join: Join, path: Option<PathBuf>) -> Result<Group, NetError> {
+        let (tell, replies) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            lines: join.members.iter().map(|_| Mutex::new(Line::default())).collect(),
+            next: AtomicU64::new(1),
+            submissions: Mutex::new(HashMap::new()),
+            replies: tell,
+        });
+        let mut first_error = None;
+        let mut opened = vec![];
+        for address in &join.members {
+            let line = if address.is_empty() {
+                Err(NetError::Refused("a dispatcher of the group has never been there".into()))
+            } else {
+                open(address, &join).await
+            };
+            opened.push(match line {
+                Ok(line) => Some(line),
+                Err(e) => {
+                    first_error.get_or_insert(e);
+                    None
+                }
+            });
+        }
+        if let Some(e) = first_error.filter(|_| opened.iter().all(Option::is_none)) {
+            return Err(e);
+        }
+        for (member, line) in opened.into_iter().enumerate() {
+            // What is asked first finds those that answered.
+            let reader = line.map(|(reader, writer)| {
+                shared.line(member).writer = Some(writer);
+                reader
+            });
+            let weak = Arc::downgrade(&shared);
+            tokio::spawn(keep(weak, member, reader, join.clone(), path.clone()));
+        }
+        Ok(Group { shared, replies })
+    }
+
+    pub fn send(&mut self, number: u64, body: RequestBody) {
+        if let RequestBody::AddArray { run, array } = body {
+            // In the order in which they come, so not on a task.
+            if let Some(submission) = self.shared.submissions().get_mut(&run) {
+                submission.arrays.push(array);
+            }
+            return;
+        }
+        let shared = self.shared.clone();
+        tokio::spawn(async move { shared.serve(number, body).await });
+    }
+
+    pub async fn next(&mut self) -> Result<Reply, NetError> {
+        self.replies.recv().await.unwrap_or(Err(NetError::Closed))
+    }
+}
+
+/// Reads one member's replies, and connects again when the connection breaks.
+async fn keep(
+    shared: std::sync::Weak<Shared>,
+    member: usize,
+    mut reader: Option<Reader>,
+    mut join: Join,
+    path: Option<PathBuf>,
+) {
+    loop {
+        if let Some(mut reader) = reader.take() {
+            while let Ok(Some(reply)) = reader.next::<Reply>().await {
+                let Some(shared) = shared.upgrade() else { return };
+                let line = shared.line(member);
+                if let Some(waiting) = line.waiting.get(&reply.number) {
+                    let _ = waiting.send(reply.body);
+                }
+            }
+            let Some(shared) = shared.upgrade() else { return };
+            *shared.line(member) = Line::default();
+        }
+        tokio::time::sleep(RETRY).await;
+        if shared.strong_count() == 0 {
+            return;
+        }
+        if let Some(Ok(told)) = path.as_ref().map(|path| Join::read(path)) {
+            join = told;
+        }
+        let Some(address) = join.members.get(member).filter(|a| !a.is_empty()) else { continue };
+        if let Ok((new, writer)) = open(address, &join).await {
+            let Some(shared) = shared.upgrade() else { return };
+            shared.line(member).writer = Some(writer);
+            reader = Some(new);
+        }
+    }
+}
+
+impl Shared {
+    fn line(&self, member: usize) -> std::sync::MutexGuard<'_, Line> {
+        self.lines[member].lock().expect("nobody panics with it")
+    }
+
+    fn submissions(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Submission>> {
+        self.submissions.lock().expect("nobody panics with it")
+    }
+
+    fn n_members(&self) -> usize {
+        self.lines.len()
+    }
+
+    fn away(&self, member: usize) -> String {
+        format!("dispatcher {} of {} does not answer", member + 1, self.n_members())
+    }
+
+    fn tell(&self, number: u64, body: ReplyBody) {
+        let _ = self.replies.send(Ok(Reply { number, body }));
+    }
+
+    /// Sends a request to one member; its replies come on the channel, which ends with the connection.
+    fn send(&self, member: usize, body: RequestBody) -> Option<(u64, UnboundedReceiver<ReplyBody>)> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut line = self.line(member);
+        let writer = line.writer.as_ref()?;
+        if !writer.send(&Request { number, body }) {
+            return None;
+        }
+        let (tell, replies) = mpsc::unbounded_channel();
+        line.waiting.insert(number, tell);
+        Some((number, replies))
+    }
+
+    /// One request to one member, one reply; `Err` is a sentence.
+    async fn ask(&self, member: usize, body: RequestBody) -> Result<ReplyBody, String> {
+        let (number, mut replies) = self.send(member, body).ok_or_else(|| self.away(member))?;
+        let reply = replies.recv().await;
+        self.line(member).waiting.remove(&number);
+        match reply {
+            Some(ReplyBody::Refused { reason }) => Err(reason),
+            Some(body) => Ok(body),
+            None => Err(self.away(member)),
+        }
+    }
+
+    /// The same to all members, at once.
+    async fn ask_all(self: &Arc<Self>, body: &RequestBody) -> Vec<Result<ReplyBody, String>> {
+        let asked: Vec<_> = (0..self.n_members())
+            .map(|member| {
+                let (shared, body) = (self.clone(), body.clone());
+                tokio::spawn(async move { shared.ask(member, body).await })
+            })
+            .collect();
+        let mut replies = vec![];
+        for reply in asked {
+            replies.push(reply.await.unwrap_or_else(|e| Err(e.to_string())));
+        }
+        replies
+    }
+
+    async fn serve(self: Arc<Self>, number: u64, body: RequestBody) {
+        let reply = match body {
+            RequestBody::OpenRun { into: Some(addition), .. } => Err(format!(
+                "run {} is spread over several dispatchers, to which no tasks can be added",
+                addition.run
+            )),
+            RequestBody::OpenRun { name, keep, into: None } => self.open_run(name, keep).await,
+            RequestBody::CommitRun { run } => {
+                let submission = self.submissions().remove(&run);
+                match submission {
+                    Some(submission) => self.submit(run, submission).await,
+                    None => Err(format!("run {run} is not being submitted by this client")),
+                }
+            }
+            RequestBody::AbortRun { run } => {
+                self.submissions().remove(&run);
+                self.send(0, RequestBody::AbortRun { run });
+                return;
+            }
+            RequestBody::WatchRun { run, interval_ns } => return self.watch(number, run, interval_ns).await,
+            RequestBody::Status => self.status().await,
+            body @ RequestBody::Cancel { .. } => self.cancel(&body).await,
+            RequestBody::Explain { task: TaskName::Number(_), .. }
+            | RequestBody::Logs { task: TaskName::Number(_), .. } => {
+                Err("each dispatcher of a group numbers its own tasks; name the task by its id".into())
+            }
+            body @ (RequestBody::Explain { .. } | RequestBody::Logs { .. }) => {
+                first_of(self.ask_all(&body).await)
+            }
+            RequestBody::Shutdown => first_of(self.ask_all(&RequestBody::Shutdown).await),
+            body @ RequestBody::Demand { .. } => demand(self.ask_all(&body).await),
+            RequestBody::Drain { executor } => {
+                let member = giver_of(executor.0, self.n_members() as u32);
+                self.ask(member.0 as usize, RequestBody::Drain { executor }).await
+            }
+            RequestBody::AddArray { .. }
+            | RequestBody::JoinRun { .. }
+            | RequestBody::LinkRun { .. }
+            | RequestBody::PrepareRun { .. } => Err("this is for one dispatcher of a group".into()),
+        };
+        match reply {
+            Ok(body) => self.tell(number, body),
+            Err(reason) => self.tell(number, ReplyBody::Refused { reason }),
+        }
+    }
+
+    // ------------------------------------------------------------ submissions
+
+    async fn open_run(&self, name: String, keep: bool) -> Result<ReplyBody, String> {
+        for member in 0..self.n_members() {
+            if self.line(member).writer.is_none() {
+                return Err(format!("{}; a run needs all of them", self.away(member)));
+            }
+        }
+        let reply = self.ask(0, RequestBody::OpenRun { name: name.clone(), keep, into: None }).await?;
+        if let ReplyBody::RunOpened { run } = &reply {
+            self.submissions().insert(*run, Submission { name, keep, arrays: vec![] });
+        }
+        Ok(reply)
+    }
+
+    /// Hands out the parts: all but the first are prepared, then the first decides.
+    async fn submit(self: &Arc<Self>, run: RunId, submission: Submission) -> Result<ReplyBody, String> {
+        let Submission { name, keep, arrays } = submission;
+        let n_members = self.n_members() as u32;
+        let parts = tokio::task::spawn_blocking(move || {
+            let arrays: Vec<TaskArray> = arrays.into_iter().map(Arc::unwrap_or_clone).collect();
+            split(&arrays, n_members)
+        });
+        let parts = match parts.await.map_err(|e| e.to_string())? {
+            Ok(parts) => parts,
+            Err(reason) => {
+                self.send(0, RequestBody::AbortRun { run });
+                return Err(reason);
+            }
+        };
+        let mut n_tasks = 0;
+        let mut joined = vec![];
+        for (part, member) in parts.into_iter().zip(0..) {
+            let (shared, name) = (self.clone(), name.clone());
+            joined.push(tokio::spawn(async move {
+                if member > 0 {
+                    shared.ask(member, RequestBody::JoinRun { run, name, keep }).await?;
+                }
+                let mut refusals = vec![];
+                refusals.extend(shared.send(member, RequestBody::LinkRun { run, links: part.links }));
+                for array in part.arrays {
+                    refusals
+                        .extend(shared.send(member, RequestBody::AddArray { run, array: Arc::new(array) }));
+                }
+                let prepared = match member {
+                    // Its own word comes last, and is asked for when all others have given theirs.
+                    0 => Ok(0),
+                    _ => match shared.ask(member, RequestBody::PrepareRun { run }).await {
+                        Ok(ReplyBody::RunPrepared { n_tasks, .. }) => Ok(n_tasks),
+                        Ok(_) => Err("the dispatcher's answer to a submission makes no sense".to_string()),
+                        Err(reason) => Err(reason),
+                    },
+                };
+                // The first refusal tells the reason; the last one repeats it, or says that there is no such run.
+                let mut why = None;
+                for (number, mut replies) in refusals {
+                    if let Ok(ReplyBody::Refused { reason }) = replies.try_recv() {
+                        why.get_or_insert(reason);
+                    }
+                    shared.line(member).waiting.remove(&number);
+                }
+                prepared.map_err(|reason| why.unwrap_or(reason))
+            }));
+        }
+        let mut refused = None;
+        for part in joined {
+            match part.await.map_err(|e| e.to_string()).and_then(|n| n) {
+                Ok(n) => n_tasks += n,
+                Err(reason) => refused = refused.or(Some(reason)),
+            }
+        }
+        if let Some(reason) = refused {
+            // Those who have prepared hear it from the first.
+            for member in 0..self.n_members() {
+                self.send(member, RequestBody::AbortRun { run });
+            }
+            return Err(reason);
+        }
+        match self.ask(0, RequestBody::CommitRun { run }).await? {
+            ReplyBody::RunAccepted { run, n_tasks: n, .. } => {
+                Ok(ReplyBody::RunAccepted { run, n_tasks: n_tasks + n, again: false })
+            }
+            _ => Err("the dispatcher's answer to a submission makes no sense".into()),
+        }
+    }
+
+    // ------------------------------------------------------------ runs
+
+    /// Tells of a run as long as it lasts. It has ended when all parts have, as seen after the last of them ended: a part
+    /// that had ended begins again where a file that it made was lost and another part still reads it.
+    async fn watch(self: Arc<Self>, number: u64, run: RunId, interval_ns: u64) {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        for member in 0..self.n_members() {
+            let (shared, tell) = (self.clone(), tell.clone());
+            tokio::spawn(async move { shared.watch_part(member, run, interval_ns, tell).await });
+        }
+        drop(tell);
+        let mut parts: Vec<Option<Result<RunStatus, String>>> = vec![None; self.n_members()];
+        let mut lonely = tokio::time::Instant::now();
+        loop {
+            let told = tokio::time::timeout(RETRY, told.recv()).await;
+            if (0..self.n_members()).any(|m| self.line(m).writer.is_some()) {
+                lonely = tokio::time::Instant::now();
+            } else if lonely.elapsed() > LONELY_MAX {
+                let _ = self.replies.send(Err(NetError::Closed));
+                return;
+            }
+            let all_told = match told {
+                Ok(Some((member, status))) => {
+                    parts[member] = Some(status);
+                    parts.iter().all(Option::is_some)
+                }
+                Ok(None) => true,
+                Err(_) => continue,
+            };
+            let known: Vec<&RunStatus> = parts.iter().flatten().filter_map(|p| p.as_ref().ok()).collect();
+            if known.is_empty() {
+                if let Some(Err(reason)) = parts.iter().flatten().next().filter(|_| all_told) {
+                    return self.tell(number, ReplyBody::Refused { reason: reason.clone() });
+                }
+                continue;
+            }
+            let mut whole = sum_of_parts(run, &known);
+            if whole.ended.is_none() || !all_told {
+                whole.ended = None;
+                self.tell(number, ReplyBody::Run(Box::new(whole)));
+                continue;
+            }
+            // All have ended at some time; have they now?
+            let mut again = vec![];
+            for (member, part) in parts.iter().enumerate().filter(|(_, p)| matches!(p, Some(Ok(_)))) {
+                let now = self.ask(member, RequestBody::WatchRun { run, interval_ns: u64::MAX }).await;
+                match (now, part) {
+                    (Ok(ReplyBody::Run(now)), _) => again.push(*now),
+                    (_, Some(Ok(before))) => again.push(RunStatus { ended: None, ..before.clone() }),
+                    _ => {}
+                }
+            }
+            let whole = sum_of_parts(run, &again.iter().collect::<Vec<_>>());
+            let over = whole.ended.is_some();
+            self.tell(number, ReplyBody::Run(Box::new(whole)));
+            if over {
+                return;
+            }
+            // One has begun again: from the beginning.
+            tokio::time::sleep(RETRY).await;
+            let (shared, interval_ns) = (self.clone(), interval_ns);
+            return Box::pin(shared.watch(number, run, interval_ns)).await;
+        }
+    }
+
+    /// Tells of one part until it has ended; across connections.
+    async fn watch_part(
+        &self,
+        member: usize,
+        run: RunId,
+        interval_ns: u64,
+        tell: UnboundedSender<(usize, Result<RunStatus, String>)>,
+    ) {
+        loop {
+            if let Some((number, mut replies)) = self.send(member, RequestBody::WatchRun { run, interval_ns })
+            {
+                while let Some(reply) = replies.recv().await {
+                    let over = match reply {
+                        ReplyBody::Run(status) => {
+                            let over = status.ended.is_some();
+                            if tell.send((member, Ok(*status))).is_err() {
+                                return;
+                            }
+                            over
+                        }
+                        ReplyBody::Refused { reason } => {
+                            let _ = tell.send((member, Err(reason)));
+                            true
+                        }
+                        _ => false,
+                    };
+                    if over {
+                        self.line(member).waiting.remove(&number);
+                        return;
+                    }
+                }
+            }
+            if tell.is_closed() {
+                return;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn cancel(self: &Arc<Self>, body: &RequestBody) -> Result<ReplyBody, String> {
+        let replies = self.ask_all(body).await;
+        let of_one_task = matches!(body, RequestBody::Cancel { task: Some(_), .. });
+        let mut n_tasks = 0;
+        let mut refused = None;
+        let mut n_answers = 0;
+        for reply in replies {
+            match reply {
+                Ok(ReplyBody::Cancelled { n_tasks: n }) => {
+                    n_answers += 1;
+                    n_tasks += n;
+                }
+                Ok(_) => {}
+                Err(reason) => refused = refused.or(Some(reason)),
+            }
+        }
+        let away = (0..self.n_members()).find(|m| self.line(*m).writer.is_none());
+        match (away, refused) {
+            (Some(member), _) if !of_one_task || n_answers == 0 => {
+                Err(format!("{}; {n_tasks} tasks at the others were cancelled", self.away(member)))
+            }
+            (None, Some(reason)) if n_answers == 0 => Err(reason),
+            _ => Ok(ReplyBody::Cancelled { n_tasks }),
+        }
+    }
+
+    async fn status(self: &Arc<Self>) -> Result<ReplyBody, String> {
+        let replies = self.ask_all(&RequestBody::Status).await;
+        let mut whole: Option<ClusterStatus> = None;
+        let mut warnings = vec![];
+        let mut runs: Vec<(RunId, Vec<RunStatus>)> = vec![];
+        for (member, reply) in replies.into_iter().enumerate() {
+            let status = match reply {
+                Ok(ReplyBody::Status(status)) => *status,
+                Ok(_) => continue,
+                Err(reason) => {
+                    warnings.push(reason);
+                    continue;
+                }
+            };
+            warnings.extend(status.warnings.iter().map(|w| format!("dispatcher {}: {w}", member + 1)));
+            for run in &status.runs {
+                match runs.iter_mut().find(|(id, _)| *id == run.run) {
+                    Some((_, parts)) => parts.push(run.clone()),
+                    None => runs.push((run.run, vec![run.clone()])),
+                }
+            }
+            match &mut whole {
+                None => whole = Some(status),
+                Some(whole) => {
+                    whole.executors.extend(status.executors);
+                    whole.own_cpu_ns += status.own_cpu_ns;
+                    whole.own_rss_bytes += status.own_rss_bytes;
+                    whole.started = whole.started.min(status.started);
+                    whole.provisioner = whole.provisioner.take().or(status.provisioner);
+                }
+            }
+        }
+        let mut whole = whole.ok_or_else(|| warnings.first().cloned().unwrap_or_default())?;
+        runs.sort_by_key(|(run, _)| *run);
+        whole.runs =
+            runs.iter().map(|(run, parts)| sum_of_parts(*run, &parts.iter().collect::<Vec<_>>())).collect();
+        whole.executors.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+        whole.warnings = warnings;
+        Ok(ReplyBody::Status(Box::new(whole)))
+    }
+}
+
+/// The first good answer, else the first refusal.
+fn first_of(replies: Vec<Result<ReplyBody, String>>) -> Result<ReplyBody, String> {
+    let mut refused = None;
+    for reply in replies {
+        match reply {
+            Ok(body) => return Ok(body),
+            Err(reason) => refused = refused.or(Some(reason)),
+        }
+    }
+    Err(refused.unwrap_or_default())
+}
+
+fn demand(replies: Vec<Result<ReplyBody, String>>) -> Result<ReplyBody, String> {
+    let mut whole: Option<DemandStatus> = None;
+    let mut refused = None;
+    for reply in replies {
+        match (reply, &mut whole) {
+            (Ok(ReplyBody::Demand(part)), None) => whole = Some(*part),
+            (Ok(ReplyBody::Demand(part)), Some(whole)) => {
+                whole.n_ready += part.n_ready;
+                whole.n_running += part.n_running;
+                whole.task_ns_mean = whole.task_ns_mean.max(part.task_ns_mean);
+                whole.nodes.extend(part.nodes);
+            }
+            (Ok(_), _) => {}
+            (Err(reason), _) => refused = refused.or(Some(reason)),
+        }
+    }
+    whole.map(|whole| ReplyBody::Demand(Box::new(whole))).ok_or(refused.unwrap_or_default())
+}
+
+/// A run of which these are the parts; it has ended when all have.
+fn sum_of_parts(run: RunId, parts: &[&RunStatus]) -> RunStatus {
+    let mut whole = RunStatus { run, ..RunStatus::default() };
+    let sum = |of: fn(&RunStatus) -> u64| parts.iter().map(|p| of(p)).sum::<u64>();
+    whole.name = parts.first().map(|p| p.name.clone()).unwrap_or_default();
+    whole.n_tasks = sum(|p| p.n_tasks);
+    whole.n_waiting = sum(|p| p.n_waiting);
+    whole.n_ready = sum(|p| p.n_ready);
+    whole.n_reserved = sum(|p| p.n_reserved);
+    whole.n_running = sum(|p| p.n_running);
+    whole.n_landing = sum(|p| p.n_landing);
+    whole.n_done = sum(|p| p.n_done);
+    whole.n_failed = sum(|p| p.n_failed);
+    whole.n_cancelled = sum(|p| p.n_cancelled);
+    whole.local_bytes = sum(|p| p.local_bytes);
+    whole.peer_bytes = sum(|p| p.peer_bytes);
+    whole.home_bytes = sum(|p| p.home_bytes);
+    whole.opened = parts.iter().map(|p| p.opened).min().unwrap_or_default();
+    whole.ended = match parts.iter().all(|p| p.ended.is_some()) {
+        true => parts.iter().filter_map(|p| p.ended).max(),
+        false => None,
+    };
+    whole.failures = parts.iter().flat_map(|p| p.failures.iter().cloned()).collect();
+    let nodes = || parts.iter().filter_map(|p| p.n_nodes);
+    whole.n_nodes = (nodes().count() > 0).then(|| nodes().sum());
+    whole
+}

@@ -1,0 +1,655 @@
+//! Several dispatchers: workflows split over cores, joined by links that break, repeat themselves and are slow, with
+//! executors and dispatchers that die. In the end every task is done and counted once, every byte is right, and no file
+//! is left over.
+
+use eyas_core::array::{TaskArray, TaskSpec};
+use eyas_core::dispatcher::{CollectiveMode, Dispatcher, DispatcherConfig};
+use eyas_core::event::*;
+use eyas_core::group::split::{Part, split};
+use eyas_core::group::{FileState, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of};
+use eyas_core::rng::Rng;
+use eyas_core::*;
+use eyas_testkit::bench::Cluster;
+use eyas_testkit::build::{Task, task};
+use eyas_testkit::home::digest_of;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+const S: u64 = 1_000_000_000;
+const RUN: RunId = RunId(1);
+
+// ---------------------------------------------------------------- event by event
+
+/// A name that member `owner` of `n` has.
+fn name_at(owner: u32, n: u32, hint: &str) -> String {
+    let mut names = (0..).map(|i| format!("run:{hint}{i}"));
+    names.find(|name| owner_of(name, n) == MemberId(owner)).expect("names go on for ever")
+}
+
+/// Member `me` of two.
+fn member(me: u32) -> Cluster {
+    Cluster::with(|config| config.group = Some(Membership { me: MemberId(me), n_members: 2 }))
+}
+
+fn part_of(c: &mut Cluster, tasks: &[Task], links: RunLinks) {
+    let run = RUN;
+    c.feed(Event::RunOpened { run, name: String::new(), keep: false, into: None });
+    c.feed(Event::RunLinked { run, links });
+    for task in tasks {
+        c.feed(Event::ArrayAdded { run, array: task.array() });
+    }
+    c.feed(Event::RunCommitted { run });
+}
+
+fn told(c: &mut Cluster, from: u32, message: LinkMessage) {
+    c.feed(Event::MemberTold { member: MemberId(from), messages: vec![message] });
+}
+
+fn shared(location: &str) -> SharedFile {
+    SharedFile { run: RUN, location: location.into() }
+}
+
+fn held(holders: &[u32]) -> FileState {
+    let holders = holders.iter().map(|h| ExecutorId(*h)).collect();
+    FileState::Held { digest: digest_of("x"), size_bytes: 10, holders }
+}
+
+#[test]
+fn a_reader_waits_for_the_owner_and_fetches_from_whom_it_names() {
+    let x = name_at(1, 2, "x");
+    let mut c = member(0);
+    c.feed(Event::MemberConnected { member: MemberId(1) });
+    c.expect(&["tell 1 reads [] settled []"]);
+    c.node(1, 1);
+    part_of(&mut c, &[task("r").reads(&x)], RunLinks::default());
+    c.expect(&[&format!("tell 1 subscribed [{x}], settled 1")]);
+    let state = held(&[2, 4]);
+    told(&mut c, 1, LinkMessage::File { file: shared(&x), state: state.clone() });
+    c.expect(&["assign 0.1 to 1"]);
+    let input = &c.assignments[0].inputs[0];
+    assert!(input.stays && input.known.as_ref().is_some_and(|k| k.digest == digest_of("x")));
+    assert_eq!(input.sources.len(), 2);
+    // Said again it changes nothing.
+    told(&mut c, 1, LinkMessage::File { file: shared(&x), state });
+    c.expect(&[]);
+    c.done(1, (0, 1)).expect(&["end 0 done", "end run 1", &format!("tell 1 unsubscribed [{x}]")]);
+}
+
+#[test]
+fn a_holder_in_vain_is_told_back_and_the_reader_waits_for_another() {
+    let x = name_at(1, 2, "x");
+    let mut c = member(0);
+    c.node(1, 1);
+    c.feed(Event::MemberConnected { member: MemberId(1) });
+    part_of(&mut c, &[task("r").reads(&x)], RunLinks::default());
+    told(&mut c, 1, LinkMessage::File { file: shared(&x), state: held(&[2]) });
+    c.expect(&[
+        "tell 1 reads [] settled []",
+        &format!("tell 1 subscribed [{x}], settled 1"),
+        "assign 0.1 to 1",
+    ]);
+    c.failed(1, (0, 1), FailureKind::InputLost).expect(&[&format!("tell 1 missed {x}")]);
+    told(&mut c, 1, LinkMessage::File { file: shared(&x), state: FileState::Expected });
+    c.expect(&[]);
+    told(&mut c, 1, LinkMessage::File { file: shared(&x), state: held(&[4]) });
+    c.expect(&["assign 0.2 to 1"]);
+    c.done(1, (0, 2)).expect(&["end 0 done", "end run 1", &format!("tell 1 unsubscribed [{x}]")]);
+}
+
+#[test]
+fn a_file_stays_until_every_member_is_settled_and_the_last_has_read_it() {
+    let x = name_at(0, 2, "x");
+    let mut c = member(0);
+    c.node(1, 1);
+    c.feed(Event::MemberConnected { member: MemberId(1) });
+    part_of(&mut c, &[task("w").writes(&x)], RunLinks::default());
+    c.expect(&["tell 1 reads [] settled []", "assign 0.1 to 1", "tell 1 settled 1"]);
+    c.done(1, (0, 1)).expect(&["end 0 done", "end run 1"]);
+    told(&mut c, 1, LinkMessage::Subscribed { files: vec![shared(&x)] });
+    c.expect(&[&format!("tell 1 {x} on 1")]);
+    told(&mut c, 1, LinkMessage::Settled { run: RUN });
+    c.expect(&[]);
+    let scoped = format!("run:here.1/{}", &x[4..]);
+    // Its only holder is lost: somebody elsewhere reads it, so it is made again.
+    c.lost(1).expect(&[&format!("revive 0 for {scoped}"), &format!("tell 1 {x} expected")]);
+    c.node(3, 1).expect(&["assign 0.65537 to 3"]);
+    c.done(3, (0, 65537)).expect(&["end 0 done", "end run 1", &format!("tell 1 {x} on 3")]);
+    told(&mut c, 1, LinkMessage::Unsubscribed { files: vec![shared(&x)] });
+    c.expect(&[&format!("drop {scoped} on 3")]);
+}
+
+#[test]
+fn what_nobody_makes_and_what_failed_is_told_to_its_readers() {
+    let (x, y) = (name_at(0, 2, "x"), name_at(0, 2, "y"));
+    let mut c = member(0);
+    c.feed(Event::MemberConnected { member: MemberId(1) });
+    part_of(&mut c, &[task("w").writes(&x)], RunLinks::default());
+    c.expect(&["tell 1 reads [] settled []", "tell 1 settled 1"]);
+    told(&mut c, 1, LinkMessage::Subscribed { files: vec![shared(&x), shared(&y)] });
+    c.expect(&[&format!("tell 1 {x} expected, {y} never")]);
+    c.node(1, 1).expect(&["assign 0.1 to 1"]);
+    c.failed(1, (0, 1), FailureKind::ExitCode(1));
+    c.expect(&["end 0 failed ExitCode(1)", "end run 1", &format!("tell 1 {x} never")]);
+
+    let z = name_at(1, 2, "z");
+    let mut c = member(0);
+    part_of(&mut c, &[task("r").reads(&z)], RunLinks::default());
+    let state = FileState::Never { message: "task `w` failed".into(), cancelled: false };
+    told(&mut c, 1, LinkMessage::File { file: shared(&z), state });
+    c.expect(&["end 0 failed InputUnavailable", "end run 1"]);
+}
+
+#[test]
+fn a_result_at_home_is_waited_for_by_its_name() {
+    let mut owner = member(0);
+    owner.node(1, 1);
+    owner.feed(Event::MemberConnected { member: MemberId(1) });
+    let links = RunLinks { imports: vec![], exports: vec!["/out".into()] };
+    part_of(&mut owner, &[task("w").writes("/out")], links);
+    owner.expect(&["tell 1 reads [] settled []", "assign 0.1 to 1", "tell 1 settled 1"]);
+    told(&mut owner, 1, LinkMessage::Reads { files: vec![shared("/out")], settled: vec![RUN] });
+    owner.expect(&["tell 1 /out expected"]);
+    owner.done(1, (0, 1)).expect(&[]);
+    owner.home(1, (0, 1), true).expect(&["end 0 done", "end run 1", "tell 1 /out at home"]);
+
+    let mut reader = member(1);
+    reader.node(2, 1);
+    let links = RunLinks { imports: vec![("/out".into(), MemberId(0))], exports: vec![] };
+    part_of(&mut reader, &[task("r").reads("/out")], links);
+    reader.expect(&[]);
+    told(&mut reader, 0, LinkMessage::File { file: shared("/out"), state: FileState::AtHome });
+    reader.expect(&["assign 0.1 to 2"]);
+    reader.done(2, (0, 1)).expect(&["end 0 done", "end run 1"]);
+}
+
+#[test]
+fn an_idle_executor_goes_to_whom_it_can_help() {
+    let mut c = member(0);
+    c.node(1, 1).node(3, 1);
+    let load = MemberLoad { n_slots: 2, n_ready: 9 };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.wait(1).expect(&[]);
+    c.wait(3).expect(&["send 1 to 1"]);
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load: MemberLoad { n_slots: 3, n_ready: 3 } });
+    c.wait(5).expect(&[]);
+}
+
+// ---------------------------------------------------------------- worlds
+
+/// What a node has, by location.
+#[derive(Clone, Default)]
+struct Node {
+    member: usize,
+    id: ExecutorId,
+    store: BTreeMap<String, Digest>,
+    /// Made here and kept until told.
+    kept: BTreeSet<String>,
+    todo: VecDeque<(Assignment, TaskSpec)>,
+    landing: VecDeque<(TaskId, AttemptNo)>,
+}
+
+#[derive(Clone)]
+enum Record {
+    Ended { task: TaskId, outcome: Outcome, outputs: Vec<(Digest, u64)> },
+    Revived(TaskId),
+}
+
+struct Member {
+    core: Option<Dispatcher>,
+    journal: Vec<Record>,
+    last_executor: u32,
+    /// Ends that are durable.
+    done: BTreeSet<TaskId>,
+}
+
+struct World {
+    rng: Rng,
+    now: Timestamp,
+    n: u32,
+    members: Vec<Member>,
+    nodes: Vec<Node>,
+    parts: Vec<Part>,
+    /// By sender and receiver: what is on its way, while the connection is up.
+    links: BTreeMap<(usize, usize), Option<VecDeque<Vec<LinkMessage>>>>,
+    home: BTreeMap<String, Digest>,
+    outputs: BTreeMap<(usize, TaskId), Vec<(Digest, u64)>>,
+    faults: bool,
+    n_crossed: u64,
+}
+
+/// What a task makes of its inputs.
+fn made(spec: &TaskSpec, inputs: &[Digest], output: usize) -> Digest {
+    digest_of(&format!("{} {inputs:?} {output}", spec.id))
+}
+
+impl World {
+    fn config(&self, m: usize) -> DispatcherConfig {
+        DispatcherConfig {
+            group: Some(Membership { me: MemberId(m as u32), n_members: self.n }),
+            collectives: CollectiveMode::Off,
+            ..DispatcherConfig::default()
+        }
+    }
+
+    fn new(seed: u64, arrays: &[TaskArray]) -> World {
+        let mut rng = Rng::new(seed);
+        let n = 2 + rng.below(3) as u32;
+        let parts = split(arrays, n).expect("the workflow is sound");
+        let member = |_| Member { core: None, journal: vec![], last_executor: 0, done: BTreeSet::new() };
+        let mut w = World {
+            rng,
+            now: Timestamp(S),
+            n,
+            members: (0..n).map(member).collect(),
+            nodes: vec![],
+            parts,
+            links: BTreeMap::new(),
+            home: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            faults: true,
+            n_crossed: 0,
+        };
+        for i in 0..9 {
+            w.home.insert(format!("/in/{i}"), digest_of(&format!("in {i}")));
+        }
+        for m in 0..n as usize {
+            w.start(m);
+        }
+        for k in 0..n as usize + w.rng.below(4) as usize {
+            let node = Node { member: k % n as usize, ..Node::default() };
+            w.nodes.push(node);
+            w.join(k);
+        }
+        w
+    }
+
+    fn start(&mut self, m: usize) {
+        self.members[m].core = Some(Dispatcher::new(self.config(m)).expect("a known policy"));
+        let Part { arrays, links } = self.parts[m].clone();
+        self.feed(m, Event::RunOpened { run: RUN, name: String::new(), keep: false, into: None });
+        self.feed(m, Event::RunLinked { run: RUN, links });
+        for array in arrays {
+            self.feed(m, Event::ArrayAdded { run: RUN, array: Arc::new(array) });
+        }
+        for record in self.members[m].journal.clone() {
+            self.feed(
+                m,
+                match record {
+                    Record::Ended { task, outcome, outputs } => {
+                        Event::TaskRestored { task, outcome, outputs }
+                    }
+                    Record::Revived(task) => Event::TaskRevived { task },
+                },
+            );
+        }
+        self.feed(m, Event::RunCommitted { run: RUN });
+        self.feed(m, Event::Recovered);
+    }
+
+    fn join(&mut self, k: usize) {
+        let m = self.nodes[k].member;
+        if self.members[m].core.is_none() {
+            return;
+        }
+        let membership = Membership { me: MemberId(m as u32), n_members: self.n };
+        let number = membership.next_number(self.members[m].last_executor);
+        self.members[m].last_executor = number;
+        let node = &mut self.nodes[k];
+        node.id = ExecutorId(number);
+        node.todo.clear();
+        node.landing.clear();
+        let held = node.store.iter().map(|(location, digest)| Held {
+            digest: *digest,
+            size_bytes: 10,
+            origin: Some((location.clone(), HomeVersion::default())),
+        });
+        let offer = Offer {
+            slots: 1 + number % 2,
+            memory_bytes: 1 << 30,
+            cache_bytes: 1 << 30,
+            held: held.collect(),
+            ..Offer::default()
+        };
+        self.feed(m, Event::ExecutorJoined { executor: ExecutorId(number), offer });
+    }
+
+    fn node_of(&mut self, m: usize, executor: ExecutorId) -> Option<&mut Node> {
+        self.nodes.iter_mut().find(|n| n.member == m && n.id == executor)
+    }
+
+    fn feed(&mut self, m: usize, event: Event) {
+        let Some(core) = self.members[m].core.as_mut() else { return };
+        let mut out = vec![];
+        core.handle(self.now, event, &mut out);
+        core.sanity_check();
+        for action in out {
+            self.carry_out(m, action);
+        }
+    }
+
+    fn carry_out(&mut self, m: usize, action: Action) {
+        let core = self.members[m].core.as_ref().expect("it has just acted");
+        match action {
+            Action::Assign { executor, assignment } => {
+                let spec = core.task_spec(assignment.task);
+                if let Some(node) = self.node_of(m, executor) {
+                    node.todo.push_back((assignment, spec));
+                }
+            }
+            Action::DropReplicas { executor, objects } => {
+                let locations: Vec<String> = objects.iter().map(|o| core.location(*o).to_string()).collect();
+                if let Some(node) = self.node_of(m, executor) {
+                    for location in locations {
+                        node.store.remove(&location);
+                        node.kept.remove(&location);
+                    }
+                }
+            }
+            Action::EndTask { task, outcome } => {
+                assert_eq!(outcome, Outcome::Done, "nothing fails here: {}", core.user_id(task));
+                assert!(self.members[m].done.insert(task), "{task} of {m} ended twice");
+                let outputs = self.outputs.remove(&(m, task)).unwrap_or_default();
+                self.members[m].journal.push(Record::Ended { task, outcome, outputs });
+            }
+            Action::ReviveTask { task, .. } => {
+                assert!(self.members[m].done.remove(&task), "{task} of {m} had not ended");
+                self.members[m].journal.push(Record::Revived(task));
+            }
+            Action::TellMember { member, messages } => {
+                if let Some(Some(queue)) = self.links.get_mut(&(m, member.0 as usize)) {
+                    queue.push_back(messages);
+                }
+            }
+            Action::SendAway { executor, member } => {
+                let k = self.nodes.iter().position(|n| n.member == m && n.id == executor).expect("it joined");
+                assert!(self.nodes[k].todo.is_empty() && self.nodes[k].landing.is_empty());
+                self.feed(m, Event::ExecutorLost { executor, reason: "it moved".into() });
+                self.nodes[k].member = member.0 as usize;
+                self.join(k);
+            }
+            Action::RecallAttempt { .. } | Action::NameObjects { .. } | Action::EndRun { .. } => {}
+            Action::FoundPattern { .. } => {}
+            other => panic!("nobody should want {other:?}"),
+        }
+    }
+
+    /// One attempt of a node begins and ends.
+    fn work(&mut self, k: usize) {
+        let (m, id) = (self.nodes[k].member, self.nodes[k].id);
+        if self.members[m].core.is_none() {
+            return;
+        }
+        if let Some((task, attempt)) = self.nodes[k].landing.pop_front() {
+            return self.feed(m, Event::OutputsHome { executor: id, task, attempt, result: Ok(()) });
+        }
+        let Some((assignment, spec)) = self.nodes[k].todo.pop_front() else { return };
+        let (task, attempt) = (assignment.task, assignment.attempt);
+        let times = Times { started: self.now, exited: self.now.plus_ns(S / 100), ..Times::default() };
+        let mut report = AttemptReport {
+            task,
+            attempt,
+            outcome: Outcome::Done,
+            times,
+            inputs: vec![],
+            outputs: vec![],
+            cpu_ns: 0,
+            rss_bytes_max: 0,
+        };
+        let (mut added, mut read, mut digests) = (vec![], vec![], vec![]);
+        for (input, (_, location)) in assignment.inputs.iter().zip(&spec.inputs) {
+            let mut outcome = CacheOutcome::LocalHit;
+            let known = input.known.as_ref().map(|k| k.digest);
+            let here = self.nodes[k].store.get(location).copied();
+            let digest = match here {
+                Some(digest) if known.is_none_or(|known| known == digest) => Some(digest),
+                _ if input.stays => {
+                    let asked = input.sources.iter().filter_map(|s| {
+                        self.nodes.iter().find(|n| n.id == *s).map(|n| (n.member, n.store.get(location)))
+                    });
+                    let found = asked.filter(|(_, d)| d.copied() == known).map(|(at, _)| at).next();
+                    self.n_crossed += u64::from(found.is_some_and(|at| at != m));
+                    outcome = CacheOutcome::RemoteHit { from: id };
+                    known.filter(|_| found.is_some())
+                }
+                _ => {
+                    outcome = CacheOutcome::Miss;
+                    let there = self.home.get(location);
+                    Some(*there.unwrap_or_else(|| {
+                        panic!("{} of {m} started before `{location}` was there", spec.id)
+                    }))
+                }
+            };
+            let Some(digest) = digest else {
+                let failure = Failure { kind: FailureKind::InputLost, message: location.clone() };
+                report.outcome = Outcome::Failed(failure);
+                self.feed(m, Event::ReplicasChanged { executor: id, added, dropped: vec![] });
+                return self.feed(m, Event::AttemptEnded { executor: id, report });
+            };
+            digests.push(digest);
+            if !input.stays {
+                // Home is read each time; which bytes it gave is told.
+                let version = Some(HomeVersion { size_bytes: 10, stamp: digest.to_string() });
+                added.push(ReplicaAdded { object: input.object, digest, size_bytes: 10, version });
+                read.push(input.object);
+            } else if here != Some(digest) {
+                self.nodes[k].store.insert(location.clone(), digest);
+                added.push(ReplicaAdded { object: input.object, digest, size_bytes: 10, version: None });
+            }
+            report.inputs.push(InputReport { object: input.object, outcome, size_bytes: 10, wait_ns: 1 });
+        }
+        if !added.is_empty() {
+            self.feed(m, Event::ReplicasChanged { executor: id, added, dropped: vec![] });
+            self.feed(m, Event::ReplicasChanged { executor: id, added: vec![], dropped: read });
+        }
+        let mut lands = false;
+        let mut outputs = vec![];
+        for (n, (_, location)) in spec.outputs.iter().enumerate() {
+            let digest = made(&spec, &digests, n);
+            outputs.push((digest, 10));
+            report.outputs.push(OutputReport { output: n as u32, digest, size_bytes: 10 });
+            if location.starts_with(RUN_FILE) {
+                self.nodes[k].store.insert(location.clone(), digest);
+                self.nodes[k].kept.insert(location.clone());
+            } else {
+                lands = true;
+                self.home.insert(location.clone(), digest);
+            }
+        }
+        self.outputs.insert((m, task), outputs);
+        if lands {
+            self.nodes[k].landing.push_back((task, attempt));
+        }
+        self.feed(m, Event::AttemptEnded { executor: id, report });
+    }
+
+    fn connect(&mut self, from: usize, to: usize) {
+        if self.members[from].core.is_some() && self.members[to].core.is_some() {
+            self.links.insert((from, to), Some(VecDeque::new()));
+            self.feed(from, Event::MemberConnected { member: MemberId(to as u32) });
+        }
+    }
+
+    fn cut(&mut self, from: usize, to: usize) {
+        if self.links.insert((from, to), None).flatten().is_some() {
+            self.feed(from, Event::MemberSilent { member: MemberId(to as u32) });
+        }
+    }
+
+    fn kill_node(&mut self, k: usize) {
+        let (m, executor) = (self.nodes[k].member, self.nodes[k].id);
+        self.nodes[k].store.clear();
+        self.nodes[k].kept.clear();
+        if self.rng.below(2) == 0 {
+            self.feed(m, Event::ExecutorSilent { executor });
+        }
+        self.feed(m, Event::ExecutorLost { executor, reason: "it was killed".into() });
+        self.join(k);
+    }
+
+    fn kill_member(&mut self, m: usize) {
+        self.members[m].core = None;
+        for other in (0..self.n as usize).filter(|o| *o != m) {
+            self.links.insert((m, other), None);
+            self.cut(other, m);
+        }
+    }
+
+    fn step(&mut self) {
+        self.now = self.now.plus_ns(self.rng.below(S / 5));
+        let n = self.n as usize;
+        let (a, b) = (self.rng.below(n as u64) as usize, self.rng.below(n as u64) as usize);
+        let k = self.rng.below(self.nodes.len() as u64) as usize;
+        match self.rng.below(100) {
+            0..35 => self.work(k),
+            35..80 => {
+                let Some(Some(queue)) = self.links.get_mut(&(a, b)) else {
+                    if a != b {
+                        self.connect(a, b);
+                    }
+                    return;
+                };
+                let Some(messages) = queue.pop_front() else { return };
+                let again = self.faults && self.rng.below(10) == 0;
+                for _ in 0..1 + u8::from(again) {
+                    let told = Event::MemberTold { member: MemberId(a as u32), messages: messages.clone() };
+                    self.feed(b, told);
+                }
+            }
+            80..90 => {
+                for m in 0..n {
+                    self.feed(m, Event::Ticked);
+                }
+                if a != b
+                    && let Some(core) = &self.members[a].core
+                {
+                    let load = core.load();
+                    self.feed(b, Event::MemberLoadChanged { member: MemberId(a as u32), load });
+                }
+                let away = (0..n).find(|m| self.members[*m].core.is_none());
+                if let Some(m) = away {
+                    self.start(m);
+                    // Those who have lost their dispatcher come again.
+                    for k in 0..self.nodes.len() {
+                        if self.nodes[k].member == m {
+                            self.join(k);
+                        }
+                    }
+                }
+            }
+            _ if !self.faults => {}
+            90..94 if a != b => self.cut(a, b),
+            94..96 => self.kill_node(k),
+            96..98 => {
+                // A copy that was not made there may leave a cache at any time.
+                let copies: Vec<String> = self.nodes[k]
+                    .store
+                    .keys()
+                    .filter(|l| !self.nodes[k].kept.contains(*l))
+                    .cloned()
+                    .collect();
+                let (m, executor) = (self.nodes[k].member, self.nodes[k].id);
+                for location in copies {
+                    self.nodes[k].store.remove(&location);
+                    let core = self.members[m].core.as_ref();
+                    if let Some(object) = core.and_then(|c| c.catalog().find(&location)) {
+                        self.feed(
+                            m,
+                            Event::ReplicasChanged { executor, added: vec![], dropped: vec![object] },
+                        );
+                    }
+                }
+            }
+            98 => self.kill_member(a),
+            _ => {}
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let ended = |m: &Member| {
+            let core = m.core.as_ref();
+            core.and_then(|c| c.find_run(RUN)).is_some_and(|r| r.ended.is_some() && r.n_done == r.n_tasks)
+        };
+        self.members.iter().all(ended) && self.nodes.iter().all(|n| n.store.is_empty())
+    }
+
+    fn what_is_left(&self) -> String {
+        let of = |(n, m): (usize, &Member)| {
+            let run = m.core.as_ref().and_then(|c| c.find_run(RUN));
+            let counts = run.map(|r| (r.n_tasks, r.n_waiting, r.n_ready, r.n_reserved, r.n_done));
+            format!("member {n}: tasks, waiting, ready, reserved, done {counts:?}")
+        };
+        let stores: Vec<String> =
+            self.nodes.iter().map(|n| format!("{} of {}: {:?}", n.id, n.member, n.store.keys())).collect();
+        format!("{:#?}\n{stores:#?}", self.members.iter().enumerate().map(of).collect::<Vec<_>>())
+    }
+}
+
+fn workflow(rng: &mut Rng) -> Vec<TaskArray> {
+    let (mut all, mut arrays) = (vec![], vec![]);
+    for t in 0..1 + rng.below(40) {
+        let mut one = task(&format!("t{t}"));
+        for _ in 0..rng.below(4) {
+            let location = match all.len() as u64 {
+                n if n > 0 && rng.below(4) > 0 => all[rng.below(n) as usize],
+                _ => (0, rng.below(9)),
+            };
+            let location = match location {
+                (0, i) => format!("/in/{i}"),
+                (1, i) => format!("run:f{i}"),
+                (_, i) => format!("/out/{i}"),
+            };
+            if !one.inputs.contains(&location) {
+                one = one.reads(&location);
+            }
+        }
+        for o in 0..rng.below(3) {
+            let name = t * 10 + o;
+            let kind = 1 + u64::from(rng.below(4) == 0);
+            let location = if kind == 1 { format!("run:f{name}") } else { format!("/out/{name}") };
+            all.push((kind, name));
+            one = one.writes(&location);
+        }
+        arrays.push((*one.array()).clone());
+    }
+    arrays
+}
+
+/// What a plain sequential run would have at home.
+fn expected(arrays: &[TaskArray]) -> BTreeMap<String, Digest> {
+    let mut files: BTreeMap<String, Digest> = BTreeMap::new();
+    for i in 0..9 {
+        files.insert(format!("/in/{i}"), digest_of(&format!("in {i}")));
+    }
+    for array in arrays {
+        let spec = array.expand(0);
+        let inputs: Vec<Digest> = spec.inputs.iter().map(|(_, l)| files[l]).collect();
+        for (n, (_, location)) in spec.outputs.iter().enumerate() {
+            files.insert(location.clone(), made(&spec, &inputs, n));
+        }
+    }
+    files.retain(|location, _| !location.starts_with(RUN_FILE));
+    files
+}
+
+#[test]
+fn split_workflows_end_whole_whatever_happens() {
+    let mut n_crossed = 0;
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let arrays = workflow(&mut rng);
+        let mut world = World::new(seed, &arrays);
+        for _ in 0..400 {
+            world.step();
+        }
+        world.faults = false;
+        let mut n_steps = 0;
+        while !world.is_over() {
+            world.step();
+            n_steps += 1;
+            assert!(n_steps < 60_000, "seed {seed}: not everything ended\n{}", world.what_is_left());
+        }
+        assert_eq!(world.home, expected(&arrays), "seed {seed}");
+        n_crossed += world.n_crossed;
+    }
+    assert!(n_crossed > 1000, "files crossed: {n_crossed}");
+}

@@ -1,0 +1,270 @@
+"""Several dispatchers: workflows whose files cross from one to another, with real processes that die and come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Background, Eyas, Run, Start, wait_until
+
+N_FILES = 8
+
+
+def written(path: Path, tasks: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    return path
+
+
+def workflow(home: Path, gate: Path | None = None, n: int = N_FILES) -> list[dict[str, Any]]:
+    """`n` numbers, each with the next one added, doubled as results at home, all of which one task adds up.
+
+    Each sum has inputs of two makers and is a task of its own name, so files cross whatever the hash says; the doubled
+    ones are files at home that another task reads.
+    """
+    wait = f"while [ ! -e {gate} ]; do sleep 0.02; done; " if gate else ""
+    made = [{"id": f"a{i}", "command": f"echo {i} > out", "outputs": {"out": f"run:a/{i}"}} for i in range(n)]
+    added = [
+        {
+            "id": f"b{i}",
+            "command": f"{wait}echo $(($(cat x) + $(cat y))) > out",
+            "inputs": {"x": f"run:a/{i}", "y": f"run:a/{(i + 1) % n}"},
+            "outputs": {"out": f"run:b/{i}"},
+        }
+        for i in range(n)
+    ]
+    doubled = [
+        {
+            "id": f"c{i}",
+            "command": "echo $((2 * $(cat in))) > out",
+            "inputs": {"in": f"run:b/{i}"},
+            "outputs": {"out": str(home / f"c{i}")},
+        }
+        for i in range(n)
+    ]
+    total = {
+        "id": "sum",
+        "command": "cat in/* | awk '{s += $1} END {print s}' > out",
+        "inputs": {f"in/{i}": str(home / f"c{i}") for i in range(n)},
+        "outputs": {"out": str(home / "sum")},
+    }
+    return [total, *doubled, *added, *made]
+
+
+def check(home: Path, n: int = N_FILES) -> None:
+    sums = [2 * (i + (i + 1) % n) for i in range(n)]
+    assert [int((home / f"c{i}").read_text()) for i in range(n)] == sums
+    assert int((home / "sum").read_text()) == sum(sums)
+    assert len(list(home.iterdir())) == n + 1, "only results come home"
+
+
+class Group:
+    """Dispatchers and executors of a test, each with a folder of its own."""
+
+    def __init__(self, start: Start, run: Run, tmp_path: Path, n: int) -> None:
+        self.start, self.run, self.tmp_path, self.n = start, run, tmp_path, n
+        self.dispatchers: list[Background] = []
+        for k in range(1, n + 1):
+            self.dispatchers.append(self.dispatcher(k))
+        wait_until(lambda: all(self.members()), "the dispatchers to know each other")
+
+    def dir(self, k: int) -> Path:
+        return self.tmp_path / f"D{k}"
+
+    def join(self, k: int) -> Path:
+        return self.dir(k) / "join.json"
+
+    def members(self) -> list[str]:
+        members: list[str] = json.loads(self.join(1).read_text())["members"]
+        return members
+
+    def dispatcher(self, k: int) -> Background:
+        self.join(k).unlink(missing_ok=True)
+        more: list[str | Path] = ["--group", self.join(1)] if k > 1 else []
+        args: list[str | Path] = ["--dir", self.dir(k), "--member", f"{k}/{self.n}", "--lease", "30s", *more]
+        started = self.start("dispatcher", *args)
+        wait_until(self.join(k).exists, "its join file", alive=started)
+        return started
+
+    def one_address(self) -> Path:
+        """A join file as somebody far away has it: the first dispatcher's address, as it was, and no other."""
+        join = json.loads(self.join(1).read_text())
+        del join["members"]
+        path = self.tmp_path / "far.json"
+        path.write_text(json.dumps(join))
+        path.chmod(0o600)
+        return path
+
+    def executors(self, n: int, slots: int = 1) -> list[Background]:
+        join = self.one_address()
+        started = [
+            self.start(
+                "executor",
+                "--join",
+                join,
+                "--dir",
+                self.tmp_path / f"N{i}",
+                "--name",
+                f"N{i}",
+                "--slots",
+                str(slots),
+            )
+            for i in range(1, n + 1)
+        ]
+        wait_until(lambda: len(self.status()["executors"]) == n, "all executors to join")
+        return started
+
+    def status(self, k: int = 1) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads(self.run("status", "--json", "--join", self.join(k)).stdout)
+        return status
+
+    def warnings(self) -> list[str]:
+        warnings: list[str] = self.status()["warnings"]
+        return warnings
+
+    def n_done(self) -> int:
+        return int(self.status()["runs"][-1]["n_done"])
+
+    def at(self, k: int) -> set[str]:
+        """Names of the executors that have joined a dispatcher, by its log."""
+        log = (self.dir(k) / "events.jsonl").read_text()
+        joined = (json.loads(line) for line in log.splitlines() if '"executor_joined"' in line)
+        return {line["in"]["executor_joined"]["offer"]["name"] for line in joined}
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_an_embedded_cluster_of_several(run: Run, tmp_path: Path, n: int) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    tasks = written(tmp_path / "tasks.jsonl", workflow(home))
+    done = run("run", tasks, "--nodes", "4", "--slots", "1", "--dispatchers", str(n), "--dir", tmp_path / "C")
+    check(home)
+    assert f"{3 * N_FILES + 1} done, 0 failed" in done.stderr + done.stdout
+    logs = [path.read_text() for path in sorted((tmp_path / "C").glob("dispatcher*/events.jsonl"))]
+    assert len(logs) == n
+    assert all('"assign"' in log for log in logs), "each dispatcher had tasks"
+    assert any('"held"' in log for log in logs), "files crossed"
+    for k in range(1, n + 1):
+        run("replay", "--dir", tmp_path / "C" / ("dispatcher" if k == 1 else f"dispatcher{k}"))
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_executors_with_one_address_are_shared_out(start: Start, run: Run, tmp_path: Path, n: int) -> None:
+    group = Group(start, run, tmp_path, n)
+    group.executors(n)
+    wait_until(lambda: all(len(group.at(k)) == 1 for k in range(1, n + 1)), "one executor at each")
+    home = tmp_path / "home"
+    home.mkdir()
+    run("run", written(tmp_path / "tasks.jsonl", workflow(home)), "--join", group.join(n))
+    check(home)
+    # Any dispatcher answers for all of them.
+    for k in (1, n):
+        status = group.status(k)
+        assert [r["n_done"] for r in status["runs"]] == [3 * N_FILES + 1]
+        assert len(status["executors"]) == n
+        for task in ("sum", "a0", "b3"):
+            assert "done" in run("explain", task, "--join", group.join(k)).stdout
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_one_dispatcher_dies_in_the_middle(start: Start, run: Run, tmp_path: Path, killed: int) -> None:
+    group = Group(start, run, tmp_path, 2)
+    group.executors(4)
+    home, gate = tmp_path / "home", tmp_path / "gate"
+    home.mkdir()
+    other = group.join(3 - killed)
+    run("submit", written(tmp_path / "tasks.jsonl", workflow(home, gate)), "--join", other)
+    waiting = start("wait", "--join", other)
+    wait_until(lambda: group.status(3 - killed)["runs"][0]["n_done"] >= N_FILES, "the first stage")
+    group.dispatchers[killed - 1].kill()
+    gate.touch()
+    wait_until(
+        lambda: "does not answer" in " ".join(group.status(3 - killed)["warnings"]), "its absence to be told"
+    )
+    assert waiting.is_alive(), "who waits goes on waiting"
+    group.dispatchers[killed - 1] = group.dispatcher(killed)
+    waiting.wait()
+    check(home)
+    assert group.status()["runs"][0]["n_failed"] == 0
+
+
+def test_an_executor_that_holds_what_others_read_is_killed(
+    eyas: Eyas, start: Start, run: Run, tmp_path: Path
+) -> None:
+    group = Group(start, run, tmp_path, 2)
+    nodes = group.executors(4)
+    home, gate = tmp_path / "home", tmp_path / "gate"
+    home.mkdir()
+    run("submit", written(tmp_path / "tasks.jsonl", workflow(home, gate)), "--join", group.join(1))
+    wait_until(lambda: group.n_done() >= N_FILES, "the first stage")
+    os.kill(nodes[0].pid, signal.SIGKILL)
+    nodes[0].wait(status=None)
+    gate.touch()
+    run("wait", "--join", group.join(2), timeout=120)
+    check(home)
+
+
+def test_two_runs_may_use_equal_names_and_one_is_cancelled(start: Start, run: Run, tmp_path: Path) -> None:
+    group = Group(start, run, tmp_path, 2)
+    group.executors(2, slots=2)
+    first, second, gate = tmp_path / "first", tmp_path / "second", tmp_path / "gate"
+    first.mkdir()
+    second.mkdir()
+    run("submit", written(tmp_path / "1.jsonl", workflow(first, gate)), "--join", group.join(1))
+    run("submit", written(tmp_path / "2.jsonl", workflow(second)), "--join", group.join(2))
+    run("cancel", "--run", "1", "--join", group.join(2))
+    run("wait", "--run", "2", "--join", group.join(1))
+    check(second)
+    run("wait", "--run", "1", "--join", group.join(1), status=1)
+    runs = group.status()["runs"]
+    assert [r["run"] for r in runs] == [1, 2]
+    assert runs[0]["n_done"] + runs[0]["n_cancelled"] == 3 * N_FILES + 1
+    assert runs[1]["n_done"] == 3 * N_FILES + 1
+
+
+def test_an_idle_executor_goes_where_there_is_work(start: Start, run: Run, tmp_path: Path) -> None:
+    group = Group(start, run, tmp_path, 2)
+    group.executors(2)
+    seen, gate = tmp_path / "seen", tmp_path / "gate"
+    seen.mkdir()
+    source, other = tmp_path / "source", tmp_path / "other"
+    source.write_text("x")
+    other.write_text("y")
+    # All but one read one file, so these are at one dispatcher; for two of them to run at once both executors have to go there.
+    work = f"while [ ! -e {gate} ]; do sleep 0.02; done"
+    reads = {"inputs": {"in": str(source)}}
+    tasks = [{"id": f"t{i}", "command": f"touch {seen}/{i}; {work}", **reads} for i in range(6)]
+    tasks.append({"id": "other", "command": "true", "inputs": {"in": str(other)}})
+    run("submit", written(tmp_path / "tasks.jsonl", tasks), "--join", group.join(1))
+    wait_until(lambda: group.at(1) == {"N1", "N2"} or group.at(2) == {"N1", "N2"}, "the idle one's move")
+    wait_until(lambda: len(list(seen.iterdir())) >= 2, "two tasks at once")
+    gate.touch()
+    run("wait", "--join", group.join(1))
+
+
+def test_fewer_nodes_than_dispatchers_are_refused(run: Run) -> None:
+    done = run("map", "--range", "0..2", "--dispatchers", "2", "--", "true", status=2)
+    assert "at least as many nodes" in done.stderr
+
+
+def test_a_directory_of_a_group_is_not_taken_for_another(start: Start, run: Run, tmp_path: Path) -> None:
+    group = Group(start, run, tmp_path, 2)
+    group.dispatchers[1].stop()
+    alone = run("dispatcher", "--dir", group.dir(2), status=3)
+    assert "--member 2/2" in alone.stderr
+    wrong = run("dispatcher", "--dir", group.dir(2), "--member", "1/2", status=3)
+    assert "dispatcher 2 of 2" in wrong.stderr
+
+
+def test_a_submission_needs_all_dispatchers(start: Start, run: Run, tmp_path: Path) -> None:
+    group = Group(start, run, tmp_path, 2)
+    group.executors(2)
+    group.dispatchers[1].kill()
+    wait_until(lambda: group.warnings(), "its absence to be told")
+    tasks = written(tmp_path / "t.jsonl", [{"id": "t", "command": "true"}])
+    done = run("submit", tasks, "--join", group.join(1), status=None)
+    assert done.status != 0
+    assert "dispatcher 2 of 2 does not answer" in done.stderr
