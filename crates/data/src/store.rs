@@ -788,13 +788,154 @@ pub struct Incoming {
     announced: Option<(Digest, Arc<Arrival>)>,
 }
 
-/// Which thread of [`Incoming::append_blocks`] hashes.
+/// Which thread of [`Incoming::append_behind`] hashes.
 #[derive(Clone, Copy)]
 pub(crate) enum HashedBy {
     /// The one that gets the blocks: reading a file takes less time than writing one.
     Source,
     /// The one that writes: receiving from a socket takes longer, as the kernel's side of it happens there too.
     Writer,
+}
+
+/// Where the bytes of [`Incoming::append_behind`] go: to the file, to those who read behind, and into the hash.
+struct Sink<'a> {
+    file: &'a File,
+    arrival: Option<Arc<Arrival>>,
+    on_disk: Mutex<u64>,
+    hasher: Mutex<&'a mut blake3::Hasher>,
+}
+
+impl Sink<'_> {
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut on_disk = self.on_disk.lock().expect("only written under this lock");
+        let mut file = self.file;
+        file.write_all(bytes)?;
+        *on_disk += bytes.len() as u64;
+        if let Some(arrival) = &self.arrival {
+            arrival.update(|progress| progress.readable = *on_disk);
+        }
+        Ok(())
+    }
+
+    fn hash(&self, bytes: &[u8]) {
+        self.hasher.lock().expect("only hashed under this lock").update(bytes);
+    }
+}
+
+/// Takes the bytes of [`Incoming::append_behind`].
+///
+/// A second thread, started when the first block is given to it, pays where the source is faster than storing. Where
+/// the source has to wait for its bytes anyway it only costs wake-ups, and a way for the bytes from one
+/// processor's cache to another's: so who has waited, and finds the writer idle, appends here.
+pub(crate) struct Behind<'scope, 'env> {
+    scope: &'scope thread::Scope<'scope, 'env>,
+    sink: &'env Sink<'env>,
+    hashed_by: HashedBy,
+    writer: Option<Writer<'scope>>,
+    room_bytes: u64,
+    n_bytes: u64,
+    /// More than what was reserved: so many bytes, of which none was written.
+    too_many: Option<u64>,
+    failure: Option<io::Error>,
+}
+
+struct Writer<'scope> {
+    full: mpsc::SyncSender<Vec<u8>>,
+    /// Blocks that have been written.
+    written: mpsc::Receiver<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    thread: thread::ScopedJoinHandle<'scope, io::Result<()>>,
+}
+
+impl Writer<'_> {
+    fn join(self) -> io::Result<()> {
+        drop(self.full);
+        self.thread.join().expect("the writer does not panic")
+    }
+}
+
+impl<'scope> Behind<'scope, '_> {
+    /// Whether all that was given to the writer has been written.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.writer.as_mut().is_none_or(|writer| {
+            writer.spare.extend(writer.written.try_iter());
+            writer.spare.len() == WRITE_BEHIND_BLOCKS
+        })
+    }
+
+    /// Writes and hashes `bytes` in this thread, when the writer [is idle](Behind::is_idle). False: storing has failed.
+    pub(crate) fn append_here(&mut self, bytes: &[u8]) -> bool {
+        if !self.fits(bytes) {
+            return false;
+        }
+        // Readers behind us need the bytes on disk, and nobody waits for the digest.
+        match self.sink.write(bytes) {
+            Ok(()) => {
+                self.sink.hash(bytes);
+                true
+            }
+            Err(error) => {
+                self.failure = Some(error);
+                false
+            }
+        }
+    }
+
+    /// A block to fill for [`Behind::append`]; waits for one. `None`: storing has failed.
+    pub(crate) fn spare(&mut self) -> Option<Vec<u8>> {
+        if self.writer.is_none() {
+            match self.start() {
+                Ok(writer) => self.writer = Some(writer),
+                Err(error) => {
+                    self.failure = Some(error);
+                    return None;
+                }
+            }
+        }
+        let writer = self.writer.as_mut().expect("started above");
+        // The writer hangs up when it fails.
+        writer.spare.pop().or_else(|| writer.written.recv().ok())
+    }
+
+    /// Gives a block to the writer. False: storing has failed.
+    pub(crate) fn append(&mut self, block: Vec<u8>) -> bool {
+        if !self.fits(&block) {
+            return false;
+        }
+        if let HashedBy::Source = self.hashed_by {
+            self.sink.hash(&block);
+        }
+        self.writer.as_ref().is_some_and(|writer| writer.full.send(block).is_ok())
+    }
+
+    fn start(&self) -> io::Result<Writer<'scope>> {
+        let (full, to_write) = mpsc::sync_channel::<Vec<u8>>(WRITE_BEHIND_BLOCKS);
+        let (done, written) = mpsc::channel();
+        let (sink, hashed_by) = (self.sink, self.hashed_by);
+        let write_all = move || {
+            for block in to_write {
+                sink.write(&block)?;
+                if let HashedBy::Writer = hashed_by {
+                    sink.hash(&block);
+                }
+                // Fails when no further block is needed.
+                let _ = done.send(block);
+            }
+            Ok(())
+        };
+        let thread = thread::Builder::new().name("cache-write".into()).spawn_scoped(self.scope, write_all)?;
+        Ok(Writer { full, written, spare: vec![Vec::new(); WRITE_BEHIND_BLOCKS], thread })
+    }
+
+    fn fits(&mut self, bytes: &[u8]) -> bool {
+        let n_bytes = bytes.len() as u64;
+        if self.n_bytes + n_bytes > self.room_bytes {
+            self.too_many = Some(n_bytes);
+            return false;
+        }
+        self.n_bytes += n_bytes;
+        true
+    }
 }
 
 struct OpenFile {
@@ -881,77 +1022,39 @@ impl Incoming {
         self.written_or_failed(bytes.len() as u64, result)
     }
 
-    /// Appends blocks from `next`, which fills the vector it is given and says false when there are no more.
-    /// A second thread writes them, so that a large object does not take the sum of all steps; `hashed_by` says
-    /// which of the two has the time to hash as well.
+    /// Appends what `source` gives to the [`Behind`] it is called with, which can write in a second thread, so that a
+    /// large object does not take the sum of all steps; `hashed_by` says which of the two has the time to hash as
+    /// well.
     ///
-    /// Outer error: storing, as in [`Incoming::append`]. Inner error: what `next` said; all blocks before are kept.
-    pub(crate) fn append_blocks(
+    /// Outer error: storing, as in [`Incoming::append`]. Inner error: what `source` said; all bytes before are kept.
+    /// `source` shall end when it is told that storing has failed.
+    pub(crate) fn append_behind(
         &mut self,
         hashed_by: HashedBy,
-        mut next: impl FnMut(&mut Vec<u8>) -> Result<bool>,
+        source: impl FnOnce(&mut Behind) -> Result<()>,
     ) -> Result<Result<()>> {
         let room_bytes = self.reservation.bytes - self.written;
-        let mut on_disk = self.written;
+        let on_disk = self.written;
         let arrival = self.watched().0;
         let OpenFile { file, hasher, .. } = self.open_file()?;
-        let (mut hasher_here, mut hasher_there) = match hashed_by {
-            HashedBy::Source => (Some(hasher), None),
-            HashedBy::Writer => (None, Some(hasher)),
-        };
-        let (full, to_write) = mpsc::sync_channel::<Vec<u8>>(WRITE_BEHIND_BLOCKS);
-        let (written, spare) = mpsc::channel();
-        for _ in 0..WRITE_BEHIND_BLOCKS {
-            written.send(Vec::new()).expect("the receiver is alive");
-        }
-        let mut total_bytes = 0;
-        let mut too_many = None;
-        let mut source = Ok(());
-        let result = thread::scope(|scope| {
-            let writer =
-                thread::Builder::new().name("cache-write".into()).spawn_scoped(scope, move || {
-                    for block in to_write {
-                        // Readers behind us need the bytes on disk, and nobody waits for the digest.
-                        (&**file).write_all(&block)?;
-                        on_disk += block.len() as u64;
-                        if let Some(arrival) = &arrival {
-                            arrival.update(|progress| progress.readable = on_disk);
-                        }
-                        if let Some(hasher) = &mut hasher_there {
-                            hasher.update(&block);
-                        }
-                        // Fails when no further block is needed.
-                        let _ = written.send(block);
-                    }
-                    Ok(())
-                })?;
-            // Ends early when the writer has failed and hung up.
-            while let Ok(mut block) = spare.recv() {
-                match next(&mut block) {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(error) => {
-                        source = Err(error);
-                        break;
-                    }
-                }
-                let bytes = block.len() as u64;
-                if total_bytes + bytes > room_bytes {
-                    too_many = Some(bytes);
-                    break;
-                }
-                if let Some(hasher) = &mut hasher_here {
-                    hasher.update(&block);
-                }
-                total_bytes += bytes;
-                if full.send(block).is_err() {
-                    break;
-                }
-            }
-            drop(full);
-            writer.join().expect("the writer does not panic")
+        let sink = Sink { file, arrival, on_disk: Mutex::new(on_disk), hasher: Mutex::new(hasher) };
+        let (source, n_bytes, too_many, result) = thread::scope(|scope| {
+            let mut behind = Behind {
+                scope,
+                sink: &sink,
+                hashed_by,
+                writer: None,
+                room_bytes,
+                n_bytes: 0,
+                too_many: None,
+                failure: None,
+            };
+            let source = source(&mut behind);
+            let Behind { writer, n_bytes, too_many, failure, .. } = behind;
+            let joined = writer.map_or(Ok(()), Writer::join);
+            (source, n_bytes, too_many, failure.map_or(joined, Err))
         });
-        self.written_or_failed(total_bytes, result)?;
+        self.written_or_failed(n_bytes, result)?;
         too_many.map_or(Ok(()), |bytes| self.room_for(bytes))?;
         Ok(source)
     }
@@ -988,7 +1091,13 @@ impl Incoming {
             Ok(n > 0)
         };
         if size >= WRITE_BEHIND_BYTES_MIN {
-            self.append_blocks(HashedBy::Source, read)??;
+            self.append_behind(HashedBy::Source, |behind| {
+                while let Some(mut block) = behind.spare()
+                    && read(&mut block)?
+                    && behind.append(block)
+                {}
+                Ok(())
+            })??;
         } else {
             let mut block = Vec::new();
             while read(&mut block)? {

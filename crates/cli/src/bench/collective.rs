@@ -41,6 +41,9 @@ pub struct MulticastArgs {
     /// Size of the object, in MB
     #[arg(long, default_value_t = 100, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     size: u64,
+    /// Measure the pipelined chain and the bare streams only
+    #[arg(long)]
+    chain_only: bool,
     #[command(flatten)]
     net: NetArgs,
 }
@@ -183,21 +186,31 @@ pub fn multicast(args: &MulticastArgs) -> Result<Exit, Fault> {
             .take_while(|&n_have| n_have <= n)
             .map(|n_have| (n_have..(2 * n_have).min(n + 1)).map(|node| fetch(node, node - n_have)).collect())
             .collect();
-        let shapes = [
+        let plain: Steps =
+            vec![(1..=n).map(|node| (node, Command::Plain { from: node - 1, n_bytes: size })).collect()];
+        let mut shapes = vec![
             ("all from the source", from_source, None),
             ("binomial tree, whole objects", binomial, None),
             ("binary tree, passed on", tree, None),
             ("chain, passed on", chain, Some(["ratio 2.00", "1.15"])),
+            // What the machine needs for the chain's links alone: nothing stored, hashed or passed on.
+            ("plain streams over all links of the chain at once", plain, None),
         ];
-        let mut costs: [Vec<Cost>; 4] = Default::default();
+        if args.chain_only {
+            shapes.drain(..3);
+        }
+        let mut costs: Vec<Vec<Cost>> = shapes.iter().map(|_| vec![]).collect();
         for round in 1..=args.net.rounds {
             for ((name, steps, _), costs) in shapes.iter().zip(&mut costs) {
                 let cost =
                     measure(&mut net, |net| steps.iter().try_for_each(|step| net.run(step).map(drop)))?;
                 note(&format!("round {round}: {name}: {:.2} s, ideal {ideal_s:.2} s", cost.wall_s));
                 costs.push(cost);
-                let drop_all: Vec<(u32, Command)> =
-                    (1..=n).map(|node| (node, Command::Drop { digests: vec![digest] })).collect();
+                let stored = matches!(steps[0][0].1, Command::Fetch { .. });
+                let drop_all: Vec<(u32, Command)> = (1..=n)
+                    .filter(|_| stored)
+                    .map(|node| (node, Command::Drop { digests: vec![digest] }))
+                    .collect();
                 net.run(&drop_all)?;
             }
         }

@@ -29,10 +29,15 @@ use std::time::{Duration, Instant};
 
 const NAME: &str = "eyas-bench";
 const PORT: u16 = 7700;
+/// Where a node sends as many bytes as it is asked for, for [`Command::Plain`].
+const PLAIN_PORT: u16 = 7701;
 /// More than any node of a benchmark serves at once: the limit is not what is measured.
 const STREAMS_MAX: usize = 256;
 /// Bytes that a link may send at once after silence. Less, and the timer of the bucket limits the rate.
 const BURST: &str = "256kb";
+
+/// What a bare stream gives to the kernel, or takes from it, per call.
+const PLAIN_BLOCK_BYTES: usize = 256 << 10;
 
 /// What a node is told, one JSON line each.
 #[derive(Serialize, Deserialize)]
@@ -43,6 +48,8 @@ pub enum Command {
     Fetch { from: Vec<Source>, wait_ms: u64, how: How },
     /// Drop these objects.
     Drop { digests: Vec<Digest> },
+    /// Receive bytes from a node by one bare stream, and do nothing with them.
+    Plain { from: u32, n_bytes: u64 },
 }
 
 #[derive(Serialize, Deserialize, Clone)]
@@ -106,6 +113,8 @@ pub fn node(args: &NodeArgs) -> Result<Exit, Fault> {
         thread::spawn(move || relay(&public, to, delay));
         inner
     };
+    let plain = TcpListener::bind((args.listen.ip(), PLAIN_PORT))?;
+    thread::spawn(move || plain_server(&plain));
     let server = PeerServer::start(listener, store.clone(), key(), args.id, options).map_err(failed)?;
     let client = PeerClient::new(key(), args.id, PeerClientOptions::default());
     let mut out = std::io::stdout().lock();
@@ -133,6 +142,10 @@ pub fn node(args: &NodeArgs) -> Result<Exit, Fault> {
                 .iter()
                 .try_for_each(|digest| store.remove(digest).map(drop))
                 .map(|()| Answer::Done { wall_ns: 0 }),
+            Command::Plain { from, n_bytes } => {
+                plain_client(from, n_bytes)?;
+                Ok(Answer::Done { wall_ns: 0 })
+            }
         };
         answer(&done.unwrap_or_else(|e| Answer::Failed { why: e.to_string() }))?;
     }
@@ -192,6 +205,35 @@ fn put(store: &Store, content: u64, object_bytes: u64) -> eyas_data::Result<Dige
         left -= n as u64;
     }
     Ok(incoming.finish(None)?.digest)
+}
+
+/// Sends each client as many bytes as it asks for.
+fn plain_server(listener: &TcpListener) {
+    while let Ok((mut socket, _)) = listener.accept() {
+        thread::spawn(move || -> std::io::Result<()> {
+            let mut n_bytes = [0; 8];
+            socket.read_exact(&mut n_bytes)?;
+            let (block, mut left) = (vec![0; PLAIN_BLOCK_BYTES], u64::from_le_bytes(n_bytes));
+            while left > 0 {
+                let n = block.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                left -= socket.write(&block[..n])? as u64;
+            }
+            Ok(())
+        });
+    }
+}
+
+fn plain_client(from: u32, n_bytes: u64) -> std::io::Result<()> {
+    let mut socket = TcpStream::connect(SocketAddrV4::new(*address_of(from).ip(), PLAIN_PORT))?;
+    socket.write_all(&n_bytes.to_le_bytes())?;
+    let (mut block, mut left) = (vec![0; PLAIN_BLOCK_BYTES], n_bytes);
+    while left > 0 {
+        match socket.read(&mut block)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            n => left -= n as u64,
+        }
+    }
+    Ok(())
 }
 
 /// Takes connections for the server at `to` and holds what it answers back for `delay`.

@@ -179,7 +179,7 @@ impl PeerClient {
         loop {
             let mut peer = self.connect(holder, pooled)?;
             let asked =
-                peer.link.send(&request.encode()).and_then(|()| peer.link.peek(ANSWER_BYTES).map(drop));
+                peer.link.send(&request.encode()).and_then(|()| peer.link.wait(ANSWER_BYTES).map(drop));
             match asked {
                 Err(_) if peer.reused => pooled = false,
                 Err(e) => return Err(lost(holder, e)),
@@ -434,19 +434,35 @@ fn receive(
     into.announce(ticket.digest, ticket.size);
     let watched = into.watched();
     if payload.left >= WRITE_BEHIND_BYTES_MIN {
-        let mut broken = None;
-        let received = into.append_blocks(HashedBy::Writer, |block| {
-            if let Some(error) = broken.take() {
-                return Err(error);
+        let received = into.append_behind(HashedBy::Writer, |behind| {
+            loop {
+                let most = payload.next(link).map_err(|e| lost(holder, e))?;
+                if most == 0 {
+                    return Ok(());
+                }
+                let waited = link.wait(least(&watched, most));
+                // Whoever passes on uses one node's processor for two transfers already.
+                let here = waited.as_ref().is_ok_and(|&waited| waited || watched.now()) && behind.is_idle();
+                let appended = if here {
+                    let bytes = link.buffer(most);
+                    let appended = behind.append_here(bytes);
+                    let n = bytes.len();
+                    payload.took(n);
+                    link.consume(n);
+                    appended
+                } else if let Some(mut block) = behind.spare() {
+                    // The part of a block that did arrive is kept: a resume must not ask for it again.
+                    link.take_block(most, &mut block);
+                    payload.took(block.len());
+                    behind.append(block)
+                } else {
+                    false
+                };
+                waited.map_err(|e| lost(holder, e))?;
+                if !appended {
+                    return Ok(());
+                }
             }
-            let most = payload.next(link).map_err(|e| lost(holder, e))?;
-            if most == 0 {
-                return Ok(false);
-            }
-            // The part of a block that did arrive is kept: a resume must not ask for it again.
-            broken = link.take_block(least(&watched, most), most, block).err().map(|e| lost(holder, e));
-            payload.took(block.len());
-            Ok(true)
         });
         return Ok(match received {
             Ok(arrived) => {
@@ -523,24 +539,14 @@ fn read_payload(
         if most == 0 {
             return Ok(());
         }
-        match link.peek(least(watched, most)) {
-            Ok(bytes) => {
-                let n = most.min(bytes.len());
-                payload.took(n);
-                use_bytes(&bytes[..n], payload.left)?;
-                link.consume(n);
-            }
-            Err(e) => {
-                // The part of a block that did arrive is kept: a resume must not ask for it again.
-                let m = link.buffered();
-                if m > 0
-                    && let Ok(bytes) = link.peek(m)
-                {
-                    use_bytes(&bytes[..m], payload.left - m as u64)?;
-                }
-                return Err(lost(holder, e));
-            }
-        }
+        let waited = link.wait(least(watched, most));
+        // The part of a block that did arrive is kept: a resume must not ask for it again.
+        let bytes = link.buffer(most);
+        let n = bytes.len();
+        payload.took(n);
+        use_bytes(bytes, payload.left)?;
+        link.consume(n);
+        waited.map_err(|e| lost(holder, e))?;
     }
 }
 

@@ -2,9 +2,11 @@
 //!
 //! Not here: requests and answers.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
@@ -22,6 +24,10 @@ const SERVER_HELLO_BYTES: usize = CLIENT_HELLO_BYTES + 32;
 
 /// Bytes that a sender has queued in the kernel and that have not left yet.
 const UNSENT_BYTES_MAX: libc::c_int = 64 << 10;
+
+/// The most bytes that a receiver lets come together before it wakes: more, and the window of the sender, which opens as
+/// we read, could run empty.
+const WAKE_BYTES_MAX: usize = 128 << 10;
 
 /// The server's last byte of the hello, so that a client does not send tickets to a peer that will not have it.
 const WELCOME: u8 = 1;
@@ -77,18 +83,23 @@ pub(super) struct Link {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// The socket is readable when this many bytes are there.
+    wake_at: libc::c_int,
+    idle_ms: libc::c_int,
 }
 
 impl Link {
     /// Every read and write on the socket fails after `idle` without progress.
     pub(super) fn new(wire: Wire, idle: Duration) -> io::Result<Link> {
-        let link = Link { wire, buffer: vec![0; BLOCK_BYTES], start: 0, end: 0 };
+        let buffer = vec![0; BLOCK_BYTES];
+        let mut link = Link { wire, buffer, start: 0, end: 0, wake_at: 1, idle_ms: 0 };
         link.wire.socket().set_nodelay(true)?;
         link.set_idle_timeout(idle)?;
         Ok(link)
     }
 
-    pub(super) fn set_idle_timeout(&self, idle: Duration) -> io::Result<()> {
+    pub(super) fn set_idle_timeout(&mut self, idle: Duration) -> io::Result<()> {
+        self.idle_ms = libc::c_int::try_from(idle.as_millis().max(1)).unwrap_or(libc::c_int::MAX);
         self.wire.socket().set_read_timeout(Some(idle))?;
         self.wire.socket().set_write_timeout(Some(idle))
     }
@@ -98,18 +109,7 @@ impl Link {
     /// is not limited by it, so it costs nothing on a long path. For large objects: many small ones would only wait
     /// more often.
     pub(super) fn keep_send_queue_short(&self) -> io::Result<()> {
-        let value = UNSENT_BYTES_MAX;
-        // SAFETY: the socket is open, and `value` is the C int that the option takes, alive through the call.
-        let result = unsafe {
-            libc::setsockopt(
-                self.wire.socket().as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_NOTSENT_LOWAT,
-                (&raw const value).cast(),
-                size_of_val(&value) as libc::socklen_t,
-            )
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        set_option(self.wire.socket(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
     }
 
     /// Bytes that have been received and not consumed.
@@ -117,24 +117,65 @@ impl Link {
         self.end - self.start
     }
 
-    /// Waits for `n` bytes, at most [`BLOCK_BYTES`], and gives all that are there. Does not consume them.
-    pub(super) fn peek(&mut self, n: usize) -> io::Result<&[u8]> {
+    /// Waits until `n` bytes, at most [`BLOCK_BYTES`], are in the buffer, with which there may come more. True if they
+    /// were not there yet: whoever sends is slower than we are. What did arrive is in the buffer also after an error.
+    pub(super) fn wait(&mut self, n: usize) -> io::Result<bool> {
         if self.start + n > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.buffered());
         }
+        let mut waited = false;
         while self.buffered() < n {
-            match self.wire.read(&mut self.buffer[self.end..]) {
+            let missing = n - self.buffered();
+            let read = match &mut self.wire {
+                Wire::Plain(socket) => read_now(socket, &mut self.buffer[self.end..]),
+                tls => {
+                    waited |= !is_readable(tls.socket(), 0)?;
+                    tls.read(&mut self.buffer[self.end..])
+                }
+            };
+            match read {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(k) => self.end += k,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && matches!(self.wire, Wire::Plain(_)) => {
+                    waited = true;
+                    self.wake_at(missing)?;
+                    if !is_readable(self.wire.socket(), self.idle_ms)? {
+                        return self.late(n);
+                    }
+                }
                 Err(e) => return Err(e),
             }
         }
-        Ok(&self.buffer[self.start..self.end])
+        Ok(waited)
     }
 
-    /// Consumes `n` bytes that were peeked at.
+    /// Fewer bytes than were waited for came in time; they are still in the kernel.
+    fn late(&mut self, n: usize) -> io::Result<bool> {
+        let missing = n - self.buffered();
+        if let Wire::Plain(socket) = &self.wire {
+            self.end += read_now(socket, &mut self.buffer[self.end..][..missing]).unwrap_or(0);
+        }
+        if self.buffered() < n { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(true) }
+    }
+
+    /// Lets the kernel wake us when `n` bytes are there, not for each packet.
+    fn wake_at(&mut self, n: usize) -> io::Result<()> {
+        let n = libc::c_int::try_from(n.min(WAKE_BYTES_MAX)).expect("a few KiB");
+        if n != self.wake_at {
+            set_option(self.wire.socket(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, n)?;
+            self.wake_at = n;
+        }
+        Ok(())
+    }
+
+    /// What has been received and not consumed, at most `most` bytes of it.
+    pub(super) fn buffer(&self, most: usize) -> &[u8] {
+        &self.buffer[self.start..self.end.min(self.start + most)]
+    }
+
+    /// Consumes `n` bytes of the buffer.
     pub(super) fn consume(&mut self, n: usize) {
         self.start += n;
         if self.start == self.end {
@@ -142,39 +183,60 @@ impl Link {
         }
     }
 
-    /// Moves at least `least` and at most `most` bytes, which is at most [`BLOCK_BYTES`], into `block`, and waits for no
-    /// more than `least`; a full buffer is swapped, not copied. If the connection breaks, `block` gets what did arrive.
-    pub(super) fn take_block(&mut self, least: usize, most: usize, block: &mut Vec<u8>) -> io::Result<()> {
-        let result = self.peek(least).map(drop);
+    /// Moves what is in the buffer, at most `most` bytes, into `block`; a full buffer is swapped, not copied.
+    pub(super) fn take_block(&mut self, most: usize, block: &mut Vec<u8>) {
         let n = most.min(self.buffered());
         if n == self.buffer.len() {
             block.resize(BLOCK_BYTES, 0);
             std::mem::swap(&mut self.buffer, block);
         } else {
             block.clear();
-            block.extend_from_slice(&self.buffer[self.start..self.start + n]);
+            block.extend_from_slice(self.buffer(n));
         }
         self.consume(n);
-        result
     }
 
     pub(super) fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        let bytes = *self.peek(N)?.first_chunk().expect("as many bytes as asked for");
+        self.wait(N)?;
+        let bytes = *self.buffer(N).first_chunk().expect("as many bytes as waited for");
         self.consume(N);
         Ok(bytes)
     }
 
     /// Whether the other side has closed the connection, as far as is known without waiting.
     pub(super) fn hung_up(&self) -> bool {
-        let fd = self.wire.socket().as_raw_fd();
-        let mut poll = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
-        // SAFETY: one pollfd, alive through the call, whose socket is open.
-        unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+        poll(self.wire.socket(), libc::POLLRDHUP, 0).is_ok_and(|known| known)
     }
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.wire.write_all(bytes)?;
         self.wire.flush()
+    }
+
+    /// Sends `head` and then `n` bytes of `file` from `offset`. A plain connection sends the pages of the file
+    /// themselves: bytes that are passed on are copied once into this node, and not again out of it.
+    pub(super) fn send_piece(&mut self, head: &[u8], file: &File, offset: u64, n: usize) -> io::Result<()> {
+        let Wire::Plain(socket) = &self.wire else {
+            let mut bytes = vec![0; head.len() + n];
+            bytes[..head.len()].copy_from_slice(head);
+            file.read_exact_at(&mut bytes[head.len()..], offset)?;
+            return self.send(&bytes);
+        };
+        let fd = socket.as_raw_fd();
+        send_all(fd, head, libc::MSG_MORE)?;
+        let mut at = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let mut left = n;
+        while left > 0 {
+            // SAFETY: both descriptors are open, and `at` lives through the call.
+            let sent = unsafe { libc::sendfile(fd, file.as_raw_fd(), &raw mut at, left) };
+            match usize::try_from(sent) {
+                // The file is shorter than was said.
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(sent) => left -= sent,
+                Err(_) => interrupted_or_failed()?,
+            }
+        }
+        Ok(())
     }
 
     /// The client's half of the hello. Returns the id of the server.
@@ -234,6 +296,55 @@ impl Link {
         self.send(&[if known { WELCOME } else { NOT_WELCOME }]).map_err(lost)?;
         if known { Ok(client_id) } else { Err(wrong_secret(OPERATION)) }
     }
+}
+
+fn read_now(socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the socket is open, and `into` is as long as said and lives through the call.
+    let n =
+        unsafe { libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether there is something to read, or the end or an error, within `timeout_ms`.
+fn is_readable(socket: &TcpStream, timeout_ms: libc::c_int) -> io::Result<bool> {
+    poll(socket, libc::POLLIN, timeout_ms)
+}
+
+fn poll(socket: &TcpStream, events: libc::c_short, timeout_ms: libc::c_int) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
+    // SAFETY: one pollfd, alive through the call, whose socket is open.
+    match unsafe { libc::poll(&raw mut poll, 1, timeout_ms) } {
+        0 => Ok(false),
+        1.. => Ok(true),
+        // A signal: as if there were something, which reading will tell.
+        _ => interrupted_or_failed().map(|()| true),
+    }
+}
+
+fn set_option(socket: &TcpStream, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let bytes = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the socket is open, and `value` is the C int that these options take, alive through the call.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn send_all(fd: RawFd, mut bytes: &[u8], flags: libc::c_int) -> io::Result<()> {
+    while !bytes.is_empty() {
+        // SAFETY: the socket is open, and the bytes live through the call.
+        let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL | flags) };
+        match usize::try_from(sent) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(_) => interrupted_or_failed()?,
+        }
+    }
+    Ok(())
+}
+
+/// What a system call that has just failed means: try again, or the error.
+fn interrupted_or_failed() -> io::Result<()> {
+    let error = io::Error::last_os_error();
+    if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
 }
 
 fn put_hello(into: &mut [u8], nonce: &[u8; 32], id: u32) {

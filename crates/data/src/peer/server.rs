@@ -394,8 +394,6 @@ fn pass_on(
     out.clear();
     let mut at = request.offset;
     let end = request.offset + request.len;
-    let piece_bytes = BLOCK_BYTES.min(usize::try_from(request.len).unwrap_or(BLOCK_BYTES));
-    let mut piece = vec![0; PIECE_HEAD_BYTES + piece_bytes];
     let mut last_move = Instant::now();
     let verdict = loop {
         let seen = arrival.wait((at < end).then_some(at), WAIT_SLICE);
@@ -404,9 +402,7 @@ fn pass_on(
             && let Some(file) = &seen.file
         {
             let n = BLOCK_BYTES.min(usize::try_from(upto - at).unwrap_or(BLOCK_BYTES));
-            piece[..PIECE_HEAD_BYTES].copy_from_slice(&piece_head(n));
-            file.read_exact_at(&mut piece[PIECE_HEAD_BYTES..][..n], at).map_err(fail)?;
-            link.send(&piece[..PIECE_HEAD_BYTES + n]).map_err(fail)?;
+            link.send_piece(&piece_head(n), file, at, n).map_err(fail)?;
             at += n as u64;
             last_move = Instant::now();
             continue;
