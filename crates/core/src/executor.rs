@@ -1298,6 +1298,11 @@ impl Executor {
         }
     }
 
+    /// Whether a copy of the object is to come into the cache: from a source that was asked, or from the next.
+    pub fn is_fetching(&self, object: ObjectId) -> bool {
+        self.transfers.contains_key(&Target::Cache(object))
+    }
+
     fn begin_transfers(&mut self, out: &mut Vec<NodeAction>) {
         let mut i = 0;
         while i < self.transfer_queue.len() && self.n_active < self.config.transfers_max {

@@ -10,8 +10,8 @@
 //!
 //! Invariants, checked by [`Collectives::sanity_check`]:
 //!   1. no node receives more than `in_max` batches at once, and none sends more than `out_max`;
-//!   2. a batch whose source does not hold it when it is issued has one object, and the source's own batch with it was
-//!      issued before;
+//!   2. what the source of a batch does not hold when it is issued is of one batch of the source's own, issued before, and in
+//!      the order of that batch;
 //!   3. following sources from want to want never comes back to the first (one outgoing edge each, tested before it is set);
 //!   4. what is ready is in a queue, and each queue waits for a stream that is taken.
 //!
@@ -20,7 +20,9 @@
 //! chain reads what is there, and ends. (Where a source has dropped an object meanwhile, it says so or is late.) The paper lets files flow only from lower to higher nodes; here the order is the
 //! order of issue, so that any node can be a parent of any other.
 //!
-//! Why a batch that is streamed has one object: in a batch of two, the first may wait for a node that waits for the second.
+//! Why a batch that is streamed keeps to one batch of its source, and to its order: otherwise the first of two objects may
+//! wait for a node that waits for the second. Within that, all objects go down a tree in one request each: a node that asked
+//! for each of many small files would wait out a latency for every few, at each of its children.
 //!
 //! Who is late: a batch that took `late_factor` times what was predicted plus a grace gets another source, if its own still
 //! receives from somebody who has it all (so of a chain below a slow node, only the node's child moves and takes the rest
@@ -148,8 +150,8 @@ struct Batch {
     deadline: Timestamp,
     /// One such batch per source at a time: the rounds of a binomial tree.
     in_rounds: bool,
-    /// The source did not have it yet.
-    is_streamed: bool,
+    /// The source's own batch, which brings what it did not have yet.
+    above: Option<BatchId>,
 }
 
 struct Live {
@@ -275,11 +277,7 @@ impl Collectives {
         live.n_receivers = ranks.len() as u32;
         let starts = if live.unmade.is_empty() { live.wants.clone() } else { vec![] };
         self.live.insert(id, live);
-        for pair in starts {
-            if self.wants.get(&pair).is_some_and(|w| w.state == State::Held) {
-                self.place(pair, catalog);
-            }
-        }
+        self.place_held(starts, catalog);
         self.end_if_done(now, id, out);
         self.issue(now, catalog, out);
         id
@@ -365,7 +363,11 @@ impl Collectives {
                 begun.extend_from_slice(&live.wants);
             }
         }
-        for pair in begun {
+        self.place_held(begun, catalog);
+    }
+
+    fn place_held(&mut self, pairs: Vec<Pair>, catalog: &Catalog) {
+        for pair in pairs {
             if self.wants.get(&pair).is_some_and(|w| w.state == State::Held) {
                 self.place(pair, catalog);
             }
@@ -690,12 +692,18 @@ impl Collectives {
         }
         let want = self.leave(pair).expect("it was just read");
         self.rehang(pair, want.parent, catalog);
+        let mut begun = vec![];
         for id in want.collectives {
             if let Some(live) = self.live.get_mut(&id) {
                 live.n_left -= 1;
+                // Nobody tells us any more when it is made.
+                if live.unmade.remove(&pair.1) && live.unmade.is_empty() {
+                    begun.extend_from_slice(&live.wants);
+                }
                 self.end_if_done(now, id, out);
             }
         }
+        self.place_held(begun, catalog);
     }
 
     /// `gone` will not have the object: its children get its parent.
@@ -803,6 +811,8 @@ impl Collectives {
     fn take_batch(&mut self, id: QueueId, n_max: usize, catalog: &Catalog) -> Vec<ObjectId> {
         let (.., receiver, source) = id;
         let (mut objects, mut bytes) = (vec![], 0u64);
+        // Of what is streamed: the source's batch, and how far it was followed.
+        let mut followed: Option<(BatchId, usize)> = None;
         while objects.len() < n_max && bytes < self.config.batch_bytes_max {
             let Some(object) = self.queues.get_mut(&id).and_then(VecDeque::pop_front) else { break };
             let pair = (receiver, object);
@@ -821,24 +831,30 @@ impl Collectives {
                 continue;
             }
             let Source::Peer(peer) = source else { continue };
-            let begins =
-                self.wants.get(&(peer, object)).is_some_and(|w| matches!(w.state, State::Issued(..)));
-            if !begins || !matches!(want.way, Way::Pipelined { .. }) {
-                self.place(pair, catalog);
-                if self.wants.get(&pair).is_some_and(|w| w.state == State::Ready(source)) {
-                    // The planned source again, which has nothing: let the next tick see.
-                    self.set_state(pair, State::Nowhere);
-                    self.retry.insert(pair);
+            let above = match self.wants.get(&(peer, object)).map(|w| w.state) {
+                Some(State::Issued(above, _)) if matches!(want.way, Way::Pipelined { .. }) => above,
+                _ => {
+                    self.place(pair, catalog);
+                    if self.wants.get(&pair).is_some_and(|w| w.state == State::Ready(source)) {
+                        // The planned source again, which has nothing: let the next tick see.
+                        self.set_state(pair, State::Nowhere);
+                        self.retry.insert(pair);
+                    }
+                    continue;
                 }
-                continue;
+            };
+            let at = self.batches[&above].objects.iter().position(|o| *o == object);
+            let at = at.expect("an issued want is in its batch");
+            if followed.is_some_and(|(batch, last)| batch != above || at < last) {
+                if let Some(queue) = self.queues.get_mut(&id) {
+                    queue.push_front(object);
+                }
+                break;
             }
-            if objects.is_empty() {
-                self.set_state(pair, State::Issued(BatchId(self.n_batches), source));
-                objects.push(object);
-            } else if let Some(queue) = self.queues.get_mut(&id) {
-                queue.push_front(object);
-            }
-            break;
+            followed = Some((above, at));
+            bytes = bytes.saturating_add(want.item.size_bytes);
+            self.set_state(pair, State::Issued(BatchId(self.n_batches), source));
+            objects.push(object);
         }
         objects
     }
@@ -862,15 +878,18 @@ impl Collectives {
             *self.n_into.entry((collective, executor)).or_default() += 1;
         }
         let n_tries = objects.iter().map(|o| self.wants[&(executor, *o)].n_tries).max().unwrap_or(0);
-        let is_streamed = matches!(source, Source::Peer(peer) if !catalog.holds(peer, objects[0]));
-        let mut batch =
-            Batch { collective, executor, source, objects, deadline: now, in_rounds, is_streamed };
+        let above = objects.iter().find_map(|o| match source {
+            Source::Peer(peer) if !catalog.holds(peer, *o) => match self.wants.get(&(peer, *o))?.state {
+                State::Issued(above, _) => Some(above),
+                _ => None,
+            },
+            _ => None,
+        });
+        let mut batch = Batch { collective, executor, source, objects, deadline: now, in_rounds, above };
         batch.deadline = now.plus_ns(self.patience_ns(&batch, n_tries));
         // Who streams from a node cannot be ahead of it.
-        if let Source::Peer(peer) = source
-            && let Some(State::Issued(above, _)) = self.wants.get(&(peer, batch.objects[0])).map(|w| w.state)
-        {
-            batch.deadline = batch.deadline.max(self.batches[&above].deadline);
+        if let Some(above) = above.and_then(|above| self.batches.get(&above)) {
+            batch.deadline = batch.deadline.max(above.deadline);
         }
         let first = batch.objects[0];
         let mut sources = vec![source];
@@ -967,7 +986,7 @@ impl Collectives {
                 let state = self.wants[&(batch.executor, *object)].state;
                 assert_eq!(state, State::Issued(*id, batch.source));
             }
-            assert!(batch.objects.len() == 1 || !batch.is_streamed);
+            assert!(batch.above.is_none_or(|above| above < *id), "{id:?} waits for a later batch");
         }
         assert_eq!(self.deadlines.len(), self.batches.len());
         assert!(n_in.iter().all(|(e, n)| *n <= self.config.in_max && self.n_in[e] == *n));

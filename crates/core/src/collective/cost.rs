@@ -123,14 +123,25 @@ pub fn gather_async_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 
     })
 }
 
-/// As [`gather_async_s`], but what queues at a source shares a request, so that when much queues only `c` is paid.
+/// As [`gather_async_s`], but what queues at a source shares a request, so that when much queues only `c` is paid. At best
+/// all requests go out when the first file is there; and where files keep all streams asking until the end, the last
+/// ones wait for a stream, half a latency on average.
 pub fn gather_async_archives_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
-    let n_requests = n_archives(u64::from(case.n_sources), case.n_objects(), streams.in_max, streams);
+    let n = case.n_objects();
+    let n_requests = n_archives(u64::from(case.n_sources), n, streams.in_max, streams);
     let k = u64::from(streams.in_max).min(n_requests).max(1) as f64;
-    queued_s(case, link, |bin| {
+    let queued_s = queued_s(case, link, |bin| {
         let moving_s = link.bytes_s(bin.bytes);
         moving_s.max((bin.n_objects as f64 * link.per_object_s.min(link.latency_s) + moving_s) / k)
-    })
+    });
+    let first_s = case.appearing.iter().map(|a| a.at_s).fold(f64::INFINITY, f64::min);
+    let last_s = case.last_s();
+    if first_s >= last_s {
+        return last_s + through_streams_s(link, n_requests, n, case.bytes(), streams.in_max);
+    }
+    let asking = case.appearing.iter().filter(|a| a.at_s > last_s - link.latency_s && a.at_s < last_s);
+    let is_crowded = asking.map(|a| a.n_objects).sum::<u64>() >= u64::from(streams.in_max);
+    queued_s + if is_crowded { link.latency_s / 2.0 } else { 0.0 }
 }
 
 fn queued_s(case: &GatherCase, link: &Link, work_s: impl Fn(&Appearing) -> f64) -> f64 {
@@ -194,8 +205,8 @@ pub fn binomial_s(case: &MulticastCase, link: &Link) -> f64 {
 
 /// Pieces travel down a tree of `arity`, which divides everybody's outbound link among its children:
 /// `a + (M−1)·c + arity · S·b`, and per level below the first half a latency (nobody waits for an answer: the request is
-/// there before the bytes) and a piece. Below the first level objects are asked for one by one, so that streams may be what
-/// holds them back; what that costs is an estimate.
+/// there before the bytes) and a piece. Everybody asks for all objects at once, as far as one request goes; what is in
+/// several requests pays `c` in several streams at the same time.
 pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &Link, streams: &Streams) -> f64 {
     let (n, arity) = (u64::from(case.per_tree()), u64::from(arity.max(1)));
     let (mut depth, mut level, mut reached) = (0u64, 1u64, 0u64);
@@ -203,30 +214,13 @@ pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &Link, streams: &Stre
         level = level.saturating_mul(arity);
         (depth, reached) = if arity == 1 { (n, n) } else { (depth + 1, reached + level) };
     }
-    let fan_out = arity.min(n) as f64;
-    let moving_s = fan_out * link.bytes_s(case.bytes);
-    let first_s = link.request_s(case.n_objects, 0) + moving_s;
-    if depth <= 1 {
-        return first_s;
-    }
-    let piece_s = fan_out * link.bytes_s(PIECE_BYTES.min(case.bytes / case.n_objects.max(1)));
-    let hops_s = (depth - 1) as f64 * (link.latency_s / 2.0 + piece_s);
-    let n_requests = case.n_objects as f64;
-    if arity == 1 {
-        let streams_s = n_requests / f64::from(streams.in_max.max(1)) * link.latency_s + moving_s;
-        return first_s.max(streams_s) + hops_s;
-    }
-    // What finds no stream free is asked for later: on each level about half a latency where objects come one after the
-    // other anyway, most of a request where a node has many children. Fitted to `eyas bench collective`.
-    let below = if depth == 2 { arity.min(n - arity) } else { arity } as f64;
-    let load = n_requests * below / f64::from(streams.out_max.max(1));
-    let request_s = link.request_s(case.n_objects, 0);
-    let (crowded, later_s) = if arity == 2 {
-        ((load - 1.0).clamp(0.0, 1.0), 0.7 * (2.0 * link.latency_s - request_s).max(0.0))
-    } else {
-        ((load - 2.0).clamp(0.0, 1.0), 0.75 * request_s)
-    };
-    first_s + hops_s + (depth - 1) as f64 * crowded * later_s
+    let fan_out = arity.min(n);
+    let moving_s = fan_out as f64 * link.bytes_s(case.bytes);
+    let n_streams = u64::from(streams.in_max).min(u64::from(streams.out_max) / fan_out).max(1);
+    let n_in_turn = case.n_objects.div_ceil(n_streams).max(u64::from(SPLIT_OBJECTS_MIN)).min(case.n_objects);
+    let first_s = link.request_s(n_in_turn, 0) + moving_s;
+    let piece_s = fan_out as f64 * link.bytes_s(PIECE_BYTES.min(case.bytes / case.n_objects.max(1)));
+    first_s + depth.saturating_sub(1) as f64 * (link.latency_s / 2.0 + piece_s)
 }
 
 /// What a reduce costs.

@@ -1,5 +1,6 @@
 //! The agent: owns the node's state machine and carries out what it says. See the parent module.
 
+use super::fetch::{Broken, Wanted, fetch};
 use super::landing::bring_home;
 use super::objects::Book;
 use super::slots::Slots;
@@ -12,10 +13,8 @@ use eyas_core::collective::BatchId;
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::*;
-use eyas_data::{
-    ClientTls, FetchEnd, FetchItem, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions,
-};
-use eyas_data::{ErrorKind as DataErrorKind, LinkAbility, Store, Ticket, TicketKey};
+use eyas_data::{ClientTls, Incoming, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions};
+use eyas_data::{ErrorKind as DataErrorKind, LinkAbility, Store, Stored, Ticket, TicketKey};
 use eyas_runner::protocol as runner;
 use eyas_storage::{ErrorKind as StorageErrorKind, Homes, HomesConfig, Location, Version};
 use eyas_wire::identity::{Identity, Join};
@@ -84,6 +83,12 @@ pub enum Input {
     },
     /// Something that ran on a thread of its own is over.
     Event(NodeEvent),
+    /// So is a transfer, before its end: the next source need not send these bytes again.
+    BrokenOff {
+        object: ObjectId,
+        begun: Incoming,
+        event: NodeEvent,
+    },
     /// A serving thread found an entry of the cache changed.
     FoundCorrupt(eyas_data::Digest),
     Stop {
@@ -159,6 +164,8 @@ pub struct Agent {
     clock_ahead_ns: i128,
     peers: HashMap<ExecutorId, (String, u32)>,
     permits: HashMap<(ObjectId, ExecutorId), Permit>,
+    /// First bytes of objects whose source broke off, until the next one is asked or there is none.
+    begun: HashMap<ObjectId, Incoming>,
     attempts: BTreeMap<AttemptId, Context>,
     by_key: HashMap<u64, AttemptId>,
     next_key: u64,
@@ -303,6 +310,7 @@ impl Agent {
             clock_ahead_ns: 0,
             peers: HashMap::new(),
             permits: HashMap::new(),
+            begun: HashMap::new(),
             attempts: BTreeMap::new(),
             by_key: HashMap::new(),
             next_key: 1,
@@ -421,6 +429,10 @@ impl Agent {
                 self.on_slot_gone(index)?
             }
             Input::Event(event) => self.on_event(event),
+            Input::BrokenOff { object, begun, event } => {
+                self.begun.insert(object, begun);
+                self.on_event(event);
+            }
             Input::FoundCorrupt(digest) => {
                 for object in self.book.objects_with(Digest(digest.into())) {
                     self.found_damaged(object);
@@ -740,6 +752,7 @@ impl Agent {
                 self.fetch_from_peer(peer, awaits, objects);
             }
         }
+        self.begun.retain(|object, _| self.core.is_fetching(*object));
     }
 
     fn act(&mut self, action: NodeAction) {
@@ -868,6 +881,8 @@ impl Agent {
     }
 
     fn fetch_from_home(&mut self, target: Target, object: ObjectId, known: Option<Known>, size_bytes: u64) {
+        // Home gives it from its beginning, into space of its own.
+        self.begun.remove(&object);
         let (homes, inputs, store) = (self.homes.clone(), self.inputs.clone(), self.store.clone());
         let text = self.book.location(object).to_string();
         let private = match target {
@@ -901,7 +916,7 @@ impl Agent {
             }
             return;
         };
-        let mut streams: Vec<Vec<(ObjectId, Ticket)>> = vec![vec![]];
+        let mut streams: Vec<Vec<Wanted>> = vec![vec![]];
         for (object, known) in objects {
             let Some(permit) = self.permits.get(&(object, peer)) else {
                 self.fetch_failed(object, peer, "there is no permission to fetch there");
@@ -915,39 +930,30 @@ impl Agent {
                 expires_unix_ms: permit.expires_unix_ms,
                 mac: permit.mac,
             };
+            let wanted = Wanted { object, ticket, begun: self.begun.remove(&object) };
             if known.size_bytes > SMALL_BYTES_MAX {
-                streams.push(vec![(object, ticket)]);
+                streams.push(vec![wanted]);
             } else {
-                streams[0].push((object, ticket));
+                streams[0].push(wanted);
             }
         }
         for stream in streams.into_iter().filter(|s| !s.is_empty()) {
             let (client, store, inputs) = (self.client.clone(), self.store.clone(), self.inputs.clone());
             tokio::task::spawn_blocking(move || {
-                let ended = |object: ObjectId, result| {
-                    let (target, source) = (Target::Cache(object), Source::Peer(peer));
-                    Self::send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
-                };
-                let (mut names, mut items) = (vec![], vec![]);
-                for (object, ticket) in stream {
-                    match store.reserve(ticket.size) {
-                        Ok(reservation) => {
-                            names.push(object);
-                            items.push(FetchItem { ticket, into: store.begin(reservation) });
+                fetch(&client, &store, address, wait, stream, |object, end| {
+                    let (result, begun) = match end {
+                        Ok(Stored { digest, size, .. }) => {
+                            let digest = Digest(digest.into());
+                            (Ok(Fetched { digest, size_bytes: size, version: None }), None)
                         }
-                        Err(e) => ended(object, Err(data_error(&e))),
-                    }
-                }
-                client.fetch_waiting(address, items, wait, |index, end| {
-                    let result = match end {
-                        FetchEnd::Stored(stored) => Ok(Fetched {
-                            digest: Digest(stored.digest.into()),
-                            size_bytes: stored.size,
-                            version: None,
-                        }),
-                        FetchEnd::Failed { error, .. } => Err(data_error(&error)),
+                        Err(Broken { error, begun }) => (Err(data_error(&error)), begun),
                     };
-                    ended(names[index], result);
+                    let (target, source) = (Target::Cache(object), Source::Peer(peer));
+                    let event = NodeEvent::TransferEnded { target, source, result };
+                    let _ = inputs.send(match begun {
+                        Some(begun) => Input::BrokenOff { object, begun, event },
+                        None => Input::Event(event),
+                    });
                 });
             });
         }

@@ -13,6 +13,7 @@
 //! (`eyas-runner`), how bytes are kept and sent (`eyas-data`).
 
 mod agent;
+mod fetch;
 mod landing;
 mod objects;
 mod slots;

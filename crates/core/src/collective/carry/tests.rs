@@ -145,6 +145,42 @@ fn a_chain_streams_from_the_first_moment() {
 }
 
 #[test]
+fn small_files_go_down_a_tree_in_one_request_each() {
+    let mut w = World::new(8, CarryConfig::default());
+    let items: Vec<Item> = (0..3).map(item).collect();
+    for o in 0..3 {
+        w.arrive(0, o);
+    }
+    w.begin(&plan::multicast(&items, &ids(1..8), &ids(0..1), Way::Pipelined { arity: 2 }, |_| 0));
+    let all: VecDeque<ObjectId> = (0..3).map(ObjectId).collect();
+    let asked: Vec<_> = w.batches.values().cloned().collect();
+    let mut expected: Vec<_> = (1..8).map(|e| (ExecutorId(e), all.clone())).collect();
+    assert_eq!(asked.len(), 7);
+    for each in asked {
+        expected.retain(|e| *e != each);
+    }
+    assert_eq!(expected, []);
+}
+
+#[test]
+fn what_is_streamed_keeps_to_one_batch_of_its_source_and_to_its_order() {
+    let mut w = World::new(3, CarryConfig { batch_objects_max: 2, ..CarryConfig::default() });
+    for o in 0..3 {
+        w.arrive(0, o);
+    }
+    let chain = |items: &[u32], receivers: std::ops::Range<u32>, from: u32| {
+        let items: Vec<Item> = items.iter().copied().map(item).collect();
+        plan::multicast(&items, &ids(receivers), &ids(from..from + 1), Way::Pipelined { arity: 1 }, |_| 0)
+    };
+    // Node 1 gets 0 and 1 in one batch, 2 in another.
+    w.begin(&chain(&[0, 1, 2], 1..2, 0));
+    w.begin(&chain(&[1, 0, 2], 2..3, 1));
+    let of_2: Vec<Vec<u32>> =
+        w.batches.values().filter(|b| b.0.0 == 2).map(|b| b.1.iter().map(|o| o.0).collect()).collect();
+    assert_eq!(of_2, [vec![1], vec![0], vec![2]]);
+}
+
+#[test]
 fn a_binomial_tree_doubles() {
     let mut w = World::new(8, CarryConfig::default());
     w.arrive(0, 0);
@@ -233,6 +269,25 @@ fn a_file_that_will_not_exist_holds_nobody_back() {
     assert_eq!(w.flow(0), [(0, Some(1))]);
     w.arrive(0, 0);
     assert_eq!((w.ended[0].n_wanted, w.ended[0].n_arrived), (2, 1));
+}
+
+#[test]
+fn a_gather_does_not_wait_for_a_file_that_it_has_given_up() {
+    let mut w = World::new(4, CarryConfig::default());
+    w.arrive(1, 0);
+    w.arrive(2, 1);
+    // Object 1 is asked for by another collective already when the gather that has to wait for object 2 begins.
+    w.begin(&plan::gather(&[item(1)], ExecutorId(0), Way::AsyncGather));
+    w.catalog.drop_replica(ExecutorId(2), ObjectId(1));
+    w.begin(&plan::gather(&[item(0), item(1)], ExecutorId(0), Way::CollectiveGather));
+    assert_eq!(w.flow(0), []);
+    let (executor, object, kind) = (ExecutorId(0), ObjectId(1), TransferErrorKind::NoSpace);
+    let batch = w.asked[&(executor, object)].0;
+    w.forget(executor, object);
+    w.tell(CollectiveEvent::PrefetchFailed { executor, batch, object, kind });
+    assert_eq!(w.flow(0), [(0, Some(1))]);
+    w.arrive(0, 0);
+    assert_eq!(w.core.n_live(), 0);
 }
 
 #[test]
