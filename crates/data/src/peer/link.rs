@@ -321,7 +321,12 @@ fn poll(socket: &TcpStream, events: libc::c_short, timeout_ms: libc::c_int) -> i
     }
 }
 
-fn set_option(socket: &TcpStream, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+fn set_option(
+    socket: &TcpStream,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
     let bytes = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the socket is open, and `value` is the C int that these options take, alive through the call.
     let result =

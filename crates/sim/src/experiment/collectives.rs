@@ -310,8 +310,10 @@ struct Network<'a> {
     agenda: BinaryHeap<Reverse<(u64, u64, Happens)>>,
     n_noted: u64,
     moving: BTreeMap<BatchId, Moving>,
-    /// Who has the first piece of what it still receives.
+    /// Who has the first piece of what it receives, for half a latency already: so long it takes to whoever asked before.
     pieces: BTreeSet<(ExecutorId, ObjectId)>,
+    /// Who has it, for less.
+    fresh: BTreeSet<(ExecutorId, ObjectId)>,
     /// Batches that wait for their source's first piece, or for its last.
     wait_first: BTreeMap<(ExecutorId, ObjectId), Vec<BatchId>>,
     wait_last: BTreeMap<(ExecutorId, ObjectId), Vec<BatchId>>,
@@ -358,6 +360,7 @@ fn carried_out_s(case: &Case, way: Way) -> f64 {
         n_noted: 0,
         moving: BTreeMap::new(),
         pieces: BTreeSet::new(),
+        fresh: BTreeSet::new(),
         wait_first: BTreeMap::new(),
         wait_last: BTreeMap::new(),
         // The same weather for all ways.
@@ -421,6 +424,7 @@ impl Network<'_> {
             }
             Happens::Next(batch) => self.flow(batch),
             Happens::Piece(executor, object) => {
+                self.fresh.remove(&(executor, object));
                 self.pieces.insert((executor, object));
                 for batch in self.wait_first.remove(&(executor, object)).unwrap_or_default() {
                     self.flow(batch);
@@ -476,7 +480,10 @@ impl Network<'_> {
     fn flow(&mut self, id: BatchId) {
         let Some(batch) = self.moving.get(&id) else { return };
         let (executor, source, object) = (batch.executor, batch.source, batch.objects[0]);
-        if !self.catalog.holds(source, object) && !self.pieces.contains(&(source, object)) {
+        let has = |pair: (ExecutorId, ObjectId)| {
+            self.pieces.contains(&pair) || self.catalog.holds(source, object) && !self.fresh.contains(&pair)
+        };
+        if !has((source, object)) {
             return self.wait_first.entry((source, object)).or_default().push(id);
         }
         // Only where others wait for the first piece, it flows by itself.
@@ -495,7 +502,8 @@ impl Network<'_> {
         let batch = self.moving.get_mut(&id).expect("what flows was moving");
         let (executor, from) = (batch.executor, (batch.source, batch.objects[0]));
         let rest_bytes = std::mem::take(&mut batch.rest_bytes);
-        if self.streams && !self.pieces.contains(&(executor, from.1)) {
+        if self.streams && !self.pieces.contains(&(executor, from.1)) && self.fresh.insert((executor, from.1))
+        {
             // Half of a request's latency is on the way to the next.
             self.note(self.now_ns + ns(self.case.link.latency_s / 2.0), Happens::Piece(executor, from.1));
         }
