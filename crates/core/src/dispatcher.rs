@@ -41,14 +41,16 @@ mod additions;
 mod exchange;
 mod intermediates;
 mod moves;
+mod run_times;
 
 pub use intermediates::{REVIVALS_MAX, unscoped};
 pub use moves::CollectiveMode;
 
 use self::additions::Additions;
 use self::exchange::{Exchange, Linked};
-use self::intermediates::{Intermediate, Intermediates};
+use self::intermediates::{Intermediate, Intermediates, Leaving};
 use self::moves::Moves;
+use self::run_times::RunTimes;
 use crate::array::{Pattern, TaskArray, TaskSpec};
 use crate::catalog::Catalog;
 use crate::collective::CollectiveEvent;
@@ -169,6 +171,8 @@ struct ArrayState {
     run: RunId,
     array: Arc<TaskArray>,
     ends: Ends,
+    /// In `run_times`.
+    stage: u32,
     /// Some of its tasks may read, or write, files that stay on the nodes.
     reads_run: bool,
     writes_run: bool,
@@ -222,6 +226,8 @@ struct ExecutorState {
     silent_since: Option<Timestamp>,
     /// It takes nothing new.
     draining: bool,
+    /// Since when, and which files that only it held other nodes were asked to copy.
+    leaving: Option<Leaving>,
     assigned: BTreeMap<TaskId, AttemptNo>,
     cpus_assigned: u32,
     memory_assigned: u64,
@@ -316,6 +322,7 @@ pub struct Dispatcher {
     intermediates: Intermediates,
     moves: Moves,
     exchange: Exchange,
+    run_times: RunTimes,
     /// Makers of files that go home, by hash of output location; a hit is confirmed by unfolding the maker.
     makers: HashTable<(u64, TaskId)>,
     /// Objects that nobody holds and that an executor is about to read from home.
@@ -384,6 +391,7 @@ impl Dispatcher {
             intermediates: Intermediates::default(),
             moves: Moves::default(),
             exchange: Exchange::default(),
+            run_times: RunTimes::default(),
             makers: HashTable::new(),
             arriving: FxHashMap::default(),
             making: FxHashMap::default(),
@@ -446,7 +454,9 @@ impl Dispatcher {
             Event::ExecutorDraining { executor } => {
                 if let Some(e) = self.executors.get_mut(&executor) {
                     e.draining = true;
+                    e.leaving.get_or_insert(Leaving { since: now, asked: BTreeSet::new() });
                     self.update_room(executor);
+                    self.rescue(now, executor);
                 }
             }
             Event::AttemptEnded { executor, report } => self.on_attempt_ended(now, executor, report, out),
@@ -497,7 +507,7 @@ impl Dispatcher {
 
     fn on_array_added(&mut self, now: Timestamp, run: RunId, array: Arc<TaskArray>, out: &mut Vec<Action>) {
         let Some(state) = self.runs.get_mut(&run).filter(|r| !r.committed) else { return };
-        let started = state.started;
+        let (started, into) = (state.started, state.into);
         let id = ArrayId(self.arrays.len() as u32);
         let base = TaskId(self.next_task);
         self.next_task += u64::from(array.n_tasks);
@@ -508,7 +518,8 @@ impl Dispatcher {
             |list: &[(Pattern, Pattern)]| list.iter().any(|(_, l)| array.may_begin(l, RUN_FILE));
         let (reads_run, writes_run) =
             (any_run_file(&array.template.inputs), any_run_file(&array.template.outputs));
-        self.arrays.push(ArrayState { base, run, array: array.clone(), ends, reads_run, writes_run });
+        let stage = self.run_times.stage(into.unwrap_or(run), &array.template.label);
+        self.arrays.push(ArrayState { base, run, array: array.clone(), ends, stage, reads_run, writes_run });
         if !self.learn_makers(run, base, &array, out) || !started {
             return;
         }
@@ -641,8 +652,7 @@ impl Dispatcher {
                     (false, Some(s)) => {
                         let key = QueueKey { priority, task: TaskId(base.0 + u64::from(s)) };
                         self.backlog.insert(key, Segment { array: *id, start: s, end: i });
-                        self.n_ready += u64::from(i - s);
-                        self.run_mut(run).n_ready += u64::from(i - s);
+                        self.count_ready(run, *id, u64::from(i - s));
                         start = None;
                     }
                     _ => {}
@@ -814,6 +824,7 @@ impl Dispatcher {
             offer,
             silent_since: None,
             draining: false,
+            leaving: None,
             assigned,
             cpus_assigned: 0,
             memory_assigned: 0,
@@ -867,7 +878,7 @@ impl Dispatcher {
         }
         self.insert_executor(executor, offer.clone(), kept);
         let e = self.executors.get_mut(&executor).expect("it was just inserted");
-        (e.draining, e.run_ns_mean) = (known.draining, known.run_ns_mean);
+        (e.draining, e.leaving, e.run_ns_mean) = (known.draining, known.leaving, known.run_ns_mean);
         for task in lost {
             let r = self.release(task);
             self.tried(task, r.attempt);
@@ -1025,7 +1036,7 @@ impl Dispatcher {
     ) {
         let Some(lost) = self.executors.remove(&executor) else { return };
         let objects = self.catalog.executor_left(executor);
-        self.moves.pending.push(CollectiveEvent::ExecutorLost { executor });
+        self.moves.executor_lost(executor);
         self.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
@@ -1068,6 +1079,10 @@ impl Dispatcher {
             out.push(Action::ForgetExecutor { executor });
         }
         self.unrest(now);
+        // What was made there since it was told to leave.
+        let leaving: Vec<ExecutorId> =
+            self.executors.iter().filter(|(_, e)| e.leaving.is_some()).map(|(id, _)| *id).collect();
+        leaving.into_iter().for_each(|executor| self.rescue(now, executor));
         self.fail_unfit(now, out);
         let well: Vec<ExecutorId> = self
             .executors
@@ -1187,6 +1202,10 @@ impl Dispatcher {
         let run_ns = report.times.exited.since_ns(report.times.started);
         let ran = report.times.started.0 > 0;
         let lands = report.outcome == Outcome::Done && r.lands;
+        if ran && report.outcome == Outcome::Done {
+            let (array, _) = self.locate(task);
+            self.run_times.ran(self.arrays[array.0 as usize].stage, run_ns);
+        }
         self.queue.ended(&self.catalog, task);
         self.change_load(executor, |e| {
             e.last_ended = now;
@@ -1448,8 +1467,7 @@ impl Dispatcher {
     fn requeue(&mut self, now: Timestamp, task: TaskId) {
         let key = self.key_of(task);
         let (array, i) = self.locate(task);
-        self.n_ready += 1;
-        self.run_mut(self.run_of(task)).n_ready += 1;
+        self.count_ready(self.run_of(task), array, 1);
         let goes_first = self.queue.last().is_some_and(|last| key < last);
         if goes_first || self.backlog.is_empty() {
             self.unfold(now, key, array, i);
@@ -1490,6 +1508,14 @@ impl Dispatcher {
         }
         self.n_ready -= 1;
         self.run_mut(self.run_of(task)).n_ready -= 1;
+        self.run_times.not_ready(self.arrays[array.0 as usize].stage);
+    }
+
+    /// So many tasks of an array of `run` are ready now.
+    fn count_ready(&mut self, run: RunId, array: ArrayId, n: u64) {
+        self.n_ready += n;
+        self.run_mut(run).n_ready += n;
+        self.run_times.ready(self.arrays[array.0 as usize].stage, n);
     }
 
     /// The location that `pattern` gives for task `i` of an array of `run`, as the catalog has it.
@@ -2179,10 +2205,12 @@ impl Dispatcher {
             .values()
             .filter_map(|e| e.run_ns_mean)
             .fold((0, 0), |(n, sum), ns| (n + 1, sum + u128::from(ns)));
+        // What waits counts; while nothing does, what has run.
+        let ready_ns = self.run_times.expected_ready_ns();
         Demand {
             n_ready: self.n_ready,
             n_running: self.reserved.len() as u64,
-            task_ns_mean: (n_known > 0).then(|| (sum_ns / n_known) as u64),
+            task_ns_mean: ready_ns.or_else(|| (n_known > 0).then(|| (sum_ns / n_known) as u64)),
             n_pending,
             nodes,
         }
@@ -2217,6 +2245,7 @@ impl Dispatcher {
             }
         }
         assert_eq!(ready.len() as u64, self.n_ready);
+        assert_eq!(self.run_times.n_ready(), self.n_ready);
         for (run, state) in self.runs.iter().filter(|(_, r)| r.started) {
             let of_run = |task: &&TaskId| self.run_of(**task) == *run;
             assert_eq!(ready.iter().filter(of_run).count() as u64, state.n_ready, "{run:?} ready");

@@ -13,7 +13,7 @@
 //!   2. a program sees bytes that home had during its run, and all tasks of a run that are done saw the
 //!      same (one dispatcher life long: neither journal nor report says which bytes were read);
 //!   3. the cache's own books; nothing that a program uses and no last copy is evicted;
-//!   4. every task ends, and has a reason while it waits;
+//!   4. every task ends, has a reason while it waits, and fails only for what this world gives cause to;
 //!   5. the recorded events, fed to fresh machines, give the same actions;
 //!
 //! tasks that are added to a run are in it or are not, all of them, and the run ends after them; and of files that stay on the
@@ -786,6 +786,9 @@ impl World {
         outcome: Outcome,
         by: Option<(ExecutorId, AttemptNo)>,
     ) {
+        if let Outcome::Failed(failure) = &outcome {
+            self.check_failure(service, task, failure);
+        }
         if outcome != Outcome::Done {
             return;
         }
@@ -812,6 +815,33 @@ impl World {
             self.made.entry(location.clone()).or_default().insert(*digest);
         }
         self.done.insert(task, witness.outputs);
+    }
+
+    /// Nothing fails that this world gives no cause to.
+    fn check_failure(&self, service: &Service, task: TaskId, failure: &Failure) {
+        let o = &self.o;
+        let bad_transfers = o.transfer_fails + o.n_home_outages > 0;
+        let run = service.core.find_run(service.core.run_of(task)).expect("its run is known");
+        let is_caused = match failure.kind {
+            FailureKind::ExitCode(_) => o.task_fails > 0,
+            FailureKind::InputUnavailable => {
+                run.n_failed + run.n_cancelled > 1 || bad_transfers || o.n_home_changes > 0
+            }
+            FailureKind::InputChanged => o.n_home_changes > 0 || o.outputs_differ,
+            FailureKind::StageOut => bad_transfers,
+            FailureKind::Node => bad_transfers,
+            FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
+            FailureKind::NeverFits => o.task_is_wide + o.task_has_memory > 0 || self.is_tight(),
+            FailureKind::InputModified => o.task_writes_input > 0,
+            FailureKind::CacheFull => self.is_tight(),
+            _ => false,
+        };
+        assert!(is_caused, "promise 4: {task:?} fails without a cause in this world: {failure:?}");
+    }
+
+    /// Some cache may be too small for a task, or for what has to stay.
+    fn is_tight(&self) -> bool {
+        self.o.cache_bytes < 1_000_000
     }
 
     /// A task that was done runs again: only when a file of it is gone that somebody has yet to read.

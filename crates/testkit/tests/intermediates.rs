@@ -82,6 +82,80 @@ fn a_lost_file_is_made_again_with_those_of_its_ancestors_that_were_dropped() {
     c.done(2, (2, 2)).expect(&["drop run:here.1/b on 2", "end 2 done", "end run 1"]);
 }
 
+#[test]
+fn a_run_is_cancelled_while_a_maker_runs_again() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    let run = c.run(&[writes("run:x"), reads("run:x")]);
+    c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done", "assign 1.1 to 1"]);
+    c.lost(1).expect(&["revive 0 for run:here.1/x"]);
+    c.node(2, 1).expect(&["assign 0.65537 to 2"]);
+    c.cancel(run, None).expect(&["cancel 0.65537 on 2", "end 1 cancelled"]);
+    c.ended(2, (0, 65537), Outcome::Cancelled).expect(&["end 0 cancelled", "end run 1"]);
+}
+
+#[test]
+fn a_maker_that_fails_when_it_runs_again_takes_its_readers_with_it() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    let run = c.run(&[writes("run:x"), reads("run:x")]);
+    c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done", "assign 1.1 to 1"]);
+    c.lost(1).expect(&["revive 0 for run:here.1/x"]);
+    c.node(2, 1).expect(&["assign 0.65537 to 2"]);
+    c.failed(2, (0, 65537), FailureKind::ExitCode(1));
+    c.expect(&["end 0 failed ExitCode(1)", "end 1 failed InputUnavailable", "end run 1"]);
+    assert_eq!(last_message(&c, run), "task `writes-run:x`, which makes one of its inputs, failed");
+}
+
+#[test]
+fn a_file_that_is_read_under_two_names_has_one_reader() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[writes("run:x"), task("twice").reads("run:x").reads("run:x"), reads("run:x")]);
+    c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done", "assign 1.1 to 1"]);
+    assert_eq!(c.assignments[1].inputs.len(), 2);
+    c.done(1, (1, 1)).expect(&["end 1 done", "assign 2.1 to 1"]);
+    c.done(1, (2, 1)).expect(&["drop run:here.1/x on 1", "end 2 done", "end run 1"]);
+}
+
+#[test]
+fn what_only_a_leaving_node_holds_is_copied_before_it_leaves() {
+    let mut c = Cluster::new();
+    let leaver = ExecutorId(1);
+    c.node(1, 1);
+    c.run(&[writes("run:x"), writes("run:y"), reads("run:x").cpus(2)]);
+    c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done", "assign 1.1 to 1"]);
+    c.node(2, 1);
+    c.feed(Event::ExecutorDraining { executor: leaver });
+    c.expect(&["prefetch run:here.1/x to 2"]);
+    // Nobody reads the other file: it is dropped, not copied.
+    c.done(1, (1, 1)).expect(&["drop run:here.1/y on 1", "end 1 done"]);
+    assert!(!c.core.may_leave(c.now, leaver));
+    c.has(2, X, X, None).expect(&["end collective"]);
+    assert!(c.core.may_leave(c.now, leaver));
+    c.lost(1).node(3, 2).expect(&["assign 2.1 to 3"]);
+    c.done(3, (2, 1)).expect(&["drop run:here.1/x on 2", "end 2 done", "end run 1"]);
+}
+
+#[test]
+fn a_leaving_node_does_not_wait_for_ever() {
+    let mut c = Cluster::new();
+    let leaver = ExecutorId(1);
+    c.node(1, 1);
+    c.run(&[writes("run:x"), reads("run:x").cpus(2)]);
+    c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done"]);
+    // There is no other node: it may go at once.
+    c.feed(Event::ExecutorDraining { executor: leaver });
+    assert!(c.core.may_leave(c.now, leaver));
+    c.node(2, 1).wait(1).expect(&["prefetch run:here.1/x to 2"]);
+    assert!(!c.core.may_leave(c.now, leaver));
+    assert!(c.core.may_leave(c.now.plus_ns(60_000_000_000), leaver));
+    c.lost(1).expect(&["revive 0 for run:here.1/x", "assign 0.65537 to 2"]);
+    c.done(2, (0, 65537)).expect(&["end 0 done", "end collective"]);
+    c.node(3, 2).expect(&["assign 1.1 to 3"]);
+    c.done(3, (1, 1)).expect(&["drop run:here.1/x on 2", "end 1 done", "end run 1"]);
+}
+
 /// The only holder of a file is too small for its reader, and silent when a larger one comes.
 fn with_silent_holder() -> Cluster {
     let mut c = Cluster::new();

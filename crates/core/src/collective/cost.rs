@@ -266,21 +266,6 @@ pub fn gather_then_reduce_s(case: &ReduceCase, link: &Link, streams: &Streams) -
         + case.bytes as f64 * case.program_s_per_byte
 }
 
-/// Whether to run the maker again where a replica is wanted instead of copying what it made (§V-F.5).
-///
-/// * `run_s`: the maker's time; `inputs_missing_bytes`: of its inputs, what would have to be copied first.
-pub fn is_task_cheaper_than_copy(
-    run_s: f64,
-    n_inputs_missing: u64,
-    inputs_missing_bytes: u64,
-    output_bytes: u64,
-    link: &Link,
-) -> bool {
-    let inputs_s =
-        if n_inputs_missing == 0 { 0.0 } else { link.request_s(n_inputs_missing, inputs_missing_bytes) };
-    run_s + inputs_s < link.request_s(1, output_bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,12 +325,5 @@ mod tests {
         assert!(tree * 50.0 < gather, "{tree} {gather}");
         let tiny = ReduceCase { n_objects: 64, bytes: 64_000, program_s: 1.0, ..case };
         assert!(reduce_s(&tiny, 4, &GBIT) > gather_then_reduce_s(&tiny, &GBIT, &STREAMS));
-    }
-
-    #[test]
-    fn a_quick_maker_is_run_again_rather_than_copied() {
-        assert!(is_task_cheaper_than_copy(0.1, 0, 0, 100_000_000, &GBIT));
-        assert!(!is_task_cheaper_than_copy(0.1, 1, 100_000_000, 100_000_000, &GBIT));
-        assert!(!is_task_cheaper_than_copy(10.0, 0, 0, 100_000_000, &GBIT));
     }
 }

@@ -37,6 +37,17 @@ pub fn unscoped(location: &str) -> Cow<'_, str> {
     }
 }
 
+/// How long an executor that leaves waits for others to copy what only it holds.
+const RESCUE_NS_MAX: u64 = 60_000_000_000;
+
+/// An executor that was told to leave.
+#[derive(Clone, Debug)]
+pub(super) struct Leaving {
+    pub since: Timestamp,
+    /// Files that other nodes were asked to copy.
+    pub asked: BTreeSet<ObjectId>,
+}
+
 /// What is known of one file that stays on the nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Intermediate {
@@ -414,6 +425,68 @@ impl Dispatcher {
                 self.requeue(now, task);
             }
         }
+    }
+
+    /// Whether `object` would be lost with `executor`: it stays on the nodes, is wanted, and nobody who stays has it.
+    fn is_only_on(&self, executor: ExecutorId, object: ObjectId) -> bool {
+        let Some(Intermediate { maker: Some(maker), n_readers, .. }) = self.intermediates.files.get(&object)
+        else {
+            return false;
+        };
+        let is_kept =
+            || self.runs.get(&self.run_of(*maker)).is_some_and(|run| run.keep && run.ended.is_none());
+        let stays = |e: ExecutorId| {
+            e != executor && self.executors.get(&e).is_some_and(|e| !e.draining && e.silent_since.is_none())
+        };
+        self.end_of(*maker) == End::Done
+            && (*n_readers > 0 || is_kept())
+            && self.catalog.holds(executor, object)
+            && !self.catalog.holders_of(object).any(stays)
+    }
+
+    /// Has what only a leaving executor holds copied to nodes that stay and have room. A copy there is an ordinary cache
+    /// entry; where there is none, or it goes, the file's maker runs again.
+    pub(super) fn rescue(&mut self, now: Timestamp, executor: ExecutorId) {
+        if self.intermediates.files.is_empty() {
+            return;
+        }
+        let Some(Leaving { asked, .. }) = self.executors.get(&executor).and_then(|e| e.leaving.as_ref())
+        else {
+            return;
+        };
+        let mut sole = self.catalog.objects_on(executor);
+        sole.retain(|object| !asked.contains(object) && self.is_only_on(executor, *object));
+        // Bytes that each node is sent; who has least is next.
+        let mut nodes = self.receivers_of_rescue();
+        let mut wanted: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
+        for &object in &sole {
+            let size_bytes = self.catalog.size_bytes(object).unwrap_or(0);
+            let fits = |(_, (sent, room)): &(&ExecutorId, &mut (u64, u64))| *sent + size_bytes <= *room;
+            let Some((target, (sent, _))) =
+                nodes.iter_mut().filter(fits).min_by_key(|(id, (sent, _))| (*sent, **id))
+            else {
+                continue;
+            };
+            *sent += size_bytes;
+            wanted.entry(*target).or_default().push(object);
+        }
+        for (target, objects) in wanted {
+            if let Some(leaving) = self.executors.get_mut(&executor).and_then(|e| e.leaving.as_mut()) {
+                leaving.asked.extend(&objects);
+            }
+            self.copy_to(now, target, &objects);
+        }
+    }
+
+    /// Whether a leaving executor may end: it has no attempt, and what others were asked to copy is there, or does not
+    /// come.
+    pub fn may_leave(&self, now: Timestamp, executor: ExecutorId) -> bool {
+        let Some(e) = self.executors.get(&executor) else { return true };
+        let waits = |leaving: &Leaving| {
+            now.since_ns(leaving.since) < RESCUE_NS_MAX
+                && leaving.asked.iter().any(|object| self.is_only_on(executor, *object))
+        };
+        e.assigned.is_empty() && !e.leaving.as_ref().is_some_and(waits)
     }
 
     /// Runs tasks again that were done: `task`, as `lost` is needed and held by nobody, and of its ancestors

@@ -78,6 +78,14 @@ pub(super) struct Moves {
     scratch: Vec<CollectiveAction>,
 }
 
+impl Moves {
+    /// It is gone, and the catalog knows.
+    pub fn executor_lost(&mut self, executor: ExecutorId) {
+        self.n_gathers_at.remove(&executor);
+        self.pending.push(CollectiveEvent::ExecutorLost { executor });
+    }
+}
+
 impl Dispatcher {
     fn stage_of(&mut self, task: TaskId) -> StageId {
         let (array, i) = self.locate(task);
@@ -204,13 +212,28 @@ impl Dispatcher {
         of.map(|(id, e)| (*id, e.assigned.len() as u32)).collect()
     }
 
-    fn begin(&mut self, now: Timestamp, plan: &Plan, choice: Choice) {
+    fn begin(&mut self, now: Timestamp, plan: &Plan, choice: Option<Choice>) {
         let mut actions = std::mem::take(&mut self.moves.scratch);
         self.moves
             .collectives
             .set_links(Links { peer: self.moves.peer.link(), home: self.moves.home.link() });
-        self.moves.collectives.begin(now, plan, Some(choice), &self.catalog, &mut actions);
+        self.moves.collectives.begin(now, plan, choice, &self.catalog, &mut actions);
         self.moves.scratch = actions;
+    }
+
+    /// Nodes that may be sent files which would be lost otherwise: bytes sent so far, and for how many there is room.
+    pub(super) fn receivers_of_rescue(&self) -> BTreeMap<ExecutorId, (u64, u64)> {
+        let nodes = self.receivers(0);
+        nodes.keys().map(|e| (*e, (0, self.executors[e].offer.cache_bytes / 2))).collect()
+    }
+
+    /// Has `executor` get these, wherever they are.
+    pub(super) fn copy_to(&mut self, now: Timestamp, executor: ExecutorId, objects: &[ObjectId]) {
+        let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
+        let item = |o: &ObjectId| Item { object: *o, size_bytes: size_of(o), at_home: false };
+        let items: Vec<Item> = objects.iter().map(item).collect();
+        let plan = plan::replicate(&items, &[executor]);
+        self.begin(now, &plan, None);
     }
 
     /// `task` has ended well, and what it made is in a cache.
@@ -272,7 +295,7 @@ impl Dispatcher {
         let item = Item { object, size_bytes, at_home: false };
         let load = |e: ExecutorId| self.executors.get(&e).map_or(0, |e| e.assigned.len() as u64);
         let plan = plan::multicast(&[item], &targets, &holders, choice.way, load);
-        self.begin(now, &plan, choice);
+        self.begin(now, &plan, Some(choice));
     }
 
     /// Deals out the many files that one task made over all nodes.
@@ -318,7 +341,7 @@ impl Dispatcher {
         }
         if choice.is_collective() {
             let plan = plan::scatter(&needs, choice.way);
-            self.begin(now, &plan, choice);
+            self.begin(now, &plan, Some(choice));
         }
     }
 
@@ -355,10 +378,11 @@ impl Dispatcher {
         };
         let Some(root) = nodes.keys().filter(|e| fits(e)).max_by_key(|e| rank(e)).copied() else { return };
         let n_slots = self.queue.n_slots_total().max(1);
-        let known: Vec<u64> = self.executors.values().filter_map(|e| e.run_ns_mean).collect();
-        let run_s = match known.len() as u64 {
-            0 => RUN_S_ASSUMED,
-            n => known.iter().sum::<u64>() as f64 / n as f64 / 1e9,
+        let run_s_of = |object: &ObjectId| {
+            let maker = self.intermediates.files.get(object).and_then(|file| file.maker);
+            let stage = maker.map(|maker| self.arrays[self.locate(maker).0.0 as usize].stage);
+            let ns = stage.and_then(|stage| self.run_times.expected_ns(stage));
+            ns.map_or(RUN_S_ASSUMED, |ns| ns as f64 / 1e9)
         };
         let mut n_unmade = 0;
         let mut appear = vec![];
@@ -370,7 +394,8 @@ impl Dispatcher {
                 0.0
             } else {
                 n_unmade += 1;
-                f64::from(u32::try_from((n_unmade as u64).div_ceil(n_slots)).unwrap_or(u32::MAX)) * run_s
+                f64::from(u32::try_from((n_unmade as u64).div_ceil(n_slots)).unwrap_or(u32::MAX))
+                    * run_s_of(object)
             };
             appear.push((at_s, size_of(object)));
         }
@@ -402,7 +427,7 @@ impl Dispatcher {
             .map(|object| Item { object: *object, size_bytes: size_of(object), at_home: false })
             .collect();
         let plan = plan::gather(&items, root, choice.way);
-        self.begin(now, &plan, choice);
+        self.begin(now, &plan, Some(choice));
     }
 
     /// A task that gathers will not run, or runs now.

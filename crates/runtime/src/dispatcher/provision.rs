@@ -75,10 +75,9 @@ impl Service {
         if self.provision.draining.is_empty() {
             return;
         }
-        let mut busy: BTreeSet<ExecutorId> = (self.core.executors())
-            .filter(|(_, _, n_assigned, _)| *n_assigned > 0)
-            .map(|(executor, ..)| executor)
-            .collect();
+        let now = crate::clock::now();
+        let draining = self.provision.draining.iter().copied();
+        let mut busy: BTreeSet<ExecutorId> = draining.filter(|e| !self.core.may_leave(now, *e)).collect();
         for (_, effect) in &self.effects {
             if let Effect::TaskEnded { ack: Some((executor, ..)), .. } = effect {
                 busy.insert(*executor);

@@ -1,0 +1,122 @@
+//! How long tasks take, by stage.
+//!
+//! Tasks of one label in one run are a stage, and so are those of one array without a label. The mean of a stage follows its last
+//! [`MEMORY`] tasks; of a stage none of whose tasks has ended the mean of its run is expected. One figure for a whole run would
+//! mix a stage of minutes with one of milliseconds: gathers were predicted to take four times what they took.
+//!
+//! Used where the future is asked for: when the files of a gather will appear, and how much work is ready (provisioning).
+
+use crate::types::RunId;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// A mean follows about so many tasks.
+const MEMORY: u64 = 64;
+
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    n: u64,
+    ns: u64,
+}
+
+impl Mean {
+    fn add(&mut self, ns: u64) {
+        self.n += 1;
+        let share = self.n.min(MEMORY);
+        self.ns = self.ns - self.ns / share + ns / share;
+    }
+    fn get(self) -> Option<u64> {
+        (self.n > 0).then_some(self.ns)
+    }
+}
+
+struct Stage {
+    run: RunId,
+    mean: Mean,
+    /// Its ready tasks.
+    n_ready: u64,
+}
+
+#[derive(Default)]
+pub(super) struct RunTimes {
+    stages: Vec<Stage>,
+    by_label: FxHashMap<(RunId, String), u32>,
+    runs: BTreeMap<RunId, Mean>,
+}
+
+impl RunTimes {
+    /// The stage of an array of `run` with that label.
+    pub fn stage(&mut self, run: RunId, label: &str) -> u32 {
+        let next = self.stages.len() as u32;
+        let stage = match label {
+            "" => next,
+            label => *self.by_label.entry((run, label.to_owned())).or_insert(next),
+        };
+        if stage == next {
+            self.stages.push(Stage { run, mean: Mean::default(), n_ready: 0 });
+        }
+        stage
+    }
+
+    /// So many more tasks of a stage are ready.
+    pub fn ready(&mut self, stage: u32, n: u64) {
+        self.stages[stage as usize].n_ready += n;
+    }
+
+    /// A task of a stage is no longer ready.
+    pub fn not_ready(&mut self, stage: u32) {
+        self.stages[stage as usize].n_ready -= 1;
+    }
+
+    /// A task of a stage has run for so long.
+    pub fn ran(&mut self, stage: u32, ns: u64) {
+        let stage = &mut self.stages[stage as usize];
+        stage.mean.add(ns);
+        self.runs.entry(stage.run).or_default().add(ns);
+    }
+
+    /// What a task of a stage is expected to take; nothing where none of its run has ended.
+    pub fn expected_ns(&self, stage: u32) -> Option<u64> {
+        let stage = &self.stages[stage as usize];
+        stage.mean.get().or_else(|| self.runs.get(&stage.run)?.get())
+    }
+
+    /// What a ready task is expected to take, over all of which something is known.
+    pub fn expected_ready_ns(&self) -> Option<u64> {
+        let ready = (0..).zip(&self.stages).filter(|(_, s)| s.n_ready > 0);
+        let known = ready.filter_map(|(stage, s)| Some((s.n_ready, self.expected_ns(stage)?)));
+        let (n, sum_ns) =
+            known.fold((0, 0), |(n, sum), (k, ns)| (n + k, sum + u128::from(k) * u128::from(ns)));
+        (n > 0).then(|| (sum_ns / u128::from(n)) as u64)
+    }
+
+    pub fn n_ready(&self) -> u64 {
+        self.stages.iter().map(|s| s.n_ready).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_has_its_own_mean_and_a_new_one_that_of_its_run() {
+        let mut times = RunTimes::default();
+        let (long, short, other) =
+            (times.stage(RunId(1), "long"), times.stage(RunId(1), ""), times.stage(RunId(2), "long"));
+        assert_eq!(times.stage(RunId(1), "long"), long);
+        assert_ne!(times.stage(RunId(1), ""), short);
+        assert_eq!(times.expected_ns(long), None);
+        (0..4).for_each(|_| times.ran(long, 1000));
+        assert_eq!((times.expected_ns(long), times.expected_ns(short)), (Some(1000), Some(1000)));
+        (0..4).for_each(|_| times.ran(short, 10));
+        assert_eq!((times.expected_ns(long), times.expected_ns(short)), (Some(1000), Some(10)));
+        assert_eq!(times.expected_ns(other), None);
+        times.ready(long, 1);
+        times.ready(short, 9);
+        times.ready(other, 5);
+        assert_eq!(times.expected_ready_ns(), Some(109));
+        times.not_ready(long);
+        assert_eq!((times.expected_ready_ns(), times.n_ready()), (Some(10), 14));
+    }
+}
