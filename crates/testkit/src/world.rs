@@ -827,7 +827,8 @@ impl World {
             FailureKind::InputUnavailable => {
                 run.n_failed + run.n_cancelled > 1 || bad_transfers || o.n_home_changes > 0
             }
-            FailureKind::InputChanged => o.n_home_changes > 0 || o.outputs_differ,
+            // Who runs twice writes home twice, and the second time is another version of the same bytes.
+            FailureKind::InputChanged => o.n_home_changes > 0 || o.outputs_differ || !o.loses_nothing(),
             FailureKind::StageOut => bad_transfers,
             FailureKind::Node => bad_transfers,
             FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
