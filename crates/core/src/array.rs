@@ -286,6 +286,26 @@ impl TaskArray {
 }
 
 impl<S> TaskForm<S> {
+    /// A task with one slot and no files, limits, retries or label: what a caller wants otherwise goes beside it
+    /// (`TaskForm { inputs, ..TaskForm::new(id, command) }`).
+    pub fn new(id: S, command: Command<S>) -> TaskForm<S> {
+        TaskForm {
+            id,
+            command,
+            inputs: vec![],
+            outputs: vec![],
+            env: vec![],
+            cpus: 1,
+            memory_bytes: None,
+            walltime_ns: None,
+            retries: 0,
+            priority: 0,
+            label: String::new(),
+            dynamic: false,
+            hints: Hints::default(),
+        }
+    }
+
     /// The same form with every string put through `f`.
     pub fn map<T>(&self, f: &mut impl FnMut(&S) -> T) -> TaskForm<T> {
         let mut pairs = |list: &[(S, S)]| list.iter().map(|(a, b)| (f(a), f(b))).collect();
@@ -345,8 +365,6 @@ mod tests {
             first_index: 7,
             columns: vec![column],
             template: TaskForm {
-                id: Pattern(vec![literal("t"), Piece::Index]),
-                command: Command::Exec(vec![Pattern::literal("cut"), Pattern::column(0)]),
                 inputs: vec![(
                     Pattern(vec![Piece::Column { column: 0, part: Part::Name }]),
                     Pattern::column(0),
@@ -359,15 +377,10 @@ mod tests {
                         literal(".npy"),
                     ]),
                 )],
-                env: vec![],
-                cpus: 1,
-                memory_bytes: None,
-                walltime_ns: None,
-                retries: 0,
-                priority: 0,
-                label: String::new(),
-                dynamic: false,
-                hints: Hints::default(),
+                ..TaskForm::new(
+                    Pattern(vec![literal("t"), Piece::Index]),
+                    Command::Exec(vec![Pattern::literal("cut"), Pattern::column(0)]),
+                )
             },
         };
         assert_eq!(array.check(), Ok(()));

@@ -11,6 +11,7 @@
 //! Nodes are as simple as can be: slots, a queue, a message's time to fetch what they have not. What they do is never the bound here,
 //! so this says how dispatchers scale and nothing else; [`crate::world`] is for all other questions.
 
+use crate::agenda::Agenda;
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
@@ -19,8 +20,7 @@ use eyas_core::group::{LinkMessage, Membership};
 use eyas_core::*;
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 const S: u64 = 1_000_000_000;
@@ -80,28 +80,6 @@ enum Ev {
     Tick,
 }
 
-struct Scheduled {
-    at_ns: u64,
-    seq: u64,
-    ev: Ev,
-}
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at_ns, self.seq) == (other.at_ns, other.seq)
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at_ns, self.seq).cmp(&(other.at_ns, other.seq))
-    }
-}
-
 struct Member {
     core: Dispatcher,
     inbox: VecDeque<Event>,
@@ -123,8 +101,7 @@ struct Node {
 struct World<'a> {
     case: &'a GroupCase,
     now: u64,
-    seq: u64,
-    queue: BinaryHeap<Reverse<Scheduled>>,
+    agenda: Agenda<Ev>,
     members: Vec<Member>,
     nodes: Vec<Node>,
     n_crossed: u64,
@@ -150,16 +127,8 @@ pub fn simulate_group(case: &GroupCase) -> Result<GroupSummary, String> {
             ended: false,
         });
     }
-    let mut world = World {
-        case,
-        now: 0,
-        seq: 0,
-        queue: BinaryHeap::new(),
-        members,
-        nodes: vec![],
-        n_crossed: 0,
-        actions: vec![],
-    };
+    let mut world =
+        World { case, now: 0, agenda: Agenda::new(), members, nodes: vec![], n_crossed: 0, actions: vec![] };
     world.begin()?;
     world.live()
 }
@@ -206,11 +175,11 @@ impl World<'_> {
 
     fn live(mut self) -> Result<GroupSummary, String> {
         while !self.members.iter().all(|m| m.ended) {
-            let Some(Reverse(next)) = self.queue.pop() else {
+            let Some((at_ns, event)) = self.agenda.pop() else {
                 return Err("nothing will ever happen again, and there are tasks left".into());
             };
-            self.now = next.at_ns;
-            self.on(next.ev);
+            self.now = at_ns;
+            self.on(event);
             if self.now > 100_000 * S {
                 return Err("the tasks never end".into());
             }
@@ -227,8 +196,7 @@ impl World<'_> {
     }
 
     fn schedule(&mut self, at_ns: u64, ev: Ev) {
-        self.seq += 1;
-        self.queue.push(Reverse(Scheduled { at_ns, seq: self.seq, ev }));
+        self.agenda.put(at_ns, ev);
     }
 
     fn tell(&mut self, member: u32, event: Event) {
@@ -393,19 +361,9 @@ fn arrays(case: &GroupCase) -> Vec<TaskArray> {
             prefix.map(|p| (Pattern::literal("file"), name(p))).into_iter().collect()
         };
         let template = TaskForm {
-            id: name(id),
-            command: Command::Exec(vec![Pattern::literal("true")]),
             inputs: file(input),
             outputs: file(output),
-            env: vec![],
-            cpus: 1,
-            memory_bytes: None,
-            walltime_ns: None,
-            retries: 0,
-            priority: 0,
-            label: String::new(),
-            dynamic: false,
-            hints: Default::default(),
+            ..TaskForm::new(name(id), Command::Exec(vec![Pattern::literal("true")]))
         };
         TaskArray { n_tasks, first_index: 0, template, columns: vec![] }
     };

@@ -14,6 +14,7 @@
 //! | [`predict`] | a machine as a recorded run saw it, and how long work takes on machines like it |
 //! | [`experiment`] | the papers' evaluation as a list of runs, and ours beside it |
 
+mod agenda;
 pub mod experiment;
 pub mod fluid;
 pub mod group;

@@ -20,6 +20,7 @@
 //! Not here: decisions (`eyas-core`); faults between the machines such as lost or late messages (`eyas-testkit`'s world, which
 //! looks for broken promises, where this one looks at time).
 
+use crate::agenda::Agenda;
 use crate::fluid::{FlowId, Fluid, ResourceId};
 use crate::machine::{Faults, Machine};
 use crate::outcome::{Recorder, Summary};
@@ -36,8 +37,7 @@ use eyas_core::rng::Rng;
 use eyas_core::*;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -166,28 +166,6 @@ enum Ev {
     },
 }
 
-struct Scheduled {
-    at_ns: u64,
-    seq: u64,
-    ev: Ev,
-}
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at_ns, self.seq) == (other.at_ns, other.seq)
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at_ns, self.seq).cmp(&(other.at_ns, other.seq))
-    }
-}
-
 /// A place in the machine, taken by one node after the other.
 #[derive(Clone, Copy)]
 struct Place {
@@ -240,8 +218,7 @@ struct World<'a> {
     scheduling: &'a Scheduling,
     faults: &'a Faults,
     now: Timestamp,
-    seq: u64,
-    queue: BinaryHeap<Reverse<Scheduled>>,
+    agenda: Agenda<Ev>,
     fluid: Fluid<Purpose>,
     home: ResourceId,
     rng: Rng,
@@ -329,8 +306,7 @@ impl<'a> World<'a> {
             scheduling,
             faults,
             now: Timestamp(0),
-            seq: 0,
-            queue: BinaryHeap::new(),
+            agenda: Agenda::new(),
             fluid,
             home,
             rng,
@@ -389,7 +365,7 @@ impl<'a> World<'a> {
         }
         self.schedule(0, Ev::Tick);
         while !self.ended {
-            let next_event = self.queue.peek().map(|Reverse(s)| s.at_ns);
+            let next_event = self.agenda.next_ns();
             let next_flow = self.fluid.next_ns();
             let Some(at_ns) = next_event.into_iter().chain(next_flow).min() else {
                 return Err("nothing will ever happen again, and there are tasks left".into());
@@ -405,9 +381,9 @@ impl<'a> World<'a> {
                 self.flows_ended = ended;
                 continue;
             }
-            let Reverse(next) = self.queue.pop().expect("it was just seen");
+            let (_, event) = self.agenda.pop().expect("it was just seen");
             self.n_events += 1;
-            self.on_event(next.ev)?;
+            self.on_event(event)?;
         }
         if let Some(log) = &mut self.log {
             log.flush().map_err(|e| format!("the event log cannot be written: {e}"))?;
@@ -416,8 +392,7 @@ impl<'a> World<'a> {
     }
 
     fn schedule(&mut self, at_ns: u64, ev: Ev) {
-        self.seq += 1;
-        self.queue.push(Reverse(Scheduled { at_ns, seq: self.seq, ev }));
+        self.agenda.put(at_ns, ev);
     }
 
     fn on_event(&mut self, ev: Ev) -> Result<(), String> {

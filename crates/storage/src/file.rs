@@ -655,20 +655,20 @@ mod tests {
     fn local_is_what_really_lies_below() {
         let dir = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(dir.path()).unwrap();
-        for name in ["mine", "mine-too", "shared"] {
+        for name in ["mine", "mine-too", "elsewhere"] {
             fs::create_dir(root.join(name)).unwrap();
             fs::write(root.join(name).join("x"), "x").unwrap();
         }
-        symlink(root.join("shared"), root.join("mine/link")).unwrap();
-        symlink(root.join("mine"), root.join("shared/link")).unwrap();
+        symlink(root.join("elsewhere"), root.join("mine/link")).unwrap();
+        symlink(root.join("mine"), root.join("elsewhere/link")).unwrap();
         let home = FileHome::new(vec![root.join("mine")]).unwrap();
         let local = |name: &str| home.local_path(&at(&root.join(name)));
         assert_eq!(local("mine/x"), Some(root.join("mine/x")));
         assert_eq!(local("mine/not-yet"), Some(root.join("mine/not-yet")));
-        assert_eq!(local("shared/link/x"), Some(root.join("mine/x")));
+        assert_eq!(local("elsewhere/link/x"), Some(root.join("mine/x")));
         assert_eq!(local("mine/link/x"), None);
         assert_eq!(local("mine-too/x"), None);
-        assert_eq!(local("mine/../shared/x"), None);
+        assert_eq!(local("mine/../elsewhere/x"), None);
         assert_eq!(home.local_path(&"http://h/x".parse().unwrap()), None);
         assert_eq!(FileHome::new(vec![root.join("none")]).unwrap_err().kind(), ErrorKind::NotFound);
     }

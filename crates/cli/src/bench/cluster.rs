@@ -215,21 +215,7 @@ pub fn plain_array(n_tasks: u32, command: &[&str]) -> TaskArray {
 
 /// A template with nothing but a command and inputs.
 pub fn template(command: Command<Pattern>, inputs: Vec<(Pattern, Pattern)>) -> Template {
-    Template {
-        id: Pattern(vec![Piece::Literal("t".into()), Piece::Index]),
-        command,
-        inputs,
-        outputs: vec![],
-        env: vec![],
-        cpus: 1,
-        memory_bytes: None,
-        walltime_ns: None,
-        retries: 0,
-        priority: 0,
-        label: String::new(),
-        dynamic: false,
-        hints: Default::default(),
-    }
+    Template { inputs, ..Template::new(Pattern(vec![Piece::Literal("t".into()), Piece::Index]), command) }
 }
 
 #[cfg(test)]

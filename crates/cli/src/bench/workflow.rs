@@ -93,19 +93,13 @@ fn workflow(args: &WorkflowArgs) -> Result<Vec<Arc<TaskArray>>, Fault> {
     };
     let file = |name: &str, column: u32| (Pattern::literal(name), Pattern::column(column));
     let form = |label: &str, inputs: Vec<(Pattern, Pattern)>, outputs: Vec<(Pattern, Pattern)>| Template {
-        id: Pattern(vec![array::Piece::Literal(format!("{label}-")), array::Piece::Index]),
-        command: Command::Exec(vec![Pattern::literal("/bin/true")]),
         inputs,
         outputs,
-        env: vec![],
-        cpus: 1,
-        memory_bytes: None,
-        walltime_ns: None,
-        retries: 0,
-        priority: 0,
         label: label.into(),
-        dynamic: false,
-        hints: Default::default(),
+        ..Template::new(
+            Pattern(vec![array::Piece::Literal(format!("{label}-")), array::Piece::Index]),
+            Command::Exec(vec![Pattern::literal("/bin/true")]),
+        )
     };
     let mut arrays = vec![];
     let mut add = |n_tasks: u32, template: Template, columns: Vec<Column>| {

@@ -107,19 +107,9 @@ mod tests {
             first_index: 0,
             columns: vec![column],
             template: TaskForm {
-                id: Pattern::literal("t"),
-                command,
                 inputs: vec![(Pattern::literal("x"), Pattern::literal("x"))],
-                outputs: vec![],
-                env: vec![],
-                cpus: 1,
-                memory_bytes: None,
-                walltime_ns: None,
-                retries: 0,
-                priority: 0,
                 label: label.into(),
-                dynamic: false,
-                hints: Default::default(),
+                ..TaskForm::new(Pattern::literal("t"), command)
             },
         }
     }

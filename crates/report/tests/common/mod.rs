@@ -423,22 +423,16 @@ pub fn map(name: &str, n: u32, n_files: u32, retries: u32) -> TaskArray {
         first_index: 0,
         columns: vec![files],
         template: TaskForm {
-            id: Pattern(vec![literal(name), literal("-"), Piece::Index]),
-            command: Command::Exec(vec![Pattern::literal("cut"), Pattern::literal("in put")]),
             inputs: vec![(Pattern::literal("in"), Pattern::column(0))],
             outputs: vec![(
                 Pattern::literal("out"),
                 Pattern(vec![literal("out/"), literal(name), Piece::Index]),
             )],
-            env: vec![],
-            cpus: 1,
-            memory_bytes: None,
-            walltime_ns: None,
             retries,
-            priority: 0,
-            label: String::new(),
-            dynamic: false,
-            hints: Default::default(),
+            ..TaskForm::new(
+                Pattern(vec![literal(name), literal("-"), Piece::Index]),
+                Command::Exec(vec![Pattern::literal("cut"), Pattern::literal("in put")]),
+            )
         },
     }
 }

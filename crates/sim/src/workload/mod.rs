@@ -137,19 +137,10 @@ fn template(id: Pattern, program: &str, inputs: Vec<Pattern>, outputs: Vec<Patte
         list.into_iter().enumerate().map(|(i, location)| (name(i), location)).collect()
     };
     TaskForm {
-        id,
-        command: Command::Exec(vec![Pattern::literal(program)]),
         inputs: named("i", inputs),
         outputs: named("o", outputs),
-        env: vec![],
-        cpus: 1,
-        memory_bytes: None,
-        walltime_ns: None,
-        retries: 0,
-        priority: 0,
         label: program.into(),
-        dynamic: false,
-        hints: Default::default(),
+        ..TaskForm::new(id, Command::Exec(vec![Pattern::literal(program)]))
     }
 }
 

@@ -12,19 +12,12 @@ fn template(inputs: Vec<Pattern>, outputs: Vec<Pattern>) -> TaskForm<Pattern> {
         (0..).zip(list).map(|(n, l): (u32, _)| (Pattern::literal(format!("f{n}")), l)).collect()
     };
     TaskForm {
-        id: Pattern(vec![literal("t"), Piece::Index]),
-        command: Command::Exec(vec![Pattern::literal("true")]),
         inputs: named(inputs),
         outputs: named(outputs),
-        env: vec![],
-        cpus: 1,
-        memory_bytes: None,
-        walltime_ns: None,
-        retries: 0,
-        priority: 0,
-        label: String::new(),
-        dynamic: false,
-        hints: Default::default(),
+        ..TaskForm::new(
+            Pattern(vec![literal("t"), Piece::Index]),
+            Command::Exec(vec![Pattern::literal("true")]),
+        )
     }
 }
 
