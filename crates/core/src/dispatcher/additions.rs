@@ -15,6 +15,7 @@
 //!
 //! Not here: that a submission is sent twice (the driver knows it by its token).
 
+use super::attempts::FAILURES_KEPT;
 use super::intermediates::Intermediate;
 use super::*;
 

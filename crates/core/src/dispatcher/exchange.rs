@@ -21,6 +21,7 @@
 //! Balance: an executor that is idle at a dispatcher with nothing ready goes to one that has more ready tasks than
 //! slots, or tasks and no slots at all.
 
+use super::assign::SOURCES_MAX;
 use super::*;
 use crate::group::{FileState, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of};
 

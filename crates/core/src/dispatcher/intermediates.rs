@@ -20,6 +20,7 @@
 //!
 //! Not here: which node keeps a replica (the executor holds what its tasks made until it is told to drop it).
 
+use super::attempts::{SICK_NS, SICK_NS_MAX};
 use super::*;
 use std::borrow::Cow;
 

@@ -1,0 +1,252 @@
+//! What the driver, reports and people ask: tasks, runs, executors, demand; and the check of all invariants.
+
+use super::*;
+
+impl Dispatcher {
+    pub(super) fn locate(&self, task: TaskId) -> (ArrayId, u32) {
+        let at = self.arrays.partition_point(|a| a.base <= task) - 1;
+        (ArrayId(at as u32), (task.0 - self.arrays[at].base.0) as u32)
+    }
+
+    pub(super) fn end_of(&self, task: TaskId) -> End {
+        let (array, i) = self.locate(task);
+        self.arrays[array.0 as usize].ends.get(i)
+    }
+
+    pub(super) fn run_mut(&mut self, run: RunId) -> &mut RunState {
+        self.runs.get_mut(&run).expect("a task's run is known")
+    }
+
+    /// The run that `task` belongs to; `task` has been submitted.
+    pub fn run_of(&self, task: TaskId) -> RunId {
+        self.arrays[self.locate(task).0.0 as usize].run
+    }
+
+    /// The task in full, its locations as the catalog has them.
+    pub fn task_spec(&self, task: TaskId) -> TaskSpec {
+        let (array, i) = self.locate(task);
+        let ArrayState { array, run, reads_run, writes_run, .. } = &self.arrays[array.0 as usize];
+        let mut spec = array.expand(i);
+        if *reads_run || *writes_run {
+            for (_, location) in spec.inputs.iter_mut().chain(&mut spec.outputs) {
+                scope_location(self.prefix_of(*run), location);
+            }
+        }
+        spec
+    }
+
+    pub(super) fn size_of(&self, task: TaskId) -> (u32, u64) {
+        let (array, _) = self.locate(task);
+        let template = &self.arrays[array.0 as usize].array.template;
+        (template.cpus, template.memory_bytes.unwrap_or(0))
+    }
+
+    /// The user's own name for a task.
+    pub fn user_id(&self, task: TaskId) -> String {
+        let (array, i) = self.locate(task);
+        let array = &self.arrays[array.0 as usize].array;
+        array.fill(&array.template.id, i)
+    }
+
+    /// Finds a task by the user's name for it, in the newest run that has one. Looks through all tasks.
+    pub fn find_task(&self, run: Option<RunId>, user_id: &str) -> Option<TaskId> {
+        let mut text = String::new();
+        for a in self
+            .arrays
+            .iter()
+            .rev()
+            .filter(|a| run.is_none_or(|r| r == a.run) && self.runs.contains_key(&a.run))
+        {
+            for i in 0..a.array.n_tasks {
+                text.clear();
+                a.array.fill_into(&a.array.template.id, i, &mut text);
+                if text == user_id {
+                    return Some(TaskId(a.base.0 + u64::from(i)));
+                }
+            }
+        }
+        None
+    }
+
+    pub fn has_task(&self, task: TaskId) -> bool {
+        task.0 < self.next_task
+    }
+
+    /// Where a task is now, with the reason when it waits.
+    pub fn task_state(&self, task: TaskId) -> TaskState {
+        match self.end_of(task) {
+            End::Done => return TaskState::Done,
+            End::Failed => return TaskState::Failed,
+            End::Cancelled => return TaskState::Cancelled,
+            End::Not => {}
+        }
+        if let Some(r) = self.reserved.get(&task) {
+            return TaskState::Reserved { executor: r.executor, attempt: r.attempt, landing: r.landing };
+        }
+        if let Some(n) = self.waiting.get(&task) {
+            return TaskState::Waiting { n_missing: *n };
+        }
+        if !self.runs.get(&self.run_of(task)).is_some_and(|r| r.started) {
+            return TaskState::Submitting;
+        }
+        let reason = if self.executors.is_empty() {
+            Some("no executor has joined".to_string())
+        } else if self.hold_until.is_some() {
+            Some("the dispatcher has just restarted; executors may come back with it".to_string())
+        } else if let Some(sentence) = self.why_unfit(self.size_of(task)) {
+            Some(sentence)
+        } else if !self.queue.contains(self.key_of(task)) {
+            Some(format!("{} tasks are before it in the queue", self.queue.len()))
+        } else {
+            self.unplaced.as_ref().map(|u| u.to_string())
+        };
+        TaskState::Ready { reason }
+    }
+
+    pub fn runs(&self) -> impl Iterator<Item = (RunId, &RunState)> {
+        self.runs.iter().map(|(id, r)| (*id, r))
+    }
+
+    pub fn find_run(&self, run: RunId) -> Option<&RunState> {
+        self.runs.get(&run)
+    }
+
+    pub fn location(&self, object: ObjectId) -> &str {
+        self.catalog.location(object)
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Executors: name, slots, cache bytes, attempts they have, and how they are.
+    pub fn executors(&self) -> impl Iterator<Item = (ExecutorId, &Offer, usize, &'static str)> {
+        self.executors.iter().map(|(id, e)| {
+            let presence = match (e.silent_since, e.draining) {
+                (Some(_), _) => "silent",
+                (None, true) => "draining",
+                (None, false) => "connected",
+            };
+            (*id, &e.offer, e.assigned.len(), presence)
+        })
+    }
+
+    pub fn n_ready(&self) -> u64 {
+        self.n_ready
+    }
+
+    /// When the driver should send [`Event::Ticked`] although nothing happened: a ready task was left waiting, and
+    /// time alone may change that.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        let waits = matches!(self.unplaced, Some(Unplaced::WaitingForCopy { .. }));
+        if !waits || self.queue.is_empty() || self.hold_until.is_some() || !self.has_idle_slot() {
+            return None;
+        }
+        self.queue.wake_at()
+    }
+
+    fn has_idle_slot(&self) -> bool {
+        self.queue.n_slots_active() < self.queue.n_slots_total()
+    }
+
+    /// Whether some output of `task` goes home.
+    pub fn lands(&self, task: TaskId) -> bool {
+        let (array, i) = self.locate(task);
+        let ArrayState { array, writes_run, .. } = &self.arrays[array.0 as usize];
+        let outputs = &array.template.outputs;
+        !outputs.is_empty()
+            && (!writes_run || outputs.iter().any(|(_, l)| !array.fill(l, i).starts_with(RUN_FILE)))
+    }
+
+    /// What provisioning looks at, with `n_pending` nodes requested; `nodes` is filled and lent to the answer.
+    /// Silent nodes count, as their work is not yet given up; draining ones too, until they have left.
+    pub fn demand<'a>(&self, n_pending: u32, nodes: &'a mut Vec<NodeView>) -> Demand<'a> {
+        nodes.clear();
+        nodes.extend(self.executors.iter().map(|(&executor, e)| NodeView {
+            executor,
+            slots: e.offer.slots,
+            n_assigned: e.assigned.len() as u32,
+            idle_since: e.assigned.is_empty().then_some(e.last_ended),
+            cached_bytes: 0,
+            sole_bytes: 0,
+        }));
+        let (n_known, sum_ns) = self
+            .executors
+            .values()
+            .filter_map(|e| e.run_ns_mean)
+            .fold((0, 0), |(n, sum), ns| (n + 1, sum + u128::from(ns)));
+        // What waits counts; while nothing does, what has run.
+        let ready_ns = self.run_times.expected_ready_ns();
+        Demand {
+            n_ready: self.n_ready,
+            n_running: self.reserved.len() as u64,
+            task_ns_mean: ready_ns.or_else(|| (n_known > 0).then(|| (sum_ns / n_known) as u64)),
+            n_pending,
+            nodes,
+        }
+    }
+
+    /// Bytes held for queued tasks: folded arrays, ends, and what placement looks at.
+    pub fn queue_heap_bytes(&self) -> usize {
+        let arrays: usize = self.arrays.iter().map(|a| a.array.heap_bytes() + a.ends.0.len() * 8).sum();
+        let makers = self.makers.capacity() * 16;
+        arrays + self.arrays.len() * size_of::<ArrayState>() + makers + self.queue.heap_bytes()
+    }
+
+    /// Checks the invariants of the module's header; panics when one is broken. For tests.
+    pub fn sanity_check(&self) {
+        self.catalog.sanity_check();
+        self.check_intermediates();
+        if self.config.group.is_some() {
+            self.check_exchange();
+        }
+        #[cfg(any(test, feature = "reference"))]
+        self.queue.sanity_check(&self.catalog);
+        let sizes = self.queue.sizes().into_iter();
+        let queued = sizes.flat_map(|size| self.queue.tasks_of_size(size)).map(|key| key.task);
+        let mut ready: BTreeSet<TaskId> = queued.collect();
+        assert_eq!(ready.len(), self.queue.len(), "tasks are queued once");
+        for (key, segment) in &self.backlog {
+            assert_eq!(self.locate(key.task), (segment.array, segment.start));
+            assert!(self.queue.last().is_none_or(|last| last < *key), "{key:?} goes before the queue");
+            for i in segment.start..segment.end {
+                let task = TaskId(self.arrays[segment.array.0 as usize].base.0 + u64::from(i));
+                assert!(ready.insert(task), "{task:?} is queued twice");
+            }
+        }
+        assert_eq!(ready.len() as u64, self.n_ready);
+        assert_eq!(self.run_times.n_ready(), self.n_ready);
+        for (run, state) in self.runs.iter().filter(|(_, r)| r.started) {
+            let of_run = |task: &&TaskId| self.run_of(**task) == *run;
+            assert_eq!(ready.iter().filter(of_run).count() as u64, state.n_ready, "{run:?} ready");
+            assert_eq!(self.waiting.keys().filter(of_run).count() as u64, state.n_waiting, "{run:?} waiting");
+            assert_eq!(
+                self.reserved.keys().filter(of_run).count() as u64,
+                state.n_reserved,
+                "{run:?} reserved"
+            );
+            let landing = self.reserved.keys().filter(of_run).filter(|t| self.reserved[t].landing).count();
+            assert_eq!(landing as u64, state.n_landing, "{run:?} landing");
+            let ended = state.n_done + state.n_failed + state.n_cancelled;
+            let sum = state.n_ready + state.n_waiting + state.n_reserved + ended;
+            assert_eq!(sum, state.n_tasks, "{run:?}: every task is somewhere");
+            assert!(state.ended.is_none() || ended == sum, "{run:?} has ended with all its tasks");
+            let n_open = self.runs.values().filter(|r| r.into == Some(*run)).count();
+            assert_eq!(n_open, state.additions.n_open as usize, "{run:?}: submissions into it");
+            assert!(state.ended.is_none() || n_open == 0, "{run:?} has ended while tasks are added");
+        }
+        for (task, r) in &self.reserved {
+            assert!(!ready.contains(task) && !self.waiting.contains_key(task));
+            assert_eq!(self.executors[&r.executor].assigned.get(task), Some(&r.attempt));
+            assert!(r.outputs.iter().all(|output| self.making.get(output) == Some(task)));
+        }
+        assert_eq!(self.making.len(), self.reserved.values().map(|r| r.outputs.len()).sum::<usize>());
+        for (id, e) in &self.executors {
+            let load = e.assigned.keys().map(|t| &self.reserved[t]).filter(|r| !r.landing);
+            let (cpus, memory) = load.fold((0, 0), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
+            assert_eq!((e.cpus_assigned, e.memory_assigned), (cpus, memory), "{id:?}");
+            let takes_new = !e.draining && e.silent_since.is_none();
+            assert_eq!(self.queue.room(*id).is_some(), takes_new, "{id:?}");
+        }
+    }
+}

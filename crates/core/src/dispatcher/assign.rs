@@ -1,0 +1,309 @@
+//! Ready tasks are given to executors with room until nothing more can be placed.
+//!
+//! The policy chooses ([`crate::placement`]); here is what holds for all of them: how much room an executor has, that a
+//! task whose input another node is reading from home gives way for a while to one that can start, and what an
+//! executor is told of each input (its bytes, who holds it).
+
+use super::*;
+
+/// Work that an executor should have beyond its slots, so that it never waits for a message.
+const AHEAD_NS: u64 = 30_000_000;
+/// Most attempts beyond its slots that one executor is given.
+const AHEAD_MAX: u32 = 512;
+/// How many tasks are put aside at most in the search for one that reads nothing that is on its way.
+const ASIDE_MAX: usize = 128;
+const SEARCH_REST_MAX: u32 = 4096;
+/// Holders named per input; more would only be tried after these failed.
+pub(super) const SOURCES_MAX: usize = 3;
+
+impl Dispatcher {
+    pub(super) fn place(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        if self.hold_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.hold_until = None;
+        loop {
+            self.refill(now);
+            if self.queue.is_empty() || self.executors.is_empty() {
+                return;
+            }
+            self.settle_stock();
+            let mut picks = std::mem::take(&mut self.picks);
+            let placed = self.choose(now, &mut picks);
+            match placed {
+                Ok(executor) => {
+                    for pick in &picks {
+                        self.assign(now, executor, pick, out);
+                    }
+                    self.picks = picks;
+                }
+                Err(unplaced) => {
+                    self.picks = picks;
+                    if let Unplaced::WaitingForHolder { task, executor } = unplaced
+                        && let Some((able, pick)) = self.find_able(task, executor)
+                    {
+                        self.assign(now, able, &pick, out);
+                        continue;
+                    }
+                    self.unplaced = Some(unplaced);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The policy's choice; but a task that lacks an input which another executor is about to read from home
+    /// comes after those that do not: a moment later it is a hit there, and home is read once.
+    /// Nobody waits for it: where there is nothing else to place, it is placed.
+    fn choose(&mut self, now: Timestamp, picks: &mut Vec<Pick>) -> Result<ExecutorId, Unplaced> {
+        let first = self.queue.place(&self.catalog, now, picks);
+        let (Ok(executor), [pick]) = (&first, &picks[..]) else { return first };
+        let awaits = self.config.placement_config.await_arriving && !self.queue.plans_routes();
+        if !awaits || self.arriving.is_empty() || !self.reads_arriving(*executor, *pick) {
+            return first;
+        }
+        if self.search_rest > 0 {
+            self.search_rest -= 1;
+            return first;
+        }
+        let kept = *pick;
+        let mut aside = vec![];
+        let mut other = (*executor, kept);
+        while aside.len() < ASIDE_MAX && self.reads_arriving(other.0, other.1) {
+            self.queue.leave(&self.catalog, other.1.key);
+            aside.push(other.1.key);
+            match (self.queue.place(&self.catalog, now, picks), &picks[..]) {
+                (Ok(executor), [pick]) => other = (executor, *pick),
+                _ => break,
+            }
+        }
+        let found = !self.reads_arriving(other.0, other.1);
+        for key in aside {
+            let (array, i) = self.locate(key.task);
+            self.unfold(now, key, array, i);
+        }
+        picks.clear();
+        if found {
+            self.search_rest_next = SEARCH_REST;
+            picks.push(other.1);
+            return Ok(other.0);
+        }
+        self.search_rest = self.search_rest_next;
+        self.search_rest_next = (self.search_rest_next * 2).min(SEARCH_REST_MAX);
+        picks.push(kept);
+        first
+    }
+
+    /// Whether `pick` lacks an input on `executor` that is on its way from home to another one.
+    fn reads_arriving(&mut self, executor: ExecutorId, pick: Pick) -> bool {
+        if pick.n_hits >= pick.n_inputs {
+            return false;
+        }
+        let (array, i) = self.locate(pick.key.task);
+        let array = self.arrays[array.0 as usize].array.clone();
+        let inputs = self.inputs_of(self.run_of(pick.key.task), &array, i);
+        inputs.iter().any(|o| self.arriving.get(o).is_some_and(|reader| *reader != executor))
+    }
+
+    /// The last tasks go to whoever is free first, not into somebody's stock. The two bounds keep it from
+    /// changing with every task, as all rooms change with it.
+    fn settle_stock(&mut self) {
+        let n_slots = self.queue.n_slots_total();
+        let stock = self.n_ready > if self.stock { n_slots } else { 2 * n_slots };
+        if stock != self.stock {
+            self.stock = stock;
+            for executor in self.executors.keys().copied().collect::<Vec<_>>() {
+                self.update_room(executor);
+            }
+        }
+    }
+
+    /// An idle executor for a task that waits for a holder which is too small for it, now and later.
+    fn find_able(&self, task: TaskId, holder: ExecutorId) -> Option<(ExecutorId, Pick)> {
+        let (cpus, memory_bytes) = self.size_of(task);
+        let offer = &self.executors[&holder].offer;
+        if offer.slots >= cpus && offer.memory_bytes >= memory_bytes {
+            return None;
+        }
+        let able = self.executors.keys().copied().find(|executor| {
+            self.queue.room(*executor).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
+        })?;
+        let key = self.key_of(task);
+        let (array, _) = self.locate(task);
+        let n_inputs = self.arrays[array.0 as usize].array.template.inputs.len() as u32;
+        let rule = Rule::Paper(Mode::MaxComputeUtil);
+        Some((able, Pick { key, n_hits: 0, n_inputs, rule, stage: Stage::Idle }))
+    }
+
+    fn assign(&mut self, now: Timestamp, executor: ExecutorId, pick: &Pick, out: &mut Vec<Action>) {
+        let task = pick.key.task;
+        let run = self.run_of(task);
+        if let Some(missing) = self.find_missing(now, task, out) {
+            return self.await_missing(now, task, missing, out);
+        }
+        let n_queued = self.n_ready;
+        let (array_id, i) = self.locate(task);
+        let array = self.arrays[array_id.0 as usize].array.clone();
+        let objects = self.inputs_of(run, &array, i);
+        if let Some(bad) = objects.iter().find(|o| self.runs[&run].changed.contains(o)) {
+            let message = format!("`{}` changed since this run first read it", self.catalog.location(*bad));
+            let failure = Failure { kind: FailureKind::InputChanged, message };
+            self.take_ready(task);
+            self.end_task(now, task, Outcome::Failed(failure), out);
+            return;
+        }
+        let mut routes = std::mem::take(&mut self.routes);
+        routes.clear();
+        self.queue.give(&self.catalog, now, executor, pick.key, &mut routes);
+        self.take_ready(task);
+        let mut inputs = Vec::with_capacity(objects.len());
+        for object in objects {
+            let source = routes.iter().find(|r| r.object == object).and_then(|r| r.source);
+            inputs.push(self.assigned_input(executor, run, object, source));
+        }
+        self.routes = routes;
+        let outputs = self.outputs_of(run, &array, i);
+        let staying: Vec<u32> = (0..)
+            .zip(&outputs)
+            .filter(|(_, object)| self.is_intermediate(**object))
+            .map(|(n, _)| n)
+            .collect();
+        let history = self.histories.get(&task).cloned().unwrap_or_default();
+        let attempt = AttemptNo(history.n_attempts + 1);
+        let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
+        let (n_slots, n_slots_active) = (self.queue.n_slots_total(), self.queue.n_slots_active());
+        let ahead = pick.stage == Stage::Ahead;
+        let mut reads_first = vec![];
+        for input in inputs.iter().filter(|i| !i.direct) {
+            if self.catalog.n_holders(input.object) == 0 && !self.arriving.contains_key(&input.object) {
+                self.arriving.insert(input.object, executor);
+                reads_first.push(input.object);
+            }
+        }
+        let r = Reserved {
+            executor,
+            attempt,
+            cpus,
+            memory_bytes,
+            landing: false,
+            cancelling: false,
+            given: self.n_given,
+            recalled: false,
+            asks_home: inputs.iter().any(|i| i.check_home || i.known.is_none()),
+            suspect: false,
+            outputs: outputs.clone(),
+            lands: staying.len() < outputs.len(),
+            reads_first,
+        };
+        self.reserve(task, r);
+        let why = Why {
+            policy: pick.rule.policy().into(),
+            reason: pick.rule.reason(),
+            n_hits: pick.n_hits,
+            n_inputs: pick.n_inputs,
+            n_slots_active: n_slots_active as u32,
+            n_slots: n_slots as u32,
+            n_queued,
+            ahead,
+        };
+        let private_inputs = history.private_inputs;
+        let assignment =
+            Assignment { task, attempt, run, cpus, inputs, outputs, staying, private_inputs, why };
+        out.push(Action::Assign { executor, assignment });
+    }
+
+    fn assigned_input(
+        &self,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+        planned: Option<Source>,
+    ) -> AssignedInput {
+        let stays = self.is_intermediate(object);
+        let uses_caches = self.queue.uses_caches() || stays;
+        let known = self.known(object);
+        let check_home = !stays && self.catalog.checked_run(object).is_none_or(|checked| checked < run);
+        let mut sources = vec![];
+        if uses_caches && known.is_some() && (stays || planned != Some(Source::Home)) {
+            if let Some(Source::Peer(first)) = planned {
+                sources.push(first);
+            }
+            // Spread readers over holders: start at a place that depends on who asks and for what.
+            let n = self.catalog.n_holders(object);
+            let skip = if n <= SOURCES_MAX { 0 } else { (executor.0 as usize + object.0 as usize) % n };
+            let holders = self.catalog.holders_of(object);
+            let first = sources.first().copied();
+            let others = holders
+                .filter(|h| *h != executor && Some(*h) != first && self.executors[h].silent_since.is_none());
+            let n_more = SOURCES_MAX - sources.len();
+            if skip == 0 {
+                sources.extend(others.take(n_more));
+            } else {
+                let all: Vec<ExecutorId> = others.collect();
+                sources.extend(all.iter().cycle().skip(skip).take(n_more.min(all.len())));
+            }
+            if stays {
+                self.foreign_sources(executor, run, object, &mut sources);
+            }
+        }
+        AssignedInput { object, known, sources, check_home, direct: !uses_caches, stays }
+    }
+
+    /// What is known of an object's bytes, if somebody has read them.
+    pub(super) fn known(&self, object: ObjectId) -> Option<Known> {
+        let (digest, size_bytes) = (self.catalog.digest(object)?, self.catalog.size_bytes(object)?);
+        Some(Known { digest, size_bytes, version: self.catalog.version(object).cloned().unwrap_or_default() })
+    }
+
+    /// Changes what an executor has, and everything that is counted from it.
+    pub(super) fn change_load(&mut self, executor: ExecutorId, change: impl FnOnce(&mut ExecutorState)) {
+        let Some(e) = self.executors.get_mut(&executor) else { return };
+        change(e);
+        self.update_room(executor);
+    }
+
+    pub(super) fn update_room(&mut self, executor: ExecutorId) {
+        let Some(e) = self.executors.get(&executor) else { return };
+        if e.draining || e.silent_since.is_some() {
+            // Nothing goes there and nothing waits for it; its replicas may still be fetched.
+            if self.queue.room(executor).is_some() {
+                let objects = self.catalog.objects_on(executor);
+                self.queue.executor_left(&self.catalog, executor, &objects);
+            }
+            return;
+        }
+        self.queue.executor_joined(&self.catalog, executor);
+        let slots = e.offer.slots;
+        let stock = match e.run_ns_mean {
+            // At least one per slot; as many as fill the time that a message may take.
+            Some(ns) => {
+                (u64::from(slots) * AHEAD_NS / ns.max(1)).clamp(u64::from(slots), u64::from(AHEAD_MAX)) as u32
+            }
+            None => slots,
+        };
+        let is_well = e.sick_until.is_none();
+        let may_stock = self.stock && self.config.placement_config.ahead;
+        // What cannot run yet keeps no slot from what can.
+        let moving = self.queue.moving(executor);
+        let cpus_here = e.cpus_assigned - moving.cpus;
+        let moves = match may_stock {
+            true if moving.unseen => (slots + stock).saturating_sub(e.cpus_assigned).min(slots),
+            // What has arrived and waits for a slot is stock like any other.
+            true if moving.cpus < slots && cpus_here < slots + stock => slots,
+            true => 0,
+            false => slots.saturating_sub(e.cpus_assigned),
+        };
+        let mut room = Room {
+            slots_total: slots,
+            slots_idle: slots.saturating_sub(cpus_here),
+            memory_total_bytes: e.offer.memory_bytes,
+            ahead: if may_stock { (slots + stock).saturating_sub(cpus_here.max(slots)) } else { 0 },
+            memory_free_bytes: e.offer.memory_bytes.saturating_sub(e.memory_assigned),
+            moves,
+        };
+        if !is_well {
+            (room.slots_idle, room.ahead, room.moves) = (0, 0, 0);
+        }
+        self.queue.set_room(executor, room);
+    }
+}

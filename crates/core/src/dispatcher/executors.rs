@@ -1,0 +1,400 @@
+//! Executors come, are silent for a while, come back with what they have, or are lost.
+//!
+//! A silent executor keeps its attempts until its lease is over. One that comes back says what it runs and what it
+//! holds, and both sides agree again; after a restart of the dispatcher that is where the attempts come from.
+//! Attempts that wait behind full slots while others have nothing to do are taken back, see [`Dispatcher::recall`].
+//!
+//! Not here: which nodes there should be ([`crate::provisioning`]).
+
+use super::*;
+
+/// How long a task that fits no connected executor waits for a larger one to come.
+const UNFIT_GRACE_NS: u64 = 15_000_000_000;
+
+impl Dispatcher {
+    pub(super) fn on_executor_joined(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        offer: Offer,
+        out: &mut Vec<Action>,
+    ) {
+        let (mut held_before, mut made) = (vec![], vec![]);
+        if let Some(known) = self.executors.remove(&executor) {
+            held_before = self.rejoin(now, executor, known, &offer, out);
+        } else {
+            self.catalog.executor_joined(executor);
+            self.insert_executor(executor, offer.clone(), BTreeMap::new());
+            // A dispatcher that restarted: this executor still has what its predecessor gave it.
+            for &(task, attempt) in &offer.attempts {
+                made.extend(self.adopt(executor, task, attempt, out));
+            }
+        }
+        self.on_all_held(executor, &offer.held, made, out);
+        self.touch_exports_on(executor);
+        self.change_load(executor, |e| e.last_ended = now);
+        self.unpark(now, executor);
+        self.check_lost(now, &held_before, out);
+    }
+
+    fn insert_executor(&mut self, executor: ExecutorId, offer: Offer, assigned: BTreeMap<TaskId, AttemptNo>) {
+        let mut state = ExecutorState {
+            offer,
+            silent_since: None,
+            draining: false,
+            leaving: None,
+            assigned,
+            cpus_assigned: 0,
+            memory_assigned: 0,
+            run_ns_mean: None,
+            last_ended: Timestamp::default(),
+            n_node_failures: 0,
+            sick_until: None,
+        };
+        for task in state.assigned.keys() {
+            let r = &self.reserved[task];
+            if !r.landing {
+                state.cpus_assigned += r.cpus;
+                state.memory_assigned += r.memory_bytes;
+            }
+        }
+        self.executors.insert(executor, state);
+    }
+
+    /// The same executor again: keep what both know, requeue what it lost, end what it should not have.
+    /// Gives the objects that it held as far as was known; the caller learns what it holds now.
+    fn rejoin(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        known: ExecutorState,
+        offer: &Offer,
+        out: &mut Vec<Action>,
+    ) -> Vec<ObjectId> {
+        let mut kept = BTreeMap::new();
+        let mut lost = vec![];
+        for (task, attempt) in known.assigned {
+            if offer.attempts.contains(&(task, attempt)) {
+                kept.insert(task, attempt);
+            } else {
+                lost.push(task);
+            }
+        }
+        for &(task, attempt) in &offer.attempts {
+            // What was asked while nobody listened is asked again.
+            let is_wanted = kept.get(&task) == Some(&attempt) && {
+                let r = &self.reserved[&task];
+                !r.cancelling || r.landing
+            };
+            if !is_wanted {
+                out.push(Action::CancelAttempt { executor, task, attempt });
+            }
+        }
+        let held_before = self.catalog.objects_on(executor);
+        for object in &held_before {
+            self.drop_replica(executor, *object);
+        }
+        self.insert_executor(executor, offer.clone(), kept);
+        let e = self.executors.get_mut(&executor).expect("it was just inserted");
+        (e.draining, e.leaving, e.run_ns_mean) = (known.draining, known.leaving, known.run_ns_mean);
+        for task in lost {
+            let r = self.release(task);
+            self.tried(task, r.attempt);
+            if r.cancelling {
+                self.end_task(now, task, Outcome::Cancelled, out);
+            } else {
+                self.requeue(now, task);
+            }
+        }
+        held_before
+    }
+
+    /// Takes a task from the executor that has it; the caller accounts for the executor.
+    pub(super) fn release(&mut self, task: TaskId) -> Reserved {
+        let r = self.reserved.remove(&task).expect("an assigned task is reserved");
+        let run = self.run_mut(self.run_of(task));
+        run.n_reserved -= 1;
+        run.n_landing -= u64::from(r.landing);
+        for output in &r.outputs {
+            self.making.remove(output);
+        }
+        for object in &r.reads_first {
+            if self.arriving.get(object) == Some(&r.executor) {
+                self.arriving.remove(object);
+            }
+        }
+        self.queue.ended(&self.catalog, task);
+        r
+    }
+
+    /// The next try at `task` gets a later number than this one, whichever process gave it.
+    pub(super) fn tried(&mut self, task: TaskId, attempt: AttemptNo) -> &mut History {
+        let history = self.histories.entry(task).or_default();
+        history.n_attempts = history.n_attempts.max(attempt.0);
+        history
+    }
+
+    pub(super) fn reserve(&mut self, task: TaskId, r: Reserved) {
+        self.n_given += 1;
+        let run = self.run_mut(self.run_of(task));
+        run.n_reserved += 1;
+        for output in &r.outputs {
+            self.making.insert(*output, task);
+        }
+        let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
+        self.reserved.insert(task, r);
+        self.change_load(executor, |e| {
+            e.assigned.insert(task, attempt);
+            e.cpus_assigned += cpus;
+            e.memory_assigned += memory_bytes;
+        });
+    }
+
+    /// Takes over an attempt that a previous dispatcher process gave out. Gives what it makes.
+    fn adopt(
+        &mut self,
+        executor: ExecutorId,
+        task: TaskId,
+        attempt: AttemptNo,
+        out: &mut Vec<Action>,
+    ) -> Vec<ObjectId> {
+        let free = task.0 < self.next_task
+            && self.end_of(task) == End::Not
+            && !self.reserved.contains_key(&task)
+            && !self.waiting.contains_key(&task)
+            && self.runs.get(&self.run_of(task)).is_some_and(|r| r.started);
+        if !free {
+            if task.0 < self.next_task && self.end_of(task) == End::Not {
+                // Not to be mistaken for a later try there.
+                self.tried(task, attempt);
+            }
+            // Its end may be recorded and only the acknowledgement lost; ending it again is harmless.
+            out.push(Action::CancelAttempt { executor, task, attempt });
+            return vec![];
+        }
+        self.take_ready(task);
+        let spec = self.task_spec(task);
+        let outputs: Vec<ObjectId> =
+            spec.outputs.iter().map(|(_, location)| self.catalog.intern(location)).collect();
+        let lands = spec.outputs.iter().any(|(_, location)| !location.starts_with(RUN_FILE));
+        self.tried(task, attempt);
+        let r = Reserved {
+            executor,
+            attempt,
+            cpus: spec.cpus,
+            memory_bytes: spec.memory_bytes.unwrap_or(0),
+            landing: false,
+            cancelling: false,
+            given: self.n_given,
+            recalled: false,
+            asks_home: true,
+            suspect: false,
+            outputs: outputs.clone(),
+            lands,
+            reads_first: vec![],
+        };
+        self.reserve(task, r);
+        outputs
+    }
+
+    /// What a (re)joining executor has; `named` gets what stays on the nodes, `useless` what of that is no use.
+    pub(super) fn on_held(
+        &mut self,
+        executor: ExecutorId,
+        held: &Held,
+        named: &mut Vec<ObjectId>,
+        useless: &mut Vec<ObjectId>,
+    ) {
+        let objects = match &held.origin {
+            Some((location, version)) => {
+                let object = self.catalog.intern(location);
+                if location.starts_with(RUN_FILE) {
+                    named.push(object);
+                    // Of a run that is not known, or other bytes than the task that is done has made.
+                    let known = self.catalog.digest(object);
+                    if !self.is_intermediate(object) || known.is_some_and(|digest| digest != held.digest) {
+                        useless.push(object);
+                        return;
+                    }
+                }
+                if self.catalog.digest(object).is_none() {
+                    self.catalog.set_digest(object, Some(held.digest));
+                    self.catalog.set_size_bytes(object, Some(held.size_bytes));
+                    self.catalog.set_version(object, Some(version.clone()));
+                }
+                vec![object]
+            }
+            None => {
+                let objects = self.catalog.objects_with_digest(held.digest);
+                named.extend(objects.iter().filter(|o| self.is_intermediate(**o)));
+                objects
+            }
+        };
+        for object in objects {
+            if self.catalog.digest(object) == Some(held.digest) {
+                self.add_replica(executor, object);
+            }
+        }
+    }
+
+    pub(super) fn on_executor_silent(&mut self, now: Timestamp, executor: ExecutorId) {
+        if let Some(e) = self.executors.get_mut(&executor) {
+            e.silent_since.get_or_insert(now);
+            self.update_room(executor);
+            self.touch_exports_on(executor);
+        }
+    }
+
+    pub(super) fn on_executor_lost(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        reason: &str,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(lost) = self.executors.remove(&executor) else { return };
+        let objects = self.catalog.executor_left(executor);
+        self.moves.executor_lost(executor);
+        self.queue.executor_left(&self.catalog, executor, &objects);
+        for (task, attempt) in lost.assigned {
+            let r = self.release(task);
+            let history = self.tried(task, attempt);
+            // A program that has ended well did not take the node with it.
+            history.n_losses += u32::from(!r.landing);
+            let n_losses = history.n_losses;
+            if r.cancelling {
+                self.end_task(now, task, Outcome::Cancelled, out);
+            } else if n_losses > self.config.losses_max {
+                let message = format!(
+                    "{n_losses} executors were lost while they had this task, the last one ({}) because {reason}",
+                    lost.offer.name
+                );
+                let failure = Failure { kind: FailureKind::ExecutorLost, message };
+                self.end_task(now, task, Outcome::Failed(failure), out);
+            } else {
+                self.requeue(now, task);
+            }
+        }
+        self.unpark(now, executor);
+        objects.iter().for_each(|object| self.touch_export(*object));
+        self.check_lost(now, &objects, out);
+    }
+
+    pub(super) fn on_ticked(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        if self.moves.collectives.n_live() > 0 {
+            self.moves.pending.push(CollectiveEvent::Ticked);
+        }
+        let lease_ns = self.config.lease_ns;
+        let gone: Vec<ExecutorId> = self
+            .executors
+            .iter()
+            .filter(|(_, e)| e.silent_since.is_some_and(|since| now.since_ns(since) > lease_ns))
+            .map(|(id, _)| *id)
+            .collect();
+        for executor in gone {
+            let reason = format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000);
+            self.on_executor_lost(now, executor, &reason, out);
+            out.push(Action::ForgetExecutor { executor });
+        }
+        self.unrest(now);
+        // What was made there since it was told to leave.
+        let leaving: Vec<ExecutorId> =
+            self.executors.iter().filter(|(_, e)| e.leaving.is_some()).map(|(id, _)| *id).collect();
+        leaving.into_iter().for_each(|executor| self.rescue(now, executor));
+        self.fail_unfit(now, out);
+        let well: Vec<ExecutorId> = self
+            .executors
+            .iter()
+            .filter(|(_, e)| e.sick_until.is_some_and(|until| until <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for executor in well {
+            self.change_load(executor, |e| e.sick_until = None);
+        }
+        self.recall(out);
+        self.balance(now, out);
+    }
+
+    /// Takes attempts back that wait behind full slots while other slots have nothing to do: the last
+    /// given first. An executor ignores it for a program that has begun.
+    pub(super) fn recall(&mut self, out: &mut Vec<Action>) {
+        if self.n_ready > 0 || self.hold_until.is_some() {
+            return;
+        }
+        let takes_new =
+            |e: &&ExecutorState| !e.draining && e.silent_since.is_none() && e.sick_until.is_none();
+        let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(e.cpus_assigned);
+        let mut n_idle: u32 = self.executors.values().filter(takes_new).map(idle).sum();
+        if n_idle == 0 {
+            return;
+        }
+        let mut asked = vec![];
+        for (executor, e) in &self.executors {
+            let mut surplus = e.cpus_assigned.saturating_sub(e.offer.slots);
+            if surplus == 0 || e.silent_since.is_some() {
+                continue;
+            }
+            let mut waiting: Vec<(u64, TaskId, u32)> = e
+                .assigned
+                .keys()
+                .map(|task| (*task, &self.reserved[task]))
+                .filter(|(_, r)| !r.landing && !r.cancelling && !r.recalled)
+                .map(|(task, r)| (r.given, task, r.cpus))
+                .collect();
+            waiting.sort_unstable_by(|a, b| b.cmp(a));
+            for (_, task, cpus) in waiting {
+                if cpus > surplus || cpus > n_idle {
+                    break;
+                }
+                surplus -= cpus;
+                n_idle -= cpus;
+                asked.push((*executor, task));
+            }
+        }
+        for (executor, task) in asked {
+            let r = self.reserved.get_mut(&task).expect("an assigned task is reserved");
+            r.recalled = true;
+            out.push(Action::RecallAttempt { executor, task, attempt: r.attempt });
+        }
+    }
+
+    /// Ends ready tasks that have been too large for every executor for a while. By size, so that those
+    /// which come into the queue later do not wait again.
+    fn fail_unfit(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        let mut unfit = BTreeMap::new();
+        let mut failed = vec![];
+        for size in self.queue.sizes() {
+            if let Some(sentence) = self.why_unfit(size) {
+                let since = *self.unfit.get(&size).unwrap_or(&now);
+                unfit.insert(size, since);
+                if now.since_ns(since) > UNFIT_GRACE_NS {
+                    let keys = self.queue.tasks_of_size(size).into_iter();
+                    failed.extend(keys.map(|key| (key.task, sentence.clone())));
+                }
+            }
+        }
+        self.unfit = unfit;
+        failed.sort_unstable();
+        for (task, message) in failed {
+            self.take_ready(task);
+            let failure = Failure { kind: FailureKind::NeverFits, message };
+            self.end_task(now, task, Outcome::Failed(failure), out);
+        }
+    }
+
+    /// A sentence when there are executors and none is large enough for a task of that size.
+    pub(super) fn why_unfit(&self, (cpus, memory): (u32, u64)) -> Option<String> {
+        if self.executors.values().any(|e| e.offer.slots >= cpus && e.offer.memory_bytes >= memory) {
+            return None;
+        }
+        let slots = self.executors.values().map(|e| e.offer.slots).max()?;
+        let most = self.executors.values().map(|e| e.offer.memory_bytes).max()?;
+        Some(if cpus > slots {
+            format!("the task asks for {cpus} cpus, the largest executor has {slots} slots")
+        } else if memory > most {
+            format!("the task asks for {memory} bytes of memory, the largest executor offers {most}")
+        } else {
+            format!("no executor has both {cpus} slots and {memory} bytes of memory")
+        })
+    }
+}

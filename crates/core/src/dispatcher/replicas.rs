@@ -1,0 +1,171 @@
+//! Replicas as executors report them, and which bytes a run reads under a name.
+//!
+//! One run reads one version of an object; see *suspect* in the parent's header for what happens when a second turns up.
+
+use super::*;
+
+impl Dispatcher {
+    pub(super) fn on_replica_added(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        replica: ReplicaAdded,
+        out: &mut Vec<Action>,
+    ) {
+        let ReplicaAdded { object, digest, size_bytes, version } = replica;
+        if !self.executors.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
+            return;
+        }
+        if let Some(maker) = self.making.get(&object)
+            && let r = &self.reserved[maker]
+            && (r.executor, r.landing) == (executor, false)
+            && version.is_none()
+        {
+            let run = self.run_of(*maker);
+            self.on_made(executor, run, object, digest, size_bytes, out);
+        }
+        let e = &self.executors[&executor];
+        // Whoever asked for these bytes is among the attempts there: runs in between are not told apart.
+        let (first, last) = (e.assigned.first_key_value(), e.assigned.last_key_value());
+        let first = first.map(|(task, _)| self.run_of(*task));
+        let last = last.map(|(task, _)| self.run_of(*task));
+        let checked = self.catalog.checked_run(object);
+        self.arriving.remove(&object);
+        match self.catalog.digest(object) {
+            Some(known) if known == digest => {}
+            Some(_) if version.is_none() || checked >= last => {
+                // A run has read other bytes under this name already: they stay, these go.
+                self.suspect(object, Some(executor));
+                self.drop_replica(executor, object);
+                out.push(Action::DropReplicas { executor, objects: vec![object] });
+                return;
+            }
+            None => {
+                self.catalog.set_digest(object, Some(digest));
+                self.catalog.set_size_bytes(object, Some(size_bytes));
+            }
+            Some(_) => {
+                // Runs up to `checked` are held to the old bytes, later ones may have begun to read them.
+                self.suspect(object, None);
+                self.replace_bytes(executor, object, digest, size_bytes, out);
+                self.catalog.set_version(object, version);
+                let later = |run: &RunId| checked.is_none_or(|c| *run > c);
+                let tasks = self.executors[&executor].assigned.keys();
+                let run = tasks.map(|task| self.run_of(*task)).filter(later).min();
+                self.catalog.set_checked_run(object, run);
+                self.add_replica(executor, object);
+                return;
+            }
+        }
+        let from_home = version.is_some();
+        if from_home {
+            self.catalog.set_version(object, version);
+            if let Some(run) = first {
+                self.raise_checked_run(object, run);
+            }
+        }
+        self.add_replica(executor, object);
+        if from_home && self.catalog.n_holders(object) == 1 {
+            self.consider_multicast(now, object, None);
+        }
+        if self.is_intermediate(object) {
+            self.drop_unread(&[object], out);
+        }
+    }
+
+    /// A task of `run` has made `object` anew: these are its bytes now, whatever lies elsewhere.
+    pub(super) fn on_made(
+        &mut self,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+        digest: Digest,
+        size_bytes: u64,
+        out: &mut Vec<Action>,
+    ) {
+        if self.catalog.digest(object) != Some(digest) {
+            self.replace_bytes(executor, object, digest, size_bytes, out);
+            // Readers of this run wait for the maker: they have not read what an earlier try made. Unless it had
+            // been done, and runs again for a file that was lost.
+            let again = |maker| self.intermediates.revivals.contains_key(maker);
+            if self.is_intermediate(object) || !self.making.get(&object).is_some_and(again) {
+                self.run_mut(run).changed.remove(&object);
+            }
+        }
+        // Home's version is known when they have landed.
+        self.catalog.set_version(object, None);
+        self.raise_checked_run(object, run);
+    }
+
+    /// There are new bytes under a name: other replicas are stale, runs that read the old ones must not
+    /// mix them.
+    fn replace_bytes(
+        &mut self,
+        executor: ExecutorId,
+        object: ObjectId,
+        digest: Digest,
+        size_bytes: u64,
+        out: &mut Vec<Action>,
+    ) {
+        let stale: Vec<ExecutorId> = self.catalog.holders_of(object).filter(|h| *h != executor).collect();
+        for holder in stale {
+            self.drop_replica(holder, object);
+            out.push(Action::DropReplicas { executor: holder, objects: vec![object] });
+        }
+        // Who reads a file that stays on the nodes waits for its maker, whenever that runs.
+        if let Some(checked) = self.catalog.checked_run(object).filter(|_| !self.is_intermediate(object)) {
+            for (_, state) in self.runs.range_mut(..=checked).filter(|(_, r)| r.ended.is_none()) {
+                state.changed.insert(object);
+            }
+        }
+        self.catalog.set_digest(object, Some(digest));
+        self.catalog.set_size_bytes(object, Some(size_bytes));
+    }
+
+    /// Marks the attempts, on one executor or on all, that learn from home which bytes of `object` they
+    /// read and whose program has not reported yet. Looks at all; home's bytes change rarely.
+    pub(super) fn suspect(&mut self, object: ObjectId, on: Option<ExecutorId>) {
+        let location = self.catalog.location(object);
+        let (arrays, mut text) = (&self.arrays, String::new());
+        for (task, r) in &mut self.reserved {
+            if r.landing || !r.asks_home || on.is_some_and(|executor| r.executor != executor) {
+                continue;
+            }
+            let a = &arrays[arrays.partition_point(|a| a.base <= *task) - 1];
+            let i = (task.0 - a.base.0) as u32;
+            // Files that stay on the nodes are never asked of home.
+            r.suspect |= a.array.template.inputs.iter().any(|(_, pattern)| {
+                text.clear();
+                a.array.fill_into(pattern, i, &mut text);
+                text == location
+            });
+        }
+    }
+
+    pub(super) fn raise_checked_run(&mut self, object: ObjectId, run: RunId) {
+        if self.catalog.checked_run(object).is_none_or(|checked| checked < run) {
+            self.catalog.set_checked_run(object, Some(run));
+        }
+    }
+
+    pub(super) fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) {
+        if self.catalog.add_replica(executor, object) {
+            if self.moves.collectives.n_live() > 0 {
+                self.moves.pending.push(CollectiveEvent::ReplicaAdded { executor, object });
+            }
+            let before = self.queue.moving(executor);
+            self.touch_export(object);
+            self.queue.replica_added(&self.catalog, executor, object);
+            if self.queue.moving(executor) != before {
+                self.update_room(executor);
+            }
+        }
+    }
+
+    pub(super) fn drop_replica(&mut self, executor: ExecutorId, object: ObjectId) {
+        if self.catalog.drop_replica(executor, object) {
+            self.touch_export(object);
+            self.queue.replica_dropped(&self.catalog, executor, object);
+        }
+    }
+}
