@@ -9,10 +9,11 @@
 //! | multicast | `T = log₂N · (a + b) · S` | [`binomial_s`]: read as `log₂N · (a + S·b)`, because a latency is not paid per byte; [`pipelined_s`] is ours |
 //! | gather | `T = log₂N · a + (N−1)/N · S·b + (M−1)·c` | [`gather_collective_s`]: one hop instead of a tree, since the root's inbound link moves `S·b` either way; so `a` per request, spread over the streams that are open at once |
 //! | scatter | as gather | [`scatter_archives_s`] |
-//! | reduce | `T = log₂N · a + S·c` | [`reduce_s`]: with the program's own time and the bytes that move, which the paper leaves out |
 //!
 //! A node moves `1/b` bytes a second in each direction, however many streams it has. `k` streams pay their latencies at
 //! the same time, so requests are held back either by the link (`S·b`) or by the streams (all latencies and bytes, by `k`).
+//!
+//! Not here: a reduce (`T = log₂N · a + S·c`), whose steps are tasks like any other (`"reduce"` in a task list).
 //!
 //! Deviation: nodes are equally far and the network inside is never full (the paper says the same of its model).
 
@@ -223,49 +224,6 @@ pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &Link, streams: &Stre
     first_s + depth.saturating_sub(1) as f64 * (link.latency_s / 2.0 + piece_s)
 }
 
-/// What a reduce costs.
-#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
-pub struct ReduceCase {
-    pub n_nodes: u32,
-    pub n_objects: u64,
-    /// Of all files together.
-    pub bytes: u64,
-    /// Of one application's output.
-    pub output_bytes: u64,
-    /// The user's program: for starting, and per byte that it reads.
-    pub program_s: f64,
-    pub program_s_per_byte: f64,
-}
-
-/// Each node reduces its own files, then groups of `arity` reduce until one is left.
-pub fn reduce_s(case: &ReduceCase, arity: u32, link: &Link) -> f64 {
-    let arity = arity.max(2);
-    let (mut rounds, mut left) = (0u32, case.n_nodes.max(1));
-    while left > 1 {
-        (rounds, left) = (rounds + 1, left.div_ceil(arity));
-    }
-    let (n, arity) = (f64::from(case.n_nodes.max(1)), f64::from(arity));
-    let local_bytes = case.bytes as f64 / n;
-    let per_node = (case.n_objects as f64 / n).max(1.0);
-    let local_steps = ((per_node - 1.0) / (arity - 1.0)).ceil();
-    let local_s = local_steps * case.program_s + local_bytes * case.program_s_per_byte;
-    let moved_bytes = (arity.min(n) - 1.0) * case.output_bytes as f64;
-    let round_s = link.latency_s
-        + moved_bytes / link.bandwidth_bytes_per_s
-        + case.program_s
-        + (moved_bytes + case.output_bytes as f64) * case.program_s_per_byte;
-    local_s + f64::from(rounds) * round_s
-}
-
-/// Everything is gathered and reduced at once, at one node.
-pub fn gather_then_reduce_s(case: &ReduceCase, link: &Link, streams: &Streams) -> f64 {
-    let n_requests = u64::from(case.n_nodes);
-    let away = case.bytes / u64::from(case.n_nodes.max(1)) * u64::from(case.n_nodes.saturating_sub(1));
-    through_streams_s(link, n_requests, case.n_objects, away, streams.in_max)
-        + case.program_s
-        + case.bytes as f64 * case.program_s_per_byte
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,21 +267,5 @@ mod tests {
         let case = GatherCase::new(vec![(1.0, 1_000); 10_000], 10);
         let (a, c) = (gather_async_s(&case, &GBIT, &STREAMS), gather_collective_s(&case, &GBIT, &STREAMS));
         assert!(a > 3.0 && c < 1.5, "{a} {c}");
-    }
-
-    #[test]
-    fn a_tree_reduces_faster_where_reading_takes_long() {
-        let case = ReduceCase {
-            n_nodes: 64,
-            n_objects: 640,
-            bytes: 64_000_000_000,
-            output_bytes: 1_000,
-            program_s: 0.01,
-            program_s_per_byte: 1e-9,
-        };
-        let (tree, gather) = (reduce_s(&case, 4, &GBIT), gather_then_reduce_s(&case, &GBIT, &STREAMS));
-        assert!(tree * 50.0 < gather, "{tree} {gather}");
-        let tiny = ReduceCase { n_objects: 64, bytes: 64_000, program_s: 1.0, ..case };
-        assert!(reduce_s(&tiny, 4, &GBIT) > gather_then_reduce_s(&tiny, &GBIT, &STREAMS));
     }
 }

@@ -8,7 +8,7 @@
 //! | [`links`] | latency, cost per object and bandwidth, measured from transfers |
 //! | [`cost`] | how long each way takes (`Zhang12` §VI-A.1) |
 //! | [`choose`] | the way that is predicted to end first, with what was predicted for the others |
-//! | [`plan`] | trees, batches, replicas and reduce steps |
+//! | [`plan`] | trees, batches and replicas |
 //! | [`carry`] | the state machine that issues prefetches and survives losses |
 //!
 //! A collective is advice: it brings objects to caches before tasks ask for them. What it gives up, a task's own attempt

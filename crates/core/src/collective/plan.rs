@@ -1,7 +1,7 @@
 //! From who holds and who needs to a plan.
 //!
 //! In: objects with sizes, receivers, holders, how busy nodes are. Out: a [`Plan`], which [`super::carry`] carries out;
-//! the steps of a tree reduce, which are tasks; and who gets replicas. All are pure functions; ties end in an id.
+//! and who gets replicas. All are pure functions; ties end in an id.
 
 use super::{CollectiveKind, Way};
 use crate::types::{ExecutorId, ObjectId};
@@ -138,70 +138,6 @@ pub fn place_replicas(
     targets
 }
 
-/// What one step of a reduce takes: a file, or what an earlier step made.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
-#[serde(rename_all = "snake_case")]
-pub enum Part {
-    File(ObjectId),
-    /// Index of the step.
-    Step(usize),
-}
-
-/// One application of the user's program to a subset.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
-pub struct ReduceStep {
-    pub at: ExecutorId,
-    pub parts: Vec<Part>,
-}
-
-/// A tree of applications of the program, the last of which, at `root`, makes the result (§V-B.3: a gather in which
-/// archiving is replaced by the user's function).
-///
-/// First each node reduces what it holds, `arity` at a time, as that moves nothing; then groups of `arity` nodes reduce
-/// at the one of them that is least loaded so far, until one part is left.
-///
-/// * `files`: with the node that will reduce each (a holder of it); at least one file.
-/// * `arity`: at least 2.
-///
-/// Steps come in an order in which they can run. A single file is a single step: the user's program makes the result, also
-/// of one part.
-pub fn reduce(files: &[(ObjectId, ExecutorId)], arity: usize, root: ExecutorId) -> Vec<ReduceStep> {
-    let arity = arity.max(2);
-    let mut by_node: BTreeMap<ExecutorId, Vec<Part>> = BTreeMap::new();
-    for (object, holder) in files {
-        by_node.entry(*holder).or_default().push(Part::File(*object));
-    }
-    let mut steps: Vec<ReduceStep> = vec![];
-    let mut left: Vec<(ExecutorId, Part)> = vec![];
-    for (node, mut parts) in by_node {
-        while parts.len() > 1 && !(parts.len() <= arity && files.len() == parts.len()) {
-            let n = parts.len().min(arity);
-            let taken: Vec<Part> = parts.drain(..n).collect();
-            steps.push(ReduceStep { at: node, parts: taken });
-            parts.push(Part::Step(steps.len() - 1));
-        }
-        left.extend(parts.into_iter().map(|part| (node, part)));
-    }
-    let mut n_at: BTreeMap<ExecutorId, usize> = BTreeMap::new();
-    while left.len() > arity {
-        let mut next = vec![];
-        for group in left.chunks(arity) {
-            if let [alone] = group {
-                next.push(*alone);
-                continue;
-            }
-            let nodes = group.iter().map(|(node, _)| *node);
-            let at = nodes.min_by_key(|e| (n_at.get(e).copied().unwrap_or(0), *e)).unwrap_or(root);
-            *n_at.entry(at).or_default() += 1;
-            steps.push(ReduceStep { at, parts: group.iter().map(|(_, part)| *part).collect() });
-            next.push((at, Part::Step(steps.len() - 1)));
-        }
-        left = next;
-    }
-    steps.push(ReduceStep { at: root, parts: left.into_iter().map(|(_, part)| part).collect() });
-    steps
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,34 +206,6 @@ mod tests {
                 let deepest = depth.values().max().copied().unwrap_or(0);
                 prop_assert!(deepest <= (n + 1).next_power_of_two().ilog2());
             }
-        }
-
-        #[test]
-        fn a_reduce_takes_each_file_and_each_step_once(
-            holders in prop::collection::vec(0u32..9, 1..120), arity in 2usize..9,
-        ) {
-            let files: Vec<_> = holders.iter().enumerate().map(|(i, h)| (ObjectId(i as u32), ExecutorId(*h))).collect();
-            let root = ExecutorId(99);
-            let steps = reduce(&files, arity, root);
-            let (mut files_seen, mut steps_seen) = (vec![0; files.len()], vec![0; steps.len()]);
-            for (i, step) in steps.iter().enumerate() {
-                prop_assert!(step.parts.len() <= arity);
-                prop_assert!(step.parts.len() > 1 || i + 1 == steps.len());
-                for part in &step.parts {
-                    match part {
-                        Part::File(object) => {
-                            files_seen[object.0 as usize] += 1;
-                        }
-                        Part::Step(j) => {
-                            prop_assert!(*j < i);
-                            steps_seen[*j] += 1;
-                        }
-                    }
-                }
-            }
-            prop_assert!(files_seen.iter().all(|n| *n == 1));
-            prop_assert!(steps_seen[..steps.len() - 1].iter().all(|n| *n == 1));
-            prop_assert_eq!(steps.last().map(|s| s.at), Some(root));
         }
     }
 }
