@@ -318,11 +318,6 @@ impl Collectives {
         self.live.len()
     }
 
-    /// Whether this executor was asked for the object, or will be.
-    pub fn is_coming(&self, executor: ExecutorId, object: ObjectId) -> bool {
-        self.wants.contains_key(&(executor, object))
-    }
-
     // ------------------------------------------------------------ events
 
     fn on_replica_added(

@@ -104,10 +104,6 @@ impl LinkEstimator {
         self.fitted.set(None);
     }
 
-    pub fn n_observations(&self) -> usize {
-        self.window.len()
-    }
-
     /// The link as it was lately. Fits only after something new was seen; about 0.1 ms then.
     pub fn link(&self) -> Link {
         if let Some(link) = self.fitted.get() {

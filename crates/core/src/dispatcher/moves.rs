@@ -5,7 +5,7 @@
 //!
 //! | when | collective |
 //! |---|---|
-//! | a task has made a file, or home's copy of it has arrived somewhere, and many tasks of one stage read it | multicast, to as many nodes as its share of what the stage reads (`Zhang12` §V-F.2, .3) |
+//! | a task has made a file (or a group of files that the same tasks read), or home's copy of it has arrived somewhere, and many tasks of one stage read it | multicast, to as many nodes as its share of what the stage reads (`Zhang12` §V-F.2 to .4) |
 //! | a task has made many files, read by many tasks | scatter, over all nodes by their slots |
 //! | the first file of a task that gathers is made | gather to the node that will run it, in the way that is predicted to end first (§VI-A.1) |
 //!
@@ -24,7 +24,7 @@ use crate::collective::{
     Choice, CollectiveAction, CollectiveEvent, Collectives, LinkEstimator, Links, Observation, Way,
     choose_gather, choose_multicast, choose_scatter,
 };
-use crate::pattern::{Evidence, PatternKind, Patterns, Scope, StageId, Wish, stage_of_task};
+use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, Scope, StageId, Wish, stage_of_task};
 use rustc_hash::FxHashSet;
 
 /// A file is sent to a node ahead of its readers only where it takes at most one part in so many of the cache.
@@ -241,14 +241,26 @@ impl Dispatcher {
         if self.config.collectives == CollectiveMode::Off {
             return;
         }
-        for &object in made {
-            self.consider_multicast(now, object, Some(self.run_of(task)));
+        for group in self.groups_of(made) {
+            self.consider_multicast(now, &group, Some(self.run_of(task)));
         }
         self.consider_scatter(now, task, made);
     }
 
-    /// Sends `object` ahead to as many nodes as its share of what its readers read, if it is worth a tree.
-    pub(super) fn consider_multicast(&mut self, now: Timestamp, object: ObjectId, run: Option<RunId>) {
+    /// Those of `made` that the same tasks read belong together (`Zhang12` §V-F.4).
+    fn groups_of(&self, made: &[ObjectId]) -> Vec<Vec<ObjectId>> {
+        let mut groups: BTreeMap<ReadersKey, Vec<ObjectId>> = BTreeMap::new();
+        for &object in made {
+            if let Some(key) = self.moves.patterns.readers_key(object) {
+                groups.entry(key).or_default().push(object);
+            }
+        }
+        groups.into_values().collect()
+    }
+
+    /// Sends a group of files ahead to as many nodes as its share of what its readers read, if it is worth a tree.
+    pub(super) fn consider_multicast(&mut self, now: Timestamp, group: &[ObjectId], run: Option<RunId>) {
+        let Some(&object) = group.first() else { return };
         if self.config.collectives == CollectiveMode::Off || self.executors.len() < 2 {
             return;
         }
@@ -261,7 +273,12 @@ impl Dispatcher {
         if self.executors.len() < 3 && !evidence.hinted {
             return;
         }
-        let Some(size_bytes) = self.catalog.size_bytes(object) else { return };
+        let mut items = Vec::with_capacity(group.len());
+        for &object in group {
+            let Some(size_bytes) = self.catalog.size_bytes(object) else { return };
+            items.push(Item { object, size_bytes, at_home: false });
+        }
+        let bytes = items.iter().map(|item| item.size_bytes).sum();
         let share = match run {
             // Who asks for it has it wherever it is of use.
             Some(_) if evidence.hinted => 1.0,
@@ -272,8 +289,9 @@ impl Dispatcher {
             // Which run's is not known, so as many as can be of use.
             None => 1.0,
         };
-        let holders: Vec<ExecutorId> = self.catalog.holders_of(object).collect();
-        let mut nodes = self.receivers(size_bytes);
+        let holds_all = |e: &ExecutorId| group.iter().all(|object| self.catalog.holds(*e, *object));
+        let holders: Vec<ExecutorId> = self.catalog.holders_of(object).filter(holds_all).collect();
+        let mut nodes = self.receivers(bytes);
         let n = plan::n_replicas(share, evidence.count, nodes.len());
         let targets = plan::place_replicas(n.saturating_sub(holders.len()), &mut nodes, &holders);
         if targets.is_empty() || holders.is_empty() {
@@ -282,8 +300,8 @@ impl Dispatcher {
         let case = MulticastCase {
             n_receivers: targets.len() as u32,
             n_holders: holders.len() as u32,
-            n_objects: 1,
-            bytes: size_bytes,
+            n_objects: items.len() as u64,
+            bytes,
         };
         let mut choice = choose_multicast(&case, &self.links().peer, &Streams::default());
         if evidence.hinted {
@@ -292,9 +310,8 @@ impl Dispatcher {
         if !choice.is_collective() {
             return;
         }
-        let item = Item { object, size_bytes, at_home: false };
         let load = |e: ExecutorId| self.executors.get(&e).map_or(0, |e| e.assigned.len() as u64);
-        let plan = plan::multicast(&[item], &targets, &holders, choice.way, load);
+        let plan = plan::multicast(&items, &targets, &holders, choice.way, load);
         self.begin(now, &plan, Some(choice));
     }
 

@@ -66,7 +66,7 @@ impl Dispatcher {
         }
         self.add_replica(executor, object);
         if from_home && self.catalog.n_holders(object) == 1 {
-            self.consider_multicast(now, object, None);
+            self.consider_multicast(now, &[object], None);
         }
         if self.is_intermediate(object) {
             self.drop_unread(&[object], out);

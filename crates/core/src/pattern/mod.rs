@@ -13,15 +13,16 @@
 //! | scatter | a task writes at least [`SCATTER_OUTPUTS_MIN`] files, the reading stage reads so many per writer, and no file is multicast | §V-G |
 //! | pipeline | each file has one reader in the stage, and each reader one file of it | §V-G: "by default" |
 //!
-//! A pair of stages may have several. Files that always travel together (*file group*, §V-F.4: the inputs of a task that
-//! other tasks wrote) count as one where consumption is asked for, see [`Patterns::consumption`].
+//! A pair of stages may have several. Files with the same readers are a *file group* and count as one (§V-F.4): consumption
+//! is counted in tasks, of which each reads its group once ([`Patterns::consumption`]), and who sends one of a group on
+//! sends all of it to the same nodes ([`Patterns::readers_key`]).
 //!
 //! Deviations: files read straight from home make no gather, scatter or pipeline, because nothing of them is on the nodes
 //! yet; scatter is judged from counts per stage, so a stage with one task that writes 100 files and another that writes
 //! none of those read counts their average.
 //!
-//! Invariants: a step costs O(1) per edge (a task with n inputs sorts them), and memory is 12 bytes per object, a
-//! record per pair of stages that share a file, and at most [`GROUPS_MAX`] groups. No task is remembered.
+//! Invariants: a step costs O(1) per edge (a task with n inputs sorts them), and memory is 16 bytes per object and a
+//! record per pair of stages that share a file. No task is remembered.
 //!
 //! Not here: what is done about a pattern ([`crate::collective`]), and names of files ([`crate::catalog`]).
 
@@ -32,10 +33,9 @@ pub use evidence::{Evidence, PatternKind};
 pub use stage::{is_one_stage, stage_name, stage_of_task};
 
 use crate::types::{ObjectId, RunId};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::hash::Hasher;
 
 /// Tasks of one stage that read a file, from which it is multicast. With fewer, ordinary copies from peer to peer have
 /// made the second replica before a plan would have.
@@ -44,8 +44,8 @@ pub const MULTICAST_READERS_MIN: u32 = 4;
 pub const GATHER_INPUTS_MIN: u32 = 8;
 /// Files that a task writes for others, from which it scatters.
 pub const SCATTER_OUTPUTS_MIN: u32 = 8;
-/// Groups of files that are told apart; later ones count file by file.
-pub const GROUPS_MAX: usize = 1 << 16;
+/// An odd number near 2³² ÷ the golden ratio, which spreads the bits of small numbers.
+const HASH_FACTOR: u32 = 0x9E37_79B1;
 
 /// A stage of one run. Never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Debug)]
@@ -88,20 +88,28 @@ impl Default for PatternConfig {
     }
 }
 
-/// How much of what a stage reads is one file, or one group of files (§V-F.2).
+/// How much of a stage reads one file, and with it the group that the file belongs to (§V-F.2, .4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Consumption {
     /// Tasks of the stage that read it.
     pub n_readers: u32,
-    /// All tasks of the stage that read anything, each counted once per file for a file.
-    pub n_reads: u64,
+    /// All tasks of the stage that read anything.
+    pub n_tasks: u64,
 }
 
 impl Consumption {
     /// In [0, 1].
     pub fn share(self) -> f64 {
-        if self.n_reads == 0 { 0.0 } else { f64::from(self.n_readers) / self.n_reads as f64 }
+        if self.n_tasks == 0 { 0.0 } else { f64::from(self.n_readers) / self.n_tasks as f64 }
     }
+}
+
+/// Equal for files that the same tasks read, as far as the first stage that reads them goes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ReadersKey {
+    reader: StageRef,
+    n_readers: u32,
+    hash: u32,
 }
 
 struct Stage {
@@ -110,13 +118,12 @@ struct Stage {
     /// Tasks that write, and the most files that one of them writes.
     n_writers: u64,
     outputs_max: u32,
-    /// Tasks that read, and how many files all of them read.
+    /// Tasks that read.
     n_readers: u64,
-    n_reads: u64,
 }
 
 /// A stage number plus one, 0 for none: half the size of an `Option`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 struct StageRef(u32);
 
 impl StageRef {
@@ -134,6 +141,8 @@ struct File {
     /// The first stage that reads it; others are in [`Patterns::more_readers`].
     reader: StageRef,
     n_readers: u32,
+    /// Of the tasks of that stage which read it, in their order.
+    readers_hash: u32,
 }
 
 /// What one stage reads of another.
@@ -159,8 +168,8 @@ pub struct Patterns {
     more_readers: BTreeMap<(ObjectId, StageId), u32>,
     /// By maker (none: home) and reader.
     flows: BTreeMap<(StageRef, StageId), Flow>,
-    /// Times that a group was read after its files had been read before; so one less than its readers.
-    groups: FxHashMap<(StageId, u64), u32>,
+    /// Tasks that read something, so far.
+    n_readers: u64,
     wishes: BTreeMap<(RunId, Scope, PatternKind), Wish>,
     /// Kept for its memory.
     scratch: Vec<(StageRef, ObjectId)>,
@@ -185,7 +194,6 @@ impl Patterns {
             n_writers: 0,
             outputs_max: 0,
             n_readers: 0,
-            n_reads: 0,
         }));
         self.by_name.insert(key, stage);
         stage
@@ -238,7 +246,7 @@ impl Patterns {
         }
         let mut edges = std::mem::take(&mut self.scratch);
         self.edges_of(inputs, &mut edges);
-        self.count_group(stage, &edges);
+        self.n_readers += 1;
         for &(maker, object) in &edges {
             let n = self.count_reader(object, stage);
             let flow = self.flows.entry((maker, stage)).or_default();
@@ -260,7 +268,6 @@ impl Patterns {
         }
         let s = self.stages[stage.0 as usize].as_mut().expect("it is there");
         s.n_readers += 1;
-        s.n_reads += edges.len() as u64;
         edges.clear();
         self.scratch = edges;
     }
@@ -270,12 +277,11 @@ impl Patterns {
         for stage in self.stages.iter_mut().filter(|s| s.as_ref().is_some_and(|s| s.run == run)) {
             *stage = None;
         }
-        let Patterns { stages, by_name, more_readers, flows, groups, wishes, .. } = self;
+        let Patterns { stages, by_name, more_readers, flows, wishes, .. } = self;
         let lives = |stage: &StageId| stages[stage.0 as usize].is_some();
         by_name.retain(|(r, _), _| *r != run);
         more_readers.retain(|(_, stage), _| lives(stage));
         flows.retain(|(_, to), _| lives(to));
-        groups.retain(|(stage, _), _| lives(stage));
         wishes.retain(|(r, ..), _| *r != run);
     }
 
@@ -323,34 +329,23 @@ impl Patterns {
             .find_map(|kind| self.judge(most[0].0, stage, kind, None, &flow))
     }
 
-    /// How much of what `stage` reads is `object`.
+    /// How many tasks of `stage` read `object`, of all that read something.
     pub fn consumption(&self, stage: StageId, object: ObjectId) -> Consumption {
         let n_readers = self.readers_of(object).into_iter().find(|r| r.0 == stage).map_or(0, |r| r.1);
-        Consumption { n_readers, n_reads: self.find(stage).map_or(0, |s| s.n_reads) }
+        Consumption { n_readers, n_tasks: self.find(stage).map_or(0, |s| s.n_readers) }
     }
 
-    /// How much of what `stage` reads is the group of files that a task with these inputs reads (§V-F.4). Groups are
-    /// noticed when they are read for the second time; see [`Patterns::is_group`] for one that was not.
-    pub fn group_consumption(&self, stage: StageId, inputs: &[ObjectId]) -> Consumption {
-        let mut edges = vec![];
-        self.edges_of(inputs, &mut edges);
-        let n = self.groups.get(&(stage, group_hash(group_of(&edges)))).map_or(1, |n| n + 1);
-        Consumption { n_readers: n, n_reads: self.find(stage).map_or(0, |s| s.n_readers) }
-    }
-
-    /// Whether several tasks of `stage` were seen that read just this group.
-    pub fn is_group(&self, stage: StageId, inputs: &[ObjectId]) -> bool {
-        let mut edges = vec![];
-        self.edges_of(inputs, &mut edges);
-        let group = group_of(&edges);
-        group.len() > 1 && self.groups.contains_key(&(stage, group_hash(group)))
+    /// Equal for the files of one group. `None`: nobody reads it.
+    pub fn readers_key(&self, object: ObjectId) -> Option<ReadersKey> {
+        let file = self.files.get(object.0 as usize)?;
+        self.living(file.reader).get()?;
+        Some(ReadersKey { reader: file.reader, n_readers: file.n_readers, hash: file.readers_hash })
     }
 
     /// Heap bytes held, about.
     pub fn heap_bytes(&self) -> usize {
         self.files.capacity() * size_of::<File>()
             + self.more_readers.len() * 24
-            + self.groups.capacity() * 24
             + self.flows.len() * (size_of::<Flow>() + 16)
             + self.stages.iter().flatten().map(|s| size_of::<Stage>() + 2 * s.name.len()).sum::<usize>()
     }
@@ -389,11 +384,13 @@ impl Patterns {
     fn count_reader(&mut self, object: ObjectId, stage: StageId) -> u32 {
         let reader = self.files.get(object.0 as usize).map_or(StageRef::default(), |f| f.reader);
         let reader = self.living(reader);
+        let task = self.n_readers as u32;
         let file = self.file_mut(object);
         if reader.get().is_none() {
-            (file.reader, file.n_readers) = (StageRef::of(stage), 0);
+            (file.reader, file.n_readers, file.readers_hash) = (StageRef::of(stage), 0, 0);
         }
         let n = if file.reader == StageRef::of(stage) {
+            file.readers_hash = (file.readers_hash.rotate_left(5) ^ task).wrapping_mul(HASH_FACTOR);
             &mut file.n_readers
         } else {
             self.more_readers.entry((object, stage)).or_default()
@@ -411,22 +408,6 @@ impl Patterns {
         let others = self.more_readers.range((object, StageId(0))..=(object, StageId(u32::MAX)));
         readers.extend(others.map(|((_, stage), n)| (*stage, *n)));
         readers
-    }
-
-    fn count_group(&mut self, stage: StageId, edges: &[(StageRef, ObjectId)]) {
-        let group = group_of(edges);
-        // The first task with a group is let pass: only a group whose files all had readers can be one that comes again.
-        let known =
-            |o: ObjectId| self.files.get(o.0 as usize).is_some_and(|f| self.living(f.reader).get().is_some());
-        if group.len() < 2 || !group.iter().all(|(_, object)| known(*object)) {
-            return;
-        }
-        let key = (stage, group_hash(group));
-        if let Some(n) = self.groups.get_mut(&key) {
-            *n += 1;
-        } else if self.groups.len() < GROUPS_MAX {
-            self.groups.insert(key, 1);
-        }
     }
 
     // ------------------------------------------------------------ judging
@@ -511,20 +492,6 @@ impl Patterns {
             hinted: wish.is_some(),
         })
     }
-}
-
-/// The inputs that other tasks wrote; of a task that has none of these, all.
-fn group_of(edges: &[(StageRef, ObjectId)]) -> &[(StageRef, ObjectId)] {
-    let n_home = edges.partition_point(|(maker, _)| maker.get().is_none());
-    if n_home == edges.len() { edges } else { &edges[n_home..] }
-}
-
-fn group_hash(group: &[(StageRef, ObjectId)]) -> u64 {
-    let mut hasher = FxHasher::default();
-    for (_, object) in group {
-        hasher.write_u32(object.0);
-    }
-    hasher.finish()
 }
 
 #[cfg(test)]

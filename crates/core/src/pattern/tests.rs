@@ -107,13 +107,14 @@ fn blast_scatters_multicasts_and_gathers() {
         "gather: a task of stage merge reads 16 files of stage blastp (threshold 8)",
     ];
     assert_eq!(w.sentences(), expect);
-    // Both files of a piece travel together: 1/16 of the stage's consumption each time.
+    // Both files of a piece are one group, a sixteenth of what the stage reads; a query is a group of its own.
     let blastp = w.patterns.stage(RUN, "blastp");
-    let inputs = [ObjectId(2_000), ObjectId(2_001), ObjectId(10)];
-    assert!(w.patterns.is_group(blastp, &inputs));
-    let share = w.patterns.group_consumption(blastp, &inputs);
-    assert_eq!((share.n_readers, share.n_reads), (6, 96));
-    assert_eq!(w.patterns.consumption(blastp, ObjectId(2_000)), Consumption { n_readers: 6, n_reads: 288 });
+    let share = w.patterns.consumption(blastp, ObjectId(2_000));
+    assert_eq!(share, Consumption { n_readers: 6, n_tasks: 96 });
+    let keys = [2_000, 2_001, 2_002, 10].map(|o| w.patterns.readers_key(ObjectId(o)));
+    assert!(keys[0].is_some() && keys[0] == keys[1]);
+    assert!(keys[0] != keys[2] && keys[0] != keys[3]);
+    assert_eq!(w.patterns.readers_key(ObjectId(9_000)), None, "nobody reads a result");
 }
 
 #[test]
