@@ -1,4 +1,5 @@
-//! What users say about collectives counts, also against the cost model.
+//! Which files a dispatcher sends ahead of their readers, and where to. What users say of it counts, also against the
+//! cost model.
 
 use eyas_core::array::{GatherHint, Hint, Hints};
 use eyas_core::collective::Way;
@@ -6,7 +7,7 @@ use eyas_core::event::{Action, Event, Offer};
 use eyas_core::*;
 use eyas_testkit::bench::Cluster;
 use eyas_testkit::build::{Task, task, writes};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// All that a dispatcher does to run these tasks on so many nodes, each program ending as soon as it is given out.
 fn run(n_nodes: u32, tasks: &[Task]) -> Vec<Action> {
@@ -104,4 +105,32 @@ fn files_are_dealt_out_where_the_user_says_so() {
     assert_eq!(scatter(4, Hint::Auto), 0, "four files are too few by themselves");
     assert_ne!(scatter(4, Hint::Always), 0);
     assert_eq!(scatter(30, Hint::Never), 0);
+}
+
+#[test]
+fn files_that_the_same_tasks_read_go_together_by_what_the_group_is_of_all() {
+    // Three pieces of two files, each read by a third of the tasks: on a third of the nodes, its maker's among them.
+    let mut tasks = vec![];
+    for k in 0..3 {
+        let [a, b] = ["a", "b"].map(|part| format!("run:{k}.{part}"));
+        tasks.push(task(&format!("m{k}")).label("make").writes(&a).writes(&b));
+        for i in 0..8 {
+            tasks.push(task(&format!("r{k}.{i}")).label("read").reads(&a).reads(&b));
+        }
+    }
+    tasks.sort_by_key(|t| t.id.starts_with('r'));
+    let actions = run(12, &tasks);
+    let mut sent: BTreeMap<ObjectId, BTreeSet<ExecutorId>> = BTreeMap::new();
+    for action in &actions {
+        if let Action::Prefetch { executor, inputs, .. } = action {
+            inputs.iter().for_each(|i| assert!(sent.entry(i.object).or_default().insert(*executor)));
+        }
+    }
+    assert_eq!(sent.len(), 6, "{sent:?}");
+    for (i, nodes) in sent.values().enumerate() {
+        assert!(nodes.len() == 3, "file {i} goes to {nodes:?}");
+    }
+    let mut groups: Vec<_> = sent.into_values().collect();
+    groups.sort();
+    assert!(groups.chunks(2).all(|pair| pair[0] == pair[1]), "{groups:?}");
 }
