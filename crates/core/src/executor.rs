@@ -368,6 +368,11 @@ impl Executor {
         self.config.home_streams_max = streams_max.max(1);
     }
 
+    /// Transfers from and to home that are under way.
+    pub fn n_home_streams(&self) -> u32 {
+        self.n_home_streams
+    }
+
     pub fn cache(&self) -> &Cache {
         &self.cache
     }

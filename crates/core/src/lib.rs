@@ -13,6 +13,7 @@
 //! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
 //! | [`collective`] | how the data of a pattern moves as one plan |
 //! | [`pattern`] | which dataflow patterns tasks and files form |
+//! | [`home_share`] | who may move how much from and to home storage |
 //! | [`group`] | which of several dispatchers has a name, and how a submission is split among them |
 //! | [`catalog`] | who holds which replica, both directions |
 //! | [`model`] | nothing: the paper's formulas for how long a workload takes |
@@ -28,6 +29,7 @@ pub mod eviction;
 pub mod executor;
 pub mod executor_set;
 pub mod group;
+pub mod home_share;
 pub mod log;
 pub mod model;
 pub mod pattern;

@@ -93,6 +93,11 @@ impl Homes {
         self.limits.n_streams()
     }
 
+    /// Bytes moved so far at a limited rate, both ways.
+    pub fn moved_bytes(&self) -> u64 {
+        self.limits.moved_bytes()
+    }
+
     /// See [`Home::stat`].
     pub fn stat(&self, location: &Location) -> Result<Stat> {
         self.get(location).stat(location)

@@ -40,6 +40,8 @@ struct State {
     streams_max: Option<u32>,
     n_streams: u32,
     bucket: Bucket,
+    /// Moved at a limited rate, both ways.
+    moved_bytes: u64,
     /// Readers that wait for bytes are served by ticket.
     ticket_next: u64,
     ticket_served: u64,
@@ -53,6 +55,7 @@ impl Limits {
                 streams_max,
                 n_streams: 0,
                 bucket: Bucket::new(rate_bytes_per_s, 0),
+                moved_bytes: 0,
                 ticket_next: 0,
                 ticket_served: 0,
             }),
@@ -67,7 +70,7 @@ impl Limits {
     pub fn set_limits(&self, streams_max: Option<u32>, rate_bytes_per_s: Option<u64>) {
         let mut state = self.lock();
         state.streams_max = streams_max;
-        state.bucket = Bucket::new(rate_bytes_per_s, self.now_ns());
+        state.bucket.set_rate(rate_bytes_per_s, self.now_ns());
         self.is_rate_limited.store(rate_bytes_per_s.is_some(), Ordering::Relaxed);
         drop(state);
         self.stream_free.notify_all();
@@ -77,6 +80,11 @@ impl Limits {
     /// Streams open now.
     pub fn n_streams(&self) -> u32 {
         self.lock().n_streams
+    }
+
+    /// Bytes moved so far while there was a rate, both ways.
+    pub fn moved_bytes(&self) -> u64 {
+        self.lock().moved_bytes
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -118,6 +126,7 @@ impl Limits {
             match state.bucket.take(want_bytes as u64, self.now_ns()) {
                 Grant::Bytes(bytes) => {
                     state.ticket_served += 1;
+                    state.moved_bytes += bytes;
                     drop(state);
                     self.turn.notify_all();
                     // Never more than what was wanted, so it fits.
@@ -134,7 +143,9 @@ impl Limits {
     /// Returns what was taken and not moved.
     fn give_back(&self, bytes: usize) {
         if bytes > 0 && self.is_rate_limited() {
-            self.lock().bucket.give_back(bytes as u64);
+            let mut state = self.lock();
+            state.bucket.give_back(bytes as u64);
+            state.moved_bytes = state.moved_bytes.saturating_sub(bytes as u64);
         }
     }
 }
@@ -161,6 +172,25 @@ impl Bucket {
         Bucket { rate_bytes_per_s, level: 0, at_ns: now_ns }
     }
 
+    /// From now on. What was moved ahead is still owed, so that many changes are no way round the rate.
+    fn set_rate(&mut self, rate_bytes_per_s: Option<u64>, now_ns: u64) {
+        self.accrue(now_ns);
+        // Nothing saved up at a higher rate is spent at a lower one.
+        self.level = self.level.min(0);
+        self.rate_bytes_per_s = rate_bytes_per_s;
+        self.at_ns = self.at_ns.max(now_ns);
+    }
+
+    /// Adds what the time since the last call allows.
+    fn accrue(&mut self, now_ns: u64) {
+        let Some(rate) = self.rate_bytes_per_s else { return };
+        let elapsed_ns = now_ns.saturating_sub(self.at_ns);
+        // What is saved up in idle time is one piece, or what a late wake-up missed; not a burst.
+        let saved_max = i128::from(Bucket::piece_bytes(rate).max(rate / 50)) * BYTE;
+        self.level = (self.level + i128::from(elapsed_ns) * i128::from(rate)).min(saved_max);
+        self.at_ns = self.at_ns.max(now_ns);
+    }
+
     /// What may move in one go at `rate`.
     fn piece_bytes(rate_bytes_per_s: u64) -> u64 {
         (rate_bytes_per_s / 100).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
@@ -171,14 +201,9 @@ impl Bucket {
         if rate == 0 {
             return Grant::After(None);
         }
-        let piece = Bucket::piece_bytes(rate);
-        let elapsed_ns = now_ns.saturating_sub(self.at_ns);
-        // What is saved up in idle time is one piece, or what a late wake-up missed; not a burst.
-        let saved_max = i128::from(piece.max(rate / 50)) * BYTE;
-        self.level = (self.level + i128::from(elapsed_ns) * i128::from(rate)).min(saved_max);
-        self.at_ns = self.at_ns.max(now_ns);
+        self.accrue(now_ns);
         if self.level >= 0 {
-            let bytes = want_bytes.min(piece);
+            let bytes = want_bytes.min(Bucket::piece_bytes(rate));
             self.level -= i128::from(bytes) * BYTE;
             return Grant::Bytes(bytes);
         }
@@ -353,6 +378,25 @@ mod tests {
                 prop_assert!(moved <= allowed + u128::from(Bucket::piece_bytes(rate)) + 1);
             }
         }
+    }
+
+    #[test]
+    fn changing_the_rate_forgives_no_debt() {
+        let mut bucket = Bucket::new(Some(1_000_000), 0);
+        let mut moved = 0;
+        for ms in 0..1000 {
+            let now_ns = ms * 1_000_000;
+            bucket.set_rate(Some(1_000_000 + ms % 2), now_ns);
+            if let Grant::Bytes(bytes) = bucket.take(1 << 20, now_ns) {
+                moved += bytes;
+            }
+        }
+        assert!((900_000..1_020_000).contains(&moved), "{moved} B in a second at 1 MB/s");
+        // From no rate to one there is nothing owed or saved.
+        let mut bucket = Bucket::new(None, 0);
+        bucket.set_rate(Some(1_000_000), 5_000_000_000);
+        assert_eq!(bucket.take(1 << 20, 5_000_000_000), Grant::Bytes(10_000));
+        assert_eq!(bucket.take(1, 5_000_000_000), Grant::After(Some(Duration::from_millis(10))));
     }
 
     fn limited(streams_max: Option<u32>, rate: Option<u64>) -> (tempfile::TempDir, Location, Arc<Limited>) {

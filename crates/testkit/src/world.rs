@@ -827,8 +827,7 @@ impl World {
             FailureKind::InputUnavailable => {
                 run.n_failed + run.n_cancelled > 1 || bad_transfers || o.n_home_changes > 0
             }
-            // Who runs twice writes home twice, and the second time is another version of the same bytes.
-            FailureKind::InputChanged => o.n_home_changes > 0 || o.outputs_differ || !o.loses_nothing(),
+            FailureKind::InputChanged => o.n_home_changes > 0 || o.outputs_differ,
             FailureKind::StageOut => bad_transfers,
             FailureKind::Node => bad_transfers,
             FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
@@ -1226,12 +1225,12 @@ impl World {
             return error(TransferErrorKind::Temporary, "home is down");
         }
         let content = match (began, self.home.find(self.nodes[n].book.location(object))) {
-            (Some(began), Some(now)) if began == now => now,
+            // Results land by a rename: who reads the old file meanwhile reads all of it.
+            (Some(began), Some(now)) if began.digest == now.digest => began,
             (None, _) | (_, None) => return error(TransferErrorKind::Unavailable, "it does not exist"),
             _ => return error(TransferErrorKind::Changed, "it changed while it was read"),
         };
-        let other = |k: &Known| !k.version.stamp.is_empty() && k.version != content.version;
-        if known.is_some_and(|k| other(k) || k.digest != content.digest) {
+        if known.is_some_and(|k| k.digest != content.digest) {
             return error(TransferErrorKind::Changed, "it changed since this run first read it");
         }
         if matches!(target, Target::Cache(_)) && content.version.size_bytes > size_bytes {

@@ -9,6 +9,7 @@ use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::collective::BatchId;
 use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
 use eyas_core::group::{LinkMessage, MemberLoad, RunLinks};
+use eyas_core::home_share::{HomeReport, HomeShare};
 use eyas_core::provisioning::NodeView;
 use eyas_core::*;
 use serde::{Deserialize, Serialize};
@@ -123,10 +124,7 @@ pub enum ToExecutor {
         peers: Vec<(ExecutorId, String, u32)>,
     },
     /// This executor's share of home storage.
-    Limits {
-        home_streams: u32,
-        home_bytes_per_s: Option<u64>,
-    },
+    Home(HomeShare),
     /// Nothing to say; keeps the lease.
     Beat,
     /// End: finish nothing, keep the cache.
@@ -176,6 +174,8 @@ pub struct Permit {
 pub enum FromExecutor {
     Node(NodeMessage),
     Status(Box<ExecutorStatus>),
+    /// Where home is limited: how this executor uses it.
+    Home(HomeReport),
     /// What a program printed.
     Printed(Box<Printed>),
     /// Leaves of its own accord; whatever it had goes elsewhere.

@@ -9,6 +9,7 @@ use crate::eventlog::{self, EventLog};
 use crate::net::Writer;
 use eyas_core::dispatcher::{Dispatcher, RunState, TaskState};
 use eyas_core::event::*;
+use eyas_core::home_share::{HomeLimits, HomeShares};
 use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION, PRINTED_FILE, PrintedLine};
 use eyas_core::*;
 use eyas_data::peer::{Ticket, TicketKey};
@@ -190,6 +191,7 @@ pub struct Service {
     watches: Vec<Watch>,
     warning: Option<String>,
     pub(super) provision: Provision,
+    home_shares: HomeShares,
     /// Where this is one of several dispatchers.
     pub(super) group: Option<Group>,
     core_ticked: Timestamp,
@@ -210,6 +212,8 @@ impl Service {
         let mut options = options;
         options.config.scope = cluster.clone();
         options.config.group = options.group.as_ref().map(|g| g.membership);
+        let home_limits =
+            HomeLimits { bytes_per_s: options.home_rate_bytes_per_s, streams: options.home_streams };
         let core = Dispatcher::new(options.config.clone()).map_err(DispatcherError::Config)?;
         let started = clock::now();
         let header = Header {
@@ -253,6 +257,7 @@ impl Service {
             watches: vec![],
             warning: None,
             provision: Provision::default(),
+            home_shares: HomeShares::new(home_limits),
             core_ticked: started,
             actions: vec![],
             ticked: false,
@@ -337,18 +342,24 @@ impl Service {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         while self.stop.is_none() {
             batch.clear();
-            let wake_at = self.core.wake_at();
+            let core_at = self.core.wake_at();
+            let wake_at = core_at.into_iter().chain(self.home_shares.wake_at()).min();
             let sleep = Duration::from_nanos(wake_at.map_or(0, |at| at.since_ns(clock::now())));
             tokio::select! {
                 biased;
                 Some(notice) = notices.recv() => self.on_notice(notice),
                 n = queue.recv_many(&mut batch, BATCH_MAX) => if n == 0 { break },
-                () = tokio::time::sleep(sleep), if wake_at.is_some() => self.feed(Event::Ticked),
+                () = tokio::time::sleep(sleep), if wake_at.is_some() => {
+                    if core_at.is_some_and(|at| at <= clock::now()) {
+                        self.feed(Event::Ticked);
+                    }
+                }
             }
             for input in batch.drain(..) {
                 self.on_input(input);
             }
             self.end_drained();
+            self.share_home();
             self.commit();
             self.tell_watchers();
             self.flush();
@@ -478,7 +489,7 @@ impl Service {
                 {
                     c.executor = None;
                 }
-                self.share_home();
+                self.home_shares.left(executor);
             }
             Action::TellMember { member, messages } => self.tell_member(member, FromMember::Said(messages)),
             Action::SendAway { executor, member } => self.send_away(executor, member),
@@ -696,7 +707,8 @@ impl Service {
                 ToExecutor::Peers { peers: vec![(executor, data_address.clone(), hello.data_id)] },
             );
         }
-        self.share_home();
+        let share = self.home_shares.joined(executor);
+        self.tell(executor, ToExecutor::Home(share));
         self.tell_peers_of(executor);
         self.feed(Event::ExecutorJoined { executor, offer: hello.offer });
     }
@@ -725,17 +737,16 @@ impl Service {
         {
             c.executor = None;
         }
+        self.home_shares.left(executor);
         self.feed(Event::ExecutorLost { executor, reason });
-        self.share_home();
     }
 
-    /// Divides what home storage allows among the executors.
+    /// Tells new shares of home storage, where that is due.
     fn share_home(&mut self) {
-        let n = self.executors.len().max(1) as u32;
-        let home_streams = self.options.home_streams.map_or(u32::MAX, |total| (total / n).max(1));
-        let home_bytes_per_s = self.options.home_rate_bytes_per_s.map(|total| (total / u64::from(n)).max(1));
-        for executor in self.executors.keys().copied().collect::<Vec<_>>() {
-            self.tell(executor, ToExecutor::Limits { home_streams, home_bytes_per_s });
+        let mut told = vec![];
+        self.home_shares.divide(clock::now(), &mut told);
+        for (executor, share) in told {
+            self.tell(executor, ToExecutor::Home(share));
         }
     }
 
@@ -800,6 +811,7 @@ impl Service {
                     }
                     self.tell(executor, ToExecutor::Beat);
                 }
+                FromExecutor::Home(report) => self.home_shares.reported(clock::now(), executor, report),
                 FromExecutor::Printed(printed) => {
                     if let Some(log) = &self.log {
                         log.printed(printed);

@@ -12,6 +12,7 @@ use eyas_core::cache::CacheConfig;
 use eyas_core::collective::BatchId;
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::home_share::{HomeShare, HomeUse};
 use eyas_core::*;
 use eyas_data::{ClientTls, Incoming, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions};
 use eyas_data::{ErrorKind as DataErrorKind, LinkAbility, Store, Stored, Ticket, TicketKey};
@@ -144,7 +145,9 @@ pub struct Agent {
     book: Book,
     store: Store,
     homes: Homes,
-    home_limited: bool,
+    /// What this executor keeps to, and what the dispatcher knows of its use.
+    home_share: HomeShare,
+    home_use: HomeUse,
     slots: Slots,
     _server: PeerServer,
     client: Arc<PeerClient>,
@@ -288,7 +291,8 @@ impl Agent {
             book,
             store,
             homes,
-            home_limited: false,
+            home_share: HomeShare::UNLIMITED,
+            home_use: HomeUse::default(),
             slots,
             _server: server,
             client,
@@ -355,6 +359,7 @@ impl Agent {
                 }
             }
             self.carry_out();
+            self.report_home();
             self.flush_or_hold();
         }
         self.flush();
@@ -519,6 +524,8 @@ impl Agent {
             self.clock_ahead_ns = 0;
         }
         self.settings = settings;
+        self.home_share.number = 0;
+        self.home_use.forget_told();
         self.last_contact = Instant::now();
         self.next_status = Instant::now();
         let mut again = vec![];
@@ -569,10 +576,10 @@ impl Agent {
                     self.peers.insert(executor, (address, data_id));
                 }
             }
-            ToExecutor::Limits { home_streams, home_bytes_per_s } => {
-                self.core.set_home_streams(home_streams.min(HOME_STREAMS_MAX));
-                self.home_limited = home_bytes_per_s.is_some();
-                self.homes.set_limits(None, home_bytes_per_s);
+            ToExecutor::Home(share) => {
+                self.core.set_home_streams(share.streams.min(HOME_STREAMS_MAX));
+                self.homes.set_limits(None, share.bytes_per_s);
+                self.home_share = share;
             }
             ToExecutor::Beat => {}
             ToExecutor::Shutdown { reason } => self.stop = Some(reason),
@@ -840,6 +847,20 @@ impl Agent {
         }
     }
 
+    /// Where home is limited, the dispatcher divides it by who uses it.
+    fn report_home(&mut self) {
+        // Before the first word of a dispatcher about its shares an answer would be to another one.
+        if self.home_share.number == 0 {
+            return;
+        }
+        let (n_streams, moved_bytes) = (self.core.n_home_streams(), self.homes.moved_bytes());
+        if let Some(link) = self.link.as_mut().filter(|l| l.welcomed)
+            && let Some(report) = self.home_use.report(clock::now(), n_streams, moved_bytes, self.home_share)
+        {
+            link.out.push(FromExecutor::Home(report));
+        }
+    }
+
     /// Sends what there is to say, now or, while the slots have more to do than this takes, a little later.
     fn flush_or_hold(&mut self) {
         let n_words = self.link.as_ref().map_or(0, |l| l.out.len());
@@ -889,10 +910,15 @@ impl Agent {
             Target::Private { task, attempt, input } => Some(self.private_path((task, attempt), input)),
             Target::Cache(_) => None,
         };
-        let by_file = !self.home_limited;
+        let by_file = self.home_share.bytes_per_s.is_none();
         tokio::task::spawn_blocking(move || {
-            let result =
-                read_home(&homes, &store, &text, known.as_ref(), size_bytes, private.as_deref(), by_file);
+            let read =
+                || read_home(&homes, &store, &text, known.as_ref(), size_bytes, private.as_deref(), by_file);
+            let result = match read() {
+                // Perhaps it was only touched under our hands: the digest of another reading tells.
+                Err(e) if e.kind == TransferErrorKind::Changed && known.is_some() => read(),
+                result => result,
+            };
             Self::send_event(&inputs, NodeEvent::TransferEnded { target, source: Source::Home, result });
         });
     }
@@ -1398,6 +1424,9 @@ fn data_error(e: &eyas_data::Error) -> TransferError {
 }
 
 /// Reads an object from home into the cache or into a private file, hashing on the way.
+///
+/// Where the digest is known it alone says whether home's bytes changed: a task that runs twice writes the same bytes twice,
+/// and the second time with another stamp. A size that is another one needs no reading.
 fn read_home(
     homes: &Homes,
     store: &Store,
@@ -1410,14 +1439,23 @@ fn read_home(
     let location = parse(text)?;
     let mut opened = homes.open(&location, None).map_err(|e| home_error(&e))?;
     let version = version_of(&opened.stat);
-    if let Some(known) = known
-        && !known.version.stamp.is_empty()
-        && known.version != version
-    {
-        let old = Version::from_text(known.version.stamp.clone());
-        let change = Version::describe_change(&old, &opened.stat.version);
-        let message = format!("`{text}` changed since this run first read it ({change})");
-        return Err(TransferError { kind: TransferErrorKind::Changed, message });
+    let other = known.filter(|k| !k.version.stamp.is_empty() && k.version != version);
+    let new_version = opened.stat.version.clone();
+    let changed = || {
+        let message = match other {
+            Some(known) => {
+                let old = Version::from_text(known.version.stamp.clone());
+                let change = Version::describe_change(&old, &new_version);
+                format!("`{text}` changed since this run first read it ({change})")
+            }
+            None => format!(
+                "`{text}` has other bytes than this run read before, with the same size and time stamp"
+            ),
+        };
+        TransferError { kind: TransferErrorKind::Changed, message }
+    };
+    if other.is_some_and(|known| known.size_bytes != version.size_bytes) {
+        return Err(changed());
     }
     let expected = known.map(|k| k.digest);
     let fetched = match private {
@@ -1438,7 +1476,7 @@ fn read_home(
             }
             let digest = Digest(*hasher.finalize().as_bytes());
             if expected.is_some_and(|e| e != digest) {
-                return Err(changed_silently(text));
+                return Err(changed());
             }
             Fetched { digest, size_bytes, version: Some(version) }
         }
@@ -1454,7 +1492,9 @@ fn read_home(
             match &opened.file {
                 Some(file) if by_file => {
                     incoming.fill_from_file(file).map_err(|e| data_error(&e))?;
-                    opened.check_unchanged().map_err(|e| home_error(&e))?;
+                    if expected.is_none() {
+                        opened.check_unchanged().map_err(|e| home_error(&e))?;
+                    }
                 }
                 _ => {
                     let mut buffer = vec![0; 256 << 10];
@@ -1470,19 +1510,13 @@ fn read_home(
                 }
             }
             let stored = incoming.finish(expected.map(|d| d.0.into())).map_err(|e| match e.kind {
-                DataErrorKind::DigestMismatch { .. } => changed_silently(text),
+                DataErrorKind::DigestMismatch { .. } => changed(),
                 _ => data_error(&e),
             })?;
             Fetched { digest: Digest(stored.digest.into()), size_bytes: stored.size, version: Some(version) }
         }
     };
     Ok(fetched)
-}
-
-fn changed_silently(text: &str) -> TransferError {
-    let message =
-        format!("`{text}` has other bytes than this run read before, with the same size and time stamp");
-    TransferError { kind: TransferErrorKind::Changed, message }
 }
 
 fn disk_error(operation: &str, e: &std::io::Error) -> TransferError {
