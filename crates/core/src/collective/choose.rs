@@ -110,14 +110,14 @@ mod tests {
     #[test]
     fn large_files_go_down_a_chain_and_small_ones_down_a_tree() {
         let way = |n_receivers, bytes| {
-            let case = MulticastCase { n_receivers, n_holders: 1, n_objects: 1, bytes };
+            let case = MulticastCase { n_receivers, n_holders: 1, n_objects: 1, bytes, largest_bytes: bytes };
             choose_multicast(&case, &GBIT, &Streams::default()).way
         };
         assert_eq!(way(16, 100_000_000), Way::Pipelined { arity: 1 });
         assert_eq!(way(1, 100_000_000), Way::PlainFetches);
         assert!(matches!(way(1000, 1_000), Way::Binomial | Way::Pipelined { arity: 2.. }));
         let choice = choose_multicast(
-            &MulticastCase { n_receivers: 16, n_holders: 1, n_objects: 1, bytes: 1 },
+            &MulticastCase { n_receivers: 16, n_holders: 1, n_objects: 1, bytes: 1, largest_bytes: 1 },
             &GBIT,
             &Streams::default(),
         );

@@ -184,6 +184,8 @@ pub struct MulticastCase {
     pub n_holders: u32,
     pub n_objects: u64,
     pub bytes: u64,
+    /// Of the largest object.
+    pub largest_bytes: u64,
 }
 
 impl MulticastCase {
@@ -206,7 +208,8 @@ pub fn binomial_s(case: &MulticastCase, link: &Link) -> f64 {
 
 /// Pieces travel down a tree of `arity`, which divides everybody's outbound link among its children:
 /// `a + (M−1)·c + arity · S·b`, and per level below the first half a latency (nobody waits for an answer: the request is
-/// there before the bytes) and a piece. Everybody asks for all objects at once, as far as one request goes; what is in
+/// there before the bytes) and a piece, or the largest object where all are smaller than a piece: whatever is before and
+/// after it, each level has to pass that on as a whole. Everybody asks for all objects at once, as far as one request goes; what is in
 /// several requests pays `c` in several streams at the same time.
 pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &Link, streams: &Streams) -> f64 {
     let (n, arity) = (u64::from(case.per_tree()), u64::from(arity.max(1)));
@@ -220,7 +223,7 @@ pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &Link, streams: &Stre
     let n_streams = u64::from(streams.in_max).min(u64::from(streams.out_max) / fan_out).max(1);
     let n_in_turn = case.n_objects.div_ceil(n_streams).max(u64::from(SPLIT_OBJECTS_MIN)).min(case.n_objects);
     let first_s = link.request_s(n_in_turn, 0) + moving_s;
-    let piece_s = fan_out as f64 * link.bytes_s(PIECE_BYTES.min(case.bytes / case.n_objects.max(1)));
+    let piece_s = fan_out as f64 * link.bytes_s(PIECE_BYTES.min(case.largest_bytes));
     first_s + depth.saturating_sub(1) as f64 * (link.latency_s / 2.0 + piece_s)
 }
 
@@ -238,7 +241,13 @@ mod tests {
 
     #[test]
     fn multicast_of_100_mb_to_16_nodes() {
-        let case = MulticastCase { n_receivers: 16, n_holders: 1, n_objects: 1, bytes: 100_000_000 };
+        let case = MulticastCase {
+            n_receivers: 16,
+            n_holders: 1,
+            n_objects: 1,
+            bytes: 100_000_000,
+            largest_bytes: 100_000_000,
+        };
         // Rounds of 0.801 s: five, because the holder is the seventeenth node.
         near(binomial_s(&case, &GBIT), 5.0 * 0.801);
         near(flat_s(&case, &GBIT, &STREAMS), 16.0 * 0.8);
@@ -247,6 +256,24 @@ mod tests {
         near(pipelined_s(&case, 2, &GBIT, &STREAMS), 1.601 + 3.0 * 0.0047);
         let many = MulticastCase { n_holders: 16, ..case };
         near(pipelined_s(&many, 1, &GBIT, &STREAMS), 0.801);
+    }
+
+    #[test]
+    fn the_largest_of_small_files_is_what_each_level_waits_for() {
+        let equal = MulticastCase {
+            n_receivers: 11,
+            n_holders: 1,
+            n_objects: 4,
+            bytes: 200_000,
+            largest_bytes: 50_000,
+        };
+        let unequal = MulticastCase { largest_bytes: 170_000, ..equal };
+        let more_s = pipelined_s(&unequal, 1, &GBIT, &STREAMS) - pipelined_s(&equal, 1, &GBIT, &STREAMS);
+        near(more_s, 10.0 * GBIT.bytes_s(120_000));
+        // Of a large one only a piece has to be there before it goes on.
+        let large = MulticastCase { bytes: 200_000_000, largest_bytes: 170_000_000, ..equal };
+        let even = MulticastCase { largest_bytes: 50_000_000, ..large };
+        near(pipelined_s(&large, 1, &GBIT, &STREAMS), pipelined_s(&even, 1, &GBIT, &STREAMS));
     }
 
     #[test]

@@ -302,6 +302,7 @@ impl Dispatcher {
             n_holders: holders.len() as u32,
             n_objects: items.len() as u64,
             bytes,
+            largest_bytes: items.iter().map(|item| item.size_bytes).max().unwrap_or(0),
         };
         let mut choice = choose_multicast(&case, &self.links().peer, &Streams::default());
         if evidence.hinted {

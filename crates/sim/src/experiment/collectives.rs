@@ -225,7 +225,8 @@ impl Case {
             }
             CollectiveKind::Multicast | CollectiveKind::Replicate => {
                 let n_receivers = self.receivers().len() as u32;
-                let case = MulticastCase { n_receivers, n_holders: 1, n_objects, bytes };
+                let largest_bytes = self.files.iter().map(|f| f.bytes).max().unwrap_or(0);
+                let case = MulticastCase { n_receivers, n_holders: 1, n_objects, bytes, largest_bytes };
                 choose_multicast(&case, &self.seen, &self.streams)
             }
         }
