@@ -27,9 +27,19 @@ def test_a_lone_reader_has_the_rate_and_several_share_it(run: Run, tmp_path: Pat
     names = ["alone", *(f"r{i}" for i in range(N_NODES))]
     for name in names:
         (tmp_path / f"{name}.dat").write_bytes(os.urandom(FILE_BYTES))
-    first = {"id": "alone", "command": "wc -c < alone.dat > n", "inputs": ["alone.dat"], "outputs": {"n": "n"}}
+    first = {
+        "id": "alone",
+        "command": "wc -c < alone.dat > n",
+        "inputs": ["alone.dat"],
+        "outputs": {"n": "n"},
+    }
     others = [
-        {"id": n, "command": f"cat n {n}.dat | wc -c > o", "inputs": [f"{n}.dat", "n"], "outputs": {"o": f"{n}.n"}}
+        {
+            "id": n,
+            "command": f"cat n {n}.dat | wc -c > o",
+            "inputs": [f"{n}.dat", "n"],
+            "outputs": {"o": f"{n}.n"},
+        }
         for n in names[1:]
     ]
     write_list(tmp_path / "tasks.jsonl", first, *others)
