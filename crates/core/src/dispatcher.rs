@@ -33,7 +33,8 @@
 //!
 //! A task's way through the child modules: `submissions` (in, and waiting), `ready` (queued), `assign` (given to an executor),
 //! `attempts` (ended); beside it `executors` and `replicas` (what there is), `run_times` (what was learnt), `ask` (what people see).
-//! Files that stay on the nodes (`run:` locations) are `intermediates`, patterns and collectives `moves`, tasks that are
+//! Files that stay on the nodes (`run:` locations) are `intermediates`, patterns and collectives `moves`, tasks that run
+//! again in place of sending their files `replication`, tasks that are
 //! added to a run that goes on `additions`, files that cross from one dispatcher of a group to another `exchange`.
 //!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
@@ -49,6 +50,7 @@ mod intermediates;
 mod moves;
 mod ready;
 mod replicas;
+mod replication;
 mod run_times;
 mod submissions;
 
@@ -59,6 +61,7 @@ use self::additions::Additions;
 use self::exchange::{Exchange, Linked};
 use self::intermediates::{Intermediate, Intermediates, Leaving};
 use self::moves::Moves;
+use self::replication::Replication;
 use self::run_times::RunTimes;
 use crate::array::{Pattern, TaskArray, TaskSpec};
 use crate::catalog::Catalog;
@@ -315,6 +318,7 @@ pub struct Dispatcher {
     intermediates: Intermediates,
     moves: Moves,
     exchange: Exchange,
+    replication: Replication,
     run_times: RunTimes,
     /// Makers of files that go home, by hash of output location; a hit is confirmed by unfolding the maker.
     makers: HashTable<(u64, TaskId)>,
@@ -384,6 +388,7 @@ impl Dispatcher {
             intermediates: Intermediates::default(),
             moves: Moves::default(),
             exchange: Exchange::default(),
+            replication: Replication::default(),
             run_times: RunTimes::default(),
             makers: HashTable::new(),
             arriving: FxHashMap::default(),

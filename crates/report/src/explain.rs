@@ -83,6 +83,8 @@ struct Told {
     n_restarts: u32,
     /// Files that it had made and that were lost, so that it ran again, and when.
     lost: Vec<(Timestamp, ObjectId)>,
+    /// Further attempts that only made copies of its files: where, and the end if it was told.
+    replicas: Vec<(AttemptNo, String, Option<Outcome>)>,
 }
 
 fn tell_attempts(story: &TaskStory) -> Told {
@@ -128,6 +130,16 @@ fn tell_attempts(story: &TaskStory) -> Told {
                     objects,
                     ..Attempt::default()
                 });
+            }
+            What::Out(Action::ReplicateTask { executor, assignment }) if assignment.task == story.task => {
+                told.replicas.push((assignment.attempt, name(&names, executor), None))
+            }
+            What::In(Event::AttemptEnded { report, .. })
+                if report.task == story.task
+                    && told.replicas.iter().any(|(attempt, ..)| *attempt == report.attempt) =>
+            {
+                let of_it = told.replicas.iter_mut().filter(|(attempt, ..)| *attempt == report.attempt);
+                of_it.for_each(|(_, _, end)| *end = Some(report.outcome.clone()));
             }
             What::In(Event::ExecutorJoined { executor, offer }) => {
                 names.insert(executor.0, offer.name.clone());
@@ -236,6 +248,19 @@ pub fn explain_lines(story: &TaskStory) -> String {
         let _ = writeln!(
             text,
             "It was done and runs again:{after} no node had {file} any more, which other tasks still have to read."
+        );
+    }
+    for (_, executor, end) in &told.replicas {
+        let end = match end {
+            Some(Outcome::Done) => "ended well",
+            Some(Outcome::Failed(_)) => "failed, which does no harm: its files are copied",
+            Some(Outcome::Cancelled) => "was ended, because the files were no longer needed",
+            None => "was not heard of again",
+        };
+        let _ = writeln!(
+            text,
+            "It also ran on {executor}, where its files were needed, because that was predicted to be quicker than to send \
+             them; that {end}."
         );
     }
     for (i, attempt) in told.attempts.iter().enumerate() {
@@ -716,6 +741,7 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
     };
     let mut lines = Lines::open(dir)?;
     let (mut has, mut committed, mut ended) = (None::<ExecutorId>, false, None::<Outcome>);
+    let mut replicas: Vec<AttemptNo> = vec![];
     let (mut landing, mut n_lives) = (false, 0);
     // The run that it was added to, if it was.
     let mut whole = story.run;
@@ -784,6 +810,9 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
                     Action::Assign { executor, assignment } if assignment.task == task => {
                         (has, landing, ended) = (Some(*executor), false, None);
                     }
+                    Action::ReplicateTask { assignment, .. } if assignment.task == task => {
+                        replicas.push(assignment.attempt)
+                    }
                     Action::EndTask { task: of, outcome } if *of == task => {
                         (has, ended) = (None, Some(outcome.clone()));
                     }
@@ -795,6 +824,8 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
             }
             Entry::In(t, event) => {
                 match &event {
+                    Event::AttemptEnded { report, .. }
+                        if report.task == task && replicas.contains(&report.attempt) => {}
                     Event::AttemptEnded { report, .. } if report.task == task => {
                         landing = report.outcome == Outcome::Done && !report.outputs.is_empty();
                         has = has.filter(|_| landing);

@@ -474,7 +474,9 @@ impl Reader {
             Action::ForgetExecutor { executor } => self.on_lost(t, executor),
             Action::FoundPattern { run, evidence } => self.patterns.push((run, evidence)),
             Action::EndCollective { record } => self.collectives.push(record),
-            Action::CancelAttempt { .. }
+            // What became of it is in the record of its collective.
+            Action::ReplicateTask { .. }
+            | Action::CancelAttempt { .. }
             | Action::RecallAttempt { .. }
             | Action::NameObjects { .. }
             | Action::DropReplicas { .. }

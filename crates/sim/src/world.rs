@@ -568,7 +568,9 @@ impl<'a> World<'a> {
                 let _ = write_line(log, &Line { t: self.now, what: What::Out(action.clone()) });
             }
             match action {
-                Action::Assign { executor, assignment } => send(executor, NodeEvent::Assigned { assignment }),
+                Action::Assign { executor, assignment } | Action::ReplicateTask { executor, assignment } => {
+                    send(executor, NodeEvent::Assigned { assignment })
+                }
                 Action::CancelAttempt { executor, task, attempt } => {
                     send(executor, NodeEvent::CancelRequested { task, attempt })
                 }

@@ -102,6 +102,9 @@ impl Cluster {
                 Action::Assign { executor, assignment } => {
                     format!("assign {}.{} to {executor}", assignment.task, assignment.attempt)
                 }
+                Action::ReplicateTask { executor, assignment } => {
+                    format!("replicate {}.{} on {executor}", assignment.task, assignment.attempt)
+                }
                 Action::CancelAttempt { executor, task, attempt } => {
                     format!("cancel {task}.{attempt} on {executor}")
                 }
@@ -149,6 +152,11 @@ impl Cluster {
     pub fn expect(&mut self, actions: &[&str]) -> &mut Cluster {
         check(&mut self.actions, actions);
         self
+    }
+
+    /// What came out since the last call, in the short form of [`Cluster::expect`].
+    pub fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.actions)
     }
 
     /// An executor with a cache, 1 GB of memory and nothing in it.

@@ -297,7 +297,7 @@ impl Service {
         ack: Option<(ExecutorId, TaskId, AttemptNo)>,
     ) {
         match action {
-            Action::Assign { executor, assignment } => {
+            Action::Assign { executor, assignment } | Action::ReplicateTask { executor, assignment } => {
                 let spec = Box::new(self.core.task_spec(assignment.task));
                 self.tell(executor, ToNode::Assign { assignment: Box::new(assignment), spec });
             }

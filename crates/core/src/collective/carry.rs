@@ -211,6 +211,12 @@ impl Collectives {
         self.links = links;
     }
 
+    /// A number for a collective that is not used yet.
+    pub fn next_id(&mut self) -> CollectiveId {
+        self.n_begun += 1;
+        CollectiveId(self.n_begun - 1)
+    }
+
     /// Begins to carry out a plan. `choice`: what was predicted, for the record. What receivers hold already is not
     /// wanted; a plan of which nothing is left ends at once.
     pub fn begin(
@@ -221,8 +227,7 @@ impl Collectives {
         catalog: &Catalog,
         out: &mut Vec<CollectiveAction>,
     ) -> CollectiveId {
-        let id = CollectiveId(self.n_begun);
-        self.n_begun += 1;
+        let id = self.next_id();
         let mut live = Live {
             kind: plan.kind,
             way: plan.way,

@@ -51,6 +51,15 @@ impl Choice {
         }
     }
 
+    /// One more way, which is chosen only if it is quicker than what was chosen so far by more than a tie.
+    pub fn offer(&mut self, way: Way, predicted_s: f64) {
+        let predicted_ns = (predicted_s * 1e9) as u64;
+        self.considered.push((way, predicted_ns));
+        if predicted_ns as f64 * TIE < self.predicted_ns as f64 {
+            (self.way, self.predicted_ns) = (way, predicted_ns);
+        }
+    }
+
     /// Whether a plan is worth making at all.
     pub fn is_collective(&self) -> bool {
         self.way != Way::PlainFetches

@@ -70,6 +70,8 @@ pub enum Way {
     Binomial,
     /// A tree in which everybody sends on what it still receives; `arity` 1 is a chain.
     Pipelined { arity: u32 },
+    /// Nothing moves: the task that made the files runs at the receivers, too (§V-F.5).
+    TaskReplication,
 }
 
 impl fmt::Display for Way {
@@ -81,6 +83,7 @@ impl fmt::Display for Way {
             Way::AsyncArchives => f.write_str("asynchronous gather in archives"),
             Way::Archives => f.write_str("archives"),
             Way::Binomial => f.write_str("binomial tree"),
+            Way::TaskReplication => f.write_str("task replication"),
             Way::Pipelined { arity: 1 } => f.write_str("pipelined chain"),
             Way::Pipelined { arity } => write!(f, "pipelined tree of arity {arity}"),
         }

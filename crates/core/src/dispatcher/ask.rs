@@ -243,7 +243,8 @@ impl Dispatcher {
         assert_eq!(self.making.len(), self.reserved.values().map(|r| r.outputs.len()).sum::<usize>());
         for (id, e) in &self.executors {
             let load = e.assigned.keys().map(|t| &self.reserved[t]).filter(|r| !r.landing);
-            let (cpus, memory) = load.fold((0, 0), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
+            let (cpus, memory) =
+                load.fold(self.load_of_replicas(*id), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
             assert_eq!((e.cpus_assigned, e.memory_assigned), (cpus, memory), "{id:?}");
             let takes_new = !e.draining && e.silent_since.is_none();
             assert_eq!(self.queue.room(*id).is_some(), takes_new, "{id:?}");

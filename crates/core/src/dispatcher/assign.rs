@@ -212,7 +212,7 @@ impl Dispatcher {
         out.push(Action::Assign { executor, assignment });
     }
 
-    fn assigned_input(
+    pub(super) fn assigned_input(
         &self,
         executor: ExecutorId,
         run: RunId,

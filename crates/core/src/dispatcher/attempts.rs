@@ -22,7 +22,7 @@ impl Dispatcher {
         let (task, attempt) = (report.task, report.attempt);
         let Some(r) = self.reserved.get(&task).filter(|r| r.executor == executor && r.attempt == attempt)
         else {
-            return; // a late word from an attempt that was given up
+            return self.on_replica_ended(now, executor, &report, out);
         };
         if r.landing {
             return; // told twice after a reconnect

@@ -20,6 +20,7 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let (mut held_before, mut made) = (vec![], vec![]);
+        self.forget_replicas_on(now, executor);
         if let Some(known) = self.executors.remove(&executor) {
             held_before = self.rejoin(now, executor, known, &offer, out);
         } else {
@@ -255,6 +256,7 @@ impl Dispatcher {
         let Some(lost) = self.executors.remove(&executor) else { return };
         let objects = self.catalog.executor_left(executor);
         self.moves.executor_lost(executor);
+        self.forget_replicas_on(now, executor);
         self.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);

@@ -297,6 +297,9 @@ impl Dispatcher {
                 continue;
             }
             self.intermediates.files.entry(*object).or_default().dropped = true;
+            if let Some(maker) = maker {
+                self.cancel_replicas(maker);
+            }
             if self.moves.collectives.n_live() > 0 {
                 self.moves.pending.push(CollectiveEvent::ObjectGone { object: *object });
             }
@@ -499,6 +502,7 @@ impl Dispatcher {
             if self.end_of(task) != End::Done {
                 continue;
             }
+            self.cancel_replicas(task);
             let n = self.intermediates.revivals.entry(task).or_default();
             *n += 1;
             let n = *n;

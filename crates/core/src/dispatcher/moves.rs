@@ -199,7 +199,7 @@ impl Dispatcher {
         }
     }
 
-    fn links(&self) -> Links {
+    pub(super) fn links(&self) -> Links {
         Links { peer: self.moves.peer.link(), home: self.moves.home.link() }
     }
 
@@ -242,7 +242,7 @@ impl Dispatcher {
             return;
         }
         for group in self.groups_of(made) {
-            self.consider_multicast(now, &group, Some(self.run_of(task)));
+            self.consider_multicast(now, &group, Some(task));
         }
         self.consider_scatter(now, task, made);
     }
@@ -259,7 +259,9 @@ impl Dispatcher {
     }
 
     /// Sends a group of files ahead to as many nodes as its share of what its readers read, if it is worth a tree.
-    pub(super) fn consider_multicast(&mut self, now: Timestamp, group: &[ObjectId], run: Option<RunId>) {
+    ///
+    /// * `maker`: which task has just made it; none for what was read from home.
+    pub(super) fn consider_multicast(&mut self, now: Timestamp, group: &[ObjectId], maker: Option<TaskId>) {
         let Some(&object) = group.first() else { return };
         if self.config.collectives == CollectiveMode::Off || self.executors.len() < 2 {
             return;
@@ -279,10 +281,11 @@ impl Dispatcher {
             items.push(Item { object, size_bytes, at_home: false });
         }
         let bytes = items.iter().map(|item| item.size_bytes).sum();
-        let share = match run {
+        let share = match maker {
             // Who asks for it has it wherever it is of use.
             Some(_) if evidence.hinted => 1.0,
-            Some(run) => {
+            Some(maker) => {
+                let run = self.run_of(maker);
                 let stage = self.moves.patterns.stage(run, &evidence.to);
                 self.moves.patterns.consumption(stage, object).share()
             }
@@ -307,6 +310,14 @@ impl Dispatcher {
         let mut choice = choose_multicast(&case, &self.links().peer, &Streams::default());
         if evidence.hinted {
             choice.insist();
+        }
+        if let Some(maker) = maker
+            && let Some(s) = self.replication_s(maker, group, &targets)
+        {
+            choice.offer(Way::TaskReplication, s);
+            if choice.way == Way::TaskReplication {
+                return self.replicate_task(now, maker, &targets, choice);
+            }
         }
         if !choice.is_collective() {
             return;
@@ -455,6 +466,7 @@ impl Dispatcher {
 
     /// Tells the collectives what has happened, and turns what they want into actions.
     pub(super) fn carry_collectives(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        out.append(&mut self.replication.pending);
         let mut actions = std::mem::take(&mut self.moves.scratch);
         // What cannot be asked for comes back as a failure, which may lead to other actions.
         loop {

@@ -440,7 +440,9 @@ impl Service {
 
     fn carry_out(&mut self, action: Action, ack: Option<(ExecutorId, TaskId, AttemptNo)>) {
         match action {
-            Action::Assign { executor, assignment } => self.assign(executor, assignment),
+            Action::Assign { executor, assignment } | Action::ReplicateTask { executor, assignment } => {
+                self.assign(executor, assignment)
+            }
             Action::CancelAttempt { executor, task, attempt } => {
                 self.tell(executor, ToExecutor::Cancel { task, attempt })
             }

@@ -534,7 +534,8 @@ impl Reader {
             }
             Action::ForgetExecutor { executor } => self.on_lost(executor),
             Action::ReviveTask { task, .. } => self.revive(task),
-            Action::CancelAttempt { .. }
+            Action::ReplicateTask { .. }
+            | Action::CancelAttempt { .. }
             | Action::RecallAttempt { .. }
             | Action::NameObjects { .. }
             | Action::DropReplicas { .. }

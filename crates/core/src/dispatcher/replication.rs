@@ -1,0 +1,260 @@
+//! Tasks that run again where their files are needed, in place of sending the files (`Zhang12` §V-F.5).
+//!
+//! A program that unpacks or generates much out of little is quicker run than its output is sent. When a group of files is to
+//! be multicast, this predicts how long its maker takes at the same nodes; where that is shorter than every tree, the task
+//! is given to them as further attempts ([`Action::ReplicateTask`]). The task itself stays done: nothing waits for these
+//! attempts, nothing is counted or journalled for them, and whatever becomes of them, files are fetched as ever.
+//!
+//! What a replica makes counts only if it is the same bytes: otherwise it is dropped, and no task of that stage is
+//! replicated any more. So a program need not be deterministic, it only gains nothing here if it is not.
+//!
+//! Invariants: an executor's load includes its replicas; a replica is cancelled when the files are not read any more or
+//! their maker runs again for other reasons; attempts that are replicas have numbers of their own.
+//!
+//! Not here: tasks that write home, that submit tasks, or whose own inputs are about to be dropped. They are not replicated.
+
+use super::*;
+use crate::collective::cost::{self, MulticastCase, Streams};
+use crate::collective::{Choice, CollectiveId, CollectiveKind, CollectiveRecord, Way};
+
+/// What a task took is taken to be this much longer elsewhere: the slots are lent, and somebody may have use for them.
+const RUN_FACTOR: f64 = 1.25;
+/// What a program made is read once more, for its digest; what is sent is hashed on its way.
+const DIGEST_S_PER_BYTE: f64 = 1e-9;
+
+/// Attempts that make copies.
+#[derive(Default)]
+pub(super) struct Replication {
+    live: BTreeMap<(TaskId, AttemptNo), Replica>,
+    collectives: BTreeMap<CollectiveId, CollectiveRecord>,
+    /// Attempts of a task that were replicas, so far.
+    n_given: FxHashMap<TaskId, u32>,
+    /// Stages in which a replica failed or made other bytes.
+    unsteady: BTreeSet<u32>,
+    /// For the driver.
+    pub pending: Vec<Action>,
+}
+
+struct Replica {
+    executor: ExecutorId,
+    cpus: u32,
+    memory_bytes: u64,
+    outputs: Vec<ObjectId>,
+    collective: CollectiveId,
+    cancelling: bool,
+}
+
+/// The first number of an attempt that is a replica; revivals count in larger steps.
+const FIRST_ATTEMPT: u32 = 1 << 15;
+
+impl Dispatcher {
+    /// Seconds until `task`, run again at `targets`, has made its files there. `None`: it cannot, or not at once.
+    ///
+    /// * `group`: the files that are wanted; all that it makes.
+    pub(super) fn replication_s(
+        &mut self,
+        task: TaskId,
+        group: &[ObjectId],
+        targets: &[ExecutorId],
+    ) -> Option<f64> {
+        let (at, i) = self.locate(task);
+        let run = self.run_of(task);
+        let ArrayState { array, stage, .. } = &self.arrays[at.0 as usize];
+        let (array, stage) = (array.clone(), *stage);
+        let template = &array.template;
+        if template.dynamic
+            || template.outputs.len() != group.len()
+            || self.replication.unsteady.contains(&stage)
+        {
+            return None;
+        }
+        let memory_bytes = template.memory_bytes.unwrap_or(0);
+        let has_room = |e: &ExecutorId| {
+            self.queue.room(*e).is_some_and(|room| room.fits(Stage::Idle, template.cpus, memory_bytes))
+        };
+        if !targets.iter().all(has_room) {
+            return None;
+        }
+        let run_s = self.run_times.expected_ns(stage)? as f64 / 1e9;
+        let (mut n_missing, mut bytes, mut largest_bytes) = (0, 0, 0);
+        for object in self.inputs_of(run, &array, i) {
+            if self.intermediates.files.get(&object).is_some_and(|file| file.n_readers < 2) {
+                return None;
+            }
+            if targets.iter().all(|e| self.catalog.holds(*e, object)) {
+                continue;
+            }
+            if self.catalog.n_holders(object) == 0 {
+                return None; // it would be read from home by all of them
+            }
+            n_missing += 1;
+            let size_bytes = self.catalog.size_bytes(object)?;
+            bytes += size_bytes;
+            largest_bytes = size_bytes.max(largest_bytes);
+        }
+        let inputs_s = match n_missing {
+            0 => 0.0,
+            n_objects => {
+                let n_receivers = targets.len() as u32;
+                let case = MulticastCase { n_receivers, n_holders: 1, n_objects, bytes, largest_bytes };
+                cost::flat_s(&case, &self.links().peer, &Streams::default())
+            }
+        };
+        let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
+        let made_bytes: u64 = group.iter().map(size_of).sum();
+        Some(run_s * RUN_FACTOR + inputs_s + made_bytes as f64 * DIGEST_S_PER_BYTE)
+    }
+
+    /// Gives `task`, which is done, to `targets` as well.
+    pub(super) fn replicate_task(
+        &mut self,
+        now: Timestamp,
+        task: TaskId,
+        targets: &[ExecutorId],
+        choice: Choice,
+    ) {
+        let (at, i) = self.locate(task);
+        let run = self.run_of(task);
+        let array = self.arrays[at.0 as usize].array.clone();
+        let (inputs, outputs) = (self.inputs_of(run, &array, i), self.outputs_of(run, &array, i));
+        let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
+        let collective = self.moves.collectives.next_id();
+        let record = CollectiveRecord {
+            collective,
+            kind: CollectiveKind::Multicast,
+            way: Way::TaskReplication,
+            began: now,
+            ended: now,
+            choice: Some(choice),
+            n_receivers: targets.len() as u32,
+            n_wanted: (targets.len() * outputs.len()) as u32,
+            n_arrived: 0,
+            arrived_bytes: 0,
+            n_moved: 0,
+        };
+        self.replication.collectives.insert(collective, record);
+        for &executor in targets {
+            let n = self.replication.n_given.entry(task).or_default();
+            let attempt = AttemptNo(FIRST_ATTEMPT + *n % FIRST_ATTEMPT);
+            *n += 1;
+            let assigned =
+                inputs.iter().map(|object| self.assigned_input(executor, run, *object, None)).collect();
+            let why = Why {
+                policy: self.config.placement.clone(),
+                n_hits: inputs.iter().filter(|o| self.catalog.holds(executor, **o)).count() as u32,
+                n_inputs: inputs.len() as u32,
+                n_slots_active: self.queue.n_slots_active() as u32,
+                n_slots: self.queue.n_slots_total() as u32,
+                n_queued: self.n_ready,
+                ..Why::default()
+            };
+            let assignment = Assignment {
+                task,
+                attempt,
+                run,
+                cpus,
+                inputs: assigned,
+                outputs: outputs.clone(),
+                staying: (0..outputs.len() as u32).collect(),
+                private_inputs: false,
+                why,
+            };
+            let replica = Replica {
+                executor,
+                cpus,
+                memory_bytes,
+                outputs: outputs.clone(),
+                collective,
+                cancelling: false,
+            };
+            self.replication.live.insert((task, attempt), replica);
+            self.change_load(executor, |e| {
+                e.cpus_assigned += cpus;
+                e.memory_assigned += memory_bytes;
+            });
+            self.replication.pending.push(Action::ReplicateTask { executor, assignment });
+        }
+    }
+
+    /// An attempt ended that no task waits for: if it was a replica, what it made is of use, or is dropped.
+    pub(super) fn on_replica_ended(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        report: &AttemptReport,
+        out: &mut Vec<Action>,
+    ) {
+        let key = (report.task, report.attempt);
+        if self.replication.live.get(&key).is_none_or(|r| r.executor != executor) {
+            return; // a late word from an attempt that was given up
+        }
+        let r = self.replication.live.remove(&key).expect("it was just seen");
+        self.change_load(executor, |e| {
+            e.last_ended = now;
+            e.cpus_assigned -= r.cpus;
+            e.memory_assigned -= r.memory_bytes;
+        });
+        let (mut n_arrived, mut bytes) = (0, 0);
+        let mut useless = vec![];
+        if report.outcome == Outcome::Done {
+            for made in &report.outputs {
+                let Some(&object) = r.outputs.get(made.output as usize) else { continue };
+                let is_wanted = self.end_of(report.task) == End::Done
+                    && self.intermediates.files.get(&object).is_some_and(|file| !file.dropped);
+                if is_wanted && self.catalog.digest(object) == Some(made.digest) {
+                    self.add_replica(executor, object);
+                    n_arrived += 1;
+                    bytes += made.size_bytes;
+                } else {
+                    useless.push(object);
+                }
+            }
+        }
+        let as_hoped = n_arrived as usize == r.outputs.len();
+        if !as_hoped && !r.cancelling {
+            let (array, _) = self.locate(report.task);
+            self.replication.unsteady.insert(self.arrays[array.0 as usize].stage);
+        }
+        if !useless.is_empty() {
+            out.push(Action::DropReplicas { executor, objects: useless });
+        }
+        self.replica_is_over(now, &r, n_arrived, bytes);
+    }
+
+    fn replica_is_over(&mut self, now: Timestamp, r: &Replica, n_arrived: u32, bytes: u64) {
+        let record = self.replication.collectives.get_mut(&r.collective).expect("its replica was live");
+        record.n_arrived += n_arrived;
+        record.arrived_bytes += bytes;
+        record.ended = now;
+        if self.replication.live.values().all(|other| other.collective != r.collective) {
+            let record = self.replication.collectives.remove(&r.collective).expect("it was just changed");
+            self.replication.pending.push(Action::EndCollective { record });
+        }
+    }
+
+    /// It is gone, or came back without its memory of them.
+    pub(super) fn forget_replicas_on(&mut self, now: Timestamp, executor: ExecutorId) {
+        let of_it = |(_, r): &(_, &Replica)| r.executor == executor;
+        let keys: Vec<_> = self.replication.live.iter().filter(of_it).map(|(key, _)| *key).collect();
+        for key in keys {
+            let r = self.replication.live.remove(&key).expect("it was just seen");
+            self.replica_is_over(now, &r, 0, 0);
+        }
+    }
+
+    /// The maker of the files runs again by itself, or nobody reads them any more.
+    pub(super) fn cancel_replicas(&mut self, task: TaskId) {
+        let Replication { live, pending, .. } = &mut self.replication;
+        for ((_, attempt), r) in live.range_mut((task, AttemptNo(0))..=(task, AttemptNo(u32::MAX))) {
+            if !std::mem::replace(&mut r.cancelling, true) {
+                pending.push(Action::CancelAttempt { executor: r.executor, task, attempt: *attempt });
+            }
+        }
+    }
+
+    /// Cpus and memory that replicas take of an executor. For the check of invariants.
+    pub(super) fn load_of_replicas(&self, executor: ExecutorId) -> (u32, u64) {
+        let of_it = self.replication.live.values().filter(|r| r.executor == executor);
+        of_it.fold((0, 0), |(cpus, memory), r| (cpus + r.cpus, memory + r.memory_bytes))
+    }
+}
