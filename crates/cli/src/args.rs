@@ -173,8 +173,9 @@ pub struct PolicyArgs {
     /// Share of busy slots from which good-cache-compute lets tasks wait for their data
     #[arg(long, default_value_t = 0.8, value_name = "SHARE")]
     pub utilisation_threshold: f64,
-    /// How the files of workflows are moved ahead of their readers: auto (as predicted to be quickest), off, or with all
-    /// gathers by collective-gather or async-gather
+    /// How the files of workflows are moved ahead of their readers: auto (as predicted to be quickest), off, with all
+    /// gathers by collective-gather or async-gather, or by task-replication (who made a file that many read runs again
+    /// at its readers)
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = collectives)]
     pub collectives: CollectiveMode,
     /// Streams from and to home storage at once, over all nodes [default: 16 a node]

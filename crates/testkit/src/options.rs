@@ -44,6 +44,8 @@ pub struct Options {
     pub run_streams: u64,
     /// Submissions into each run while it goes on, at most.
     pub n_additions_max: u64,
+    /// Who made a file that many read runs again at its readers, wherever it can.
+    pub replicates: bool,
     /// Makers of files that stay on the nodes write other bytes each time.
     pub staying_differ: bool,
     pub task_is_wide: u64,
@@ -105,6 +107,7 @@ impl Options {
             run_is_kept: 0,
             run_streams: 0,
             n_additions_max: 0,
+            replicates: false,
             staying_differ: false,
             task_is_wide: 100,
             task_has_memory: 100,
@@ -219,6 +222,7 @@ impl Options {
             // From a generator of its own, like the additions themselves: what was found by a seed is found again
             // without them.
             n_additions_max: one_of(&mut Rng::new(seed ^ 0x6164_6469_7469_6f6e), &[0, 1, 3, 6]),
+            replicates: Rng::new(seed ^ 0x7265_706c_6963_6174).below(3) == 0,
             ..drawn
         }
     }

@@ -27,9 +27,9 @@ use crate::home::{Content, Home, digest_of, hash};
 use crate::node::{AttemptId, Link, Logged, Node, Stored};
 use crate::options::Options;
 use crate::service::{FromNode, Journal, Record, Service, ToNode};
-use eyas_core::array::TaskArray;
+use eyas_core::array::{Hint, Hints, TaskArray};
 use eyas_core::cache::{CacheConfig, ReplicaState};
-use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, REVIVALS_MAX, TaskState};
+use eyas_core::dispatcher::{CollectiveMode, Dispatcher, DispatcherConfig, REVIVALS_MAX, TaskState};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::rng::Rng;
@@ -259,6 +259,9 @@ impl World {
         config.placement_config.affinity.look_ahead = o.window;
         config.placement_config.tasks_per_decision = o.tasks_per_decision;
         config.lease_ns = LEASE_NS;
+        if o.replicates {
+            config.collectives = CollectiveMode::TaskReplication;
+        }
         let nodes = (0..o.n_nodes).map(|n| {
             let cache = CacheConfig {
                 budget_bytes: o.cache_bytes / (1 + rng.below(2)),
@@ -504,6 +507,9 @@ impl World {
                 }
                 if self.chance(self.o.task_has_priority) {
                     task = task.priority(self.rng.below(3) as i32 - 1);
+                }
+                if self.o.replicates {
+                    task = task.hints(Hints { multicast: Hint::Always, ..Hints::default() });
                 }
                 tasks.push(task.retries(self.rng.below(4) as u32));
             }

@@ -51,6 +51,12 @@ impl Choice {
         }
     }
 
+    /// This way, whatever was predicted.
+    pub fn force(&mut self, way: Way) {
+        self.way = way;
+        self.predicted_ns = self.considered.iter().find(|c| c.0 == way).map_or(0, |c| c.1);
+    }
+
     /// One more way, which is chosen only if it is quicker than what was chosen so far by more than a tie.
     pub fn offer(&mut self, way: Way, predicted_s: f64) {
         let predicted_ns = (predicted_s * 1e9) as u64;

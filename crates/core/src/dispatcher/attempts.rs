@@ -286,6 +286,7 @@ impl Dispatcher {
             state.ended = Some(now);
             self.forget_writers(run);
             self.forget_patterns(run);
+            self.forget_replication(run);
             out.push(Action::EndRun { run });
         }
     }

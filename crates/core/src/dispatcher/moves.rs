@@ -45,10 +45,13 @@ pub enum CollectiveMode {
     CollectiveGather,
     /// As `auto`, but every gather fetches each file when it appears.
     AsyncGather,
+    /// As `auto`, but in place of every multicast the task that made the files runs again where they are needed, if it
+    /// can.
+    TaskReplication,
 }
 
 impl CollectiveMode {
-    pub const NAMES: [&str; 4] = ["auto", "off", "collective-gather", "async-gather"];
+    pub const NAMES: [&str; 5] = ["auto", "off", "collective-gather", "async-gather", "task-replication"];
 
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
@@ -56,7 +59,7 @@ impl CollectiveMode {
 
     /// `None`: there is no such mode.
     pub fn by_name(name: &str) -> Option<CollectiveMode> {
-        let modes = [Self::Auto, Self::Off, Self::CollectiveGather, Self::AsyncGather];
+        let modes = [Self::Auto, Self::Off, Self::CollectiveGather, Self::AsyncGather, Self::TaskReplication];
         Self::NAMES.iter().position(|n| *n == name).map(|i| modes[i])
     }
 }
@@ -311,12 +314,19 @@ impl Dispatcher {
         if evidence.hinted {
             choice.insist();
         }
-        if let Some(maker) = maker
-            && let Some(s) = self.replication_s(maker, group, &targets)
-        {
-            choice.offer(Way::TaskReplication, s);
-            if choice.way == Way::TaskReplication {
-                return self.replicate_task(now, maker, &targets, choice);
+        if let Some(maker) = maker {
+            let is_forced = self.config.collectives == CollectiveMode::TaskReplication;
+            let able = self.with_room(maker, &targets);
+            if (able.len() == targets.len() || is_forced && !able.is_empty())
+                && let Some(s) = self.replication_s(maker, &able)
+            {
+                choice.offer(Way::TaskReplication, s);
+                if is_forced {
+                    choice.force(Way::TaskReplication);
+                }
+                if choice.way == Way::TaskReplication {
+                    return self.replicate_task(now, maker, &able, choice);
+                }
             }
         }
         if !choice.is_collective() {
@@ -441,11 +451,10 @@ impl Dispatcher {
             }
             (_, CollectiveMode::CollectiveGather) => Some(Way::CollectiveGather),
             (_, CollectiveMode::AsyncGather) => Some(Way::AsyncGather),
-            (_, CollectiveMode::Auto | CollectiveMode::Off) => None,
+            (_, CollectiveMode::Auto | CollectiveMode::Off | CollectiveMode::TaskReplication) => None,
         };
         if let Some(way) = forced {
-            choice.way = way;
-            choice.predicted_ns = choice.considered.iter().find(|c| c.0 == way).map_or(0, |c| c.1);
+            choice.force(way);
         }
         if !choice.is_collective() {
             return;

@@ -48,31 +48,29 @@ struct Replica {
 const FIRST_ATTEMPT: u32 = 1 << 15;
 
 impl Dispatcher {
-    /// Seconds until `task`, run again at `targets`, has made its files there. `None`: it cannot, or not at once.
+    /// Those of `targets` that could begin to run `task` now.
+    pub(super) fn with_room(&self, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
+        let (cpus, memory_bytes) = self.size_of(task);
+        let fits = |e: &&ExecutorId| {
+            self.queue.room(**e).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
+        };
+        targets.iter().filter(fits).copied().collect()
+    }
+
+    /// Seconds until `task`, run again at `targets`, has made its files there. `None`: it cannot.
     ///
-    /// * `group`: the files that are wanted; all that it makes.
-    pub(super) fn replication_s(
-        &mut self,
-        task: TaskId,
-        group: &[ObjectId],
-        targets: &[ExecutorId],
-    ) -> Option<f64> {
+    pub(super) fn replication_s(&mut self, task: TaskId, targets: &[ExecutorId]) -> Option<f64> {
         let (at, i) = self.locate(task);
         let run = self.run_of(task);
         let ArrayState { array, stage, .. } = &self.arrays[at.0 as usize];
         let (array, stage) = (array.clone(), *stage);
         let template = &array.template;
+        let outputs = self.outputs_of(run, &array, i);
         if template.dynamic
-            || template.outputs.len() != group.len()
+            || !outputs.iter().all(|object| self.is_intermediate(*object))
             || self.replication.unsteady.contains(&stage)
+            || self.replicas_of(task).next().is_some()
         {
-            return None;
-        }
-        let memory_bytes = template.memory_bytes.unwrap_or(0);
-        let has_room = |e: &ExecutorId| {
-            self.queue.room(*e).is_some_and(|room| room.fits(Stage::Idle, template.cpus, memory_bytes))
-        };
-        if !targets.iter().all(has_room) {
             return None;
         }
         let run_s = self.run_times.expected_ns(stage)? as f64 / 1e9;
@@ -101,7 +99,7 @@ impl Dispatcher {
             }
         };
         let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
-        let made_bytes: u64 = group.iter().map(size_of).sum();
+        let made_bytes: u64 = outputs.iter().map(size_of).sum();
         Some(run_s * RUN_FACTOR + inputs_s + made_bytes as f64 * DIGEST_S_PER_BYTE)
     }
 
@@ -196,12 +194,15 @@ impl Dispatcher {
         });
         let (mut n_arrived, mut bytes) = (0, 0);
         let mut useless = vec![];
+        let mut as_hoped = report.outcome == Outcome::Done || r.cancelling;
         if report.outcome == Outcome::Done {
             for made in &report.outputs {
                 let Some(&object) = r.outputs.get(made.output as usize) else { continue };
                 let is_wanted = self.end_of(report.task) == End::Done
                     && self.intermediates.files.get(&object).is_some_and(|file| !file.dropped);
-                if is_wanted && self.catalog.digest(object) == Some(made.digest) {
+                let is_same = self.catalog.digest(object) == Some(made.digest);
+                as_hoped &= is_same || !is_wanted;
+                if is_wanted && is_same {
                     self.add_replica(executor, object);
                     n_arrived += 1;
                     bytes += made.size_bytes;
@@ -210,8 +211,7 @@ impl Dispatcher {
                 }
             }
         }
-        let as_hoped = n_arrived as usize == r.outputs.len();
-        if !as_hoped && !r.cancelling {
+        if !as_hoped {
             let (array, _) = self.locate(report.task);
             self.replication.unsteady.insert(self.arrays[array.0 as usize].stage);
         }
@@ -245,11 +245,22 @@ impl Dispatcher {
     /// The maker of the files runs again by itself, or nobody reads them any more.
     pub(super) fn cancel_replicas(&mut self, task: TaskId) {
         let Replication { live, pending, .. } = &mut self.replication;
-        for ((_, attempt), r) in live.range_mut((task, AttemptNo(0))..=(task, AttemptNo(u32::MAX))) {
+        for ((_, attempt), r) in live.range_mut(attempts_of(task)) {
             if !std::mem::replace(&mut r.cancelling, true) {
                 pending.push(Action::CancelAttempt { executor: r.executor, task, attempt: *attempt });
             }
         }
+    }
+
+    fn replicas_of(&self, task: TaskId) -> impl Iterator<Item = &Replica> {
+        self.replication.live.range(attempts_of(task)).map(|(_, r)| r)
+    }
+
+    /// The run is over.
+    pub(super) fn forget_replication(&mut self, run: RunId) {
+        let mut n_given = std::mem::take(&mut self.replication.n_given);
+        n_given.retain(|task, _| self.run_of(*task) != run);
+        self.replication.n_given = n_given;
     }
 
     /// Cpus and memory that replicas take of an executor. For the check of invariants.
@@ -257,4 +268,8 @@ impl Dispatcher {
         let of_it = self.replication.live.values().filter(|r| r.executor == executor);
         of_it.fold((0, 0), |(cpus, memory), r| (cpus + r.cpus, memory + r.memory_bytes))
     }
+}
+
+fn attempts_of(task: TaskId) -> std::ops::RangeInclusive<(TaskId, AttemptNo)> {
+    (task, AttemptNo(0))..=(task, AttemptNo(u32::MAX))
 }
