@@ -104,6 +104,7 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
         n_entered += 1;
         ReadyTask {
             key: QueueKey { priority: 0, task: TaskId(n_entered as u64) },
+            first_input: inputs.first().copied(),
             inputs,
             cpus: 1,
             memory_bytes: 0,
@@ -241,6 +242,7 @@ fn scan(name: &str, catalog: &Catalog, view: &Window, waiting: &Waiting, n_execu
         .map(|(&task, inputs)| ReadyTask {
             key: QueueKey { priority: 0, task },
             inputs: inputs.clone(),
+            first_input: inputs.first().copied(),
             cpus: 1,
             memory_bytes: 0,
         })

@@ -362,10 +362,11 @@ fn hash_of(location: &str) -> u64 {
 
 /// The task as placement sees it.
 fn ready_task(key: QueueKey, array: &TaskArray, mut inputs: Vec<ObjectId>) -> ReadyTask {
+    let first_input = inputs.first().copied();
     inputs.sort_unstable();
     inputs.dedup();
     let memory_bytes = array.template.memory_bytes.unwrap_or(0);
-    ReadyTask { key, inputs, cpus: array.template.cpus, memory_bytes }
+    ReadyTask { key, inputs, first_input, cpus: array.template.cpus, memory_bytes }
 }
 
 impl Dispatcher {

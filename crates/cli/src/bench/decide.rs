@@ -255,9 +255,11 @@ fn policy_alone(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
     let mut n_entered = 0;
     let mut next = |random: &mut Random| {
         n_entered += 1;
+        let input = ObjectId(random.below(args.objects as usize) as u32);
         ReadyTask {
             key: QueueKey { priority: 0, task: TaskId(n_entered) },
-            inputs: vec![ObjectId(random.below(args.objects as usize) as u32)],
+            inputs: vec![input],
+            first_input: Some(input),
             cpus: 1,
             memory_bytes: 0,
         }

@@ -58,7 +58,7 @@ impl Dispatcher {
     fn choose(&mut self, now: Timestamp, picks: &mut Vec<Pick>) -> Result<ExecutorId, Unplaced> {
         let first = self.queue.place(&self.catalog, now, picks);
         let (Ok(executor), [pick]) = (&first, &picks[..]) else { return first };
-        let awaits = self.config.placement_config.await_arriving && !self.queue.plans_routes();
+        let awaits = self.config.placement_config.await_arriving && self.queue.bears_asides();
         if !awaits || self.arriving.is_empty() || !self.reads_arriving(*executor, *pick) {
             return first;
         }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`queue`] | what the dispatcher needs of placement |
 //! | [`affinity`] | our own policy, which looks at the whole queue |
+//! | [`first_input`] | a queue per node and neighbour stealing (Zhang12), to compare with |
 //! | [`window`] | for the policies of the paper: the tasks that are looked at, who holds their inputs, who has room |
 //! | `hit_tree` | the index below it |
 //! | `choice` | the two parts of the algorithm (figures 4 and 5 of Raicu09), shared by the policies |
@@ -32,6 +33,7 @@ use std::fmt;
 pub mod affinity;
 mod choice;
 pub mod first_available;
+pub mod first_input;
 pub mod good_cache_compute;
 mod hit_tree;
 pub mod max_cache_hit;
@@ -69,8 +71,10 @@ impl PartialOrd for QueueKey {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadyTask {
     pub key: QueueKey,
-    /// Distinct.
+    /// Distinct, in any order.
     pub inputs: Vec<ObjectId>,
+    /// The one that the task lists first.
+    pub first_input: Option<ObjectId>,
     /// Slots held while running, at least 1.
     pub cpus: u32,
     /// 0 when not declared.
@@ -136,7 +140,7 @@ pub enum Mode {
     MaxComputeUtil,
 }
 
-/// Why [`affinity`] picked a task, for `explain`.
+/// Why [`affinity`] or [`first_input`] picked a task, for `explain`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -152,6 +156,12 @@ pub enum Reason {
     Oldest,
     /// Others hold its inputs and did not come to it for so long.
     Copied { waited_ms: u32 },
+    /// Its first input was there when it became ready.
+    FirstHere,
+    /// Its first input was nowhere when it became ready, and it was this node's turn.
+    Dealt,
+    /// It was queued at this neighbour, which was busy.
+    Stolen { from: ExecutorId },
 }
 
 /// What picked a task.
@@ -159,6 +169,7 @@ pub enum Reason {
 pub enum Rule {
     Paper(Mode),
     Affinity(Reason),
+    FirstInput { policy: &'static str, reason: Reason },
 }
 
 impl Rule {
@@ -169,13 +180,14 @@ impl Rule {
             Rule::Paper(Mode::MaxCacheHit) => max_cache_hit::NAME,
             Rule::Paper(Mode::MaxComputeUtil) => max_compute_util::NAME,
             Rule::Affinity(_) => affinity::NAME,
+            Rule::FirstInput { policy, .. } => policy,
         }
     }
 
     pub fn reason(self) -> Option<Reason> {
         match self {
             Rule::Paper(_) => None,
-            Rule::Affinity(reason) => Some(reason),
+            Rule::Affinity(reason) | Rule::FirstInput { reason, .. } => Some(reason),
         }
     }
 }
@@ -208,6 +220,11 @@ pub enum Unplaced {
     WaitingForCopy {
         task: TaskId,
     },
+    /// The head of the queue is bound to an executor, which is busy, while others are idle.
+    QueuedAt {
+        task: TaskId,
+        executor: ExecutorId,
+    },
     /// There is idle room or room ahead, but too little for the head of the queue or any task behind it.
     NothingFits {
         task: TaskId,
@@ -224,6 +241,9 @@ impl fmt::Display for Unplaced {
             Unplaced::NoneFree => write!(f, "every slot is busy"),
             Unplaced::WaitingForHolder { task, executor } => {
                 write!(f, "task {task} waits for executor {executor}, which holds most of its inputs")
+            }
+            Unplaced::QueuedAt { task, executor } => {
+                write!(f, "task {task} is queued at executor {executor}, which is busy")
             }
             Unplaced::WaitingForCopy { task } => {
                 write!(
@@ -279,6 +299,8 @@ pub struct Config {
     pub await_arriving: bool,
     /// Of the policy of that name, which uses nothing of the above but `ahead`.
     pub affinity: affinity::Config,
+    /// How many ready tasks `first-input` and `first-input-steal` look at, at least 1: all nodes' queues together.
+    pub first_input_queued_max: usize,
 }
 
 impl Default for Config {
@@ -290,23 +312,34 @@ impl Default for Config {
             ahead: true,
             await_arriving: true,
             affinity: affinity::Config::default(),
+            first_input_queued_max: 262_144,
         }
     }
 }
 
-/// The names that [`by_name`] knows, those of the paper first.
-pub const NAMES: [&str; 5] = [
+/// The names that [`by_name`] knows, those of Raicu09 first.
+pub const NAMES: [&str; 7] = [
     first_available::NAME,
     max_cache_hit::NAME,
     max_compute_util::NAME,
     good_cache_compute::NAME,
     affinity::NAME,
+    first_input::NAME,
+    first_input::NAME_STEAL,
 ];
 
 /// The queue with the policy called `name`. `Err` is one sentence for people.
 pub fn by_name(name: &str, config: &Config) -> Result<Box<dyn Queue>, String> {
     if name == affinity::NAME {
         return Ok(Box::new(affinity::Affinity::new(config.affinity.clone())?));
+    }
+    if name == first_input::NAME || name == first_input::NAME_STEAL {
+        let (capacity, n_tasks_max) = (config.first_input_queued_max, config.tasks_per_decision);
+        if capacity == 0 || n_tasks_max == 0 {
+            return Err("`first_input_queued_max` and `tasks_per_decision` must be at least 1".into());
+        }
+        let steals = name == first_input::NAME_STEAL;
+        return Ok(Box::new(first_input::FirstInput::new(steals, capacity, n_tasks_max)));
     }
     match of_paper(name, config)? {
         Some(policy) => Ok(Box::new(Windowed { window: Window::new(config.window), policy })),

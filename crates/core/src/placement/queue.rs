@@ -4,8 +4,9 @@
 //! attempts that were given out, all reported in step with the dispatcher's own books. Out: one decision per call of
 //! [`Queue::place`].
 //!
-//! Two of them: [`Windowed`], the policies of the paper on a [`Window`], which look and do not remember; and
-//! [`super::affinity`], which looks at the whole queue and remembers what it has set in motion.
+//! Three of them: [`Windowed`], the policies of the paper on a [`Window`], which look and do not remember;
+//! [`super::affinity`], which looks at the whole queue and remembers what it has set in motion; and [`super::first_input`],
+//! which binds each task to a node as it enters.
 
 use super::{Pick, Policy, QueueKey, ReadyTask, Room, Unplaced, Window};
 use crate::catalog::Catalog;
@@ -40,6 +41,11 @@ pub trait Queue: Send + Sync + fmt::Debug {
 
     /// Whether [`Queue::give`] says where inputs come from. Otherwise the dispatcher spreads readers over holders.
     fn plans_routes(&self) -> bool {
+        false
+    }
+
+    /// Whether a task may be taken out and put back to see what would be placed instead of it.
+    fn bears_asides(&self) -> bool {
         false
     }
 
@@ -146,6 +152,9 @@ impl Queue for Windowed {
     }
     fn uses_caches(&self) -> bool {
         self.policy.uses_caches()
+    }
+    fn bears_asides(&self) -> bool {
+        true
     }
     fn capacity(&self) -> usize {
         self.window.capacity()

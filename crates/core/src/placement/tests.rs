@@ -68,7 +68,8 @@ impl World {
         let task = self.n_tasks;
         self.n_tasks += 1;
         let inputs = inputs.iter().map(|&o| ObjectId(o)).collect();
-        let ready = ReadyTask { key: QueueKey { priority, task: TaskId(task) }, inputs, cpus, memory_bytes };
+        let key = QueueKey { priority, task: TaskId(task) };
+        let ready = ReadyTask { key, inputs, first_input: None, cpus, memory_bytes };
         self.window.enter(&self.catalog, &ready);
         self.tasks.insert(ready.key, ready);
         task

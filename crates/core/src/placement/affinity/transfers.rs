@@ -341,7 +341,8 @@ impl Affinity {
             for (task, entered_ms) in self.tasks.tasks_of(group) {
                 let key = QueueKey { priority: class.priority, task };
                 let (cpus, memory_bytes) = (class.cpus, class.memory_bytes);
-                again.push((entered_ms, ReadyTask { key, inputs: inputs.clone(), cpus, memory_bytes }));
+                let (inputs, first_input) = (inputs.clone(), None);
+                    again.push((entered_ms, ReadyTask { key, inputs, first_input, cpus, memory_bytes }));
             }
         }
         for (_, task) in &again {
