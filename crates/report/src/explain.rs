@@ -456,7 +456,7 @@ fn why_there(why: &Why, executor: &str, text: &mut String) {
     }
 }
 
-/// A rule of `affinity`, to follow its name.
+/// A rule of `affinity` or `first-input`, to follow its name.
 fn rule_of(reason: Reason) -> String {
     match reason {
         Reason::AllHere => "gives tasks to executors that hold all they need, the oldest first".into(),
@@ -474,6 +474,11 @@ fn rule_of(reason: Reason) -> String {
             "copied what others hold, as none of them had come to it in {:.1} s",
             f64::from(waited_ms) / 1000.0
         ),
+        Reason::FirstHere => "queued it where its first input was when it became ready".into(),
+        Reason::Dealt => "queued it at the node whose turn it was, as nobody held its first input".into(),
+        Reason::Stolen { from } => {
+            format!("let the idle node take it from its neighbour, executor {from}, where it was queued")
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! | hit ratio | inputs found in the node's own cache / inputs; likewise peers and home |
 //! | throughput | bytes that programs were given / time, in total, and the 99th percentile over seconds |
 //! | response time | from a task's arrival to its end, waiting included |
+//! | starved | slots that no task is given to, as far as tasks wait in the dispatcher's queue or behind full slots elsewhere, integrated over time |
 //! | CPU hours | slots of the nodes that are there, integrated over time, idle or not |
 //! | slowdown of an interval | (end of its last task − its beginning) / its length |
 //!
@@ -54,6 +55,9 @@ pub struct Summary {
     pub throughput_p99_bytes_per_s: f64,
     pub queue_max: u64,
     pub cpu_hours: f64,
+    /// Slot seconds without a task while tasks queued elsewhere.
+    #[serde(default)]
+    pub starved_slot_s: f64,
     /// Share of the slots that held a program, over time.
     pub utilisation: f64,
     pub n_nodes_max: u32,
@@ -123,6 +127,7 @@ pub(crate) struct Recorder {
     slot_ns: f64,
     nodes_since: Timestamp,
     n_nodes: u32,
+    starved: Starved,
     /// By second: local, peer, home bytes; arrivals; queue, nodes, busy slots at its end.
     bytes: Vec<[u64; 3]>,
     arrivals: Vec<u64>,
@@ -165,6 +170,7 @@ impl Recorder {
             slot_ns: 0.0,
             nodes_since: Timestamp(0),
             n_nodes: 0,
+            starved: Starved::default(),
             bytes: vec![],
             arrivals: vec![],
             samples: vec![],
@@ -237,6 +243,16 @@ impl Recorder {
         self.summary.n_nodes_max = self.summary.n_nodes_max.max(n_nodes);
     }
 
+    /// Node `node` has so many slots and was given tasks for so many of them; `None`: it is gone.
+    pub fn given(&mut self, node: u32, slots: Option<(u32, u32)>) {
+        self.starved.given(node, slots);
+    }
+
+    /// So many tasks queue in the dispatcher; what [`Recorder::given`] said holds from now on, too.
+    pub fn queues(&mut self, now: Timestamp, n_ready: u64) {
+        self.starved.step(now, n_ready);
+    }
+
     pub fn sample(&mut self, now: Timestamp, n_ready: u64, n_nodes: u32, busy: u32) {
         self.summary.queue_max = self.summary.queue_max.max(n_ready);
         *entry(&mut self.samples, now.0 / S) = (n_ready, n_nodes, busy);
@@ -272,6 +288,8 @@ impl Recorder {
         seconds.sort_unstable();
         let at = (seconds.len() * 99 / 100).min(seconds.len().saturating_sub(1));
         s.throughput_p99_bytes_per_s = seconds.get(at).copied().unwrap_or(0) as f64;
+        self.starved.step(now, 0);
+        s.starved_slot_s = self.starved.slot_ns as f64 * 1e-9;
         s.cpu_hours = self.slot_ns * 1e-9 / 3600.0;
         s.utilisation = if self.slot_ns > 0.0 { self.busy_ns / self.slot_ns } else { 0.0 };
         s.landed_bytes = self.landed_bytes;
@@ -314,6 +332,37 @@ impl Recorder {
     }
 }
 
+/// Slots without a task while tasks queue.
+#[derive(Default)]
+struct Starved {
+    /// By node: slots without a task, and slots' worth of tasks behind full slots.
+    of_node: Vec<(u64, u64)>,
+    /// Their sums.
+    n_idle: u64,
+    n_behind: u64,
+    since: Timestamp,
+    /// How many starved since then.
+    n_starved: u64,
+    slot_ns: u128,
+}
+
+impl Starved {
+    fn given(&mut self, node: u32, slots: Option<(u32, u32)>) {
+        let new = slots.map_or((0, 0), |(has, given)| {
+            (u64::from(has.saturating_sub(given)), u64::from(given.saturating_sub(has)))
+        });
+        let old = std::mem::replace(entry(&mut self.of_node, u64::from(node)), new);
+        self.n_idle = self.n_idle + new.0 - old.0;
+        self.n_behind = self.n_behind + new.1 - old.1;
+    }
+
+    fn step(&mut self, now: Timestamp, n_ready: u64) {
+        self.slot_ns += u128::from(self.n_starved) * u128::from(now.since_ns(self.since));
+        self.since = now;
+        self.n_starved = self.n_idle.min(n_ready + self.n_behind);
+    }
+}
+
 /// Element `i`, made with everything before it where it is not there yet.
 fn entry<T: Default + Clone>(all: &mut Vec<T>, i: u64) -> &mut T {
     let i = i as usize;
@@ -326,6 +375,21 @@ fn entry<T: Default + Clone>(all: &mut Vec<T>, i: u64) -> &mut T {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_starve_as_far_as_tasks_queue() {
+        let mut s = Starved::default();
+        s.given(0, Some((4, 1)));
+        s.given(2, Some((4, 6)));
+        s.step(Timestamp(10), 0);
+        s.step(Timestamp(20), 9);
+        assert_eq!(s.slot_ns, 20, "two tasks waited behind full slots");
+        s.given(2, None);
+        s.step(Timestamp(30), 0);
+        assert_eq!(s.slot_ns, 20 + 30, "three slots could have had one of nine");
+        s.step(Timestamp(90), 0);
+        assert_eq!(s.slot_ns, 20 + 30);
+    }
 
     #[test]
     fn quantiles_are_within_nine_per_cent() {

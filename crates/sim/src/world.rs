@@ -186,6 +186,8 @@ struct Node {
     core: Executor,
     place: u32,
     slots_idle: u32,
+    /// Slots' worth of tasks that the dispatcher has given it, as the dispatcher knows.
+    cpus_given: u32,
     /// Programs that were handed over ahead of a slot.
     handed: VecDeque<(AttemptId, u64)>,
     programs: FxHashMap<AttemptId, Program>,
@@ -538,6 +540,9 @@ impl<'a> World<'a> {
         let recorded = match &event {
             Event::AttemptEnded { executor, report } => {
                 self.recorder.reported(report);
+                let (batch, _) = self.batch_of(report.task);
+                let cpus = batch.array.template.cpus;
+                self.count_given(*executor, |given| given - cpus);
                 let lands = report.outcome == eyas_core::Outcome::Done && self.core.lands(report.task);
                 (!lands).then_some((*executor, report.task, report.attempt))
             }
@@ -546,7 +551,14 @@ impl<'a> World<'a> {
         };
         let mut actions = std::mem::take(&mut self.actions);
         self.core.handle(self.now, event, &mut actions);
-        let n_assigned = actions.iter().filter(|a| matches!(a, Action::Assign { .. })).count() as u64;
+        let mut n_assigned = 0;
+        for action in &actions {
+            if let Action::Assign { executor, assignment } = action {
+                n_assigned += 1;
+                self.count_given(*executor, |given| given + assignment.cpus);
+            }
+        }
+        self.recorder.queues(self.now, self.core.n_ready());
         self.free_at = self.now.0 + n_assigned * self.machine.dispatch_ns;
         let at_ns = self.free_at + self.machine.message_ns;
         // Messages to one node travel together.
@@ -609,6 +621,14 @@ impl<'a> World<'a> {
         self.actions = actions;
         for (node, events) in out {
             self.schedule(at_ns, Ev::ToNode { node, events });
+        }
+    }
+
+    /// The tasks that the dispatcher has given to a node have changed, if it is there.
+    fn count_given(&mut self, node: ExecutorId, change: impl FnOnce(u32) -> u32) {
+        if let Some(held) = self.nodes[node.0 as usize].as_mut() {
+            held.cpus_given = change(held.cpus_given);
+            self.recorder.given(node.0, Some((self.machine.slots_per_node, held.cpus_given)));
         }
     }
 
@@ -718,6 +738,7 @@ impl<'a> World<'a> {
                 core,
                 place,
                 slots_idle: self.machine.slots_per_node,
+                cpus_given: 0,
                 handed: VecDeque::new(),
                 programs: FxHashMap::default(),
                 flows: BTreeSet::new(),
@@ -726,6 +747,7 @@ impl<'a> World<'a> {
             })));
             self.n_nodes += 1;
             self.recorder.nodes(self.now, self.n_nodes);
+            self.recorder.given(number, Some((self.machine.slots_per_node, 0)));
             let offer = Offer {
                 name: format!("node{number}"),
                 slots: self.machine.slots_per_node,
@@ -760,6 +782,7 @@ impl<'a> World<'a> {
         self.places_free.insert(node.place);
         self.n_nodes -= 1;
         self.recorder.nodes(self.now, self.n_nodes);
+        self.recorder.given(number, None);
         for flow in node.flows {
             self.fluid.cancel(self.now.0, flow);
         }

@@ -10,6 +10,7 @@
 //! | [`beyond`] | the same workloads under our own default, without faults and with them |
 //! | [`best`] | what would be possible: all data on local disks, and active storage |
 //! | [`collectives`] | beside the paper: the collective that is chosen against the best of all in hindsight |
+//! | [`stealing`] | beside the paper: queues per node with and without stealing (Zhang12 §V-I), and ours |
 //!
 //! Invariants: names are unique, and what one is called says what it is; the same name is the same run, to the byte.
 //!
@@ -20,6 +21,7 @@ pub mod best;
 pub mod beyond;
 pub mod collectives;
 pub mod paper;
+pub mod stealing;
 
 use crate::machine::{Faults, Machine};
 use crate::outcome::{Series, Summary};

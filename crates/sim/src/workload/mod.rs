@@ -10,6 +10,7 @@
 //! | [`stacking`] | the image stacking workloads of table 3, §6 |
 //! | [`trace`] | what a live run did, from its event log, and what it measured |
 //! | [`list`] | a task list that has not run, by what a run or some probes say |
+//! | [`shapes`] | the applications of `Zhang12`, by their tables |
 //! | [`workflow`] | workflows from files, of all formats that `eyas-workflow` reads |
 //! | [`sanity`] | whether a workload can end at all, on given machines |
 //!
@@ -24,6 +25,7 @@ mod links;
 pub mod list;
 pub mod mi;
 pub mod sanity;
+pub mod shapes;
 pub mod stacking;
 pub mod sw;
 pub mod trace;
