@@ -163,8 +163,8 @@ pub struct NodeArgs {
 /// What the dispatcher decides by.
 #[derive(Args, Clone)]
 pub struct PolicyArgs {
-    /// Which task goes where: affinity, or a policy of the paper: first-available, max-cache-hit, max-compute-util,
-    /// good-cache-compute
+    /// Which task goes where: affinity, or a policy of the papers: first-available, max-cache-hit, max-compute-util,
+    /// good-cache-compute, first-input, first-input-steal
     #[arg(long, default_value = "affinity", value_name = "POLICY")]
     pub placement: String,
     /// How many ready tasks a policy of the paper looks at

@@ -15,7 +15,7 @@ use crate::{Exit, Fault, commands};
 use clap::Args;
 use eyas_core::array::{Pattern, TaskArray};
 use eyas_core::dispatcher::DispatcherConfig;
-use eyas_core::placement;
+use eyas_core::placement::{self, first_input};
 use eyas_core::rng::Rng;
 use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::outcome::Summary;
@@ -499,7 +499,10 @@ impl PredictArgs {
         let asked = |case: Case| quick.answer(&case);
         if self.placement.is_empty() {
             let mut all = vec![chosen.clone()];
-            for name in placement::NAMES.iter().filter(|name| **name != chosen.case.placement) {
+            let is_to_compare_with =
+                |name: &str| [first_input::NAME, first_input::NAME_STEAL].contains(&name);
+            let others = placement::NAMES.iter().filter(|name| **name != chosen.case.placement);
+            for name in others.filter(|name| !is_to_compare_with(name)) {
                 match asked(Case { placement: (*name).into(), ..chosen.case.clone() }) {
                     Ok(other) => all.push(other),
                     Err(why) => note(format!("`{name}` is not advised: {why}")),

@@ -14,10 +14,12 @@ use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::provisioning::ProvisionConfig;
 use eyas_core::{eviction, placement, provisioning};
+use eyas_sim::experiment::stealing;
 use eyas_sim::group::{GroupCase, simulate_group};
 use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::outcome::Summary;
 use eyas_sim::predict::calibrate;
+use eyas_sim::workload::shapes::{Shape, ShapeConfig};
 use eyas_sim::workload::trace::{Trace, TraceConfig};
 use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
 use eyas_sim::workload::{self, ProgramIo, Workload, all_pairs, mi, stacking, sw};
@@ -50,6 +52,8 @@ enum What {
     Workflow(WorkflowArgs),
     /// How many tasks a second several dispatchers give out, without and with files that cross between them
     Dispatchers(DispatchersArgs),
+    /// Tasks queued at the node of their first input, without and with work stealing, beside a queue for all
+    Stealing(StealingArgs),
     /// Worlds full of faults, each drawn from its seed, in which every promise is checked
     Chaos(ChaosArgs),
 }
@@ -257,6 +261,25 @@ struct DispatchersArgs {
 }
 
 #[derive(Args)]
+struct StealingArgs {
+    /// The machine, by name or as a JSON file [default: 63 nodes of a Blue Gene/P]
+    #[arg(long, value_name = "NAME|FILE")]
+    machine: Option<String>,
+    /// Nodes [default: the machine's]
+    #[arg(long)]
+    nodes: Option<u32>,
+    /// How uneven the slices of the BLAST database are: the sigma of a log-normal factor
+    #[arg(long, value_name = "SIGMA", default_value_t = ShapeConfig::default().slice_sigma)]
+    slice_sigma: f64,
+    /// How many draws of each workload
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// Also write everything that came out to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args)]
 struct ChaosArgs {
     /// How many worlds
     #[arg(long, value_name = "N", default_value_t = 200)]
@@ -344,6 +367,7 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
             };
             workflow(&a.path, &config)
         }),
+        What::Stealing(a) => stealing(&a),
         What::Chaos(a) => chaos(&a),
         What::Dispatchers(a) => dispatchers(&a),
     }
@@ -394,6 +418,51 @@ fn dispatchers(args: &DispatchersArgs) -> Result<Exit, Fault> {
     if let Some(path) = &args.json {
         let json = serde_json::to_vec_pretty(&cases).map_err(|e| Fault::new(Exit::Other, e))?;
         std::fs::write(path, json)?;
+    }
+    Ok(Exit::Good)
+}
+
+fn stealing(args: &StealingArgs) -> Result<Exit, Fault> {
+    let machine = args.machine.as_deref().map_or_else(|| Ok(stealing::machine()), named_machine)?;
+    let machine = Machine { nodes: args.nodes.unwrap_or(machine.nodes), ..machine };
+    machine.check().map_err(bad)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "{}: {} of {}; means of {}",
+        machine.name,
+        plural(u64::from(machine.nodes), "node"),
+        plural(u64::from(machine.slots_per_node), "slot"),
+        plural(args.seeds, "seed")
+    )?;
+    writeln!(
+        out,
+        "{:<11} {:<18} {:>10} {:>20} {:>7} {:>9} {:>14} {:>14}",
+        "", "placement", "whole", "least, most", "ratio", "starved", "between nodes", "home"
+    )?;
+    let mut cells = vec![];
+    for shape in Shape::ALL {
+        let mut first: Option<f64> = None;
+        for placement in stealing::PLACEMENTS {
+            let cell =
+                stealing::cell(&machine, shape, args.slice_sigma, placement, args.seeds).map_err(bad)?;
+            let ratio = cell.makespan_s / *first.get_or_insert(cell.makespan_s);
+            writeln!(
+                out,
+                "{:<11} {placement:<18} {:>10} {:>20} {ratio:>7.3} {:>9} {:>14} {:>14}",
+                shape.name(),
+                seconds(cell.makespan_s),
+                format!("{}, {}", seconds(cell.makespan_min_s), seconds(cell.makespan_max_s)),
+                per_cent(cell.starved_share),
+                size(cell.peer_bytes as u64),
+                size(cell.home_bytes as u64),
+            )?;
+            cells.push(cell);
+        }
+    }
+    writeln!(out, "starved: share of the slots that no task was given to while tasks queued elsewhere")?;
+    if let Some(path) = &args.json {
+        write_json(path, &serde_json::json!({ "machine": machine, "seeds": args.seeds, "cells": cells }))?;
     }
     Ok(Exit::Good)
 }

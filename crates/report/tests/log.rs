@@ -10,7 +10,7 @@ use eyas_core::types::*;
 use eyas_report::{ErrorKind, metrics, metrics_of, read, replay};
 use std::path::Path;
 
-const POLICIES: [&str; 5] = eyas_core::placement::NAMES;
+const POLICIES: [&str; 7] = eyas_core::placement::NAMES;
 
 fn dir() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -24,7 +24,7 @@ fn close(a: f64, b: f64) -> bool {
 fn totals_are_the_dispatchers_own() {
     for seed in 0..40 {
         let weather = if seed % 2 == 0 { FAIR } else { ROUGH };
-        let cluster = story(POLICIES[seed as usize % 5], seed, weather);
+        let cluster = story(POLICIES[seed as usize % POLICIES.len()], seed, weather);
         let dir = dir();
         cluster.save(dir.path());
         let log = read(dir.path()).unwrap();
@@ -143,7 +143,7 @@ fn one_node_one_slot_by_hand() {
 #[test]
 fn a_restart_is_told_once() {
     for seed in 0..20 {
-        let mut cluster = Cluster::new(POLICIES[seed as usize % 5], seed, ROUGH);
+        let mut cluster = Cluster::new(POLICIES[seed as usize % POLICIES.len()], seed, ROUGH);
         cluster.join("n1", 2);
         cluster.join("n2", 2);
         cluster.submit("first", vec![map("a", 30, 7, 1), map("b", 10, 3, 0)]);
@@ -208,7 +208,7 @@ fn an_end_that_the_journal_did_not_keep_has_not_happened() {
 fn replays_take_the_logged_actions() {
     for seed in 0..200 {
         let weather = if seed % 3 == 0 { FAIR } else { ROUGH };
-        let cluster = story(POLICIES[seed as usize % 5], seed, weather);
+        let cluster = story(POLICIES[seed as usize % POLICIES.len()], seed, weather);
         let dir = dir();
         cluster.save(dir.path());
         let outcome = replay(dir.path()).unwrap();

@@ -3,6 +3,9 @@
 //! [`Options::from_seed`] draws everything from the seed, the kinds of faults included: a world in which
 //! everything fails a little finds other mistakes than one in which only one thing fails a lot.
 
+use eyas_core::placement::{
+    affinity, first_available, first_input, good_cache_compute, max_cache_hit, max_compute_util,
+};
 use eyas_core::rng::Rng;
 
 /// Printed before a world begins; with the seed inside it says all.
@@ -19,6 +22,8 @@ pub struct Options {
     pub object_bytes_max: u64,
     pub cache_bytes: u64,
     pub placement: String,
+    /// In place of it: tasks are queued at nodes.
+    pub placement_at_nodes: Option<&'static str>,
     pub window: usize,
     pub tasks_per_decision: usize,
     pub eviction: String,
@@ -73,6 +78,14 @@ pub struct Options {
     pub faults_until_ns: u64,
 }
 
+/// Those that `placement` is drawn from.
+const NAMES_FIRST: [&str; 5] = [
+    first_available::NAME,
+    max_cache_hit::NAME,
+    max_compute_util::NAME,
+    good_cache_compute::NAME,
+    affinity::NAME,
+];
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
@@ -89,6 +102,7 @@ impl Options {
             object_bytes_max: 1000,
             cache_bytes: 8_000,
             placement: "good-cache-compute".into(),
+            placement_at_nodes: None,
             window: 3200,
             tasks_per_decision: 1,
             eviction: "lru".into(),
@@ -151,7 +165,13 @@ impl Options {
         o.n_objects = one_of(r, &[1, 3, 10, 40]);
         o.object_bytes_max = one_of(r, &[10, 1000, 4000]);
         o.cache_bytes = one_of(r, &[0, 500, 2000, 5000, 50_000]);
-        o.placement = one_of(r, &eyas_core::placement::NAMES).into();
+        o.placement = one_of(r, &NAMES_FIRST).into();
+        // From a generator of its own: what was found by a seed is found again without it.
+        o.placement_at_nodes = match Rng::new(seed ^ 0x6174_206e_6f64_6573).below(10) {
+            0 => Some(first_input::NAME),
+            1 | 2 => Some(first_input::NAME_STEAL),
+            _ => None,
+        };
         o.window = one_of(r, &[1, 3, 10, 3200]);
         o.tasks_per_decision = one_of(r, &[1, 1, 4]);
         o.eviction = one_of(r, &["lru", "fifo", "lfu", "random"]).into();

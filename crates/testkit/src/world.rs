@@ -254,9 +254,11 @@ struct World {
 impl World {
     fn new(o: Options) -> World {
         let mut rng = Rng::new(o.seed);
-        let mut config = DispatcherConfig { placement: o.placement.clone(), ..DispatcherConfig::default() };
+        let placement = o.placement_at_nodes.map_or_else(|| o.placement.clone(), String::from);
+        let mut config = DispatcherConfig { placement, ..DispatcherConfig::default() };
         config.placement_config.window = o.window;
         config.placement_config.affinity.look_ahead = o.window;
+        config.placement_config.first_input_queued_max = o.window;
         config.placement_config.tasks_per_decision = o.tasks_per_decision;
         config.lease_ns = LEASE_NS;
         if o.replicates {

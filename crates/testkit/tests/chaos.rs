@@ -1,5 +1,6 @@
 //! Simulated worlds, drawn from their seeds: every promise is checked in each. `eyas sim chaos` runs more.
 
+use eyas_core::placement::first_input;
 use eyas_testkit::options::Options;
 use eyas_testkit::world::{Summary, simulate};
 
@@ -41,6 +42,14 @@ fn workflows_without_faults_run_nothing_twice() {
 }
 
 #[test]
+fn tasks_queued_at_nodes_keep_the_promises() {
+    for (seed, name) in (0..160).zip([first_input::NAME, first_input::NAME_STEAL].into_iter().cycle()) {
+        live(&Options { placement_at_nodes: Some(name), ..Options::from_seed(seed) });
+        live(&Options { placement_at_nodes: Some(name), ..Options::workflows_from_seed(seed) });
+    }
+}
+
+#[test]
 fn equal_options_give_equal_traces() {
     for seed in [1, 7, 42, 386, 2276] {
         assert_eq!(live(&Options::from_seed(seed)), live(&Options::from_seed(seed)));
@@ -53,7 +62,7 @@ mod found {
 
     fn holds(seeds: &[u64]) {
         seeds.iter().for_each(|seed| {
-            live(&Options::from_seed(*seed));
+            live(&Options { placement_at_nodes: None, ..Options::from_seed(*seed) });
         });
     }
 
@@ -109,7 +118,8 @@ mod found {
 
     fn workflows_hold(seeds: &[u64]) {
         seeds.iter().for_each(|seed| {
-            live(&Options { n_additions_max: 0, ..Options::workflows_from_seed(*seed) });
+            let drawn = Options::workflows_from_seed(*seed);
+            live(&Options { n_additions_max: 0, placement_at_nodes: None, ..drawn });
         });
     }
 

@@ -756,7 +756,7 @@ fn clock(sources: &Sources, timings: &Timings) -> String {
         let said = match pace.policy.as_str() {
             "first-available" => "2,981",
             "max-cache-hit" => "1,322",
-            "affinity" => "not in the paper",
+            "affinity" | "first-input" | "first-input-steal" => "not in the paper",
             _ => "between the two",
         };
         table.row(vec![

@@ -31,8 +31,8 @@ pub struct Cell {
     pub makespan_s: f64,
     pub makespan_min_s: f64,
     pub makespan_max_s: f64,
-    /// See [`Summary::starved_slot_s`].
-    pub starved_slot_s: f64,
+    /// [`Summary::starved_slot_s`], as a share of all slots over the whole time.
+    pub starved_share: f64,
     /// Share of the slots that held a program.
     pub utilisation: f64,
     pub peer_bytes: f64,
@@ -59,7 +59,8 @@ pub fn cell(
     let scheduling = Scheduling { dispatcher, ..Scheduling::default() };
     let mut all: Vec<Summary> = vec![];
     for seed in 1..=n_seeds {
-        let workload = shape(of, &ShapeConfig { n_slices: machine.nodes, slice_sigma, seed }).map_err(|e| e.to_string())?;
+        let workload = shape(of, &ShapeConfig { n_slices: machine.nodes, slice_sigma, seed })
+            .map_err(|e| e.to_string())?;
         let summary = simulate(machine, &scheduling, &Faults::default(), workload, seed, None)?;
         if summary.n_done < summary.n_tasks {
             let first = summary.failure.unwrap_or_default();
@@ -75,7 +76,7 @@ pub fn cell(
         makespan_s: mean(|s| s.makespan_s),
         makespan_min_s: makespans().fold(f64::INFINITY, f64::min),
         makespan_max_s: makespans().fold(0.0, f64::max),
-        starved_slot_s: mean(|s| s.starved_slot_s),
+        starved_share: mean(|s| s.starved_slot_s / (s.cpu_hours * 3600.0)),
         utilisation: mean(|s| s.utilisation),
         peer_bytes: mean(|s| s.moved_peer_bytes as f64),
         home_bytes: mean(|s| (s.moved_home_bytes + s.landed_bytes) as f64),
@@ -91,11 +92,6 @@ mod tests {
         PLACEMENTS.map(|placement| cell(machine, of, sigma, placement, 3).expect(placement))
     }
 
-    /// A slot that starves is one that could have worked; of all slots over all time.
-    fn starved(cell: &Cell, machine: &Machine) -> f64 {
-        cell.starved_slot_s / cell.makespan_s / f64::from(machine.nodes * machine.slots_per_node)
-    }
-
     #[test]
     fn stealing_helps_where_tasks_are_uneven_and_ours_needs_none() {
         let machine = machine();
@@ -103,11 +99,11 @@ mod tests {
             let [bound, steals, utilised, affinity] = &cells(&machine, of);
             assert!(steals.makespan_s < bound.makespan_s, "{of:?}: {bound:?} {steals:?}");
             assert!(affinity.makespan_s < steals.makespan_s, "{of:?}: {steals:?} {affinity:?}");
-            assert!(steals.starved_slot_s < bound.starved_slot_s, "{of:?}: {bound:?} {steals:?}");
-            assert!(affinity.starved_slot_s < steals.starved_slot_s, "{of:?}: {steals:?} {affinity:?}");
+            assert!(steals.starved_share < bound.starved_share, "{of:?}: {bound:?} {steals:?}");
+            assert!(affinity.starved_share < steals.starved_share, "{of:?}: {steals:?} {affinity:?}");
             // A copy that is on its way, or its holder is a moment from free, is waited for.
-            assert!(starved(affinity, &machine) < 0.02, "{of:?}: {affinity:?}");
-            assert!(starved(utilised, &machine) < 1e-4, "{of:?}: {utilised:?}");
+            assert!(affinity.starved_share < 0.02, "{of:?}: {affinity:?}");
+            assert!(utilised.starved_share < 1e-4, "{of:?}: {utilised:?}");
             // What is stolen is copied.
             assert!(steals.peer_bytes > bound.peer_bytes, "{of:?}: {bound:?} {steals:?}");
         }

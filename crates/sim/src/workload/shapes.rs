@@ -109,7 +109,14 @@ impl Maker {
     }
 
     /// A task that reads `inputs` and writes `outputs`, by location and size, and computes for `seconds`.
-    fn task(&mut self, program: &str, id: String, inputs: &[String], outputs: &[(String, u64)], seconds: f64) {
+    fn task(
+        &mut self,
+        program: &str,
+        id: String,
+        inputs: &[String],
+        outputs: &[(String, u64)],
+        seconds: f64,
+    ) {
         let patterns = |list: Vec<&String>| list.into_iter().map(Pattern::literal).collect();
         let made = patterns(outputs.iter().map(|(location, _)| location).collect());
         let template = template(Pattern::literal(id), program, patterns(inputs.iter().collect()), made);
@@ -135,7 +142,10 @@ impl Maker {
             let lengths: Vec<f64> = (0..SEQUENCES_PER_QUERY).map(|_| self.uneven(0.6)).collect();
             let hits = |slice: u32| format!("run:hits/{query}-{slice}");
             for slice in 0..n_slices {
-                let seconds: f64 = lengths.iter().map(|length| 1.5 * length * slices[slice as usize] * self.uneven(0.5)).sum();
+                let seconds: f64 = lengths
+                    .iter()
+                    .map(|length| 1.5 * length * slices[slice as usize] * self.uneven(0.5))
+                    .sum();
                 let inputs = [database(slice), sequences.clone()];
                 let out = (hits(slice), 2_400 * KB);
                 self.task("blastp", format!("search-{query}-{slice}"), &inputs, &[out], seconds);

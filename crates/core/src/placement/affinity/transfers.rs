@@ -342,7 +342,7 @@ impl Affinity {
                 let key = QueueKey { priority: class.priority, task };
                 let (cpus, memory_bytes) = (class.cpus, class.memory_bytes);
                 let (inputs, first_input) = (inputs.clone(), None);
-                    again.push((entered_ms, ReadyTask { key, inputs, first_input, cpus, memory_bytes }));
+                again.push((entered_ms, ReadyTask { key, inputs, first_input, cpus, memory_bytes }));
             }
         }
         for (_, task) in &again {

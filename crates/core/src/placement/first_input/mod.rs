@@ -122,7 +122,10 @@ impl Bag {
 
     /// The tasks of the sizes that fit `room`, one set per size.
     fn fitting(&self, room: Room, stage: Stage) -> impl Iterator<Item = &BTreeSet<QueueKey>> {
-        self.of_size.iter().filter(move |((cpus, bytes), _)| room.fits(stage, *cpus, *bytes)).map(|(_, keys)| keys)
+        self.of_size
+            .iter()
+            .filter(move |((cpus, bytes), _)| room.fits(stage, *cpus, *bytes))
+            .map(|(_, keys)| keys)
     }
 
     fn keys(&self) -> impl Iterator<Item = QueueKey> {
@@ -277,7 +280,14 @@ impl FirstInput {
 
     // ---- decisions
 
-    fn pick(&self, catalog: &Catalog, executor: ExecutorId, key: QueueKey, stage: Stage, reason: Reason) -> Pick {
+    fn pick(
+        &self,
+        catalog: &Catalog,
+        executor: ExecutorId,
+        key: QueueKey,
+        stage: Stage,
+        reason: Reason,
+    ) -> Pick {
         let inputs = &self.tasks[&key].inputs;
         let n_hits = inputs.iter().filter(|o| catalog.holds(executor, **o)).count() as u32;
         let policy = self.name();
@@ -310,7 +320,8 @@ impl FirstInput {
     fn steal(&self, catalog: &Catalog, seat: Seat, picks: &mut Vec<Pick>) {
         let thief = self.member(seat);
         for victim in self.neighbours_of(seat).map(|s| self.member(s)) {
-            let last = victim.queue.fitting(thief.room, Stage::Idle).filter_map(|keys| keys.last().copied()).max();
+            let last =
+                victim.queue.fitting(thief.room, Stage::Idle).filter_map(|keys| keys.last().copied()).max();
             if let Some(key) = last {
                 let reason = Reason::Stolen { from: victim.id };
                 picks.push(self.pick(catalog, thief.id, key, Stage::Idle, reason));
@@ -512,9 +523,8 @@ impl Queue for FirstInput {
             }
         }
         let rooms = self.members.iter().flatten().map(|m| m.room);
-        let (total, idle) = rooms.fold((0, 0), |(t, i), r| {
-            (t + u64::from(r.slots_total), i + u64::from(r.slots_idle))
-        });
+        let (total, idle) =
+            rooms.fold((0, 0), |(t, i), r| (t + u64::from(r.slots_total), i + u64::from(r.slots_idle)));
         assert_eq!((total, idle), (self.n_slots_total, self.n_slots_idle));
     }
 }

@@ -39,8 +39,13 @@ impl Naive {
         self.tasks.insert(key, (task, at, at.is_some() && held.is_none()));
     }
 
-    fn bind_all(&mut self, catalog: &Catalog, which: impl Fn(&Naive, &(ReadyTask, Option<Seat>, bool)) -> bool) {
-        let keys: Vec<QueueKey> = self.tasks.iter().filter(|(_, t)| which(self, t)).map(|(k, _)| *k).collect();
+    fn bind_all(
+        &mut self,
+        catalog: &Catalog,
+        which: impl Fn(&Naive, &(ReadyTask, Option<Seat>, bool)) -> bool,
+    ) {
+        let keys: Vec<QueueKey> =
+            self.tasks.iter().filter(|(_, t)| which(self, t)).map(|(k, _)| *k).collect();
         for key in &keys {
             self.tasks.get_mut(key).unwrap().1 = None;
         }
@@ -192,18 +197,19 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let room = (0..4u32, 0..3u32, 0..3u32, 0..3u64, 0..2u64).prop_map(|(idle, busy, ahead, free, used)| Room {
-        slots_total: idle + busy,
-        slots_idle: idle,
-        ahead,
-        memory_total_bytes: free + used,
-        memory_free_bytes: free,
-        moves: 0,
-    });
+    let room =
+        (0..4u32, 0..3u32, 0..3u32, 0..3u64, 0..2u64).prop_map(|(idle, busy, ahead, free, used)| Room {
+            slots_total: idle + busy,
+            slots_idle: idle,
+            ahead,
+            memory_total_bytes: free + used,
+            memory_free_bytes: free,
+            moves: 0,
+        });
     let size = prop_oneof![5 => Just((1, 0)), 1 => (1..4u32, 0..3u64)];
-    let inputs = Just((0..8u32).collect::<Vec<_>>()).prop_shuffle().prop_flat_map(|all| {
-        (0..4usize).prop_map(move |n| all[..n].to_vec())
-    });
+    let inputs = Just((0..8u32).collect::<Vec<_>>())
+        .prop_shuffle()
+        .prop_flat_map(|all| (0..4usize).prop_map(move |n| all[..n].to_vec()));
     prop_oneof![
         8 => (-1..2i32, inputs, size)
             .prop_map(|(priority, inputs, (cpus, memory_bytes))| Op::Enter { priority, inputs, cpus, memory_bytes }),

@@ -55,7 +55,9 @@ mod tests {
             let torus = Torus::of(n);
             for rank in 0..n {
                 let of: Vec<u32> = torus.neighbours_of(rank).collect();
-                assert!(of.iter().all(|r| *r < n && *r != rank && torus.neighbours_of(*r).any(|b| b == rank)));
+                assert!(
+                    of.iter().all(|r| *r < n && *r != rank && torus.neighbours_of(*r).any(|b| b == rank))
+                );
                 let distinct: std::collections::BTreeSet<_> = of.iter().collect();
                 assert_eq!(distinct.len(), of.len());
             }
