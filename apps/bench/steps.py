@@ -12,6 +12,10 @@
 | cogather | stay on the nodes | by data | collective, once all files are there |
 | asgather | stay on the nodes | by data | asynchronous, each file when it appears |
 | auto | stay on the nodes | by data | whichever is predicted to be quicker |
+| bound | stay on the nodes | at the node of the first input | as auto |
+| steal | stay on the nodes | the same, and idle nodes steal from their neighbours | as auto |
+
+The last two are those of Zhang12, section V-I and figure 11, and run only when --steps names them.
 
 Each step runs the same programs on the same data from cold caches, in turn within one round. Home storage is limited to
 --home-rate for all nodes together: that stands in for a shared file system. The default is so low that the mosaic's first step
@@ -71,7 +75,10 @@ STEPS = (
     Step("cogather", False, ("--collectives", "collective-gather")),
     Step("asgather", False, ("--collectives", "async-gather")),
     Step("auto", False, ()),
+    Step("bound", False, ("--placement", "first-input")),
+    Step("steal", False, ("--placement", "first-input-steal")),
 )
+ON_REQUEST = frozenset({"bound", "steal"})
 APP = {
     "mosaic": App(
         "make_tiles.py",
@@ -200,7 +207,7 @@ def middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     bench = Bench(args)
-    wanted = [step for step in STEPS if step.name in args.steps.split(",")]
+    wanted = [step for name in args.steps.split(",") for step in STEPS if step.name == name]
     plain_s = bench.prepare()
     runs: dict[str, list[dict[str, Any]]] = {step.name: [] for step in wanted}
     for _ in range(args.rounds):
@@ -258,7 +265,8 @@ def main() -> int:
     parser.add_argument("--home-rate", default="5MB", help="bytes a second from and to home (default: 5MB)")
     parser.add_argument("--scale", choices=["full", "small"], default="full")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--steps", default=",".join(step.name for step in STEPS))
+    usual = ",".join(step.name for step in STEPS if step.name not in ON_REQUEST)
+    parser.add_argument("--steps", default=usual, help=f"in this order (default: {usual})")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args()
     if unknown := set(args.steps.split(",")) - {step.name for step in STEPS}:

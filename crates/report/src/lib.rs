@@ -39,7 +39,7 @@ pub use explain::{TaskStory, explain_lines, story_from_dir};
 pub use html::html;
 pub use memo::Memo;
 pub use metrics::{Comparison, Report, compare, metrics, metrics_of};
-pub use read::{RunLog, read};
+pub use read::{How, RunLog, read};
 pub use replay::{Difference, ReplayOutcome, replay};
 pub use stages::StageRow;
 pub use workflow::workflow;

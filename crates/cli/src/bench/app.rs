@@ -48,7 +48,7 @@ pub struct AppArgs {
     /// How often each step is run; the median counts
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Some of the steps, separated by commas [default: all]
+    /// Which steps, separated by commas, the first to compare with [default: all but bound and steal]
     #[arg(long, value_name = "STEPS")]
     steps: Option<String>,
     /// The interpreter, with what the application needs
