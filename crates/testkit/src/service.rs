@@ -352,14 +352,19 @@ impl Service {
     pub fn on_durable(&mut self, now: Timestamp, journal: &mut Journal, n: usize) {
         journal.n_durable = journal.n_durable.max(n);
         while self.effects.front().is_some_and(|(at, _)| *at <= n) {
-            match self.effects.pop_front().expect("just seen").1 {
+            let (at, effect) = self.effects.pop_front().expect("just seen");
+            match effect {
                 Effect::RunAccepted { run } => {
                     self.accepted.push(run);
                     self.committed.insert(run);
                     self.feed(now, journal, Event::RunCommitted { run });
                 }
                 Effect::TaskEnded { task, ack } => {
-                    self.durable.push(task);
+                    // One that runs again since has another end, which will be durable later.
+                    let revived = |r: &Record| matches!(r, Record::TaskRevived { task: t } if *t == task);
+                    if !journal.records[at..].iter().any(revived) {
+                        self.durable.push(task);
+                    }
                     if let Some((executor, task, attempt)) = ack {
                         self.tell(executor, ToNode::Recorded { task, attempt });
                     }

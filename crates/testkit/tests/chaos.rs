@@ -144,6 +144,11 @@ mod found {
     }
 
     #[test]
+    fn a_task_ran_again_before_its_first_end_was_durable() {
+        live(&Options::workflows_from_seed(50645));
+    }
+
+    #[test]
     fn readers_failed_before_it_was_known_that_the_holder_was_gone() {
         workflows_hold(&[579]);
     }
