@@ -151,6 +151,52 @@ def test_an_embedded_cluster_of_several(run: Run, tmp_path: Path, n: int) -> Non
         run("replay", "--dir", tmp_path / "C" / ("dispatcher" if k == 1 else f"dispatcher{k}"))
 
 
+def test_the_logs_of_several_are_one_report(run: Run, tmp_path: Path) -> None:
+    home, cluster = tmp_path / "home", tmp_path / "C"
+    home.mkdir()
+    n_tasks = 3 * N_FILES + 1
+    tasks = written(tmp_path / "tasks.jsonl", workflow(home))
+    run("run", tasks, "--nodes", "4", "--slots", "1", "--dispatchers", "2", "--dir", cluster)
+
+    def report(folder: Path, name: str) -> tuple[dict[str, Any], str]:
+        page = tmp_path / f"{name}.html"
+        run("report", "--dir", folder, "--out", page)
+        figures: dict[str, Any] = json.loads(page.with_suffix(".json").read_text())
+        return figures, page.read_text()
+
+    whole, page = report(cluster, "whole")
+    parts = [report(cluster / name, name)[0] for name in ("dispatcher", "dispatcher2")]
+    assert (whole["totals"]["n_tasks"], whole["totals"]["n_done"]) == (n_tasks, n_tasks)
+    assert whole["complete"] and len(whole["runs"]) == 1
+    assert (whole["n_dispatchers_read"], whole["n_dispatchers"]) == (2, 2)
+    assert "The logs of 2 dispatchers" in page
+    for figure in ("n_tasks", "n_attempts", "cache_local_bytes", "cache_remote_bytes", "home_in_bytes"):
+        assert whole["totals"][figure] == sum(part["totals"][figure] for part in parts), figure
+    assert all(0 < part["totals"]["n_tasks"] < n_tasks for part in parts)
+    assert {e["name"] for e in whole["executors"]} == {f"node{i}" for i in range(1, 5)}
+    # Each task is found, wherever it was.
+    for task in ("sum", "a0", "b1", "b2", "c3"):
+        assert "done" in run("explain", task, "--dir", cluster).stdout
+    # The directory of one is told as what it is.
+    _, alone = report(cluster / "dispatcher2", "alone")
+    assert "had 2 dispatchers" in alone
+
+
+def test_a_run_of_several_is_resumed(run: Run, tmp_path: Path) -> None:
+    home, cluster = tmp_path / "home", tmp_path / "C"
+    home.mkdir()
+    tasks = written(tmp_path / "tasks.jsonl", workflow(home))
+    several = ("--nodes", "2", "--slots", "1", "--dispatchers", "2")
+    run("run", tasks, *several, "--dir", cluster)
+    again = run("run", tasks, "--resume", cluster)
+    assert "nothing to do" in again.stderr
+    # What is gone runs again, with what makes its inputs, and no more.
+    (home / "c0").unlink()
+    left = run("run", tasks, *several, "--resume", cluster)
+    assert "4 done, 0 failed" in left.stderr + left.stdout
+    check(home)
+
+
 @pytest.mark.parametrize("n", [2, 4])
 def test_executors_with_one_address_are_shared_out(start: Start, run: Run, tmp_path: Path, n: int) -> None:
     group = Group(start, run, tmp_path, n)

@@ -117,6 +117,28 @@ pub fn ended_dir(dir: Option<&Path>) -> Result<PathBuf, Fault> {
     Err(Fault::new(Exit::BadInput, message).hint("name the folder that a run was given with --dir"))
 }
 
+/// The dispatchers' folders of a run that is over, as [`ended_dir`]; of a single dispatcher whose folder is named, only that.
+pub fn ended_dirs(dir: Option<&Path>) -> Result<Vec<PathBuf>, Fault> {
+    let first = ended_dir(dir)?;
+    match dir == Some(first.as_path()) {
+        true => Ok(vec![first]),
+        false => Ok(member_dirs(first)),
+    }
+}
+
+/// The folders of all dispatchers that shared a cluster with that of `dir`, as far as they lie beside it.
+pub fn member_dirs(dir: PathBuf) -> Vec<PathBuf> {
+    // What is wrong with the log, its reader says.
+    let (Ok(Some(group)), Some(cluster)) = (eyas_report::membership(&dir), dir.parent()) else {
+        return vec![dir];
+    };
+    if dir != dispatcher_dir_of(cluster, group.me.0 + 1) {
+        return vec![dir];
+    }
+    let all = (1..=group.n_members).map(|k| dispatcher_dir_of(cluster, k));
+    all.filter(|dir| dir.join(eyas_core::log::EVENTS_FILE).exists()).collect()
+}
+
 /// Whom to ask about a task: the join file of a cluster, or nobody (`None`) when the run is over and
 /// its log tells. An explicit `--dir` means its log, an explicit `--join` that cluster.
 pub fn live_or_ended(join: &JoinArgs, dir: Option<&Path>) -> Result<Option<PathBuf>, Fault> {

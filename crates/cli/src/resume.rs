@@ -618,7 +618,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     };
     let dir = earlier_dir(asked.tasks, given, asked.join)?;
     let memo = match &dir {
-        Some(dir) => Memo::read(dir)?,
+        Some(dir) => Memo::read_group(&local::member_dirs(dir.clone()))?,
         None => Memo::default(),
     };
     let home = HomeReader::new()?;

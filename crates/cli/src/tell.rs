@@ -17,7 +17,7 @@ use std::path::PathBuf;
 pub fn explain(args: TaskArgs) -> Result<Exit, Fault> {
     let name = task_name(&args.task)?;
     let story = match local::live_or_ended(&args.join, args.dir.as_deref())? {
-        None => eyas_report::story_from_dir(&local::ended_dir(args.dir.as_deref())?, &args.task)?,
+        None => eyas_report::story_from_group(&local::ended_dirs(args.dir.as_deref())?, &args.task)?,
         Some(path) => client_runtime().block_on(async {
             let mut client = Client::connect(&path).await?;
             match client.ask(RequestBody::Explain { run: args.run.map(RunId), task: name }).await? {
@@ -60,7 +60,7 @@ fn story_of(e: Explained) -> TaskStory {
 
 /// `eyas logs` of a run that is over.
 pub fn ended_logs(args: &TaskArgs) -> Result<Exit, Fault> {
-    let story = eyas_report::story_from_dir(&local::ended_dir(args.dir.as_deref())?, &args.task)?;
+    let story = eyas_report::story_from_group(&local::ended_dirs(args.dir.as_deref())?, &args.task)?;
     let captured = |s: &PrintedStream| Captured {
         head: s.head.clone().into_bytes(),
         tail: s.tail.clone().into_bytes(),
@@ -80,24 +80,27 @@ pub fn ended_logs(args: &TaskArgs) -> Result<Exit, Fault> {
 }
 
 pub fn report(args: ReportArgs) -> Result<Exit, Fault> {
-    let dir = match (&args.dir, local::join_path(&args.join)) {
-        (Some(dir), _) => local::ended_dir(Some(dir))?,
+    let dirs = match (&args.dir, local::join_path(&args.join)) {
+        (Some(dir), _) => local::ended_dirs(Some(dir))?,
         // The log is on the dispatcher's machine; elsewhere its folder is not there, which the reader says.
-        (None, Ok(join)) => PathBuf::from(Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.dir),
-        (None, Err(_)) => local::ended_dir(None)?,
+        (None, Ok(join)) => {
+            let join = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
+            local::member_dirs(PathBuf::from(join.dir))
+        }
+        (None, Err(_)) => local::ended_dirs(None)?,
     };
-    let read = |dir: &PathBuf| -> Result<eyas_report::Report, Fault> {
-        let log = eyas_report::read(dir)?;
+    let read = |dirs: &[PathBuf]| -> Result<eyas_report::Report, Fault> {
+        let log = eyas_report::read_group(dirs)?;
         match args.run {
             None => Ok(eyas_report::metrics(&log)),
             Some(run) => eyas_report::metrics_of(&log, RunId(run)).ok_or_else(|| {
-                Fault::new(Exit::BadInput, format!("there is no run {run} in `{}`", dir.display()))
+                Fault::new(Exit::BadInput, format!("there is no run {run} in `{}`", dirs[0].display()))
             }),
         }
     };
-    let report = read(&dir)?;
+    let report = read(&dirs)?;
     let base = match &args.compare {
-        Some(other) => Some(read(&local::ended_dir(Some(other))?)?),
+        Some(other) => Some(read(&local::ended_dirs(Some(other))?)?),
         None => None,
     };
     let fail = |path: &PathBuf, e: std::io::Error| {

@@ -141,7 +141,25 @@ fn head(page: &mut String, report: &Report, base: Option<&Report>, title: &str) 
     if report.torn {
         warn(page, "The log ends in the middle of a line: its dispatcher was killed, or is still writing.");
     }
-    if report.n_lives > 1 {
+    let (n_read, n_all) = (report.n_dispatchers_read, report.n_dispatchers);
+    if n_read < n_all {
+        warn(
+            page,
+            &format!(
+                "The cluster had {n_all} dispatchers; here are the tasks of {n_read}, whose logs were found."
+            ),
+        );
+    }
+    if n_read > 1 {
+        let again = match report.n_lives - u64::from(n_read) {
+            0 => String::new(),
+            n => format!(
+                ", which were started again {}",
+                if n == 1 { "once".into() } else { format!("{n} times") }
+            ),
+        };
+        let _ = writeln!(page, "<p class=\"soft\">The logs of {n_read} dispatchers{again}.</p>");
+    } else if report.n_lives > 1 {
         let _ = writeln!(
             page,
             "<p class=\"soft\">{} dispatcher processes wrote this log, one after another.</p>",

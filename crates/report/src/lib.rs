@@ -10,6 +10,7 @@
 //! | [`html`](mod@html) | one self-contained page of one report, or of two side by side |
 //! | [`explain`] | the story of one task in words |
 //! | [`workflow`](mod@workflow) | a run as a workflow, with measured times and sizes |
+//! | [`group`] | the logs of several dispatchers as one |
 //! | [`memo`] | what a run made of what, by digests, so that it can be resumed |
 //! | [`replay`](mod@replay) | whether the core, fed the logged events again, takes the logged actions |
 //!
@@ -24,6 +25,7 @@
 mod chart;
 pub mod error;
 pub mod explain;
+pub mod group;
 pub mod html;
 pub mod lines;
 pub mod memo;
@@ -36,6 +38,7 @@ pub mod workflow;
 
 pub use error::{Error, ErrorKind, Status};
 pub use explain::{TaskStory, explain_lines, story_from_dir};
+pub use group::{membership, read_group, story_from_group};
 pub use html::html;
 pub use memo::Memo;
 pub use metrics::{Comparison, Report, compare, metrics, metrics_of};

@@ -152,12 +152,18 @@ pub struct Memo {
 impl Memo {
     /// What the log and the carried records in the dispatcher's directory `dir` say. One of the two has to be there.
     pub fn read(dir: &Path) -> std::result::Result<Memo, Error> {
+        Memo::read_group(std::slice::from_ref(&dir))
+    }
+
+    /// The same of several dispatchers that shared a cluster, which each ran a part of the run.
+    pub fn read_group(dirs: &[impl AsRef<Path>]) -> std::result::Result<Memo, Error> {
         let mut memo = Memo::default();
-        let carried = memo.read_carried(dir)?;
-        if carried && !dir.join(EVENTS_FILE).exists() {
-            return Ok(memo);
+        for dir in dirs.iter().map(AsRef::as_ref) {
+            let carried = memo.read_carried(dir)?;
+            if !carried || dir.join(EVENTS_FILE).exists() {
+                Reader::default().read(dir, &mut memo)?;
+            }
         }
-        Reader::default().read(dir, &mut memo)?;
         Ok(memo)
     }
 

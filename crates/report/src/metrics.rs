@@ -47,6 +47,9 @@ pub struct Report {
     pub torn: bool,
     /// Dispatcher processes that wrote the log.
     pub n_lives: u64,
+    /// Dispatchers whose logs these are, and how many shared the cluster.
+    pub n_dispatchers_read: u32,
+    pub n_dispatchers: u32,
     pub runs: Vec<RunRow>,
     /// In the order in which their first tasks were submitted.
     pub stages: Vec<StageRow>,
@@ -334,6 +337,7 @@ impl<'a> Measure<'a> {
         let life = log.lives.last();
         let series = self.series();
         let requests = self.requests();
+        let (n_dispatchers_read, n_dispatchers) = log.n_dispatchers();
         Report {
             eyas_report: REPORT_VERSION,
             eyas_version: life.map(|l| l.eyas_version.clone()).unwrap_or_default(),
@@ -343,6 +347,8 @@ impl<'a> Measure<'a> {
             complete: self.complete,
             torn: log.torn,
             n_lives: log.lives.len() as u64,
+            n_dispatchers_read,
+            n_dispatchers,
             runs: self.runs(),
             stages: self.stages(),
             totals: self.totals(&requests, &series),

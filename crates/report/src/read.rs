@@ -299,6 +299,52 @@ impl RunLog {
         find_array(&self.arrays, task)
     }
 
+    /// Takes the log of another dispatcher of the same group in, see [`crate::group`].
+    pub(crate) fn join(&mut self, other: RunLog) {
+        let ends = |arrays: &[ArrayRecord]| arrays.last().map_or(0, |a| a.base + u64::from(a.array.n_tasks));
+        let first_task = ends(&self.arrays).max(self.ends.len() as u64);
+        let (first_life, first_row) = (self.lives.len(), self.executors.len());
+        let task = |task: TaskId| TaskId(task.0 + first_task);
+        self.lives.extend(other.lives);
+        self.torn |= other.torn;
+        for (id, part) in other.runs {
+            let run = self.runs.entry(id).or_insert_with(|| RunRecord { n_tasks: 0, ..part.clone() });
+            run.n_tasks += part.n_tasks;
+            run.opened = run.opened.min(part.opened);
+            run.committed = run.committed.into_iter().chain(part.committed).min();
+            // It has ended when all its parts have.
+            run.ended = run.ended.zip(part.ended).map(|(a, b)| a.max(b));
+        }
+        self.executors.extend(other.executors.into_iter().map(|e| {
+            let id = (e.id.0 + first_life, e.id.1);
+            ExecutorRecord { id, ..e }
+        }));
+        self.attempts.extend(other.attempts.into_iter().map(|a| {
+            let executor = a.executor + first_row as u32;
+            AttemptRecord { task: task(a.task), executor, ..a }
+        }));
+        self.attempts.sort_by_key(|a| a.assigned);
+        self.failures.extend(other.failures.into_iter().map(|f| FailureRecord { task: task(f.task), ..f }));
+        self.failures.sort_by_key(|f| f.t);
+        self.failures.truncate(FAILURES_KEPT);
+        self.patterns.extend(other.patterns);
+        self.collectives.extend(other.collectives);
+        self.collectives.sort_by_key(|c| c.began);
+        self.requests.extend(other.requests.into_iter().map(|((run, row), r)| ((run, row + first_row), r)));
+        let moved = |a: ArrayRecord| ArrayRecord { base: a.base + first_task, ..a };
+        self.arrays.extend(other.arrays.into_iter().map(moved));
+        self.ends.resize(first_task as usize, TaskEnd::default());
+        self.ends.extend(other.ends);
+    }
+
+    /// How many dispatchers the logs are of, and how many there were.
+    pub fn n_dispatchers(&self) -> (u32, u32) {
+        let members: BTreeSet<u32> =
+            self.lives.iter().map(|l| l.config.group.map_or(0, |group| group.me.0)).collect();
+        let all = self.lives.iter().filter_map(|l| l.config.group).map(|group| group.n_members).max();
+        (members.len() as u32, all.unwrap_or(1))
+    }
+
     /// Time of the last line.
     pub fn last(&self) -> Timestamp {
         self.lives.iter().map(|l| l.last).max().unwrap_or_default()

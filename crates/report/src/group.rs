@@ -1,0 +1,68 @@
+//! The logs of several dispatchers that shared one cluster, as one.
+//!
+//! In: the folders of the members, as far as they are at hand. Out: one [`RunLog`], to which each member adds its part:
+//! a run has one number at all of them, and its tasks are spread over them.
+//!
+//! Each member counts tasks and executors on its own. Here the tasks of each come after those of the one before; an executor that went
+//! from one dispatcher to another has a row for its time at each.
+//!
+//! Not here: which folders belong together (`eyas-cli`), the members' own replays.
+
+use crate::error::{Error, ErrorKind};
+use crate::explain::{TaskStory, story_from_dir};
+use crate::lines::{Entry, Lines, find};
+use crate::read::{RunLog, read};
+use eyas_core::event::Event;
+use eyas_core::group::Membership;
+use std::path::{Path, PathBuf};
+
+/// Which member wrote the log in `dir`; `None`: there was one dispatcher.
+pub fn membership(dir: &Path) -> Result<Option<Membership>, Error> {
+    match Lines::open(dir)?.next_if(|_| false)? {
+        Some(Entry::Header(header)) => Ok(header.config.group),
+        _ => Ok(None),
+    }
+}
+
+/// Reads the logs in `dirs`, at least one, as one.
+pub fn read_group(dirs: &[PathBuf]) -> Result<RunLog, Error> {
+    let mut logs = dirs.iter().map(|dir| read(dir)).collect::<Result<Vec<RunLog>, Error>>()?.into_iter();
+    let mut all = logs.next().expect("a cluster has a dispatcher");
+    logs.for_each(|log| all.join(log));
+    Ok(all)
+}
+
+/// What the logs in `dirs` tell of a task: of the newest run that has one of that name.
+pub fn story_from_group(dirs: &[PathBuf], name: &str) -> Result<TaskStory, Error> {
+    let mut newest: Option<TaskStory> = None;
+    let mut unknown = None;
+    for dir in dirs {
+        match story_from_dir(dir, name) {
+            Ok(story) if newest.as_ref().is_none_or(|n| n.run < story.run) => newest = Some(story),
+            Ok(_) => {}
+            Err(e) if e.kind == ErrorKind::NoTask => {
+                unknown.get_or_insert(e);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    let mut story = newest.ok_or_else(|| unknown.expect("a cluster has a dispatcher"))?;
+    if dirs.len() > 1 {
+        // Its inputs may have come from nodes of others; numbers of executors are the group's.
+        for dir in dirs {
+            name_executors(dir, &mut story)?;
+        }
+    }
+    Ok(story)
+}
+
+fn name_executors(dir: &Path, story: &mut TaskStory) -> Result<(), Error> {
+    let mut lines = Lines::open(dir)?;
+    let joins = |text: &[u8]| find(&text[..text.len().min(64)], b"executor_joined").is_some();
+    while let Some(entry) = lines.next_if(joins)? {
+        if let Entry::In(_, Event::ExecutorJoined { executor, offer }) = entry {
+            story.executors.entry(executor.0).or_insert(offer.name);
+        }
+    }
+    Ok(())
+}
