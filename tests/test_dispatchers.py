@@ -190,10 +190,10 @@ def test_a_run_of_several_is_resumed(run: Run, tmp_path: Path) -> None:
     run("run", tasks, *several, "--dir", cluster)
     again = run("run", tasks, "--resume", cluster)
     assert "nothing to do" in again.stderr
-    # What is gone runs again, with what makes its inputs, and no more.
+    # What is gone runs again, with what makes its inputs and what reads it, and no more.
     (home / "c0").unlink()
     left = run("run", tasks, *several, "--resume", cluster)
-    assert "4 done, 0 failed" in left.stderr + left.stdout
+    assert "5 done, 0 failed" in left.stderr + left.stdout
     check(home)
 
 
