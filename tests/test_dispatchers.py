@@ -177,6 +177,7 @@ def test_the_logs_of_several_are_one_report(run: Run, tmp_path: Path) -> None:
     # Each task is found, wherever it was.
     for task in ("sum", "a0", "b1", "b2", "c3"):
         assert "done" in run("explain", task, "--dir", cluster).stdout
+    assert "name the task by its id" in run("explain", "#0", "--dir", cluster, status=2).stderr
     # The directory of one is told as what it is.
     _, alone = report(cluster / "dispatcher2", "alone")
     assert "had 2 dispatchers" in alone

@@ -34,6 +34,10 @@ pub fn read_group(dirs: &[PathBuf]) -> Result<RunLog, Error> {
 
 /// What the logs in `dirs` tell of a task: of the newest run that has one of that name.
 pub fn story_from_group(dirs: &[PathBuf], name: &str) -> Result<TaskStory, Error> {
+    if dirs.len() > 1 && name.starts_with('#') {
+        let context = "each dispatcher of a group numbers its own tasks; name the task by its id";
+        return Err(Error::new(ErrorKind::NoTask, "explain the task", context));
+    }
     let mut newest: Option<TaskStory> = None;
     let mut unknown = None;
     for dir in dirs {
