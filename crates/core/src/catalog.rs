@@ -19,7 +19,7 @@
 //!
 //! Not here: which copy to fetch or to drop (`dispatcher`), what is pinned (`cache` on the node).
 
-use crate::executor_set::{Seat, SeatSet, Seats, seats_in};
+use crate::executor_set::{Seat, SeatSet, Seats, rank_in, seats_around, seats_in};
 use crate::types::{Digest, ExecutorId, HomeVersion, ObjectId, RunId};
 use hashbrown::{HashSet, HashTable};
 use rustc_hash::{FxBuildHasher, FxHasher};
@@ -374,6 +374,31 @@ impl Catalog {
             .map(|s| self.seats.who(s).expect("only the seated hold replicas"))
     }
 
+    /// How many holders of `object` come before `executor`, if that is one of them.
+    pub(crate) fn holder_rank(&self, object: ObjectId, executor: ExecutorId) -> Option<usize> {
+        let seat = self.seats.find(executor)?;
+        match self.objects[object.0 as usize].holders.view() {
+            HoldersView::List(list) => list.binary_search(&seat).ok(),
+            HoldersView::Words(words) => rank_in(words, seat),
+        }
+    }
+
+    /// All holders of `object` once around in the order of seats, from the one before which `n_before` others come.
+    pub(crate) fn holders_from(
+        &self,
+        object: ObjectId,
+        n_before: usize,
+    ) -> impl Iterator<Item = ExecutorId> + '_ {
+        let (list, words): (&[Seat], &[u64]) = match self.objects[object.0 as usize].holders.view() {
+            HoldersView::List(list) => (list, &[]),
+            HoldersView::Words(words) => (&[], words),
+        };
+        let (before, after) = list.split_at(n_before.min(list.len()));
+        let listed = after.iter().chain(before).copied();
+        let who = |s| self.seats.who(s).expect("only the seated hold replicas");
+        listed.chain(seats_around(words, n_before)).map(who)
+    }
+
     #[inline]
     pub(crate) fn holders_view(&self, object: ObjectId) -> HoldersView<'_> {
         self.objects[object.0 as usize].holders.view()
@@ -564,6 +589,12 @@ mod tests {
                 let mut holders: Vec<_> = catalog.holders_of(ObjectId(o)).map(|e| e.0).collect();
                 holders.sort_unstable();
                 prop_assert_eq!(holders, pairs.iter().filter(|p| p.1 == o).map(|p| p.0).collect::<Vec<_>>());
+                let in_order: Vec<_> = catalog.holders_of(ObjectId(o)).collect();
+                for (rank, holder) in in_order.iter().enumerate() {
+                    prop_assert_eq!(catalog.holder_rank(ObjectId(o), *holder), Some(rank));
+                    let around = in_order[rank..].iter().chain(&in_order[..rank]);
+                    prop_assert!(catalog.holders_from(ObjectId(o), rank).eq(around.copied()));
+                }
             }
             for e in 0..150 {
                 let objects: Vec<_> = catalog.objects_on(ExecutorId(e)).iter().map(|o| o.0).collect();

@@ -330,6 +330,8 @@ pub struct Dispatcher {
     /// committed again.
     failed_makers: Vec<TaskId>,
     executors: BTreeMap<ExecutorId, ExecutorState>,
+    /// Those whose connection is broken.
+    silent: BTreeSet<ExecutorId>,
     /// Sizes (cpus and memory) of ready tasks that fit no executor, and since when.
     unfit: BTreeMap<(u32, u64), Timestamp>,
     unplaced: Option<Unplaced>,
@@ -396,6 +398,7 @@ impl Dispatcher {
             making: FxHashMap::default(),
             failed_makers: vec![],
             executors: BTreeMap::new(),
+            silent: BTreeSet::new(),
             unfit: BTreeMap::new(),
             unplaced: None,
             picks: vec![],

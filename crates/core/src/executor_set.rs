@@ -158,13 +158,48 @@ pub(crate) fn first_common3(a: &[u64], b: &[u64], c: &[u64]) -> Option<Seat> {
 
 /// The seats whose bits are set, ascending.
 pub(crate) fn seats_in(row: &[u64]) -> impl Iterator<Item = Seat> + '_ {
-    row.iter().enumerate().flat_map(|(i, &word)| {
-        let mut rest = word;
-        std::iter::from_fn(move || {
-            let bit = (rest != 0).then(|| rest.trailing_zeros())?;
-            rest &= rest - 1;
-            Some(Seat(i as u32 * 64 + bit))
-        })
+    row.iter()
+        .enumerate()
+        .flat_map(|(i, &word)| seats_in_word(word).map(move |bit| Seat(i as u32 * 64 + bit)))
+}
+
+/// How many seats of `row` come before `seat`, if that is in it.
+pub(crate) fn rank_in(row: &[u64], seat: Seat) -> Option<usize> {
+    let (word, bit) = split(seat);
+    let before: u32 = row[..word.min(row.len())].iter().map(|w| w.count_ones()).sum();
+    has(row, seat).then(|| (before + (row[word] & (bit - 1)).count_ones()) as usize)
+}
+
+/// All seats of `row` once around, from the one before which `n_before` others come; none if there are no more than that.
+pub(crate) fn seats_around(row: &[u64], n_before: usize) -> impl Iterator<Item = Seat> + '_ {
+    let (mut n_left, mut from) = (n_before, row.len());
+    for (i, word) in row.iter().enumerate() {
+        let n = word.count_ones() as usize;
+        if n_left < n {
+            from = i;
+            break;
+        }
+        n_left -= n;
+    }
+    // The bits of that word that come later, which are the first.
+    let mut first = row.get(from).copied().unwrap_or(0);
+    (0..n_left).for_each(|_| first &= first.wrapping_sub(1));
+    let n_words = if first == 0 { 0 } else { row.len() };
+    let words = (0..=n_words).filter(move |_| n_words > 0).map(move |i| match i {
+        0 => (from, first),
+        i if i == n_words => (from, row[from] & !first),
+        i => ((from + i) % n_words, row[(from + i) % n_words]),
+    });
+    words.flat_map(|(i, word)| seats_in_word(word).map(move |bit| Seat(i as u32 * 64 + bit)))
+}
+
+/// The numbers of the bits that are set, ascending.
+fn seats_in_word(word: u64) -> impl Iterator<Item = u32> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+        rest &= rest - 1;
+        Some(bit)
     })
 }
 
@@ -185,6 +220,22 @@ mod tests {
         assert_eq!(seats.join(ExecutorId(99)), Seat(0));
         assert_eq!((seats.who(Seat(0)), seats.who(Seat(1))), (Some(ExecutorId(99)), None));
         assert_eq!(seats.n_seats(), 3);
+    }
+
+    #[test]
+    fn once_around_from_any_of_them() {
+        let seats = [3, 5, 63, 64, 200].map(Seat);
+        let mut set = SeatSet::default();
+        seats.iter().for_each(|s| set.set(*s, true));
+        for n_before in 0..seats.len() {
+            let mut expected = seats;
+            expected.rotate_left(n_before);
+            assert_eq!(seats_around(set.words(), n_before).collect::<Vec<_>>(), expected);
+            assert_eq!(rank_in(set.words(), seats[n_before]), Some(n_before));
+        }
+        assert_eq!(seats_around(set.words(), 5).next(), None);
+        assert_eq!(seats_around(&[], 0).next(), None);
+        assert_eq!((rank_in(set.words(), Seat(4)), rank_in(set.words(), Seat(999))), (None, None));
     }
 
     #[test]

@@ -246,6 +246,7 @@ impl Dispatcher {
             let (cpus, memory) =
                 load.fold(self.load_of_replicas(*id), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
             assert_eq!((e.cpus_assigned, e.memory_assigned), (cpus, memory), "{id:?}");
+            assert_eq!(self.silent.contains(id), e.silent_since.is_some(), "{id:?}");
             let takes_new = !e.draining && e.silent_since.is_none();
             assert_eq!(self.queue.room(*id).is_some(), takes_new, "{id:?}");
         }

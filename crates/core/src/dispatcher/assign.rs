@@ -228,25 +228,34 @@ impl Dispatcher {
             if let Some(Source::Peer(first)) = planned {
                 sources.push(first);
             }
-            // Spread readers over holders: start at a place that depends on who asks and for what.
-            let n = self.catalog.n_holders(object);
-            let skip = if n <= SOURCES_MAX { 0 } else { (executor.0 as usize + object.0 as usize) % n };
-            let holders = self.catalog.holders_of(object);
-            let first = sources.first().copied();
-            let others = holders
-                .filter(|h| *h != executor && Some(*h) != first && self.executors[h].silent_since.is_none());
-            let n_more = SOURCES_MAX - sources.len();
-            if skip == 0 {
-                sources.extend(others.take(n_more));
-            } else {
-                let all: Vec<ExecutorId> = others.collect();
-                sources.extend(all.iter().cycle().skip(skip).take(n_more.min(all.len())));
-            }
+            self.more_sources(executor, object, &mut sources);
             if stays {
                 self.foreign_sources(executor, run, object, &mut sources);
             }
         }
         AssignedInput { object, known, sources, check_home, direct: !uses_caches, stays }
+    }
+
+    /// Holders of `object` beside those that `executor` shall try first, up to [`SOURCES_MAX`] in all. Not by going through
+    /// all: a database file has a thousand.
+    fn more_sources(&self, executor: ExecutorId, object: ObjectId, sources: &mut Vec<ExecutorId>) {
+        let n = self.catalog.n_holders(object);
+        let first = sources.first().copied();
+        let mut others = self.silent.iter().copied().chain([executor]).chain(first);
+        let mut ranks: Vec<usize> =
+            others.by_ref().filter_map(|e| self.catalog.holder_rank(object, e)).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let n_all = n - ranks.len();
+        if n_all == 0 {
+            return;
+        }
+        // Spread readers over holders: start at a place that depends on who asks and for what.
+        let skip = if n <= SOURCES_MAX { 0 } else { (executor.0 as usize + object.0 as usize) % n };
+        let start = ranks.iter().fold(skip % n_all, |at, rank| at + usize::from(at >= *rank));
+        let is_one = |h: &ExecutorId| *h != executor && Some(*h) != first && !self.silent.contains(h);
+        let n_more = (SOURCES_MAX - sources.len()).min(n_all);
+        sources.extend(self.catalog.holders_from(object, start).filter(is_one).take(n_more));
     }
 
     /// What is known of an object's bytes, if somebody has read them.

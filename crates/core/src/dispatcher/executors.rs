@@ -21,6 +21,7 @@ impl Dispatcher {
     ) {
         let (mut held_before, mut made) = (vec![], vec![]);
         self.forget_replicas_on(now, executor);
+        self.silent.remove(&executor);
         if let Some(known) = self.executors.remove(&executor) {
             held_before = self.rejoin(now, executor, known, &offer, out);
         } else {
@@ -241,6 +242,7 @@ impl Dispatcher {
     pub(super) fn on_executor_silent(&mut self, now: Timestamp, executor: ExecutorId) {
         if let Some(e) = self.executors.get_mut(&executor) {
             e.silent_since.get_or_insert(now);
+            self.silent.insert(executor);
             self.update_room(executor);
             self.touch_exports_on(executor);
         }
@@ -254,6 +256,7 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let Some(lost) = self.executors.remove(&executor) else { return };
+        self.silent.remove(&executor);
         let objects = self.catalog.executor_left(executor);
         self.moves.executor_lost(executor);
         self.forget_replicas_on(now, executor);

@@ -249,12 +249,14 @@ impl Affinity {
         let member = self.member(seat);
         let mut worth = Worth::default();
         for reader in self.tasks.readers_around(object, 0).take(self.config.readers_max) {
-            if reader.sole_other().is_some_and(|other| !member.has(catalog, seat, other)) {
+            if reader.class != class
+                || reader.sole_other().is_some_and(|(other, _)| !member.has(catalog, seat, other))
+            {
                 continue;
             }
-            let id = self.tasks.group_of_reader(reader);
+            let id = reader.group;
             let group = self.tasks.group(id);
-            if group.class != class || group.n_inputs < 2 {
+            if group.n_inputs < 2 {
                 continue;
             }
             let mut others = self.tasks.inputs(id).iter().filter(|e| e.object != object);
@@ -506,17 +508,18 @@ impl Affinity {
     fn take_waiting(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> Option<Choice> {
         let member = self.member(seat);
         let (_, entered_ms) = self.tasks.head(group);
-        let (mut lacks, mut copies) = (false, false);
+        let (mut lacks, mut copies, mut held) = (false, false, None);
         for input in self.tasks.inputs(group).iter().filter(|e| !member.has(catalog, seat, e.object)) {
             lacks = true;
             copies |= self.heat(catalog, input.object) == Heat::Warm;
             if copies {
-                // What most of those find who ask in vain, and what they would find out at length.
-                if self.busy.contains(&input.object) && !self.home_is_quick() {
-                    return None;
-                }
+                held = Some(input.object);
                 break;
             }
+        }
+        // What most of those find who ask in vain, and what they would find out at length.
+        if held.is_some_and(|object| self.is_busy(catalog, object)) && !self.home_is_quick() {
+            return None;
         }
         if !lacks {
             // A hit that was not told, or one that is about to become one.

@@ -197,6 +197,9 @@ pub struct Affinity {
     landed: Vec<Landed>,
     /// Objects with many holders, all of which are in use.
     busy: FxHashSet<ObjectId>,
+    /// Objects with fewer holders, all of which were in use when so many of `freed` had become free.
+    none_free: FxHashMap<ObjectId, u32>,
+    freed: Vec<Seat>,
     /// Smoothed time per MiB from when an attempt was received.
     home_ns_per_mib: Option<u64>,
     copy_ns_per_mib: Option<u64>,
@@ -378,6 +381,8 @@ impl Affinity {
             home_load: HomeLoad::default(),
             landed: vec![],
             busy: FxHashSet::default(),
+            none_free: FxHashMap::default(),
+            freed: vec![],
             home_ns_per_mib: None,
             copy_ns_per_mib: None,
             open: FxHashSet::default(),
@@ -604,13 +609,15 @@ impl Affinity {
             let member = self.member(seat);
             let none_coming = member.coming.is_empty();
             for reader in self.tasks.readers_around(object, start) {
-                if let Some(other) = reader.sole_other()
+                if let Some((other, n_tasks)) = reader.sole_other()
                     && !holds(catalog, seat, other)
-                    && (walk == Walk::Landed || !none_coming && member.coming.contains_key(&other))
                 {
+                    if walk != Walk::Landed && (none_coming || !member.coming.contains_key(&other)) {
+                        found.push(Found::Near(reader.class, other, n_tasks));
+                    }
                     continue;
                 }
-                let id = self.tasks.group_of_reader(reader);
+                let id = reader.group;
                 let group = self.tasks.group(id);
                 let mut all_held = arrived;
                 let mut lack = None;
@@ -725,6 +732,7 @@ impl Queue for Affinity {
             self.uploads.resize(i + 1, 0);
         }
         self.uploads[i] = 0;
+        self.none_free.clear();
         self.seat_of.insert(executor, seat);
         self.is_member.insert(seat);
         self.n_joined = self.n_joined.wrapping_add(1);
@@ -802,6 +810,7 @@ impl Queue for Affinity {
     fn replica_added(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
         self.open.remove(&object);
+        self.none_free.remove(&object);
         let walk = if self.land(catalog, seat, object) { Walk::Landed } else { Walk::Appeared };
         self.reheat(catalog, object);
         let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
@@ -837,7 +846,7 @@ impl Queue for Affinity {
         self.landed.drain(..).for_each(|landed| self.home_load.learn(landed, now));
         if now.since_ns(self.stirred) >= self.stir_ns() {
             self.stirred = now;
-            self.busy.clear();
+            self.forget_busy();
             self.stir();
         }
         self.decide(catalog, now).map(|(executor, pick)| {

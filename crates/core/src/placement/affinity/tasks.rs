@@ -9,7 +9,7 @@
 //! Invariants, checked by `Tasks::sanity_check`: a group has at least one task, its tasks are in queue order; an object
 //! has readers if and only if a group reads it; ranks are sums over groups.
 //!
-//! Memory: 24 bytes per task and 24 per group, 20 per input of a group, about 20 for the order and 10 for finding a group
+//! Memory: 24 bytes per task and 24 per group, 24 per input of a group, about 20 for the order and 10 for finding a group
 //! by its inputs; and two ranks' entries per object.
 
 use super::super::{QueueKey, ReadyTask};
@@ -49,31 +49,33 @@ pub(super) struct Edge {
     pub object: ObjectId,
     /// Where this edge is among the readers of the object.
     reader_index: u32,
-    pub group: u32,
 }
 
-/// One input of a group, in the list of its object's readers.
+/// A group, in the list of readers of one of its inputs. What walks ask of a group of two inputs stands here too: they go
+/// through hundreds of readers, and groups lie all over the memory.
 #[derive(Clone, Copy)]
 pub(super) struct Reader {
     /// [`NIL`]: a gap.
-    edge: u32,
-    /// What a group of two inputs reads besides; [`NIL`] for other groups. Beside the edge, as walks ask for it of hundreds
-    /// of readers of which few matter, and groups lie all over the memory.
+    pub group: u32,
+    pub class: u32,
+    /// What a group of two inputs reads besides; [`NIL`] for other groups.
     other: u32,
+    /// The number of its tasks; kept for groups of two inputs only.
+    n_tasks: u32,
 }
 
 impl Reader {
-    const GAP: Reader = Reader { edge: NIL, other: NIL };
+    const GAP: Reader = Reader { group: NIL, class: NIL, other: NIL, n_tasks: 0 };
 
-    /// What its group reads besides, if that is one object.
+    /// What its group reads besides, if that is one object, and how many tasks it has.
     #[inline]
-    pub fn sole_other(self) -> Option<ObjectId> {
-        (self.other != NIL).then_some(ObjectId(self.other))
+    pub fn sole_other(self) -> Option<(ObjectId, u32)> {
+        (self.other != NIL).then_some((ObjectId(self.other), self.n_tasks))
     }
 }
 
-/// The inputs of groups that are one object, in the order in which the groups came, with gaps. The order matters: who
-/// comes after whom in a list is likely to be near it in other lists too.
+/// The groups that read one object, in the order in which they came, with gaps. The order matters: who comes after
+/// whom in a list is likely to be near it in other lists too.
 #[derive(Default)]
 struct Readers {
     list: Vec<Reader>,
@@ -212,15 +214,10 @@ impl Tasks {
 
     /// The groups that read `object`, those that came at about the same time as place `start` of the list first.
     pub fn groups_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = u32> + '_ {
-        self.readers_around(object, start).map(|reader| self.group_of_reader(reader))
+        self.readers_around(object, start).map(|reader| reader.group)
     }
 
-    #[inline]
-    pub fn group_of_reader(&self, reader: Reader) -> u32 {
-        self.edge(reader.edge).group
-    }
-
-    /// The same before their groups are looked up.
+    /// The same with what is known of them there.
     pub fn readers_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = Reader> + '_ {
         let readers = self.readers(object);
         let (mut up, mut down) = (start, start);
@@ -232,18 +229,13 @@ impl Tasks {
             down = down.checked_sub(1)?;
             Some(down)
         });
-        places.map(|at| readers[at]).filter(|reader| reader.edge != NIL)
+        places.map(|at| readers[at]).filter(|reader| reader.group != NIL)
     }
 
     /// Where `group` is in the list of readers of `object`, one of its inputs.
     pub fn place_among(&self, object: ObjectId, group: u32) -> usize {
         let edge = self.inputs(group).iter().find(|e| e.object == object);
         edge.map_or(0, |e| e.reader_index as usize)
-    }
-
-    #[inline]
-    pub fn edge(&self, edge: u32) -> &Edge {
-        &self.edges[edge as usize]
     }
 
     /// The group of `class` that reads `object` and nothing else.
@@ -338,7 +330,7 @@ impl Tasks {
         let n_inputs = inputs.len() as u32;
         let unused = self.free_edges.get_mut(&n_inputs).and_then(Vec::pop);
         let first_edge = unused.unwrap_or_else(|| {
-            let unset = Edge { object: ObjectId(0), reader_index: 0, group: NIL };
+            let unset = Edge { object: ObjectId(0), reader_index: 0 };
             self.edges.resize(self.edges.len() + inputs.len(), unset);
             self.edges.len() as u32 - n_inputs
         });
@@ -356,9 +348,9 @@ impl Tasks {
         for (i, &object) in inputs.iter().enumerate() {
             let readers = self.readers.entry(object).or_default();
             let edge = first_edge + i as u32;
-            self.edges[edge as usize] = Edge { object, reader_index: readers.list.len() as u32, group };
+            self.edges[edge as usize] = Edge { object, reader_index: readers.list.len() as u32 };
             let other = if let [a, b] = inputs { a.0 ^ b.0 ^ object.0 } else { NIL };
-            readers.list.push(Reader { edge, other });
+            readers.list.push(Reader { group, class, other, n_tasks: 0 });
         }
         if inputs.is_empty() {
             self.classes[class as usize].free = group;
@@ -407,17 +399,20 @@ impl Tasks {
             entry.remove();
         }
         for edge in first_edge..first_edge + n_inputs {
-            let Edge { object, reader_index, .. } = self.edges[edge as usize];
+            let Edge { object, reader_index } = self.edges[edge as usize];
             let readers = self.readers.get_mut(&object).expect("this group reads it");
             readers.list[reader_index as usize] = Reader::GAP;
             readers.n_gaps += 1;
             if readers.n_gaps as usize == readers.list.len() {
                 self.readers.remove(&object);
             } else if readers.n_gaps as usize > readers.list.len() / 2 {
-                readers.list.retain(|reader| reader.edge != NIL);
+                readers.list.retain(|reader| reader.group != NIL);
                 readers.n_gaps = 0;
                 for (i, reader) in readers.list.iter().enumerate() {
-                    self.edges[reader.edge as usize].reader_index = i as u32;
+                    let Group { first_edge, n_inputs, .. } = self.groups[reader.group as usize];
+                    let mut edges =
+                        self.edges[first_edge as usize..(first_edge + n_inputs) as usize].iter_mut();
+                    edges.find(|e| e.object == object).expect("it reads it").reader_index = i as u32;
                 }
                 readers.list.shrink_to(2 * readers.list.len());
             }
@@ -443,6 +438,11 @@ impl Tasks {
                     let n_tasks = rank.get(edge.object).map_or(0, |entry| entry.n_tasks);
                     rank.set(edge.object, n_tasks.saturating_add_signed(by), size_bytes, heat);
                 }
+            }
+            if n_inputs == 2 {
+                let readers = self.readers.get_mut(&edge.object).expect("this group reads it");
+                let n_tasks = &mut readers.list[edge.reader_index as usize].n_tasks;
+                *n_tasks = n_tasks.saturating_add_signed(by);
             }
         }
     }
@@ -511,9 +511,9 @@ impl Tasks {
                 assert_eq!(class.free == group, inputs.is_empty());
                 for edge in self.inputs(group) {
                     let at = self.readers(edge.object)[edge.reader_index as usize];
-                    assert_eq!((self.edge(at.edge).object, self.edge(at.edge).group), (edge.object, group));
+                    assert_eq!((at.group, at.class), (group, c));
                     let other = inputs.iter().copied().find(|o| *o != edge.object && inputs.len() == 2);
-                    assert_eq!(at.sole_other(), other);
+                    assert_eq!(at.sole_other(), other.map(|o| (o, self.group(group).n_tasks)));
                     n_edges += 1;
                 }
             }
@@ -526,7 +526,7 @@ impl Tasks {
         assert_eq!((n_tasks, seen.len()), (self.n_tasks, self.by_content.len()));
         assert_eq!(n_edges, self.readers.keys().map(|o| self.n_readers(*o)).sum::<usize>());
         assert!(self.readers.keys().all(|o| self.n_readers(*o) > 0));
-        let gaps = |r: &Readers| r.list.iter().filter(|reader| reader.edge == NIL).count();
+        let gaps = |r: &Readers| r.list.iter().filter(|reader| reader.group == NIL).count();
         assert!(self.readers.values().all(|r| gaps(r) == r.n_gaps as usize));
     }
 }

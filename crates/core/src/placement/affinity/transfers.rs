@@ -119,9 +119,31 @@ impl Affinity {
         may_read.then_some(Source::Home)
     }
 
+    /// Whether all holders of `object` are known to be in use.
+    pub(super) fn is_busy(&mut self, catalog: &Catalog, object: ObjectId) -> bool {
+        if self.busy.contains(&object) {
+            return true;
+        }
+        let Some(n_seen) = self.none_free.get_mut(&object) else { return false };
+        let freed = &self.freed[*n_seen as usize..];
+        let is_busy = !freed.iter().any(|seat| holds(catalog, *seat, object));
+        match is_busy {
+            true => *n_seen = self.freed.len() as u32,
+            false => drop(self.none_free.remove(&object)),
+        }
+        is_busy
+    }
+
+    /// Whoever holds something may have become free to serve.
+    pub(super) fn forget_busy(&mut self) {
+        self.busy.clear();
+        self.none_free.clear();
+        self.freed.clear();
+    }
+
     /// The least loaded holder that may serve one attempt more.
     fn free_holder(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> Option<Source> {
-        if self.busy.contains(&object) {
+        if self.is_busy(catalog, object) {
             return None;
         }
         let mut n_busy = 0;
@@ -137,8 +159,12 @@ impl Affinity {
             }
             ControlFlow::Continue(())
         });
-        if best.is_none() && n_busy >= BUSY_HOLDERS_MIN {
-            self.busy.insert(object);
+        if best.is_none() && n_busy > 0 {
+            if n_busy >= BUSY_HOLDERS_MIN {
+                self.busy.insert(object);
+            } else {
+                self.none_free.insert(object, self.freed.len() as u32);
+            }
         }
         best.map(|(_, holder)| Source::Peer(self.member(holder).id))
     }
@@ -268,8 +294,13 @@ impl Affinity {
         match coming.source {
             Source::Peer(from) => {
                 if let Some(&from) = self.seat_of.get(&from) {
-                    let is_same = self.member(from).session == coming.session;
-                    self.uploads[from.0 as usize] -= u32::from(is_same);
+                    if self.member(from).session == coming.session {
+                        let n = &mut self.uploads[from.0 as usize];
+                        if *n == self.config.uploads_max && !self.none_free.is_empty() {
+                            self.freed.push(from);
+                        }
+                        *n -= 1;
+                    }
                 }
             }
             Source::Home => {
