@@ -306,6 +306,8 @@ pub struct Dispatcher {
     queue: Box<dyn Queue>,
     runs: BTreeMap<RunId, RunState>,
     arrays: Vec<ArrayState>,
+    /// The first task of each array, as that is looked for all the time.
+    bases: Vec<TaskId>,
     next_task: u64,
     backlog: BTreeMap<QueueKey, Segment>,
     /// Ready tasks, in the queue and in the backlog.
@@ -381,6 +383,7 @@ impl Dispatcher {
             queue,
             runs: BTreeMap::new(),
             arrays: vec![],
+            bases: vec![],
             next_task: 0,
             backlog: BTreeMap::new(),
             n_ready: 0,

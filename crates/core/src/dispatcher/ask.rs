@@ -4,8 +4,8 @@ use super::*;
 
 impl Dispatcher {
     pub(super) fn locate(&self, task: TaskId) -> (ArrayId, u32) {
-        let at = self.arrays.partition_point(|a| a.base <= task) - 1;
-        (ArrayId(at as u32), (task.0 - self.arrays[at].base.0) as u32)
+        let at = self.bases.partition_point(|base| *base <= task) - 1;
+        (ArrayId(at as u32), (task.0 - self.bases[at].0) as u32)
     }
 
     pub(super) fn end_of(&self, task: TaskId) -> End {

@@ -28,6 +28,7 @@ impl Dispatcher {
         let (reads_run, writes_run) =
             (any_run_file(&array.template.inputs), any_run_file(&array.template.outputs));
         let stage = self.run_times.stage(into.unwrap_or(run), &array.template.label);
+        self.bases.push(base);
         self.arrays.push(ArrayState { base, run, array: array.clone(), ends, stage, reads_run, writes_run });
         if !self.learn_makers(run, base, &array, out) || !started {
             return;

@@ -205,6 +205,7 @@ impl Affinity {
 
     fn choose_move(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat) -> Option<Choice> {
         self.settle_wants(catalog, seat);
+        self.member_mut(seat).tell();
         let every = self.config.oldest_every;
         let oldest_first = every > 0 && self.member(seat).n_moves % every == every - 1;
         for i in 0..self.tasks.class_order.len() {
@@ -481,6 +482,10 @@ impl Affinity {
         for _ in 0..self.config.tries {
             let entry = at?;
             at = self.tasks.classes[class as usize].single.after(&entry);
+            let member = self.member(seat);
+            if heat == Heat::Warm && !member.wants_copies && !member.has(catalog, seat, entry.object) {
+                continue;
+            }
             let Some(group) = self.tasks.single(class, entry.object) else { continue };
             if let Some(choice) = self.take_waiting(catalog, now, seat, group) {
                 return Some(choice);
@@ -508,18 +513,22 @@ impl Affinity {
     fn take_waiting(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> Option<Choice> {
         let member = self.member(seat);
         let (_, entered_ms) = self.tasks.head(group);
-        let (mut lacks, mut copies, mut held) = (false, false, None);
+        let (mut lacks, mut held) = (false, None);
         for input in self.tasks.inputs(group).iter().filter(|e| !member.has(catalog, seat, e.object)) {
             lacks = true;
-            copies |= self.heat(catalog, input.object) == Heat::Warm;
-            if copies {
+            if self.heat(catalog, input.object) == Heat::Warm {
                 held = Some(input.object);
                 break;
             }
         }
-        // What most of those find who ask in vain, and what they would find out at length.
-        if held.is_some_and(|object| self.is_busy(catalog, object)) && !self.home_is_quick() {
-            return None;
+        let copies = held.is_some();
+        if let Some(object) = held {
+            // What most of those find who ask in vain, and what they would find out at length.
+            if !self.has_waited(catalog, now, seat, object, entered_ms)
+                || self.is_busy(catalog, object) && !self.home_is_quick()
+            {
+                return None;
+            }
         }
         if !lacks {
             // A hit that was not told, or one that is about to become one.

@@ -225,6 +225,9 @@ struct Member {
     full: Vec<Full>,
     /// By class: objects whose arrival would make tasks full, with an upper bound of how many.
     near: Vec<Option<Box<Rank>>>,
+    /// What `near` is to be told before it is looked at. A task that comes is told to many executors, whose ranks lie all
+    /// over the memory.
+    told: Vec<Told>,
     /// Objects on their way here.
     coming: FxHashMap<ObjectId, Coming>,
     moving: Moving,
@@ -232,6 +235,14 @@ struct Member {
     n_moves: u32,
     /// It has too little to do to leave to others what they hold; settled anew whenever it is asked.
     wants_copies: bool,
+}
+
+/// So many tasks more of a class lack nothing but `object`.
+struct Told {
+    object: ObjectId,
+    class: u32,
+    n_tasks: u32,
+    size_bytes: u64,
 }
 
 #[derive(Default)]
@@ -301,6 +312,9 @@ fn holds(catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
     catalog.seat_holds(seat, object)
 }
 
+/// Of so many things told the rank is told at once.
+const TOLD_MAX: usize = 256;
+
 /// A number that differs between executors and objects, to begin walks at different places.
 #[inline]
 fn spread(seat: Seat, object: ObjectId) -> usize {
@@ -309,6 +323,17 @@ fn spread(seat: Seat, object: ObjectId) -> usize {
 }
 
 impl Member {
+    /// Tells `near` what it was to be told, in that order.
+    fn tell(&mut self) {
+        for Told { object, class, n_tasks, size_bytes } in self.told.drain(..) {
+            if self.near.len() <= class as usize {
+                self.near.resize_with(class as usize + 1, || None);
+            }
+            let rank = self.near[class as usize].get_or_insert_default();
+            rank.add(object, n_tasks, size_bytes, Heat::Cold);
+        }
+    }
+
     /// Here or on its way here.
     #[inline]
     fn has(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
@@ -562,12 +587,11 @@ impl Affinity {
 
     fn add_near(&mut self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId, by: u32) {
         let size_bytes = self.size_of(catalog, object);
-        let near = &mut self.member_mut(seat).near;
-        if near.len() <= class as usize {
-            near.resize_with(class as usize + 1, || None);
+        let member = self.member_mut(seat);
+        member.told.push(Told { object, class, n_tasks: by, size_bytes });
+        if member.told.len() >= TOLD_MAX {
+            member.tell();
         }
-        let rank = near[class as usize].get_or_insert_default();
-        rank.add(object, by, size_bytes, Heat::Cold);
         self.to_ask.insert(seat);
     }
 
@@ -743,6 +767,7 @@ impl Queue for Affinity {
             spare: 0,
             full: vec![],
             near: vec![],
+            told: vec![],
             coming: FxHashMap::default(),
             moving: Moving::default(),
             n_moves: 0,
@@ -902,7 +927,7 @@ impl Queue for Affinity {
         let of_member = |m: &Member| {
             let full: usize = m.full.iter().map(|f| f.heap.capacity() * 16).sum();
             let near: usize = m.near.iter().flatten().map(|r| r.heap_bytes() + size_of::<Rank>()).sum();
-            full + near
+            full + near + m.told.capacity() * size_of::<Told>()
         };
         self.tasks.heap_bytes() + self.members.iter().flatten().map(of_member).sum::<usize>()
     }

@@ -352,8 +352,9 @@ impl Affinity {
                 class.single.resize(size_of);
                 class.multi.resize(size_of);
             }
-            for rank in self.members.iter_mut().flatten().flat_map(|m| &mut m.near).flatten() {
-                rank.resize(size_of);
+            for member in self.members.iter_mut().flatten() {
+                member.tell();
+                member.near.iter_mut().flatten().for_each(|rank| rank.resize(size_of));
             }
         }
     }
