@@ -414,6 +414,12 @@ impl Catalog {
         self.on[seat.0 as usize].contains(&object.0)
     }
 
+    /// The same by way of the object, for one object and many executors.
+    #[inline]
+    pub(crate) fn is_held_by(&self, object: ObjectId, seat: Seat) -> bool {
+        self.objects[object.0 as usize].holders.contains(seat)
+    }
+
     pub fn holds(&self, executor: ExecutorId, object: ObjectId) -> bool {
         self.seats.find(executor).is_some_and(|seat| self.objects[object.0 as usize].holders.contains(seat))
     }

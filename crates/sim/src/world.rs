@@ -52,6 +52,8 @@ const SENT_ON_STEP_NS: u64 = 1_000_000;
 const TICK_NS: u64 = S;
 /// Without any sign of work for so long, a workload counts as one that never ends.
 const STILL_NS: u64 = 3_600 * S;
+/// A node's list of flows is looked through when it gets longer than that.
+const FLOWS_MIN: usize = 64;
 /// Memory is no limit here: more than any task declares.
 const NODE_MEMORY_BYTES: u64 = u64::MAX >> 8;
 
@@ -191,7 +193,10 @@ struct Node {
     /// Programs that were handed over ahead of a slot.
     handed: VecDeque<(AttemptId, u64)>,
     programs: FxHashMap<AttemptId, Program>,
-    flows: BTreeSet<FlowId>,
+    /// Those that go on, and some that have ended.
+    flows: Vec<FlowId>,
+    /// At that many flows those that have ended are thrown out.
+    flows_max: usize,
     /// Objects that are coming into the cache.
     receiving: BTreeSet<ObjectId>,
     draining: bool,
@@ -741,7 +746,8 @@ impl<'a> World<'a> {
                 cpus_given: 0,
                 handed: VecDeque::new(),
                 programs: FxHashMap::default(),
-                flows: BTreeSet::new(),
+                flows: vec![],
+                flows_max: FLOWS_MIN,
                 receiving: BTreeSet::new(),
                 draining: false,
             })));
@@ -783,7 +789,9 @@ impl<'a> World<'a> {
         self.n_nodes -= 1;
         self.recorder.nodes(self.now, self.n_nodes);
         self.recorder.given(number, None);
-        for flow in node.flows {
+        let mut flows = node.flows;
+        flows.sort_unstable();
+        for flow in flows {
             self.fluid.cancel(self.now.0, flow);
         }
         // Copies that others were taking from it break off.
@@ -799,9 +807,6 @@ impl<'a> World<'a> {
                 self.transfers[i as usize].as_mut().and_then(|t| t.flow.take()).expect("it was just seen");
             if let Some(Purpose::Fetch { node, .. }) = self.fluid.tag(flow) {
                 self.fluid.cancel(self.now.0, flow);
-                if let Some(node) = self.nodes[node as usize].as_mut() {
-                    node.flows.remove(&flow);
-                }
                 self.schedule(self.now.0 + self.machine.message_ns, Ev::Fetched { node, transfer: i });
             }
         }
@@ -895,7 +900,12 @@ impl<'a> World<'a> {
 
     fn flow(&mut self, number: u32, bytes: u64, crossed: &[ResourceId], purpose: Purpose) -> FlowId {
         let flow = self.fluid.begin(self.now.0, bytes, crossed, purpose);
-        self.nodes[number as usize].as_mut().expect("it acts").flows.insert(flow);
+        let node = self.nodes[number as usize].as_mut().expect("it acts");
+        node.flows.push(flow);
+        if node.flows.len() >= node.flows_max {
+            node.flows.retain(|flow| self.fluid.tag(*flow).is_some());
+            node.flows_max = FLOWS_MIN.max(2 * node.flows.len());
+        }
         flow
     }
 
@@ -989,9 +999,8 @@ impl<'a> World<'a> {
         self.transfers_free.push(transfer);
         let Transfer { target, source, object, flow, .. } = ended;
         let result = match (flow, source) {
-            (Some(flow), _) => {
+            (Some(_), _) => {
                 if let Some(node) = self.nodes[number as usize].as_mut() {
-                    node.flows.remove(&flow);
                     node.receiving.remove(&object);
                 }
                 let bytes = self.size_of(object).unwrap_or(0);

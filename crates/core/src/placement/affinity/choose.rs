@@ -483,7 +483,12 @@ impl Affinity {
             let entry = at?;
             at = self.tasks.classes[class as usize].single.after(&entry);
             let member = self.member(seat);
-            if heat == Heat::Warm && !member.wants_copies && !member.has(catalog, seat, entry.object) {
+            // What would be found out at length.
+            if heat == Heat::Warm
+                && !member.wants_copies
+                && !catalog.is_held_by(entry.object, seat)
+                && !member.awaits(entry.object)
+            {
                 continue;
             }
             let Some(group) = self.tasks.single(class, entry.object) else { continue };
@@ -514,7 +519,11 @@ impl Affinity {
         let member = self.member(seat);
         let (_, entered_ms) = self.tasks.head(group);
         let (mut lacks, mut held) = (false, None);
-        for input in self.tasks.inputs(group).iter().filter(|e| !member.has(catalog, seat, e.object)) {
+        for input in self.tasks.inputs(group) {
+            // The same few objects are asked for by everybody.
+            if catalog.is_held_by(input.object, seat) || member.awaits(input.object) {
+                continue;
+            }
             lacks = true;
             if self.heat(catalog, input.object) == Heat::Warm {
                 held = Some(input.object);
@@ -523,7 +532,7 @@ impl Affinity {
         }
         let copies = held.is_some();
         if let Some(object) = held {
-            // What most of those find who ask in vain, and what they would find out at length.
+            // What most of those find who ask in vain.
             if !self.has_waited(catalog, now, seat, object, entered_ms)
                 || self.is_busy(catalog, object) && !self.home_is_quick()
             {

@@ -337,7 +337,13 @@ impl Member {
     /// Here or on its way here.
     #[inline]
     fn has(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
-        holds(catalog, seat, object) || (!self.coming.is_empty() && self.coming.contains_key(&object))
+        holds(catalog, seat, object) || self.awaits(object)
+    }
+
+    /// On its way here.
+    #[inline]
+    fn awaits(&self, object: ObjectId) -> bool {
+        !self.coming.is_empty() && self.coming.contains_key(&object)
     }
 }
 
