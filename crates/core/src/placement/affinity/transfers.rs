@@ -293,14 +293,14 @@ impl Affinity {
     pub(super) fn stop_using(&mut self, catalog: &Catalog, object: ObjectId, coming: &Coming) {
         match coming.source {
             Source::Peer(from) => {
-                if let Some(&from) = self.seat_of.get(&from) {
-                    if self.member(from).session == coming.session {
-                        let n = &mut self.uploads[from.0 as usize];
-                        if *n == self.config.uploads_max && !self.none_free.is_empty() {
-                            self.freed.push(from);
-                        }
-                        *n -= 1;
+                if let Some(&from) = self.seat_of.get(&from)
+                    && self.member(from).session == coming.session
+                {
+                    let n = &mut self.uploads[from.0 as usize];
+                    if *n == self.config.uploads_max && !self.none_free.is_empty() {
+                        self.freed.push(from);
                     }
+                    *n -= 1;
                 }
             }
             Source::Home => {
