@@ -205,12 +205,12 @@ impl World {
     }
 
     fn learn(&mut self, executor: u32, object: u32, outcome: CacheOutcome, wait_ms: u64) {
-        let input = InputReport {
-            object: ObjectId(object),
-            outcome,
-            size_bytes: OBJECT_BYTES,
-            wait_ns: wait_ms * MS,
-        };
+        self.learn_of(executor, object, outcome, OBJECT_BYTES, wait_ms);
+    }
+
+    fn learn_of(&mut self, executor: u32, object: u32, outcome: CacheOutcome, size_bytes: u64, wait_ms: u64) {
+        let wait_ns = wait_ms * MS;
+        let input = InputReport { object: ObjectId(object), outcome, size_bytes, wait_ns };
         if outcome == CacheOutcome::InPlace {
             self.never_cached.insert(ObjectId(object));
         }
@@ -485,6 +485,21 @@ fn tasks_without_inputs_go_to_whoever_has_room_in_order() {
     assert_eq!(order, [(0, 1, free), (1, 0, free), (2, 1, free)], "the roomiest first");
     world.task(&[]);
     assert_eq!(world.place(), Err(Unplaced::NoneFree));
+}
+
+#[test]
+fn how_long_tiny_files_take_says_little_of_large_ones() {
+    let mut world = World::new(9, Config::default());
+    world.executor(0, 1);
+    world.executor(1, 1);
+    world.holds(0, &[1]);
+    // 2 ms each for ten bytes: by that rate ten megabytes would take half an hour.
+    (0..100).for_each(|_| world.learn_of(1, 2, CacheOutcome::RemoteHit { from: ExecutorId(0) }, 10, 2));
+    world.task(&[1]);
+    let waits = world.task(&[1]);
+    assert_eq!(world.place().unwrap().executor, 0);
+    world.wait_ms(200);
+    assert_eq!(world.place().unwrap().task, waits);
 }
 
 #[test]

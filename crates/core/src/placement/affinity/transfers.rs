@@ -15,6 +15,9 @@ const MIB: u64 = 1 << 20;
 /// What a copy is taken to need until one has been seen: 100 MB/s after 2 ms.
 const COPY_LATENCY_NS: u64 = 2_000_000;
 const COPY_NS_PER_MIB: u64 = 10_485_760;
+/// What moves at that rate within that latency. Smaller objects take as long as one of this size, and say so much of the rate:
+/// a file of a few bytes that came within 2 ms is no reason to expect one of a megabyte within minutes.
+const SMALL_BYTES: u64 = MIB * COPY_LATENCY_NS / COPY_NS_PER_MIB;
 
 fn smooth(mean: &mut Option<u64>, value: u64) {
     *mean = Some(mean.map_or(value, |m| m - m / 16 + value / 16));
@@ -57,7 +60,7 @@ impl HomeLoad {
 impl Affinity {
     /// How long moving `object` takes at that rate.
     fn time_ns(&self, catalog: &Catalog, object: ObjectId, ns_per_mib: u64) -> u64 {
-        let size_bytes = self.size_of(catalog, object);
+        let size_bytes = self.size_of(catalog, object).max(SMALL_BYTES);
         u64::try_from(u128::from(ns_per_mib) * u128::from(size_bytes) / u128::from(MIB)).unwrap_or(u64::MAX)
     }
 
@@ -335,7 +338,7 @@ impl Affinity {
     }
 
     pub(super) fn learn_time(&mut self, catalog: &Catalog, input: &InputReport) {
-        let size_bytes = input.size_bytes.max(1);
+        let size_bytes = input.size_bytes.max(SMALL_BYTES);
         let rate = u128::from(input.wait_ns) * u128::from(MIB) / u128::from(size_bytes);
         let rate = u64::try_from(rate).unwrap_or(u64::MAX);
         match input.outcome {
