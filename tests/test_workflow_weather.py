@@ -45,6 +45,9 @@ def multicast(gate: Path, result: str) -> list[Task]:
     """One file of 8 MB that eight tasks read."""
     made = task("made", gated("yes eyas | head -c 8000000 > o0", gate), [], ["run:big"])
     readers = [task(f"r{n}", "wc -c < i0 > o0", ["run:big"], [f"run:n/{n}"]) for n in range(PARTS)]
+    for reader in readers:
+        # Not made again at each node instead.
+        reader["hints"] = {"multicast": "always"}
     names = [f"run:n/{n}" for n in range(PARTS)]
     return [made, *readers, task("all", "cat i* | sort | uniq -c > o0", names, [result])]
 

@@ -314,8 +314,9 @@ impl Dispatcher {
         if evidence.hinted {
             choice.insist();
         }
-        if let Some(maker) = maker {
-            let is_forced = self.config.collectives == CollectiveMode::TaskReplication;
+        // Who asks for a multicast gets one.
+        let is_forced = self.config.collectives == CollectiveMode::TaskReplication;
+        if let Some(maker) = maker.filter(|_| is_forced || !evidence.hinted) {
             let able = self.with_room(maker, &targets);
             if (able.len() == targets.len() || is_forced && !able.is_empty())
                 && let Some(s) = self.replication_s(maker, &able)
