@@ -12,7 +12,7 @@ from lists import nothing_is_left
 
 N_TASKS = 1_000_000
 # A dispatcher and a client with nothing to do take some 15 MB each.
-DISPATCHER_MIB_MAX = 144
+DISPATCHER_MIB_MAX = 128
 CLIENT_MIB_MAX = 500
 
 

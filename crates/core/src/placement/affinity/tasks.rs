@@ -350,6 +350,10 @@ impl Tasks {
             let edge = first_edge + i as u32;
             self.edges[edge as usize] = Edge { object, reader_index: readers.list.len() as u32 };
             let other = if let [a, b] = inputs { a.0 ^ b.0 ^ object.0 } else { NIL };
+            if readers.list.is_empty() {
+                // Most objects have one reader.
+                readers.list.reserve_exact(1);
+            }
             readers.list.push(Reader { group, class, other, n_tasks: 0 });
         }
         if inputs.is_empty() {
