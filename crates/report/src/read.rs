@@ -651,7 +651,10 @@ impl Reader {
                 continue;
             }
             match self.open.get(&task).copied() {
-                Some(at) if self.attempts[at].attempt == attempt => self.attempts[at].executor = row as u32,
+                // This life may have given the task to another node under the same number.
+                Some(at) if self.attempts[at].attempt == attempt && !self.is_here(at) => {
+                    self.attempts[at].executor = row as u32
+                }
                 Some(_) => {}
                 None => {
                     if let Some(a) = find_array(&self.arrays, task) {
@@ -661,6 +664,11 @@ impl Reader {
                 }
             }
         }
+    }
+
+    /// The attempt's node is one of this life.
+    fn is_here(&self, at: usize) -> bool {
+        self.executors[self.attempts[at].executor as usize].id.0 == self.life()
     }
 
     fn on_lost(&mut self, t: Timestamp, executor: ExecutorId) {
