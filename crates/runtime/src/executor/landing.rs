@@ -5,7 +5,7 @@
 //!
 //! Not here: which output goes when ([`eyas_core::executor`]), how home takes it (`eyas-storage`).
 
-use super::agent::{home_error, parse, temporary, version_of};
+use super::home_io::{home_error, parse, temporary, version_of};
 use eyas_core::event::{TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion};
 use eyas_storage::Homes;

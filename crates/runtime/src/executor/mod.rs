@@ -14,6 +14,7 @@
 
 mod agent;
 mod fetch;
+mod home_io;
 mod landing;
 mod objects;
 mod slots;

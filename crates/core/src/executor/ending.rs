@@ -1,0 +1,373 @@
+//! From a program's end to the word that its attempt is over: outputs are hashed, kept, and sent home; and attempts that
+//! end before that, cancelled or failed.
+
+use super::*;
+
+impl Executor {
+    pub(super) fn on_program_ended(&mut self, id: AttemptId, exit: Exit, out: &mut Vec<NodeAction>) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        if attempt.state != State::Running {
+            return;
+        }
+        self.n_running -= 1;
+        self.slots_used -= attempt.assignment.cpus;
+        attempt.times.started = exit.started;
+        attempt.times.exited = exit.exited;
+        attempt.cpu_ns = exit.cpu_ns;
+        attempt.rss_bytes_max = exit.rss_bytes_max;
+        let run_ns = exit.exited.since_ns(exit.started);
+        self.run_ns_mean = Some(self.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
+
+        let of_cache = |i: &&u32| attempt.inputs[**i as usize].plan == Plan::Cache;
+        let wrote = exit.inputs_modified.iter().any(|i| of_cache(&i));
+        let damaged: Vec<ObjectId> = exit
+            .inputs_damaged
+            .iter()
+            .filter(of_cache)
+            .map(|i| attempt.assignment.inputs[*i as usize].object)
+            .collect();
+        self.unpin_all(id, out);
+        let attempt = &self.attempts[&id];
+        let (cancelled, spoiled) = (attempt.cancelled, attempt.spoiled);
+        for object in damaged {
+            self.drop_corrupt(object, out);
+        }
+        if cancelled {
+            self.end(id, Outcome::Cancelled, out);
+        } else if wrote || spoiled {
+            let message = match wrote {
+                true => "the program wrote to one of its inputs; the cached copy was dropped",
+                false => "an input was found changed while the program ran; the cached copy was dropped",
+            };
+            self.fail(id, Failure { kind: FailureKind::InputModified, message: message.into() }, out);
+        } else if let Err(failure) = exit.result {
+            self.fail(id, failure, out);
+        } else if exit.outputs.is_empty() {
+            self.end(id, Outcome::Done, out);
+        } else {
+            let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+            attempt.state = State::Storing;
+            self.n_storing += 1;
+            attempt.outputs = vec![Output::default(); exit.outputs.len()];
+            attempt.n_outputs_pending = exit.outputs.len() as u32;
+            let objects = attempt.assignment.outputs.clone();
+            for (i, size) in exit.outputs.iter().enumerate() {
+                let (size, object) = (size.unwrap_or(0), objects[i]);
+                let stays = self.attempts[&id].assignment.staying.binary_search(&(i as u32)).is_ok();
+                if stays {
+                    self.drop_earlier(object, out);
+                }
+                let mut evicted = vec![];
+                let free = self.cache.state(object).is_none();
+                let cached =
+                    free && matches!(self.cache.reserve(object, size, &mut evicted), Reserve::Granted);
+                for object in evicted {
+                    self.evicted(object, out);
+                }
+                let budget_bytes = self.cache.budget_bytes();
+                let available_bytes = self.cache.available_bytes();
+                let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+                attempt.outputs[i].cached = cached;
+                if stays && !cached {
+                    // It is hashed all the same, and the attempt fails when all are.
+                    let message = format!(
+                        "output {} with {size} bytes stays on the nodes and does not fit into the {budget_bytes} bytes \
+                         of this node's cache, of which {available_bytes} can be had now; give the nodes more cache",
+                        i + 1
+                    );
+                    attempt.outputs[i].failure = Some(Failure { kind: FailureKind::CacheFull, message });
+                }
+                let (task, attempt, output) = (id.0, id.1, i as u32);
+                let cache_bytes = cached.then_some(size);
+                out.push(NodeAction::StoreOutput { task, attempt, output, object, cache_bytes });
+            }
+        }
+    }
+
+    pub(super) fn on_output_stored(
+        &mut self,
+        id: AttemptId,
+        output: u32,
+        result: Result<Fetched, TransferError>,
+        out: &mut Vec<NodeAction>,
+    ) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        let object = attempt.assignment.outputs[output as usize];
+        let slot = &mut attempt.outputs[output as usize];
+        match result {
+            Ok(bytes) => {
+                if slot.cached {
+                    self.cache.commit(object, bytes.size_bytes);
+                    // The last copy until it is home.
+                    self.cache.keep(object);
+                    self.held.insert(object, bytes.clone());
+                }
+                slot.stored = Some(bytes);
+            }
+            Err(error) => {
+                if slot.cached {
+                    self.cache.abort(object);
+                    slot.cached = false;
+                }
+                let kind = if error.kind == TransferErrorKind::NoSpace {
+                    FailureKind::Node
+                } else {
+                    FailureKind::OutputMissing
+                };
+                slot.failure.get_or_insert(Failure { kind, message: error.message });
+            }
+        }
+        attempt.n_outputs_pending -= 1;
+        if attempt.n_outputs_pending > 0 {
+            return;
+        }
+        if let Some(failure) = attempt.outputs.iter().find_map(|o| o.failure.clone()) {
+            self.forget_outputs(id, out);
+            self.fail(id, failure, out);
+            return;
+        }
+        if attempt.cancelled {
+            self.forget_outputs(id, out);
+            self.end(id, Outcome::Cancelled, out);
+            return;
+        }
+        let lands: Vec<u32> = (0..attempt.outputs.len() as u32)
+            .filter(|output| attempt.assignment.staying.binary_search(output).is_err())
+            .collect();
+        attempt.state = State::Landing;
+        attempt.n_outputs_pending = lands.len() as u32;
+        let seq = attempt.seq;
+        for output in &attempt.assignment.staying {
+            self.staying.insert(attempt.assignment.outputs[*output as usize]);
+        }
+        let nothing_lands = lands.is_empty();
+        for output in lands {
+            self.landing_queue.insert(Landing { seq, attempt: id, output });
+        }
+        for (i, o) in self.attempts[&id].outputs.clone().iter().enumerate() {
+            if let (true, Some(bytes)) = (o.cached, &o.stored) {
+                let object = self.attempts[&id].assignment.outputs[i];
+                self.tell_replica(Some(id), object, bytes, out);
+            }
+        }
+        let report = self.report(id, Outcome::Done);
+        self.tell(id, NodeMessage::AttemptEnded { report }, out);
+        self.take_back_private(id, out);
+        if nothing_lands {
+            self.attempts.get_mut(&id).expect("attempt is here").state = State::Ended;
+            self.n_storing -= 1;
+            out.push(NodeAction::CleanUp { task: id.0, attempt: id.1 });
+        }
+    }
+
+    pub(super) fn on_output_landed(
+        &mut self,
+        id: AttemptId,
+        output: u32,
+        result: Result<HomeVersion, TransferError>,
+        out: &mut Vec<NodeAction>,
+    ) {
+        self.n_home_streams -= 1;
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        let object = attempt.assignment.outputs[output as usize];
+        let run = attempt.assignment.run;
+        let slot = &mut attempt.outputs[output as usize];
+        if slot.cached {
+            self.cache.release(object);
+        }
+        match result {
+            Ok(version) => {
+                if slot.cached {
+                    if let Some(held) = self.held.get_mut(&object) {
+                        held.version = Some(version.clone());
+                        let bytes = held.clone();
+                        self.tell_replica(Some(id), object, &bytes, out);
+                    }
+                    self.home.insert(object, (run, HomeAnswer { version, in_place: false }));
+                }
+            }
+            Err(error) => {
+                let failure = Failure { kind: FailureKind::StageOut, message: error.message };
+                slot.failure.get_or_insert(failure);
+            }
+        }
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        attempt.n_outputs_pending -= 1;
+        self.end_when_landed(id, out);
+        self.drop_if_doomed(object, out);
+    }
+
+    pub(super) fn end_when_landed(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        if attempt.n_outputs_pending > 0 {
+            return;
+        }
+        let result = match attempt.outputs.iter().find_map(|o| o.failure.clone()) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        };
+        attempt.state = State::Ended;
+        self.n_storing -= 1;
+        if result.is_err() {
+            self.forget_staying(id, out);
+        }
+        out.push(NodeAction::CleanUp { task: id.0, attempt: id.1 });
+        self.tell(id, NodeMessage::OutputsHome { task: id.0, attempt: id.1, result }, out);
+    }
+
+    /// Outputs that have not set out for home stay here.
+    pub(super) fn stop_landing(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let queued: Vec<Landing> = self.landing_queue.iter().filter(|l| l.attempt == id).copied().collect();
+        for landing in queued {
+            self.landing_queue.remove(&landing);
+            let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+            let object = attempt.assignment.outputs[landing.output as usize];
+            let output = &mut attempt.outputs[landing.output as usize];
+            let message = "the attempt was ended before its outputs were home".into();
+            output.failure = Some(Failure { kind: FailureKind::StageOut, message });
+            attempt.n_outputs_pending -= 1;
+            if output.cached {
+                self.cache.release(object);
+                self.doomed.insert(object);
+                self.drop_if_doomed(object, out);
+            }
+        }
+        self.end_when_landed(id, out);
+    }
+
+    pub(super) fn begin_landings(&mut self, out: &mut Vec<NodeAction>) {
+        while self.n_home_streams < self.config.home_streams_max {
+            let Some(landing) = self.landing_queue.pop_first() else { return };
+            let (task, attempt) = landing.attempt;
+            let a = &self.attempts[&landing.attempt];
+            let object = a.assignment.outputs[landing.output as usize];
+            let cached = a.outputs[landing.output as usize].cached;
+            self.n_home_streams += 1;
+            out.push(NodeAction::Land { task, attempt, output: landing.output, object, cached });
+        }
+    }
+
+    pub(super) fn on_cancel(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let Some(attempt) = self.attempts.get_mut(&id) else {
+            // Unknown here: say that it ended, so that the dispatcher does not wait for it.
+            let (task, attempt) = id;
+            let report = AttemptReport {
+                task,
+                attempt,
+                outcome: Outcome::Cancelled,
+                times: Times { received: now, ..Times::default() },
+                inputs: vec![],
+                outputs: vec![],
+                cpu_ns: 0,
+                rss_bytes_max: 0,
+            };
+            out.push(NodeAction::Tell { message: NodeMessage::AttemptEnded { report } });
+            return;
+        };
+        if attempt.cancelled {
+            return;
+        }
+        attempt.cancelled = true;
+        match attempt.state {
+            State::Sizing | State::Blocked | State::Staging | State::Queued => {
+                self.end(id, Outcome::Cancelled, out)
+            }
+            State::Running => out.push(NodeAction::Kill { task: id.0, attempt: id.1 }),
+            State::Landing => self.stop_landing(id, out),
+            // Storing ends as cancelled.
+            State::Storing | State::Ended => {}
+        }
+    }
+
+    pub(super) fn fail(&mut self, id: AttemptId, failure: Failure, out: &mut Vec<NodeAction>) {
+        self.end(id, Outcome::Failed(failure), out);
+    }
+
+    /// The attempt is over without outputs to bring home: release what it holds and report.
+    pub(super) fn end(&mut self, id: AttemptId, outcome: Outcome, out: &mut Vec<NodeAction>) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        if attempt.state == State::Ended {
+            return;
+        }
+        let (seq, state) = (attempt.seq, attempt.state);
+        self.n_storing -= u32::from(state == State::Storing);
+        self.blocked.remove(&seq);
+        self.queued.remove(&seq);
+        self.unpin_all(id, out);
+        if matches!(state, State::Sizing | State::Blocked | State::Staging) {
+            self.stop_waiting(id);
+        }
+        let report = self.report(id, outcome);
+        self.attempts.get_mut(&id).expect("attempt is here").state = State::Ended;
+        out.push(NodeAction::CleanUp { task: id.0, attempt: id.1 });
+        self.tell(id, NodeMessage::AttemptEnded { report }, out);
+        self.take_back_private(id, out);
+    }
+
+    /// Copies that only this attempt could read are gone with it.
+    pub(super) fn take_back_private(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        for (object, digest) in std::mem::take(&mut attempt.told_private) {
+            if self.held.get(&object).is_none_or(|held| held.digest != digest) {
+                self.tell(id, NodeMessage::ReplicaDropped(object), out);
+            }
+        }
+    }
+
+    pub(super) fn report(&self, id: AttemptId, outcome: Outcome) -> AttemptReport {
+        let a = &self.attempts[&id];
+        let inputs = a.inputs.iter().zip(&a.assignment.inputs).filter_map(|(input, assigned)| {
+            Some(InputReport {
+                object: assigned.object,
+                outcome: input.outcome?,
+                size_bytes: input.size_bytes,
+                wait_ns: input.wait_ns,
+            })
+        });
+        let outputs = a.outputs.iter().enumerate().filter_map(|(i, o)| {
+            let s = o.stored.as_ref()?;
+            Some(OutputReport { output: i as u32, digest: s.digest, size_bytes: s.size_bytes })
+        });
+        AttemptReport {
+            task: id.0,
+            attempt: id.1,
+            outcome,
+            times: a.times,
+            inputs: inputs.collect(),
+            outputs: outputs.collect(),
+            cpu_ns: a.cpu_ns,
+            rss_bytes_max: a.rss_bytes_max,
+        }
+    }
+
+    pub(super) fn forget_outputs(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let attempt = &self.attempts[&id];
+        let cached: Vec<ObjectId> = attempt
+            .outputs
+            .iter()
+            .zip(&attempt.assignment.outputs)
+            .filter(|(o, _)| o.cached)
+            .map(|(_, object)| *object)
+            .collect();
+        for object in cached {
+            self.staying.remove(&object);
+            self.cache.release(object);
+            self.doomed.insert(object);
+            self.drop_if_doomed(object, out);
+        }
+    }
+
+    /// What an attempt made that has failed after all does not stay.
+    pub(super) fn forget_staying(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let assignment = &self.attempts[&id].assignment;
+        let objects: Vec<ObjectId> =
+            assignment.staying.iter().map(|output| assignment.outputs[*output as usize]).collect();
+        for object in objects {
+            if self.staying.remove(&object) {
+                self.cache.release(object);
+                self.doomed.insert(object);
+                self.drop_if_doomed(object, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What the cache holds after an event: pins given back, copies dropped, and the dispatcher told of both.
+
+use super::*;
+
+impl Executor {
+    pub(super) fn unpin_all(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
+        let attempt = self.attempts.get_mut(&id).expect("attempt is here");
+        if !std::mem::take(&mut attempt.pinned) {
+            return;
+        }
+        self.n_pinned -= 1;
+        let mut objects: Vec<ObjectId> = attempt
+            .inputs
+            .iter()
+            .zip(&attempt.assignment.inputs)
+            .filter(|(input, _)| input.plan == Plan::Cache)
+            .map(|(_, assigned)| assigned.object)
+            .collect();
+        objects.sort_unstable();
+        objects.dedup();
+        for object in objects {
+            self.cache.unpin(object);
+            self.drop_if_doomed(object, out);
+        }
+    }
+
+    /// Bytes under the name of an output that an earlier attempt left here.
+    pub(super) fn drop_earlier(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
+        if self.staying.remove(&object) {
+            self.cache.release(object);
+        }
+        if self.cache.remove(object).is_ok() {
+            self.evicted(object, out);
+        }
+        self.doomed.remove(&object);
+    }
+
+    pub(super) fn evicted(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
+        self.held.remove(&object);
+        out.push(NodeAction::Evict { object });
+        out.push(NodeAction::Tell { message: NodeMessage::ReplicaDropped(object) });
+    }
+
+    pub(super) fn drop_if_doomed(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
+        if !self.doomed.contains(&object) {
+            return;
+        }
+        if self.cache.state(object).is_none() {
+            self.doomed.remove(&object);
+        } else if self.cache.remove(object).is_ok() {
+            self.doomed.remove(&object);
+            self.evicted(object, out);
+        }
+    }
+
+    /// The bytes are wrong: nobody may start with them any more.
+    pub(super) fn drop_corrupt(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
+        if !self.cache.is_ready(object) {
+            return;
+        }
+        let was_kept = self.cache.is_kept(object);
+        self.staying.remove(&object);
+        self.cache.forget_corrupt(object);
+        self.doomed.remove(&object);
+        self.evicted(object, out);
+        for a in self.attempts.values_mut() {
+            if was_kept && a.state == State::Landing {
+                // The only copy of an output: the task has to make it again.
+                let outputs = a.outputs.iter_mut().zip(&a.assignment.outputs);
+                for (output, _) in outputs.filter(|(o, of)| o.cached && **of == object) {
+                    let message = "an output was damaged on this node before it was home".into();
+                    output.failure.get_or_insert(Failure { kind: FailureKind::Node, message });
+                }
+            }
+            // Whoever runs with it has failed when it ends.
+            let mut inputs = a.inputs.iter().zip(&a.assignment.inputs);
+            a.spoiled |=
+                a.state == State::Running && inputs.any(|(i, s)| i.plan == Plan::Cache && s.object == object);
+        }
+        // Whoever is queued with it is tried again.
+        let again: Vec<AttemptId> = self
+            .attempts
+            .iter()
+            .filter(|(_, a)| {
+                a.pinned
+                    && matches!(a.state, State::Staging | State::Queued)
+                    && a.inputs
+                        .iter()
+                        .zip(&a.assignment.inputs)
+                        .any(|(i, s)| i.plan == Plan::Cache && s.object == object)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in again {
+            let message = "a cached copy of an input was found damaged and dropped".into();
+            self.fail(id, Failure { kind: FailureKind::InputModified, message }, out);
+        }
+    }
+
+    /// `by`: the attempt on whose account it is told again after a reconnect.
+    pub(super) fn tell_replica(
+        &mut self,
+        by: Option<AttemptId>,
+        object: ObjectId,
+        bytes: &Fetched,
+        out: &mut Vec<NodeAction>,
+    ) {
+        let added = ReplicaAdded {
+            object,
+            digest: bytes.digest,
+            size_bytes: bytes.size_bytes,
+            version: bytes.version.clone(),
+        };
+        let message = NodeMessage::ReplicaAdded(added);
+        match by {
+            Some(id) => self.tell(id, message, out),
+            None => out.push(NodeAction::Tell { message }),
+        }
+    }
+}

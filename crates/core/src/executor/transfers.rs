@@ -1,0 +1,268 @@
+//! Transfers into this node: wanted, begun within the limits, ended; for attempts, and ahead of them for collectives.
+
+use super::*;
+
+impl Executor {
+    /// Joins the transfer to `target`, or queues it.
+    pub(super) fn want(&mut self, target: Target, id: AttemptId, input: u32) {
+        if let Some(transfer) = self.transfers.get_mut(&target) {
+            transfer.waiters.push((id, input));
+            return;
+        }
+        let attempt = &self.attempts[&id];
+        let assigned = &attempt.assignment.inputs[input as usize];
+        let expect = attempt.inputs[input as usize].expect.clone();
+        let mut sources: VecDeque<Source> = assigned.sources.iter().map(|e| Source::Peer(*e)).collect();
+        if expect.known.is_none() || matches!(target, Target::Private { .. }) {
+            // Peers can only be asked for bytes with a known digest.
+            sources.clear();
+        }
+        if !assigned.stays {
+            sources.push_back(Source::Home);
+        }
+        let transfer = Transfer {
+            object: assigned.object,
+            size_bytes: attempt.inputs[input as usize].size_bytes,
+            expect,
+            sources,
+            active: None,
+            waiters: vec![(id, input)],
+            story: vec![],
+            batch: None,
+            awaits: false,
+        };
+        self.transfers.insert(target, transfer);
+        self.transfer_queue.push_back(target);
+    }
+
+    /// Brings an object here for attempts to come: space is taken from what may be evicted, or it is refused.
+    pub(super) fn prefetch(
+        &mut self,
+        batch: BatchId,
+        awaits: bool,
+        input: &AssignedInput,
+        out: &mut Vec<NodeAction>,
+    ) {
+        let AssignedInput { object, known: Some(known), sources, stays, .. } = input else {
+            return self.prefetch_failed(batch, input.object, TransferErrorKind::Unavailable, out);
+        };
+        let expect = Expect { known: Some(known.clone()), version: None };
+        let mut sources: VecDeque<Source> = sources.iter().map(|e| Source::Peer(*e)).collect();
+        if !stays {
+            sources.push_back(Source::Home);
+        }
+        let target = Target::Cache(*object);
+        match self.look(*object, &expect) {
+            Here::Right => {
+                // There, or on its way: then it is asked for where the dispatcher says now.
+                if let Some(transfer) = self.transfers.get_mut(&target) {
+                    (transfer.batch, transfer.awaits) = (Some(batch), awaits);
+                    if transfer.active.is_none() {
+                        transfer.sources = sources;
+                    }
+                }
+            }
+            Here::Absent => {
+                let mut evicted = vec![];
+                let granted = self.cache.reserve(*object, known.size_bytes, &mut evicted);
+                for object in evicted {
+                    self.evicted(object, out);
+                }
+                if granted != Reserve::Granted {
+                    return self.prefetch_failed(batch, *object, TransferErrorKind::NoSpace, out);
+                }
+                let transfer = Transfer {
+                    object: *object,
+                    size_bytes: known.size_bytes,
+                    expect,
+                    sources,
+                    active: None,
+                    waiters: vec![],
+                    story: vec![],
+                    batch: Some(batch),
+                    awaits,
+                };
+                self.transfers.insert(target, transfer);
+                self.transfer_queue.push_back(target);
+            }
+            Here::Stale | Here::Taken => {
+                self.prefetch_failed(batch, *object, TransferErrorKind::Temporary, out)
+            }
+        }
+    }
+
+    pub(super) fn prefetch_failed(
+        &mut self,
+        batch: BatchId,
+        object: ObjectId,
+        kind: TransferErrorKind,
+        out: &mut Vec<NodeAction>,
+    ) {
+        out.push(NodeAction::Tell { message: NodeMessage::PrefetchFailed { batch, object, kind } });
+    }
+
+    pub(super) fn on_transfer_ended(
+        &mut self,
+        now: Timestamp,
+        target: Target,
+        source: Source,
+        result: Result<Fetched, TransferError>,
+        out: &mut Vec<NodeAction>,
+    ) {
+        let Some(transfer) = self.transfers.get_mut(&target) else { return };
+        if transfer.active != Some(source) {
+            return;
+        }
+        transfer.active = None;
+        self.n_active -= 1;
+        match source {
+            Source::Home => self.n_home_streams -= 1,
+            Source::Peer(peer) => {
+                *self.n_active_by_peer.get_mut(&peer).expect("an active transfer from a peer is counted") -= 1
+            }
+        }
+        let result = match result {
+            Ok(bytes) if matches!(target, Target::Cache(_)) && bytes.size_bytes > transfer.size_bytes => {
+                let message =
+                    format!("it has {} bytes, {} were expected", bytes.size_bytes, transfer.size_bytes);
+                Err(TransferError { kind: TransferErrorKind::Changed, message })
+            }
+            result => result,
+        };
+        match result {
+            Ok(bytes) => {
+                let transfer = self.transfers.remove(&target).expect("just seen");
+                let known = transfer.expect.known.as_ref();
+                if let Target::Cache(object) = target {
+                    self.cache.commit(object, bytes.size_bytes);
+                    let known_version = known.map(|k| k.version.clone()).filter(|v| !v.stamp.is_empty());
+                    let version = bytes.version.clone().or(known_version);
+                    self.held.insert(object, Fetched { version, ..bytes.clone() });
+                    if let Some(version) = &bytes.version
+                        && let Some((_, answer)) = self.home.get_mut(&object)
+                    {
+                        answer.version = version.clone();
+                    }
+                    self.tell_replica(transfer.waiters.first().map(|w| w.0), object, &bytes, out);
+                } else if let Target::Private { task, attempt: attempt_no, .. } = target
+                    && let Some(version) = &bytes.version
+                {
+                    self.home.entry(transfer.object).and_modify(|(_, a)| a.version = version.clone());
+                    if known.is_none()
+                        && let Some(attempt) = self.attempts.get_mut(&(task, attempt_no))
+                    {
+                        // The whole run is held to what its first reader saw. Taken back when the attempt
+                        // has ended, as nobody else can have this copy.
+                        attempt.told_private.push((transfer.object, bytes.digest));
+                        self.tell_replica(Some((task, attempt_no)), transfer.object, &bytes, out);
+                    }
+                }
+                let first = match (source, target) {
+                    (_, Target::Private { .. }) => CacheOutcome::Direct,
+                    (Source::Peer(from), _) => CacheOutcome::RemoteHit { from },
+                    (Source::Home, _) => CacheOutcome::Miss,
+                };
+                for (n, (id, i)) in transfer.waiters.iter().enumerate() {
+                    let Some(attempt) = self.attempts.get_mut(id) else { continue };
+                    let input = &mut attempt.inputs[*i as usize];
+                    input.outcome = Some(if n == 0 { first } else { CacheOutcome::Joined });
+                    input.size_bytes = bytes.size_bytes;
+                    input.wait_ns = now.since_ns(attempt.times.received);
+                    attempt.n_missing -= 1;
+                    self.start_when_ready(now, *id);
+                }
+                if let Target::Cache(object) = target {
+                    self.drop_if_doomed(object, out);
+                }
+            }
+            Err(error) => {
+                transfer.story.push(match source {
+                    Source::Peer(peer) => format!("executor {peer} ({})", error.message),
+                    Source::Home => format!("home ({})", error.message),
+                });
+                let hopeless = matches!(error.kind, TransferErrorKind::Changed | TransferErrorKind::NoSpace);
+                let is_wanted = !transfer.waiters.is_empty() || transfer.batch.is_some();
+                if !hopeless && !transfer.sources.is_empty() && is_wanted {
+                    self.transfer_queue.push_back(target);
+                    return;
+                }
+                let transfer = self.transfers.remove(&target).expect("just seen");
+                let failure = Failure {
+                    message: if transfer.story.len() > 1 {
+                        format!("{}; tried {}", error.message, transfer.story.join(", "))
+                    } else {
+                        error.message.clone()
+                    },
+                    ..failure_of(&error)
+                };
+                for (id, input) in &transfer.waiters {
+                    let mut failure = failure.clone();
+                    let stays = |a: &Attempt| a.assignment.inputs[*input as usize].stays;
+                    if failure.kind == FailureKind::InputUnavailable
+                        && self.attempts.get(id).is_some_and(stays)
+                    {
+                        failure.kind = FailureKind::InputLost;
+                    }
+                    self.fail(*id, failure, out);
+                }
+                if let Some(batch) = transfer.batch {
+                    self.prefetch_failed(batch, transfer.object, error.kind, out);
+                }
+                if let Target::Cache(object) = target {
+                    self.cache.abort(object);
+                    self.doomed.remove(&object);
+                }
+            }
+        }
+    }
+
+    /// Whether a copy of the object is to come into the cache: from a source that was asked, or from the next.
+    pub fn is_fetching(&self, object: ObjectId) -> bool {
+        self.transfers.contains_key(&Target::Cache(object))
+    }
+
+    pub(super) fn begin_transfers(&mut self, out: &mut Vec<NodeAction>) {
+        let mut i = 0;
+        while i < self.transfer_queue.len() && self.n_active < self.config.transfers_max {
+            let target = self.transfer_queue[i];
+            let transfer = self.transfers.get_mut(&target).expect("queued transfer is here");
+            let (by_peer, per_peer_max) = (&self.n_active_by_peer, self.config.transfers_per_peer_max);
+            let home_has_room = self.n_home_streams < self.config.home_streams_max;
+            let peers_left = transfer.sources.iter().any(|s| matches!(s, Source::Peer(_)));
+            let choice = transfer.sources.iter().position(|source| match source {
+                Source::Peer(peer) => by_peer.get(peer).copied().unwrap_or(0) < per_peer_max,
+                // Home is the last resort: a busy peer is waited for, shared storage is left alone.
+                Source::Home => !peers_left && home_has_room,
+            });
+            let Some(choice) = choice else {
+                i += 1;
+                continue;
+            };
+            let source = transfer.sources.remove(choice).expect("position is in range");
+            self.transfer_queue.remove(i);
+            transfer.active = Some(source);
+            self.n_active += 1;
+            match source {
+                Source::Home => self.n_home_streams += 1,
+                Source::Peer(peer) => *self.n_active_by_peer.entry(peer).or_default() += 1,
+            }
+            out.push(NodeAction::Fetch {
+                target,
+                object: transfer.object,
+                source,
+                known: transfer.expect.known.clone(),
+                size_bytes: transfer.size_bytes,
+                awaits: std::mem::take(&mut transfer.awaits) && source != Source::Home,
+            });
+        }
+    }
+}
+
+pub(super) fn failure_of(error: &TransferError) -> Failure {
+    let kind = match error.kind {
+        TransferErrorKind::Changed => FailureKind::InputChanged,
+        TransferErrorKind::NoSpace => FailureKind::Node,
+        _ => FailureKind::InputUnavailable,
+    };
+    Failure { kind, message: error.message.clone() }
+}

@@ -1,0 +1,185 @@
+//! Inputs on their way to this node, from home or from a peer, and outputs on their way out of a sandbox.
+//!
+//! Each transfer has a thread of its own; its end comes back as an event.
+
+use super::super::fetch::{Broken, Wanted, fetch};
+use super::super::home_io::{data_error, home_error, keep_output, parse, read_home, temporary, version_of};
+use super::super::landing::bring_home;
+use super::*;
+
+/// Objects up to this size share a stream with others; a larger one has its own.
+const SMALL_BYTES_MAX: u64 = 1 << 20;
+/// How long a peer is given to begin to receive what it shall send on.
+const AWAIT_MAX: Duration = Duration::from_secs(30);
+
+impl Agent {
+    pub(super) fn send_event(inputs: &mpsc::UnboundedSender<Input>, event: NodeEvent) {
+        let _ = inputs.send(Input::Event(event));
+    }
+
+    pub(super) fn ask_home(&mut self, object: ObjectId) {
+        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        let text = self.book.location(object).to_string();
+        tokio::task::spawn_blocking(move || {
+            let result = parse(&text).and_then(|location| {
+                let in_place = homes.local_path(&location).is_some();
+                let stat = homes.stat(&location).map_err(|e| home_error(&e))?;
+                Ok(HomeAnswer { version: version_of(&stat), in_place })
+            });
+            Self::send_event(&inputs, NodeEvent::HomeAnswered { object, result });
+        });
+    }
+
+    pub(super) fn fetch_from_home(
+        &mut self,
+        target: Target,
+        object: ObjectId,
+        known: Option<Known>,
+        size_bytes: u64,
+    ) {
+        // Home gives it from its beginning, into space of its own.
+        self.begun.remove(&object);
+        let (homes, inputs, store) = (self.homes.clone(), self.inputs.clone(), self.store.clone());
+        let text = self.book.location(object).to_string();
+        let private = match target {
+            Target::Private { task, attempt, input } => Some(self.private_path((task, attempt), input)),
+            Target::Cache(_) => None,
+        };
+        let by_file = self.home_share.bytes_per_s.is_none();
+        tokio::task::spawn_blocking(move || {
+            let read =
+                || read_home(&homes, &store, &text, known.as_ref(), size_bytes, private.as_deref(), by_file);
+            let result = match read() {
+                // Perhaps it was only touched under our hands: the digest of another reading tells.
+                Err(e) if e.kind == TransferErrorKind::Changed && known.is_some() => read(),
+                result => result,
+            };
+            Self::send_event(&inputs, NodeEvent::TransferEnded { target, source: Source::Home, result });
+        });
+    }
+
+    pub(super) fn fetch_failed(&mut self, object: ObjectId, peer: ExecutorId, why: &str) {
+        let error = TransferError { kind: TransferErrorKind::NotHeld, message: why.into() };
+        let (target, source) = (Target::Cache(object), Source::Peer(peer));
+        self.feed(NodeEvent::TransferEnded { target, source, result: Err(error) });
+    }
+
+    /// `awaits`: the peer may only be about to receive them.
+    pub(super) fn fetch_from_peer(
+        &mut self,
+        peer: ExecutorId,
+        awaits: bool,
+        objects: Vec<(ObjectId, Known)>,
+    ) {
+        let wait = if awaits { AWAIT_MAX } else { Duration::ZERO };
+        let address = self.peers.get(&peer).and_then(|(address, data_id)| {
+            let resolved: SocketAddr = address.to_socket_addrs().ok()?.next()?;
+            Some((resolved, *data_id))
+        });
+        let Some((address, holder_id)) = address else {
+            for (object, _) in objects {
+                self.fetch_failed(object, peer, "its address is not known");
+            }
+            return;
+        };
+        let mut streams: Vec<Vec<Wanted>> = vec![vec![]];
+        for (object, known) in objects {
+            let Some(permit) = self.permits.get(&(object, peer)) else {
+                self.fetch_failed(object, peer, "there is no permission to fetch there");
+                continue;
+            };
+            let ticket = Ticket {
+                digest: known.digest.0.into(),
+                size: known.size_bytes,
+                holder_id,
+                requester_id: self.data_id,
+                expires_unix_ms: permit.expires_unix_ms,
+                mac: permit.mac,
+            };
+            let wanted = Wanted { object, ticket, begun: self.begun.remove(&object) };
+            if known.size_bytes > SMALL_BYTES_MAX {
+                streams.push(vec![wanted]);
+            } else {
+                streams[0].push(wanted);
+            }
+        }
+        for stream in streams.into_iter().filter(|s| !s.is_empty()) {
+            let (client, store, inputs) = (self.client.clone(), self.store.clone(), self.inputs.clone());
+            tokio::task::spawn_blocking(move || {
+                fetch(&client, &store, address, wait, stream, |object, end| {
+                    let (result, begun) = match end {
+                        Ok(Stored { digest, size, .. }) => {
+                            let digest = Digest(digest.into());
+                            (Ok(Fetched { digest, size_bytes: size, version: None }), None)
+                        }
+                        Err(Broken { error, begun }) => (Err(data_error(&error)), begun),
+                    };
+                    let (target, source) = (Target::Cache(object), Source::Peer(peer));
+                    let event = NodeEvent::TransferEnded { target, source, result };
+                    let _ = inputs.send(match begun {
+                        Some(begun) => Input::BrokenOff { object, begun, event },
+                        None => Input::Event(event),
+                    });
+                });
+            });
+        }
+    }
+
+    /// The cached bytes of `object` are not those that were stored.
+    pub(super) fn found_damaged(&mut self, object: ObjectId) {
+        let location = self.book.location(object);
+        eprintln!(
+            "eyas: the cached copy of `{location}` was changed; it is dropped, the next task fetches it again"
+        );
+        self.feed(NodeEvent::FoundCorrupt { object });
+    }
+
+    pub(super) fn output_path(&self, id: AttemptId, output: u32) -> Option<(PathBuf, u64)> {
+        let context = self.attempts.get(&id)?;
+        match context.output_states.get(output as usize)? {
+            runner::OutputState::File { path, n_links, .. } => {
+                Some((context.sandbox.as_ref()?.join(path.as_path()), *n_links))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn store_output(&mut self, id: AttemptId, output: u32, cache_bytes: Option<u64>) {
+        let (task, attempt) = id;
+        let (store, inputs) = (self.store.clone(), self.inputs.clone());
+        let path = self.output_path(id, output);
+        tokio::task::spawn_blocking(move || {
+            let result = match path {
+                None => Err(temporary("the output is gone")),
+                Some((path, n_links)) => keep_output(&store, &path, n_links, cache_bytes),
+            };
+            Self::send_event(&inputs, NodeEvent::OutputStored { task, attempt, output, result });
+        });
+    }
+
+    pub(super) fn land(&mut self, id: AttemptId, output: u32, object: ObjectId, cached: bool) {
+        let (task, attempt) = id;
+        let path = match (cached, self.book.digest(object)) {
+            (true, Some(digest)) => Some(self.store.path_of(&digest.0.into())),
+            _ => self.output_path(id, output).map(|(path, _)| path),
+        };
+        let cached_as = if cached { self.book.digest(object) } else { None };
+        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        let text = self.book.location(object).to_string();
+        if let Some(size) = path.as_ref().and_then(|p| p.metadata().ok()).map(|m| m.len()) {
+            self.counters.home_written_bytes += size;
+        }
+        tokio::task::spawn_blocking(move || {
+            let result = match path {
+                None => Err(temporary("the output is gone")),
+                Some(path) => bring_home(&homes, &text, &path, cached_as),
+            };
+            if let (Err(error), Some(digest)) = (&result, cached_as)
+                && error.kind == TransferErrorKind::Corrupt
+            {
+                let _ = inputs.send(Input::FoundCorrupt(digest.0.into()));
+            }
+            Self::send_event(&inputs, NodeEvent::OutputLanded { task, attempt, output, result });
+        });
+    }
+}
