@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Background, Eyas, Run, Start, wait_until
+from group import Group, written
+from harness import Eyas, Run, Start, wait_until
 
 N_FILES = 8
-
-
-def written(path: Path, tasks: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    return path
 
 
 def workflow(home: Path, gate: Path | None = None, n: int = N_FILES) -> list[dict[str, Any]]:
@@ -59,80 +55,6 @@ def check(home: Path, n: int = N_FILES) -> None:
     assert [int((home / f"c{i}").read_text()) for i in range(n)] == sums
     assert int((home / "sum").read_text()) == sum(sums)
     assert len(list(home.iterdir())) == n + 1, "only results come home"
-
-
-class Group:
-    """Dispatchers and executors of a test, each with a folder of its own."""
-
-    def __init__(self, start: Start, run: Run, tmp_path: Path, n: int) -> None:
-        self.start, self.run, self.tmp_path, self.n = start, run, tmp_path, n
-        self.dispatchers: list[Background] = []
-        for k in range(1, n + 1):
-            self.dispatchers.append(self.dispatcher(k))
-        wait_until(lambda: all(self.members()), "the dispatchers to know each other")
-
-    def dir(self, k: int) -> Path:
-        return self.tmp_path / f"D{k}"
-
-    def join(self, k: int) -> Path:
-        return self.dir(k) / "join.json"
-
-    def members(self) -> list[str]:
-        members: list[str] = json.loads(self.join(1).read_text())["members"]
-        return members
-
-    def dispatcher(self, k: int) -> Background:
-        self.join(k).unlink(missing_ok=True)
-        more: list[str | Path] = ["--group", self.join(1)] if k > 1 else []
-        args: list[str | Path] = ["--dir", self.dir(k), "--member", f"{k}/{self.n}", "--lease", "30s", *more]
-        started = self.start("dispatcher", *args)
-        wait_until(self.join(k).exists, "its join file", alive=started)
-        return started
-
-    def one_address(self) -> Path:
-        """A join file as somebody far away has it: the first dispatcher's address, as it was, and no other."""
-        join = json.loads(self.join(1).read_text())
-        del join["members"]
-        path = self.tmp_path / "far.json"
-        path.write_text(json.dumps(join))
-        path.chmod(0o600)
-        return path
-
-    def executors(self, n: int, slots: int = 1) -> list[Background]:
-        join = self.one_address()
-        started = [
-            self.start(
-                "executor",
-                "--join",
-                join,
-                "--dir",
-                self.tmp_path / f"N{i}",
-                "--name",
-                f"N{i}",
-                "--slots",
-                str(slots),
-            )
-            for i in range(1, n + 1)
-        ]
-        wait_until(lambda: len(self.status()["executors"]) == n, "all executors to join")
-        return started
-
-    def status(self, k: int = 1) -> dict[str, Any]:
-        status: dict[str, Any] = json.loads(self.run("status", "--json", "--join", self.join(k)).stdout)
-        return status
-
-    def warnings(self) -> list[str]:
-        warnings: list[str] = self.status()["warnings"]
-        return warnings
-
-    def n_done(self) -> int:
-        return int(self.status()["runs"][-1]["n_done"])
-
-    def at(self, k: int) -> set[str]:
-        """Names of the executors that have joined a dispatcher, by its log."""
-        log = (self.dir(k) / "events.jsonl").read_text()
-        joined = (json.loads(line) for line in log.splitlines() if '"executor_joined"' in line)
-        return {line["in"]["executor_joined"]["offer"]["name"] for line in joined}
 
 
 @pytest.mark.parametrize("n", [2, 4])
@@ -181,6 +103,35 @@ def test_the_logs_of_several_are_one_report(run: Run, tmp_path: Path) -> None:
     # The directory of one is told as what it is.
     _, alone = report(cluster / "dispatcher2", "alone")
     assert "had 2 dispatchers" in alone
+
+
+def test_a_run_of_several_is_exported_whole(run: Run, tmp_path: Path) -> None:
+    home, cluster = tmp_path / "home", tmp_path / "C"
+    home.mkdir()
+    tasks = written(tmp_path / "tasks.jsonl", workflow(home))
+    run("run", tasks, "--nodes", "4", "--slots", "1", "--dispatchers", "2", "--dir", cluster)
+
+    def exported(folder: Path) -> tuple[dict[str, Any], str]:
+        done = run("export", "--dir", folder, "--wfformat", "-")
+        workflow: dict[str, Any] = json.loads(done.stdout)["workflow"]
+        return workflow, done.stderr
+
+    whole, said = exported(cluster)
+    assert said == ""
+    planned = {task["id"]: task for task in whole["specification"]["tasks"]}
+    measured = {task["id"]: task for task in whole["execution"]["tasks"]}
+    assert len(planned) == len(measured) == 3 * N_FILES + 1
+    # Both sides of files that crossed are there, and times of all tasks.
+    assert sorted(planned["sum"]["parents"]) == sorted(f"c{i}" for i in range(N_FILES))
+    assert sorted(planned["b0"]["parents"]) == ["a0", "a1"]
+    assert all(task["runtimeInSeconds"] > 0 for task in measured.values())
+    machines = {machine["nodeName"] for machine in whole["execution"]["machines"]}
+    assert machines == {f"node{i}" for i in range(1, 5)}
+    sizes = {file["id"]: file["sizeInBytes"] for file in whole["specification"]["files"]}
+    assert len(sizes) == 3 * N_FILES + 1 and all(size > 0 for size in sizes.values())
+    part, said = exported(cluster / "dispatcher2")
+    assert 0 < len(part["specification"]["tasks"]) < len(planned)
+    assert "one of 2 dispatchers" in said
 
 
 def test_a_run_of_several_is_resumed(run: Run, tmp_path: Path) -> None:

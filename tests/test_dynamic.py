@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from group import written
 from harness import Eyas, Run, wait_until
+from rounds import MergeSort
 from weather import Cluster, kill_now
 
 
 @pytest.fixture
 def cluster(eyas: Eyas, tmp_path: Path) -> Cluster:
     return Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
-
-
-def written(path: Path, tasks: Sequence[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    return path
 
 
 def maker() -> dict[str, Any]:
@@ -163,83 +159,18 @@ def test_a_file_of_the_sandbox_is_no_input_of_what_is_added(run: Run, eyas: Eyas
     assert "names `a` in the sandbox of the task that adds it" in said
 
 
-ROUND = """
-import json, os, subprocess, sys
-
-eyas, result, gates, level, n = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
-tasks = []
-left = (n + 1) // 2
-for k in range(left):
-    pair = [i for i in (2 * k, 2 * k + 1) if i < n]
-    last = left == 1
-    tasks.append({
-        "id": f"merge-{level}-{k}",
-        "command": "sort -n part-* > out",
-        "inputs": {f"part-{i}": f"run:{level}/{i}" for i in pair},
-        "outputs": {"out": result if last else f"run:{level + 1}/{k}"},
-    })
-if left > 1:
-    tasks.append({
-        "id": f"round-{level + 1}",
-        "command": ["python3", "round.py", eyas, result, gates, str(level + 1), str(left)],
-        "inputs": {"round.py": os.environ["ROUND"],
-                   **{f"in/{i}": f"run:{level + 1}/{i}" for i in range(left)}},
-        "env": {"ROUND": os.environ["ROUND"]},
-        "dynamic": True,
-    })
-with open("more.jsonl", "w") as out:
-    out.writelines(json.dumps(task) + "\\n" for task in tasks)
-open(f"{gates}/begun-{level}", "w").close()
-sys.exit(subprocess.call([eyas, "submit", "more.jsonl"]))
-"""
-
-
 def test_rounds_of_tasks_that_each_add_the_next(cluster: Cluster, tmp_path: Path) -> None:
     """A merge sort that finds out as it goes how many rounds it takes; the dispatcher is killed in each."""
-    program = tmp_path / "round.py"
-    program.write_text(ROUND)
-    gates = tmp_path / "gates"
-    gates.mkdir()
-    n = 12
-    numbers = [(i * 7919) % 1009 for i in range(n * 10)]
-    tasks: list[dict[str, Any]] = []
-    for i in range(n):
-        own = " ".join(str(number) for number in numbers[i * 10 : i * 10 + 10])
-        tasks.append(
-            {
-                "id": f"sort-{i}",
-                "command": f"printf '%s\\n' {own} | sort -n > out",
-                "outputs": {"out": f"run:0/{i}"},
-            }
-        )
-    tasks.append(
-        {
-            "id": "round-0",
-            "command": [
-                "python3",
-                "round.py",
-                cluster.eyas.path,
-                cluster.home / "sorted",
-                gates,
-                "0",
-                str(n),
-            ],
-            "inputs": {"round.py": str(program), **{f"in/{i}": f"run:0/{i}" for i in range(n)}},
-            "env": {"ROUND": str(program)},
-            "dynamic": True,
-        }
-    )
-    tasks[-1]["command"] = [str(word) for word in tasks[-1]["command"]]
+    sort = MergeSort(cluster.eyas.path, tmp_path, cluster.home / "sorted")
     dispatcher = cluster.dispatcher()
     cluster.executor("N1", slots=2)
     cluster.executor("N2", slots=2)
-    cluster.run("submit", written(tmp_path / "tasks", tasks))
+    cluster.run("submit", written(tmp_path / "tasks", sort.tasks))
     for level in range(3):
-        wait_until((gates / f"begun-{level}").exists, f"round {level}")
+        wait_until(sort.gate(level).exists, f"round {level}")
         kill_now(dispatcher)
         dispatcher = cluster.dispatcher()
     cluster.wait()
-    assert (cluster.home / "sorted").read_text().split() == [str(x) for x in sorted(numbers)]
+    sort.check()
     line = cluster.run_line()
-    # 12 sorts; 6, 3, 2 and 1 merges; and 4 rounds.
-    assert (line["n_tasks"], line["n_done"], line["n_failed"]) == (28, 28, 0), line
+    assert (line["n_tasks"], line["n_done"], line["n_failed"]) == (sort.n_tasks, sort.n_tasks, 0), line

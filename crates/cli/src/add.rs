@@ -103,6 +103,7 @@ fn can_pass(e: &NetError) -> bool {
         | NetError::NoAnswer { .. }
         | NetError::Broken(_)
         | NetError::Closed
+        | NetError::Away(_)
         | NetError::Identity(_)
         // So looks a dispatcher that dies while it greets, and whoever has its port in the meantime.
         | NetError::NotAMember { .. } => true,

@@ -302,7 +302,7 @@ pub async fn stream_list(
 ) -> Result<Accepted, NetError> {
     let makes_no_sense = || NetError::Refused("its answer to a submission makes no sense".into());
     let run = match client.ask(open).await? {
-        ReplyBody::RunOpened { run } => run,
+        ReplyBody::RunOpened { run, .. } => run,
         ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
         _ => return Err(makes_no_sense()),
     };

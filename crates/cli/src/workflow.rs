@@ -212,12 +212,23 @@ pub fn graph(args: GraphArgs) -> Result<Exit, Fault> {
 }
 
 pub fn export(args: ExportArgs) -> Result<Exit, Fault> {
-    let dir = match (&args.dir, local::join_path(&args.join)) {
-        (Some(dir), _) => local::ended_dir(Some(dir))?,
-        (None, Ok(join)) => PathBuf::from(Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.dir),
-        (None, Err(_)) => local::ended_dir(None)?,
+    let dirs = match (&args.dir, local::join_path(&args.join)) {
+        (Some(dir), _) => local::ended_dirs(Some(dir))?,
+        (None, Ok(join)) => {
+            let dir = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.dir;
+            local::member_dirs(PathBuf::from(dir))
+        }
+        (None, Err(_)) => local::ended_dirs(None)?,
     };
-    let workflow = eyas_report::workflow(&dir, args.run.map(RunId))?;
+    let workflow = eyas_report::workflow(&dirs, args.run.map(RunId))?;
+    if let [dir] = &dirs[..]
+        && let Ok(Some(group)) = eyas_report::membership(dir)
+    {
+        let n = group.n_members;
+        eprintln!(
+            "this is the part that one of {n} dispatchers had; name the folder that theirs lie in with --dir"
+        );
+    }
     write_to(Some(&args.wfformat), |out| wfformat::write(&workflow, &now(), out))?;
     if args.wfformat != Path::new("-") {
         writeln!(std::io::stdout(), "{}", args.wfformat.display())?;

@@ -104,6 +104,10 @@ impl Pattern {
     pub fn column(column: u32) -> Pattern {
         Pattern(vec![Piece::Column { column, part: Part::Whole }])
     }
+    /// It is the same for all tasks of an array.
+    pub fn is_constant(&self) -> bool {
+        self.0.iter().all(|piece| matches!(piece, Piece::Literal(_)))
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]

@@ -290,6 +290,11 @@ impl RunLog {
         })
     }
 
+    /// The arrays of `run`, those added to it among them, with the number of their first task, ascending.
+    pub fn arrays_of(&self, run: RunId) -> impl Iterator<Item = (u64, &TaskArray)> {
+        self.arrays.iter().filter(move |a| a.run == run).map(|a| (a.base, &*a.array))
+    }
+
     /// The array that a task is of.
     pub fn array_at(&self, task: TaskId) -> Option<&TaskArray> {
         self.array_of(task).map(|a| &*a.array)

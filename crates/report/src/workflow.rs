@@ -3,38 +3,44 @@
 //! Times are those of the attempt that ended the task well, from start to exit of its program. The size of a file
 //! is what the last attempt that read or wrote it saw. Tasks that did not end well are there without times.
 //!
-//! The log is read twice: once as for every report, once for arrays and sizes, which reports do without.
+//! The logs of several dispatchers that shared the run are read as one ([`crate::group`]). Each log is read twice: once as for every
+//! report, once for sizes, which reports do without.
 
 use crate::error::{Error, ErrorKind};
+use crate::group::read_group;
 use crate::lines::{Entry, Lines};
-use crate::read::{How, read};
+use crate::read::How;
 use eyas_core::array::TaskArray;
 use eyas_core::event::{Action, Event};
 use eyas_core::types::*;
 use eyas_workflow::{Machine, Run, Workflow, from_arrays, wfformat};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Run `wanted` (`None`: the newest) of the log in the dispatcher's directory `dir`.
-pub fn workflow(dir: &Path, wanted: Option<RunId>) -> Result<Workflow, Error> {
-    let log = read(dir)?;
+/// Run `wanted` (`None`: the newest) of the logs in the dispatchers' directories `dirs`, at least one.
+pub fn workflow(dirs: &[PathBuf], wanted: Option<RunId>) -> Result<Workflow, Error> {
+    let log = read_group(dirs)?;
     let is_there = |run: &RunId| log.runs.get(run).is_some_and(|r| r.committed.is_some() && !r.aborted);
     let run = match wanted {
         Some(run) => Some(run).filter(is_there),
         None => log.runs.keys().rev().find(|run| is_there(run)).copied(),
     };
     let Some(run) = run else {
+        let dir = dirs[0].display();
         let message = match wanted {
-            Some(run) => format!("there is no run {run} in `{}`", dir.display()),
-            None => format!("there is no run in `{}`", dir.display()),
+            Some(run) => format!("there is no run {run} in `{dir}`"),
+            None => format!("there is no run in `{dir}`"),
         };
         return Err(Error::new(ErrorKind::NoTask, "export the run", message));
     };
     let record = &log.runs[&run];
-    let (arrays, sizes) = arrays_and_sizes(dir, run)?;
-    let mut workflow = from_arrays(arrays.values().map(|a| &**a), &record.name)
+    let mut sizes = FxHashMap::default();
+    for dir in dirs {
+        read_sizes(dir, run, &mut sizes)?;
+    }
+    let mut workflow = from_arrays(log.arrays_of(run).map(|(_, array)| array), &record.name)
         .map_err(|e| Error::new(ErrorKind::Line, "export the run", e.to_string()))?;
     for file in &mut workflow.files {
         file.size_bytes = match &file.location {
@@ -45,8 +51,8 @@ pub fn workflow(dir: &Path, wanted: Option<RunId>) -> Result<Workflow, Error> {
     // Tasks of the workflow are numbered through the run's arrays.
     let mut starts: BTreeMap<u64, u64> = BTreeMap::new();
     let mut n_before = 0;
-    for (base, array) in &arrays {
-        starts.insert(*base, n_before);
+    for (base, array) in log.arrays_of(run) {
+        starts.insert(base, n_before);
         n_before += u64::from(array.n_tasks);
     }
     let mut used: BTreeSet<u32> = BTreeSet::new();
@@ -75,10 +81,11 @@ pub fn workflow(dir: &Path, wanted: Option<RunId>) -> Result<Workflow, Error> {
 
 type Arrays = BTreeMap<u64, Arc<TaskArray>>;
 
-/// The arrays of `run` by the number of their first task, and sizes by location.
-fn arrays_and_sizes(dir: &Path, run: RunId) -> Result<(Arrays, FxHashMap<String, u64>), Error> {
+/// What one dispatcher's log says of the sizes of files of `run`, by location.
+fn read_sizes(dir: &Path, run: RunId, sizes: &mut FxHashMap<String, u64>) -> Result<(), Error> {
+    // By the number of their first task; those added to the run among them.
     let mut arrays = Arrays::new();
-    let mut sizes: FxHashMap<String, u64> = FxHashMap::default();
+    let mut added: BTreeSet<RunId> = BTreeSet::new();
     let mut next_task = 0;
     // Of this life: what stands behind an object's number.
     let mut objects: FxHashMap<ObjectId, String> = FxHashMap::default();
@@ -94,10 +101,13 @@ fn arrays_and_sizes(dir: &Path, run: RunId) -> Result<(Arrays, FxHashMap<String,
                 next_task = 0;
                 objects.clear();
             }
+            Entry::In(_, Event::RunOpened { run: number, into: Some(whole), .. }) if whole == run => {
+                added.insert(number);
+            }
             Entry::In(_, Event::ArrayAdded { run: of, array }) => {
                 let base = next_task;
                 next_task += u64::from(array.n_tasks);
-                if of == run {
+                if of == run || added.contains(&of) {
                     arrays.insert(base, array);
                 }
             }
@@ -123,5 +133,5 @@ fn arrays_and_sizes(dir: &Path, run: RunId) -> Result<(Arrays, FxHashMap<String,
             _ => {}
         }
     }
-    Ok((arrays, sizes))
+    Ok(())
 }

@@ -12,7 +12,7 @@ fn a_run_has_its_times_sizes_and_machines() {
     let mut cluster = story("good-cache-compute", 7, FAIR);
     cluster.go(None);
     cluster.save(dir.path());
-    let w = workflow(dir.path(), Some(RunId(1))).unwrap();
+    let w = workflow(&[dir.path().into()], Some(RunId(1))).unwrap();
     let run = w.run.clone().unwrap();
     assert!(run.executed_at.starts_with("2026-11-21T20:30:0"), "{}", run.executed_at);
     assert!(run.makespan_ns > 0 && !run.machines.is_empty());
@@ -25,7 +25,7 @@ fn a_run_has_its_times_sizes_and_machines() {
             assert_eq!(file.size_bytes, Some(size_of(&file.name)));
         }
     }
-    let error = workflow(dir.path(), Some(RunId(99))).unwrap_err().to_string();
+    let error = workflow(&[dir.path().into()], Some(RunId(99))).unwrap_err().to_string();
     assert!(error.contains("there is no run 99"), "{error}");
 }
 
@@ -37,7 +37,7 @@ fn bad_weather_and_restarts_leave_a_workflow() {
     cluster.restart(b"{\"t\":17952930");
     cluster.go(None);
     cluster.save(dir.path());
-    let w = workflow(dir.path(), None).unwrap();
+    let w = workflow(&[dir.path().into()], None).unwrap();
     let n_timed = w.tasks.iter().filter(|t| t.measured.runtime_ns.is_some()).count();
     assert!(n_timed > 0 && !w.tasks.is_empty());
 }

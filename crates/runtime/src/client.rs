@@ -40,7 +40,14 @@ impl Client {
             let group = Group::connect(join.clone(), None).await?;
             return Ok(Client { way: Way::Several(group), next: 1 });
         }
-        let (reader, writer) = open(&join.address, join).await?;
+        let (reader, writer, members) = open(&join.address, join).await?;
+        if !members.is_empty() {
+            // It is one of several; the file names no other.
+            let mut join = join.clone();
+            join.members = members;
+            let group = Group::connect(join, None).await?;
+            return Ok(Client { way: Way::Several(group), next: 1 });
+        }
         Ok(Client { way: Way::One { reader, writer }, next: 1 })
     }
 
@@ -87,12 +94,12 @@ impl Client {
     }
 }
 
-/// Connects to one dispatcher as a client.
-async fn open(address: &str, join: &Join) -> Result<(Reader, Writer), NetError> {
+/// Connects to one dispatcher as a client. Gives where the dispatchers of its group are, if it is one of several.
+async fn open(address: &str, join: &Join) -> Result<(Reader, Writer, Vec<String>), NetError> {
     let (mut reader, writer) = net::connect(address, &join.identity).await?;
     writer.send(&Hello::Client { name: format!("pid {}", std::process::id()) });
     match reader.next::<Welcome>().await? {
-        Some(Welcome::Client { .. }) => Ok((reader, writer)),
+        Some(Welcome::Client { members, .. }) => Ok((reader, writer, members)),
         Some(Welcome::Refused { reason }) => Err(NetError::Refused(reason)),
         Some(_) => Err(NetError::Refused("it took this client for something else".into())),
         None => Err(NetError::Closed),

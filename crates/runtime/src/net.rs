@@ -39,6 +39,9 @@ pub enum NetError {
     Refused(String),
     #[error("the connection to the dispatcher was closed")]
     Closed,
+    /// One of several; with the others nothing can be done.
+    #[error("{0}")]
+    Away(String),
 }
 
 /// Reads frames.

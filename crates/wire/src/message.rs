@@ -8,7 +8,7 @@
 use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::collective::BatchId;
 use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
-use eyas_core::group::{LinkMessage, MemberLoad, RunLinks};
+use eyas_core::group::{Known, LinkMessage, MemberLoad, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};
 use eyas_core::provisioning::NodeView;
 use eyas_core::*;
@@ -57,6 +57,8 @@ pub enum Welcome {
     Client {
         incarnation: u64,
         now: Timestamp,
+        /// Where the dispatchers of the group are, where there is one; empty addresses are not known.
+        members: Vec<String>,
     },
     Refused {
         reason: String,
@@ -146,12 +148,14 @@ pub enum FromMember {
     /// Its executors, with where they serve their caches, their names on the data plane, and those for people.
     Peers(Vec<(ExecutorId, String, u32, String)>),
     Load(MemberLoad),
-    /// From the member that opens all runs: what became of them, for those who have prepared a part. Runs up to
-    /// `up_to` that are neither committed nor open will not be.
+    /// To the member that opens all runs: these are prepared here. Answered as soon as it is decided what becomes of them.
+    InDoubt {
+        runs: Vec<RunId>,
+    },
+    /// From that member: what became of a submission in parts.
     Decided {
-        committed: Vec<RunId>,
-        open: Vec<RunId>,
-        up_to: RunId,
+        run: RunId,
+        committed: bool,
     },
 }
 
@@ -284,6 +288,13 @@ pub enum RequestBody {
         run: RunId,
         name: String,
         keep: bool,
+        into: Option<Addition>,
+    },
+    /// What this dispatcher knows of the files of tasks that are to be added by the submission `run`, which it has a part
+    /// of. Answered with `Consulted`.
+    Consult {
+        run: RunId,
+        array: Arc<TaskArray>,
     },
     /// What this part has to know of the others; before its arrays. Not answered unless it is refused.
     LinkRun {
@@ -327,6 +338,8 @@ pub struct Reply {
 pub enum ReplyBody {
     RunOpened {
         run: RunId,
+        /// Of a submission into a run in parts: this part had ended. Where all had, it is too late.
+        was_over: bool,
     },
     /// `run` is the one that the tasks are in now; `again`: they had been accepted before, with the same token.
     RunAccepted {
@@ -354,6 +367,7 @@ pub enum ReplyBody {
         run: RunId,
         n_tasks: u64,
     },
+    Consulted(Box<Known>),
 }
 
 /// What a provisioner says of itself, for people to see.

@@ -148,7 +148,7 @@ async fn run(
     parts: &mut LocalCluster,
     arrays: &[Arc<TaskArray>],
 ) -> Result<(RunStatus, u64), Fault> {
-    let ReplyBody::RunOpened { run } =
+    let ReplyBody::RunOpened { run, .. } =
         client.ask(RequestBody::OpenRun { name: "bench".into(), keep: false, into: None }).await?
     else {
         return Err(nonsense());

@@ -13,7 +13,12 @@
 //! A run that tasks are added to remembers who wrote which file at home, also when that task is done, until the run
 //! ends: the second writer of a file is refused. Other runs forget a writer when it ends.
 //!
-//! Not here: that a submission is sent twice (the driver knows it by its token).
+//! A run in parts (several dispatchers) is added to in parts, too. What one part cannot know of the others (who writes what, whether
+//! it is still there) whoever splits the submission asks all of them ([`Dispatcher::consult`]); one part may have ended while the
+//! run goes on, and begins again.
+//!
+//! Not here: that a submission is sent twice, that one submission into a run in parts waits for the other (the driver
+//! knows them by their tokens).
 
 use super::attempts::FAILURES_KEPT;
 use super::intermediates::Intermediate;
@@ -30,6 +35,30 @@ pub(super) struct Additions {
     pub unread: Vec<ObjectId>,
 }
 
+/// What is wrong with a file that an added task reads.
+const DROPPED: &str = "was dropped when the last task that read it had ended; a run that is submitted with --keep keeps its \
+                       files";
+const NO_WRITER: &str = "no task of the run writes";
+
+fn cannot_read(id: &str, location: &str, problem: &str) -> String {
+    format!("task `{id}` reads `{location}`, which {problem}")
+}
+
+/// Why nothing is added to `run`, which is over.
+pub fn has_ended(run: RunId) -> String {
+    format!("run {run} has ended; submit a run of its own")
+}
+
+/// Why the task `id` cannot be added, which reads `location`: nobody writes that.
+pub fn nobody_writes(id: &str, location: &str) -> String {
+    cannot_read(id, location, NO_WRITER)
+}
+
+/// Why the task `id` cannot be added, which reads `location`: it is gone.
+pub fn was_dropped(id: &str, location: &str) -> String {
+    cannot_read(id, location, DROPPED)
+}
+
 impl Dispatcher {
     /// A submission `run` into `whole` begins. Into a run that is not there, not committed, or over, it never begins: what
     /// comes of it is ignored.
@@ -39,6 +68,8 @@ impl Dispatcher {
         }
         let state = self.run_mut(whole);
         state.additions.n_open += 1;
+        // Only of a run in parts; this part has ended again if nothing comes of it.
+        state.ended = None;
         let is_first = !std::mem::replace(&mut state.additions.any, true);
         let (prefix, keep) = (state.prefix.clone(), state.keep);
         let addition = RunState { name, keep, prefix, opened: now, into: Some(whole), ..RunState::default() };
@@ -54,7 +85,8 @@ impl Dispatcher {
             None => Some(format!("there is no run {run}")),
             Some(r) if r.into.is_some() => Some(format!("{run} is no run of its own")),
             Some(r) if r.cancelled => Some(format!("run {run} was cancelled")),
-            Some(r) if r.ended.is_some() => Some(format!("run {run} has ended; submit a run of its own")),
+            // Of a run in parts, others may go on.
+            Some(r) if r.ended.is_some() && r.linked.is_none() => Some(has_ended(run)),
             // After a restart the journal is read before runs are committed again.
             Some(_) => None,
         }
@@ -67,6 +99,9 @@ impl Dispatcher {
         if let Some(why) = self.why_closed(whole) {
             return Some(why);
         }
+        if state.linked.is_some() {
+            return None; // whoever split it has asked all parts
+        }
         let mut location = String::new();
         for a in state.arrays.iter().map(|id| &self.arrays[id.0 as usize]).filter(|a| a.reads_run) {
             for i in 0..a.array.n_tasks {
@@ -77,15 +112,12 @@ impl Dispatcher {
                     }
                     let file = self.catalog.find(&location).and_then(|o| self.intermediates.files.get(&o));
                     let problem = match file {
-                        Some(file) if file.dropped => {
-                            "was dropped when the last task that read it had ended; a run that is submitted with \
-                             --keep keeps its files"
-                        }
+                        Some(file) if file.dropped => DROPPED,
                         Some(Intermediate { maker: Some(_), .. }) => continue,
-                        _ => "no task of the run writes",
+                        _ => NO_WRITER,
                     };
                     let id = a.array.fill(&a.array.template.id, i);
-                    return Some(format!("task `{id}` reads `{}`, which {problem}", unscoped(&location)));
+                    return Some(cannot_read(&id, &unscoped(&location), problem));
                 }
             }
         }
@@ -109,6 +141,7 @@ impl Dispatcher {
         let n_surplus = state.failures.len().saturating_sub(FAILURES_KEPT);
         state.failures.drain(..n_surplus);
         let (is_cancelled, started) = (state.cancelled, state.started);
+        self.link_added(run, whole, added.linked);
         for id in &added.arrays {
             let a = &self.arrays[id.0 as usize];
             let n = if a.reads_run || a.writes_run { a.array.n_tasks } else { 0 };
@@ -118,6 +151,7 @@ impl Dispatcher {
         if started {
             self.enqueue(now, whole, &added.arrays, out);
             self.settle_intermediates(now, whole, &added.arrays, out);
+            self.settle_exchange(run, whole);
         }
         if is_cancelled {
             self.on_cancel(now, whole, None, out);
@@ -182,10 +216,11 @@ impl Dispatcher {
 
     /// `run` has ended: nothing is added to it any more.
     pub(super) fn forget_writers(&mut self, run: RunId) {
-        let state = &self.runs[&run];
-        if !state.additions.any {
+        let state = self.run_mut(run);
+        if !std::mem::take(&mut state.additions.any) {
             return;
         }
+        let state = &self.runs[&run];
         for id in state.arrays.clone() {
             let a = &self.arrays[id.0 as usize];
             let (base, n) = (a.base, if a.array.template.outputs.is_empty() { 0 } else { a.array.n_tasks });

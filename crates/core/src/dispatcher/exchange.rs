@@ -23,7 +23,7 @@
 
 use super::assign::SOURCES_MAX;
 use super::*;
-use crate::group::{FileState, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of};
+use crate::group::{FileState, Known, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of};
 
 type Key = (RunId, ObjectId);
 
@@ -61,6 +61,8 @@ pub(super) struct Exchange {
     dirty: BTreeSet<Key>,
     /// What is to be said when this event has been dealt with.
     outbox: BTreeMap<MemberId, Vec<LinkMessage>>,
+    /// Submissions that have become parts of runs in parts, and of which.
+    added: BTreeMap<RunId, RunId>,
     /// Our own connections to these are up.
     connected: BTreeSet<MemberId>,
     loads: BTreeMap<MemberId, MemberLoad>,
@@ -74,13 +76,27 @@ pub(super) struct Linked {
     /// Where files come from whose names do not say it.
     imports: FxHashMap<String, MemberId>,
     exports: BTreeSet<String>,
-    /// Members that may have more tasks which read our files.
-    unsettled: BTreeSet<MemberId>,
+    /// Members that may have more tasks which read our files: of the run, or of a submission into it.
+    unsettled: BTreeSet<(RunId, MemberId)>,
+    /// Nothing has been dropped yet, whoever still reads it: when all members are settled, all files are looked at.
+    drops_nothing: bool,
 }
 
 impl Linked {
     pub fn is_settled(&self) -> bool {
         self.unsettled.is_empty()
+    }
+
+    /// A file that lost its last reader has to be remembered until all members are settled.
+    pub fn remembers_unread(&self) -> bool {
+        !self.drops_nothing && !self.is_settled()
+    }
+
+    /// A submission into the run has become part of it.
+    fn extend(&mut self, added: Linked) {
+        self.imports.extend(added.imports);
+        self.exports.extend(added.exports);
+        self.unsettled.extend(added.unsettled);
     }
 }
 
@@ -90,20 +106,99 @@ impl Dispatcher {
     pub(super) fn on_run_linked(&mut self, run: RunId, links: RunLinks) {
         let Some(group) = self.config.group else { return };
         let Some(state) = self.runs.get_mut(&run).filter(|r| !r.started) else { return };
+        let exports: BTreeSet<String> = links.exports.into_iter().collect();
+        let is_addition = state.into.is_some();
         state.linked = Some(Box::new(Linked {
             imports: links.imports.into_iter().collect(),
-            exports: links.exports.into_iter().collect(),
-            unsettled: group.others().collect(),
+            exports: exports.clone(),
+            unsettled: group.others().map(|member| (run, member)).collect(),
+            drops_nothing: !is_addition,
         }));
+        // Tasks that were there before may write what added ones read.
+        for location in exports.iter().filter(|_| is_addition) {
+            if let Some(maker) = self.find_writer(run, location) {
+                self.learn_export(run, maker, location);
+            }
+        }
     }
 
     /// `task` of `run` writes `location`, which is at home.
     pub(super) fn learn_export(&mut self, run: RunId, task: TaskId, location: &str) {
-        let linked = self.runs.get(&run).and_then(|r| r.linked.as_ref());
-        if linked.is_some_and(|linked| linked.exports.contains(location)) {
+        let Some(state) = self.runs.get(&run) else { return };
+        if state.linked.as_ref().is_some_and(|linked| linked.exports.contains(location)) {
+            let whole = state.into.unwrap_or(run);
             let object = self.catalog.intern(location);
-            self.exchange.home_makers.insert((run, object), task);
+            self.exchange.home_makers.insert((whole, object), task);
         }
+    }
+
+    /// The submission `run` is given up: its tasks are no makers.
+    pub(super) fn forget_exports(&mut self, run: RunId) {
+        let makers = &mut self.exchange.home_makers;
+        makers.retain(|_, task| {
+            let at = self.bases.partition_point(|base| base <= task) - 1;
+            self.arrays[at].run != run
+        });
+    }
+
+    /// What the submission `run` into `whole`, which is part of it from now on, knows of its parts elsewhere.
+    pub(super) fn link_added(&mut self, run: RunId, whole: RunId, added: Option<Box<Linked>>) {
+        let Some(added) = added else { return };
+        self.exchange.added.insert(run, whole);
+        self.run_mut(whole).linked.get_or_insert_default().extend(*added);
+    }
+
+    /// Whether the submission `run` is accepted, on its own or as a part of another run.
+    pub fn is_accepted(&self, run: RunId) -> bool {
+        self.exchange.added.contains_key(&run) || self.runs.get(&run).is_some_and(|r| r.committed)
+    }
+
+    /// What a dispatcher of a group knows of files that tasks of `array` name. They are to be added to the run that
+    /// the submission `run` is into; it is open, so what is told holds until it is committed or given up.
+    pub fn consult(&self, run: RunId, array: &TaskArray) -> Known {
+        let mut known = Known::default();
+        let Some(whole) = self.runs.get(&run).and_then(|r| r.into) else { return known };
+        let mut location = String::new();
+        for i in 0..array.n_tasks {
+            for (_, pattern) in &array.template.outputs {
+                self.location_into(run, array, pattern, i, &mut location);
+                let writer = match self.catalog.find(&location) {
+                    Some(object) if location.starts_with(RUN_FILE) => {
+                        self.intermediates.files.get(&object).and_then(|file| file.maker)
+                    }
+                    _ => self.find_writer(run, &location),
+                };
+                if let Some(other) = writer {
+                    known.clash = Some(self.clash(other, &array.fill(&array.template.id, i), &location));
+                    return known;
+                }
+            }
+        }
+        for (_, pattern) in &array.template.inputs {
+            // What is the same for all is looked up once.
+            let n = if pattern.is_constant() { array.n_tasks.min(1) } else { array.n_tasks };
+            for i in 0..n {
+                self.location_into(run, array, pattern, i, &mut location);
+                if !location.starts_with(RUN_FILE) {
+                    let awaited =
+                        |task: &TaskId| self.run_of(*task) == whole && self.end_of(*task) == End::Not;
+                    if self.makers_of(&location).any(|task| awaited(&task)) {
+                        known.makes.insert(location.clone());
+                    }
+                    continue;
+                }
+                match self.catalog.find(&location).and_then(|o| self.intermediates.files.get(&o)) {
+                    Some(file) if file.maker.is_some() && file.dropped => {
+                        known.dropped.insert(unscoped(&location).into_owned())
+                    }
+                    Some(file) if file.maker.is_some() => {
+                        known.makes.insert(unscoped(&location).into_owned())
+                    }
+                    _ => continue,
+                };
+            }
+        }
+        known
     }
 
     /// The dispatcher that has the file at `object`, if it is another one.
@@ -377,12 +472,19 @@ impl Dispatcher {
         }
     }
 
+    /// `run` may be a submission into another one, that is part of it already or is not yet.
     fn settled(&mut self, member: MemberId, run: RunId, out: &mut Vec<Action>) {
-        let Some(linked) = self.runs.get_mut(&run).and_then(|r| r.linked.as_mut()) else { return };
-        if linked.unsettled.remove(&member) && linked.unsettled.is_empty() {
-            let arrays = self.runs[&run].arrays.clone();
-            self.drop_all_unread(run, &arrays, out);
+        let whole = self.exchange.added.get(&run).copied().unwrap_or(run);
+        let Some(linked) = self.runs.get_mut(&whole).and_then(|r| r.linked.as_mut()) else { return };
+        if !linked.unsettled.remove(&(run, member)) || !linked.is_settled() {
+            return;
         }
+        if std::mem::take(&mut linked.drops_nothing) {
+            let arrays = self.runs[&whole].arrays.clone();
+            self.drop_all_unread(whole, &arrays, out);
+        }
+        let unread = std::mem::take(&mut self.run_mut(whole).additions.unread);
+        self.drop_unread(&unread, out);
     }
 
     /// The state of an export may have changed.
@@ -422,16 +524,16 @@ impl Dispatcher {
         }
     }
 
-    /// No more tasks come to `run` here: what nobody makes will never be.
-    pub(super) fn settle_exchange(&mut self, run: RunId) {
+    /// All tasks of `run`, or of the submission `run` into `whole`, are known here: what nobody makes will never be.
+    pub(super) fn settle_exchange(&mut self, run: RunId, whole: RunId) {
         let Some(group) = self.config.group else { return };
-        if self.runs[&run].linked.is_none() {
+        if self.runs[&whole].linked.is_none() {
             return;
         }
         for member in group.others() {
             self.say(member, LinkMessage::Settled { run });
         }
-        let range = (run, ObjectId(0))..=(run, ObjectId(u32::MAX));
+        let range = (whole, ObjectId(0))..=(whole, ObjectId(u32::MAX));
         let keys: Vec<Key> = self.exchange.exports.range(range).map(|(key, _)| *key).collect();
         self.exchange.dirty.extend(keys);
     }
@@ -525,7 +627,8 @@ impl Dispatcher {
             self.exchange.imports.iter().filter(|(_, i)| i.owner == member).map(|(key, _)| *key).collect();
         let files = reads.into_iter().map(|key| self.shared(key)).collect();
         let is_settled = |r: &RunState| r.committed && r.linked.is_some();
-        let settled = self.runs.iter().filter(|(_, r)| is_settled(r)).map(|(run, _)| *run).collect();
+        let settled = self.runs.iter().filter(|(_, r)| is_settled(r)).map(|(run, _)| *run);
+        let settled = settled.chain(self.exchange.added.keys().copied()).collect();
         self.say(member, LinkMessage::Reads { files, settled });
         for (key, export) in &mut self.exchange.exports {
             if let Some(told) = export.told.get_mut(&member) {

@@ -287,12 +287,14 @@ impl Dispatcher {
             };
             let is_made = maker.is_none_or(|maker| self.end_of(maker) != End::Not);
             let run = self.run_mut(run);
-            let is_settled = run.linked.as_ref().is_none_or(|linked| linked.is_settled()) || maker.is_none();
+            let linked = run.linked.as_ref().filter(|_| maker.is_some());
+            let remembers = linked.is_some_and(|linked| linked.remembers_unread());
+            let is_settled = remembers || linked.is_none_or(|linked| linked.is_settled());
             if !run.committed || !is_settled || run.keep || !is_made {
                 continue;
             }
-            if run.additions.n_open > 0 {
-                // Who is being submitted may read it.
+            if run.additions.n_open > 0 || remembers {
+                // Who is being submitted, or is not known to all dispatchers yet, may read it.
                 run.additions.unread.push(*object);
                 continue;
             }

@@ -53,13 +53,7 @@ impl Dispatcher {
                     self.find_writer(run, &location)
                 };
                 if let Some(other) = taken {
-                    let (a, b) = (self.user_id(other), self.user_id(task));
-                    let way_out = match self.end_of(other) == End::Not && !location.starts_with(RUN_FILE) {
-                        true => "give each its own output, or wait until the first one has ended",
-                        false => "give each its own output",
-                    };
-                    let location = unscoped(&location);
-                    let message = format!("tasks `{a}` and `{b}` both write `{location}`; {way_out}");
+                    let message = self.clash(other, &self.user_id(task), &location);
                     out.push(Action::RefuseRun { run, message });
                     return false;
                 }
@@ -74,6 +68,16 @@ impl Dispatcher {
             }
         }
         true
+    }
+
+    /// What is said to somebody who submits the task `id`, which writes `location` as `other` does.
+    pub(super) fn clash(&self, other: TaskId, id: &str, location: &str) -> String {
+        let way_out = match self.end_of(other) == End::Not && !location.starts_with(RUN_FILE) {
+            true => "give each its own output, or wait until the first one has ended",
+            false => "give each its own output",
+        };
+        let (other, location) = (self.user_id(other), unscoped(location));
+        format!("tasks `{other}` and `{id}` both write `{location}`; {way_out}")
     }
 
     /// The task that writes `location` and has not ended; failing that, one that ended badly before a
@@ -127,7 +131,7 @@ impl Dispatcher {
         state.committed = true;
         let arrays = state.arrays.clone();
         self.settle_intermediates(now, run, &arrays, out);
-        self.settle_exchange(run);
+        self.settle_exchange(run, run);
         self.check_run_end(now, run, out);
     }
 
@@ -266,6 +270,7 @@ impl Dispatcher {
             }
         }
         self.runs.remove(&run);
+        self.forget_exports(run);
         if let Some(whole) = into {
             self.close_addition(now, whole, out);
         }

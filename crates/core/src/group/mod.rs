@@ -19,6 +19,7 @@ pub mod split;
 
 use crate::types::*;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Which member of how large a group a dispatcher is.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -122,6 +123,17 @@ pub struct RunLinks {
     pub imports: Vec<(String, MemberId)>,
     /// Locations at home that tasks of this part write and tasks of other parts read.
     pub exports: Vec<String>,
+}
+
+/// What one member knows of the files that tasks name which are to be added to a run: as users write them.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+pub struct Known {
+    /// Those that they read and tasks of this member make: stay on the nodes, or are still on their way home.
+    pub makes: BTreeSet<String>,
+    /// Those that they read and tasks of this member made, and nobody has any more.
+    pub dropped: BTreeSet<String>,
+    /// A task of this member writes what one of them writes, too: a sentence.
+    pub clash: Option<String>,
 }
 
 /// Where an executor goes that may go anywhere: to the member with fewest slots.

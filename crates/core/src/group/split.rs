@@ -11,10 +11,14 @@
 //! What only a look at all tasks can find is found here: two tasks of different parts that write one file, and files
 //! that cross and are not where their name says (further outputs of a task, results at home that other tasks read).
 //!
-//! Not here: files that nobody makes (each dispatcher finds those of its own).
+//! What is added to a run that goes on is split in the same way, with what each member said of the files that the run has
+//! ([`split_addition`]); so it is also found here that an added task reads what nobody writes.
+//!
+//! Not here: files that nobody makes of a whole run (each dispatcher finds those of its own).
 
-use super::{RunLinks, owner_of};
+use super::{Known, RunLinks, owner_of};
 use crate::array::{Column, Pattern, Piece, TaskArray};
+use crate::dispatcher::{nobody_writes, was_dropped};
 use crate::types::*;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::borrow::Cow;
@@ -38,9 +42,22 @@ enum Deal {
 
 /// Splits `arrays` among `n_members` (at least 1). `Err`: two tasks write one file, in one sentence.
 pub fn split(arrays: &[TaskArray], n_members: u32) -> Result<Vec<Part>, String> {
+    split_all(arrays, n_members, None)
+}
+
+/// As [`split`], for tasks that are added to a run. `known`: what each member said of all of them. `Err`: also that one
+/// of them writes what a task of the run does, or reads what nobody writes.
+pub fn split_addition(arrays: &[TaskArray], known: &[Known]) -> Result<Vec<Part>, String> {
+    match known.iter().find_map(|k| k.clash.clone()) {
+        Some(clash) => Err(clash),
+        None => split_all(arrays, known.len() as u32, Some(known)),
+    }
+}
+
+fn split_all(arrays: &[TaskArray], n_members: u32, known: Option<&[Known]>) -> Result<Vec<Part>, String> {
     let deals: Vec<Deal> = (0..).zip(arrays).map(|(n, array)| deal(array, n, n_members)).collect();
     let mut parts = vec![Part::default(); n_members as usize];
-    link(arrays, &deals, n_members, &mut parts)?;
+    link(arrays, &deals, n_members, known, &mut parts)?;
     for (array, deal) in arrays.iter().zip(&deals) {
         for (part, member) in parts.iter_mut().zip(0..) {
             let mine: Cow<'_, [u32]> = match deal {
@@ -76,14 +93,10 @@ fn stretch(n_tasks: u32, i: u32, n: u32) -> (u32, u32) {
     (cut(i), cut(i + 1))
 }
 
-fn is_constant(pattern: &Pattern) -> bool {
-    pattern.0.iter().all(|piece| matches!(piece, Piece::Literal(_)))
-}
-
 fn deal(array: &TaskArray, number: u32, n_members: u32) -> Deal {
     let outputs = array.template.outputs.iter().map(|(_, l)| l);
     let stays: Vec<&Pattern> = outputs.filter(|l| array.may_begin(l, RUN_FILE)).collect();
-    let varies = array.template.inputs.iter().map(|(_, l)| l).find(|l| !is_constant(l));
+    let varies = array.template.inputs.iter().map(|(_, l)| l).find(|l| !l.is_constant());
     // A task on its own is an array of one, in which all is constant.
     let input = varies.or(array.template.inputs.first().map(|(_, l)| l).filter(|_| array.n_tasks == 1));
     if stays.is_empty() && input.is_none() {
@@ -134,7 +147,13 @@ fn hash_of(location: &str) -> u64 {
 }
 
 /// Finds files that cross and are not where their name says, and tasks of two parts that write one file.
-fn link(arrays: &[TaskArray], deals: &[Deal], n_members: u32, parts: &mut [Part]) -> Result<(), String> {
+fn link(
+    arrays: &[TaskArray],
+    deals: &[Deal],
+    n_members: u32,
+    known: Option<&[Known]>,
+    parts: &mut [Part],
+) -> Result<(), String> {
     // Who makes what: array and task by the hash of the location; equal hashes are told apart by unfolding.
     let mut makers: FxHashMap<u64, Vec<(u32, u32)>> = FxHashMap::default();
     let mut text = String::new();
@@ -160,16 +179,21 @@ fn link(arrays: &[TaskArray], deals: &[Deal], n_members: u32, parts: &mut [Part]
             }
         }
     }
-    if makers.is_empty() || n_members == 1 {
+    if known.is_none() && (makers.is_empty() || n_members == 1) {
         return Ok(());
     }
+    let has_made = |location: &str| {
+        (0..).zip(known?).find(|(_, k)| k.makes.contains(location)).map(|(m, _)| MemberId(m))
+    };
+    let is_dropped =
+        |location: &str| known.is_some_and(|all| all.iter().any(|k| k.dropped.contains(location)));
     let owner = |(a, i): (u32, u32)| deals[a as usize].owner(i, arrays[a as usize].n_tasks, n_members);
     let mut imports: Vec<BTreeSet<(String, MemberId)>> = vec![BTreeSet::new(); n_members as usize];
     let mut exports: Vec<BTreeSet<String>> = vec![BTreeSet::new(); n_members as usize];
     for (a, array) in (0..).zip(arrays) {
         for (_, pattern) in &array.template.inputs {
             // What is the same for all is looked up once for each member, not for each task.
-            let constant = is_constant(pattern);
+            let constant = pattern.is_constant();
             let mut seen = vec![false; n_members as usize];
             for i in 0..array.n_tasks {
                 let reader = owner((a, i));
@@ -178,10 +202,19 @@ fn link(arrays: &[TaskArray], deals: &[Deal], n_members: u32, parts: &mut [Part]
                 }
                 text.clear();
                 array.fill_into(pattern, i, &mut text);
-                let Some(same) = makers.get(&hash_of(&text)) else { continue };
-                let Some(maker) = same.iter().find(|maker| writes(**maker, &text)) else { continue };
-                let maker = owner(*maker);
                 let stays = text.starts_with(RUN_FILE);
+                let added =
+                    makers.get(&hash_of(&text)).and_then(|same| same.iter().find(|m| writes(**m, &text)));
+                let Some(maker) = added.map(|maker| owner(*maker)).or_else(|| has_made(&text)) else {
+                    if known.is_some() && stays {
+                        let id = array.fill(&array.template.id, i);
+                        return Err(match is_dropped(&text) {
+                            true => was_dropped(&id, &text),
+                            false => nobody_writes(&id, &text),
+                        });
+                    }
+                    continue;
+                };
                 if maker == reader || (stays && owner_of(&text, n_members) == maker) {
                     continue;
                 }

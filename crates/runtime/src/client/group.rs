@@ -4,14 +4,16 @@
 //! that was under way there fails, but for watching a run, which goes on when the dispatcher is back.
 //!
 //! A submission is collected here, split when it is committed, and handed out in two steps: all parts but the first
-//! are prepared, then the first is committed, which decides (see `dispatcher/group.rs`).
+//! are prepared, then the first is committed, which decides (see `dispatcher/group.rs`). Before what is added to a run is split,
+//! all members are asked what they know of its files.
 
 use super::open;
 use crate::net::{NetError, Reader, Writer};
 use eyas_core::RunId;
 use eyas_core::array::TaskArray;
-use eyas_core::group::giver_of;
-use eyas_core::group::split::split;
+use eyas_core::dispatcher::has_ended;
+use eyas_core::group::split::{Part, split, split_addition};
+use eyas_core::group::{Known, giver_of};
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
 use std::collections::HashMap;
@@ -34,10 +36,34 @@ struct Line {
     waiting: HashMap<u64, UnboundedSender<ReplyBody>>,
 }
 
+/// Why there is no good answer.
+enum No {
+    /// A dispatcher that is needed is not there: a sentence.
+    Away(String),
+    /// It was said, or would be.
+    Refused(String),
+}
+
+impl No {
+    fn sentence(self) -> String {
+        match self {
+            No::Away(sentence) | No::Refused(sentence) => sentence,
+        }
+    }
+}
+
+impl From<tokio::task::JoinError> for No {
+    fn from(e: tokio::task::JoinError) -> No {
+        No::Refused(e.to_string())
+    }
+}
+
 /// What was submitted so far, by run.
 struct Submission {
     name: String,
     keep: bool,
+    /// It is added to a run, whose part at the first member had ended.
+    into: Option<(Addition, bool)>,
     arrays: Vec<Arc<TaskArray>>,
 }
 
@@ -85,7 +111,7 @@ impl Group {
         }
         for (member, line) in opened.into_iter().enumerate() {
             // What is asked first finds those that answered.
-            let reader = line.map(|(reader, writer)| {
+            let reader = line.map(|(reader, writer, _)| {
                 shared.line(member).writer = Some(writer);
                 reader
             });
@@ -140,7 +166,7 @@ async fn keep(
             join = told;
         }
         let Some(address) = join.members.get(member).filter(|a| !a.is_empty()) else { continue };
-        if let Ok((new, writer)) = open(address, &join).await {
+        if let Ok((new, writer, _)) = open(address, &join).await {
             let Some(shared) = shared.upgrade() else { return };
             shared.line(member).writer = Some(writer);
             reader = Some(new);
@@ -183,44 +209,52 @@ impl Shared {
     }
 
     /// One request to one member, one reply; `Err` is a sentence.
-    async fn ask(&self, member: usize, body: RequestBody) -> Result<ReplyBody, String> {
-        let (number, mut replies) = self.send(member, body).ok_or_else(|| self.away(member))?;
+    async fn ask(&self, member: usize, body: RequestBody) -> Result<ReplyBody, No> {
+        let away = || No::Away(self.away(member));
+        let (number, mut replies) = self.send(member, body).ok_or_else(away)?;
         let reply = replies.recv().await;
         self.line(member).waiting.remove(&number);
         match reply {
-            Some(ReplyBody::Refused { reason }) => Err(reason),
+            Some(ReplyBody::Refused { reason }) => Err(No::Refused(reason)),
             Some(body) => Ok(body),
-            None => Err(self.away(member)),
+            None => Err(away()),
         }
     }
 
     /// The same to all members, at once.
-    async fn ask_all(self: &Arc<Self>, body: &RequestBody) -> Vec<Result<ReplyBody, String>> {
-        let asked: Vec<_> = (0..self.n_members())
+    async fn ask_all(self: &Arc<Self>, body: &RequestBody) -> Vec<Result<ReplyBody, No>> {
+        self.ask_each(0, |_| body.clone()).await
+    }
+
+    /// What `body` gives for each member from `first` on, at once.
+    async fn ask_each(
+        self: &Arc<Self>,
+        first: usize,
+        body: impl Fn(usize) -> RequestBody,
+    ) -> Vec<Result<ReplyBody, No>> {
+        let asked: Vec<_> = (first..self.n_members())
             .map(|member| {
-                let (shared, body) = (self.clone(), body.clone());
+                let (shared, body) = (self.clone(), body(member));
                 tokio::spawn(async move { shared.ask(member, body).await })
             })
             .collect();
         let mut replies = vec![];
         for reply in asked {
-            replies.push(reply.await.unwrap_or_else(|e| Err(e.to_string())));
+            replies.push(reply.await.unwrap_or_else(|e| Err(e.into())));
         }
         replies
     }
 
     async fn serve(self: Arc<Self>, number: u64, body: RequestBody) {
+        // Who submits may want to try again; to others it is an answer like any.
+        let submits = matches!(body, RequestBody::OpenRun { .. } | RequestBody::CommitRun { .. });
         let reply = match body {
-            RequestBody::OpenRun { into: Some(addition), .. } => Err(format!(
-                "run {} is spread over several dispatchers, to which no tasks can be added",
-                addition.run
-            )),
-            RequestBody::OpenRun { name, keep, into: None } => self.open_run(name, keep).await,
+            RequestBody::OpenRun { name, keep, into } => self.open_run(name, keep, into).await,
             RequestBody::CommitRun { run } => {
                 let submission = self.submissions().remove(&run);
                 match submission {
                     Some(submission) => self.submit(run, submission).await,
-                    None => Err(format!("run {run} is not being submitted by this client")),
+                    None => Err(No::Refused(format!("run {run} is not being submitted by this client"))),
                 }
             }
             RequestBody::AbortRun { run } => {
@@ -233,7 +267,8 @@ impl Shared {
             body @ RequestBody::Cancel { .. } => self.cancel(&body).await,
             RequestBody::Explain { task: TaskName::Number(_), .. }
             | RequestBody::Logs { task: TaskName::Number(_), .. } => {
-                Err("each dispatcher of a group numbers its own tasks; name the task by its id".into())
+                let reason = "each dispatcher of a group numbers its own tasks; name the task by its id";
+                Err(No::Refused(reason.into()))
             }
             body @ (RequestBody::Explain { .. } | RequestBody::Logs { .. }) => {
                 first_of(self.ask_all(&body).await)
@@ -246,99 +281,145 @@ impl Shared {
             }
             RequestBody::AddArray { .. }
             | RequestBody::JoinRun { .. }
+            | RequestBody::Consult { .. }
             | RequestBody::LinkRun { .. }
-            | RequestBody::PrepareRun { .. } => Err("this is for one dispatcher of a group".into()),
+            | RequestBody::PrepareRun { .. } => {
+                Err(No::Refused("this is for one dispatcher of a group".into()))
+            }
         };
         match reply {
             Ok(body) => self.tell(number, body),
-            Err(reason) => self.tell(number, ReplyBody::Refused { reason }),
+            Err(No::Refused(reason)) => self.tell(number, ReplyBody::Refused { reason }),
+            Err(No::Away(sentence)) if submits => {
+                let _ = self.replies.send(Err(NetError::Away(sentence)));
+            }
+            Err(No::Away(reason)) => self.tell(number, ReplyBody::Refused { reason }),
         }
     }
 
     // ------------------------------------------------------------ submissions
 
-    async fn open_run(&self, name: String, keep: bool) -> Result<ReplyBody, String> {
+    async fn open_run(&self, name: String, keep: bool, into: Option<Addition>) -> Result<ReplyBody, No> {
         for member in 0..self.n_members() {
             if self.line(member).writer.is_none() {
-                return Err(format!("{}; a run needs all of them", self.away(member)));
+                return Err(No::Away(format!("{}; a run needs all of them", self.away(member))));
             }
         }
-        let reply = self.ask(0, RequestBody::OpenRun { name: name.clone(), keep, into: None }).await?;
-        if let ReplyBody::RunOpened { run } = &reply {
-            self.submissions().insert(*run, Submission { name, keep, arrays: vec![] });
+        let open = RequestBody::OpenRun { name: name.clone(), keep, into: into.clone() };
+        let reply = self.ask(0, open).await?;
+        if let ReplyBody::RunOpened { run, was_over } = &reply {
+            let into = into.map(|addition| (addition, *was_over));
+            self.submissions().insert(*run, Submission { name, keep, into, arrays: vec![] });
         }
         Ok(reply)
     }
 
     /// Hands out the parts: all but the first are prepared, then the first decides.
-    async fn submit(self: &Arc<Self>, run: RunId, submission: Submission) -> Result<ReplyBody, String> {
-        let Submission { name, keep, arrays } = submission;
+    async fn submit(self: &Arc<Self>, run: RunId, submission: Submission) -> Result<ReplyBody, No> {
+        match self.prepare(run, submission).await {
+            Ok(n_tasks) => match self.ask(0, RequestBody::CommitRun { run }).await? {
+                ReplyBody::RunAccepted { run, n_tasks: n, .. } => {
+                    Ok(ReplyBody::RunAccepted { run, n_tasks: n_tasks + n, again: false })
+                }
+                _ => Err(makes_no_sense()),
+            },
+            Err(no) => {
+                // Those who have prepared hear it from the first.
+                for member in 0..self.n_members() {
+                    self.send(member, RequestBody::AbortRun { run });
+                }
+                Err(no)
+            }
+        }
+    }
+
+    /// All but the commit at the first member. Gives how many tasks the others have.
+    async fn prepare(self: &Arc<Self>, run: RunId, submission: Submission) -> Result<u64, No> {
+        let Submission { name, keep, into, arrays } = submission;
+        let addition = into.as_ref().map(|(addition, _)| addition.clone());
+        // From here on no part of the run that is added to ends, or drops a file.
+        let join = |_| RequestBody::JoinRun { run, name: name.clone(), keep, into: addition.clone() };
+        let mut all_over = true;
+        for reply in self.ask_each(1, join).await {
+            match reply? {
+                ReplyBody::RunOpened { was_over, .. } => all_over &= was_over,
+                _ => return Err(makes_no_sense()),
+            }
+        }
+        let known = match into {
+            Some((addition, was_over)) if was_over && all_over => {
+                return Err(No::Refused(has_ended(addition.run)));
+            }
+            Some(_) => Some(self.consult(run, &arrays).await?),
+            None => None,
+        };
         let n_members = self.n_members() as u32;
         let parts = tokio::task::spawn_blocking(move || {
             let arrays: Vec<TaskArray> = arrays.into_iter().map(Arc::unwrap_or_clone).collect();
-            split(&arrays, n_members)
+            match known {
+                Some(known) => split_addition(&arrays, &known),
+                None => split(&arrays, n_members),
+            }
         });
-        let parts = match parts.await.map_err(|e| e.to_string())? {
-            Ok(parts) => parts,
-            Err(reason) => {
-                self.send(0, RequestBody::AbortRun { run });
-                return Err(reason);
-            }
-        };
+        let parts = parts.await?.map_err(No::Refused)?;
+        let handed: Vec<_> = (0..)
+            .zip(parts)
+            .map(|(member, part)| {
+                let shared = self.clone();
+                tokio::spawn(async move { shared.hand_out(member, run, part).await })
+            })
+            .collect();
         let mut n_tasks = 0;
-        let mut joined = vec![];
-        for (part, member) in parts.into_iter().zip(0..) {
-            let (shared, name) = (self.clone(), name.clone());
-            joined.push(tokio::spawn(async move {
-                if member > 0 {
-                    shared.ask(member, RequestBody::JoinRun { run, name, keep }).await?;
-                }
-                let mut refusals = vec![];
-                refusals.extend(shared.send(member, RequestBody::LinkRun { run, links: part.links }));
-                for array in part.arrays {
-                    refusals
-                        .extend(shared.send(member, RequestBody::AddArray { run, array: Arc::new(array) }));
-                }
-                let prepared = match member {
-                    // Its own word comes last, and is asked for when all others have given theirs.
-                    0 => Ok(0),
-                    _ => match shared.ask(member, RequestBody::PrepareRun { run }).await {
-                        Ok(ReplyBody::RunPrepared { n_tasks, .. }) => Ok(n_tasks),
-                        Ok(_) => Err("the dispatcher's answer to a submission makes no sense".to_string()),
-                        Err(reason) => Err(reason),
-                    },
-                };
-                // The first refusal tells the reason; the last one repeats it, or says that there is no such run.
-                let mut why = None;
-                for (number, mut replies) in refusals {
-                    if let Ok(ReplyBody::Refused { reason }) = replies.try_recv() {
-                        why.get_or_insert(reason);
-                    }
-                    shared.line(member).waiting.remove(&number);
-                }
-                prepared.map_err(|reason| why.unwrap_or(reason))
-            }));
-        }
-        let mut refused = None;
-        for part in joined {
-            match part.await.map_err(|e| e.to_string()).and_then(|n| n) {
+        let mut no = None;
+        for part in handed {
+            match part.await? {
                 Ok(n) => n_tasks += n,
-                Err(reason) => refused = refused.or(Some(reason)),
+                Err(e) => no = no.or(Some(e)),
             }
         }
-        if let Some(reason) = refused {
-            // Those who have prepared hear it from the first.
-            for member in 0..self.n_members() {
-                self.send(member, RequestBody::AbortRun { run });
+        no.map_or(Ok(n_tasks), Err)
+    }
+
+    /// Asks all members what they know of the files that `arrays` name.
+    async fn consult(self: &Arc<Self>, run: RunId, arrays: &[Arc<TaskArray>]) -> Result<Vec<Known>, No> {
+        let mut all = vec![Known::default(); self.n_members()];
+        for array in arrays {
+            let ask = |_| RequestBody::Consult { run, array: array.clone() };
+            for (known, reply) in all.iter_mut().zip(self.ask_each(0, ask).await) {
+                let ReplyBody::Consulted(more) = reply? else { return Err(makes_no_sense()) };
+                known.makes.extend(more.makes);
+                known.dropped.extend(more.dropped);
+                known.clash = known.clash.take().or(more.clash);
             }
-            return Err(reason);
         }
-        match self.ask(0, RequestBody::CommitRun { run }).await? {
-            ReplyBody::RunAccepted { run, n_tasks: n, .. } => {
-                Ok(ReplyBody::RunAccepted { run, n_tasks: n_tasks + n, again: false })
+        Ok(all)
+    }
+
+    /// Gives a member its part. Gives the number of its tasks, but of the first member's: its own word comes last,
+    /// and is asked for when all others have given theirs.
+    async fn hand_out(&self, member: usize, run: RunId, part: Part) -> Result<u64, No> {
+        let mut refusals = vec![];
+        refusals.extend(self.send(member, RequestBody::LinkRun { run, links: part.links }));
+        for array in part.arrays {
+            refusals.extend(self.send(member, RequestBody::AddArray { run, array: Arc::new(array) }));
+        }
+        let prepared = match member {
+            0 => Ok(0),
+            _ => match self.ask(member, RequestBody::PrepareRun { run }).await {
+                Ok(ReplyBody::RunPrepared { n_tasks, .. }) => Ok(n_tasks),
+                Ok(_) => Err(makes_no_sense()),
+                Err(no) => Err(no),
+            },
+        };
+        // The first refusal tells the reason; the last one repeats it, or says that there is no such run.
+        let mut why = None;
+        for (number, mut replies) in refusals {
+            if let Ok(ReplyBody::Refused { reason }) = replies.try_recv() {
+                why.get_or_insert(reason);
             }
-            _ => Err("the dispatcher's answer to a submission makes no sense".into()),
+            self.line(member).waiting.remove(&number);
         }
+        prepared.map_err(|no| why.map_or(no, No::Refused))
     }
 
     // ------------------------------------------------------------ runs
@@ -445,7 +526,7 @@ impl Shared {
         }
     }
 
-    async fn cancel(self: &Arc<Self>, body: &RequestBody) -> Result<ReplyBody, String> {
+    async fn cancel(self: &Arc<Self>, body: &RequestBody) -> Result<ReplyBody, No> {
         let replies = self.ask_all(body).await;
         let of_one_task = matches!(body, RequestBody::Cancel { task: Some(_), .. });
         let mut n_tasks = 0;
@@ -464,14 +545,15 @@ impl Shared {
         let away = (0..self.n_members()).find(|m| self.line(*m).writer.is_none());
         match (away, refused) {
             (Some(member), _) if !of_one_task || n_answers == 0 => {
-                Err(format!("{}; {n_tasks} tasks at the others were cancelled", self.away(member)))
+                let away = self.away(member);
+                Err(No::Refused(format!("{away}; {n_tasks} tasks at the others were cancelled")))
             }
-            (None, Some(reason)) if n_answers == 0 => Err(reason),
+            (None, Some(no)) if n_answers == 0 => Err(no),
             _ => Ok(ReplyBody::Cancelled { n_tasks }),
         }
     }
 
-    async fn status(self: &Arc<Self>) -> Result<ReplyBody, String> {
+    async fn status(self: &Arc<Self>) -> Result<ReplyBody, No> {
         let replies = self.ask_all(&RequestBody::Status).await;
         let mut whole: Option<ClusterStatus> = None;
         let mut warnings = vec![];
@@ -480,8 +562,8 @@ impl Shared {
             let status = match reply {
                 Ok(ReplyBody::Status(status)) => *status,
                 Ok(_) => continue,
-                Err(reason) => {
-                    warnings.push(reason);
+                Err(no) => {
+                    warnings.push(no.sentence());
                     continue;
                 }
             };
@@ -503,7 +585,8 @@ impl Shared {
                 }
             }
         }
-        let mut whole = whole.ok_or_else(|| warnings.first().cloned().unwrap_or_default())?;
+        let nobody = || No::Refused(warnings.first().cloned().unwrap_or_default());
+        let mut whole = whole.ok_or_else(nobody)?;
         runs.sort_by_key(|(run, _)| *run);
         whole.runs =
             runs.iter().map(|(run, parts)| sum_of_parts(*run, &parts.iter().collect::<Vec<_>>())).collect();
@@ -513,19 +596,23 @@ impl Shared {
     }
 }
 
+fn makes_no_sense() -> No {
+    No::Refused("the dispatcher's answer to a submission makes no sense".into())
+}
+
 /// The first good answer, else the first refusal.
-fn first_of(replies: Vec<Result<ReplyBody, String>>) -> Result<ReplyBody, String> {
+fn first_of(replies: Vec<Result<ReplyBody, No>>) -> Result<ReplyBody, No> {
     let mut refused = None;
     for reply in replies {
         match reply {
             Ok(body) => return Ok(body),
-            Err(reason) => refused = refused.or(Some(reason)),
+            Err(no) => refused = refused.or(Some(no)),
         }
     }
-    Err(refused.unwrap_or_default())
+    Err(refused.expect("a group has a member"))
 }
 
-fn demand(replies: Vec<Result<ReplyBody, String>>) -> Result<ReplyBody, String> {
+fn demand(replies: Vec<Result<ReplyBody, No>>) -> Result<ReplyBody, No> {
     let mut whole: Option<DemandStatus> = None;
     let mut refused = None;
     for reply in replies {
@@ -538,10 +625,11 @@ fn demand(replies: Vec<Result<ReplyBody, String>>) -> Result<ReplyBody, String> 
                 whole.nodes.extend(part.nodes);
             }
             (Ok(_), _) => {}
-            (Err(reason), _) => refused = refused.or(Some(reason)),
+            (Err(no), _) => refused = refused.or(Some(no)),
         }
     }
-    whole.map(|whole| ReplyBody::Demand(Box::new(whole))).ok_or(refused.unwrap_or_default())
+    let nobody = || refused.unwrap_or_else(makes_no_sense);
+    whole.map(|whole| ReplyBody::Demand(Box::new(whole))).ok_or_else(nobody)
 }
 
 /// A run of which these are the parts; it has ended when all have.

@@ -9,6 +9,10 @@
 //! one. What that has in its journal is what happened: it tells the others, and tells those again that were away. A run
 //! that it does not know was not committed.
 //!
+//! What is added to a run in parts is a submission in parts into it. The first member lets in one after the other; each of the
+//! others begins with it when it has heard what became of the one before. So what a client hears when it asks all members about files
+//! ([`eyas_core::dispatcher::Dispatcher::consult`]) holds until its own submission is decided.
+//!
 //! Where the members are is kept in `group.json` and told at each connection; a member comes back at the port that it had, if
 //! it can, and tells the others where it is if not.
 //!
@@ -18,6 +22,7 @@ use super::service::{Effect, Input, Service};
 use super::{DispatcherError, DispatcherOptions, JOIN_FILE, Record};
 use crate::clock;
 use crate::net::{self, Writer};
+use eyas_core::array::TaskArray;
 use eyas_core::event::{AssignedInput, Event};
 use eyas_core::group::{MemberLoad, Membership, RunLinks, member_for};
 use eyas_core::*;
@@ -131,6 +136,10 @@ impl Group {
             linked: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
         }
+    }
+
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
     }
 
     fn address(&self, member: MemberId) -> String {
@@ -263,7 +272,7 @@ impl Service {
         let peers = ours.into_iter().map(|executor| self.peer(executor)).collect();
         self.tell_member(member, FromMember::Peers(peers));
         self.feed(Event::MemberConnected { member });
-        self.tell_decided();
+        self.ask_doubts();
         self.tell_load();
     }
 
@@ -294,7 +303,8 @@ impl Service {
                 FromMember::Said(messages) => self.feed(Event::MemberTold { member, messages }),
                 FromMember::Peers(peers) => self.on_foreign(peers),
                 FromMember::Load(load) => self.on_load(member, load),
-                FromMember::Decided { committed, open, up_to } => self.on_decided(&committed, &open, up_to),
+                FromMember::InDoubt { runs } => self.on_doubts(member, &runs),
+                FromMember::Decided { run, committed } => self.on_decided(run, committed),
             }
         }
     }
@@ -427,31 +437,75 @@ impl Service {
         self.group.as_ref().is_none_or(|g| g.membership.me == MemberId(0))
     }
 
-    /// Why no run, or nothing more of the run `into`, can be opened here, if it cannot.
-    pub(super) fn why_not_opened(&self, into: Option<RunId>) -> Option<String> {
-        if !self.opens_runs() {
-            return Some("the runs of a group are opened at its first dispatcher".into());
-        }
-        let group = self.group.as_ref()?;
-        let run = into.filter(|run| group.linked.contains(run))?;
-        Some(format!("run {run} is spread over several dispatchers, to which no tasks can be added"))
+    /// Why no run can be opened here, if it cannot.
+    pub(super) fn why_not_opened(&self) -> Option<String> {
+        (!self.opens_runs()).then(|| "the runs of a group are opened at its first dispatcher".into())
     }
 
-    pub(super) fn on_join_run(&mut self, connection: u64, number: u64, run: RunId, name: String, keep: bool) {
+    /// Whether `run` is one in parts, as far as this member was told.
+    pub(super) fn is_in_parts(&self, run: RunId) -> bool {
+        self.group.as_ref().is_some_and(|g| g.linked.contains(&run))
+    }
+
+    /// Whether what became of the run `whole`, or of a submission into it, is decided and not known here yet. `again`: it is
+    /// begun anew, so the first member has given up what has its token.
+    fn is_in_doubt(&mut self, again: &Addition) -> bool {
+        let Some(group) = &self.group else { return false };
+        let into = |run: &RunId| self.addition_of(*run).filter(|a| a.run == again.run);
+        let given_up = group.in_doubt.iter().find(|run| into(run).is_some_and(|a| a.token == again.token));
+        if let Some(run) = given_up.copied() {
+            self.forget_prepared(run);
+            self.abort(run);
+        }
+        let Some(group) = &self.group else { return false };
+        group
+            .in_doubt
+            .iter()
+            .any(|run| *run == again.run || self.addition_of(*run).is_some_and(|a| a.run == again.run))
+    }
+
+    pub(super) fn on_join_run(&mut self, connection: u64, request: Request) {
+        let Request { number, body: RequestBody::JoinRun { run, name, keep, into } } = request else {
+            return;
+        };
         if self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&run)) {
             // The first member gives the number again: it was killed before it had the other run for sure.
             self.forget_prepared(run);
             self.abort(run);
         }
-        if self.group.is_none() || self.opens_runs() || self.core.find_run(run).is_some() {
-            let reason = format!("run {run} cannot have a part here");
+        if let Some(addition) = &into
+            && self.is_in_doubt(addition)
+        {
+            // The first member does one after the other, and tells in a moment what became of the one before.
+            let body = RequestBody::JoinRun { run, name, keep, into };
+            return self.deferred.push((connection, Request { number, body }));
+        }
+        let whole = into.as_ref().map(|addition| addition.run);
+        let why_not = match whole {
+            _ if self.group.is_none() || self.opens_runs() || self.core.find_run(run).is_some() => {
+                Some(format!("run {run} cannot have a part here"))
+            }
+            Some(whole) => self.core.why_closed(whole),
+            None => None,
+        };
+        if let Some(reason) = why_not {
             return self.reply(connection, number, ReplyBody::Refused { reason });
         }
         self.next_run = self.next_run.max(run.0 + 1);
-        self.submitting.insert(run, connection);
-        self.journal(&Record::RunOpened { run, name: name.clone(), keep, into: None }, None);
-        self.feed(Event::RunOpened { run, name, keep, into: None });
-        self.reply(connection, number, ReplyBody::RunOpened { run });
+        let was_over = whole.is_some_and(|whole| self.is_over(whole));
+        self.open(connection, run, name, keep, into);
+        self.reply(connection, number, ReplyBody::RunOpened { run, was_over });
+    }
+
+    pub(super) fn on_consult(&mut self, connection: u64, number: u64, run: RunId, array: &TaskArray) {
+        let body = match array.check() {
+            Err(why) => ReplyBody::Refused { reason: format!("a group of tasks is malformed: {why}") },
+            Ok(()) if self.submitting.get(&run) != Some(&connection) => {
+                ReplyBody::Refused { reason: format!("run {run} is not being submitted by this client") }
+            }
+            Ok(()) => ReplyBody::Consulted(Box::new(self.core.consult(run, array))),
+        };
+        self.reply(connection, number, body);
     }
 
     pub(super) fn on_link_run(&mut self, connection: u64, number: u64, run: RunId, links: RunLinks) {
@@ -509,31 +563,41 @@ impl Service {
         }
     }
 
-    /// The first member tells what became of the runs in parts; all of them each time, as who is away hears it later.
-    pub(super) fn tell_decided(&self) {
-        let Some(group) = self.group.as_ref().filter(|g| g.membership.me == MemberId(0)) else { return };
-        if group.links.is_empty() {
-            return;
+    /// The first member tells what became of a submission in parts. Who does not hear it asks.
+    pub(super) fn tell_decided(&self, run: RunId) {
+        if self.opens_runs() {
+            let committed = self.core.is_accepted(run);
+            self.tell_members(&FromMember::Decided { run, committed });
         }
-        let is_committed = |run: &&RunId| self.core.find_run(**run).is_some_and(|r| r.committed);
-        let committed = group.linked.iter().filter(is_committed).copied().collect();
-        let open = self.submitting.keys().copied().collect();
-        self.tell_members(&FromMember::Decided { committed, open, up_to: RunId(self.next_run - 1) });
     }
 
-    fn on_decided(&mut self, committed: &[RunId], open: &[RunId], up_to: RunId) {
-        let Some(group) = &mut self.group else { return };
-        let decided: Vec<RunId> =
-            group.in_doubt.iter().copied().filter(|run| *run <= up_to && !open.contains(run)).collect();
-        for run in decided {
-            self.forget_prepared(run);
-            if committed.binary_search(&run).is_ok() {
-                // Should it not become durable: it would be in doubt again, and told the same again.
-                self.journal(&Record::RunCommitted { run }, None);
-                self.feed(Event::RunCommitted { run });
-            } else {
-                self.abort(run);
-            }
+    /// Asks the first member for what is in doubt here: from time to time, as its word may have come too early or not at
+    /// all.
+    pub(super) fn ask_doubts(&self) {
+        let Some(group) = self.group.as_ref().filter(|group| !group.in_doubt.is_empty()) else { return };
+        let runs = group.in_doubt.iter().copied().collect();
+        self.tell_member(MemberId(0), FromMember::InDoubt { runs });
+    }
+
+    fn on_doubts(&self, member: MemberId, runs: &[RunId]) {
+        // What is not known here was never committed.
+        for run in runs.iter().copied().filter(|run| self.opens_runs() && !self.submitting.contains_key(run))
+        {
+            let committed = self.core.is_accepted(run);
+            self.tell_member(member, FromMember::Decided { run, committed });
+        }
+    }
+
+    fn on_decided(&mut self, run: RunId, committed: bool) {
+        if !self.group.as_mut().is_some_and(|group| group.in_doubt.remove(&run)) {
+            return;
+        }
+        if committed {
+            // Should it not become durable: it would be in doubt again, and told the same again.
+            self.journal(&Record::RunCommitted { run }, None);
+            self.on_committed(run);
+        } else {
+            self.abort(run);
         }
     }
 }

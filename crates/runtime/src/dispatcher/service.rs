@@ -180,6 +180,10 @@ pub struct Service {
     pub(super) refused: BTreeMap<RunId, String>,
     /// Submissions into runs, by the number of the submission.
     adding: BTreeMap<RunId, Adding>,
+    /// Requests that wait until a submission into a run in parts is decided.
+    pub(super) deferred: Vec<(u64, Request)>,
+    /// One was: they are looked at again.
+    decided: bool,
     /// What was added, by run and token.
     added: BTreeMap<(RunId, String), Added>,
     pub(super) effects: VecDeque<(Seq, Effect)>,
@@ -249,6 +253,8 @@ impl Service {
             submitting: BTreeMap::new(),
             refused: BTreeMap::new(),
             adding: BTreeMap::new(),
+            deferred: vec![],
+            decided: false,
             added: BTreeMap::new(),
             effects: VecDeque::new(),
             commit_now: false,
@@ -358,6 +364,7 @@ impl Service {
             for input in batch.drain(..) {
                 self.on_input(input);
             }
+            self.take_deferred();
             self.end_drained();
             self.share_home();
             self.commit();
@@ -389,7 +396,9 @@ impl Service {
                 match hello {
                     Hello::Executor(hello) => self.on_executor(connection, peer, hello),
                     Hello::Client { .. } => {
-                        let welcome = Welcome::Client { incarnation: self.incarnation, now: clock::now() };
+                        let (incarnation, now) = (self.incarnation, clock::now());
+                        let members = self.group.as_ref().map_or(vec![], |g| g.addresses().to_vec());
+                        let welcome = Welcome::Client { incarnation, now, members };
                         self.connections[&connection].writer.send(&welcome);
                     }
                     Hello::Member { member, n_members, addresses } => {
@@ -594,9 +603,9 @@ impl Service {
         match effect {
             Effect::RunAccepted { connection, number, run } => {
                 self.submitting.remove(&run);
-                let (run, n_tasks) = self.on_committed(run);
-                self.reply(connection, number, ReplyBody::RunAccepted { run, n_tasks, again: false });
-                self.tell_decided();
+                let (whole, n_tasks) = self.on_committed(run);
+                self.reply(connection, number, ReplyBody::RunAccepted { run: whole, n_tasks, again: false });
+                self.tell_decided(run);
             }
             Effect::AddedAgain { connection, number, run, token } => {
                 let body = match self.added.get(&(run, token)) {
@@ -617,7 +626,8 @@ impl Service {
     }
 
     /// The submission `run` is durable. Gives the run that its tasks are in now, and how many they are.
-    fn on_committed(&mut self, run: RunId) -> (RunId, u64) {
+    pub(super) fn on_committed(&mut self, run: RunId) -> (RunId, u64) {
+        self.decided = true;
         let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
         self.feed(Event::RunCommitted { run });
         let Some(Adding { addition: Addition { run: whole, token, digest }, .. }) = self.adding.remove(&run)
@@ -718,6 +728,7 @@ impl Service {
     fn on_disconnected(&mut self, connection: u64) {
         let Some(gone) = self.connections.remove(&connection) else { return };
         self.watches.retain(|w| w.connection != connection);
+        self.deferred.retain(|(c, _)| *c != connection);
         self.provision.left(connection);
         self.member_gone(connection);
         if let Some(executor) = gone.executor
@@ -863,8 +874,14 @@ impl Service {
 
     fn on_request(&mut self, connection: u64, request: Request) {
         let number = request.number;
+        match &request.body {
+            RequestBody::OpenRun { .. } => return self.on_open(connection, request),
+            RequestBody::JoinRun { .. } => return self.on_join_run(connection, request),
+            _ => {}
+        }
         match request.body {
-            RequestBody::OpenRun { name, keep, into } => self.on_open(connection, number, name, keep, into),
+            // They were taken above.
+            RequestBody::OpenRun { .. } | RequestBody::JoinRun { .. } => {}
             RequestBody::AddArray { run, array } => {
                 if self.submitting.get(&run) != Some(&connection) || self.refused.contains_key(&run) {
                     return;
@@ -937,27 +954,68 @@ impl Service {
             }
             RequestBody::Demand { provisioner } => self.on_demand(connection, number, provisioner),
             RequestBody::Drain { executor } => self.on_drain(connection, number, executor),
-            RequestBody::JoinRun { run, name, keep } => self.on_join_run(connection, number, run, name, keep),
+            RequestBody::Consult { run, array } => self.on_consult(connection, number, run, &array),
             RequestBody::LinkRun { run, links } => self.on_link_run(connection, number, run, links),
             RequestBody::PrepareRun { run } => self.on_prepare_run(connection, number, run),
         }
     }
 
-    fn on_open(&mut self, connection: u64, number: u64, name: String, keep: bool, into: Option<Addition>) {
-        if let Some(reason) = self.why_not_opened(into.as_ref().map(|addition| addition.run)) {
+    fn on_open(&mut self, connection: u64, request: Request) {
+        let Request { number, body: RequestBody::OpenRun { name, keep, into } } = request else { return };
+        if let Some(reason) = self.why_not_opened() {
             return self.reply(connection, number, ReplyBody::Refused { reason });
         }
-        if into.as_ref().is_some_and(|addition| self.is_answered(connection, number, addition)) {
-            return;
+        let mut was_over = false;
+        if let Some(addition) = &into {
+            if self.is_answered(connection, number, addition) {
+                return;
+            }
+            let whole = addition.run;
+            if self.is_in_parts(whole) && self.adding.values().any(|a| a.addition.run == whole) {
+                let body = RequestBody::OpenRun { name, keep, into };
+                return self.deferred.push((connection, Request { number, body }));
+            }
+            was_over = self.is_over(whole);
         }
         let run = RunId(self.next_run);
         self.next_run += 1;
+        self.open(connection, run, name, keep, into);
+        self.reply(connection, number, ReplyBody::RunOpened { run, was_over });
+    }
+
+    /// A submission begins: of a run, of a part of one, or into one.
+    pub(super) fn open(
+        &mut self,
+        connection: u64,
+        run: RunId,
+        name: String,
+        keep: bool,
+        into: Option<Addition>,
+    ) {
         self.submitting.insert(run, connection);
         let whole = into.as_ref().map(|addition| addition.run);
         self.journal(&Record::RunOpened { run, name: name.clone(), keep, into: into.clone() }, None);
         self.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
         self.feed(Event::RunOpened { run, name, keep, into: whole });
-        self.reply(connection, number, ReplyBody::RunOpened { run });
+    }
+
+    /// Whether all tasks of `run` that are here have ended for good.
+    pub(super) fn is_over(&self, run: RunId) -> bool {
+        self.core.find_run(run).is_some_and(|r| r.ended.is_some())
+    }
+
+    /// What the submission `run` adds to, if it is not a run of its own.
+    pub(super) fn addition_of(&self, run: RunId) -> Option<&Addition> {
+        self.adding.get(&run).map(|adding| &adding.addition)
+    }
+
+    /// Requests that waited for what has been decided now.
+    fn take_deferred(&mut self) {
+        if std::mem::take(&mut self.decided) {
+            for (connection, request) in std::mem::take(&mut self.deferred) {
+                self.on_request(connection, request);
+            }
+        }
     }
 
     /// Whether somebody who wants to add tasks to a run has got an answer, or will get one, without a submission.
@@ -998,13 +1056,14 @@ impl Service {
     }
 
     pub(super) fn abort(&mut self, run: RunId) {
+        self.decided = true;
         self.submitting.remove(&run);
         self.adding.remove(&run);
         self.refused.remove(&run);
         // Where the journal has no room for this it need not be there: without its commit no run comes back.
         let _ = self.journal.append(&Record::RunAborted { run }.to_bytes());
         self.feed(Event::RunAborted { run });
-        self.tell_decided();
+        self.tell_decided(run);
     }
 
     fn on_cancel(&mut self, connection: u64, number: u64, run: Option<RunId>, task: Option<TaskName>) {
@@ -1246,6 +1305,7 @@ impl Service {
             self.core_ticked = now;
             self.feed(Event::Ticked);
             self.tell_load();
+            self.ask_doubts();
         }
         self.ticked = true;
         if let Some(log) = &mut self.log {
