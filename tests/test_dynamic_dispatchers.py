@@ -45,7 +45,7 @@ def test_what_is_added_is_spread_and_waited_for(start: Start, run: Run, tmp_path
     home.mkdir()
     late = {"id": "late", "command": waits(gate, "echo 7 > out"), "outputs": {"out": str(home / "late")}}
     submit(group, tmp_path, [*makers(), late], "--keep")
-    sums = [
+    sums: list[dict[str, Any]] = [
         {
             "id": f"b{i}",
             "command": "echo $(($(cat a) + $(cat s))) > out",
