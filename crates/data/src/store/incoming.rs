@@ -1,0 +1,456 @@
+//! An object on its way into the store: its bytes are written and hashed as they come, and it is kept only if the whole is
+//! what it should be.
+
+use super::*;
+
+/// Blocks between the thread that gets them and the one that writes.
+const WRITE_BEHIND_BLOCKS: usize = 4;
+
+/// Below this size asking for a reflink costs more than copying.
+const REFLINK_BYTES_MIN: u64 = 64 << 10;
+
+/// An object that is arriving. Bytes are hashed as they are written; dropping it removes them.
+pub struct Incoming {
+    pub(super) reservation: Reservation,
+    written: u64,
+    /// Made at the first byte: ten thousand announced objects must not need ten thousand open files.
+    open: Option<Box<OpenFile>>,
+    /// A write failed, so what is on disk is not what was hashed.
+    failed: bool,
+    announced: Option<(Digest, Arc<Arrival>)>,
+}
+
+/// Which thread of [`Incoming::append_behind`] hashes.
+#[derive(Clone, Copy)]
+pub(crate) enum HashedBy {
+    /// The one that gets the blocks: reading a file takes less time than writing one.
+    Source,
+    /// The one that writes: receiving from a socket takes longer, as the kernel's side of it happens there too.
+    Writer,
+}
+
+/// Where the bytes of [`Incoming::append_behind`] go: to the file, to those who read behind, and into the hash.
+struct Sink<'a> {
+    file: &'a File,
+    arrival: Option<Arc<Arrival>>,
+    on_disk: Mutex<u64>,
+    hasher: Mutex<&'a mut blake3::Hasher>,
+}
+
+impl Sink<'_> {
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut on_disk = self.on_disk.lock().expect("only written under this lock");
+        let mut file = self.file;
+        file.write_all(bytes)?;
+        *on_disk += bytes.len() as u64;
+        if let Some(arrival) = &self.arrival {
+            arrival.update(|progress| progress.readable = *on_disk);
+        }
+        Ok(())
+    }
+
+    fn hash(&self, bytes: &[u8]) {
+        self.hasher.lock().expect("only hashed under this lock").update(bytes);
+    }
+}
+
+/// Takes the bytes of [`Incoming::append_behind`].
+///
+/// A second thread, started when the first block is given to it, pays where the source is faster than storing. Where
+/// the source has to wait for its bytes anyway it only costs wake-ups, and a way for the bytes from one
+/// processor's cache to another's: so who has waited, and finds the writer idle, appends here.
+pub(crate) struct Behind<'scope, 'env> {
+    scope: &'scope thread::Scope<'scope, 'env>,
+    sink: &'env Sink<'env>,
+    hashed_by: HashedBy,
+    writer: Option<Writer<'scope>>,
+    room_bytes: u64,
+    n_bytes: u64,
+    /// More than what was reserved: so many bytes, of which none was written.
+    too_many: Option<u64>,
+    failure: Option<io::Error>,
+}
+
+struct Writer<'scope> {
+    full: mpsc::SyncSender<Vec<u8>>,
+    /// Blocks that have been written.
+    written: mpsc::Receiver<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    thread: thread::ScopedJoinHandle<'scope, io::Result<()>>,
+}
+
+impl Writer<'_> {
+    fn join(self) -> io::Result<()> {
+        drop(self.full);
+        self.thread.join().expect("the writer does not panic")
+    }
+}
+
+impl<'scope> Behind<'scope, '_> {
+    /// Whether all that was given to the writer has been written.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.writer.as_mut().is_none_or(|writer| {
+            writer.spare.extend(writer.written.try_iter());
+            writer.spare.len() == WRITE_BEHIND_BLOCKS
+        })
+    }
+
+    /// Writes and hashes `bytes` in this thread, when the writer [is idle](Behind::is_idle). False: storing has failed.
+    pub(crate) fn append_here(&mut self, bytes: &[u8]) -> bool {
+        if !self.fits(bytes) {
+            return false;
+        }
+        // Readers behind us need the bytes on disk, and nobody waits for the digest.
+        match self.sink.write(bytes) {
+            Ok(()) => {
+                self.sink.hash(bytes);
+                true
+            }
+            Err(error) => {
+                self.failure = Some(error);
+                false
+            }
+        }
+    }
+
+    /// A block to fill for [`Behind::append`]; waits for one. `None`: storing has failed.
+    pub(crate) fn spare(&mut self) -> Option<Vec<u8>> {
+        if self.writer.is_none() {
+            match self.start() {
+                Ok(writer) => self.writer = Some(writer),
+                Err(error) => {
+                    self.failure = Some(error);
+                    return None;
+                }
+            }
+        }
+        let writer = self.writer.as_mut().expect("started above");
+        // The writer hangs up when it fails.
+        writer.spare.pop().or_else(|| writer.written.recv().ok())
+    }
+
+    /// Gives a block to the writer. False: storing has failed.
+    pub(crate) fn append(&mut self, block: Vec<u8>) -> bool {
+        if !self.fits(&block) {
+            return false;
+        }
+        if let HashedBy::Source = self.hashed_by {
+            self.sink.hash(&block);
+        }
+        self.writer.as_ref().is_some_and(|writer| writer.full.send(block).is_ok())
+    }
+
+    fn start(&self) -> io::Result<Writer<'scope>> {
+        let (full, to_write) = mpsc::sync_channel::<Vec<u8>>(WRITE_BEHIND_BLOCKS);
+        let (done, written) = mpsc::channel();
+        let (sink, hashed_by) = (self.sink, self.hashed_by);
+        let write_all = move || {
+            for block in to_write {
+                sink.write(&block)?;
+                if let HashedBy::Writer = hashed_by {
+                    sink.hash(&block);
+                }
+                // Fails when no further block is needed.
+                let _ = done.send(block);
+            }
+            Ok(())
+        };
+        let thread = thread::Builder::new().name("cache-write".into()).spawn_scoped(self.scope, write_all)?;
+        Ok(Writer { full, written, spare: vec![Vec::new(); WRITE_BEHIND_BLOCKS], thread })
+    }
+
+    fn fits(&mut self, bytes: &[u8]) -> bool {
+        let n_bytes = bytes.len() as u64;
+        if self.n_bytes + n_bytes > self.room_bytes {
+            self.too_many = Some(n_bytes);
+            return false;
+        }
+        self.n_bytes += n_bytes;
+        true
+    }
+}
+
+struct OpenFile {
+    /// Shared with those who read behind the writer.
+    file: Arc<File>,
+    path: PathBuf,
+    hasher: blake3::Hasher,
+}
+
+impl Incoming {
+    pub(super) fn new(reservation: Reservation) -> Incoming {
+        Incoming { reservation, written: 0, open: None, failed: false, announced: None }
+    }
+
+    /// Bytes that have arrived; where a resumed transfer goes on.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Lets peers read the object, said to be `digest` of `size` bytes, while it arrives. They see the end that it
+    /// takes: put into place, found to be something else, or dropped.
+    ///
+    /// [`crate::PeerClient`] announces what it receives; whoever fills an `Incoming` from elsewhere and knows its
+    /// digest beforehand does it here, at any time. Of several arrivals of one object the first is the one that is
+    /// read; for an object that is held nothing happens.
+    pub fn announce(&mut self, digest: Digest, size: u64) {
+        if self.announced.is_some() {
+            return;
+        }
+        let shared = &self.reservation.shared;
+        let mut state = shared.state();
+        if state.held.contains_key(&digest) || state.arriving.contains_key(&digest) {
+            return;
+        }
+        let file = self.open.as_ref().map(|open| Arc::clone(&open.file));
+        let arrival = Arc::new(Arrival::new(size, self.written, file));
+        state.arriving.insert(digest, Arc::clone(&arrival));
+        if state.n_waiting > 0 {
+            shared.news.notify_all();
+        }
+        drop(state);
+        self.announced = Some((digest, arrival));
+    }
+
+    pub(crate) fn watched(&self) -> Watched {
+        Watched(self.announced.as_ref().map(|(_, arrival)| Arc::clone(arrival)))
+    }
+
+    /// Drops an object whose bytes are known to be wrong, and tells those who read it while it arrived.
+    pub(crate) fn condemn(mut self) {
+        self.end_arrival(ArrivalEnd::Corrupt);
+    }
+
+    fn end_arrival(&mut self, end: ArrivalEnd) {
+        if let Some((digest, arrival)) = self.announced.take() {
+            self.reservation.shared.state().arriving.remove(&digest);
+            arrival.update(|progress| progress.end = Some(end));
+        }
+    }
+
+    /// See [`Reservation::grow`].
+    pub fn grow(&mut self, more_bytes: u64) -> Result<()> {
+        self.reservation.grow(more_bytes)
+    }
+
+    /// Appends `bytes`.
+    ///
+    /// Errors: `OverBudget` beyond the reservation, and nothing is written; `NoSpace` on a full disk. After a
+    /// failed write the object can only be dropped.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.room_for(bytes.len() as u64)?;
+        let open = self.open_file()?;
+        open.hasher.update(bytes);
+        let result = (&*open.file).write_all(bytes);
+        self.written_or_failed(bytes.len() as u64, result)
+    }
+
+    /// Appends what `source` gives to the [`Behind`] it is called with, which can write in a second thread, so that a
+    /// large object does not take the sum of all steps; `hashed_by` says which of the two has the time to hash as
+    /// well.
+    ///
+    /// Outer error: storing, as in [`Incoming::append`]. Inner error: what `source` said; all bytes before are kept.
+    /// `source` shall end when it is told that storing has failed.
+    pub(crate) fn append_behind(
+        &mut self,
+        hashed_by: HashedBy,
+        source: impl FnOnce(&mut Behind) -> Result<()>,
+    ) -> Result<Result<()>> {
+        let room_bytes = self.reservation.bytes - self.written;
+        let on_disk = self.written;
+        let arrival = self.watched().0;
+        let OpenFile { file, hasher, .. } = self.open_file()?;
+        let sink = Sink { file, arrival, on_disk: Mutex::new(on_disk), hasher: Mutex::new(hasher) };
+        let (source, n_bytes, too_many, result) = thread::scope(|scope| {
+            let mut behind = Behind {
+                scope,
+                sink: &sink,
+                hashed_by,
+                writer: None,
+                room_bytes,
+                n_bytes: 0,
+                too_many: None,
+                failure: None,
+            };
+            let source = source(&mut behind);
+            let Behind { writer, n_bytes, too_many, failure, .. } = behind;
+            let joined = writer.map_or(Ok(()), Writer::join);
+            (source, n_bytes, too_many, failure.map_or(joined, Err))
+        });
+        self.written_or_failed(n_bytes, result)?;
+        too_many.map_or(Ok(()), |bytes| self.room_for(bytes))?;
+        Ok(source)
+    }
+
+    /// Appends the whole of `from`, starting at its beginning. Returns the bytes appended.
+    ///
+    /// A large file is shared by reflink where the file system can; what is hashed is then read back from the
+    /// clone, so that the digest is of the bytes stored even if `from` changes meanwhile.
+    pub fn fill_from_file(&mut self, from: &File) -> Result<u64> {
+        let fail = |e| Error::io("read a file into the cache", "the source", e);
+        let size = from.metadata().map_err(fail)?.len();
+        self.room_for(size)?;
+        if self.written == 0 && size >= REFLINK_BYTES_MIN {
+            let open = self.open_file()?;
+            if reflink(from, &open.file) {
+                let result = hash_into(&mut open.hasher, &open.file);
+                let bytes = result.as_ref().copied().unwrap_or(0);
+                // The source may have grown since it was looked at.
+                let fits = self.room_for(bytes);
+                self.failed |= fits.is_err();
+                fits?;
+                self.written_or_failed(bytes, result.map(drop))?;
+                return Ok(bytes);
+            }
+        }
+        // Read and write beat copy_file_range here: the bytes have to come by for hashing anyway, and a block
+        // that is still in the second-level cache is hashed and copied from there.
+        let mut at = 0;
+        let mut read = |block: &mut Vec<u8>| {
+            block.resize(BLOCK_BYTES.min(usize::try_from(size).unwrap_or(BLOCK_BYTES).max(1)), 0);
+            let n = retry(|| from.read_at(block, at)).map_err(fail)?;
+            block.truncate(n);
+            at += n as u64;
+            Ok(n > 0)
+        };
+        if size >= WRITE_BEHIND_BYTES_MIN {
+            self.append_behind(HashedBy::Source, |behind| {
+                while let Some(mut block) = behind.spare()
+                    && read(&mut block)?
+                    && behind.append(block)
+                {}
+                Ok(())
+            })??;
+        } else {
+            let mut block = Vec::new();
+            while read(&mut block)? {
+                self.append(&block)?;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Completes the object and puts it into place.
+    ///
+    /// Errors: `DigestMismatch` if it is not `expected`; the bytes are removed then.
+    pub fn finish(mut self, expected: Option<Digest>) -> Result<Stored> {
+        const OPERATION: &str = "store an object";
+        if self.failed {
+            return Err(Error::new(ErrorKind::Interrupted, OPERATION, "an earlier write failed"));
+        }
+        self.open_file()?;
+        let open = self.open.take().expect("opened above");
+        let digest = Digest(*open.hasher.finalize().as_bytes());
+        let result = match expected {
+            Some(expected) if expected != digest => Err(mismatch(expected, digest, OPERATION)),
+            _ => self
+                .reservation
+                .shared
+                .seal(&open.file, &digest, self.written)
+                .and_then(|mtime| {
+                    let shared = Arc::clone(&self.reservation.shared);
+                    shared.place(&open.path, digest, self.written, mtime, &mut self.reservation)
+                })
+                .map_err(|e| Error::io(OPERATION, digest.to_string(), e)),
+        };
+        if result.is_err() {
+            discard(&open);
+        }
+        let announced = self.announced.as_ref().map(|(digest, _)| *digest);
+        self.end_arrival(match &result {
+            Ok(_) if announced.is_some_and(|announced| announced != digest) => ArrivalEnd::Corrupt,
+            Ok(_) => ArrivalEnd::Stored,
+            Err(Error { kind: ErrorKind::DigestMismatch { .. }, .. }) => ArrivalEnd::Corrupt,
+            Err(_) => ArrivalEnd::GivenUp,
+        });
+        result
+    }
+
+    /// Whether `more_bytes` fit into what is left of the reservation.
+    pub(super) fn room_for(&self, more_bytes: u64) -> Result<()> {
+        let free_bytes = self.reservation.bytes - self.written;
+        if more_bytes <= free_bytes {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::OverBudget { asked_bytes: more_bytes, free_bytes },
+            "store an object",
+            format!(
+                "{} bytes are more than the {} reserved for it",
+                self.written + more_bytes,
+                self.reservation.bytes
+            ),
+        ))
+    }
+
+    fn open_file(&mut self) -> Result<&mut OpenFile> {
+        const OPERATION: &str = "store an object";
+        if self.failed {
+            return Err(Error::new(ErrorKind::Interrupted, OPERATION, "an earlier write failed"));
+        }
+        if self.open.is_none() {
+            let shared = &self.reservation.shared;
+            let n = shared.next_incoming.fetch_add(1, Ordering::Relaxed);
+            let path = shared.root.join("incoming").join(n.to_string());
+            let file = new_file(&path, OBJECT_MODE)
+                .map_err(|e| Error::io(OPERATION, path.display().to_string(), e))?;
+            let file = Arc::new(file);
+            if let Some((_, arrival)) = &self.announced {
+                arrival.update(|progress| progress.file = Some(Arc::clone(&file)));
+            }
+            self.open = Some(Box::new(OpenFile { file, path, hasher: blake3::Hasher::new() }));
+        }
+        Ok(self.open.as_mut().expect("opened above"))
+    }
+
+    fn written_or_failed(&mut self, bytes: u64, result: io::Result<()>) -> Result<()> {
+        match result {
+            Ok(()) => {
+                self.written += bytes;
+                if let Some((_, arrival)) = &self.announced {
+                    arrival.update(|progress| progress.readable = self.written);
+                }
+                Ok(())
+            }
+            Err(e) => {
+                self.failed = true;
+                let root = self.reservation.shared.root.display().to_string();
+                Err(Error::io("store an object", root, e))
+            }
+        }
+    }
+}
+
+impl Write for Incoming {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.append(bytes).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            discard(&open);
+        }
+        self.end_arrival(ArrivalEnd::GivenUp);
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Incoming({} of at most {} bytes)", self.written, self.reservation.bytes)
+    }
+}
+
+/// Removes an unfinished file. If that fails, the next start does it.
+fn discard(open: &OpenFile) {
+    let _ = fs::remove_file(&open.path);
+}
