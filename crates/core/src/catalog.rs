@@ -441,7 +441,7 @@ impl Catalog {
 
     /// Heap bytes held, text of version stamps included.
     pub fn heap_bytes(&self) -> usize {
-        let stamps = self.facts.iter().filter_map(|f| f.version.as_ref()).map(|v| v.stamp.capacity());
+        let stamps = self.facts.iter().filter_map(|f| f.version.as_ref()).map(|v| v.stamp.len());
         self.names.capacity()
             + self.objects.capacity() * (size_of::<Object>() - size_of::<Holders>())
             + self.by_name.allocation_size()

@@ -75,6 +75,7 @@ use crate::types::*;
 use hashbrown::HashTable;
 use rustc_hash::{FxHashMap, FxHasher};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -309,6 +310,8 @@ pub struct Dispatcher {
     arrays: Vec<ArrayState>,
     /// The first task of each array, as that is looked for all the time.
     bases: Vec<TaskId>,
+    /// Where a task was found last: the same one is looked for many times in a row.
+    located: Cell<usize>,
     next_task: u64,
     backlog: BTreeMap<QueueKey, Segment>,
     /// Ready tasks, in the queue and in the backlog.
@@ -340,6 +343,8 @@ pub struct Dispatcher {
     unplaced: Option<Unplaced>,
     picks: Vec<Pick>,
     routes: Vec<Route>,
+    /// Kept for its memory.
+    location: String,
     /// Decisions to be taken without a search for other work, and how many after the next one in vain.
     search_rest: u32,
     search_rest_next: u32,
@@ -385,6 +390,7 @@ impl Dispatcher {
             runs: BTreeMap::new(),
             arrays: vec![],
             bases: vec![],
+            located: Cell::new(0),
             next_task: 0,
             backlog: BTreeMap::new(),
             n_ready: 0,
@@ -407,6 +413,7 @@ impl Dispatcher {
             unplaced: None,
             picks: vec![],
             routes: vec![],
+            location: String::new(),
             search_rest: 0,
             search_rest_next: SEARCH_REST,
             stock: false,

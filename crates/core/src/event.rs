@@ -12,6 +12,7 @@ use crate::pattern::Evidence;
 use crate::placement::Reason;
 use crate::types::*;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 // ---------------------------------------------------------------- dispatcher
@@ -60,7 +61,7 @@ pub enum Event {
     /// The executor takes nothing new and leaves when what it has is finished.
     ExecutorDraining { executor: ExecutorId },
     /// The program of an attempt ended, or the attempt failed before that.
-    AttemptEnded { executor: ExecutorId, report: AttemptReport },
+    AttemptEnded { executor: ExecutorId, report: Arc<AttemptReport> },
     /// All declared outputs of an attempt are at home.
     OutputsHome { executor: ExecutorId, task: TaskId, attempt: AttemptNo, result: Result<(), Failure> },
     /// An executor's cache changed; batched, so the catalog is loosely coherent (`Raicu09` §2.1).
@@ -165,10 +166,10 @@ pub struct OutputReport {
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Give this attempt to this executor.
-    Assign { executor: ExecutorId, assignment: Assignment },
+    Assign { executor: ExecutorId, assignment: Box<Assignment> },
     /// Give this executor a task that is done: it is to make the task's files once more, beside those that there are. Nobody
     /// waits for it.
-    ReplicateTask { executor: ExecutorId, assignment: Assignment },
+    ReplicateTask { executor: ExecutorId, assignment: Box<Assignment> },
     /// End this attempt wherever it is; the executor answers with `AttemptEnded`.
     CancelAttempt { executor: ExecutorId, task: TaskId, attempt: AttemptNo },
     /// Take this attempt back if its program has not begun: another executor has nothing to do. The
@@ -249,7 +250,7 @@ pub struct Known {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct Why {
     /// The policy, or the mode it was in: `max-cache-hit` or `max-compute-util` under `good-cache-compute`.
-    pub policy: String,
+    pub policy: Cow<'static, str>,
     /// Inputs in the executor's cache then.
     pub n_hits: u32,
     pub n_inputs: u32,
@@ -343,7 +344,7 @@ pub struct Exit {
 #[serde(rename_all = "snake_case")]
 pub enum NodeEvent {
     Assigned {
-        assignment: Assignment,
+        assignment: Box<Assignment>,
     },
     CancelRequested {
         task: TaskId,
@@ -462,7 +463,7 @@ pub enum Staged {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeMessage {
-    AttemptEnded { report: AttemptReport },
+    AttemptEnded { report: Arc<AttemptReport> },
     OutputsHome { task: TaskId, attempt: AttemptNo, result: Result<(), Failure> },
     ReplicaAdded(ReplicaAdded),
     ReplicaDropped(ObjectId),

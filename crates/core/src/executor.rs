@@ -43,6 +43,7 @@ use crate::eviction::UnknownEviction;
 use crate::types::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// How many attempts may pass one that waits for cache space.
 pub const OVERTAKES_MAX: u32 = 64;
@@ -143,7 +144,7 @@ struct Asking {
 
 #[derive(Debug)]
 struct Attempt {
-    assignment: Assignment,
+    assignment: Box<Assignment>,
     state: State,
     /// Order of arrival; decides who reserves and starts first.
     seq: u64,
@@ -206,7 +207,8 @@ struct Landing {
 pub struct Executor {
     config: ExecutorConfig,
     cache: Cache,
-    attempts: BTreeMap<AttemptId, Attempt>,
+    /// Each beside the tree, as its transfers are: they are large, and a tree moves what it holds.
+    attempts: BTreeMap<AttemptId, Box<Attempt>>,
     next_seq: u64,
     /// Attempts waiting for space, in order of arrival.
     blocked: BTreeMap<u64, AttemptId>,
@@ -222,9 +224,11 @@ pub struct Executor {
     run_ns_mean: Option<u64>,
     /// What home said of an object, and in which run.
     home: FxHashMap<ObjectId, (RunId, HomeAnswer)>,
+    /// Of some objects it said that they are here.
+    reads_in_place: bool,
     /// Who waits for home's answer.
     asking: BTreeMap<ObjectId, Asking>,
-    transfers: BTreeMap<Target, Transfer>,
+    transfers: BTreeMap<Target, Box<Transfer>>,
     /// Transfers that wait for a place, in order.
     transfer_queue: VecDeque<Target>,
     n_active: u32,
@@ -256,6 +260,7 @@ impl Executor {
             n_running: 0,
             run_ns_mean: None,
             home: FxHashMap::default(),
+            reads_in_place: false,
             asking: BTreeMap::new(),
             transfers: BTreeMap::new(),
             transfer_queue: VecDeque::new(),
@@ -279,7 +284,7 @@ impl Executor {
                 let waits = |a: &Attempt| {
                     matches!(a.state, State::Sizing | State::Blocked | State::Staging | State::Queued)
                 };
-                if self.attempts.get(&id).is_some_and(waits) {
+                if self.attempts.get(&id).is_some_and(|a| waits(a)) {
                     self.end(id, Outcome::Cancelled, out);
                 }
             }

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::sync::Arc;
 
 /// Begins the location of a file that stays on the nodes, as users write it (`run:NAME`) and as the
 /// catalog has it (`run:SCOPE/NAME`).
@@ -108,7 +109,7 @@ pub struct HomeVersion {
     /// Size at home.
     pub size_bytes: u64,
     /// An adaptor's opaque stamp (modification time, ETag); equal stamps mean equal content.
-    pub stamp: String,
+    pub stamp: Arc<str>,
 }
 
 /// Where the bytes of one requested input came from. Each request is counted once, from this value.

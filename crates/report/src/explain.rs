@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::BufRead;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Lines of output that are shown of a failed attempt.
 const OUTPUT_LINES_SHOWN: usize = 12;
@@ -59,8 +60,8 @@ struct Attempt {
     attempt: AttemptNo,
     executor: String,
     assigned: Option<Timestamp>,
-    assignment: Option<Assignment>,
-    report: Option<AttemptReport>,
+    assignment: Option<Box<Assignment>>,
+    report: Option<Arc<AttemptReport>>,
     /// Outputs home or not, and when.
     home: Option<(Timestamp, Result<(), Failure>)>,
     /// Why it was over, where that is not in the report.
@@ -425,7 +426,7 @@ fn why_there(why: &Why, executor: &str, text: &mut String) {
         (1, _) => format!("1 of its {n} inputs was in the cache of {executor}"),
         (hits, _) => format!("{hits} of its {n} inputs were in the cache of {executor}"),
     };
-    let rule = match why.policy.as_str() {
+    let rule = match why.policy.as_ref() {
         "first-available" => {
             "`first-available` takes the first executor with room and looks at no cache".to_string()
         }

@@ -313,7 +313,7 @@ impl Reader {
                         self.on_told(executor, replica.object, replica.digest);
                     }
                 }
-                Entry::In(_, Event::AttemptEnded { report, .. }) => self.on_attempt_ended(report),
+                Entry::In(_, Event::AttemptEnded { report, .. }) => self.on_attempt_ended(&report),
                 Entry::Out(_, Action::EndTask { task, outcome }) => self.on_end(task, &outcome, None, memo),
                 Entry::In(_, Event::TaskRestored { task, outcome, outputs })
                     if !self.ends.contains_key(&task) =>
@@ -365,7 +365,7 @@ impl Reader {
         attempt.inputs.iter().map(of).collect()
     }
 
-    fn on_attempt_ended(&mut self, report: AttemptReport) {
+    fn on_attempt_ended(&mut self, report: &AttemptReport) {
         let Some(open) = self.open.get(&report.task).filter(|o| o.attempt == report.attempt) else { return };
         if report.outcome != Outcome::Done {
             self.open.remove(&report.task);

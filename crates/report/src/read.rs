@@ -470,7 +470,7 @@ impl Reader {
             Event::TaskRestored { task, outcome, .. } => self.on_restored(task, outcome),
             Event::ExecutorJoined { executor, offer } => self.on_joined(t, executor, &offer),
             Event::ExecutorLost { executor, .. } => self.on_lost(t, executor),
-            Event::AttemptEnded { executor, report } => self.on_attempt_ended(t, executor, report),
+            Event::AttemptEnded { executor, report } => self.on_attempt_ended(t, executor, &report),
             Event::OutputsHome { executor, task, attempt, result } => {
                 let how = if result.is_ok() { How::Done } else { How::Failed };
                 if let Some(at) =
@@ -737,9 +737,9 @@ impl Reader {
         report.outputs.iter().filter(stays).map(|o| o.size_bytes).sum()
     }
 
-    fn on_attempt_ended(&mut self, t: Timestamp, executor: ExecutorId, report: AttemptReport) {
+    fn on_attempt_ended(&mut self, t: Timestamp, executor: ExecutorId, report: &AttemptReport) {
         let Some(at) = self.find_open(executor, report.task, report.attempt) else { return };
-        let staying_bytes = self.staying_bytes(&report);
+        let staying_bytes = self.staying_bytes(report);
         let a = &mut self.attempts[at];
         if a.landing {
             return;

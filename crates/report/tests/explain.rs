@@ -204,8 +204,8 @@ fn a_live_answer_without_names() {
         run: RunId(3),
         state: "failed".into(),
         log_lines: vec![
-            out(S - MS, Action::Assign { executor: ExecutorId(4), assignment }),
-            at(4 * S, Event::AttemptEnded { executor: ExecutorId(4), report }),
+            out(S - MS, Action::Assign { executor: ExecutorId(4), assignment: assignment.into() }),
+            at(4 * S, Event::AttemptEnded { executor: ExecutorId(4), report: report.into() }),
             out(4 * S, Action::EndTask { task, outcome: Outcome::Failed(failure) }),
         ],
         executors: [(2, "c017".to_string())].into(),

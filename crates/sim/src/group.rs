@@ -66,7 +66,7 @@ enum Ev {
     },
     ToNode {
         node: u32,
-        assignment: Assignment,
+        assignment: Box<Assignment>,
     },
     Drop {
         node: u32,
@@ -74,7 +74,7 @@ enum Ev {
     },
     Ended {
         node: u32,
-        assignment: Assignment,
+        assignment: Box<Assignment>,
         started: u64,
     },
     Tick,
@@ -94,7 +94,7 @@ struct Node {
     member: u32,
     id: ExecutorId,
     n_idle: u32,
-    queue: VecDeque<Assignment>,
+    queue: VecDeque<Box<Assignment>>,
     store: FxHashSet<ObjectId>,
 }
 
@@ -220,7 +220,7 @@ impl World<'_> {
                     self.nodes[node as usize].store.remove(&object);
                 }
             }
-            Ev::Ended { node, assignment, started } => self.ended(node, assignment, started),
+            Ev::Ended { node, assignment, started } => self.ended(node, &assignment, started),
             Ev::Tick => {
                 for member in 0..self.case.n_dispatchers {
                     self.tell(member, Event::Ticked);
@@ -303,7 +303,7 @@ impl World<'_> {
         }
     }
 
-    fn ended(&mut self, number: u32, assignment: Assignment, started: u64) {
+    fn ended(&mut self, number: u32, assignment: &Assignment, started: u64) {
         let (now, message_ns) = (self.now, self.case.message_ns);
         let node = &mut self.nodes[number as usize];
         node.n_idle += 1;
@@ -337,7 +337,7 @@ impl World<'_> {
             let event = Event::ReplicasChanged { executor, added, dropped: vec![] };
             self.schedule(now + message_ns, Ev::ToMember { member, event });
         }
-        let event = Event::AttemptEnded { executor, report };
+        let event = Event::AttemptEnded { executor, report: report.into() };
         self.schedule(now + message_ns, Ev::ToMember { member, event });
         self.start(number);
     }

@@ -212,9 +212,8 @@ struct Transfer {
     patience_ends: Timestamp,
 }
 
-/// Tasks that were submitted together.
+/// Tasks that were submitted together: one array of the dispatcher's.
 struct Batch {
-    base: TaskId,
     at: Timestamp,
     array: Arc<TaskArray>,
     compute: Compute,
@@ -247,11 +246,14 @@ struct World<'a> {
     transfers_free: Vec<u32>,
     submissions: std::iter::Peekable<Box<dyn Iterator<Item = Submission>>>,
     watch: Watch,
+    /// By the dispatcher's number of the array.
     batches: Vec<Batch>,
     next_task: u64,
     sizes: Sizes,
     /// By object, as the catalog numbers them.
     size_of: Vec<Option<u64>>,
+    /// Of all versions at home.
+    stamp: Arc<str>,
     recorder: Recorder,
     log: Option<Box<dyn Write>>,
     ended: bool,
@@ -260,6 +262,8 @@ struct World<'a> {
     n_events: u64,
     n_losses: u64,
     actions: Vec<Action>,
+    /// Kept for their memory, as the two above.
+    outbox: Vec<(u32, Vec<NodeEvent>)>,
     node_actions: Vec<NodeAction>,
     flows_ended: Vec<Purpose>,
 }
@@ -337,6 +341,7 @@ impl<'a> World<'a> {
             next_task: 0,
             sizes: workload.sizes,
             size_of: vec![],
+            stamp: "simulated".into(),
             recorder,
             log,
             ended: false,
@@ -345,6 +350,7 @@ impl<'a> World<'a> {
             n_events: 0,
             n_losses: 0,
             actions: vec![],
+            outbox: vec![],
             node_actions: vec![],
             flows_ended: vec![],
         })
@@ -421,7 +427,9 @@ impl<'a> World<'a> {
             }
             Ev::HomeAnswered { node, object } => {
                 let result = match self.size_of(object) {
-                    Some(size_bytes) => Ok(HomeAnswer { version: version_of(size_bytes), in_place: false }),
+                    Some(size_bytes) => {
+                        Ok(HomeAnswer { version: self.version_of(size_bytes), in_place: false })
+                    }
                     None => Err(TransferError {
                         kind: TransferErrorKind::Unavailable,
                         message: format!("`{}` does not exist", self.core.location(object)),
@@ -464,10 +472,9 @@ impl<'a> World<'a> {
             let next = self.submissions.next().expect("it was just seen");
             self.watch.check(&next, &self.sizes).map_err(|e| e.to_string())?;
             let Submission { at, array, compute } = next;
-            let base = TaskId(self.next_task);
             self.next_task += u64::from(array.n_tasks);
             self.recorder.arrived(at, u64::from(array.n_tasks));
-            self.batches.push(Batch { base, at, array: array.clone(), compute });
+            self.batches.push(Batch { at, array: array.clone(), compute });
             self.tell_core(Event::ArrayAdded { run: RUN, array });
         }
         self.watch.finish().map_err(|e| e.to_string())?;
@@ -567,7 +574,7 @@ impl<'a> World<'a> {
         self.free_at = self.now.0 + n_assigned * self.machine.dispatch_ns;
         let at_ns = self.free_at + self.machine.message_ns;
         // Messages to one node travel together.
-        let mut out: Vec<(u32, Vec<NodeEvent>)> = vec![];
+        let mut out = std::mem::take(&mut self.outbox);
         let mut send = |node: ExecutorId, event: NodeEvent| match out
             .iter_mut()
             .rev()
@@ -600,8 +607,8 @@ impl<'a> World<'a> {
                 Action::EndTask { task, outcome } => {
                     self.n_ended += 1;
                     self.still_since = self.now;
-                    let batch = &self.batches[self.batches.partition_point(|b| b.base <= task) - 1];
-                    self.recorder.ended(self.now, batch.at, &outcome);
+                    let at = self.batch_of(task).0.at;
+                    self.recorder.ended(self.now, at, &outcome);
                 }
                 Action::ReviveTask { .. } => self.n_ended -= 1,
                 Action::EndRun { .. } => self.ended = true,
@@ -624,9 +631,10 @@ impl<'a> World<'a> {
             }
         }
         self.actions = actions;
-        for (node, events) in out {
+        for (node, events) in out.drain(..) {
             self.schedule(at_ns, Ev::ToNode { node, events });
         }
+        self.outbox = out;
     }
 
     /// The tasks that the dispatcher has given to a node have changed, if it is there.
@@ -815,17 +823,18 @@ impl<'a> World<'a> {
     // ------------------------------------------------------------ one node
 
     fn tell_node(&mut self, number: u32, event: NodeEvent) -> Result<(), String> {
-        let mut events = VecDeque::from([event]);
-        let mut messages = vec![];
-        while let Some(event) = events.pop_front() {
-            let Some(node) = self.nodes[number as usize].as_mut() else { return Ok(()) };
-            let mut actions = std::mem::take(&mut self.node_actions);
+        let mut actions = std::mem::take(&mut self.node_actions);
+        let (mut events, mut messages) = (VecDeque::new(), vec![]);
+        let mut next = Some(event);
+        while let Some(event) = next {
+            let Some(node) = self.nodes[number as usize].as_mut() else { break };
             node.core.handle(self.now, event, &mut actions);
             for action in actions.drain(..) {
                 self.act(number, action, &mut events, &mut messages);
             }
-            self.node_actions = actions;
+            next = events.pop_front();
         }
+        self.node_actions = actions;
         if !messages.is_empty() {
             let at_ns = self.now.0 + self.machine.message_ns;
             self.schedule(at_ns, Ev::ToDispatcher { node: number, messages });
@@ -988,7 +997,7 @@ impl<'a> World<'a> {
                 let object = self.output_of(attempt.0, output);
                 let bytes = self.size_of(object).unwrap_or(0);
                 let (task, attempt) = attempt;
-                let result = Ok(version_of(bytes));
+                let result = Ok(self.version_of(bytes));
                 self.tell_node(number, NodeEvent::OutputLanded { task, attempt, output, result })
             }
         }
@@ -1005,7 +1014,7 @@ impl<'a> World<'a> {
                 }
                 let bytes = self.size_of(object).unwrap_or(0);
                 self.recorder.moved(source, bytes);
-                let version = (source == Source::Home).then(|| version_of(bytes));
+                let version = (source == Source::Home).then(|| self.version_of(bytes));
                 Ok(Fetched { digest: digest_of(object), size_bytes: bytes, version })
             }
             (None, _) => Err(TransferError {
@@ -1118,8 +1127,12 @@ impl<'a> World<'a> {
     // ------------------------------------------------------------ looking up
 
     fn batch_of(&self, task: TaskId) -> (&Batch, u32) {
-        let batch = &self.batches[self.batches.partition_point(|b| b.base <= task) - 1];
-        (batch, (task.0 - batch.base.0) as u32)
+        let (array, i) = self.core.locate(task);
+        (&self.batches[array.0 as usize], i)
+    }
+
+    fn version_of(&self, size_bytes: u64) -> HomeVersion {
+        HomeVersion { size_bytes, stamp: self.stamp.clone() }
     }
 
     fn output_of(&mut self, task: TaskId, output: u32) -> ObjectId {
@@ -1158,10 +1171,6 @@ fn digest_of(object: ObjectId) -> Digest {
     let mut digest = [0; 32];
     digest[..4].copy_from_slice(&object.0.to_le_bytes());
     Digest(digest)
-}
-
-fn version_of(size_bytes: u64) -> HomeVersion {
-    HomeVersion { size_bytes, stamp: "simulated".into() }
 }
 
 fn write_line(log: &mut Box<dyn Write>, line: &impl Serialize) -> Result<(), String> {

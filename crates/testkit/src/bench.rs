@@ -143,7 +143,7 @@ impl Cluster {
                 Action::SendAway { executor, member } => format!("send {executor} to {member}"),
             });
             if let Action::Assign { assignment, .. } = action {
-                self.assignments.push(assignment);
+                self.assignments.push(*assignment);
             }
         }
     }
@@ -229,7 +229,7 @@ impl Cluster {
     /// An executor tells that an attempt's program ended.
     pub fn ended(&mut self, executor: u32, attempt: (u64, u32), outcome: Outcome) -> &mut Cluster {
         let report = self.report(attempt, outcome);
-        self.feed(Event::AttemptEnded { executor: ExecutorId(executor), report });
+        self.feed(Event::AttemptEnded { executor: ExecutorId(executor), report: report.into() });
         self
     }
 
@@ -368,7 +368,7 @@ impl NodeBench {
             let text = self.text(&action);
             self.actions.push(text);
             if let NodeAction::Tell { message: NodeMessage::AttemptEnded { report } } = action {
-                self.reports.push(report);
+                self.reports.push(Arc::unwrap_or_clone(report));
             }
         }
     }
@@ -439,7 +439,7 @@ impl NodeBench {
         let staying = (0..).zip(outputs).filter(|(_, o)| o.starts_with(RUN_FILE)).map(|(n, _)| n).collect();
         let outputs = outputs.iter().map(|o| self.object(o)).collect();
         self.feed(NodeEvent::Assigned {
-            assignment: Assignment {
+            assignment: Box::new(Assignment {
                 task: TaskId(task),
                 attempt: AttemptNo(1),
                 run: RunId(run),
@@ -449,7 +449,7 @@ impl NodeBench {
                 staying,
                 private_inputs: false,
                 why: Why::default(),
-            },
+            }),
         });
         self
     }

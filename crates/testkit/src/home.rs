@@ -27,7 +27,7 @@ impl Home {
     /// Replaces what is at `location`; gives the new version.
     pub fn write(&mut self, now: Timestamp, location: &str, digest: Digest, size_bytes: u64) -> HomeVersion {
         self.n_writes += 1;
-        let version = HomeVersion { size_bytes, stamp: format!("w{}", self.n_writes) };
+        let version = HomeVersion { size_bytes, stamp: format!("w{}", self.n_writes).into() };
         let content = Content { since: now, digest, version: version.clone() };
         self.contents.entry(location.into()).or_default().push(content);
         version

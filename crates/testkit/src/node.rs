@@ -8,6 +8,7 @@ use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub type AttemptId = (TaskId, AttemptNo);
 
@@ -260,7 +261,7 @@ impl Node {
                     killed: false,
                 };
                 self.contexts.insert(id, context);
-                NodeEvent::Assigned { assignment: *assignment }
+                NodeEvent::Assigned { assignment }
             }
             ToNode::Cancel { task, attempt } => NodeEvent::CancelRequested { task, attempt },
             ToNode::Recall { task, attempt } => NodeEvent::RecallRequested { task, attempt },
@@ -313,7 +314,7 @@ impl Node {
                 None => return,
             },
             NodeMessage::AttemptEnded { report } => {
-                report.inputs.retain_mut(|input| match theirs.get(&input.object) {
+                Arc::make_mut(report).inputs.retain_mut(|input| match theirs.get(&input.object) {
                     Some(object) => {
                         input.object = *object;
                         true

@@ -299,7 +299,7 @@ impl Service {
         match action {
             Action::Assign { executor, assignment } | Action::ReplicateTask { executor, assignment } => {
                 let spec = Box::new(self.core.task_spec(assignment.task));
-                self.tell(executor, ToNode::Assign { assignment: Box::new(assignment), spec });
+                self.tell(executor, ToNode::Assign { assignment, spec });
             }
             Action::CancelAttempt { executor, task, attempt } => {
                 self.tell(executor, ToNode::Cancel { task, attempt })

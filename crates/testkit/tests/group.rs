@@ -279,7 +279,7 @@ struct Node {
     store: BTreeMap<String, Digest>,
     /// Made here and kept until told.
     kept: BTreeSet<String>,
-    todo: VecDeque<(Assignment, TaskSpec)>,
+    todo: VecDeque<(Box<Assignment>, TaskSpec)>,
     landing: VecDeque<(TaskId, AttemptNo)>,
 }
 
@@ -659,12 +659,12 @@ impl World {
                 let failure = Failure { kind: FailureKind::InputLost, message: location.clone() };
                 report.outcome = Outcome::Failed(failure);
                 self.feed(m, Event::ReplicasChanged { executor: id, added, dropped: vec![] });
-                return self.feed(m, Event::AttemptEnded { executor: id, report });
+                return self.feed(m, Event::AttemptEnded { executor: id, report: report.into() });
             };
             digests.push(digest);
             if !input.stays {
                 // Home is read each time; which bytes it gave is told.
-                let version = Some(HomeVersion { size_bytes: 10, stamp: digest.to_string() });
+                let version = Some(HomeVersion { size_bytes: 10, stamp: digest.to_string().into() });
                 added.push(ReplicaAdded { object: input.object, digest, size_bytes: 10, version });
                 read.push(input.object);
             } else if here != Some(digest) {
@@ -695,7 +695,7 @@ impl World {
         if lands {
             self.nodes[k].landing.push_back((task, attempt));
         }
-        self.feed(m, Event::AttemptEnded { executor: id, report });
+        self.feed(m, Event::AttemptEnded { executor: id, report: report.into() });
     }
 
     fn connect(&mut self, from: usize, to: usize) {

@@ -34,7 +34,7 @@ fn ended(c: &mut Cluster, executor: u32, attempt: (u64, u32), bytes: &str) {
     let mut report = c.report(attempt, Outcome::Done);
     let output = OutputReport { output: 0, digest: digest_of(bytes), size_bytes: OUTPUT_BYTES };
     report.outputs = vec![output];
-    c.feed(Event::AttemptEnded { executor: ExecutorId(executor), report });
+    c.feed(Event::AttemptEnded { executor: ExecutorId(executor), report: report.into() });
 }
 
 fn holders(c: &Cluster) -> Vec<u32> {

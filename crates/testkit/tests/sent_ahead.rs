@@ -33,7 +33,7 @@ fn run(n_nodes: u32, tasks: &[Task]) -> Vec<Action> {
         done = out.len();
         let Some((executor, task, attempt)) = given.pop_front() else { break };
         let report = c.report((task.0, attempt.0), Outcome::Done);
-        c.core.handle(c.now, Event::AttemptEnded { executor, report }, &mut out);
+        c.core.handle(c.now, Event::AttemptEnded { executor, report: report.into() }, &mut out);
     }
     assert!(c.core.find_run(run).is_some_and(|r| r.ended.is_some()));
     out

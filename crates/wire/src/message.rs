@@ -161,7 +161,7 @@ pub enum FromMember {
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct AssignTask {
-    pub assignment: Assignment,
+    pub assignment: Box<Assignment>,
     /// Inputs and outputs are in the same order as in the assignment.
     pub spec: TaskSpec,
     /// For each source of each input, in order: when the permission to fetch there ends, and its proof.

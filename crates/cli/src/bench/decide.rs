@@ -179,7 +179,7 @@ fn through_the_dispatcher(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fau
         .map(|e| (ExecutorId(e), core.catalog().objects_on(ExecutorId(e)).into()))
         .collect();
     let uses_caches = placement::by_name(name, &placement::Config::default()).map_err(failed)?.uses_caches();
-    let mut running: Vec<(ExecutorId, Assignment)> = vec![];
+    let mut running: Vec<(ExecutorId, Box<Assignment>)> = vec![];
     let mut now = 1_001 * RUN_NS;
     let mut times_us = Vec::with_capacity(args.decisions as usize);
     loop {
@@ -225,7 +225,7 @@ fn through_the_dispatcher(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fau
             cpu_ns: RUN_NS,
             rss_bytes_max: 0,
         };
-        let event = Event::AttemptEnded { executor, report };
+        let event = Event::AttemptEnded { executor, report: report.into() };
         let begun = Instant::now();
         core.handle(Timestamp(now), event, &mut out);
         times_us.push(begun.elapsed().as_nanos() as f64 / 1e3);

@@ -173,9 +173,7 @@ fn resolve(args: &WorkflowArgs, arrays: &[Arc<TaskArray>]) -> (Result<Cost, Faul
     loop {
         for action in out.drain(..) {
             match action {
-                Action::Assign { executor, assignment } => {
-                    told.push_back(Told::Ended(executor, Box::new(assignment)))
-                }
+                Action::Assign { executor, assignment } => told.push_back(Told::Ended(executor, assignment)),
                 Action::Prefetch { executor, inputs, .. } => {
                     n_prefetched += inputs.len() as u64;
                     told.push_back(Told::Prefetched(executor, inputs.iter().map(|i| i.object).collect()))
@@ -247,7 +245,7 @@ fn resolve(args: &WorkflowArgs, arrays: &[Arc<TaskArray>]) -> (Result<Cost, Faul
                     cpu_ns: 1_000_000,
                     rss_bytes_max: 0,
                 };
-                core.handle(t, Event::AttemptEnded { executor, report }, &mut out);
+                core.handle(t, Event::AttemptEnded { executor, report: report.into() }, &mut out);
                 if assignment.staying.len() < assignment.outputs.len() {
                     let event = Event::OutputsHome { executor, task, attempt, result: Ok(()) };
                     core.handle(t, event, &mut out);

@@ -3,8 +3,14 @@
 use super::*;
 
 impl Dispatcher {
-    pub(super) fn locate(&self, task: TaskId) -> (ArrayId, u32) {
-        let at = self.bases.partition_point(|base| *base <= task) - 1;
+    /// The array of a task that has been submitted, and the task's position there. Arrays are numbered as they were added.
+    pub fn locate(&self, task: TaskId) -> (ArrayId, u32) {
+        let mut at = self.located.get();
+        let is_there = self.bases[at] <= task && self.bases.get(at + 1).is_none_or(|next| task < *next);
+        if !is_there {
+            at = self.bases.partition_point(|base| *base <= task) - 1;
+            self.located.set(at);
+        }
         (ArrayId(at as u32), (task.0 - self.bases[at].0) as u32)
     }
 

@@ -144,7 +144,9 @@ impl Dispatcher {
         let n_queued = self.n_ready;
         let (array_id, i) = self.locate(task);
         let array = self.arrays[array_id.0 as usize].array.clone();
-        let objects = self.inputs_of(run, &array, i);
+        // Most tasks read one file, which the queue knows: its name was looked up when the task came there.
+        let sole = if array.template.inputs.len() == 1 { self.queue.sole_input(pick.key) } else { None };
+        let objects = sole.map_or_else(|| self.inputs_of(run, &array, i), |object| vec![object]);
         if let Some(bad) = objects.iter().find(|o| self.runs[&run].changed.contains(o)) {
             let message = format!("`{}` changed since this run first read it", self.catalog.location(*bad));
             let failure = Failure { kind: FailureKind::InputChanged, message };
@@ -209,7 +211,7 @@ impl Dispatcher {
         let private_inputs = history.private_inputs;
         let assignment =
             Assignment { task, attempt, run, cpus, inputs, outputs, staying, private_inputs, why };
-        out.push(Action::Assign { executor, assignment });
+        out.push(Action::Assign { executor, assignment: Box::new(assignment) });
     }
 
     pub(super) fn assigned_input(

@@ -16,7 +16,7 @@ impl Dispatcher {
         &mut self,
         now: Timestamp,
         executor: ExecutorId,
-        report: AttemptReport,
+        report: Arc<AttemptReport>,
         out: &mut Vec<Action>,
     ) {
         let (task, attempt) = (report.task, report.attempt);
@@ -91,7 +91,7 @@ impl Dispatcher {
             return;
         }
         self.release(task);
-        self.finish_attempt(now, task, attempt, report.outcome, cancelling, suspect, out);
+        self.finish_attempt(now, task, attempt, report.outcome.clone(), cancelling, suspect, out);
     }
 
     pub(super) fn on_outputs_home(
@@ -215,8 +215,8 @@ impl Dispatcher {
     /// Ends a task that is nowhere any more, and with it those that wait for it in vain.
     pub(super) fn end_task(&mut self, now: Timestamp, task: TaskId, outcome: Outcome, out: &mut Vec<Action>) {
         // A list, not recursion: chains of tasks may be long.
-        let mut ends = VecDeque::from([(task, outcome)]);
-        while let Some((task, outcome)) = ends.pop_front() {
+        let (mut next, mut ends) = (Some((task, outcome)), VecDeque::new());
+        while let Some((task, outcome)) = next {
             let run = self.run_of(task);
             let (array, i) = self.locate(task);
             self.arrays[array.0 as usize].ends.set(i, End::of(&outcome));
@@ -260,6 +260,7 @@ impl Dispatcher {
                 }
             }
             self.check_run_end(now, run, out);
+            next = ends.pop_front();
         }
     }
 

@@ -99,12 +99,13 @@ impl Dispatcher {
         files: &[(Pattern, Pattern)],
         i: u32,
     ) -> Vec<ObjectId> {
-        let mut location = String::new();
+        let mut location = std::mem::take(&mut self.location);
         let mut objects = Vec::with_capacity(files.len());
         for (_, pattern) in files {
             self.location_into(run, array, pattern, i, &mut location);
             objects.push(self.catalog.intern(&location));
         }
+        self.location = location;
         objects
     }
 

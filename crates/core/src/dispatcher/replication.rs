@@ -138,7 +138,7 @@ impl Dispatcher {
             let assigned =
                 inputs.iter().map(|object| self.assigned_input(executor, run, *object, None)).collect();
             let why = Why {
-                policy: self.config.placement.clone(),
+                policy: self.config.placement.clone().into(),
                 n_hits: inputs.iter().filter(|o| self.catalog.holds(executor, **o)).count() as u32,
                 n_inputs: inputs.len() as u32,
                 n_slots_active: self.queue.n_slots_active() as u32,
@@ -170,7 +170,9 @@ impl Dispatcher {
                 e.cpus_assigned += cpus;
                 e.memory_assigned += memory_bytes;
             });
-            self.replication.pending.push(Action::ReplicateTask { executor, assignment });
+            self.replication
+                .pending
+                .push(Action::ReplicateTask { executor, assignment: Box::new(assignment) });
         }
     }
 

@@ -251,7 +251,7 @@ impl Executor {
         let Some(attempt) = self.attempts.get_mut(&id) else {
             // Unknown here: say that it ended, so that the dispatcher does not wait for it.
             let (task, attempt) = id;
-            let report = AttemptReport {
+            let report = Arc::new(AttemptReport {
                 task,
                 attempt,
                 outcome: Outcome::Cancelled,
@@ -260,7 +260,7 @@ impl Executor {
                 outputs: vec![],
                 cpu_ns: 0,
                 rss_bytes_max: 0,
-            };
+            });
             out.push(NodeAction::Tell { message: NodeMessage::AttemptEnded { report } });
             return;
         };
@@ -314,7 +314,7 @@ impl Executor {
         }
     }
 
-    pub(super) fn report(&self, id: AttemptId, outcome: Outcome) -> AttemptReport {
+    pub(super) fn report(&self, id: AttemptId, outcome: Outcome) -> Arc<AttemptReport> {
         let a = &self.attempts[&id];
         let inputs = a.inputs.iter().zip(&a.assignment.inputs).filter_map(|(input, assigned)| {
             Some(InputReport {
@@ -328,7 +328,7 @@ impl Executor {
             let s = o.stored.as_ref()?;
             Some(OutputReport { output: i as u32, digest: s.digest, size_bytes: s.size_bytes })
         });
-        AttemptReport {
+        Arc::new(AttemptReport {
             task: id.0,
             attempt: id.1,
             outcome,
@@ -337,7 +337,7 @@ impl Executor {
             outputs: outputs.collect(),
             cpu_ns: a.cpu_ns,
             rss_bytes_max: a.rss_bytes_max,
-        }
+        })
     }
 
     pub(super) fn forget_outputs(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {

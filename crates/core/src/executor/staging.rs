@@ -4,7 +4,12 @@ use super::transfers::failure_of;
 use super::*;
 
 impl Executor {
-    pub(super) fn on_assigned(&mut self, now: Timestamp, assignment: Assignment, out: &mut Vec<NodeAction>) {
+    pub(super) fn on_assigned(
+        &mut self,
+        now: Timestamp,
+        assignment: Box<Assignment>,
+        out: &mut Vec<NodeAction>,
+    ) {
         let id = (assignment.task, assignment.attempt);
         if self.attempts.contains_key(&id) {
             return; // a reconnect may repeat an assignment
@@ -12,7 +17,7 @@ impl Executor {
         let seq = self.next_seq;
         self.next_seq += 1;
         let n = assignment.inputs.len();
-        let mut attempt = Attempt {
+        let mut attempt = Box::new(Attempt {
             assignment,
             state: State::Sizing,
             seq,
@@ -30,7 +35,7 @@ impl Executor {
             outputs: vec![],
             n_outputs_pending: 0,
             told: vec![],
-        };
+        });
         let mut ask = vec![];
         for (i, input) in attempt.assignment.inputs.iter().enumerate() {
             let (plan, size_bytes, expect) = self.plan(input, attempt.assignment.run);
@@ -56,16 +61,18 @@ impl Executor {
 
     /// How an input will come here, its size and what it has to be, where that is known.
     pub(super) fn plan(&self, input: &AssignedInput, run: RunId) -> (Plan, u64, Expect) {
-        let answered = self.home.get(&input.object);
         if let (false, Some(known)) = (input.check_home, &input.known) {
-            let plan = match answered {
-                Some((_, answer)) if answer.in_place => Plan::InPlace,
-                _ if input.direct => Plan::Private,
-                _ => Plan::Cache,
+            let is_here = |(_, answer): &(RunId, HomeAnswer)| answer.in_place;
+            let plan = match input.direct {
+                _ if self.reads_in_place && self.home.get(&input.object).is_some_and(is_here) => {
+                    Plan::InPlace
+                }
+                true => Plan::Private,
+                false => Plan::Cache,
             };
             return (plan, known.size_bytes, Expect { known: Some(known.clone()), version: None });
         }
-        match answered {
+        match self.home.get(&input.object) {
             Some((asked_run, answer)) if *asked_run >= run => Self::plan_from(input, answer),
             _ => (Plan::Unknown, 0, Expect::default()),
         }
@@ -103,6 +110,7 @@ impl Executor {
                 if asking.waiters.is_empty() {
                     return;
                 }
+                self.reads_in_place |= answer.in_place;
                 self.home.insert(object, (asking.run, answer.clone()));
                 for (id, i) in asking.waiters {
                     let Some(attempt) = self.attempts.get_mut(&id) else { continue };

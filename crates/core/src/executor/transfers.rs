@@ -31,7 +31,7 @@ impl Executor {
             batch: None,
             awaits: false,
         };
-        self.transfers.insert(target, transfer);
+        self.transfers.insert(target, Box::new(transfer));
         self.transfer_queue.push_back(target);
     }
 
@@ -82,7 +82,7 @@ impl Executor {
                     batch: Some(batch),
                     awaits,
                 };
-                self.transfers.insert(target, transfer);
+                self.transfers.insert(target, Box::new(transfer));
                 self.transfer_queue.push_back(target);
             }
             Here::Stale | Here::Taken => {
@@ -199,7 +199,7 @@ impl Executor {
                     let mut failure = failure.clone();
                     let stays = |a: &Attempt| a.assignment.inputs[*input as usize].stays;
                     if failure.kind == FailureKind::InputUnavailable
-                        && self.attempts.get(id).is_some_and(stays)
+                        && self.attempts.get(id).is_some_and(|a| stays(a))
                     {
                         failure.kind = FailureKind::InputLost;
                     }

@@ -121,6 +121,11 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// What an attempt on `executor` tells of its inputs.
     fn learnt(&mut self, _catalog: &Catalog, _executor: ExecutorId, _inputs: &[InputReport]) {}
 
+    /// The input of a task that is here and lists one, if that is known without its name.
+    fn sole_input(&self, _key: QueueKey) -> Option<ObjectId> {
+        None
+    }
+
     /// Attempts on `executor` that cannot run yet.
     fn moving(&self, _executor: ExecutorId) -> Moving {
         Moving::default()

@@ -294,7 +294,7 @@ impl Cluster {
                 } else {
                     node.has.remove(&report.task);
                 }
-                self.feed(Event::AttemptEnded { executor, report: *report });
+                self.feed(Event::AttemptEnded { executor, report: report.into() });
             }
             Word::Home(report, _) => {
                 let (task, attempt) = (report.task, report.attempt);
@@ -318,7 +318,7 @@ impl Cluster {
 
     fn carry_out(&mut self, action: Action) {
         match action {
-            Action::Assign { executor, assignment } => self.on_assign(executor, assignment),
+            Action::Assign { executor, assignment } => self.on_assign(executor, *assignment),
             Action::CancelAttempt { executor, task, attempt } => {
                 let Some(node) = self.nodes.get(&executor) else { return };
                 if node.has.get(&task) == Some(&attempt) {

@@ -507,7 +507,7 @@ impl Service {
         }
     }
 
-    fn assign(&mut self, executor: ExecutorId, assignment: Assignment) {
+    fn assign(&mut self, executor: ExecutorId, assignment: Box<Assignment>) {
         let spec = self.core.task_spec(assignment.task);
         self.tell_foreign_peers(executor, &assignment.inputs);
         let permits = self.permits(executor, &assignment.inputs);

@@ -13,7 +13,7 @@ pub(super) fn parse(text: &str) -> Result<Location, TransferError> {
 }
 
 pub(super) fn version_of(stat: &eyas_storage::Stat) -> HomeVersion {
-    HomeVersion { size_bytes: stat.size_bytes, stamp: stat.version.text().to_string() }
+    HomeVersion { size_bytes: stat.size_bytes, stamp: stat.version.text().into() }
 }
 
 pub(super) fn temporary(message: &str) -> TransferError {
@@ -62,7 +62,7 @@ pub(super) fn read_home(
     let changed = || {
         let message = match other {
             Some(known) => {
-                let old = Version::from_text(known.version.stamp.clone());
+                let old = Version::from_text(known.version.stamp.to_string());
                 let change = Version::describe_change(&old, &new_version);
                 format!("`{text}` changed since this run first read it ({change})")
             }

@@ -943,7 +943,7 @@ mod tests {
                 private_inputs: false,
                 why,
             };
-            self.out(ms, Action::Assign { executor, assignment });
+            self.out(ms, Action::Assign { executor, assignment: assignment.into() });
             let times = Times {
                 received: at(ms + 2),
                 inputs_ready: at(ms + 102),
@@ -961,7 +961,7 @@ mod tests {
                 cpu_ns: 40 * MS_NS,
                 rss_bytes_max: 0,
             };
-            self.add(ms + 156, Event::AttemptEnded { executor, report });
+            self.add(ms + 156, Event::AttemptEnded { executor, report: report.into() });
             if end == Outcome::Done {
                 self.add(ms + 166, Event::OutputsHome { executor, task, attempt, result: Ok(()) });
             }

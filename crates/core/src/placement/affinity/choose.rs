@@ -300,8 +300,8 @@ impl Affinity {
         object: ObjectId,
         entered_ms: u32,
     ) -> bool {
-        self.member(seat).wants_copies
-            && transfers::wrapping_ms(now).wrapping_sub(entered_ms) > self.steal_after_ms(catalog, object)
+        let waited_ms = transfers::wrapping_ms(now).wrapping_sub(entered_ms);
+        self.member(seat).wants_copies && f64::from(waited_ms) * 1e6 > self.steal_after_ns(catalog, object)
     }
 
     /// Lazy greedy: what is known of an entry is an upper bound, so the first one that keeps its place when its readers are

@@ -211,8 +211,9 @@ pub struct Affinity {
     sum_sizes: u128,
     /// How the inputs of the last decision's task get there.
     plan: Plan,
-    /// Reused.
+    /// Kept for their memory.
     scratch: Vec<Found>,
+    seats: Vec<Seat>,
 }
 
 struct Member {
@@ -422,6 +423,7 @@ impl Affinity {
             sum_sizes: 0,
             plan: Plan::default(),
             scratch: vec![],
+            seats: vec![],
         })
     }
 
@@ -539,12 +541,12 @@ impl Affinity {
             return;
         }
         let by_holders = |o: &ObjectId| catalog.n_holders(*o);
-        let mut seats = vec![];
+        let mut seats = std::mem::take(&mut self.seats);
         let least = *inputs.iter().min_by_key(|o| by_holders(o)).expect("there is one");
         if is_head && catalog.n_holders(least) > 0 {
             self.some_holders(catalog, least, task.key.task.0 as usize, &mut seats);
             for &seat in &seats {
-                if inputs.iter().all(|o| holds(catalog, seat, *o)) {
+                if inputs.iter().all(|o| *o == least || holds(catalog, seat, *o)) {
                     self.push_full(seat, group);
                 }
             }
@@ -552,6 +554,7 @@ impl Affinity {
         if inputs.len() > 1 {
             self.tell_near(catalog, group, &inputs, &mut seats);
         }
+        self.seats = seats;
         if self.tasks.len() <= FEW_TASKS {
             self.stir();
         }
@@ -922,6 +925,13 @@ impl Queue for Affinity {
         }
         if let (Some(unseen), Some(&seat)) = (unseen, self.seat_of.get(&executor)) {
             self.member_mut(seat).moving.unseen = unseen;
+        }
+    }
+
+    fn sole_input(&self, key: QueueKey) -> Option<ObjectId> {
+        match self.tasks.inputs(self.tasks.group_of(key)?) {
+            [input] => Some(input.object),
+            _ => None,
         }
     }
 

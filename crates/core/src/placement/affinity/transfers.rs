@@ -64,13 +64,13 @@ impl Affinity {
         u64::try_from(u128::from(ns_per_mib) * u128::from(size_bytes) / u128::from(MIB)).unwrap_or(u64::MAX)
     }
 
-    /// How long a task has to wait before what it lacks is copied for it, in milliseconds.
-    pub(super) fn steal_after_ms(&self, catalog: &Catalog, object: ObjectId) -> u32 {
+    /// How long a task has to wait before what it lacks is copied for it.
+    pub(super) fn steal_after_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
         let copy_ns = match self.copy_ns_per_mib {
             Some(rate) => self.time_ns(catalog, object, rate),
             None => self.config.copy_ns.min(COPY_LATENCY_NS + self.time_ns(catalog, object, COPY_NS_PER_MIB)),
         };
-        (copy_ns as f64 * self.config.steal_after_copies / 1e6) as u32
+        copy_ns as f64 * self.config.steal_after_copies
     }
 
     /// Whether a byte from home would take little longer than one from a peer if all executors read there at once. What
@@ -107,14 +107,17 @@ impl Affinity {
         seat: Seat,
         object: ObjectId,
     ) -> Option<Source> {
-        if let Some(source) = self.free_holder(catalog, seat, object) {
+        let heat = self.heat(catalog, object);
+        if heat == Heat::Warm
+            && let Some(source) = self.free_holder(catalog, seat, object)
+        {
             return Some(source);
         }
         let max = self.config.home_reads_max;
         if max > 0 && self.n_home_reads >= max {
             return None;
         }
-        let may_read = match self.heat(catalog, object) {
+        let may_read = match heat {
             Heat::Cold => true,
             Heat::Arriving => self.home_is_quick() || self.is_late(catalog, now, object),
             Heat::Warm => self.home_is_quick(),
@@ -214,9 +217,9 @@ impl Affinity {
         self.plan.task = None;
         let class = self.tasks.group(group).class as usize;
         let cpus = self.tasks.classes[class].cpus;
-        let inputs: Vec<ObjectId> = self.tasks.inputs(group).iter().map(|e| e.object).collect();
         let mut waits = vec![];
-        for object in inputs {
+        for i in 0..self.tasks.inputs(group).len() {
+            let object = self.tasks.inputs(group)[i].object;
             if holds(catalog, seat, object) {
                 routes.push(Route { object, source: None });
                 continue;

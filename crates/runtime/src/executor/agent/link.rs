@@ -169,6 +169,7 @@ impl Agent {
                 None => return,
             },
             NodeMessage::AttemptEnded { report } => {
+                let report = Arc::make_mut(report);
                 for input in &report.inputs {
                     if matches!(
                         input.outcome,
