@@ -123,8 +123,9 @@ pub struct Fluid<T> {
     free: Vec<u32>,
     upcoming: BinaryHeap<std::cmp::Reverse<Upcoming>>,
     dirty: Vec<u32>,
-    /// Kept for its memory: `(limit elsewhere, flow)`.
+    /// Kept for their memory: `(limit elsewhere, flow)`, and flows that end.
     limits: Vec<(f64, u32)>,
+    over: Vec<u32>,
     n_flows: usize,
 }
 
@@ -139,6 +140,7 @@ impl<T: Copy> Fluid<T> {
             upcoming: BinaryHeap::new(),
             dirty: vec![],
             limits: vec![],
+            over: vec![],
             n_flows: 0,
         }
     }
@@ -223,7 +225,7 @@ impl<T: Copy> Fluid<T> {
 
     /// Ends what ends at `now_ns`, which is what [`Fluid::next_ns`] gave, and adds its tags to `ended`.
     pub fn advance(&mut self, now_ns: u64, ended: &mut Vec<T>) {
-        let mut over = vec![];
+        let mut over = std::mem::take(&mut self.over);
         while let Some(at_ns) = self.next_ns()
             && at_ns <= now_ns
         {
@@ -251,6 +253,7 @@ impl<T: Copy> Fluid<T> {
             self.settle(now_ns);
             self.announce(now_ns, next.resource);
         }
+        self.over = over;
     }
 
     /// What it is for; `None` when it has ended.

@@ -47,7 +47,7 @@ impl Affinity {
 
     fn pick(&self, catalog: &Catalog, seat: Seat, choice: &Choice, stage: Stage) -> (ExecutorId, Pick) {
         let inputs = self.tasks.inputs(choice.group);
-        let n_hits = inputs.iter().filter(|e| holds(catalog, seat, e.object)).count() as u32;
+        let n_hits = inputs.iter().filter(|e| catalog.is_held_by(e.object, seat)).count() as u32;
         let pick = Pick {
             key: self.tasks.key(choice.group),
             n_hits,
@@ -119,7 +119,7 @@ impl Affinity {
         let heap = &mut member.full.get_mut(class as usize)?.heap;
         while let Some(&Reverse((task, group))) = heap.peek() {
             let is_full = tasks.is_group(group, class)
-                && tasks.inputs(group).iter().all(|e| holds(catalog, seat, e.object));
+                && tasks.inputs(group).iter().all(|e| catalog.is_held_by(e.object, seat));
             let head = if is_full { Some(tasks.head(group).0) } else { None };
             if head == Some(task) {
                 return Some(group);

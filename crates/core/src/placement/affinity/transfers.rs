@@ -220,7 +220,7 @@ impl Affinity {
         let mut waits = vec![];
         for i in 0..self.tasks.inputs(group).len() {
             let object = self.tasks.inputs(group)[i].object;
-            if holds(catalog, seat, object) {
+            if catalog.is_held_by(object, seat) {
                 routes.push(Route { object, source: None });
                 continue;
             }
