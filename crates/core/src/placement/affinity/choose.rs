@@ -443,16 +443,24 @@ impl Affinity {
 
     /// The reader of `object` with most cold inputs, the first one found, and their number.
     fn coldest_around(&self, catalog: &Catalog, class: u32, object: ObjectId, start: usize) -> (usize, u32) {
+        let is_cold = |object| self.heat(catalog, object) == Heat::Cold;
+        let object_is_cold = is_cold(object);
         let mut best = (0, NIL);
-        for id in self.tasks.groups_around(object, start).take(SEED_READERS_MAX) {
-            let group = self.tasks.group(id);
-            if group.class != class || group.n_inputs < 2 {
+        for reader in self.tasks.readers_around(object, start).take(SEED_READERS_MAX) {
+            if reader.class != class {
                 continue;
             }
-            let n_cold = self.n_cold(catalog, id);
+            let id = reader.group;
+            let (n_cold, n_inputs) = match reader.sole_other() {
+                Some((other, _)) => (usize::from(object_is_cold) + usize::from(is_cold(other)), 2),
+                None => (self.n_cold(catalog, id), self.tasks.inputs(id).len()),
+            };
+            if n_inputs < 2 {
+                continue;
+            }
             if best.1 == NIL || n_cold > best.0 {
                 best = (n_cold, id);
-                if n_cold == group.n_inputs as usize {
+                if n_cold == n_inputs {
                     break;
                 }
             }
