@@ -145,6 +145,9 @@ pub struct TaskForm<S> {
     /// How its inputs are moved, where the user knows better.
     #[serde(default)]
     pub hints: Hints,
+    /// Files that stay on the nodes and that tasks which its program adds will write.
+    #[serde(default)]
+    pub promises: Vec<String>,
 }
 
 /// What a user says about a collective that brings a stage its files.
@@ -307,6 +310,7 @@ impl<S> TaskForm<S> {
             label: String::new(),
             dynamic: false,
             hints: Hints::default(),
+            promises: vec![],
         }
     }
 
@@ -331,6 +335,7 @@ impl<S> TaskForm<S> {
             label: self.label.clone(),
             dynamic: self.dynamic,
             hints: self.hints,
+            promises: self.promises.clone(),
         }
     }
 

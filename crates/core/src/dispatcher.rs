@@ -54,7 +54,7 @@ mod replication;
 mod run_times;
 mod submissions;
 
-pub use additions::{has_ended, nobody_writes, was_dropped};
+pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped};
 pub use intermediates::{REVIVALS_MAX, unscoped};
 pub use moves::CollectiveMode;
 

@@ -42,6 +42,7 @@ pub(crate) struct Shape {
     pub label: String,
     pub dynamic: bool,
     pub hints: Hints,
+    pub promises: Vec<String>,
 }
 
 impl Shape {
@@ -143,6 +144,7 @@ impl Chunk {
                 priority: shape.priority,
                 label: shape.label.clone(),
                 dynamic: shape.dynamic,
+                promises: shape.promises.clone(),
                 hints: shape.hints,
             },
             columns,

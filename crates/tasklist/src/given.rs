@@ -48,6 +48,7 @@ fn borrowed(spec: &TaskSpec) -> Task<'_> {
         label: spec.label.as_str().into(),
         dynamic: spec.dynamic,
         hints: spec.hints,
+        promises: spec.promises.iter().map(|name| name.as_str().into()).collect(),
         reduce: None,
     }
 }
@@ -63,6 +64,10 @@ fn explain(refused: Refused, id: &str) -> Error {
             }
         }
         Refused::SameId { .. } => Error::new(ErrorKind::Conflict, format!("two tasks have the id {of}")),
+        Refused::SamePromise { location, first } => Error::new(
+            ErrorKind::Conflict,
+            format!("tasks {} and {of} both promise {}", shown(&first.id), shown(&location)),
+        ),
         Refused::SameOutput { location, first } if first.id == id => {
             Error::new(ErrorKind::Conflict, format!("task {of} writes {} twice", shown(&location)))
         }

@@ -16,7 +16,7 @@ use std::fmt;
 /// The fields of a task, in the order of the documentation.
 pub const FIELDS: &[&str] = &[
     "id", "command", "inputs", "outputs", "env", "cpus", "memory", "walltime", "retries", "priority",
-    "label", "reduce", "dynamic", "hints",
+    "label", "reduce", "dynamic", "promises", "hints",
 ];
 
 /// A task as written. What is absent has its default.
@@ -34,6 +34,8 @@ pub(crate) struct Task<'a> {
     pub label: Cow<'a, str>,
     /// Its program may add tasks to the run.
     pub dynamic: bool,
+    /// `run:` files that tasks will write which its program adds.
+    pub promises: Vec<Cow<'a, str>>,
     pub hints: Hints,
     /// The command may be applied to any part of the inputs, so many at a time.
     pub reduce: Option<u32>,
@@ -153,6 +155,7 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             priority: 0,
             label: Cow::Borrowed(""),
             dynamic: false,
+            promises: Vec::new(),
             hints: Hints::default(),
             reduce: None,
         };
@@ -185,6 +188,7 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
                 }
                 "label" => task.label = map.next_value::<Text>()?.0,
                 "dynamic" => task.dynamic = map.next_value()?,
+                "promises" => task.promises = map.next_value::<Vec<Text>>()?.into_iter().map(|t| t.0).collect(),
                 "hints" => task.hints = map.next_value::<HintsText>()?.0,
                 _ => task.reduce = Some(map.next_value_seed(Whole { min: 2, max: u32::MAX.into() })? as u32),
             }

@@ -4,7 +4,7 @@
 //! one chunk; a few shapes gather side by side, so that a list that goes to and fro between two kinds of task
 //! folds as well as two lists.
 //!
-//! Checked here: names in the sandbox, locations, equal ids, one output written twice, circles.
+//! Checked here: names in the sandbox, locations, equal ids, one output written or promised twice, circles.
 //!
 //! Why the sets keep 32 bits of a hash and a place instead of a string: the strings are in the folded form
 //! already, and 12 bytes an id or output are what a list of millions can afford. When two hashes are equal the
@@ -51,6 +51,11 @@ pub(crate) enum Refused {
         first: Origin,
     },
     SameOutput {
+        location: String,
+        first: Origin,
+    },
+    /// It promises what another one does.
+    SamePromise {
         location: String,
         first: Origin,
     },
@@ -130,6 +135,8 @@ pub(crate) struct Builder {
     ids: HashTable<Entry>,
     outputs: HashTable<Entry>,
     hasher: DefaultHashBuilder,
+    /// Which task promises a file: its group and place.
+    promises: BTreeMap<String, (u32, u32)>,
     n_tasks: u64,
     /// Tasks that are not in the list may write `run:` files, too.
     is_part: bool,
@@ -146,6 +153,7 @@ impl Builder {
             ids: HashTable::new(),
             outputs: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
+            promises: BTreeMap::new(),
             n_tasks: 0,
             is_part: false,
         }
@@ -183,6 +191,15 @@ impl Builder {
                 });
             }
         }
+        for location in &task.promises {
+            check_promise(task, location)?;
+            if let Some((group, place)) = self.promises.insert(location.to_string(), (group, place)) {
+                return Err(Refused::SamePromise {
+                    location: location.to_string(),
+                    first: self.origin(group, place),
+                });
+            }
+        }
         self.n_tasks += 1;
         if self.open[at].chunk.is_full() {
             self.close(at);
@@ -196,6 +213,7 @@ impl Builder {
             self.close(0);
         }
         self.ids = HashTable::new();
+        self.check_promises()?;
         let n_dependencies = self.check_dependencies()?;
         let arrays = self.groups.into_iter().filter_map(|g| g.array).collect();
         Ok(TaskList { arrays, n_tasks: self.n_tasks, n_dependencies })
@@ -252,12 +270,40 @@ impl Builder {
         })
     }
 
+    /// What a task of the list writes nobody promises.
+    fn check_promises(&self) -> Result<()> {
+        for (location, (group, place)) in &self.promises {
+            if let Some(entry) = self.find_output(location) {
+                let n_outputs = self.groups[entry.group as usize].n_outputs;
+                let (writer, promiser) =
+                    (self.origin(entry.group, entry.place / n_outputs), self.origin(*group, *place));
+                let message = format!(
+                    "task {} promises {}, which task {} writes",
+                    shown(&promiser.id),
+                    shown(location),
+                    shown(&writer.id)
+                );
+                return Err(Error::new(ErrorKind::Conflict, message)
+                    .hint("a promise is for what a task that is added later writes; leave it out")
+                    .field("promises")
+                    .at(promiser.number, None));
+            }
+        }
+        Ok(())
+    }
+
+    fn find_output(&self, location: &str) -> Option<Entry> {
+        let hash = self.hasher.hash_one(location) as u32;
+        find(&self.outputs, &self.groups, &self.open, Which::Output, hash, location)
+    }
+
     /// Counts dependencies; an error names the tasks of a circle.
     ///
     /// As long as every task reads only what tasks before it write, the list itself is an order that works,
     /// and the edges need not even be collected.
     ///
-    /// A file that stays on the nodes has to have a writer in the list: nobody else could make it.
+    /// A file that stays on the nodes has to have a writer in the list, or one that promises it: nobody else could make it. Who
+    /// reads what is promised waits for who promises it at least, so this may be part of a circle, too.
     fn check_dependencies(&self) -> Result<u64> {
         let mut n_dependencies = 0;
         let mut goes_back = false;
@@ -295,7 +341,7 @@ impl Builder {
         let origin = self.task_at(&self.starts(), reader);
         let message = format!("task {} reads {}, which no task writes", shown(&origin.id), shown(location));
         Error::new(ErrorKind::NotFound, message)
-            .hint("a run: file is made by a task of the same list; name a file at home by its path")
+            .hint("a run: file is made by a task of the same list, or promised by one; name a file at home by its path")
             .field("inputs")
             .at(origin.number, None)
     }
@@ -344,8 +390,10 @@ impl Builder {
     fn for_each_input(&self, f: &mut dyn FnMut(Option<u64>, u64, &str)) {
         let starts = self.starts();
         let writer_of = |text: &str| {
-            let hash = self.hasher.hash_one(text) as u32;
-            let entry = find(&self.outputs, &self.groups, &self.open, Which::Output, hash, text)?;
+            if let Some((group, place)) = self.promises.get(text) {
+                return Some(starts[*group as usize] + u64::from(*place));
+            }
+            let entry = self.find_output(text)?;
             let group = entry.group as usize;
             Some(starts[group] + u64::from(entry.place / self.groups[group].n_outputs))
         };
@@ -353,7 +401,7 @@ impl Builder {
         for (group, start) in self.groups.iter().zip(&starts) {
             let Some(array) = &group.array else { continue };
             for (_, location) in &array.template.inputs {
-                if self.outputs.is_empty() && !array.may_begin(location, RUN_FILE) {
+                if self.outputs.is_empty() && self.promises.is_empty() && !array.may_begin(location, RUN_FILE) {
                     continue;
                 }
                 let is_same = location.0.iter().all(|piece| matches!(piece, Piece::Literal(_)));
@@ -440,6 +488,7 @@ fn is_of_shape(task: &Task<'_>, shape: &Shape) -> bool {
         && task.label == shape.label
         && task.dynamic == shape.dynamic
         && task.hints == shape.hints
+        && task.promises == shape.promises
 }
 
 fn shape_of(task: &Task<'_>) -> Shape {
@@ -456,6 +505,7 @@ fn shape_of(task: &Task<'_>) -> Shape {
         label: task.label.clone().into_owned(),
         dynamic: task.dynamic,
         hints: task.hints,
+        promises: task.promises.iter().map(|name| name.clone().into_owned()).collect(),
     }
 }
 
@@ -467,6 +517,22 @@ fn argc_of(task: &Task<'_>) -> Option<usize> {
 }
 
 type Pushed = std::result::Result<(), Refused>;
+
+fn check_promise(task: &Task<'_>, location: &str) -> Pushed {
+    let why = match location::push_location(&mut String::new(), location, "/") {
+        Err(e) => return Err(e.field("promises").into()),
+        Ok(()) if !location.starts_with(RUN_FILE) => {
+            "only a file that stays on the nodes, run:NAME, can be promised"
+        }
+        Ok(()) if !task.dynamic => "a task that promises files has to be one that may add tasks",
+        Ok(()) => return Ok(()),
+    };
+    let error = Error::invalid(format!("`promises`: {why}")).field("promises");
+    Err(match task.dynamic {
+        true => error.into(),
+        false => error.hint("say `\"dynamic\": true`").into(),
+    })
+}
 
 /// Appends the strings of `task` to `chunk`, in the order of its slots, each checked.
 fn push_task(chunk: &mut Chunk, task: &Task<'_>, number: u64, id_prefix: &str, base: &str) -> Pushed {

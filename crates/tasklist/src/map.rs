@@ -325,6 +325,7 @@ fn file_task<'a>(
         label: Cow::Borrowed(&spec.label),
         dynamic: false,
         hints: Default::default(),
+        promises: Vec::new(),
         reduce: None,
     })
 }
@@ -427,6 +428,7 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
         label: spec.label.clone(),
         dynamic: false,
         hints: Default::default(),
+        promises: Vec::new(),
     };
     let mut arrays = Vec::new();
     let mut first_index = range.start;
@@ -463,6 +465,7 @@ fn check_first(array: &TaskArray, base: &str) -> Result<()> {
         label: task.label.into(),
         dynamic: task.dynamic,
         hints: task.hints,
+        promises: Vec::new(),
         reduce: None,
     };
     Builder::new(base.into(), "").add(&task, 0).map_err(|refused| match refused {

@@ -96,6 +96,23 @@ fn explain(refused: Refused, text: &str, number: u64) -> Error {
         .hint("give each task an id of its own, or leave ids out")
         .field("id")
         .at(number, None),
+        Refused::SamePromise { location, first } if first.number == number => {
+            Error::new(ErrorKind::Conflict, format!("the task promises {} twice", shown(&location)))
+                .field("promises")
+                .at(number, None)
+        }
+        Refused::SamePromise { location, first } => Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "the task promises {}, and so does task {} on line {}",
+                shown(&location),
+                shown(&first.id),
+                first.number
+            ),
+        )
+        .hint("one of them adds the task that writes it; leave it out of the other")
+        .field("promises")
+        .at(number, None),
         Refused::SameOutput { location, first } if first.number == number => {
             Error::new(ErrorKind::Conflict, format!("the task writes {} twice", shown(&location)))
                 .field("outputs")

@@ -96,6 +96,7 @@ fn part<'a>(task: &Task<'a>, id: String, inputs: Vec<File<'a>>, output: File<'a>
         label: task.label.clone(),
         dynamic: task.dynamic,
         hints: task.hints,
+        promises: vec![],
         reduce: None,
     }
 }

@@ -50,6 +50,10 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
     if task.dynamic {
         put("dynamic", "true".into());
     }
+    if !task.promises.is_empty() {
+        let names: Vec<String> = task.promises.iter().map(|name| text(name)).collect();
+        put("promises", format!("[{}]", names.join(",")));
+    }
     if !task.hints.is_auto() {
         put("hints", hints(&task.hints));
     }

@@ -117,6 +117,48 @@ fn broken_json_is_refused_with_its_place_and_what_was_expected() {
 }
 
 #[test]
+fn promises_stand_for_what_will_be_added() {
+    let plan = r#"{"id":"plan","command":["plan"],"dynamic":true,"promises":["run:x","run:d/y"]}"#;
+    let reads = |name: &str| format!("{{\"id\":\"r\",\"command\":[\"r\"],\"inputs\":[{name:?}]}}\n");
+    let list = read_text(&format!("{}{plan}\n", reads("run:d/y"))).unwrap();
+    assert_eq!(list.n_dependencies, 1);
+    let got = tasks(&list).into_iter().find(|t| t.id == "plan").unwrap();
+    assert_eq!(got.promises, ["run:x", "run:d/y"]);
+    let again = to_jsonl(&as_array(&got), 0);
+    assert_eq!(again, plan);
+    // Alone it is fine, too: whoever is added may read it.
+    assert!(read_text(plan).is_ok());
+    let refused = |text: &str| read_text(text).expect_err(text).to_string();
+    assert!(refused(&format!("{plan}\n{}", reads("run:z"))).contains("task `r` reads `run:z`, which no task writes"));
+}
+
+#[test]
+fn promises_that_cannot_be_are_refused() {
+    let dynamic = |promises: &str| format!(r#"{{"command": ["a"], "dynamic": true, "promises": {promises}}}"#);
+    refuses(&dynamic(r#"["/out"]"#), None, "promises", &["only a file that stays on the nodes, run:NAME"]);
+    refuses(&dynamic(r#"["run:../x"]"#), None, "promises", &["`run:../x`"]);
+    refuses(&dynamic(r#""run:x""#), 53, "promises", &["`promises`"]);
+    refuses(&dynamic(r#"["run:x", "run:x"]"#), None, "promises", &["the task promises `run:x` twice"]);
+    let alone = r#"{"command": ["a"], "promises": ["run:x"]}"#;
+    refuses(alone, None, "promises", &["one that may add tasks", "hint: say `\"dynamic\": true`"]);
+    let refused = |text: &str| read_text(text).expect_err(text).to_string();
+    let p = |id: &str, more: &str| {
+        format!(r#"{{"id": "{id}", "command": ["a"], "dynamic": true, "promises": ["run:x"]{more}}}"#) + "\n"
+    };
+    let twice = refused(&(p("p", "") + &p("q", "")));
+    assert!(twice.contains("line 2: the task promises `run:x`, and so does task `p` on line 1"), "{twice}");
+    let writes = r#"{"id": "w", "command": ["a"], "outputs": ["run:x"]}"#;
+    for text in [p("p", "") + writes, format!("{writes}\n{}", p("p", ""))] {
+        let both = refused(&text);
+        assert!(both.contains("task `p` promises `run:x`, which task `w` writes"), "{both}");
+    }
+    // Who waits for a promise waits for who gave it.
+    let reads = r#"{"id": "r", "command": ["a"], "inputs": ["run:x"], "outputs": ["run:y"]}"#;
+    let circle = refused(&format!("{reads}\n{}", p("p", r#", "inputs": ["run:y"]"#)));
+    assert!(circle.contains("in a circle") && circle.contains("`p` (line 2)"), "{circle}");
+}
+
+#[test]
 fn wrong_fields_are_refused_by_name() {
     refuses(
         r#"{"command": ["a"], "inptus": {}}"#,

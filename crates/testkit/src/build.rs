@@ -59,6 +59,11 @@ impl Task {
     pub fn label(self, label: &str) -> Task {
         Task { label: label.into(), ..self }
     }
+    /// It may add tasks, one of which will write this.
+    pub fn promises(mut self, location: &str) -> Task {
+        self.promises.push(location.into());
+        self
+    }
     pub fn hints(self, hints: Hints) -> Task {
         Task { hints, ..self }
     }
@@ -85,7 +90,8 @@ impl Task {
                 retries: self.retries,
                 priority: self.priority,
                 label: self.label.clone(),
-                dynamic: false,
+                dynamic: !self.promises.is_empty(),
+                promises: self.promises.clone(),
                 hints: self.hints,
             },
         })

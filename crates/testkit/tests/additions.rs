@@ -136,3 +136,170 @@ fn after_a_restart_a_run_has_what_was_added() {
     c.done(1, (0, 65537)).expect(&["end 0 done", "assign 1.1 to 1"]);
     c.done(1, (1, 1)).expect(&["drop run:here.1/x on 1", "end 1 done", "end run 1"]);
 }
+
+// ---------------------------------------------------------------- promises
+
+/// A task that promises `run:x`, and one that reads it; the first is running.
+fn promised(c: &mut Cluster) -> RunId {
+    c.node(1, 1);
+    let whole = c.run(&[task("plan").promises("run:x"), task("r").reads("run:x")]);
+    c.expect(&["assign 0.1 to 1"]);
+    whole
+}
+
+fn why_failed(c: &Cluster, run: RunId) -> String {
+    let failures = &c.core.find_run(run).expect("it is there").failures;
+    failures.back().expect("a task failed").1.message.clone()
+}
+
+const BROKEN: &str =
+    "nobody wrote its input `run:x`: task `plan`, which promised it, ended without adding a task that does";
+
+#[test]
+fn a_promised_file_is_waited_for_until_it_is_written() {
+    let mut c = Cluster::new();
+    let whole = promised(&mut c);
+    add(&mut c, 7, whole, &[task("w").writes("run:x")]);
+    c.done(1, (0, 1)).expect(&["end 0 done", "assign 2.1 to 1"]);
+    assert_eq!(c.state(1), TaskState::Waiting { n_missing: 1 });
+    c.done(1, (2, 1)).expect(&["end 2 done", "assign 1.1 to 1"]);
+    c.done(1, (1, 1)).expect(&["drop run:here.1/x on 1", "end 1 done", "end run 1"]);
+}
+
+#[test]
+fn who_reads_what_nobody_wrote_fails_when_the_promise_is_over() {
+    let mut c = Cluster::new();
+    let whole = promised(&mut c);
+    c.done(1, (0, 1)).expect(&["end 0 done", "end 1 failed InputUnavailable", "end run 1"]);
+    assert_eq!(why_failed(&c, whole), BROKEN);
+    // Also when it failed itself; and who is cancelled takes readers along.
+    let mut c = Cluster::new();
+    let whole = promised(&mut c);
+    c.failed(1, (0, 1), FailureKind::ExitCode(1));
+    c.expect(&["end 0 failed ExitCode(1)", "end 1 failed InputUnavailable", "end run 1"]);
+    assert_eq!(why_failed(&c, whole), BROKEN);
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    let whole = c.run(&[task("busy"), task("plan").promises("run:x"), task("r").reads("run:x")]);
+    c.cancel(whole, Some(TaskId(1))).done(1, (0, 1));
+    c.expect(&["assign 0.1 to 1", "end 1 cancelled", "end 2 cancelled", "end 0 done", "end run 1"]);
+}
+
+#[test]
+fn a_promise_is_handed_on() {
+    let mut c = Cluster::new();
+    let whole = promised(&mut c);
+    add(&mut c, 7, whole, &[task("again").promises("run:x"), task("s").reads("run:x")]);
+    c.done(1, (0, 1)).expect(&["end 0 done", "assign 2.1 to 1"]);
+    add(&mut c, 8, whole, &[task("w").writes("run:x")]);
+    c.done(1, (2, 1)).expect(&["end 2 done", "assign 4.1 to 1"]);
+    c.done(1, (4, 1)).expect(&["end 4 done", "assign 1.1 to 1"]);
+    c.done(1, (1, 1)).expect(&["end 1 done", "assign 3.1 to 1"]);
+    c.done(1, (3, 1)).expect(&["drop run:here.1/x on 1", "end 3 done", "end run 1"]);
+    // To somebody who does not keep it, either.
+    let mut c = Cluster::new();
+    let whole = promised(&mut c);
+    add(&mut c, 7, whole, &[task("again").promises("run:x")]);
+    c.done(1, (0, 1)).expect(&["end 0 done", "assign 2.1 to 1"]);
+    c.done(1, (2, 1)).expect(&["end 2 done", "end 1 failed InputUnavailable", "end run 1"]);
+    assert!(why_failed(&c, whole).contains("task `again`, which promised it"));
+}
+
+#[test]
+fn a_promise_holds_while_something_is_being_added() {
+    let mut c = Cluster::new();
+    let whole = promised(&mut c);
+    let run = open(&mut c, 7, whole, &[task("w").writes("run:x")]);
+    c.done(1, (0, 1)).expect(&["end 0 done"]);
+    assert_eq!(c.core.why_not_added(run), None);
+    c.feed(Event::RunCommitted { run });
+    c.expect(&["assign 2.1 to 1"]).done(1, (2, 1)).expect(&["end 2 done", "assign 1.1 to 1"]);
+    c.done(1, (1, 1)).expect(&["drop run:here.1/x on 1", "end 1 done", "end run 1"]);
+
+    let mut c = Cluster::new();
+    let whole = promised(&mut c);
+    let run = open(&mut c, 7, whole, &[task("w").writes("run:x"), task("p").promises("run:y")]);
+    c.done(1, (0, 1)).expect(&["end 0 done"]);
+    c.feed(Event::RunAborted { run });
+    c.expect(&["end 1 failed InputUnavailable", "end run 1"]);
+    assert_eq!(why_failed(&c, whole), BROKEN);
+}
+
+#[test]
+fn what_is_given_up_may_be_added_by_somebody_else() {
+    let mut c = Cluster::new();
+    let whole = promised(&mut c);
+    let run = open(&mut c, 7, whole, &[task("w").writes("run:x")]);
+    c.feed(Event::RunAborted { run });
+    add(&mut c, 8, whole, &[task("v").writes("run:x")]);
+    c.done(1, (0, 1)).expect(&["end 0 done", "assign 3.1 to 1"]);
+    c.done(1, (3, 1)).expect(&["end 3 done", "assign 1.1 to 1"]);
+    c.done(1, (1, 1)).expect(&["drop run:here.1/x on 1", "end 1 done", "end run 1"]);
+}
+
+#[test]
+fn promises_that_cannot_be_kept_are_refused() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    let tasks = [
+        task("plan").promises("run:x"),
+        task("r").reads("run:x").writes("run:y"),
+        task("q").writes("run:q"),
+        task("s").reads("run:q"),
+    ];
+    let whole = c.run(&tasks);
+    c.expect(&["assign 0.1 to 1"]);
+    // Who writes what was promised may not wait for who waits for it; nor may who promises it again.
+    let run = open(&mut c, 7, whole, &[task("w").reads("run:y").writes("run:z"), task("v").reads("run:z").writes("run:x")]);
+    let circle = "tasks wait for each other in a circle, each reads what the one before it writes or promises: ";
+    assert_eq!(c.core.why_not_added(run), Some(format!("{circle}`r`, `w`, `v`")));
+    c.feed(Event::RunAborted { run });
+    let run = open(&mut c, 8, whole, &[task("w").reads("run:y").promises("run:x")]);
+    assert_eq!(c.core.why_not_added(run), Some(format!("{circle}`r`, `w`")));
+    c.feed(Event::RunAborted { run });
+    // Somebody writes it already.
+    let run = open(&mut c, 9, whole, &[task("p").promises("run:q")]);
+    c.expect(&["refuse run 9"]);
+    c.feed(Event::RunAborted { run });
+    // Two of one submission promise it.
+    let run = open(&mut c, 10, whole, &[task("p").promises("run:p"), task("o").promises("run:p")]);
+    c.expect(&["refuse run 10"]);
+    c.feed(Event::RunAborted { run });
+    // What nobody promises is refused as ever; what was promised is not.
+    let run = open(&mut c, 11, whole, &[task("late").reads("run:p")]);
+    assert!(c.core.why_not_added(run).expect("it is refused").contains("which no task of the run writes"));
+    c.feed(Event::RunAborted { run });
+    add(&mut c, 12, whole, &[task("late").reads("run:x")]);
+    c.cancel(whole, None);
+    c.done(1, (0, 1)).expect(&[
+        "end 1 cancelled",
+        "end 2 cancelled",
+        "end 3 cancelled",
+        "end 11 cancelled",
+        "cancel 0.1 on 1",
+        "end 0 cancelled",
+        "end run 1",
+    ]);
+}
+
+/// The journal tells that who promised it has ended, and what was added.
+#[test]
+fn after_a_restart_promises_are_as_they_were() {
+    for kept in [true, false] {
+        let mut c = Cluster::new();
+        let whole = c.open(&[task("plan").promises("run:x").array(), task("r").reads("run:x").array()]);
+        let added = kept.then(|| open(&mut c, 2, whole, &[task("w").writes("run:x")]));
+        c.feed(Event::TaskRestored { task: TaskId(0), outcome: Outcome::Done, outputs: vec![] });
+        c.feed(Event::RunCommitted { run: whole });
+        added.into_iter().for_each(|run| c.feed(Event::RunCommitted { run }));
+        c.feed(Event::Recovered);
+        if kept {
+            c.node(1, 1).wait(3).expect(&["assign 2.1 to 1"]);
+            c.done(1, (2, 1)).done(1, (1, 1));
+            c.expect(&["end 2 done", "assign 1.1 to 1", "drop run:here.1/x on 1", "end 1 done", "end run 1"]);
+        } else {
+            c.expect(&["end 1 failed InputUnavailable", "end run 1"]);
+            assert_eq!(why_failed(&c, whole), BROKEN);
+        }
+    }
+}

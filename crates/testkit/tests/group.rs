@@ -347,17 +347,10 @@ impl World {
         }
     }
 
-    /// The run begins with the first `n_first` of `arrays`; the others are added, some at a time.
-    fn new(seed: u64, arrays: &[TaskArray], n_first: usize) -> World {
+    /// The run begins with `first`; the others are added.
+    fn new(seed: u64, first: Vec<TaskArray>, later: VecDeque<Vec<TaskArray>>) -> World {
         let mut rng = Rng::new(seed);
         let n = 2 + rng.below(3) as u32;
-        let (first, mut rest) = arrays.split_at(n_first);
-        let mut later = VecDeque::new();
-        while !rest.is_empty() {
-            let (some, more) = rest.split_at((1 + rng.below(4) as usize).min(rest.len()));
-            later.push_back(some.to_vec());
-            rest = more;
-        }
         let member = |part| Member {
             core: None,
             journal: vec![Record::Prepared { run: RUN, part }, Record::Committed(RUN)],
@@ -365,7 +358,7 @@ impl World {
             done: BTreeSet::new(),
             doubts: BTreeSet::new(),
         };
-        let parts = split(first, n).expect("the workflow is sound");
+        let parts = split(&first, n).expect("the workflow is sound");
         let mut w = World {
             rng,
             now: Timestamp(S),
@@ -375,7 +368,7 @@ impl World {
             later,
             open: None,
             decided: BTreeMap::new(),
-            accepted: first.to_vec(),
+            accepted: first,
             n_added: 0,
             links: BTreeMap::new(),
             home: BTreeMap::new(),
@@ -619,6 +612,9 @@ impl World {
             return self.feed(m, Event::OutputsHome { executor: id, task, attempt, result: Ok(()) });
         }
         let Some((assignment, spec)) = self.nodes[k].todo.pop_front() else { return };
+        if !self.keeps_promises(&spec) {
+            return self.nodes[k].todo.push_back((assignment, spec));
+        }
         let (task, attempt) = (assignment.task, assignment.attempt);
         let times = Times { started: self.now, exited: self.now.plus_ns(S / 100), ..Times::default() };
         let mut report = AttemptReport {
@@ -696,6 +692,16 @@ impl World {
             self.nodes[k].landing.push_back((task, attempt));
         }
         self.feed(m, Event::AttemptEnded { executor: id, report: report.into() });
+    }
+
+    /// Whether what a task promises is written, or promised by a later one.
+    fn keeps_promises(&self, spec: &TaskSpec) -> bool {
+        let all = || self.accepted.iter().map(|a| a.expand(0));
+        let after = all().skip_while(|other| other.id != spec.id).skip(1).collect::<Vec<_>>();
+        let has = |other: &TaskSpec, promise: &String| {
+            other.promises.contains(promise) || other.outputs.iter().any(|(_, l)| l == promise)
+        };
+        spec.promises.iter().all(|promise| after.iter().any(|other| has(other, promise)))
     }
 
     fn connect(&mut self, from: usize, to: usize) {
@@ -855,14 +861,55 @@ fn workflow(rng: &mut Rng) -> Vec<TaskArray> {
     arrays
 }
 
+/// Cuts a workflow into what is there from the beginning and what is added. Of what is added some tasks are promised, to readers
+/// that are there before.
+fn with_additions(rng: &mut Rng, arrays: Vec<TaskArray>) -> (Vec<TaskArray>, VecDeque<Vec<TaskArray>>) {
+    let mut first = arrays;
+    let mut rest = VecDeque::from(first.split_off(first.len().div_ceil(3)));
+    let mut later: VecDeque<Vec<TaskArray>> = VecDeque::new();
+    let mut is_open = false;
+    while let Some(array) = rest.pop_front() {
+        let spec = array.expand(0);
+        let stays: Vec<String> =
+            spec.outputs.iter().map(|(_, l)| l.clone()).filter(|l| l.starts_with(RUN_FILE)).collect();
+        // Nobody knows whether something else that it reads is there still.
+        let can_be_promised = !stays.is_empty() && spec.inputs.iter().all(|(_, l)| l.starts_with("/in/"));
+        if can_be_promised && rng.below(3) > 0 {
+            let promises = |id: String| stays.iter().fold(task(&id), |task, location| task.promises(location));
+            first.push((*promises(format!("plan-{}", spec.id)).array()).clone());
+            for r in 0..1 + rng.below(4) {
+                let out = format!("/out/{}-{r}", spec.id);
+                let reader = task(&format!("reader-{}-{r}", spec.id)).writes(&out);
+                let reader = reader.reads(&stays[rng.below(stays.len() as u64) as usize]);
+                first.push((*reader.array()).clone());
+            }
+            if rng.below(2) == 0 {
+                later.push_back(vec![(*promises(format!("again-{}", spec.id)).array()).clone()]);
+            }
+            later.push_back(vec![array]);
+            is_open = false;
+        } else if let Some(last) = later.back_mut().filter(|last| is_open && last.len() < 4) {
+            last.push(array);
+        } else {
+            later.push_back(vec![array]);
+            is_open = rng.below(4) > 0;
+        }
+    }
+    (first, later)
+}
+
 /// What a plain sequential run would have at home.
 fn expected(arrays: &[TaskArray]) -> BTreeMap<String, Digest> {
     let mut files: BTreeMap<String, Digest> = BTreeMap::new();
     for i in 0..9 {
         files.insert(format!("/in/{i}"), digest_of(&format!("in {i}")));
     }
-    for array in arrays {
-        let spec = array.expand(0);
+    let mut left: VecDeque<TaskSpec> = arrays.iter().map(|array| array.expand(0)).collect();
+    while let Some(spec) = left.pop_front() {
+        if spec.inputs.iter().any(|(_, l)| !files.contains_key(l)) {
+            left.push_back(spec); // it reads what was promised
+            continue;
+        }
         let inputs: Vec<Digest> = spec.inputs.iter().map(|(_, l)| files[l]).collect();
         for (n, (_, location)) in spec.outputs.iter().enumerate() {
             files.insert(location.clone(), made(&spec, &inputs, n));
@@ -878,8 +925,11 @@ fn split_workflows_end_whole_whatever_happens() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let arrays = workflow(&mut rng);
-        let n_first = if seed % 2 == 0 { arrays.len() } else { arrays.len().div_ceil(3) };
-        let mut world = World::new(seed, &arrays, n_first);
+        let (first, later) = match seed % 2 {
+            0 => (arrays, VecDeque::new()),
+            _ => with_additions(&mut rng, arrays),
+        };
+        let mut world = World::new(seed, first, later);
         for _ in 0..400 {
             world.step();
         }

@@ -7,6 +7,7 @@
 
 use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::collective::BatchId;
+use eyas_core::dispatcher::Upstream;
 use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
 use eyas_core::group::{Known, LinkMessage, MemberLoad, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};
@@ -296,6 +297,11 @@ pub enum RequestBody {
         run: RunId,
         array: Arc<TaskArray>,
     },
+    /// Which tasks here, that have not ended, make these files or promise them. As `Consult`; answered with `Upstream`.
+    Upstream {
+        run: RunId,
+        locations: Arc<Vec<String>>,
+    },
     /// What this part has to know of the others; before its arrays. Not answered unless it is refused.
     LinkRun {
         run: RunId,
@@ -368,6 +374,8 @@ pub enum ReplyBody {
         n_tasks: u64,
     },
     Consulted(Box<Known>),
+    /// Of those of the files that have one.
+    Upstream(Vec<(String, Upstream)>),
 }
 
 /// What a provisioner says of itself, for people to see.

@@ -51,6 +51,8 @@ pub struct Task {
     /// Its program may add tasks to the run.
     pub dynamic: bool,
     pub hints: Hints,
+    /// `run:` files that tasks will write which its program adds.
+    pub promises: Vec<String>,
     pub measured: Measured,
     /// Where the file has it, from 1.
     pub line: Option<u32>,
@@ -73,6 +75,7 @@ impl Default for Task {
             priority: 0,
             dynamic: false,
             hints: Hints::default(),
+            promises: vec![],
             measured: Measured::default(),
             line: None,
         }

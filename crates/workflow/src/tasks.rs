@@ -150,6 +150,7 @@ fn specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
             label: task.stage.clone(),
             dynamic: task.dynamic,
             hints: task.hints,
+            promises: task.promises.clone(),
         });
     }
     Ok(specs)
@@ -350,6 +351,7 @@ pub fn from_arrays<'a>(arrays: impl IntoIterator<Item = &'a TaskArray>, name: &s
                 priority: spec.priority,
                 dynamic: spec.dynamic,
                 hints: spec.hints,
+                promises: spec.promises,
                 ..Task::default()
             })?;
         }

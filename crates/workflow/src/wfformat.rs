@@ -90,6 +90,8 @@ struct TaskExtra {
     dynamic: bool,
     #[serde(skip_serializing_if = "is_default")]
     hints: Hints,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    promises: Vec<String>,
     /// By place in `inputFiles`: the task's own name for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     input_names: Vec<(u32, String)>,
@@ -374,6 +376,7 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
             retries: t.eyas.retries,
             dynamic: t.eyas.dynamic,
             hints: t.eyas.hints,
+            promises: t.eyas.promises,
             priority: done.priority.unwrap_or(0.0).clamp(-2e9, 2e9) as i32,
             measured: Measured {
                 runtime_ns,
@@ -640,6 +643,7 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
                 retries: t.retries,
                 dynamic: t.dynamic,
                 hints: t.hints,
+                promises: t.promises.clone(),
                 input_names: own(&t.inputs),
                 output_names: own(&t.outputs),
                 optional_inputs: optional(&t.inputs),

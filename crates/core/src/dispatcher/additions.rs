@@ -7,8 +7,8 @@
 //! While such a submission is open, its run does not end and drops no files: what the driver found when it asked
 //! [`Dispatcher::why_not_added`] still holds when the submission is durable and committed.
 //!
-//! Circles need no search: what is added may read what earlier tasks write, but no earlier task can read what it
-//! writes (its file would have had no writer, and its own submission would have been refused).
+//! Circles need a search only where something was promised: what is added may read what earlier tasks write, but no earlier
+//! task can read what it writes (its file would have had no writer, and its own submission would have been refused).
 //!
 //! A run that tasks are added to remembers who wrote which file at home, also when that task is done, until the run
 //! ends: the second writer of a file is refused. Other runs forget a writer when it ends.
@@ -42,6 +42,53 @@ const NO_WRITER: &str = "no task of the run writes";
 
 fn cannot_read(id: &str, location: &str, problem: &str) -> String {
     format!("task `{id}` reads `{location}`, which {problem}")
+}
+
+/// A task that has not ended, and what it waits for at most.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Upstream {
+    pub id: String,
+    /// As users write them.
+    pub inputs: Vec<String>,
+}
+
+/// A circle of tasks that goes through one of the files `from`, in a sentence. `upstream` gives who makes a file, if that
+/// has still to be done.
+pub fn find_circle(
+    from: impl Iterator<Item = String>,
+    upstream: impl Fn(&str) -> Option<Upstream>,
+) -> Option<String> {
+    let mut done: BTreeSet<String> = BTreeSet::new();
+    for location in from {
+        // The way from there: who makes a file, and which of their inputs have not been looked at.
+        let mut path: Vec<(String, Upstream, usize)> = vec![];
+        let mut next = Some(location);
+        loop {
+            if let Some(location) = next.take()
+                && done.insert(location.clone())
+                && let Some(maker) = upstream(&location)
+            {
+                path.push((location, maker, 0));
+            }
+            let Some((_, maker, k)) = path.last_mut() else { break };
+            let Some(input) = maker.inputs.get(*k).cloned() else {
+                path.pop();
+                continue;
+            };
+            *k += 1;
+            if let Some(at) = path.iter().position(|(location, _, _)| *location == input) {
+                let mut names: Vec<String> = path[at..].iter().map(|(_, m, _)| format!("`{}`", m.id)).collect();
+                names.reverse();
+                names.dedup();
+                let names = names.join(", ");
+                return Some(format!(
+                    "tasks wait for each other in a circle, each reads what the one before it writes or promises: {names}"
+                ));
+            }
+            next = Some(input);
+        }
+    }
+    None
 }
 
 /// Why nothing is added to `run`, which is over.
@@ -114,6 +161,7 @@ impl Dispatcher {
                     let problem = match file {
                         Some(file) if file.dropped => DROPPED,
                         Some(Intermediate { maker: Some(_), .. }) => continue,
+                        _ if self.is_promised(&location) => continue,
                         _ => NO_WRITER,
                     };
                     let id = a.array.fill(&a.array.template.id, i);
@@ -121,7 +169,47 @@ impl Dispatcher {
                 }
             }
         }
-        None
+        self.find_promised_circle(run)
+    }
+
+    fn is_promised(&self, location: &str) -> bool {
+        self.catalog.find(location).is_some_and(|object| self.find_promise(object) == Some(Ok(())))
+    }
+
+    /// Who makes `location`, as users of `run` write it, if that task has not ended: the task itself, or one that promises
+    /// to add it.
+    pub fn upstream(&self, run: RunId, location: &str) -> Option<Upstream> {
+        let mut scoped = location.to_owned();
+        scope_location(self.prefix_of(run), &mut scoped);
+        let not_ended = |task: &TaskId| self.end_of(*task) == End::Not;
+        let maker = match scoped.starts_with(RUN_FILE) {
+            true => {
+                let object = self.catalog.find(&scoped)?;
+                let maker = self.intermediates.files.get(&object).and_then(|file| file.maker);
+                let promised = || self.intermediates.promises.get(&object)?.last().copied();
+                maker.or_else(promised).filter(not_ended)
+            }
+            false => self.makers_of(&scoped).find(not_ended),
+        }?;
+        let (array, i) = self.locate(maker);
+        let array = &self.arrays[array.0 as usize].array;
+        let inputs = array.template.inputs.iter().map(|(_, l)| array.fill(l, i)).collect();
+        Some(Upstream { id: self.user_id(maker), inputs })
+    }
+
+    /// A circle through what the submission `run` writes that was promised: a sentence.
+    fn find_promised_circle(&self, run: RunId) -> Option<String> {
+        let prefix = self.prefix_of(run);
+        let of_run = |object: &ObjectId| self.catalog.location(*object)[RUN_FILE.len()..].starts_with(prefix);
+        let promised = self.intermediates.promises.keys().filter(|object| of_run(object));
+        let is_new = |task: TaskId| self.run_of(task) == run;
+        let written = promised.filter(|object| {
+            let maker = self.intermediates.files.get(object).and_then(|file| file.maker);
+            let holders = &self.intermediates.promises[*object];
+            maker.is_some_and(is_new) || holders.iter().any(|holder| is_new(*holder))
+        });
+        let written = written.map(|object| unscoped(self.catalog.location(*object)).into_owned());
+        find_circle(written, |location| self.upstream(run, location))
     }
 
     /// The submission `run` is complete and durable: its tasks become those of `whole`.
@@ -142,6 +230,7 @@ impl Dispatcher {
         state.failures.drain(..n_surplus);
         let (is_cancelled, started) = (state.cancelled, state.started);
         self.link_added(run, whole, added.linked);
+        self.adopt_all_orphans(&added.arrays);
         for id in &added.arrays {
             let a = &self.arrays[id.0 as usize];
             let n = if a.reads_run || a.writes_run { a.array.n_tasks } else { 0 };
@@ -166,8 +255,11 @@ impl Dispatcher {
         if state.additions.n_open > 0 {
             return;
         }
-        let unread = std::mem::take(&mut state.additions.unread);
+        let (unread, committed) = (std::mem::take(&mut state.additions.unread), state.committed);
         self.drop_unread(&unread, out);
+        if committed {
+            self.end_promises_to(now, whole, out);
+        }
         self.check_run_end(now, whole, out);
     }
 

@@ -234,6 +234,7 @@ impl Dispatcher {
             self.release_imports(task, out);
             self.touch_exports_of(task);
             out.push(Action::EndTask { task, outcome: outcome.clone() });
+            ends.extend(self.end_promises_of(task));
             for subscriber in self.subscribers.remove(&task).unwrap_or_default() {
                 if outcome == Outcome::Done {
                     self.consider_gather(now, subscriber);

@@ -22,6 +22,7 @@
 //! slots, or tasks and no slots at all.
 
 use super::assign::SOURCES_MAX;
+use super::intermediates::promised_in_vain;
 use super::*;
 use crate::group::{FileState, Known, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of};
 
@@ -145,7 +146,48 @@ impl Dispatcher {
     pub(super) fn link_added(&mut self, run: RunId, whole: RunId, added: Option<Box<Linked>>) {
         let Some(added) = added else { return };
         self.exchange.added.insert(run, whole);
+        let promised = |location: &&String| location.starts_with(RUN_FILE);
+        let mut moved: Vec<(String, MemberId)> =
+            added.imports.iter().filter(|(l, _)| promised(l)).map(|(l, owner)| (l.clone(), *owner)).collect();
+        moved.sort_unstable();
         self.run_mut(whole).linked.get_or_insert_default().extend(*added);
+        for (location, owner) in moved {
+            self.move_owner(whole, location, owner);
+        }
+    }
+
+    /// The file at `location`, which was promised, is made, or promised again, by a task of `owner`: whoever waits here for it
+    /// waits for that one.
+    fn move_owner(&mut self, run: RunId, location: String, owner: MemberId) {
+        let is_here = self.config.group.is_some_and(|group| group.me == owner);
+        let mut scoped = location;
+        scope_location(self.prefix_of(run), &mut scoped);
+        let key = (run, self.catalog.intern(&scoped));
+        let files = vec![self.shared(key)];
+        let before = self.exchange.imports.get(&key).map(|import| import.owner);
+        match before {
+            Some(before) if before == owner => return,
+            Some(before) => self.say(before, LinkMessage::Unsubscribed { files: files.clone() }),
+            None => {}
+        }
+        if is_here {
+            if let Some(import) = self.exchange.imports.remove(&key) {
+                self.intermediates.orphans.entry(key.1).or_default().extend(import.waiters);
+            }
+            return;
+        }
+        let mut waiters = self.intermediates.orphans.remove(&key.1).unwrap_or_default();
+        waiters.retain(|task| self.waiting.contains_key(task));
+        if before.is_none() && waiters.is_empty() {
+            return;
+        }
+        let n_more = waiters.len() as u32;
+        let new = Import { owner, state: FileState::Expected, n_readers: 0, waiters: vec![] };
+        let import = self.exchange.imports.entry(key).or_insert(new);
+        import.owner = owner;
+        import.n_readers += n_more;
+        import.waiters.extend(waiters);
+        self.say(owner, LinkMessage::Subscribed { files });
     }
 
     /// Whether the submission `run` is accepted, on its own or as a part of another run.
@@ -159,9 +201,25 @@ impl Dispatcher {
         let mut known = Known::default();
         let Some(whole) = self.runs.get(&run).and_then(|r| r.into) else { return known };
         let mut location = String::new();
+        for promise in &array.template.promises {
+            location.clone_from(promise);
+            scope_location(self.prefix_of(run), &mut location);
+            let file = self.catalog.find(&location).and_then(|o| self.intermediates.files.get(&o));
+            if let Some(maker) = file.and_then(|file| file.maker) {
+                let (id, maker) = (array.fill(&array.template.id, 0), self.user_id(maker));
+                known.clash = Some(promised_in_vain(&id, promise, &maker, "writes"));
+                return known;
+            }
+            if self.promised_here(whole, &location).is_some() {
+                known.promised.insert(promise.clone());
+            }
+        }
         for i in 0..array.n_tasks {
             for (_, pattern) in &array.template.outputs {
                 self.location_into(run, array, pattern, i, &mut location);
+                if location.starts_with(RUN_FILE) && self.promised_here(whole, &location).is_some() {
+                    known.promised.insert(unscoped(&location).into_owned());
+                }
                 let writer = match self.catalog.find(&location) {
                     Some(object) if location.starts_with(RUN_FILE) => {
                         self.intermediates.files.get(&object).and_then(|file| file.maker)
@@ -194,11 +252,25 @@ impl Dispatcher {
                     Some(file) if file.maker.is_some() => {
                         known.makes.insert(unscoped(&location).into_owned())
                     }
+                    _ if self.promised_here(whole, &location) == Some(true) => {
+                        known.makes.insert(unscoped(&location).into_owned())
+                    }
                     _ => continue,
                 };
             }
         }
         known
+    }
+
+    /// Whether the file has been promised by a task of this part of `whole`, and nobody elsewhere has it now; and whether
+    /// that still holds.
+    fn promised_here(&self, whole: RunId, location: &str) -> Option<bool> {
+        let object = self.catalog.find(location)?;
+        let promise = self.find_promise(object)?;
+        // While it is asked about, something is being added: who promised it has to be there still.
+        let holders = &self.intermediates.promises[&object];
+        let is_open = promise.is_ok() && holders.iter().any(|holder| self.end_of(*holder) == End::Not);
+        Some(is_open && self.owner_elsewhere(whole, object).is_none())
     }
 
     /// The dispatcher that has the file at `object`, if it is another one.
@@ -208,9 +280,12 @@ impl Dispatcher {
         let location = unscoped(self.catalog.location(object));
         let named = linked.imports.get(&*location).copied();
         if let Some(owner) = named {
-            return Some(owner);
+            return Some(owner).filter(|owner| *owner != me);
         }
-        let made_here = || self.intermediates.files.get(&object).is_some_and(|file| file.maker.is_some());
+        let made_here = || {
+            let has_maker = self.intermediates.files.get(&object).is_some_and(|file| file.maker.is_some());
+            has_maker || self.intermediates.promises.contains_key(&object)
+        };
         if !location.starts_with(RUN_FILE) || made_here() {
             return None;
         }
@@ -499,6 +574,13 @@ impl Dispatcher {
         }
     }
 
+    /// Nobody will make a file that was promised, perhaps.
+    pub(super) fn touch_promised(&mut self, run: RunId, object: ObjectId) {
+        if self.exchange.exports.contains_key(&(run, object)) {
+            self.exchange.dirty.insert((run, object));
+        }
+    }
+
     /// `task` has ended, or runs again.
     pub(super) fn touch_exports_of(&mut self, task: TaskId) {
         if self.exchange.exports.is_empty() {
@@ -550,9 +632,16 @@ impl Dispatcher {
             if self.runs.get(&run).is_some_and(|r| !r.committed) {
                 return FileState::Expected;
             }
-            let name = unscoped(self.catalog.location(object));
-            let message = format!("no task of the run makes its input `{name}`");
-            return FileState::Never { message, cancelled: false };
+            return match self.find_promise(object) {
+                Some(Ok(())) => FileState::Expected,
+                // It is told from where it is now: readers hear of that with what was added.
+                Some(Err(_)) if self.owner_elsewhere(run, object).is_some() => FileState::Expected,
+                Some(Err(by)) => FileState::Never {
+                    message: self.broken_promise(object, by),
+                    cancelled: self.end_of(by) == End::Cancelled,
+                },
+                None => FileState::Never { message: self.nobody_makes(object), cancelled: false },
+            };
         };
         match self.end_of(maker) {
             End::Not => return FileState::Expected,

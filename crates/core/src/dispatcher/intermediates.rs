@@ -10,6 +10,10 @@
 //! maker runs again: the maker becomes a reader of its own inputs once more, so of its ancestors only those
 //! run again whose files were dropped or lost, too.
 //!
+//! A file may be *promised* by a task whose program will add the one that makes it. Readers wait for it without a maker, as
+//! `orphans`; when who promised it has ended, and nothing is being added any more, they fail. A promise may be handed on: whoever is
+//! added may promise the file again. So nobody waits for ever: it is over when a task ends.
+//!
 //! Invariants, checked by [`Dispatcher::check_intermediates`]:
 //!   1. `n_readers` is the number of tasks that read the file and have not ended (of this dispatcher; `exchange` has
 //!      the others);
@@ -36,6 +40,11 @@ pub fn unscoped(location: &str) -> Cow<'_, str> {
         Some((_, name)) => Cow::Owned(format!("{RUN_FILE}{name}")),
         None => Cow::Borrowed(location),
     }
+}
+
+/// What is said to somebody who submits the task `id`, which promises what `other` does or writes.
+pub(super) fn promised_in_vain(id: &str, location: &str, other: &str, does: &str) -> String {
+    format!("task `{id}` promises `{location}`, which task `{other}` {does}")
 }
 
 /// How long an executor that leaves waits for others to copy what only it holds.
@@ -72,6 +81,8 @@ impl Intermediate {
 #[derive(Default)]
 pub(super) struct Intermediates {
     pub files: FxHashMap<ObjectId, Intermediate>,
+    /// Who has promised a file, in the order in which they did.
+    pub promises: BTreeMap<ObjectId, Vec<TaskId>>,
     /// Readers of files whose maker is not known yet.
     pub orphans: BTreeMap<ObjectId, Vec<TaskId>>,
     /// How often a task ran again for lost files.
@@ -131,10 +142,153 @@ impl Dispatcher {
             Some(other) => return Err(other),
             None => file.maker = Some(task),
         }
-        for reader in self.intermediates.orphans.remove(&object).unwrap_or_default() {
-            self.subscribers.entry(task).or_default().push(reader);
+        if self.runs[&self.run_of(task)].into.is_none() {
+            self.adopt_orphans(object);
         }
         Ok(())
+    }
+
+    /// Whoever waits for a file whose maker is known now waits for that one.
+    fn adopt_orphans(&mut self, object: ObjectId) {
+        let Some(maker) = self.intermediates.files.get(&object).and_then(|file| file.maker) else { return };
+        for reader in self.intermediates.orphans.remove(&object).unwrap_or_default() {
+            self.subscribers.entry(maker).or_default().push(reader);
+        }
+    }
+
+    /// Tasks of `arrays`, which have been added, make files that others wait for.
+    pub(super) fn adopt_all_orphans(&mut self, arrays: &[ArrayId]) {
+        for id in arrays.iter().filter(|_| !self.intermediates.orphans.is_empty()) {
+            let a = &self.arrays[id.0 as usize];
+            let (base, n) = (a.base, if a.writes_run { a.array.n_tasks } else { 0 });
+            for i in 0..n {
+                let made = self.files_made(TaskId(base.0 + u64::from(i)));
+                made.into_iter().for_each(|object| self.adopt_orphans(object));
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ promises
+
+    /// The files that `task` has promised.
+    fn files_promised(&mut self, task: TaskId) -> Vec<ObjectId> {
+        let (array, _) = self.locate(task);
+        let array = self.arrays[array.0 as usize].array.clone();
+        let prefix = self.prefix_of(self.run_of(task)).to_owned();
+        let scoped = |location: &String| {
+            let mut location = location.clone();
+            scope_location(&prefix, &mut location);
+            self.catalog.intern(&location)
+        };
+        array.template.promises.iter().map(scoped).collect()
+    }
+
+    /// Notes what `task` promises. `Err`: somebody else of its submission does, or writes it; a sentence.
+    pub(super) fn learn_promises(&mut self, task: TaskId) -> Result<(), String> {
+        let run = self.run_of(task);
+        for object in self.files_promised(task) {
+            let maker = self.intermediates.files.get(&object).and_then(|file| file.maker);
+            let holders = self.intermediates.promises.entry(object).or_default();
+            let same = holders.iter().find(|other| {
+                let at = self.bases.partition_point(|base| base <= *other) - 1;
+                self.arrays[at].run == run
+            });
+            let (other, does) = match (same.copied(), maker) {
+                (_, Some(maker)) => (maker, "writes"),
+                (Some(other), None) => (other, "promises, too"),
+                (None, None) => {
+                    holders.push(task);
+                    continue;
+                }
+            };
+            let (id, other) = (self.user_id(task), self.user_id(other));
+            return Err(promised_in_vain(&id, &unscoped(self.catalog.location(object)), &other, does));
+        }
+        Ok(())
+    }
+
+    /// What `task`, of a submission that is given up, promised nobody promises.
+    pub(super) fn forget_promises(&mut self, task: TaskId) {
+        for object in self.files_promised(task) {
+            if let Some(holders) = self.intermediates.promises.get_mut(&object) {
+                holders.retain(|holder| *holder != task);
+                if holders.is_empty() {
+                    self.intermediates.promises.remove(&object);
+                }
+            }
+        }
+    }
+
+    /// Whether a task that makes the file may still be added. `Err`: who promised it last, and has ended.
+    /// `None`: nobody did.
+    pub(super) fn find_promise(&self, object: ObjectId) -> Option<Result<(), TaskId>> {
+        let last = *self.intermediates.promises.get(&object)?.last()?;
+        let holders = &self.intermediates.promises[&object];
+        let is_adding = self.runs.get(&self.run_of(last)).is_some_and(|run| run.additions.n_open > 0);
+        let is_open = is_adding || holders.iter().any(|holder| self.end_of(*holder) == End::Not);
+        Some(if is_open { Ok(()) } else { Err(last) })
+    }
+
+    /// Why a reader of a promised file fails.
+    pub(super) fn broken_promise(&self, object: ObjectId, by: TaskId) -> String {
+        let (file, by) = (unscoped(self.catalog.location(object)), self.user_id(by));
+        format!("nobody wrote its input `{file}`: task `{by}`, which promised it, ended without adding a task that does")
+    }
+
+    /// `task` has ended: what it promised and nobody makes will not be, unless somebody else promises it. Gives whose end
+    /// that is.
+    pub(super) fn end_promises_of(&mut self, task: TaskId) -> Vec<(TaskId, Outcome)> {
+        let (array, _) = self.locate(task);
+        if self.arrays[array.0 as usize].array.template.promises.is_empty() {
+            return vec![];
+        }
+        let promised = self.files_promised(task);
+        self.end_promises(&promised)
+    }
+
+    /// Nothing is being added to `run` any more: what was promised and nobody makes may not be.
+    pub(super) fn end_promises_to(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
+        let of_run = |holders: &Vec<TaskId>| holders.iter().any(|holder| self.run_of(*holder) == run);
+        let promised: Vec<ObjectId> =
+            self.intermediates.promises.iter().filter(|(_, h)| of_run(h)).map(|(o, _)| *o).collect();
+        for (reader, outcome) in self.end_promises(&promised) {
+            self.end_task(now, reader, outcome, out);
+        }
+    }
+
+    fn end_promises(&mut self, promised: &[ObjectId]) -> Vec<(TaskId, Outcome)> {
+        let mut ends = vec![];
+        for object in promised.iter().copied() {
+            let Some(Err(by)) = self.find_promise(object) else { continue };
+            if self.intermediates.files.get(&object).is_some_and(|file| file.maker.is_some()) {
+                continue;
+            }
+            self.touch_promised(self.run_of(by), object);
+            let readers = self.intermediates.orphans.remove(&object).unwrap_or_default();
+            let message = self.broken_promise(object, by);
+            let cancelled = self.end_of(by) == End::Cancelled;
+            ends.extend(self.end_orphans(readers, &message, cancelled));
+        }
+        ends
+    }
+
+    /// These no longer wait for what nobody will make.
+    fn end_orphans(
+        &mut self,
+        readers: Vec<TaskId>,
+        message: &str,
+        cancelled: bool,
+    ) -> Vec<(TaskId, Outcome)> {
+        let mut ends = vec![];
+        for task in readers {
+            if self.waiting.remove(&task).is_none() {
+                continue;
+            }
+            self.run_mut(self.run_of(task)).n_waiting -= 1;
+            let failure = Failure { kind: FailureKind::InputUnavailable, message: message.into() };
+            ends.push((task, if cancelled { Outcome::Cancelled } else { Outcome::Failed(failure) }));
+        }
+        ends
     }
 
     /// Counts `task` among the readers of a file; gives the maker it has to wait for. `Err`: that one has failed.
@@ -178,23 +332,24 @@ impl Dispatcher {
     ) {
         let orphans = std::mem::take(&mut self.intermediates.orphans);
         let (of_run, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            orphans.into_iter().partition(|(_, readers)| self.run_of(readers[0]) == run);
+            orphans.into_iter().partition(|(object, readers)| {
+                self.run_of(readers[0]) == run && self.find_promise(*object) != Some(Ok(()))
+            });
         self.intermediates.orphans = others;
         for (object, readers) in of_run {
-            for task in readers {
-                if self.waiting.remove(&task).is_none() {
-                    continue;
-                }
-                self.run_mut(run).n_waiting -= 1;
-                let message = format!(
-                    "no task of the run makes its input `{}`",
-                    unscoped(self.catalog.location(object))
-                );
-                let failure = Failure { kind: FailureKind::InputUnavailable, message };
-                self.end_task(now, task, Outcome::Failed(failure), out);
+            let message = match self.find_promise(object) {
+                Some(Err(by)) => self.broken_promise(object, by),
+                _ => self.nobody_makes(object),
+            };
+            for (reader, outcome) in self.end_orphans(readers, &message, false) {
+                self.end_task(now, reader, outcome, out);
             }
         }
         self.drop_all_unread(run, arrays, out);
+    }
+
+    pub(super) fn nobody_makes(&self, object: ObjectId) -> String {
+        format!("no task of the run makes its input `{}`", unscoped(self.catalog.location(object)))
     }
 
     /// Drops what the tasks of `arrays`, of `run`, made and nobody will read.
@@ -223,8 +378,12 @@ impl Dispatcher {
     pub(super) fn forget_intermediates(&mut self, task: TaskId) {
         for object in self.files_made(task) {
             // Another task of the run that this one was to be added to may make it.
-            if self.intermediates.files[&object].maker == Some(task) {
-                self.intermediates.files.remove(&object);
+            let file = self.intermediates.files.get_mut(&object).expect("it was filtered by being there");
+            match file.maker == Some(task) {
+                // Who waits for what was promised waits on.
+                true if file.is_read() => file.maker = None,
+                true => _ = self.intermediates.files.remove(&object),
+                false => {}
             }
         }
     }

@@ -30,6 +30,11 @@ impl Dispatcher {
         let stage = self.run_times.stage(into.unwrap_or(run), &array.template.label);
         self.bases.push(base);
         self.arrays.push(ArrayState { base, run, array: array.clone(), ends, stage, reads_run, writes_run });
+        let promised = if array.template.promises.is_empty() { 0 } else { u64::from(array.n_tasks) };
+        if let Some(message) = (0..promised).find_map(|i| self.learn_promises(TaskId(base.0 + i)).err()) {
+            out.push(Action::RefuseRun { run, message });
+            return;
+        }
         if !self.learn_makers(run, base, &array, out) || !started {
             return;
         }
@@ -263,10 +268,13 @@ impl Dispatcher {
         let into = state.into;
         for id in state.arrays.clone() {
             let a = &self.arrays[id.0 as usize];
-            let (base, n) = (a.base, if a.array.template.outputs.is_empty() { 0 } else { a.array.n_tasks });
+            let template = &a.array.template;
+            let makes_nothing = template.outputs.is_empty() && template.promises.is_empty();
+            let (base, n) = (a.base, if makes_nothing { 0 } else { a.array.n_tasks });
             for i in 0..n {
                 self.forget_maker(TaskId(base.0 + u64::from(i)));
                 self.forget_intermediates(TaskId(base.0 + u64::from(i)));
+                self.forget_promises(TaskId(base.0 + u64::from(i)));
             }
         }
         self.runs.remove(&run);

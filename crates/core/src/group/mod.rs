@@ -128,10 +128,12 @@ pub struct RunLinks {
 /// What one member knows of the files that tasks name which are to be added to a run: as users write them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct Known {
-    /// Those that they read and tasks of this member make: stay on the nodes, or are still on their way home.
+    /// Those that they read and tasks of this member make, or promise: they stay on the nodes, or are on their way home.
     pub makes: BTreeSet<String>,
     /// Those that they read and tasks of this member made, and nobody has any more.
     pub dropped: BTreeSet<String>,
+    /// Those that they write or promise and a task of this member has promised.
+    pub promised: BTreeSet<String>,
     /// A task of this member writes what one of them writes, too: a sentence.
     pub clash: Option<String>,
 }

@@ -157,12 +157,20 @@ fn link(
     // Who makes what: array and task by the hash of the location; equal hashes are told apart by unfolding.
     let mut makers: FxHashMap<u64, Vec<(u32, u32)>> = FxHashMap::default();
     let mut text = String::new();
+    // Who promises a file stands for the one that will make it.
     let writes = |(a, i): (u32, u32), location: &str| {
-        let array = &arrays[a as usize];
-        array.template.outputs.iter().any(|(_, pattern)| array.fill(pattern, i) == location)
+        let (array, template) = (&arrays[a as usize], &arrays[a as usize].template);
+        template.promises.iter().any(|promise| promise == location)
+            || template.outputs.iter().any(|(_, pattern)| array.fill(pattern, i) == location)
     };
+    let promised = arrays.iter().flat_map(|a| &a.template.promises).map(String::as_str);
+    let earlier = known.into_iter().flatten().flat_map(|k| &k.promised).map(String::as_str);
+    let promised: BTreeSet<&str> = promised.chain(earlier).collect();
     for (a, array) in (0..).zip(arrays) {
         for i in 0..array.n_tasks {
+            for promise in &array.template.promises {
+                makers.entry(hash_of(promise)).or_default().push((a, i));
+            }
             for (_, pattern) in &array.template.outputs {
                 text.clear();
                 array.fill_into(pattern, i, &mut text);
@@ -215,7 +223,9 @@ fn link(
                     }
                     continue;
                 };
-                if maker == reader || (stays && owner_of(&text, n_members) == maker) {
+                // A promise may have been told of from elsewhere, so where it is is always said.
+                let is_found = maker == reader || (stays && owner_of(&text, n_members) == maker);
+                if is_found && !promised.contains(text.as_str()) {
                     continue;
                 }
                 if !stays {
@@ -224,6 +234,15 @@ fn link(
                 imports[reader.0 as usize].insert((text.clone(), maker));
             }
         }
+    }
+    // Whoever waits for a file that was promised hears who makes it, or promises it now.
+    for location in promised {
+        let Some(maker) = makers.get(&hash_of(location)).and_then(|m| m.iter().find(|m| writes(**m, location)))
+        else {
+            continue;
+        };
+        let maker = owner(*maker);
+        imports.iter_mut().for_each(|imports| _ = imports.insert((location.to_owned(), maker)));
     }
     for (part, (imports, exports)) in parts.iter_mut().zip(imports.into_iter().zip(exports)) {
         part.links =

@@ -11,12 +11,12 @@ use super::open;
 use crate::net::{NetError, Reader, Writer};
 use eyas_core::RunId;
 use eyas_core::array::TaskArray;
-use eyas_core::dispatcher::has_ended;
+use eyas_core::dispatcher::{Upstream, find_circle, has_ended};
 use eyas_core::group::split::{Part, split, split_addition};
 use eyas_core::group::{Known, giver_of};
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -282,6 +282,7 @@ impl Shared {
             RequestBody::AddArray { .. }
             | RequestBody::JoinRun { .. }
             | RequestBody::Consult { .. }
+            | RequestBody::Upstream { .. }
             | RequestBody::LinkRun { .. }
             | RequestBody::PrepareRun { .. } => {
                 Err(No::Refused("this is for one dispatcher of a group".into()))
@@ -350,7 +351,11 @@ impl Shared {
             Some((addition, was_over)) if was_over && all_over => {
                 return Err(No::Refused(has_ended(addition.run)));
             }
-            Some(_) => Some(self.consult(run, &arrays).await?),
+            Some(_) => {
+                let known = self.consult(run, &arrays).await?;
+                self.refuse_circle(run, &arrays, &known).await?;
+                Some(known)
+            }
             None => None,
         };
         let n_members = self.n_members() as u32;
@@ -393,6 +398,49 @@ impl Shared {
             }
         }
         Ok(all)
+    }
+
+    /// Refuses tasks that would write, or promise, what was promised to others that they wait for.
+    async fn refuse_circle(
+        self: &Arc<Self>,
+        run: RunId,
+        arrays: &[Arc<TaskArray>],
+        known: &[Known],
+    ) -> Result<(), No> {
+        let promised: BTreeSet<&String> = known.iter().flat_map(|k| &k.promised).collect();
+        if promised.is_empty() {
+            return Ok(());
+        }
+        let mut makers: HashMap<String, Upstream> = HashMap::new();
+        for task in arrays.iter().flat_map(|array| (0..array.n_tasks).map(|i| array.expand(i))) {
+            let inputs: Vec<String> = task.inputs.iter().map(|(_, location)| location.clone()).collect();
+            for location in task.outputs.iter().map(|(_, location)| location).chain(&task.promises) {
+                let (id, inputs) = (task.id.clone(), inputs.clone());
+                makers.insert(location.clone(), Upstream { id, inputs });
+            }
+        }
+        // Step by step against the stream, all members at once.
+        let mut seen: BTreeSet<String> = promised.iter().map(|l| l.to_string()).collect();
+        let mut next: Vec<String> = seen.iter().cloned().collect();
+        while !next.is_empty() {
+            let (ours, theirs): (Vec<String>, Vec<String>) = next.drain(..).partition(|l| makers.contains_key(l));
+            let mut found = ours;
+            if !theirs.is_empty() {
+                let locations = Arc::new(theirs);
+                let ask = |_| RequestBody::Upstream { run, locations: locations.clone() };
+                for reply in self.ask_each(0, ask).await {
+                    let ReplyBody::Upstream(more) = reply? else { return Err(makes_no_sense()) };
+                    found.extend(more.iter().map(|(location, _)| location.clone()));
+                    makers.extend(more);
+                }
+            }
+            let inputs = found.iter().flat_map(|location| makers[location].inputs.iter());
+            next = inputs.filter(|location| seen.insert(location.to_string())).cloned().collect();
+        }
+        match find_circle(promised.into_iter().cloned(), |location| makers.get(location).cloned()) {
+            Some(circle) => Err(No::Refused(circle)),
+            None => Ok(()),
+        }
     }
 
     /// Gives a member its part. Gives the number of its tasks, but of the first member's: its own word comes last,

@@ -955,6 +955,11 @@ impl Service {
             RequestBody::Demand { provisioner } => self.on_demand(connection, number, provisioner),
             RequestBody::Drain { executor } => self.on_drain(connection, number, executor),
             RequestBody::Consult { run, array } => self.on_consult(connection, number, run, &array),
+            RequestBody::Upstream { run, locations } => {
+                let upstream = |l: &String| Some((l.clone(), self.core.upstream(run, l)?));
+                let found = locations.iter().filter_map(upstream).collect();
+                self.reply(connection, number, ReplyBody::Upstream(found));
+            }
             RequestBody::LinkRun { run, links } => self.on_link_run(connection, number, run, links),
             RequestBody::PrepareRun { run } => self.on_prepare_run(connection, number, run),
         }
