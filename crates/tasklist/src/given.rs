@@ -97,6 +97,7 @@ mod tests {
             label: "stage".into(),
             dynamic: false,
             hints: Default::default(),
+            promises: vec![],
         }
     }
 

@@ -188,7 +188,9 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
                 }
                 "label" => task.label = map.next_value::<Text>()?.0,
                 "dynamic" => task.dynamic = map.next_value()?,
-                "promises" => task.promises = map.next_value::<Vec<Text>>()?.into_iter().map(|t| t.0).collect(),
+                "promises" => {
+                    task.promises = map.next_value::<Vec<Text>>()?.into_iter().map(|t| t.0).collect()
+                }
                 "hints" => task.hints = map.next_value::<HintsText>()?.0,
                 _ => task.reduce = Some(map.next_value_seed(Whole { min: 2, max: u32::MAX.into() })? as u32),
             }

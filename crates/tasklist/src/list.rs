@@ -401,7 +401,8 @@ impl Builder {
         for (group, start) in self.groups.iter().zip(&starts) {
             let Some(array) = &group.array else { continue };
             for (_, location) in &array.template.inputs {
-                if self.outputs.is_empty() && self.promises.is_empty() && !array.may_begin(location, RUN_FILE) {
+                if self.outputs.is_empty() && self.promises.is_empty() && !array.may_begin(location, RUN_FILE)
+                {
                     continue;
                 }
                 let is_same = location.0.iter().all(|piece| matches!(piece, Piece::Literal(_)));

@@ -177,6 +177,10 @@ fn over_files(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Result
             Refused::SameId { id, .. } => {
                 Error::new(ErrorKind::Conflict, format!("two tasks have the id {}", shown(&id)))
             }
+            // These tasks promise nothing.
+            Refused::SamePromise { location, .. } => {
+                Error::new(ErrorKind::Conflict, format!("{} is promised twice", shown(&location)))
+            }
             Refused::SameOutput { location: output, first } if first.number == index as u64 => Error::new(
                 ErrorKind::Conflict,
                 format!("two outputs of the task for {} are {}", shown(location), shown(&output)),
@@ -470,7 +474,9 @@ fn check_first(array: &TaskArray, base: &str) -> Result<()> {
     };
     Builder::new(base.into(), "").add(&task, 0).map_err(|refused| match refused {
         Refused::Bad { error, .. } => error,
-        Refused::SameId { id: text, .. } | Refused::SameOutput { location: text, .. } => {
+        Refused::SameId { id: text, .. }
+        | Refused::SameOutput { location: text, .. }
+        | Refused::SamePromise { location: text, .. } => {
             Error::new(ErrorKind::Conflict, format!("{} is there twice", shown(&text)))
         }
     })

@@ -50,6 +50,7 @@ fn a_task_with_everything() {
         label: "cut".into(),
         dynamic: true,
         hints: Hints { gather: GatherHint::Collective, scatter: Hint::Never, ..Hints::default() },
+        promises: vec![],
     };
     assert_eq!(got, expect);
 }
@@ -129,15 +130,19 @@ fn promises_stand_for_what_will_be_added() {
     // Alone it is fine, too: whoever is added may read it.
     assert!(read_text(plan).is_ok());
     let refused = |text: &str| read_text(text).expect_err(text).to_string();
-    assert!(refused(&format!("{plan}\n{}", reads("run:z"))).contains("task `r` reads `run:z`, which no task writes"));
+    assert!(
+        refused(&format!("{plan}\n{}", reads("run:z")))
+            .contains("task `r` reads `run:z`, which no task writes")
+    );
 }
 
 #[test]
 fn promises_that_cannot_be_are_refused() {
-    let dynamic = |promises: &str| format!(r#"{{"command": ["a"], "dynamic": true, "promises": {promises}}}"#);
+    let dynamic =
+        |promises: &str| format!(r#"{{"command": ["a"], "dynamic": true, "promises": {promises}}}"#);
     refuses(&dynamic(r#"["/out"]"#), None, "promises", &["only a file that stays on the nodes, run:NAME"]);
     refuses(&dynamic(r#"["run:../x"]"#), None, "promises", &["`run:../x`"]);
-    refuses(&dynamic(r#""run:x""#), 53, "promises", &["`promises`"]);
+    refuses(&dynamic(r#""run:x""#), 55, "promises", &["`promises`"]);
     refuses(&dynamic(r#"["run:x", "run:x"]"#), None, "promises", &["the task promises `run:x` twice"]);
     let alone = r#"{"command": ["a"], "promises": ["run:x"]}"#;
     refuses(alone, None, "promises", &["one that may add tasks", "hint: say `\"dynamic\": true`"]);
@@ -446,6 +451,7 @@ fn any_tasks() -> impl Strategy<Value = Vec<TaskSpec>> {
                         priority: -(retries as i32),
                         label: "é".repeat(retries as usize),
                         dynamic: retries > 1,
+                        promises: if retries > 1 { vec![format!("run:{i}")] } else { vec![] },
                         hints: match retries {
                             0 => Hints::default(),
                             1 => Hints { gather: GatherHint::Async, ..Hints::default() },

@@ -17,6 +17,7 @@ pub struct Task {
     pub priority: i32,
     pub label: String,
     pub hints: Hints,
+    pub promises: Vec<String>,
 }
 
 /// A task without inputs and outputs.

@@ -181,7 +181,7 @@ fn who_reads_what_nobody_wrote_fails_when_the_promise_is_over() {
     let mut c = Cluster::new();
     c.node(1, 1);
     let whole = c.run(&[task("busy"), task("plan").promises("run:x"), task("r").reads("run:x")]);
-    c.cancel(whole, Some(TaskId(1))).done(1, (0, 1));
+    c.cancel(whole, Some(1)).done(1, (0, 1));
     c.expect(&["assign 0.1 to 1", "end 1 cancelled", "end 2 cancelled", "end 0 done", "end run 1"]);
 }
 
@@ -250,8 +250,14 @@ fn promises_that_cannot_be_kept_are_refused() {
     let whole = c.run(&tasks);
     c.expect(&["assign 0.1 to 1"]);
     // Who writes what was promised may not wait for who waits for it; nor may who promises it again.
-    let run = open(&mut c, 7, whole, &[task("w").reads("run:y").writes("run:z"), task("v").reads("run:z").writes("run:x")]);
-    let circle = "tasks wait for each other in a circle, each reads what the one before it writes or promises: ";
+    let run = open(
+        &mut c,
+        7,
+        whole,
+        &[task("w").reads("run:y").writes("run:z"), task("v").reads("run:z").writes("run:x")],
+    );
+    let circle =
+        "tasks wait for each other in a circle, each reads what the one before it writes or promises: ";
     assert_eq!(c.core.why_not_added(run), Some(format!("{circle}`r`, `w`, `v`")));
     c.feed(Event::RunAborted { run });
     let run = open(&mut c, 8, whole, &[task("w").reads("run:y").promises("run:x")]);
@@ -270,16 +276,14 @@ fn promises_that_cannot_be_kept_are_refused() {
     assert!(c.core.why_not_added(run).expect("it is refused").contains("which no task of the run writes"));
     c.feed(Event::RunAborted { run });
     add(&mut c, 12, whole, &[task("late").reads("run:x")]);
-    c.cancel(whole, None);
-    c.done(1, (0, 1)).expect(&[
+    c.cancel(whole, None).expect(&[
+        "cancel 0.1 on 1",
         "end 1 cancelled",
         "end 2 cancelled",
         "end 3 cancelled",
         "end 11 cancelled",
-        "cancel 0.1 on 1",
-        "end 0 cancelled",
-        "end run 1",
     ]);
+    c.done(1, (0, 1)).expect(&["end 0 done", "end run 1"]);
 }
 
 /// The journal tells that who promised it has ended, and what was added.

@@ -343,6 +343,8 @@ impl World {
         DispatcherConfig {
             group: Some(Membership { me: MemberId(m as u32), n_members: self.n }),
             collectives: CollectiveMode::Off,
+            // Who has promised something runs for long, and nodes die all the time.
+            losses_max: 1000,
             ..DispatcherConfig::default()
         }
     }
@@ -457,6 +459,7 @@ impl World {
                     assert_eq!(more.clash, None, "the workflow is sound");
                     known.makes.extend(more.makes);
                     known.dropped.extend(more.dropped);
+                    known.promised.extend(more.promised);
                 }
                 known
             })
@@ -875,7 +878,8 @@ fn with_additions(rng: &mut Rng, arrays: Vec<TaskArray>) -> (Vec<TaskArray>, Vec
         // Nobody knows whether something else that it reads is there still.
         let can_be_promised = !stays.is_empty() && spec.inputs.iter().all(|(_, l)| l.starts_with("/in/"));
         if can_be_promised && rng.below(3) > 0 {
-            let promises = |id: String| stays.iter().fold(task(&id), |task, location| task.promises(location));
+            let promises =
+                |id: String| stays.iter().fold(task(&id), |task, location| task.promises(location));
             first.push((*promises(format!("plan-{}", spec.id)).array()).clone());
             for r in 0..1 + rng.below(4) {
                 let out = format!("/out/{}-{r}", spec.id);

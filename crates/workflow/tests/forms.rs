@@ -133,6 +133,7 @@ fn any_workflow() -> impl Strategy<Value = Workflow> {
                     priority: limits.4,
                     dynamic: limits.3 % 2 == 1,
                     hints: Hints::default(),
+                    promises: if limits.3 % 2 == 1 { vec!["run:later".into()] } else { vec![] },
                     measured: Measured { runtime_ns: m.0, cpu_ns: m.1, rss_bytes_max: m.2, machine: m.3 },
                     line,
                 });

@@ -77,7 +77,8 @@ pub fn find_circle(
             };
             *k += 1;
             if let Some(at) = path.iter().position(|(location, _, _)| *location == input) {
-                let mut names: Vec<String> = path[at..].iter().map(|(_, m, _)| format!("`{}`", m.id)).collect();
+                let mut names: Vec<String> =
+                    path[at..].iter().map(|(_, m, _)| format!("`{}`", m.id)).collect();
                 names.reverse();
                 names.dedup();
                 let names = names.join(", ");
@@ -230,7 +231,7 @@ impl Dispatcher {
         state.failures.drain(..n_surplus);
         let (is_cancelled, started) = (state.cancelled, state.started);
         self.link_added(run, whole, added.linked);
-        self.adopt_all_orphans(&added.arrays);
+        self.adopt_all_orphans(now, &added.arrays, out);
         for id in &added.arrays {
             let a = &self.arrays[id.0 as usize];
             let n = if a.reads_run || a.writes_run { a.array.n_tasks } else { 0 };

@@ -142,28 +142,53 @@ impl Dispatcher {
             Some(other) => return Err(other),
             None => file.maker = Some(task),
         }
+        // What is being added may be given up.
         if self.runs[&self.run_of(task)].into.is_none() {
-            self.adopt_orphans(object);
+            for reader in self.intermediates.orphans.remove(&object).unwrap_or_default() {
+                self.subscribers.entry(task).or_default().push(reader);
+            }
         }
         Ok(())
     }
 
-    /// Whoever waits for a file whose maker is known now waits for that one.
-    fn adopt_orphans(&mut self, object: ObjectId) {
+    /// Whoever waits for a promised file waits for its maker, which has been added. After a restart that may have ended.
+    fn adopt_orphans(&mut self, now: Timestamp, object: ObjectId, out: &mut Vec<Action>) {
         let Some(maker) = self.intermediates.files.get(&object).and_then(|file| file.maker) else { return };
         for reader in self.intermediates.orphans.remove(&object).unwrap_or_default() {
-            self.subscribers.entry(maker).or_default().push(reader);
+            let end = self.end_of(maker);
+            let Some(n_missing) = self.waiting.get_mut(&reader) else { continue };
+            match end {
+                End::Not => self.subscribers.entry(maker).or_default().push(reader),
+                End::Done => {
+                    *n_missing -= 1;
+                    if *n_missing == 0 {
+                        self.waiting.remove(&reader);
+                        self.run_mut(self.run_of(reader)).n_waiting -= 1;
+                        self.requeue(now, reader);
+                    }
+                }
+                end => {
+                    let cancelled = end == End::Cancelled;
+                    let message = self.maker_failed(maker, cancelled);
+                    for (reader, outcome) in self.end_orphans(vec![reader], &message, cancelled) {
+                        self.end_task(now, reader, outcome, out);
+                    }
+                }
+            }
         }
     }
 
     /// Tasks of `arrays`, which have been added, make files that others wait for.
-    pub(super) fn adopt_all_orphans(&mut self, arrays: &[ArrayId]) {
-        for id in arrays.iter().filter(|_| !self.intermediates.orphans.is_empty()) {
+    pub(super) fn adopt_all_orphans(&mut self, now: Timestamp, arrays: &[ArrayId], out: &mut Vec<Action>) {
+        if self.intermediates.orphans.is_empty() {
+            return;
+        }
+        for id in arrays {
             let a = &self.arrays[id.0 as usize];
             let (base, n) = (a.base, if a.writes_run { a.array.n_tasks } else { 0 });
             for i in 0..n {
                 let made = self.files_made(TaskId(base.0 + u64::from(i)));
-                made.into_iter().for_each(|object| self.adopt_orphans(object));
+                made.into_iter().for_each(|object| self.adopt_orphans(now, object, out));
             }
         }
     }
@@ -207,6 +232,11 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Whether `task` is of a submission into a run that may still be given up.
+    fn is_being_added(&self, task: TaskId) -> bool {
+        self.runs.get(&self.run_of(task)).is_some_and(|run| run.into.is_some())
+    }
+
     /// What `task`, of a submission that is given up, promised nobody promises.
     pub(super) fn forget_promises(&mut self, task: TaskId) {
         for object in self.files_promised(task) {
@@ -224,7 +254,10 @@ impl Dispatcher {
     pub(super) fn find_promise(&self, object: ObjectId) -> Option<Result<(), TaskId>> {
         let last = *self.intermediates.promises.get(&object)?.last()?;
         let holders = &self.intermediates.promises[&object];
-        let is_adding = self.runs.get(&self.run_of(last)).is_some_and(|run| run.additions.n_open > 0);
+        let of = self.run_of(last);
+        // After a restart who promised it may be of a submission that is not part of its run yet.
+        let whole = self.runs.get(&of).and_then(|run| run.into).unwrap_or(of);
+        let is_adding = self.runs.get(&whole).is_some_and(|run| run.additions.n_open > 0);
         let is_open = is_adding || holders.iter().any(|holder| self.end_of(*holder) == End::Not);
         Some(if is_open { Ok(()) } else { Err(last) })
     }
@@ -232,7 +265,9 @@ impl Dispatcher {
     /// Why a reader of a promised file fails.
     pub(super) fn broken_promise(&self, object: ObjectId, by: TaskId) -> String {
         let (file, by) = (unscoped(self.catalog.location(object)), self.user_id(by));
-        format!("nobody wrote its input `{file}`: task `{by}`, which promised it, ended without adding a task that does")
+        format!(
+            "nobody wrote its input `{file}`: task `{by}`, which promised it, ended without adding a task that does"
+        )
     }
 
     /// `task` has ended: what it promised and nobody makes will not be, unless somebody else promises it. Gives whose end
@@ -308,7 +343,11 @@ impl Dispatcher {
         if is_import {
             return Ok(None);
         }
-        let Some(maker) = file.maker else {
+        let maker = file.maker;
+        let is_known = |maker: &TaskId| {
+            !self.intermediates.promises.contains_key(&object) || !self.is_being_added(*maker)
+        };
+        let Some(maker) = maker.filter(is_known) else {
             self.intermediates.orphans.entry(object).or_default().push(task);
             *n_orphaned += 1;
             return Ok(None);

@@ -237,7 +237,8 @@ fn link(
     }
     // Whoever waits for a file that was promised hears who makes it, or promises it now.
     for location in promised {
-        let Some(maker) = makers.get(&hash_of(location)).and_then(|m| m.iter().find(|m| writes(**m, location)))
+        let Some(maker) =
+            makers.get(&hash_of(location)).and_then(|m| m.iter().find(|m| writes(**m, location)))
         else {
             continue;
         };

@@ -394,6 +394,7 @@ impl Shared {
                 let ReplyBody::Consulted(more) = reply? else { return Err(makes_no_sense()) };
                 known.makes.extend(more.makes);
                 known.dropped.extend(more.dropped);
+                known.promised.extend(more.promised);
                 known.clash = known.clash.take().or(more.clash);
             }
         }
@@ -423,7 +424,8 @@ impl Shared {
         let mut seen: BTreeSet<String> = promised.iter().map(|l| l.to_string()).collect();
         let mut next: Vec<String> = seen.iter().cloned().collect();
         while !next.is_empty() {
-            let (ours, theirs): (Vec<String>, Vec<String>) = next.drain(..).partition(|l| makers.contains_key(l));
+            let (ours, theirs): (Vec<String>, Vec<String>) =
+                next.drain(..).partition(|l| makers.contains_key(l));
             let mut found = ours;
             if !theirs.is_empty() {
                 let locations = Arc::new(theirs);
