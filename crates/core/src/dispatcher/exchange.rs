@@ -75,7 +75,7 @@ pub(super) struct Exchange {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Linked {
     /// Where files come from whose names do not say it.
-    imports: FxHashMap<String, MemberId>,
+    imports: BTreeMap<String, MemberId>,
     exports: BTreeSet<String>,
     /// Members that may have more tasks which read our files: of the run, or of a submission into it.
     unsettled: BTreeSet<(RunId, MemberId)>,
@@ -147,9 +147,8 @@ impl Dispatcher {
         let Some(added) = added else { return };
         self.exchange.added.insert(run, whole);
         let promised = |location: &&String| location.starts_with(RUN_FILE);
-        let mut moved: Vec<(String, MemberId)> =
+        let moved: Vec<(String, MemberId)> =
             added.imports.iter().filter(|(l, _)| promised(l)).map(|(l, owner)| (l.clone(), *owner)).collect();
-        moved.sort_unstable();
         self.run_mut(whole).linked.get_or_insert_default().extend(*added);
         for (location, owner) in moved {
             self.move_owner(whole, location, owner);
