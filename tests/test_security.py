@@ -143,7 +143,7 @@ def test_another_protocol_version(cluster: Cluster, tmp_path: Path, version: int
         peer.sendall(preamble(version) + b"\x05\x00\x00\x00whatever an old version said")
         answer = rest(peer)
     assert answer[:4] == MAGIC
-    assert struct.unpack("<H", answer[4:6])[0] == 6
+    assert struct.unpack("<H", answer[4:6])[0] == 7
     assert len(answer) == PREAMBLE_BYTES, "nothing but its version"
     still_works(cluster, "after")
 
@@ -163,7 +163,7 @@ def test_an_old_dispatcher_is_named_by_the_client(cluster: Cluster, tmp_path: Pa
         with context.wrap_socket(tcp, server_side=True) as tls:
             tls.sendall(preamble(0))
             said = client.wait(status=3).stderr
-    assert "speaks protocol version 0, this eyas speaks 6" in said
+    assert "speaks protocol version 0, this eyas speaks 7" in said
     assert "install the same version" in said
 
 
