@@ -172,6 +172,8 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<Vec<Option<String
         Ok(text) => Ok(text),
         Err(name) => Err(Error::broken(format!("the name {} is not UTF-8", shown(&name.to_string_lossy())))),
     };
+    let promises = workflow.tasks.iter().flat_map(|task| &task.promises);
+    let promised: FxHashSet<&str> = promises.filter_map(|location| location.strip_prefix(STAYS)).collect();
     let mut missing: Vec<(&str, &Task, PathBuf)> = vec![];
     let mut locations = Vec::with_capacity(workflow.files.len());
     for (n, file) in workflow.files.iter().enumerate() {
@@ -182,6 +184,7 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<Vec<Option<String
                 true => Some(text(out_dir.join(name))?),
                 false => Some(format!("{STAYS}{name}")),
             },
+            (None, None) if promised.contains(name) => Some(format!("{STAYS}{name}")),
             (None, _) if options.stand_ins => None,
             (None, location) => {
                 let location = location.as_deref().unwrap_or(name);

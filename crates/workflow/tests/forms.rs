@@ -51,6 +51,22 @@ fn every_format_can_be_a_task_list_and_come_back() {
 }
 
 /// A workflow that can be: tasks read only what earlier ones write, by names and ids of all kinds.
+#[test]
+fn a_promised_file_stays_on_the_nodes_in_any_form() {
+    let lines = concat!(
+        r#"{"id":"p","command":["p"],"dynamic":true,"promises":["run:x"]}"#,
+        "\n",
+        r#"{"id":"r","command":["r"],"inputs":["run:x"]}"#,
+        "\n"
+    );
+    let list = eyas_tasklist::read(lines.as_bytes(), Path::new("/base"), &Default::default()).unwrap();
+    let w = again(&eyas_workflow::from_arrays(&list.arrays, "promised").unwrap());
+    let list = to_list(&w, &Options::beside(Path::new("/base/w.json"))).unwrap();
+    let specs: Vec<_> = list.arrays.iter().flat_map(|a| (0..a.n_tasks).map(|i| a.expand(i))).collect();
+    assert_eq!(specs[0].promises, ["run:x"]);
+    assert_eq!(specs[1].inputs, [("x".to_string(), "run:x".to_string())]);
+}
+
 fn any_workflow() -> impl Strategy<Value = Workflow> {
     let text = "[a-z0-9/ .é_-]{1,8}";
     let command = prop_oneof![
