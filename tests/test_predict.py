@@ -143,6 +143,7 @@ def test_failing_probes_are_no_ground_either(run: Run, tmp_path: Path) -> None:
         (("tasks.jsonl", "--machine", "cray"), ("`cray`", "this-machine")),
         (("absent.jsonl",), ("absent.jsonl", "no such file")),
         (("lost.jsonl",), ("in/absent.dat",)),
+        (("grows.jsonl",), ("`plan`", "`run:all`", "eyas export")),
         (("empty",), ("no event log",)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
@@ -153,6 +154,8 @@ def test_what_cannot_be_predicted_is_said_before_anything_runs(
     write_list(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "lost.jsonl").write_text('{"command": ["true"], "inputs": {"x": "in/absent.dat"}}\n')
+    grows = {"id": "plan", "command": ["true"], "dynamic": True, "promises": ["run:all"]}
+    (tmp_path / "grows.jsonl").write_text(json.dumps(grows) + "\n")
     done = run("predict", *command, status=2, cwd=tmp_path)
     assert len([line for line in done.stderr.splitlines() if line.startswith("error: ")]) == 1, done
     assert "are run here" not in done.stderr

@@ -318,6 +318,14 @@ impl PredictArgs {
             return Err(bad(format!("there are no tasks in `{}`", path.display())));
         }
         let arrays: Vec<Arc<TaskArray>> = tasks.arrays.into_iter().map(Arc::new).collect();
+        if let Some((array, promised)) = arrays.iter().find_map(|a| Some((a, a.template.promises.first()?))) {
+            return Err(bad(format!(
+                "`{}`: task `{}` promises `{promised}`, which tasks write that are added on the way, and what they are nobody knows \
+                 before; run the list once and predict from that: `eyas predict RUN`, or the run that `eyas export` writes",
+                path.display(),
+                array.fill(&array.template.id, 0),
+            )));
+        }
         let sizes = sizes_at_home(&inputs_from_home(&arrays))?;
         let (learned, machine) = match from {
             Some(from) => (from.learned, from.calibration.machine),
