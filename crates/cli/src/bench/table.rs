@@ -35,9 +35,9 @@ impl Row {
         Row { what: what.into(), value, unit, reference: None, ratio: None, target: None }
     }
 
-    /// Compares with a figure of the same unit.
+    /// Compares with a figure of the same unit. There is no ratio to nothing, as of a stage that took no time of its own.
     pub fn against(mut self, what: &'static str, value: f64) -> Row {
-        self.ratio = Some(self.value / value);
+        self.ratio = Some(self.value / value).filter(|ratio| ratio.is_finite());
         self.reference = Some(Reference { what, value });
         self
     }
@@ -150,13 +150,15 @@ mod tests {
         let mut table = Table::new("T");
         table.row(Row::new("a", 10.0, "/s").against("bare", 20.0).target("70 %", "90 %"));
         table.row(Row::new("longer", 1.0, ""));
+        table.row(Row::new("none", 0.0, "s").against("first", 0.0));
         assert_eq!(
             table.text(),
             "T\n\n\
              what    measured  reference     ratio  must; aim\n\
              -------------------------------------------------\n\
              a        10.0 /s  bare 20.0 /s   0.50  70 %; 90 %\n\
-             longer      1.00\n"
+             longer      1.00\n\
+             none         0 s  first 0 s\n"
         );
     }
 }
