@@ -130,6 +130,8 @@ def test_a_promise_is_kept_from_outside(start: Start, run: Run, tmp_path: Path) 
     ]
     run("submit", written(tmp_path / "tasks", [plan, *readers]), "--join", group.join(1))
     into = ("--into", "1", "--join", group.join(2))
+    why = run("explain", "r0", "--join", group.join(1)).stdout
+    assert "waits for `run:x0`, which" in why
 
     def refusal(*tasks: dict[str, Any]) -> str:
         return run("submit", written(tmp_path / "more", list(tasks)), *into, status=2).stderr

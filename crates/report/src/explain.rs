@@ -304,10 +304,11 @@ fn headline(story: &TaskStory, told: &Told, text: &mut String) {
         }
         (None, "submitting") => text.push_str("is not accepted yet: its submission is still arriving.\n"),
         (None, "waiting" | "ready") => {
-            let what = if story.state == "waiting" { "waits for other tasks" } else { "waits in the queue" };
-            let _ = match &story.reason {
-                Some(reason) => writeln!(text, "{what}: {}.", sentence(reason)),
-                None => writeln!(text, "{what}."),
+            let _ = match (&story.reason, story.state.as_str()) {
+                (Some(what), "waiting") => writeln!(text, "waits for {}.", sentence(what)),
+                (None, "waiting") => writeln!(text, "waits for other tasks."),
+                (Some(reason), _) => writeln!(text, "waits in the queue: {}.", sentence(reason)),
+                (None, _) => writeln!(text, "waits in the queue."),
             };
             if n > 0 {
                 let _ = writeln!(

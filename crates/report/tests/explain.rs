@@ -218,8 +218,8 @@ fn a_live_answer_without_names() {
         ("ready", Some("every slot is busy"), "waits in the queue: every slot is busy.\n"),
         (
             "waiting",
-            Some("2 tasks still make its inputs"),
-            "waits for other tasks: 2 tasks still make its inputs.\n",
+            Some("`run:a`, which task `b` makes; `run:c`, which task `d` has promised"),
+            "waits for `run:a`, which task `b` makes; `run:c`, which task `d` has promised.\n",
         ),
         ("submitting", None, "is not accepted yet: its submission is still arriving.\n"),
     ] {

@@ -159,9 +159,11 @@ const BROKEN: &str =
 fn a_promised_file_is_waited_for_until_it_is_written() {
     let mut c = Cluster::new();
     let whole = promised(&mut c);
+    assert_eq!(c.core.waits_for(TaskId(1)), "`run:x`, which task `plan` has promised");
     add(&mut c, 7, whole, &[task("w").writes("run:x")]);
     c.done(1, (0, 1)).expect(&["end 0 done", "assign 2.1 to 1"]);
     assert_eq!(c.state(1), TaskState::Waiting { n_missing: 1 });
+    assert_eq!(c.core.waits_for(TaskId(1)), "`run:x`, which task `w` makes");
     c.done(1, (2, 1)).expect(&["end 2 done", "assign 1.1 to 1"]);
     c.done(1, (1, 1)).expect(&["drop run:here.1/x on 1", "end 1 done", "end run 1"]);
 }

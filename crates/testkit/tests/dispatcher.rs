@@ -319,8 +319,12 @@ fn a_waiting_task_starts_when_its_inputs_are_made() {
     c.node(1, 4);
     c.run(&[reads("a").reads("b"), writes("a"), writes("b")]);
     assert_eq!(c.state(0), TaskState::Waiting { n_missing: 2 });
+    let makes = |c: &Cluster, i| format!("which task `{}` makes", c.core.user_id(TaskId(i)));
+    let both = format!("`a`, {}; `b`, {}", makes(&c, 1), makes(&c, 2));
+    assert_eq!(c.core.waits_for(TaskId(0)), both);
     c.expect(&["assign 1.1 to 1", "assign 2.1 to 1"]);
     c.done(1, (1, 1)).home(1, (1, 1), true).done(1, (2, 1)).expect(&["end 1 done"]);
+    assert_eq!(c.core.waits_for(TaskId(0)), format!("`b`, {}", makes(&c, 2)));
     c.home(1, (2, 1), true).expect(&["end 2 done", "assign 0.1 to 1"]);
     let input = &c.assignments[2].inputs[0];
     assert!(!input.check_home, "this run made it, home need not be asked");

@@ -164,6 +164,7 @@ fn with_silent_holder() -> Cluster {
     c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done"]);
     c.silent(1).node(2, 2).expect(&[]);
     assert_eq!(c.state(1), TaskState::Waiting { n_missing: 1 });
+    assert_eq!(c.core.waits_for(TaskId(1)), "an input that only silent nodes hold");
     c
 }
 

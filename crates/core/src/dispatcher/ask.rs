@@ -1,6 +1,10 @@
 //! What the driver, reports and people ask: tasks, runs, executors, demand; and the check of all invariants.
 
+use super::intermediates::unscoped;
 use super::*;
+
+/// Inputs that are named of those that a task waits for.
+const AWAITED_NAMED: usize = 3;
 
 impl Dispatcher {
     /// The array of a task that has been submitted, and the task's position there. Arrays are numbered as they were added.
@@ -76,6 +80,46 @@ impl Dispatcher {
 
     pub fn has_task(&self, task: TaskId) -> bool {
         task.0 < self.next_task
+    }
+
+    /// What a waiting task waits for, and whose work that is, in words: "`a`, which task `b` makes".
+    pub fn waits_for(&self, task: TaskId) -> String {
+        let (mut named, mut n_more) = (vec![], 0);
+        for (_, location) in &self.task_spec(task).inputs {
+            match self.awaited_from(task, location) {
+                Some(from) if named.len() < AWAITED_NAMED => {
+                    named.push(format!("`{}`, which {from}", unscoped(location)));
+                }
+                Some(_) => n_more += 1,
+                None => {}
+            }
+        }
+        if n_more > 0 {
+            named.push(format!("{n_more} more"));
+        }
+        if named.is_empty() {
+            // Made, and its holders do not answer.
+            return "an input that only silent nodes hold".into();
+        }
+        named.join("; ")
+    }
+
+    /// Who is to make the file at `location`, which `task` reads, where it is not there yet.
+    fn awaited_from(&self, task: TaskId, location: &str) -> Option<String> {
+        let object = self.catalog.find(location);
+        if let Some(owner) = object.and_then(|object| self.awaited_import(task, object)) {
+            return Some(format!("a task of dispatcher {} makes", owner.0 + 1));
+        }
+        let file = object.and_then(|object| self.intermediates.files.get(&object));
+        let maker = match file {
+            Some(file) => file.maker,
+            None => self.find_maker(location),
+        };
+        if let Some(maker) = maker {
+            return (self.end_of(maker) == End::Not).then(|| format!("task `{}` makes", self.user_id(maker)));
+        }
+        let holder = self.intermediates.promises.get(&object?)?.last()?;
+        Some(format!("task `{}` has promised", self.user_id(*holder)))
     }
 
     /// Where a task is now, with the reason when it waits.

@@ -619,6 +619,12 @@ impl Dispatcher {
         self.exchange.dirty.extend(keys);
     }
 
+    /// Who makes a file that `task` waits for, where another dispatcher does.
+    pub(super) fn awaited_import(&self, task: TaskId, object: ObjectId) -> Option<MemberId> {
+        let import = self.exchange.imports.get(&(self.run_of(task), object))?;
+        import.waiters.contains(&task).then_some(import.owner)
+    }
+
     fn maker_of_export(&self, key: Key) -> Option<TaskId> {
         let stays = self.intermediates.files.get(&key.1).and_then(|file| file.maker);
         stays.or_else(|| self.exchange.home_makers.get(&key).copied())

@@ -87,7 +87,7 @@ impl Dispatcher {
 
     /// The task that writes `location` and has not ended; failing that, one that ended badly before a
     /// restart, or one that is done, of a run that tasks are added to.
-    fn find_maker(&self, location: &str) -> Option<TaskId> {
+    pub(super) fn find_maker(&self, location: &str) -> Option<TaskId> {
         self.makers_of(location).max_by_key(|task| (self.end_of(*task) == End::Not, *task))
     }
 

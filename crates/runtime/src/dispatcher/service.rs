@@ -1111,13 +1111,7 @@ impl Service {
 
     fn explain(&mut self, connection: u64, number: u64, task: TaskId) {
         let (state, reason) = match self.core.task_state(task) {
-            TaskState::Waiting { n_missing } => (
-                "waiting",
-                Some(match n_missing {
-                    1 => "one task still has to make an input of it".into(),
-                    n => format!("{n} tasks still have to make inputs of it"),
-                }),
-            ),
+            TaskState::Waiting { .. } => ("waiting", Some(self.core.waits_for(task))),
             TaskState::Ready { reason } => ("ready", reason),
             TaskState::Reserved { landing: true, .. } => ("landing", None),
             TaskState::Reserved { executor, attempt, .. } => {
