@@ -310,6 +310,8 @@ pub enum TransferErrorKind {
     NoSpace,
     /// Anything else; another source or another time may work.
     Temporary,
+    /// It was stored, and went with another object of the same bytes before this was told.
+    Dropped,
 }
 
 /// What reading an object gave.

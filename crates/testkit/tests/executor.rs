@@ -54,6 +54,20 @@ fn sources_are_tried_in_turn_and_home_last() {
 }
 
 #[test]
+fn what_went_with_equal_bytes_is_the_nodes_failure() {
+    // The task is tried again: neither its input nor its output is missing through its own fault.
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[known("x", "v1", 10, &[])], &[]).missed("x", None, TransferErrorKind::Dropped);
+    n.expect(&["fetch x from home", "clean 0.1", "tell 0.1 failed Node"]);
+    n.assign(1, &[], &["y"]).exited(1, &[10]).expect(&["start 1.1", "store y in the cache"]);
+    let error = TransferError { kind: TransferErrorKind::Dropped, message: "of a test".into() };
+    let (task, attempt) = (TaskId(1), AttemptNo(1));
+    n.feed(NodeEvent::OutputStored { task, attempt, output: 0, result: Err(error) });
+    n.expect(&["clean 1.1", "tell 1.1 failed Node"]);
+    assert_eq!(n.core.cache().reserved_bytes(), 0);
+}
+
+#[test]
 fn a_question_to_home_is_asked_once_and_again_for_a_newer_run() {
     let mut n = NodeBench::new(4, 100);
     n.assign_for(0, 1, 1, &[unknown("x")], &[]).assign_for(1, 1, 1, &[unknown("x")], &[]).expect(&["ask x"]);

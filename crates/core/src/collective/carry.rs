@@ -397,7 +397,8 @@ impl Collectives {
             TransferErrorKind::NotHeld
             | TransferErrorKind::Busy
             | TransferErrorKind::Corrupt
-            | TransferErrorKind::Temporary => want.n_tries >= self.config.tries_max,
+            | TransferErrorKind::Temporary
+            | TransferErrorKind::Dropped => want.n_tries >= self.config.tries_max,
         };
         if let Source::Peer(peer) = source {
             want.avoid.push(peer);

@@ -109,10 +109,9 @@ impl Executor {
                     self.cache.abort(object);
                     slot.cached = false;
                 }
-                let kind = if error.kind == TransferErrorKind::NoSpace {
-                    FailureKind::Node
-                } else {
-                    FailureKind::OutputMissing
+                let kind = match error.kind {
+                    TransferErrorKind::NoSpace | TransferErrorKind::Dropped => FailureKind::Node,
+                    _ => FailureKind::OutputMissing,
                 };
                 slot.failure.get_or_insert(Failure { kind, message: error.message });
             }

@@ -261,7 +261,7 @@ impl Executor {
 pub(super) fn failure_of(error: &TransferError) -> Failure {
     let kind = match error.kind {
         TransferErrorKind::Changed => FailureKind::InputChanged,
-        TransferErrorKind::NoSpace => FailureKind::Node,
+        TransferErrorKind::NoSpace | TransferErrorKind::Dropped => FailureKind::Node,
         _ => FailureKind::InputUnavailable,
     };
     Failure { kind, message: error.message.clone() }

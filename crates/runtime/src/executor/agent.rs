@@ -22,6 +22,7 @@ use eyas_runner::protocol as runner;
 use eyas_storage::{Homes, HomesConfig};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
+use inputs::unless_dropped;
 use link::{Link, RECONNECT_WAIT};
 use programs::{JOIN_VARIABLE, RUN_VARIABLE, process_cpu_ns};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -536,6 +537,10 @@ impl Agent {
     }
 
     fn on_event(&mut self, event: NodeEvent) {
+        let event = match self.is_for_cache(&event) {
+            true => unless_dropped(&self.store, event),
+            false => event,
+        };
         match &event {
             NodeEvent::TransferEnded { target, source, result: Ok(bytes) } => {
                 match source {
@@ -564,9 +569,7 @@ impl Agent {
                 if let Some(context) = self.attempts.get(&(*task, *attempt)) {
                     // Only what was asked to be cached is; the core knows, the store answers.
                     let object = context.outputs[*output as usize];
-                    if self.store.find(&bytes.digest.0.into()).is_some()
-                        && self.core.cache().state(object).is_some()
-                    {
+                    if self.store.find(&bytes.digest.0.into()).is_some() && self.is_for_cache(&event) {
                         self.book.set_digest(object, bytes.digest);
                     }
                 }
@@ -574,6 +577,19 @@ impl Agent {
             _ => {}
         }
         self.feed(event);
+    }
+
+    /// The bytes that came were to be kept in the cache.
+    fn is_for_cache(&self, event: &NodeEvent) -> bool {
+        match event {
+            NodeEvent::TransferEnded { target, .. } => matches!(target, Target::Cache(_)),
+            NodeEvent::OutputStored { task, attempt, output, .. } => {
+                let context = self.attempts.get(&(*task, *attempt));
+                let object = context.map(|context| context.outputs[*output as usize]);
+                object.is_some_and(|object| self.core.cache().state(object).is_some())
+            }
+            _ => false,
+        }
     }
 
     fn carry_out(&mut self) {

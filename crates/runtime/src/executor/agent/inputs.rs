@@ -183,3 +183,58 @@ impl Agent {
         });
     }
 }
+
+/// Bytes that were stored a moment ago may be gone when the word of it comes: another object had the same, nobody else was
+/// known to need them, and it was dropped. Then they were not stored.
+pub(super) fn unless_dropped(store: &Store, event: NodeEvent) -> NodeEvent {
+    let is_gone = |bytes: &Fetched| store.find(&bytes.digest.0.into()).is_none();
+    let gone = || TransferError {
+        kind: TransferErrorKind::Dropped,
+        message: "another object of the same bytes was dropped from this node, and these with it".into(),
+    };
+    match event {
+        NodeEvent::TransferEnded { target, source, result: Ok(bytes) } if is_gone(&bytes) => {
+            NodeEvent::TransferEnded { target, source, result: Err(gone()) }
+        }
+        NodeEvent::OutputStored { task, attempt, output, result: Ok(bytes) } if is_gone(&bytes) => {
+            let result = Err(gone());
+            NodeEvent::OutputStored { task, attempt, output, result }
+        }
+        event => event,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_went_with_another_object_were_not_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), 1 << 20).unwrap();
+        let keep = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "the same bytes").unwrap();
+            keep_output(&store, &path, 1, Some(64)).unwrap()
+        };
+        let (first, second) = (keep("first"), keep("second"));
+        assert_eq!(first.digest, second.digest);
+        let (task, attempt, output) = (TaskId(7), AttemptNo(1), 0);
+        let stored = NodeEvent::OutputStored { task, attempt, output, result: Ok(second.clone()) };
+        let (target, source) = (Target::Cache(ObjectId(3)), Source::Home);
+        let came = NodeEvent::TransferEnded { target, source, result: Ok(second) };
+        assert_eq!(unless_dropped(&store, stored.clone()), stored);
+        assert_eq!(unless_dropped(&store, came.clone()), came);
+
+        // The first one is dropped before the word of the second one has come.
+        store.remove(&first.digest.0.into()).unwrap();
+        let NodeEvent::OutputStored { result: Err(error), .. } = unless_dropped(&store, stored) else {
+            panic!("an output that is not there is told as kept")
+        };
+        assert_eq!(error.kind, TransferErrorKind::Dropped);
+        let NodeEvent::TransferEnded { result: Err(error), .. } = unless_dropped(&store, came) else {
+            panic!("an input that is not there is told as fetched")
+        };
+        assert_eq!(error.kind, TransferErrorKind::Dropped);
+    }
+}

@@ -18,10 +18,10 @@ impl Agent {
     pub(super) fn refuse_damaged(&mut self, id: AttemptId, staged: &[Staged]) -> bool {
         let mut damaged = vec![];
         for staged in staged {
+            let is_there = |digest: Digest| self.store.open_object(&digest.0.into()).is_ok();
             if let Staged::Cached(object) = staged
-                && let Some(digest) = self.book.digest(*object)
                 && !damaged.contains(object)
-                && self.store.open_object(&digest.0.into()).is_err()
+                && !self.book.digest(*object).is_some_and(is_there)
             {
                 damaged.push(*object);
             }
