@@ -100,6 +100,8 @@ struct Context {
     /// Where the outputs are until they are taken.
     sandbox: Option<PathBuf>,
     output_states: Vec<runner::OutputState>,
+    /// Outputs that were put into the cache, by position.
+    cached_outputs: Vec<u32>,
     /// Taken back from a slot to be run by another one.
     withdrawn: bool,
     run_spec: Option<runner::RunSpec>,
@@ -483,6 +485,7 @@ impl Agent {
             started: None,
             sandbox: None,
             output_states: vec![],
+            cached_outputs: vec![],
             withdrawn: false,
             run_spec: None,
         };
@@ -566,12 +569,10 @@ impl Agent {
                 );
             }
             NodeEvent::OutputStored { task, attempt, output, result: Ok(bytes) } => {
-                if let Some(context) = self.attempts.get(&(*task, *attempt)) {
-                    // Only what was asked to be cached is; the core knows, the store answers.
-                    let object = context.outputs[*output as usize];
-                    if self.store.find(&bytes.digest.0.into()).is_some() && self.is_for_cache(&event) {
-                        self.book.set_digest(object, bytes.digest);
-                    }
+                if let Some(context) = self.attempts.get(&(*task, *attempt))
+                    && context.cached_outputs.contains(output)
+                {
+                    self.book.set_digest(context.outputs[*output as usize], bytes.digest);
                 }
             }
             _ => {}
@@ -585,8 +586,7 @@ impl Agent {
             NodeEvent::TransferEnded { target, .. } => matches!(target, Target::Cache(_)),
             NodeEvent::OutputStored { task, attempt, output, .. } => {
                 let context = self.attempts.get(&(*task, *attempt));
-                let object = context.map(|context| context.outputs[*output as usize]);
-                object.is_some_and(|object| self.core.cache().state(object).is_some())
+                context.is_some_and(|context| context.cached_outputs.contains(output))
             }
             _ => false,
         }

@@ -148,6 +148,9 @@ impl Agent {
         let (task, attempt) = id;
         let (store, inputs) = (self.store.clone(), self.inputs.clone());
         let path = self.output_path(id, output);
+        if let Some(context) = self.attempts.get_mut(&id).filter(|_| cache_bytes.is_some()) {
+            context.cached_outputs.push(output);
+        }
         tokio::task::spawn_blocking(move || {
             let result = match path {
                 None => Err(temporary("the output is gone")),
