@@ -5,7 +5,7 @@
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::line;
-use crate::list::{Builder, Refused, TaskList};
+use crate::list::{Builder, Origin, Refused, TaskList};
 use crate::location;
 use crate::reduce;
 use std::io::{BufRead, Read};
@@ -96,39 +96,24 @@ fn explain(refused: Refused, text: &str, number: u64) -> Error {
         .hint("give each task an id of its own, or leave ids out")
         .field("id")
         .at(number, None),
-        Refused::SamePromise { location, first } if first.number == number => {
-            Error::new(ErrorKind::Conflict, format!("the task promises {} twice", shown(&location)))
-                .field("promises")
-                .at(number, None)
+        Refused::SamePromise { location, first } => {
+            let way_out = "one of them adds the task that writes it; leave it out of the other";
+            said_before(number, &first, &location, "promises", way_out).field("promises").at(number, None)
         }
-        Refused::SamePromise { location, first } => Error::new(
-            ErrorKind::Conflict,
-            format!(
-                "the task promises {}, and so does task {} on line {}",
-                shown(&location),
-                shown(&first.id),
-                first.number
-            ),
-        )
-        .hint("one of them adds the task that writes it; leave it out of the other")
-        .field("promises")
-        .at(number, None),
-        Refused::SameOutput { location, first } if first.number == number => {
-            Error::new(ErrorKind::Conflict, format!("the task writes {} twice", shown(&location)))
-                .field("outputs")
-                .at(number, None)
+        Refused::SameOutput { location, first } => {
+            let way_out = "every output has one writer; give one of them another name";
+            said_before(number, &first, &location, "writes", way_out).field("outputs").at(number, None)
         }
-        Refused::SameOutput { location, first } => Error::new(
-            ErrorKind::Conflict,
-            format!(
-                "the task writes {}, and so does task {} on line {}",
-                shown(&location),
-                shown(&first.id),
-                first.number
-            ),
-        )
-        .hint("every output has one writer; give one of them another name")
-        .field("outputs")
-        .at(number, None),
     }
+}
+
+/// The task on line `number` writes or promises (`does`) what the one at `first` does; which may be the same task.
+fn said_before(number: u64, first: &Origin, location: &str, does: &str, way_out: &str) -> Error {
+    let location = shown(location);
+    if first.number == number {
+        return Error::new(ErrorKind::Conflict, format!("the task {does} {location} twice"));
+    }
+    let (id, line) = (shown(&first.id), first.number);
+    let message = format!("the task {does} {location}, and so does task {id} on line {line}");
+    Error::new(ErrorKind::Conflict, message).hint(way_out)
 }

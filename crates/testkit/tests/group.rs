@@ -98,15 +98,21 @@ fn a_holder_in_vain_is_told_back_and_the_reader_waits_for_another() {
     c.done(1, (0, 2)).expect(&["end 0 done", "end run 1", &format!("tell 1 unsubscribed [{x}]")]);
 }
 
-#[test]
-fn a_file_stays_until_every_member_is_settled_and_the_last_has_read_it() {
-    let x = name_at(0, 2, "x");
+/// The first member, whose part of the run has written `x` and ended.
+fn with_written(x: &str) -> Cluster {
     let mut c = member(0);
     c.node(1, 1);
     c.feed(Event::MemberConnected { member: MemberId(1) });
-    part_of(&mut c, &[task("w").writes(&x)], RunLinks::default());
+    part_of(&mut c, &[task("w").writes(x)], RunLinks::default());
     c.expect(&["tell 1 reads [] settled []", "assign 0.1 to 1", "tell 1 settled 1"]);
     c.done(1, (0, 1)).expect(&["end 0 done", "end run 1"]);
+    c
+}
+
+#[test]
+fn a_file_stays_until_every_member_is_settled_and_the_last_has_read_it() {
+    let x = name_at(0, 2, "x");
+    let mut c = with_written(&x);
     told(&mut c, 1, LinkMessage::Subscribed { files: vec![shared(&x)] });
     c.expect(&[&format!("tell 1 {x} on 1")]);
     told(&mut c, 1, LinkMessage::Settled { run: RUN });
@@ -176,12 +182,7 @@ fn open_added(c: &mut Cluster, number: u32, tasks: &[Task], links: RunLinks) -> 
 #[test]
 fn a_part_that_has_ended_goes_on_with_what_is_added_and_keeps_what_others_may_read() {
     let (x, y) = (name_at(0, 2, "x"), name_at(0, 2, "y"));
-    let mut c = member(0);
-    c.node(1, 1);
-    c.feed(Event::MemberConnected { member: MemberId(1) });
-    part_of(&mut c, &[task("w").writes(&x)], RunLinks::default());
-    c.expect(&["tell 1 reads [] settled []", "assign 0.1 to 1", "tell 1 settled 1"]);
-    c.done(1, (0, 1)).expect(&["end 0 done", "end run 1"]);
+    let mut c = with_written(&x);
     let run = open_added(&mut c, 7, &[task("v").reads(&x).writes(&y)], RunLinks::default());
     assert_eq!(c.core.find_run(RUN).unwrap().ended, None);
     told(&mut c, 1, LinkMessage::Settled { run: RUN });

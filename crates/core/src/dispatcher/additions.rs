@@ -182,20 +182,23 @@ impl Dispatcher {
     pub fn upstream(&self, run: RunId, location: &str) -> Option<Upstream> {
         let mut scoped = location.to_owned();
         scope_location(self.prefix_of(run), &mut scoped);
-        let not_ended = |task: &TaskId| self.end_of(*task) == End::Not;
-        let maker = match scoped.starts_with(RUN_FILE) {
-            true => {
-                let object = self.catalog.find(&scoped)?;
-                let maker = self.intermediates.files.get(&object).and_then(|file| file.maker);
-                let promised = || self.intermediates.promises.get(&object)?.last().copied();
-                maker.or_else(promised).filter(not_ended)
-            }
-            false => self.makers_of(&scoped).find(not_ended),
-        }?;
+        let (maker, _) =
+            self.maker_or_promiser(&scoped).filter(|(task, _)| self.end_of(*task) == End::Not)?;
         let (array, i) = self.locate(maker);
         let array = &self.arrays[array.0 as usize].array;
         let inputs = array.template.inputs.iter().map(|(_, l)| array.fill(l, i)).collect();
         Some(Upstream { id: self.user_id(maker), inputs })
+    }
+
+    /// Who makes the file at `location`, or (`true`) has promised it last; ended or not.
+    pub(super) fn maker_or_promiser(&self, location: &str) -> Option<(TaskId, bool)> {
+        if !location.starts_with(RUN_FILE) {
+            return self.find_maker(location).map(|maker| (maker, false));
+        }
+        let object = self.catalog.find(location)?;
+        let maker = self.intermediates.files.get(&object).and_then(|file| file.maker);
+        let promiser = || self.intermediates.promises.get(&object)?.last().map(|task| (*task, true));
+        maker.map(|maker| (maker, false)).or_else(promiser)
     }
 
     /// A circle through what the submission `run` writes that was promised: a sentence.

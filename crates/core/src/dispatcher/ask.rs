@@ -106,20 +106,16 @@ impl Dispatcher {
 
     /// Who is to make the file at `location`, which `task` reads, where it is not there yet.
     fn awaited_from(&self, task: TaskId, location: &str) -> Option<String> {
-        let object = self.catalog.find(location);
-        if let Some(owner) = object.and_then(|object| self.awaited_import(task, object)) {
+        let owner = self.catalog.find(location).and_then(|object| self.awaited_import(task, object));
+        if let Some(owner) = owner {
             return Some(format!("a task of dispatcher {} makes", owner.0 + 1));
         }
-        let file = object.and_then(|object| self.intermediates.files.get(&object));
-        let maker = match file {
-            Some(file) => file.maker,
-            None => self.find_maker(location),
-        };
-        if let Some(maker) = maker {
-            return (self.end_of(maker) == End::Not).then(|| format!("task `{}` makes", self.user_id(maker)));
+        let (by, promised) = self.maker_or_promiser(location)?;
+        let (id, ended) = (self.user_id(by), self.end_of(by) != End::Not);
+        match promised {
+            true => Some(format!("task `{id}` has promised")),
+            false => (!ended).then(|| format!("task `{id}` makes")),
         }
-        let holder = self.intermediates.promises.get(&object?)?.last()?;
-        Some(format!("task `{}` has promised", self.user_id(*holder)))
     }
 
     /// Where a task is now, with the reason when it waits.
