@@ -5,18 +5,21 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 EYAS := $(VENV)/bin/eyas
+# For `make fuzz`.
+SECONDS ?= 60
+SEED ?= 1
 
 # The folders are listed too, because a file that was deleted or renamed changes only its folder.
 RUST_FILES := Cargo.toml Cargo.lock $(shell find crates -name tests -prune -o -name examples -prune -o -print)
 PYTHON_FILES := pyproject.toml $(shell find python/src -name '__pycache__' -prune -o -print)
 
-.PHONY: help build demo test check fix bench docs clean
+.PHONY: help build demo test test-long fuzz check fix bench docs release wheel clean
 .DELETE_ON_ERROR:
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
 
-build: $(EYAS) ## the program, at .venv/bin/eyas
+build: $(EYAS) ## the program, at .venv/bin/eyas, and eyas-lab beside it
 
 demo: $(EYAS) $(VENV)/.apps ## set up, then stack a sky survey through eyas (a few minutes); results in demo/
 	$(PY) apps/stacking/demo.py $(EYAS) --dir demo
@@ -24,12 +27,27 @@ demo: $(EYAS) $(VENV)/.apps ## set up, then stack a sky survey through eyas (a f
 test: $(EYAS) $(VENV)/.apps $(VENV)/.test ## set up, then run all tests
 	$(PY) scripts/test.py
 
+test-long: $(EYAS) $(VENV)/.apps $(VENV)/.test ## what takes too long for `test`: hundreds of kills, many thousand worlds (hours)
+	$(PY) scripts/test.py --long
+
+fuzz: ## mutated inputs of all that reads files or messages; SECONDS=3600 SEED=2 make fuzz
+	@sh scripts/need.sh cargo cc
+	cargo run --release --quiet -p eyas-fuzz -- --seconds $(SECONDS) --seed $(SEED) --out target/fuzz
+
 check: $(VENV)/.apps $(VENV)/.test ## formatters and linters, changing nothing
 	@sh scripts/need.sh cargo cc
 	$(PY) scripts/check.py
 
 fix: $(VENV)/.apps $(VENV)/.test ## the same, changing what they can
 	$(PY) scripts/check.py --fix
+
+release: $(PY) $(VENV)/.build $(VENV)/.release ## what is given to others: a wheel for older machines, a static program, the source; in dist/release/
+	@PYTHON=$(PY) sh scripts/need.sh cargo cc
+	$(PY) scripts/release.py
+
+wheel: $(PY) $(VENV)/.build $(VENV)/.release ## of these only the wheel
+	@PYTHON=$(PY) sh scripts/need.sh cargo cc
+	$(PY) scripts/release.py --wheel
 
 bench: $(EYAS) $(VENV)/.apps ## all benchmarks; results in target/bench/
 	$(PY) scripts/bench.py

@@ -1,4 +1,4 @@
-"""Run every benchmark that `eyas bench` has, one after the other, and keep what they print.
+"""Run every benchmark that `eyas-lab bench` has, one after the other, and keep what they print.
 
     .venv/bin/python scripts/bench.py [NAME ...]
 
@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EYAS = Path(sys.prefix) / "bin" / "eyas"
+LAB = Path(sys.prefix) / "bin" / "eyas-lab"
 APPS = ("mosaic", "blast", "cybershake")
-NAMES = ("dispatch", "decide", "transfer", "cache", "journal", "data", *APPS)
+NAMES = ("dispatch", "decide", "transfer", "cache", "journal", "data", "predict", *APPS)
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
     for name in args.names or NAMES:
         print(f"bench: {name}", flush=True)
         start = time.monotonic()
-        command = [str(EYAS), "bench", name]
+        command = [str(LAB), "bench", name]
         if name in APPS:
             # They have Python programs, which need what this environment has.
             command = [*command[:2], "app", name, "--apps", str(ROOT / "apps"), "--python", sys.executable]
@@ -47,7 +47,7 @@ def main() -> int:
             failed.append(name)
         print(f"bench: {name} took {time.monotonic() - start:.0f} s", flush=True)
     for name in failed:
-        print(f"failed: eyas bench {name}", file=sys.stderr)
+        print(f"failed: eyas-lab bench {name}", file=sys.stderr)
     print(f"Results are in {results.relative_to(ROOT)}.")
     return 1 if failed else 0
 

@@ -1,11 +1,13 @@
 """Run all tests and end with how many ran: the Rust workspace, then everything in Python.
 
-    .venv/bin/python scripts/test.py [--rust | --python] [-- OPTIONS OF PYTEST]
+    .venv/bin/python scripts/test.py [--rust | --python | --long] [-- OPTIONS OF PYTEST]
 
 On a developer's machine a test whose program is absent is skipped, and named at the end with the
 way to get it. With CI=true nothing may be skipped: then such a test fails (see tests/harness.py),
 and so does this program if any test was skipped or ignored in another way. The exception is an
 `#[ignore = "not a test: ..."]`.
+
+What is marked `long` (pytest) is left out, and is all that runs with --long.
 
 Plain `cargo test` and not nextest: on 2 busy cores, building nextest was a quarter done after 7 minutes.
 """
@@ -117,13 +119,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run all tests.")
     parser.add_argument("--rust", action="store_true", help="the Rust tests alone")
     parser.add_argument("--python", action="store_true", help="the Python tests alone")
+    parser.add_argument("--long", action="store_true", help="what is marked long, and nothing else")
     parser.add_argument("pytest", nargs="*", help="options for pytest, after --")
     args = parser.parse_args()
     both = args.rust == args.python
     tallies = []
-    if both or args.rust:
+    if args.long:
+        # Standard output is shown as it comes: who waits for hours wants to see seeds.
+        tallies.append(run_python(["-m", "long", "-s", *args.pytest]))
+    elif both or args.rust:
         tallies.append(run_rust())
-    if both or args.python:
+    if not args.long and (both or args.python):
         tallies.append(run_python(args.pytest))
 
     print()

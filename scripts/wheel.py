@@ -1,9 +1,9 @@
-"""Build the wheel and install it into this environment: the program `eyas` and the Python package.
+"""Build the wheel and install it into this environment: the program `eyas` and the Python package; and `eyas-lab` beside them.
 
     .venv/bin/python scripts/wheel.py
 
 Uses cargo's own target folder and the release profile, as the tests do, so that what one has
-compiled the other does not compile again.
+compiled the other does not compile again. `eyas-lab` is for those who work on eyas, and no part of the wheel.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def target_dir() -> Path:
+    """Where cargo puts what it builds."""
+    return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
 
 
 def main() -> int:
@@ -43,6 +48,15 @@ def main() -> int:
         installed = subprocess.run([*pip, wheel], check=False)
         if installed.returncode != 0:
             return installed.returncode
+        lab = environment_bin / "eyas-lab"
+        built = subprocess.run(
+            ["cargo", "build", "--release", "--locked", "-p", "eyas-lab"], cwd=ROOT, check=False
+        )
+        if built.returncode != 0:
+            return built.returncode
+        # A program that runs cannot be overwritten, but replaced.
+        shutil.copy(target_dir() / "release" / "eyas-lab", lab.with_suffix(".new"))
+        lab.with_suffix(".new").rename(lab)
         dist = ROOT / "dist"
         shutil.rmtree(dist, ignore_errors=True)
         dist.mkdir()

@@ -34,5 +34,11 @@ def run(eyas: Eyas) -> Run:
 
 
 @pytest.fixture
+def lab(eyas: Eyas) -> Run:
+    """`eyas-lab` in the foreground."""
+    return eyas.lab
+
+
+@pytest.fixture
 def start(eyas: Eyas) -> Start:
     return eyas.start

@@ -18,12 +18,17 @@ def written(path: Path, tasks: Sequence[dict[str, Any]]) -> Path:
 class Group:
     """Dispatchers and executors of a test, each with a folder of its own."""
 
-    def __init__(self, start: Start, run: Run, tmp_path: Path, n: int) -> None:
+    def __init__(self, start: Start, run: Run, tmp_path: Path, n: int, n_up: int | None = None) -> None:
+        """Starts the first `n_up` of `n` dispatchers, or all."""
         self.start, self.run, self.tmp_path, self.n = start, run, tmp_path, n
         self.dispatchers: list[Background] = []
-        for k in range(1, n + 1):
-            self.dispatchers.append(self.dispatcher(k))
-        wait_until(lambda: all(self.members()), "the dispatchers to know each other")
+        self.start_up_to(n if n_up is None else n_up)
+
+    def start_up_to(self, k: int) -> None:
+        """Starts those up to the `k`th that were not started yet."""
+        while len(self.dispatchers) < k:
+            self.dispatchers.append(self.dispatcher(len(self.dispatchers) + 1))
+        wait_until(lambda: sum(map(bool, self.members())) == k, "the dispatchers to know each other")
 
     def dir(self, k: int) -> Path:
         return self.tmp_path / f"D{k}"

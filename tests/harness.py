@@ -58,6 +58,14 @@ class Finished:
     stderr: str
     seconds: float
 
+    @property
+    def notes(self) -> list[str]:
+        """Its notes, without the one that the tests' folder is in memory, which is this machine's business."""
+        notes = [
+            line.removeprefix("note: ") for line in self.stderr.splitlines() if line.startswith("note: ")
+        ]
+        return [note for note in notes if "is in memory (tmpfs)" not in note]
+
     def __str__(self) -> str:
         return (
             f"eyas {' '.join(self.args)}\nended with {self.status} after {self.seconds:.1f} s\n"
@@ -241,6 +249,19 @@ class Eyas:
         given = stdin.encode() if isinstance(stdin, str) else stdin
         return self._begin(args, cwd, env, given).wait(timeout, status)
 
+    def lab(
+        self,
+        *args: str | Path,
+        timeout: float = 120.0,
+        status: int | None = 0,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | bytes | None = None,
+    ) -> Finished:
+        """As [`Eyas.run`], with the `eyas-lab` that lies beside it."""
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        return self._begin(args, cwd, env, given, self.path.with_name("eyas-lab")).wait(timeout, status)
+
     def start(
         self, *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> Background:
@@ -255,9 +276,10 @@ class Eyas:
         cwd: Path | None,
         env: Mapping[str, str] | None,
         stdin: bytes | None,
+        program: Path | None = None,
     ) -> Background:
         self._n_begun += 1
-        command = [str(self.path), *(str(arg) for arg in args)]
+        command = [str(program or self.path), *(str(arg) for arg in args)]
         log = self.folder / f"eyas-{self._n_begun}"
         return Background(command, cwd or self.folder.parent, {**self.env, **(env or {})}, log, stdin)
 

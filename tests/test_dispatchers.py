@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,84 @@ def test_an_embedded_cluster_of_several(run: Run, tmp_path: Path, n: int) -> Non
     assert any('"held"' in log for log in logs), "files crossed"
     for k in range(1, n + 1):
         run("replay", "--dir", tmp_path / "C" / ("dispatcher" if k == 1 else f"dispatcher{k}"))
+
+
+def searched(home: Path, n: int = 12) -> list[dict[str, Any]]:
+    """One task splits a file, `n` search the parts together with one query, and one gathers what they found."""
+    ways = {"multicast": "always", "scatter": "always", "gather": "always"}
+    parts = {f"part{i}": f"run:part/{i}" for i in range(n)}
+    split = {
+        "id": "split",
+        "label": "split",
+        "command": f"for i in $(seq 0 {n - 1}); do echo $i > part$i; done",
+        "outputs": parts,
+    }
+    query = {"id": "query", "label": "query", "command": "echo 100 > out", "outputs": {"out": "run:query"}}
+    search = [
+        {
+            "id": f"search{i}",
+            "label": "even" if i % 2 == 0 else "odd",
+            "command": "sleep 0.2; echo $(($(cat part) + $(cat query))) > out",
+            "inputs": {"part": f"run:part/{i}", "query": "run:query"},
+            "outputs": {"out": f"run:found/{i}"},
+            "hints": ways,
+        }
+        for i in range(n)
+    ]
+    # Of two files each, and then of all: a tree by hand.
+    merge = {
+        "id": "merge",
+        "label": "merge",
+        "command": "cat in/* | awk '{s += $1} END {print s}' > out",
+        "inputs": {f"in/{i}": f"run:found/{i}" for i in range(n)},
+        "outputs": {"out": str(home / "merged")},
+        "hints": ways,
+    }
+    return [split, query, *search, merge]
+
+
+def test_a_group_finds_the_patterns_of_the_whole_run(run: Run, tmp_path: Path) -> None:
+    """Four dispatchers have a quarter each, and find and plan what one does that has all."""
+    n, found, kinds = 12, {}, {}
+    for dispatchers in (1, 4):
+        home, cluster = tmp_path / f"home{dispatchers}", tmp_path / f"C{dispatchers}"
+        home.mkdir()
+        tasks = written(tmp_path / "tasks.jsonl", searched(home, n))
+        options = ("--nodes", "8", "--slots", "1", "--dispatchers", str(dispatchers))
+        run("run", tasks, *options, "--dir", cluster)
+        assert int((home / "merged").read_text()) == sum(range(n)) + 100 * n
+        logs = [
+            [json.loads(line) for line in path.read_text().splitlines()]
+            for path in sorted(cluster.glob("dispatcher*/events.jsonl"))
+        ]
+        assert len(logs) == dispatchers
+        told = [[entry["out"] for entry in log if "out" in entry] for log in logs]
+        pattern = [
+            {
+                json.dumps(out["found_pattern"]["evidence"], sort_keys=True)
+                for out in outs
+                if "found_pattern" in out
+            }
+            for outs in told
+        ]
+        assert all(one == pattern[0] for one in pattern), "each dispatcher knows all of them"
+        found[dispatchers] = pattern[0]
+        records = [
+            out["end_collective"]["record"] for outs in told for out in outs if "end_collective" in out
+        ]
+        kinds[dispatchers] = {record["kind"] for record in records if record["n_arrived"] > 0}
+        page = tmp_path / f"{dispatchers}.html"
+        run("report", "--dir", cluster, "--out", page)
+        sentences = json.loads(page.with_suffix(".json").read_text())["patterns"]
+        assert sorted(sentences) == sorted(set(sentences)), "each once"
+        assert {s.split(":")[0] for s in sentences} == {"gather", "multicast", "scatter"}
+        assert "gather" in run("explain", "merge", "--dir", cluster).stdout
+        assert "of stages even and odd" in run("explain", "split", "--dir", cluster).stdout
+        for k in range(1, dispatchers + 1):
+            run("replay", "--dir", cluster / ("dispatcher" if k == 1 else f"dispatcher{k}"))
+    assert found[4] == found[1]
+    # Nodes go to the dispatchers that have more to do: whose files were scattered may have one left by then.
+    assert {"gather", "scatter"} <= kinds[1] and "gather" in kinds[4], kinds
 
 
 def test_the_logs_of_several_are_one_report(run: Run, tmp_path: Path) -> None:
@@ -189,6 +269,43 @@ def test_one_dispatcher_dies_in_the_middle(start: Start, run: Run, tmp_path: Pat
     assert group.status()["runs"][0]["n_failed"] == 0
 
 
+def test_work_of_a_dispatcher_that_died_is_nobody_elses(start: Start, run: Run, tmp_path: Path) -> None:
+    """An executor comes back to the dispatcher that it belongs to, and to no other one, where its tasks' numbers are others'."""
+    group = Group(start, run, tmp_path, 2)
+    for k, slots in ((1, "6"), (2, "1")):
+        names = ("--dir", tmp_path / f"N{k}", "--name", f"N{k}", "--slots", slots)
+        start("executor", "--join", group.join(1), *names)
+        wait_until(lambda k=k: f"N{k}" in group.at(k), f"N{k} to join")  # type: ignore[misc]
+    assert (group.at(1), group.at(2)) == ({"N1"}, {"N2"})
+    home, gate, ran = tmp_path / "home", tmp_path / "gate", tmp_path / "ran"
+    home.mkdir()
+    n = 40
+    work = f"while [ ! -e {gate} ]; do sleep 0.02; done; sleep 0.1"
+    tasks = [
+        {
+            "id": f"t{i}",
+            "command": f"echo {i} >> {ran}; {work}; echo {i} > o",
+            "outputs": {"o": str(home / f"{i}")},
+        }
+        for i in range(n)
+    ]
+    run("submit", written(tmp_path / "tasks.jsonl", tasks), "--join", group.join(1))
+    wait_until(lambda: ran.exists() and len(ran.read_text().split()) >= 7, "all slots to be at work")
+    group.dispatchers[0].kill()
+    gate.touch()
+    # By then N1 has ended what it had, and looked for its dispatcher for a while.
+    wait_until(
+        lambda: '"end_run"' in (group.dir(2) / "events.jsonl").read_text(), "the part of the second one"
+    )
+    group.dispatchers[0] = group.dispatcher(1)
+    run("wait", "--join", group.join(2))
+    assert {path.name: path.read_text().strip() for path in home.iterdir()} == {
+        f"{i}": f"{i}" for i in range(n)
+    }
+    assert sorted(ran.read_text().split(), key=int) == [f"{i}" for i in range(n)], "nothing ran twice"
+    assert (group.at(1), group.at(2)) == ({"N1"}, {"N2"})
+
+
 def test_an_executor_that_holds_what_others_read_is_killed(
     eyas: Eyas, start: Start, run: Run, tmp_path: Path
 ) -> None:
@@ -266,3 +383,99 @@ def test_a_submission_needs_all_dispatchers(start: Start, run: Run, tmp_path: Pa
     done = run("submit", tasks, "--join", group.join(1), status=None)
     assert done.status != 0
     assert "dispatcher 2 of 2 does not answer" in done.stderr
+
+
+def copied_early(group: Group) -> Path:
+    """The first one's join file as a user copies it, as the guide says, before the others are up."""
+    copy = group.tmp_path / "copy.json"
+    shutil.copy(group.join(1), copy)
+    assert json.loads(copy.read_text())["members"][1] == ""
+    return copy
+
+
+def test_an_early_copy_of_the_join_file_finds_those_that_came_later(
+    start: Start, run: Run, tmp_path: Path
+) -> None:
+    group = Group(start, run, tmp_path, 2, n_up=1)
+    copy = copied_early(group)
+    home, gate = tmp_path / "home", tmp_path / "gate"
+    home.mkdir()
+    tasks = written(tmp_path / "tasks.jsonl", workflow(home, gate))
+    group.start_up_to(2)
+    group.executors(2)
+
+    run("submit", tasks, "--join", copy)
+    seen = json.loads(run("status", "--json", "--join", copy).stdout)
+    assert (seen["warnings"], len(seen["executors"])) == ([], 2)
+    assert seen["runs"][0]["n_tasks"] == 3 * N_FILES + 1
+    gate.touch()
+    done = run("wait", "--join", copy)
+    check(home)
+    assert f"{3 * N_FILES + 1} done" in done.stderr + done.stdout
+
+
+def test_a_submission_waits_for_a_dispatcher_that_is_coming(start: Start, run: Run, tmp_path: Path) -> None:
+    tasks = written(tmp_path / "t.jsonl", [{"id": f"t{i}", "command": "true"} for i in range(8)])
+    lonely = Group(start, run, tmp_path / "lonely", 2, n_up=1)
+    never = start("submit", tasks, "--join", copied_early(lonely))
+
+    group = Group(start, run, tmp_path / "group", 2, n_up=1)
+    copy = copied_early(group)
+    warned = json.loads(run("status", "--json", "--join", copy).stdout)["warnings"]
+    assert any("dispatcher 2 of 2 has not come yet" in warning for warning in warned)
+    submitting = start("submit", tasks, "--join", copy)
+    group.start_up_to(2)
+    submitting.wait()
+    group.executors(2)
+    assert "8 done" in run("wait", "--join", copy).stderr
+
+    assert "dispatcher 2 of 2 has not come yet" in never.wait(status=3).stderr
+
+
+def test_what_a_missing_dispatcher_has_is_not_taken_to_be_over(
+    start: Start, run: Run, tmp_path: Path
+) -> None:
+    group = Group(start, run, tmp_path, 2, n_up=1)
+    copy = copied_early(group)
+    group.start_up_to(2)
+    group.executors(2)
+    gate = tmp_path / "gate"
+    wait_for_gate = f"while [ ! -e {gate} ]; do sleep 0.02; done"
+    tasks = [{"id": f"t{i}", "command": wait_for_gate} for i in range(8)]
+    run("submit", written(tmp_path / "t.jsonl", tasks), "--join", copy)
+    wait_until(lambda: group.status()["runs"][0]["n_running"] == 2, "both executors to be busy")
+    group.dispatchers[1].kill()
+    gate.touch()
+
+    def first_part() -> dict[str, Any]:
+        part: dict[str, Any] = json.loads(run("status", "--json", "--join", copy).stdout)["runs"][0]
+        return part
+
+    wait_until(lambda: first_part()["n_done"] == first_part()["n_tasks"], "the first one's part to end")
+    part = first_part()
+    assert 0 < part["n_tasks"] < 8
+    assert part["ended"] is None
+    waiting = start("wait", "--join", copy)
+    wait_until(lambda: "dispatcher 2 of 2" in waiting.stderr, "what is waited for to be told", alive=waiting)
+    group.dispatcher(2)
+    assert "8 done" in waiting.wait().stderr
+
+
+def test_a_run_took_no_longer_than_the_time_that_passed(start: Start, run: Run, tmp_path: Path) -> None:
+    """A dispatcher that was killed goes on with its clock: it did not know how far it was, and was some seconds ahead each time."""
+    group = Group(start, run, tmp_path, 2)
+    group.executors(2)
+    gate = tmp_path / "gate"
+    tasks = [{"id": f"t{i}", "command": f"while [ ! -e {gate} ]; do sleep 0.02; done"} for i in range(4)]
+    began = time.monotonic()
+    run("submit", written(tmp_path / "t.jsonl", tasks), "--join", group.join(1))
+    for k in (2, 1, 2):
+        group.dispatchers[k - 1].kill()
+        group.dispatchers[k - 1] = group.dispatcher(k)
+    wait_until(lambda: not group.warnings(), "the dispatchers to know each other")
+    gate.touch()
+    run("wait", "--join", group.join(1))
+    passed = time.monotonic() - began
+    told = group.status()["runs"][0]
+    # Each has a clock of its own, set by the machine's when it first started.
+    assert (told["ended"] - told["opened"]) / 1e9 < passed + 1

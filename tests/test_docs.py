@@ -1,4 +1,4 @@
-"""The documents: links lead somewhere, and the reference of the command line is what the program says."""
+"""The documents: links lead somewhere, and the reference of the command line is what the program says, and so are the guides."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from harness import ROOT
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -47,3 +48,46 @@ def test_the_command_line_reference_is_what_the_program_says(eyas_path: Path) ->
     command: list[str | Path] = [sys.executable, ROOT / "scripts" / "docs.py", "--check", "--eyas", eyas_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_what_a_guide_shows_is_what_is_printed(page: Path, eyas_path: Path) -> None:
+    """Every command of the page is run; numbers that vary are not compared (scripts/docs.py says which)."""
+    command: list[str | Path] = [sys.executable, ROOT / "scripts" / "docs.py", "--run", page]
+    done = subprocess.run(
+        [*command, "--eyas", eyas_path], capture_output=True, text=True, check=False, timeout=900
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shown", "why"),
+    [
+        ("```console\n$ echo a b\na b\n```\n", None),
+        ("```console\n$ echo a b\na c\n```\n", "+a b"),
+        ("```console\n$ printf 'a 1.5 s\\nb\\nc'\na 20 ms\n...\n```\n", None),
+        ("```console\n$ echo 3 tasks\n4 tasks\n```\n", "+3 tasks"),
+        ("<!-- numbers vary -->\n```console\n$ echo 3 tasks\n4 tasks\n```\n", None),
+        ("```text\nwords\n```\n", "does not say what prints it"),
+        ("<!-- prints: echo words -->\n```text\nwords\n```\n", None),
+        (
+            "<!-- file f -->\n```json\n{}\n```\n\n```console\n$ cat f\n{}\n$ false\n$ echo $?\n1\n```\n",
+            "it ended with 1",
+        ),
+        ("<!-- not run: a reason -->\n```console\n$ echo a\nb\n```\n", None),
+    ],
+)
+def test_a_page_that_is_not_true_is_found(
+    shown: str, why: str | None, eyas_path: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# A page\n\n{shown}", encoding="utf-8")
+    command: list[str | Path] = [sys.executable, ROOT / "scripts" / "docs.py", "--run", page]
+    done = subprocess.run(
+        [*command, "--eyas", eyas_path], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode == 0) == (why is None), done.stdout + done.stderr
+    assert why is None or why in done.stderr

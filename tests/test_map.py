@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 from harness import Run
@@ -47,5 +48,65 @@ def test_a_script_in_a_shell_line_and_one_that_is_executable(run: Run, tmp_path:
 def test_what_is_mapped_over_is_not_taken_twice(run: Run, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("1")
     done = run("map", "one.txt", "--out", "{stem}.out", "--", "cp", "one.txt", "{out}", cwd=tmp_path)
-    assert "note:" not in done.stderr
+    assert done.notes == []
     assert (tmp_path / "one.out").read_text() == "1"
+
+
+def test_likely_mistakes_get_a_hint(run: Run, tmp_path: Path) -> None:
+    """Said before anything starts, and done all the same; what is as it should be gets none."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "tools").mkdir()
+    for i in range(3):
+        (tmp_path / "in" / f"{i}.txt").write_text("x\n" * i)
+    (tmp_path / "tools" / "count.sh").write_text("wc -l < $1\n")
+
+    def notes(*args: str) -> list[str]:
+        return run("map", "in/*.txt", "--slots", "1", *args, status=None).notes
+
+    assert notes("--", "wc", "-l", "{in}") == []
+    (said,) = notes("--", "wc", "-l")
+    assert "has no {in}" in said
+    (said,) = notes("--shell", "--", "wc -l '{in}'")
+    assert "{in} stands in quotes" in said
+    (said,) = notes("--", "wc", "-l", "{in}", ">", "x")
+    assert "without --shell the word `>`" in said
+    (said,) = notes("--", "sh", "tools/count.sh", "{in}")
+    assert "`--with tools/count.sh`" in said
+    (said,) = notes("--", "wc", "~/x", "{in}")
+    assert "`~/x` stands for itself" in said
+
+
+def test_lists_take_patterns_and_directories_and_hint_at_scripts(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in" / "sub").mkdir(parents=True)
+    for i in range(3):
+        (tmp_path / "in" / f"{i}.txt").write_text(f"{i}\n")
+    (tmp_path / "in" / "sub" / "deep.txt").write_text("deep\n")
+    script = tmp_path / "run.sh"
+    script.write_text('#!/bin/sh\ncat "$@"\n')
+    script.chmod(0o755)
+    listed = tmp_path / "l.jsonl"
+
+    def write(*tasks: dict[str, object]) -> None:
+        listed.write_text("".join(f"{json.dumps(task)}\n" for task in tasks))
+
+    write(
+        {"id": "glob", "command": "cat *.txt", "inputs": ["in/*.txt"], "stdout": "out/glob"},
+        {"id": "all", "command": "cat d/*.txt d/sub/*.txt", "inputs": {"d": "in/"}, "stdout": "out/all"},
+        {"id": "has", "command": "./run.sh 0.txt", "inputs": ["run.sh", "in/0.txt"], "stdout": "out/has"},
+    )
+    assert run("run", listed).notes == []
+    assert (tmp_path / "out" / "glob").read_text() == "0\n1\n2\n"
+    assert (tmp_path / "out" / "all").read_text() == "0\n1\n2\ndeep\n"
+    assert (tmp_path / "out" / "has").read_text() == "0\n"
+    write({"id": "lacks", "command": ["./run.sh", "0.txt"], "inputs": ["in/0.txt"]})
+    assert (
+        "note: task `lacks` starts `./run.sh`, which is a file here and not among"
+        in run("run", listed, status=1).stderr
+    )
+    write({"id": "words", "command": ["echo", "x", ">", "y"]})
+    assert "task `words` has the word `>` in a list of words" in run("run", listed).stderr
+    write({"command": "true", "inputs": ["in/*.dat"]})
+    assert "no file matches `in/*.dat`" in run("run", listed, status=2).stderr
+    write({"command": "true", "outputs": ["made/"]})
+    refused = run("run", listed, status=2).stderr
+    assert "names a directory, not a file" in refused and "let the command pack them" in refused

@@ -120,6 +120,84 @@ def test_a_task_that_fits_no_node_is_named(run: Run, tmp_path: Path) -> None:
         assert "task `a` needs 4 slots, and the largest node has 2" in done.stderr
 
 
+def test_a_task_of_more_than_an_hour_is_predicted(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "workflow.json"
+    path.write_text(json.dumps(workflow(run_time=3_700.0)))
+    done = run("predict", path, "--nodes", "1,2", "--slots", "1")
+    assert [row[2] for row in rows(done.stdout)] == ["1", "2"]
+
+
+def test_files_larger_than_the_cache_are_predicted(run: Run, tmp_path: Path) -> None:
+    """They are read past it, as in a live run."""
+    path = tmp_path / "workflow.json"
+    path.write_text(json.dumps(workflow(run_time=2.0)))
+    done = run("predict", path, "--nodes", "1", "--cache", "1kB,1GB", "--slots", "1")
+    assert len(rows(done.stdout)) == 2
+
+
+def test_what_cannot_be_leaves_the_other_rows_alone(run: Run, tmp_path: Path) -> None:
+    """What stays on the nodes has to fit into a cache there: the row says that it does not, the others are right."""
+    (tmp_path / "in").write_bytes(b"x" * 1000)
+    tasks = [
+        {"id": "a", "command": "head -c 300000 /dev/zero > m", "inputs": ["in"], "outputs": {"m": "run:m"}},
+        {"id": "b", "command": "wc -c < m > n", "inputs": ["run:m"], "outputs": {"n": "out/n"}},
+    ]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    run("run", "tasks.jsonl", "--nodes", "1", "--dir", "c", cwd=tmp_path)
+    out = tmp_path / "p.json"
+    options = ("--nodes", "1,2", "--cache", "100kB,1GB", "--placement", "affinity")
+    done = run("predict", "c", *options, "--json", out, cwd=tmp_path)
+    assert "`run:m` of task `a` stays on the nodes and has 300000 bytes" in done.stdout
+    table = [row for row in rows(done.stdout) if len(row) > 3]
+    assert [row[3] == "cannot be" for row in table] == [True, True, False, False]
+    assert re.search(r"Advice: . nodes? with `affinity` and caches of", done.stdout)
+    predictions = json.loads(out.read_text())["predictions"]
+    assert [p.get("cannot_be") is not None for p in predictions] == [True, True, False, False]
+    assert all(p["summary"]["n_done"] == 2 for p in predictions[2:])
+    # Where nothing can be, that is an error.
+    refused = run("predict", "c", "--nodes", "1", "--cache", "100kB", cwd=tmp_path, status=2)
+    assert "stays on the nodes" in refused.stderr
+
+
+def test_workflows_of_every_format_are_predicted(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "two.dax"
+    path.write_text(
+        '<adag version="2.1" name="two">'
+        '<job id="a" name="make" runtime="2"><uses file="m" link="output" size="1000"/></job>'
+        '<job id="b" name="use" runtime="3"><uses file="m" link="input" size="1000"/></job></adag>\n'
+    )
+    done = run("predict", path, "--nodes", "1,2")
+    assert "Advice: 1 node " in done.stdout
+
+
+def test_what_one_node_alone_can_read_is_a_range_where_home_was_saturated(run: Run, tmp_path: Path) -> None:
+    """Four nodes read all the time: each had a quarter of home, which says nothing of what one of them could read."""
+    (tmp_path / "in").mkdir()
+    for i in range(4):
+        (tmp_path / "in" / f"{i}.dat").write_bytes(bytes([i]) * 2_000_000)
+    tasks = [{"command": "cksum < x", "inputs": {"x": f"in/{i}.dat"}} for i in range(4)]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    for nodes in ("4", "1"):
+        options = ("--nodes", nodes, "--slots", "1", "--home-rate", "4MB")
+        run("run", "tasks.jsonl", *options, "--dir", f"on-{nodes}", cwd=tmp_path)
+    out = tmp_path / "p.json"
+    done = run("predict", "on-4", "--nodes", "1,4", "--processors", "99", "--json", out, cwd=tmp_path)
+    assert re.search(r"to 4 nodes together; what one node alone can read was never seen", done.stdout), done
+    assert "run once with --nodes 1 to know" in done.stdout
+    said = json.loads(out.read_text())
+    slowest, fastest = (end["home_client_bytes_per_s"] for end in said["ends"])
+    # A quarter of home and all of it, with room for a busy machine.
+    assert slowest < 1.5e6
+    assert fastest > 3e6
+    one, four = said["predictions"]
+    assert one["makespan_max_s"] > 2 * one["makespan_min_s"]
+    assert four["makespan_max_s"] < 2 * four["makespan_min_s"]
+    # The run on one node says it.
+    known = run("predict", "on-1", "--nodes", "1", "--json", out, cwd=tmp_path)
+    assert "never seen" not in known.stdout
+    assert json.loads(out.read_text())["ends"] == []
+
+
 def test_a_failed_run_is_no_ground_for_predictions(run: Run, tmp_path: Path) -> None:
     write_list(tmp_path, command="test ! -e x")
     run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, status=1)

@@ -153,7 +153,8 @@ def test_after_a_crash_only_the_rest_runs(
     for i in range(2, N_PARTS):
         (folder / f"count-{i}.sh").write_text(f"while [ ! -e '{gate}' ]; do sleep 0.05; done\n")
     where = ["--dir", str(tmp_path / "cluster")] if own_dir else []
-    client = start("run", "w.jsonl", "--slots", "2", "--nodes", "2", *where, cwd=folder)
+    # A slot for each count: those that end are not behind those at the gate.
+    client = start("run", "w.jsonl", "--slots", "3", "--nodes", "2", *where, cwd=folder)
     dirs = [tmp_path / "cluster"] if own_dir else []
 
     def dispatcher_log() -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Background, Eyas, wait_until
+from harness import Background, Eyas, Run, wait_until
 from weather import Cluster, kill_now, payload
 
 MAGIC = b"EYAS"
@@ -84,7 +84,7 @@ def test_the_join_file_is_private_and_appears_when_the_dispatcher_answers(cluste
     started.stop(status=0)
     assert not cluster.join.exists(), "a dispatcher that ended takes its join file along"
     gone = cluster.run("status", status=3)
-    assert gone.stderr.startswith("error: cannot read the join file"), gone.stderr
+    assert "error: cannot read the join file" in gone.stderr, gone.stderr
 
 
 def test_a_stale_join_file_goes_when_a_dispatcher_starts(cluster: Cluster) -> None:
@@ -110,6 +110,7 @@ def test_the_wrong_secret(cluster: Cluster, eyas: Eyas, tmp_path: Path) -> None:
     forged = json.loads(other.join.read_text()) | {"address": json.loads(cluster.join.read_text())["address"]}
     forged_path = tmp_path / "forged.json"
     forged_path.write_text(json.dumps(forged))
+    forged_path.chmod(0o600)
     tasks = other.list_of([other.task("t", "echo wrong > out")])
     sentence = "does not let this join file in"
     for verb in (["status"], ["submit", str(tasks)], ["wait"], ["cancel", "--all"], ["down"]):
@@ -127,6 +128,7 @@ def test_a_broken_join_file_is_one_sentence(cluster: Cluster, tmp_path: Path) ->
     path = tmp_path / "join.json"
     for text in ["", "{", '{"version": 1}', "[]", '{"version": 9, "address": "127.0.0.1:1"}']:
         path.write_text(text)
+        path.chmod(0o600)
         refused = cluster.eyas.run("status", "--join", path, status=3)
         assert refused.stderr.startswith(f"error: `{path}` is not a join file of this version of eyas"), (
             refused
@@ -143,7 +145,7 @@ def test_another_protocol_version(cluster: Cluster, tmp_path: Path, version: int
         peer.sendall(preamble(version) + b"\x05\x00\x00\x00whatever an old version said")
         answer = rest(peer)
     assert answer[:4] == MAGIC
-    assert struct.unpack("<H", answer[4:6])[0] == 7
+    assert struct.unpack("<H", answer[4:6])[0] == 8
     assert len(answer) == PREAMBLE_BYTES, "nothing but its version"
     still_works(cluster, "after")
 
@@ -158,12 +160,13 @@ def test_an_old_dispatcher_is_named_by_the_client(cluster: Cluster, tmp_path: Pa
     with socket.create_server(("127.0.0.1", 0)) as listener:
         old = tmp_path / "old.json"
         old.write_text(json.dumps(secrets | {"address": f"127.0.0.1:{listener.getsockname()[1]}"}))
+        old.chmod(0o600)
         client = cluster.eyas.start("status", "--join", old)
         tcp, _ = listener.accept()
         with context.wrap_socket(tcp, server_side=True) as tls:
             tls.sendall(preamble(0))
             said = client.wait(status=3).stderr
-    assert "speaks protocol version 0, this eyas speaks 7" in said
+    assert "speaks protocol version 0, this eyas speaks 8" in said
     assert "install the same version" in said
 
 
@@ -331,3 +334,9 @@ def test_secrets_are_in_no_log_and_no_command_line(cluster: Cluster) -> None:
         assert secrets["secret"].encode() not in text and key_line.encode() not in text, path
     shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert secrets["secret"] not in shown
+
+
+def test_a_device_is_no_join_file(run: Run) -> None:
+    for device in ("/dev/zero", "/dev/null"):
+        refused = run("status", "--join", device, status=3, timeout=10)
+        assert f"error: cannot read the join file `{device}`: it is no file" in refused.stderr

@@ -36,7 +36,7 @@ def test_a_table_and_all_of_it_as_json(run: Run, tmp_path: Path) -> None:
     [
         ("sw", "--duration", "120s", "--nodes", "5"),
         ("stacking", "--locality", "30", "--nodes", "8"),
-        ("mi", "--tasks", "2000", "--nodes", "8", "--provisioning", "demand", "--release-idle", "10s"),
+        ("mi", "--tasks", "2000", "--nodes", "8", "--provisioning", "demand", "--idle-release", "10s"),
         ("mi", "--tasks", "300", "--nodes", "4", "--losses-per-hour", "20", "--slow-share", "0.5"),
         ("allpairs", "-n", "10", "--nodes", "4", "--placement", "first-available", "--no-ahead"),
     ],
@@ -83,15 +83,6 @@ def test_a_live_run_is_simulated_from_its_log(run: Run, tmp_path: Path) -> None:
     assert "4 tasks on as measured; 1 node" in done.stdout
 
 
-def test_worlds_of_faults_keep_the_promises(run: Run) -> None:
-    done = run("sim", "chaos", "--seeds", "10", "--from", "40")
-    first, *_ = done.stdout.splitlines()
-    assert "seeds 40..50" in first
-    assert "10 worlds: all promises kept" in done.stdout
-    alone = run("sim", "chaos", "--seeds", "1", "--from", "41").stdout.splitlines()
-    assert alone[1].startswith("Options { seed: 41,")
-
-
 def test_a_workflow_is_simulated(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "workflow.json"
     path.write_text(json.dumps(workflow(run_time=2.0)))
@@ -102,10 +93,16 @@ def test_a_workflow_is_simulated(run: Run, tmp_path: Path) -> None:
     run("sim", "workflow", path, "--missing-run-time", "1s")
 
 
+def test_long_programs_and_files_larger_than_caches_are_simulated(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "workflow.json"
+    path.write_text(json.dumps(workflow(run_time=90_000.0)))
+    assert "2 tasks on this-machine" in run("sim", "workflow", path, "--nodes", "2").stdout
+    run("sim", "mi", "--cache", "1MB", "--tasks", "10")
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("mi", "--cache", "1MB", "--tasks", "10"), ("10000000 bytes", "cache 1000000")),
         (("mi", "--placement", "best"), ("`best`", "max-compute-util", "first-available")),
         (("mi", "--eviction", "best"), ("`best`", "lru")),
         (("mi", "--provisioning", "best"), ("`best`", "one-at-a-time")),
@@ -121,7 +118,6 @@ def test_a_workflow_is_simulated(run: Run, tmp_path: Path) -> None:
         (("trace", "absent"), ("`absent` does not exist",)),
         (("trace", "odd.json"), ("no event log", "odd.json")),
         (("workflow", "odd.json"), ("odd.json", "WfCommons")),
-        (("chaos", "--seeds", "0"), ("at least 1",)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

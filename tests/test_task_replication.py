@@ -43,9 +43,8 @@ def read_by_many(start: Start, folder: Path, command: str) -> set[str]:
         )
     listed = folder / "tasks.jsonl"
     listed.write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    eyas = start(
-        "run", listed, "--nodes", str(N_NODES), "--slots", "1", "--cache", "2GB", "--dir", folder / "kept"
-    )
+    nodes = ["--nodes", str(N_NODES), "--slots", "1", "--cache", "2GB"]
+    eyas = start("run", listed, *nodes, "--collectives", "task-replication", "--dir", folder / "kept")
     wait_until(lambda: len(told(folder, "in", "executor_joined")) == N_NODES, "all nodes", alive=eyas)
     up.touch()
     wait_until(lambda: bool(told(folder, "out", "end_collective")), "the end of a collective", alive=eyas)

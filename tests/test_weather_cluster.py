@@ -274,3 +274,22 @@ def test_names_that_shells_dislike(cluster: Cluster) -> None:
     odd.submit([odd.task("t", f"cat {shlex.quote('input/0000')} > out", inputs=[data])])
     odd.wait()
     odd.expect(t=payload(1000, 1))
+
+
+def test_programs_that_have_ended_are_not_said_to_run(cluster: Cluster) -> None:
+    """An executor tells its state once a second; the ends of programs are told at once."""
+    cluster.dispatcher()
+    cluster.executor("N1", slots=3)
+    gate = cluster.folder / "gate"
+    cluster.submit([cluster.task(f"t{i}", "echo > out", gate=gate) for i in range(3)])
+
+    def running() -> int:
+        line = cluster.find_node("N1")
+        assert line is not None
+        assert len(line["status"]["running"]) <= line["n_assigned"], line
+        return len(line["status"]["running"])
+
+    wait_until(lambda: running() == 3, "three programs in the status")
+    gate.touch()
+    cluster.wait()
+    assert running() == 0

@@ -53,7 +53,7 @@ def flip(path: Path, silently: bool = False) -> None:
 
 
 def test_a_full_disk_under_the_cache(cluster: Cluster, disks: Disks) -> None:
-    """The budget promises more than the disk has: the only node rests, and goes on when there is space."""
+    """The budget promises more than the disk has: the only node makes do with what there is."""
     disk = disks(cluster.node_dir("N1") / "cache", 32 * MIB)
     files = [cluster.file(f"f{i}", MIB, i) for i in range(8)]
     cluster.dispatcher()
@@ -62,10 +62,9 @@ def test_a_full_disk_under_the_cache(cluster: Cluster, disks: Disks) -> None:
     cluster.submit(
         [cluster.task(f"t{i}", "cat input/* | md5sum > out", [path]) for i, path in enumerate(files)]
     )
-    wait_until(lambda: "No space left on device" in cluster.events(), "the first failure")
-    assert cluster.run_line()["n_failed"] == 0, "no task has failed for it"
-    disk.free()
+    # The disk stays as it is: one input has room, then the next.
     cluster.wait()
+    assert cluster.run_line()["n_failed"] == 0, "no task has failed for it"
     cluster.expect(**{f"t{i}": f"{hashlib.md5(payload(MIB, i)).hexdigest()}  -\n".encode() for i in range(8)})
     assert sorted(cluster.ran()) == [f"t{i}" for i in range(8)], "no program has begun without its input"
 
@@ -128,6 +127,9 @@ def test_a_full_disk_under_the_journal(cluster: Cluster, disks: Disks, tmp_path:
     (warning,) = cluster.status()["warnings"]
     assert "journal" in warning and "No space left on device" in warning, warning
     assert f"warning: {warning[:20]}" in cluster.run("status").stdout
+    # `explain` says no more than the journal has, although the event log does.
+    n_said = sum("is done" in cluster.run("explain", name).stdout for name in early)
+    assert n_said <= cluster.run_line(1)["n_done"] < 120
     # A submission cannot be recorded either: it waits, and nothing of it starts.
     late = [f"late{i}" for i in range(40)]
     tasks = [cluster.task(name, f": {name * 500}; cat input/* > out", [data]) for name in late]
@@ -163,7 +165,8 @@ def test_the_dispatcher_killed_while_its_journal_is_full(
     wait_until(lambda: cluster.status()["warnings"], "a warning in `eyas status`")
     kill_now(dispatcher)
     gone = submission.wait(status=3)
-    assert gone.stdout == "" and gone.stderr == "error: the connection to the dispatcher was closed\n"
+    assert gone.stdout == ""
+    assert gone.stderr.startswith("error: the connection to the dispatcher was closed\nhint: ")
     disk.free()
     cluster.dispatcher("--lease", "30s")
     cluster.wait()

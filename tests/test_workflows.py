@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -124,6 +125,79 @@ def test_a_converted_workflow_is_a_task_list_that_gives_the_same(
     again = run("convert", "words.json", "--to", "jsonl", cwd=tmp_path).stdout
     by_id = sorted((json.loads(line) for line in again.splitlines()), key=lambda t: t["id"])
     assert by_id == sorted(tasks, key=lambda t: t["id"])
+
+
+def test_folders_are_sources_and_targets_of_a_makeflow(run: Run, tmp_path: Path) -> None:
+    """A folder at home is all its files; one that a rule writes reaches its reader on another node, and home, packed."""
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "a").write_text("1 2\n")
+    (tmp_path / "in" / "deep" / "b").write_text("3\n")
+    (tmp_path / "w.makeflow").write_text(
+        "CATEGORY=cut\nMEMORY=1\n"
+        "words: in\n\tmkdir -p words/x; for f in in/a in/deep/b; do tr ' ' '\\n' < \\$f > words/x/\\$(basename \\$f); done\n"
+        "CATEGORY=sum\n"
+        "n: words\n\tcat words/x/* | wc -l > n; echo $CATEGORY >> n\n"
+        "kept/: words\n\tcp -r words kept\n"
+    )
+    run("run", "w.makeflow", "--out", "out", "--nodes", "2", "--slots", "1", cwd=tmp_path)
+    assert (tmp_path / "out" / "n").read_text().split() == ["3", "sum"]
+    with tarfile.open(tmp_path / "out" / "kept.tar") as archive:
+        assert {m.name for m in archive.getmembers() if m.isfile()} == {"kept/x/a", "kept/x/b"}
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["kept.tar", "n"]
+
+
+def test_a_makeflow_in_jx_runs(run: Run, folder: Path, tmp_path: Path) -> None:
+    (folder / "words.jx").write_text(
+        """# Counts words, file by file, and adds up.
+{
+  "define": { "PARTS": ["one", "two", "three"], "SUMS": [p + ".n" for p in PARTS] },
+  "rules": [
+    { "command": template("./count.sh {p}.txt > {p}.n"),
+      "inputs": ["count.sh", p + ".txt"], "outputs": [p + ".n"] } for p in PARTS,
+    { "command": "cat " + join(SUMS) + " | awk '{s += $1} END {print s}' > total.txt",
+      "inputs": SUMS, "outputs": ["total.txt"] },
+  ],
+}
+"""
+    )
+    run("run", "work/words.jx", "--out", "results", "--slots", "2", cwd=tmp_path)
+    assert (tmp_path / "results" / "total.txt").read_text().strip() == "11"
+
+
+def test_a_run_of_nextflow_runs_with_stand_ins(run: Run, tmp_path: Path) -> None:
+    """Files are called by work folders, tasks by their kind, and programs are pieces of scripts."""
+    tasks = [
+        ("P.QC", "P.QC_1", ["/data/reads"], ["/b6/e9/qc.html", "/b6/e9/versions.yml"]),
+        ("P.QC", "P.QC_2", ["/data/reads"], ["/a1/07/qc.html", "/a1/07/versions.yml"]),
+        ("P.ALL", "P.ALL_3", ["/b6/e9/versions.yml", "/a1/07/versions.yml"], ["/c3/00/all.html"]),
+    ]
+    specification = {
+        "tasks": [
+            {
+                "name": name,
+                "id": id_,
+                "parents": [],
+                "children": [],
+                "inputFiles": reads,
+                "outputFiles": writes,
+            }
+            for name, id_, reads, writes in tasks
+        ],
+        "files": [{"id": f, "sizeInBytes": 100} for t in tasks for f in t[3]]
+        + [{"id": "/data/reads", "sizeInBytes": 1000}],
+    }
+    execution = {
+        "makespanInSeconds": 1,
+        "executedAt": "x",
+        "tasks": [{"id": t[1], "runtimeInSeconds": 1, "command": {"program": 'g" > x\n END'}} for t in tasks],
+    }
+    text = {"name": "n", "schemaVersion": "1.5"}
+    workflow = {"specification": specification, "execution": execution}
+    (tmp_path / "n.json").write_text(json.dumps({**text, "workflow": workflow}))
+    run("run", "--stand-ins", "--out", "out", "n.json", cwd=tmp_path)
+    assert (tmp_path / "out" / "c3" / "00" / "all.html").stat().st_size == 100
+    lines = run("convert", "n.json", "--to", "jsonl", "--stand-ins", cwd=tmp_path).stdout.splitlines()
+    assert sorted(json.loads(line)["label"] for line in lines) == ["P.ALL", "P.QC", "P.QC"]
 
 
 def test_a_run_is_exported_with_what_was_measured(run: Run, folder: Path, tmp_path: Path) -> None:

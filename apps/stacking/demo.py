@@ -21,6 +21,7 @@ import argparse
 import filecmp
 import hashlib
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -31,6 +32,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 OFF, PAPER, OURS = "caches-off", "paper", "affinity"
+# Of the disk: an exposure, what a run writes for each byte of sky, and how often files are in the caches of a run.
+EXPOSURE_BYTES, RUN_SHARE, COPIES = 1_000_000, 0.15, 1.3
 PLACEMENT = {OFF: "first-available", PAPER: "good-cache-compute", OURS: "affinity"}
 
 
@@ -45,13 +48,48 @@ def say(text: str) -> None:
 def call(command: list[str], what: str) -> float:
     """Run a program to its end with its output shown; returns the seconds that it took."""
     start = time.monotonic()
+    told(command, what, shown=True)
+    return time.monotonic() - start
+
+
+def told(command: list[str], what: str, *, shown: bool = False) -> str:
+    """Run a program to its end; returns what it printed, to both streams, unless that is shown at once."""
+    sink = None if shown else subprocess.PIPE
     try:
-        code = subprocess.run(command, check=False).returncode
+        done = subprocess.run(command, check=False, stdout=sink, stderr=sink and subprocess.STDOUT, text=True)
     except OSError as error:
         raise DemoError(f"{command[0]} cannot be started: {error.strerror}") from None
-    if code != 0:
-        raise DemoError(f"{what} ended with exit code {code}\n  command: {shlex.join(command)}")
-    return time.monotonic() - start
+    if done.returncode != 0:
+        said = f"{done.stdout.rstrip()}\n" if done.stdout else ""
+        raise DemoError(
+            f"{said}{what} ended with exit code {done.returncode}\n  command: {shlex.join(command)}"
+        )
+    return done.stdout or ""
+
+
+def disk_bytes(n_exposures: int, n_nodes: int, cache: str) -> int:
+    """About what all of it takes on the disk: the sky, the cutouts of three runs, and the caches of two, which stay."""
+    sky = n_exposures * EXPOSURE_BYTES
+    match = re.fullmatch(r"([\d.]+)\s*([KMGT]?)(i?)B?", cache, re.IGNORECASE)
+    # A cache that cannot be read as a size is eyas's to complain about.
+    caches = (
+        n_nodes * float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " ")
+        if match
+        else sky
+    )
+    return int(sky * (1 + len(PLACEMENT) * RUN_SHARE) + 2 * min(caches, COPIES * sky))
+
+
+def check_disk(args: argparse.Namespace) -> None:
+    """Say what the demo takes, and stop when there is no room for it."""
+    needs = disk_bytes(args.exposures, args.nodes, args.cache)
+    has = sum(path.lstat().st_size for path in args.dir.rglob("*") if path.is_file())
+    free = shutil.disk_usage(args.dir).free
+    say(
+        f"Takes about {needs / 1e6:,.0f} MB of disk in {args.dir} ({free / 1e9:,.1f} GB are free) and a few minutes."
+    )
+    if has + free < needs:
+        raise DemoError(f"there is too little room for the demo where {args.dir} is; --dir puts it elsewhere")
 
 
 def script(name: str, *options: str) -> list[str]:
@@ -86,11 +124,11 @@ def run_tasks(name: str, args: argparse.Namespace, n_tasks: int) -> float:
     command = [args.eyas, "run", str(folder / f"tasks-{name}.jsonl"), "--dir", str(folder / f"run-{name}")]
     command += ["--nodes", str(args.nodes), "--slots", "1", "--cache", args.cache]
     command += ["--placement", PLACEMENT[name], "--home-rate", args.home_rate]
+    # eyas itself says how long it took.
     seconds = call(command, f"the run {name}")
     n_outputs = sum(1 for _ in (folder / f"cuts-{name}").glob("*.fits"))
     if n_outputs != n_tasks:
         raise DemoError(f"the run {name} wrote {n_outputs} of {n_tasks} outputs")
-    say(f"  {n_tasks:,} tasks in {seconds:.1f} s")
     return seconds
 
 
@@ -106,18 +144,22 @@ def demo(args: argparse.Namespace) -> None:
     folder: Path = args.dir
     sky, result, report = folder / "sky", folder / "result", folder / "report.html"
     folder.mkdir(parents=True, exist_ok=True)
+    check_disk(args)
 
     say(f"1/7 the sky: {args.exposures} exposures around M13 with {args.targets} faint sources")
     make_sky(sky, args)
 
-    say("2/7 the task list")
+    say("2/7 the task lists, one for each run: the same tasks, outputs in different folders")
+    planned = set()
     for name in PLACEMENT:
         for old in (f"run-{name}", f"cuts-{name}"):
             shutil.rmtree(folder / old, ignore_errors=True)
         (folder / f"cuts-{name}").mkdir()
         tasks = folder / f"tasks-{name}.jsonl"
         options = ["--sky", str(sky), "--cuts", str(folder / f"cuts-{name}"), "--out", str(tasks)]
-        call(script("plan.py", *options, "--python", sys.executable), "plan.py")
+        planned.add(told(script("plan.py", *options, "--python", sys.executable), "plan.py").rstrip())
+    # One line: the lists differ in nothing that it tells.
+    say("\n".join(sorted(planned)))
     with open(folder / f"tasks-{OFF}.jsonl", encoding="utf-8") as file:
         n_tasks = sum(1 for _ in file)
 
@@ -134,12 +176,13 @@ def demo(args: argparse.Namespace) -> None:
         if differing := differing_outputs(folder, name):
             raise DemoError(f"{len(differing)} outputs of the run {name} differ, the first is {differing[0]}")
     options = ["--cuts", str(folder / f"cuts-{OURS}"), "--sky", str(sky), "--out", str(result)]
-    call(script("stack.py", *options), "stack.py")
+    told(script("stack.py", *options), "stack.py")
     summary = json.loads((result / "summary.json").read_text(encoding="utf-8"))
 
     say("7/7 the report")
     command = [args.eyas, "report", "--dir", str(folder / f"run-{OURS}"), "--out", str(report)]
-    call([*command, "--compare", str(folder / f"run-{OFF}")], "eyas report")
+    told([*command, "--compare", str(folder / f"run-{OFF}")], "eyas report")
+    verdict = json.loads(report.with_suffix(".json").read_text(encoding="utf-8"))["verdict"]["sentences"]
 
     alone, together, law = (summary[key] for key in ("snr_one_expected", "snr", "snr_expected"))
     say("")
@@ -152,9 +195,13 @@ def demo(args: argparse.Namespace) -> None:
         f"{seconds[PAPER]:.0f} s with the paper's {PLACEMENT[PAPER]}, {seconds[OURS]:.0f} s with {PLACEMENT[OURS]}, "
         "the same bytes from all"
     )
-    say(f"Picture   {result / 'stack.png'}")
-    say(f"Stack     {result / 'stack.fits'}, numbers in {result / 'summary.json'}")
-    say(f"Report    {report}")
+    say(f"Verdict   on {PLACEMENT[OURS]}: {' '.join(verdict)}")
+    say(
+        f"Stack     {result / 'stack.png'}; as an image {result / 'stack.fits'}, numbers in {result / 'summary.json'}"
+    )
+    say(
+        f"Picture   {report}: the run with {PLACEMENT[OURS]} beside the one without caches, to be opened in a browser"
+    )
 
 
 def main() -> int:

@@ -365,12 +365,13 @@ def make(out: Path, seed: int, n_exposures: int, n_targets: int, size: int, n_pr
     n_bytes, shown = 0, start
     for n_done, length in enumerate(write_all(sky, folder, n_exposures, n_processes), 1):
         n_bytes += length
-        if time.monotonic() - shown > 2.0 or n_done == n_exposures:
+        is_last = n_done == n_exposures
+        # On a terminal one line that changes, elsewhere the last one alone.
+        if is_last or (sys.stdout.isatty() and time.monotonic() - shown > 0.5):
             shown = time.monotonic()
-            print(
-                f"  {n_done}/{n_exposures} exposures, {n_bytes / 1e6:.0f} MB, {shown - start:.0f} s",
-                flush=True,
-            )
+            line = f"  {n_done}/{n_exposures} exposures, {n_bytes / 1e6:.0f} MB, {shown - start:.0f} s"
+            begin = "\r" if sys.stdout.isatty() else ""
+            print(begin + line, end="\n" if is_last else "", flush=True)
     truth = {
         "seed": seed,
         "n_exposures": n_exposures,

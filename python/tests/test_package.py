@@ -47,6 +47,14 @@ def test_a_file_that_cannot_be_run_is_passed_over(tmp_path: Path, monkeypatch: p
     assert eyas.find_binary() == good
 
 
+def test_an_old_python_without_preferred_schemes_looks_in_the_same_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_schemes = _find._candidates()
+    monkeypatch.delattr("sysconfig.get_preferred_scheme")
+    assert _find._candidates() == with_schemes
+
+
 def test_every_layout_of_an_installer_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("target/eyas", "prefix/lib/python3.11/site-packages/eyas"):
         monkeypatch.setattr(_find, "__file__", str(tmp_path / package / "_find.py"))

@@ -24,7 +24,9 @@ APP = Path(plan.__file__).parent
 STAND_IN = """\
 import json, pathlib, shutil, subprocess, sys, tempfile
 if sys.argv[1] == "report":
-    pathlib.Path(sys.argv[sys.argv.index("--out") + 1]).write_text("<html></html>")
+    page = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+    page.write_text("<html></html>")
+    page.with_suffix(".json").write_text(json.dumps({"verdict": {"sentences": ["Limited by nothing."]}}))
     sys.exit()
 for line in open(sys.argv[2]):
     task = json.loads(line)
@@ -153,7 +155,8 @@ def test_demo_from_end_to_end_twice(eyas_stand_in: Path, tmp_path: Path) -> None
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert "is there already" in second.stdout and "is there already" not in first.stdout
     last = second.stdout.splitlines()[-5:]
-    assert [line.split()[0] for line in last] == ["Shown", "Compared", "Picture", "Stack", "Report"]
+    assert last[2].endswith(": Limited by nothing.")
+    assert [line.split()[0] for line in last] == ["Shown", "Compared", "Verdict", "Stack", "Picture"]
     for name in ("result/stack.png", "result/stack.fits", "result/summary.json", "report.html"):
         assert (tmp_path / "demo" / name).is_file()
 

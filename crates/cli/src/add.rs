@@ -9,7 +9,7 @@
 use crate::args::SubmitArgs;
 use crate::commands::{Accepted, client_runtime, stream_list};
 use crate::print::plural;
-use crate::{Exit, Fault, workflow};
+use crate::{Exit, Fault, json, replaces, workflow};
 use eyas_core::{Digest, RunId};
 use eyas_runtime::client::Client;
 use eyas_runtime::net::NetError;
@@ -53,6 +53,10 @@ pub fn add(args: &SubmitArgs, join: &Path, run: RunId) -> Result<Exit, Fault> {
         _ => format!("{own}."),
     };
     let options = ReadOptions { id_prefix, is_addition: true, ..ReadOptions::default() };
+    if within.is_some() && workflow::is_of_commands(&args.tasks, &args.files)? {
+        let message = "a list of commands runs in the folder from which it is submitted, and a task's goes when it ends";
+        return Err(Fault::new(Exit::BadInput, message).hint("what a task adds is a task list (JSON Lines)"));
+    }
     let list = workflow::list_in(&args.tasks, &args.files, &options)?;
     if let Some(task) = &within {
         refuse_sandbox(&list, &task.sandbox)?;
@@ -63,16 +67,18 @@ pub fn add(args: &SubmitArgs, join: &Path, run: RunId) -> Result<Exit, Fault> {
         _ => own,
     };
     if list.n_tasks == 0 {
-        eprintln!("there are no tasks: nothing to add");
-        return Ok(Exit::Good);
+        eyas_text::say!("there are no tasks: nothing to add");
+        return crate::commands::nothing_to_do(args.json);
     }
+    replaces::check(&list, args.replace, args.files.stand_ins)?;
     let addition = Addition { run, token, digest };
     let name = args.tasks.display().to_string();
     let accepted = client_runtime().block_on(insist(join, &name, &list, &addition, within.is_some()))?;
     let tasks = plural(list.n_tasks, "task");
     match accepted.again {
-        false => writeln!(std::io::stdout(), "run {run}: {tasks} added")?,
-        true => writeln!(std::io::stdout(), "run {run}: {tasks} had been added before")?,
+        again if args.json => json::write(&json::Submitted { run, n_tasks: list.n_tasks, again })?,
+        false => writeln!(eyas_text::stdout(), "run {run}: {tasks} added")?,
+        true => writeln!(eyas_text::stdout(), "run {run}: {tasks} had been added before")?,
     }
     Ok(Exit::Good)
 }
@@ -101,6 +107,7 @@ fn can_pass(e: &NetError) -> bool {
     match e {
         NetError::Connect { .. }
         | NetError::NoAnswer { .. }
+        | NetError::AtDoor { .. }
         | NetError::Broken(_)
         | NetError::Closed
         | NetError::Away(_)

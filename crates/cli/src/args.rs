@@ -1,5 +1,6 @@
 //! The command line. One way to say which cluster (`--join`) and where (`--dir`) for all commands.
 
+use crate::replaces::ReplaceArgs;
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs, WorkflowArgs};
 use clap::{Args, Parser, Subcommand};
 use eyas_core::dispatcher::CollectiveMode;
@@ -25,11 +26,11 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Verb {
-    /// One command over many files: one task per file
+    /// One command over many files, parameters or rows of a table: one task for each
     Map(Box<MapArgs>),
-    /// Run a list of tasks (JSON Lines) or a workflow file, and wait for its end
+    /// Run a list of tasks (JSON Lines) or of commands, or a workflow file, and wait for its end
     Run(RunArgs),
-    /// Hand a list of tasks or a workflow file to a cluster that is up, and return
+    /// Hand a list of tasks or commands, or a workflow file, to a cluster that is up, and return
     Submit(SubmitArgs),
     /// Wait for the end of what was submitted
     Wait(WaitArgs),
@@ -37,8 +38,10 @@ pub enum Verb {
     Status(StatusArgs),
     /// The same on the whole screen, live
     Top(JoinArgs),
-    /// What a task printed
-    Logs(TaskArgs),
+    /// What tasks print, also while they run
+    Logs(LogsArgs),
+    /// A table of the tasks of a run: state, node, time, attempts, why they failed
+    Tasks(TasksArgs),
     /// Why a task ran where it did, or why it waits, or why it failed
     Explain(TaskArgs),
     /// One page (and a JSON file) on what a run did
@@ -50,7 +53,6 @@ pub enum Verb {
     /// Draw a workflow by its stages
     Graph(GraphArgs),
     /// Feed a run's log to the decision core again and compare what it decides
-    #[command(hide = true)]
     Replay(ReplayArgs),
     /// End tasks: some, or all of a run
     Cancel(CancelArgs),
@@ -62,10 +64,8 @@ pub enum Verb {
     Sim(Box<crate::sim::SimArgs>),
     /// How long work would take on a cluster, and which one it needs
     Predict(Box<crate::predict::PredictArgs>),
-    /// What this machine and this build do together, in figures
+    /// What this machine, its disk, home storage and the network give, in a minute, with advice
     Bench(crate::bench::BenchArgs),
-    /// The evaluation of the data diffusion paper, simulated, beside the paper's numbers
-    Repro(crate::repro::ReproArgs),
     /// The part that holds the queue and decides who runs what
     Dispatcher(DispatcherArgs),
     /// The part that runs tasks on one node and keeps its cache
@@ -80,9 +80,18 @@ const NODES_MAX: u32 = 1024;
 
 #[derive(Args, Clone, Default)]
 pub struct JoinArgs {
-    /// Join file of the cluster [default: the cluster that `eyas up` started]
+    /// Join file of the cluster [default: the newest of this machine; to give work, the newest that `eyas up` started]
     #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
     pub join: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct SourceArgs {
+    /// Directory of a run or of its cluster, up or not [default: the one that was given work last]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub join: JoinArgs,
 }
 
 /// How an embedded or local cluster is made.
@@ -136,7 +145,7 @@ pub struct ProvisionArgs {
     #[arg(long, value_name = "POLICY")]
     pub provisioning: Option<String>,
     /// A node that had no task for so long goes [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, alias = "release-idle", value_name = "TIME", value_parser = duration)]
     pub idle_release: Option<u64>,
 }
 
@@ -152,7 +161,7 @@ pub struct NodeArgs {
     /// Memory of each node that tasks may declare [default: the machine's, shared among local nodes]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<u64>,
-    /// Which object leaves a full cache: random, fifo, lru, lfu
+    /// Which object leaves a full cache: random, fifo, lru, lfu, two-mark
     #[arg(long, default_value = "lru", value_name = "POLICY")]
     pub eviction: String,
     /// A directory of inputs that is this node's own disk: nothing in it is copied (may be given more than once)
@@ -171,7 +180,7 @@ pub struct PolicyArgs {
     #[arg(long, default_value_t = 3200, value_name = "TASKS")]
     pub window: usize,
     /// Share of busy slots from which good-cache-compute lets tasks wait for their data
-    #[arg(long, default_value_t = 0.8, value_name = "SHARE")]
+    #[arg(long, alias = "threshold", default_value_t = 0.8, value_name = "SHARE")]
     pub utilisation_threshold: f64,
     /// How the files of workflows are moved ahead of their readers: auto (as predicted to be quickest), off, with all
     /// gathers by collective-gather or async-gather, or by task-replication (who made a file that many read runs again
@@ -195,18 +204,38 @@ pub struct PolicyArgs {
 /// What tasks of a map have in common.
 #[derive(Args)]
 pub struct MapArgs {
-    /// Files, URLs or quoted patterns, one task for each; `-` reads names from standard input
+    /// Files, URLs or quoted patterns, one task for each; `-` reads names from standard input. `:::` begins further files,
+    /// with which they are combined, `:::+` files that go along with those before, one by one
     #[arg(value_name = "FILES")]
     pub paths: Vec<String>,
+    /// A parameter, with one task for each value, in combination with all else (may be given more than once): A,B,C or
+    /// numbers A..B; {NAME} is the value
+    #[arg(long = "param", value_name = "NAME=VALUES", value_parser = parameter)]
+    pub params: Vec<Parameter>,
+    /// A table with a header: one task for each row; the names of its columns are holes, such as {sample}
+    #[arg(long, value_name = "FILE", conflicts_with = "tsv")]
+    pub csv: Option<PathBuf>,
+    /// The same, with tabs between columns
+    #[arg(long, value_name = "FILE")]
+    pub tsv: Option<PathBuf>,
+    /// Columns of the table that name files, which become inputs
+    #[arg(long = "files", value_name = "COLUMN,...", value_delimiter = ',')]
+    pub file_columns: Vec<String>,
     /// One task for each number A..B instead of files
     #[arg(long, value_name = "A..B", value_parser = range)]
     pub range: Option<std::ops::Range<u64>>,
-    /// Where the output goes: a path or URL with {stem}, {name}, {index} (may be given more than once)
+    /// Where the output goes: a path or URL with {stem}, {name}, {index}, {//}, ... (may be given more than once)
     #[arg(long, value_name = "TEMPLATE")]
     pub out: Vec<String>,
     /// A further input of every task, such as the script that is run
     #[arg(long, value_name = "FILE")]
     pub with: Vec<String>,
+    /// Show what each task prints when it has ended, in the order of the tasks [default: where no output is declared]
+    #[arg(long, overrides_with = "no_print")]
+    pub print: bool,
+    /// Show nothing of that
+    #[arg(long)]
+    pub no_print: bool,
     /// Names on standard input end in NUL bytes
     #[arg(short = '0', long)]
     pub null: bool,
@@ -231,26 +260,41 @@ pub struct MapArgs {
     /// Groups tasks in reports
     #[arg(long, default_value = "")]
     pub label: String,
+    #[command(flatten)]
+    pub replace: ReplaceArgs,
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+    /// Say how it ended as JSON on standard output, for programs; nothing else goes there
+    #[arg(long, conflicts_with_all = ["print", "dry_run", "to_list"])]
+    pub json: bool,
+    /// Write the tasks that would run into this file, for `eyas run FILE`, and start nothing; `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    pub to_list: Option<PathBuf>,
     /// Join file of a cluster that is up [default: a cluster of its own, for this run]
     #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
     pub join: Option<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// The command, with {in} {out} {stem} {name} {index}
+    /// The command, with {in} {out} {stem} {name} {index}, {} {/} {.} {/.} {//} {2} {NAME}, ...
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 
 #[derive(Args)]
 pub struct RunArgs {
-    /// The list, or `-` for standard input; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
+    /// A task list, or `-` for standard input; a list of commands (.txt), each a line for the shell; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
     #[arg(value_name = "TASKS")]
     pub tasks: PathBuf,
     #[command(flatten)]
     pub files: WorkflowArgs,
+    #[command(flatten)]
+    pub replace: ReplaceArgs,
     /// Join file of a cluster that is up [default: a cluster of its own, for this run]
     #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
     pub join: Option<PathBuf>,
+    /// Say how it ended as JSON on standard output, for programs; nothing else goes there
+    #[arg(long, conflicts_with = "dry_run")]
+    pub json: bool,
     /// Do not drop files that stay on the nodes (`run:`) when the last task that reads them has ended
     #[arg(long)]
     pub keep: bool,
@@ -264,19 +308,23 @@ pub struct RunArgs {
 #[derive(Args)]
 pub struct ResumeArgs {
     /// Run only what has to run after an earlier run, by digests of inputs, commands and environments; DIR is that
-    /// run's folder or a cluster's [default: the cluster's with --join, else that of the last run of this file]
+    /// run's folder or a cluster's [default: the cluster's with --join, else that of the last run of this file, or of a map
+    /// with this command here]
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
     pub resume: Option<Option<PathBuf>>,
-    /// Say what would run and why, and start nothing
+    /// Print the commands that would run, and why they would, and start nothing
     #[arg(long)]
     pub dry_run: bool,
 }
 
 #[derive(Args)]
 pub struct SubmitArgs {
-    /// The list, or `-` for standard input; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
+    /// A task list, or `-` for standard input; a list of commands (.txt), each a line for the shell; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
     #[arg(value_name = "TASKS")]
     pub tasks: PathBuf,
+    /// Say the run's number as JSON on standard output, for programs
+    #[arg(long, conflicts_with = "dry_run")]
+    pub json: bool,
     /// Do not drop files that stay on the nodes (`run:`) when the last task that reads them has ended
     #[arg(long)]
     pub keep: bool,
@@ -290,6 +338,8 @@ pub struct SubmitArgs {
     pub token: Option<String>,
     #[command(flatten)]
     pub files: WorkflowArgs,
+    #[command(flatten)]
+    pub replace: ReplaceArgs,
     #[command(flatten)]
     pub resume: ResumeArgs,
     #[command(flatten)]
@@ -313,6 +363,9 @@ impl std::str::FromStr for Into {
 
 #[derive(Args)]
 pub struct WaitArgs {
+    /// Say how the runs ended as JSON on standard output, for programs; nothing else goes there
+    #[arg(long)]
+    pub json: bool,
     /// The run to wait for [default: all]
     #[arg(long, value_name = "RUN")]
     pub run: Option<u32>,
@@ -325,6 +378,9 @@ pub struct StatusArgs {
     /// As JSON, for programs
     #[arg(long)]
     pub json: bool,
+    /// Of each cluster on this machine: those of `eyas up`, and those of `eyas run` and `eyas map` while they run
+    #[arg(long, conflicts_with = "join")]
+    pub all: bool,
     #[command(flatten)]
     pub join: JoinArgs,
 }
@@ -334,19 +390,61 @@ pub struct TaskArgs {
     /// The task's id, or #N for its number
     #[arg(value_name = "TASK")]
     pub task: String,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
     /// The run it belongs to [default: the newest that has such a task]
     #[arg(long, value_name = "RUN")]
     pub run: Option<u32>,
-    /// Directory of a run that is over [default: the last one, when no cluster is up]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
     #[command(flatten)]
-    pub join: JoinArgs,
+    pub of: SourceArgs,
+}
+
+#[derive(Args)]
+pub struct TasksArgs {
+    /// Only those that failed
+    #[arg(long, conflicts_with = "running")]
+    pub failed: bool,
+    /// Only those whose program runs now
+    #[arg(long)]
+    pub running: bool,
+    /// Only the N whose program ran longest, the longest first
+    #[arg(long, value_name = "N")]
+    pub slowest: Option<usize>,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+    /// As lines with tabs between the columns, for programs and spreadsheets
+    #[arg(long, conflicts_with = "json")]
+    pub tsv: bool,
+    /// The run that is meant [default: the newest]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    #[command(flatten)]
+    pub of: SourceArgs,
+}
+
+#[derive(Args)]
+pub struct LogsArgs {
+    /// The task's id, or #N for its number
+    #[arg(value_name = "TASK", required_unless_present = "failed")]
+    pub task: Option<String>,
+    /// Go on until the task has ended
+    #[arg(short, long, conflicts_with = "failed")]
+    pub follow: bool,
+    /// What each task printed that failed, under a heading
+    #[arg(long, conflicts_with = "task")]
+    pub failed: bool,
+    /// The run that is meant [default: the newest that has such a task; with --failed the newest]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    #[command(flatten)]
+    pub of: SourceArgs,
 }
 
 #[derive(Args)]
 pub struct ReportArgs {
-    /// Directory of the run [default: the cluster that is up, else the last run]
+    /// Directory of the run or of its cluster [default: the one that was given work last]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Where the page goes; the JSON file beside it has the same name
@@ -355,9 +453,12 @@ pub struct ReportArgs {
     /// Directory of another run of the same tasks, to set side by side
     #[arg(long, value_name = "DIR")]
     pub compare: Option<PathBuf>,
-    /// Only this run of the log [default: all]
+    /// The run of the log that is told of [default: the newest]
     #[arg(long, value_name = "RUN")]
     pub run: Option<u32>,
+    /// All runs of the log together
+    #[arg(long, conflicts_with = "run")]
+    pub all: bool,
     #[command(flatten)]
     pub join: JoinArgs,
 }
@@ -489,11 +590,90 @@ fn collectives(text: &str) -> Result<CollectiveMode, String> {
         .ok_or_else(|| format!("there is no such mode; choose one of {}", CollectiveMode::NAMES.join(", ")))
 }
 
+/// A parameter of a map.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    pub name: String,
+    pub values: Vec<String>,
+}
+
+/// Values that a parameter may have; each is kept.
+const VALUES_MAX: u64 = 10_000_000;
+
+fn parameter(text: &str) -> Result<Parameter, String> {
+    let (name, values) = text
+        .split_once('=')
+        .filter(|(name, values)| !name.is_empty() && !values.is_empty())
+        .ok_or("write it as NAME=A,B,C or NAME=0..10")?;
+    let numbers =
+        values.split_once("..").and_then(|(a, b)| Some(a.parse::<u64>().ok()?..b.parse::<u64>().ok()?));
+    let values = match numbers {
+        Some(range) if range.is_empty() => return Err("the range is empty".into()),
+        Some(range) if range.end - range.start > VALUES_MAX => {
+            return Err(format!("a parameter may have {VALUES_MAX} values at most"));
+        }
+        Some(range) => range.map(|n| n.to_string()).collect(),
+        None => values.split(',').map(str::to_owned).collect(),
+    };
+    Ok(Parameter { name: name.into(), values })
+}
+
 fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
     let parts = text.split_once("..").and_then(|(a, b)| Some(a.parse::<u64>().ok()?..b.parse::<u64>().ok()?));
     match parts {
         Some(range) if range.start < range.end => Ok(range),
         Some(_) => Err("the range is empty".into()),
         None => Err("write it as 0..1000".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// What is the same live and simulated has one name, and the other name that it once had is understood.
+    #[test]
+    fn options_have_one_name_live_and_simulated() {
+        Cli::command().debug_assert();
+        for (option, value) in [
+            ("--idle-release", "5s"),
+            ("--release-idle", "5s"),
+            ("--utilisation-threshold", "0.9"),
+            ("--threshold", "0.9"),
+        ] {
+            for verb in [&["eyas", "up"][..], &["eyas", "run", "l.jsonl"], &["eyas", "sim", "mi"]] {
+                let words = verb.iter().copied().chain([option, value]);
+                let refused = Cli::try_parse_from(words).err().map(|e| e.to_string());
+                assert_eq!(refused, None, "{verb:?} {option}");
+            }
+        }
+        let mut command = Cli::command();
+        for verb in [&["up"][..], &["run"], &["map"], &["sim", "mi"], &["sim", "trace"]] {
+            let of = verb
+                .iter()
+                .fold(&mut command, |of, name| of.find_subcommand_mut(name).expect("it is a verb"));
+            let help = of.render_long_help().to_string();
+            assert!(help.contains("--idle-release") && help.contains("--utilisation-threshold"), "{verb:?}");
+            assert!(!help.contains("--release-idle") && !help.contains("--threshold"), "{verb:?}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_words_or_numbers() {
+        let values = |text: &str| parameter(text).map(|p| (p.name, p.values.join("|")));
+        assert_eq!(values("e=1e-5,x"), Ok(("e".into(), "1e-5|x".into())));
+        assert_eq!(values("n=8..11"), Ok(("n".into(), "8|9|10".into())));
+        assert_eq!(values("n=a..b"), Ok(("n".into(), "a..b".into())));
+        assert_eq!(values("f=a=b,"), Ok(("f".into(), "a=b|".into())));
+        for (text, expect) in [
+            ("n", "NAME="),
+            ("=1", "NAME="),
+            ("n=", "NAME="),
+            ("n=3..3", "empty"),
+            ("n=0..99999999999", "at most"),
+        ] {
+            assert!(values(text).is_err_and(|e| e.contains(expect)), "{text}");
+        }
     }
 }

@@ -1,29 +1,41 @@
 //! What each verb does.
 
 use crate::args::*;
+use crate::clusters::{self, Kind};
+use crate::connect::connect;
+use crate::logs::InOrder;
 use crate::print::{count, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
-use crate::{Exit, Fault, local, resume};
+use crate::resume::Origin;
+use crate::{Exit, Fault, hints, json, local, replaces, resume, tmpfs};
 use eyas_core::RunId;
 use eyas_core::TaskId;
 use eyas_runtime::client::Client;
-use eyas_runtime::cluster::{LocalCluster, PROVIDER};
+use eyas_runtime::cluster::LocalCluster;
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorOptions};
 use eyas_runtime::net::NetError;
 use eyas_runtime::provider::ProviderOptions;
-use eyas_tasklist::{ListInput, MapSpec, ReadOptions, TaskList};
+use eyas_tasklist::{ReadOptions, TaskList};
+use eyas_text::{line_of, shown, shown_path};
 use eyas_wire::identity::Join;
-use eyas_wire::message::{Captured, ClusterStatus, ReplyBody, RequestBody, RunStatus, TaskName};
+use eyas_wire::message::{ClusterStatus, ReplyBody, RequestBody, RunStatus, TaskName};
+use eyas_workflow::Format;
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// How often a connection may break before a first answer comes on it.
+const LOST_MAX: u32 = 5;
 /// How often a client looks whether the parts of its embedded cluster live.
 const WATCH_PARTS: Duration = Duration::from_millis(500);
+
+/// Characters of the names in the tables of `eyas status`.
+const NODE_CHARS_MAX: usize = 60;
+const RUN_CHARS_MAX: usize = 120;
 
 pub fn client_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a small runtime can be made")
@@ -39,126 +51,102 @@ fn service_runtime() -> tokio::runtime::Runtime {
 
 // ---------------------------------------------------------------- running
 
-pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
-    let base_dir = std::env::current_dir()?;
-    let from_stdin = args.paths.iter().any(|p| p == "-");
-    let mut with = args.with.clone();
-    for name in files_named(&args.command, args.shell, &base_dir) {
-        if !with.iter().chain(&args.paths).any(|given| *given == name) {
-            eprintln!("note: `{name}`, which the command names, is an input of every task");
-            with.push(name);
-        }
-    }
-    let spec = MapSpec {
-        paths: args.paths.iter().filter(|p| *p != "-").cloned().collect(),
-        range: args.range.clone(),
-        with,
-        out: args.out.clone(),
-        command: args.command.clone(),
-        shell: args.shell,
-        cpus: args.cpus,
-        memory_bytes: args.task_memory,
-        walltime_ns: args.walltime,
-        retries: args.retries,
-        priority: args.priority,
-        label: args.label.clone(),
-        base_dir,
-        ..MapSpec::default()
-    };
-    let list = if from_stdin {
-        let mut stdin = std::io::stdin().lock();
-        let input = ListInput { reader: &mut stdin, origin: "standard input", ends_in_nul: args.null };
-        eyas_tasklist::map(&spec, Some(input))?
-    } else {
-        eyas_tasklist::map(&spec, None)?
-    };
-    let name = args.command.join(" ");
-    let submission = Submission { list, name, keep: false, tasks: None, known: resume::Known::default() };
-    run_list(submission, args.join.as_deref(), &args.cluster)
-}
-
-/// Words of a map's command that are files here, such as the script in `python3 cutout.py {in} {out}`: a task
-/// runs in a sandbox of its own and would not find them. Only plain names; whatever has a folder in it
-/// has to be given `--with`, as its place in the sandbox is not for us to guess.
-fn files_named(command: &[String], shell: bool, base_dir: &Path) -> Vec<String> {
-    let words: Vec<&str> = match shell {
-        true => command.iter().flat_map(|line| line.split_whitespace()).collect(),
-        false => command.iter().map(String::as_str).collect(),
-    };
-    let mut names = vec![];
-    for word in words {
-        let name = word.strip_prefix("./").unwrap_or(word);
-        let is_plain = !name.is_empty() && !name.contains(['/', '{', '}']);
-        if is_plain && base_dir.join(name).is_file() && !names.iter().any(|n| n == name) {
-            names.push(name.to_string());
-        }
-    }
-    names
-}
-
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let list = crate::workflow::list_of(&args.tasks, &args.files)?;
-    match what_is_left(list, &args.tasks, &args.resume, args.keep, args.join.as_deref())? {
-        Some(submission) => run_list(submission, args.join.as_deref(), &args.cluster),
-        None => Ok(Exit::Good),
+    // Who writes lines for a shell wants to see what they say.
+    let prints = crate::workflow::is_of_commands(&args.tasks, &args.files)?
+        && !args.json
+        && !args.cluster.policy.no_event_log;
+    match what_is_left(list, Origin::File(args.tasks), &args.resume, args.join.as_deref())? {
+        Some(submission) => {
+            let submission = Submission { keep: args.keep, prints, ..submission };
+            replaces::check(&submission.list, args.replace, args.files.stand_ins)?;
+            say_hints(&submission.list)?;
+            run_list(submission, args.join.as_deref(), &args.cluster, args.json)
+        }
+        None => nothing_to_do(args.json),
     }
+}
+
+/// The end where nothing had to run.
+pub fn nothing_to_do(json: bool) -> Result<Exit, Fault> {
+    if json {
+        json::write(&json::NoRun::NEEDED)?;
+    }
+    Ok(Exit::Good)
+}
+
+fn say_hints(list: &TaskList) -> Result<(), Fault> {
+    hints::of_list(list, &std::env::current_dir()?).iter().for_each(|hint| eyas_text::say!("note: {hint}"));
+    Ok(())
 }
 
 /// What a user wants done.
-struct Submission {
-    list: TaskList,
+pub struct Submission {
+    pub list: TaskList,
     /// The run's, for people.
-    name: String,
-    keep: bool,
-    /// The file that the tasks are from, if a later run of it may want to go on with this one.
-    tasks: Option<PathBuf>,
-    known: resume::Known,
+    pub name: String,
+    pub keep: bool,
+    /// What the tasks are from, by which a later run finds this one.
+    pub origin: Origin,
+    pub known: resume::Known,
+    /// What its tasks print is shown while it goes on.
+    pub prints: bool,
 }
 
 impl Submission {
+    /// What shows the output of its tasks, if that is wanted.
+    async fn show_printed(&self, join: &Path, run: RunId) -> Result<Option<InOrder>, Fault> {
+        match self.prints {
+            true => InOrder::begin(join, run).await.map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// Called once it is accepted and its log is in `dir`, the dispatcher's folder. It goes on in any case.
     fn remember(&self, dir: &Path) {
-        if let Some(tasks) = &self.tasks
-            && let Err(fault) = self.known.leave(tasks, dir)
-        {
-            eprintln!("note: a later --resume will not find all of this run: {}", fault.message);
+        if let Err(fault) = self.known.leave(&self.origin, dir) {
+            eyas_text::say!("note: a later --resume will not find all of this run: {}", fault.message);
         }
     }
 }
 
 /// The tasks that have to run; `None` when that was only asked, or there are none.
-fn what_is_left(
+pub fn what_is_left(
     list: TaskList,
-    tasks: &Path,
+    origin: Origin,
     args: &ResumeArgs,
-    keep: bool,
     join: Option<&Path>,
 ) -> Result<Option<Submission>, Fault> {
     let resume = args.resume.as_ref().map(|dir| dir.as_deref());
-    let asked = resume::Asked { tasks, resume, dry_run: args.dry_run, join };
+    let asked = resume::Asked { origin: &origin, resume, dry_run: args.dry_run, join };
     Ok(match resume::what_is_left(list, &asked)? {
         resume::Left::Nothing => None,
         resume::Left::Run(list, known) => {
-            let name = tasks.display().to_string();
-            Some(Submission { list, name, keep, tasks: Some(tasks.to_path_buf()), known })
+            Some(Submission { list, name: origin.name(), keep: false, origin, known, prints: false })
         }
     })
 }
 
-pub fn read_list(path: &Path) -> Result<TaskList, Fault> {
-    read_list_with(path, &ReadOptions::default())
+pub fn read_list(path: &Path, format: Format) -> Result<TaskList, Fault> {
+    read_list_with(path, format, &ReadOptions::default())
 }
 
 /// As [`read_list`]; where the tasks come from is put into the options here.
-pub fn read_list_with(path: &Path, options: &ReadOptions) -> Result<TaskList, Fault> {
+pub fn read_list_with(path: &Path, format: Format, options: &ReadOptions) -> Result<TaskList, Fault> {
     let base_dir = std::env::current_dir()?;
+    let read = |reader: &mut dyn BufRead, options: &ReadOptions| match format {
+        Format::Commands => eyas_tasklist::read_commands(reader, &base_dir, options),
+        _ => eyas_tasklist::read(reader, &base_dir, options),
+    };
     if path == Path::new("-") {
         let options = ReadOptions { origin: "standard input".into(), ..options.clone() };
-        return Ok(eyas_tasklist::read(std::io::stdin().lock(), &base_dir, &options)?);
+        return Ok(read(&mut std::io::stdin().lock(), &options)?);
     }
     let name = path.display().to_string();
-    let unreadable =
-        |why: &str| Fault::new(Exit::BadInput, format!("cannot read the task list `{name}`: {why}"));
+    let unreadable = |why: &str| {
+        Fault::new(Exit::BadInput, format!("cannot read the task list {}: {why}", shown_path(path)))
+    };
     let file = File::open(path).map_err(|e| unreadable(&reason(&e)))?;
     if file.metadata().is_ok_and(|m| m.is_dir()) {
         return Err(
@@ -166,47 +154,73 @@ pub fn read_list_with(path: &Path, options: &ReadOptions) -> Result<TaskList, Fa
         );
     }
     let options = ReadOptions { origin: name, ..options.clone() };
-    Ok(eyas_tasklist::read(BufReader::with_capacity(1 << 20, file), &base_dir, &options)?)
+    Ok(read(&mut BufReader::with_capacity(1 << 20, file), &options)?)
 }
 
-/// Runs a list on the cluster named, or on one of its own.
-fn run_list(submission: Submission, join: Option<&Path>, cluster: &ClusterArgs) -> Result<Exit, Fault> {
+/// Runs a list on the cluster named, or on one of its own. `json`: how it ended is also said to programs.
+pub fn run_list(
+    submission: Submission,
+    join: Option<&Path>,
+    cluster: &ClusterArgs,
+    json: bool,
+) -> Result<Exit, Fault> {
     if submission.list.n_tasks == 0 {
-        eprintln!("there are no tasks: nothing to do");
-        return Ok(Exit::Good);
+        eyas_text::say!("there are no tasks: nothing to do");
+        return nothing_to_do(json);
     }
     if let Some(path) = join {
         if local::is_shaped(cluster) {
-            eprintln!(
-                "note: the cluster of `{}` is used as it is; --nodes, --slots, --cache, --placement and the like \
+            eyas_text::say!(
+                "note: the cluster of {} is used as it is; --nodes, --slots, --cache, --placement and the like \
                  are for a cluster of the run's own",
-                path.display()
+                shown_path(path)
             );
         }
         return client_runtime().block_on(async {
-            let mut client = Client::connect(path).await?;
+            let mut client = connect(path).await?;
             let run = submit_to(&mut client, path, &submission).await?;
+            let printed = submission.show_printed(path, run).await?;
             drop(submission);
-            follow(&mut client, run, None).await
+            let end = follow(client, path, run, None, printed).await?;
+            if json {
+                json::write(&end.as_json(dir_of(path).as_deref()))?;
+            }
+            Ok(end.exit)
         });
     }
+    local::check(cluster)?;
     let (dir, ours) = match &cluster.dir {
         Some(dir) => (dir.clone(), false),
         None => (local::new_run_dir()?, true),
     };
+    if let Some(up) = clusters::running()?.iter().find(|known| known.kind == Kind::Up) {
+        eyas_text::say!(
+            "note: this has a cluster of its own; --join {} uses the one that `eyas up` started",
+            up.join().display()
+        );
+    }
     let mut parts = local::start(cluster, &dir, true)?;
     let dir = dir.canonicalize()?;
-    local::remember_last(&dir)?;
+    tmpfs::say_so(&dir, cluster.node.cache.saturating_mul(u64::from(cluster.nodes.max)));
+    clusters::remember(&dir, Kind::Run(std::process::id()))?;
     let join_path = parts.join.clone();
     let result = client_runtime().block_on(async {
         let mut client = Client::connect(&join_path).await?;
         end_unfinished(&mut client, &dir).await?;
         let run = submit_list(&mut client, &submission).await?;
         submission.remember(&local::dispatcher_dir(&dir));
+        let printed = submission.show_printed(&join_path, run).await?;
         drop(submission);
-        follow(&mut client, run, Some(&mut parts)).await
+        follow(client, &join_path, run, Some(&mut parts), printed).await
     });
     parts.stop();
+    let result = result.and_then(|end| {
+        if json {
+            json::write(&end.as_json(Some(&local::dispatcher_dir(&dir))))?;
+        }
+        Ok(end.exit)
+    });
+    sweep_homes(&dir);
     if ours {
         // The event log stays for `eyas report` and `eyas explain`; the caches are of no more use.
         remove_nodes(&dir);
@@ -215,23 +229,26 @@ fn run_list(submission: Submission, join: Option<&Path>, cluster: &ClusterArgs) 
     result
 }
 
+/// Removes what nodes that were killed have left at home, which nobody else may come to do.
+pub fn sweep_homes(dir: &Path) {
+    local::node_dirs(dir).iter().for_each(|node| eyas_runtime::executor::sweep_home(node));
+}
+
 /// Removes caches and sandboxes of an embedded run: all nodes at once, since some file systems take
 /// milliseconds for each file (ext4 that discards blocks as they become free).
 fn remove_nodes(dir: &Path) {
-    let is_node = |e: &std::fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b"node");
-    let nodes = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_node);
     let (removed, left) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        for node in nodes {
+        for node in local::node_dirs(dir) {
             let removed = removed.clone();
             scope.spawn(move || {
-                let _ = eyas_runner::sandbox::remove_tree(&node.path());
+                let _ = eyas_runner::sandbox::remove_tree(&node);
                 drop(removed);
             });
         }
         drop(removed);
         if left.recv_timeout(Duration::from_secs(3)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            eprintln!("removing what the nodes kept in `{}`", dir.display());
+            eyas_text::say!("removing what the nodes kept in {}", shown_path(dir));
         }
     });
 }
@@ -247,6 +264,9 @@ fn forget_old_runs(newest: &Path) {
         let pid = old.file_name().and_then(|n| n.to_str()?.rsplit_once('-')?.1.parse::<i32>().ok());
         // SAFETY: signal 0 only asks whether the process exists.
         let alive = pid.is_some_and(|pid| unsafe { libc::kill(pid, 0) } == 0);
+        if !alive {
+            sweep_homes(old);
+        }
         match (alive, age < RUNS_KEPT) {
             (true, _) => {}
             (false, true) => remove_nodes(old),
@@ -259,9 +279,9 @@ fn forget_old_runs(newest: &Path) {
 async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
     let ReplyBody::Status(status) = client.ask(RequestBody::Status).await? else { return Ok(()) };
     for run in status.runs.iter().filter(|r| r.ended.is_none()) {
-        eprintln!(
-            "an earlier run in `{}` broke off with {} of {} tasks done; what was left of it is cancelled",
-            dir.display(),
+        eyas_text::say!(
+            "an earlier run in {} broke off with {} of {} tasks done; what was left of it is cancelled",
+            shown_path(dir),
             count(run.n_done),
             count(run.n_tasks)
         );
@@ -273,11 +293,17 @@ async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
 /// Streams a list to the dispatcher with that join file, which may be on another machine.
 async fn submit_to(client: &mut Client, join: &Path, submission: &Submission) -> Result<RunId, Fault> {
     let run = submit_list(client, submission).await?;
-    let dir = PathBuf::from(Join::read(join).map_err(|e| Fault::new(Exit::Cluster, e))?.dir);
-    if dir.is_dir() {
+    if let Some(dir) = dir_of(join) {
         submission.remember(&dir);
+        clusters::remember_work(join);
     }
     Ok(run)
+}
+
+/// The folder of the dispatcher with that join file, if it is on this machine.
+fn dir_of(join: &Path) -> Option<PathBuf> {
+    let dir = PathBuf::from(Join::read(join).ok()?.dir);
+    dir.is_dir().then_some(dir)
 }
 
 /// Streams a list to the dispatcher; returns when the submission is durable.
@@ -322,15 +348,34 @@ pub async fn stream_list(
     }
 }
 
+/// How the following of a run ended.
+struct End {
+    exit: Exit,
+    /// The last that was heard of the run.
+    status: RunStatus,
+}
+
+impl End {
+    /// `dir`: the dispatcher's folder.
+    fn as_json<'a>(&'a self, dir: Option<&'a Path>) -> json::Run<'a> {
+        json::Run::of(&self.status, dir)
+    }
+}
+
 /// Shows a run's progress until its end. ^C cancels the run of an embedded cluster, and only leaves
-/// another one.
+/// another one. A dispatcher that goes away is waited for, as it may be started again, unless it is part of an embedded cluster.
 async fn follow(
-    client: &mut Client,
+    mut client: Client,
+    join: &Path,
     run: RunId,
     mut parts: Option<&mut LocalCluster>,
-) -> Result<Exit, Fault> {
+    mut printed: Option<InOrder>,
+) -> Result<End, Fault> {
+    let mut last = RunStatus { run, ..RunStatus::default() };
     let mut progress = Progress::new();
-    let watch = client.send(RequestBody::WatchRun { run, interval_ns: progress.interval_ns() })?;
+    let interval_ns = progress.interval_ns();
+    let mut watch = client.send(RequestBody::WatchRun { run, interval_ns })?;
+    let mut n_lost = 0;
     let mut interrupts = 0;
     let mut asked_to_end = AskedToEnd::listen()?;
     let mut look = tokio::time::interval(WATCH_PARTS);
@@ -339,41 +384,84 @@ async fn follow(
             reply = client.next() => {
                 let reply = match reply {
                     Ok(reply) => reply,
-                    Err(e) => return Err(gone(e, parts)),
+                    Err(e) if parts.is_some() => return Err(gone(e, parts)),
+                    // It lets us in and hangs up, again and again.
+                    Err(e) if n_lost == LOST_MAX => return Err(gone(e, None)),
+                    Err(e) => {
+                        n_lost += 1;
+                        progress.clear();
+                        eyas_text::say!("note: lost the dispatcher: {e}");
+                        client = tokio::select! {
+                            connected = connect(join) => connected.map_err(|fault| gone(fault.message, None))?,
+                            () = asked_to_end.next() => return Ok(End { exit: Exit::Interrupted, status: last }),
+                        };
+                        eyas_text::say!("note: the dispatcher is back");
+                        watch = client.send(RequestBody::WatchRun { run, interval_ns })?;
+                        continue;
+                    }
                 };
+                n_lost = 0;
                 match reply.body {
                     ReplyBody::Run(status) if reply.number == watch => {
+                        let over = status.ended.is_some();
+                        if let Some(shown) = &mut printed
+                            && let Err(fault) = shown.show(over, || progress.clear()).await
+                        {
+                            if fault.nobody_reads {
+                                return Err(fault);
+                            }
+                            eyas_text::say!("note: no more of what the tasks print is shown: {}", fault.message);
+                            printed = None;
+                        }
                         if status.ended.is_some() {
                             progress.finish(&status);
-                            return Ok(exit_of(&status, interrupts));
+                            return Ok(End { exit: exit_of(&status, interrupts), status: *status });
                         }
                         progress.show(&status);
+                        last = *status;
                     }
                     ReplyBody::Refused { reason } => return Err(Fault::new(Exit::BadInput, reason)),
                     _ => {}
                 }
             }
             _ = look.tick(), if parts.is_some() => {
-                if let Some(parts) = parts.as_deref_mut()
-                    && let Some((name, why)) = parts.find_ended()
-                    && (name.starts_with("dispatcher") || name == PROVIDER)
-                {
-                    return Err(Fault::new(Exit::Cluster, format!("the {name} ended: {why}")));
+                if let Some(parts) = parts.as_deref_mut() {
+                    look_after(parts, &mut progress)?;
                 }
             }
             _ = asked_to_end.next() => {
                 interrupts += 1;
                 if parts.is_none() {
-                    eprintln!("\nrun {run} goes on; `eyas wait --run {run}` follows it, `eyas cancel --run {run}` ends it");
-                    return Ok(Exit::Interrupted);
+                    eyas_text::say!("\nrun {run} goes on; `eyas wait --run {run}` follows it, `eyas cancel --run {run}` ends it");
+                    return Ok(End { exit: Exit::Interrupted, status: last });
                 }
                 if interrupts > 1 {
-                    return Ok(Exit::Interrupted);
+                    return Ok(End { exit: Exit::Interrupted, status: last });
                 }
-                eprintln!("\nending the tasks; ^C again to leave at once");
+                eyas_text::say!("\nending the tasks; ^C again to leave at once");
                 client.send(RequestBody::Cancel { run: Some(run), task: None })?;
             }
         }
+    }
+}
+
+/// Says which nodes of an embedded cluster have ended: the run goes on with the others. It cannot go on without any,
+/// nor without a dispatcher or the part that starts nodes.
+fn look_after(parts: &mut LocalCluster, progress: &mut Progress) -> Result<(), Fault> {
+    let ended = parts.take_ended_nodes();
+    if let Some((name, why)) = parts.find_ended() {
+        return Err(Fault::new(Exit::Cluster, format!("the {name} ended: {why}")));
+    }
+    for (name, why) in &ended {
+        progress.clear();
+        eyas_text::say!("note: {name} ended: {why}");
+    }
+    match ended.last() {
+        Some((name, _)) if !parts.has_nodes() => {
+            let message = format!("no node is left; {name} was the last");
+            Err(Fault::new(Exit::Cluster, message).hint("the same command with --resume goes on"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -394,7 +482,7 @@ impl AskedToEnd {
     }
 }
 
-fn gone(e: NetError, parts: Option<&mut LocalCluster>) -> Fault {
+fn gone(e: impl std::fmt::Display, parts: Option<&mut LocalCluster>) -> Fault {
     if let Some((name, why)) = parts.and_then(|p| p.find_ended()) {
         return Fault::new(Exit::Cluster, format!("the {name} ended: {why}"));
     }
@@ -411,42 +499,71 @@ fn exit_of(status: &RunStatus, interrupts: u32) -> Exit {
 }
 
 pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
-    let path = local::join_path(&args.join)?;
+    let path = clusters::work_join(&args.join)?;
     if let Some(run) = args.into.and_then(|into| into.0) {
         return crate::add::add(&args, &path, run);
     }
     let list = crate::workflow::list_of(&args.tasks, &args.files)?;
-    let left = what_is_left(list, &args.tasks, &args.resume, args.keep, Some(&path))?;
-    let Some(submission) = left else { return Ok(Exit::Good) };
+    let left = what_is_left(list, Origin::File(args.tasks), &args.resume, Some(&path))?;
+    let Some(submission) = left else { return nothing_to_do(args.json) };
+    let submission = Submission { keep: args.keep, ..submission };
+    replaces::check(&submission.list, args.replace, args.files.stand_ins)?;
+    say_hints(&submission.list)?;
     client_runtime().block_on(async {
-        let mut client = Client::connect(&path).await?;
-        let run = submit_to(&mut client, &path, &submission).await?;
-        writeln!(std::io::stdout(), "run {run}: {} accepted", plural(submission.list.n_tasks, "task"))?;
+        let mut client = connect(&path).await?;
+        let run = submit_to(&mut client, &path, &submission).await.map_err(may_be_accepted)?;
+        let n_tasks = submission.list.n_tasks;
+        match args.json {
+            true => json::write(&json::Submitted { run, n_tasks, again: false })?,
+            false => writeln!(eyas_text::stdout(), "run {run}: {} accepted", plural(n_tasks, "task"))?,
+        }
         Ok(Exit::Good)
     })
 }
 
+/// Whoever loses the dispatcher in the middle of a submission does not know what it had heard.
+fn may_be_accepted(fault: Fault) -> Fault {
+    match fault.exit == Exit::Cluster && fault.hint.is_none() {
+        true => fault.hint(
+            "the tasks may have been accepted all the same: see `eyas status` when the dispatcher is back, before you submit \
+             them again",
+        ),
+        false => fault,
+    }
+}
+
 pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
-    let path = local::join_path(&args.join)?;
+    let path = clusters::work_join(&args.join)?;
     client_runtime().block_on(async {
-        let mut client = Client::connect(&path).await?;
+        let mut client = connect(&path).await?;
+        let ClusterStatus { runs, warnings, .. } = cluster_status(&mut client).await?;
+        // A dispatcher that is away, for instance: what it has is waited for, however long that is.
+        warnings.iter().for_each(|warning| eyas_text::say!("warning: {}", line_of(warning)));
         let runs = match args.run {
             Some(run) => vec![RunId(run)],
             // What is under way, and the newest: the ends of older ones have been told.
             None => {
-                let runs = cluster_status(&mut client).await?.runs;
                 let newest = runs.last().map(|r| r.run);
                 let is_wanted = |r: &&RunStatus| r.ended.is_none() || Some(r.run) == newest;
                 runs.iter().filter(is_wanted).map(|r| r.run).collect()
             }
         };
         let mut worst = Exit::Good;
+        let mut ends = vec![];
         for run in runs {
-            match follow(&mut client, run, None).await? {
-                Exit::Good => {}
-                Exit::Interrupted => return Ok(Exit::Interrupted),
-                other => worst = other,
+            let end = follow(connect(&path).await?, &path, run, None, None).await?;
+            if end.exit != Exit::Good {
+                worst = end.exit;
             }
+            ends.push(end);
+            if worst == Exit::Interrupted {
+                break;
+            }
+        }
+        if args.json {
+            let dir = dir_of(&path);
+            let runs: Vec<json::Run<'_>> = ends.iter().map(|end| end.as_json(dir.as_deref())).collect();
+            json::write(&serde_json::json!({ "runs": runs }))?;
         }
         Ok(worst)
     })
@@ -454,7 +571,7 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
 
 // ---------------------------------------------------------------- looking
 
-async fn cluster_status(client: &mut Client) -> Result<ClusterStatus, Fault> {
+pub async fn cluster_status(client: &mut Client) -> Result<ClusterStatus, Fault> {
     match client.ask(RequestBody::Status).await? {
         ReplyBody::Status(status) => Ok(*status),
         _ => Err(Fault::new(Exit::Cluster, "the dispatcher's answer makes no sense")),
@@ -462,25 +579,53 @@ async fn cluster_status(client: &mut Client) -> Result<ClusterStatus, Fault> {
 }
 
 pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
-    let path = local::join_path(&args.join)?;
-    let status = client_runtime().block_on(async {
-        let mut client = Client::connect(&path).await?;
-        cluster_status(&mut client).await
-    })?;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, &status).map_err(|e| Fault::new(Exit::Other, e))?;
-        writeln!(out)?;
+    if !args.all {
+        let status = status_of(&clusters::look_join(&args.join)?)?;
+        match args.json {
+            true => json::write(&status)?,
+            false => write_status(&status)?,
+        }
         return Ok(Exit::Good);
     }
+    let running = clusters::running()?;
+    if running.is_empty() {
+        clusters::look_join(&args.join)?;
+    }
+    let mut all = vec![];
+    for known in running {
+        // One that has ended since is none.
+        let Ok(status) = status_of(&known.join()) else { continue };
+        if args.json {
+            all.push(serde_json::json!({ "dir": known.dir, "join": known.join(), "status": status }));
+            continue;
+        }
+        writeln!(eyas_text::stdout(), "=== {}", known.describe())?;
+        write_status(&status)?;
+        writeln!(eyas_text::stdout())?;
+    }
+    if args.json {
+        json::write(&all)?;
+    }
+    Ok(Exit::Good)
+}
+
+fn status_of(join: &Path) -> Result<ClusterStatus, Fault> {
+    client_runtime().block_on(async {
+        let mut client = connect(join).await?;
+        cluster_status(&mut client).await
+    })
+}
+
+fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
+    let mut out = eyas_text::stdout();
     let up = time(status.now.since_ns(status.started));
-    writeln!(out, "cluster {}, up {up}, placement {}", status.cluster, status.placement)?;
+    writeln!(out, "cluster {}, up {up}, placement {}", status.cluster, line_of(&status.placement))?;
     if let Some(provisioner) = &status.provisioner {
         let nodes = nodes_of(provisioner, status.executors.len());
         writeln!(out, "{nodes}, provisioning {}", provisioner.policy)?;
     }
     for warning in &status.warnings {
-        writeln!(out, "warning: {warning}")?;
+        writeln!(out, "warning: {}", line_of(warning))?;
     }
     writeln!(
         out,
@@ -493,8 +638,8 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
         writeln!(
             out,
             "{:<10} {:<10} {running:>7} {:>8} {cache:>22} {:>10} {:>10} {:>10}",
-            e.name,
-            e.state,
+            line_of(&e.name).at_most(NODE_CHARS_MAX),
+            line_of(&e.state),
             e.n_assigned,
             size(e.status.local_bytes),
             size(e.status.peer_bytes),
@@ -520,10 +665,10 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
             count(r.n_done),
             count(r.n_failed),
             count(r.n_cancelled),
-            r.name
+            line_of(&r.name).at_most(RUN_CHARS_MAX)
         )?;
     }
-    Ok(Exit::Good)
+    Ok(())
 }
 
 /// `#12` is a number, anything else the user's own id.
@@ -531,50 +676,16 @@ pub fn task_name(text: &str) -> Result<TaskName, Fault> {
     match text.strip_prefix('#') {
         Some(digits) => match digits.parse() {
             Ok(n) => Ok(TaskName::Number(TaskId(n))),
-            Err(_) => Err(Fault::new(Exit::BadInput, format!("`{text}` is not a task number; write #12"))),
+            Err(_) => {
+                Err(Fault::new(Exit::BadInput, format!("{} is not a task number; write #12", shown(text))))
+            }
         },
         None => Ok(TaskName::User(text.into())),
     }
 }
 
-pub fn logs(args: TaskArgs) -> Result<Exit, Fault> {
-    let name = task_name(&args.task)?;
-    let Some(path) = local::live_or_ended(&args.join, args.dir.as_deref())? else {
-        return crate::tell::ended_logs(&args);
-    };
-    let printed = client_runtime().block_on(async {
-        let mut client = Client::connect(&path).await?;
-        match client.ask(RequestBody::Logs { run: args.run.map(RunId), task: name }).await? {
-            ReplyBody::Printed { printed, .. } => Ok(printed),
-            _ => Err(Fault::new(Exit::Cluster, "the dispatcher's answer makes no sense")),
-        }
-    })?;
-    for attempt in &printed {
-        if printed.len() > 1 {
-            eprintln!("--- attempt {}", attempt.attempt);
-        }
-        write_captured(&mut std::io::stdout().lock(), &attempt.stdout)?;
-        write_captured(&mut std::io::stderr().lock(), &attempt.stderr)?;
-    }
-    if printed.is_empty() {
-        eprintln!("task `{}` has printed nothing so far", args.task);
-    }
-    Ok(Exit::Good)
-}
-
-pub fn write_captured(out: &mut impl Write, captured: &Captured) -> std::io::Result<()> {
-    out.write_all(&captured.head)?;
-    let skipped = captured.total_bytes
-        - (captured.head.len() + captured.tail.len()).min(captured.total_bytes as usize) as u64;
-    if skipped > 0 {
-        writeln!(out, "\n[... {} not kept ...]", size(skipped))?;
-    }
-    out.write_all(&captured.tail)?;
-    out.flush()
-}
-
 pub fn cancel(args: CancelArgs) -> Result<Exit, Fault> {
-    let path = local::join_path(&args.join)?;
+    let path = clusters::look_join(&args.join)?;
     let names = args.tasks.iter().map(|t| task_name(t)).collect::<Result<Vec<_>, _>>()?;
     let n = client_runtime().block_on(async {
         let mut client = Client::connect(&path).await?;
@@ -589,85 +700,29 @@ pub fn cancel(args: CancelArgs) -> Result<Exit, Fault> {
         }
         Ok::<u64, Fault>(n)
     })?;
-    writeln!(std::io::stdout(), "{} cancelled", plural(n, "task"))?;
+    writeln!(eyas_text::stdout(), "{} cancelled", plural(n, "task"))?;
     Ok(Exit::Good)
 }
 
 // ---------------------------------------------------------------- clusters
 
-pub fn up(args: UpArgs) -> Result<Exit, Fault> {
-    let dir = match &args.cluster.dir {
-        Some(dir) => dir.clone(),
-        None => local::default_cluster_dir()?,
-    };
-    let join = local::dispatcher_dir(&dir).join(eyas_runtime::dispatcher::JOIN_FILE);
-    let nodes = args.cluster.nodes;
-    client_runtime().block_on(async {
-        if join.exists() && Client::connect(&join).await.is_ok() {
-            let message = format!("a cluster is up already in `{}`", dir.display());
-            return Err(
-                Fault::new(Exit::Cluster, message).hint("`eyas down` ends it, `eyas status` shows it")
-            );
-        }
-        let parts = local::start(&args.cluster, &dir, false)?;
-        let mut client = Client::connect(&join).await?;
-        let mut parts = Some(parts);
-        // Ready means that all nodes have joined which are there without work.
-        while cluster_status(&mut client).await?.executors.len() < nodes.min as usize {
-            if let Some((name, why)) = parts.as_mut().and_then(|p| p.find_ended()) {
-                return Err(Fault::new(Exit::Cluster, format!("{name} ended: {why}")));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        if let Some(parts) = parts.take() {
-            parts.detach();
-        }
-        let at_most = if nodes.are_fixed() { String::new() } else { format!(", at most {}", nodes.max) };
-        let up = plural(u64::from(nodes.min), "node");
-        writeln!(std::io::stdout(), "{up} up{at_most}; join file: {}", join.display())?;
-        Ok(Exit::Good)
-    })
-}
-
-pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
-    let path = local::join_path(&args)?;
-    client_runtime().block_on(async {
-        let mut client = match Client::connect(&path).await {
-            Ok(client) => client,
-            Err(e) => {
-                let hint = format!("nobody answers; if the cluster was killed, remove `{}`", path.display());
-                return Err(Fault::from(e).hint(hint));
-            }
-        };
-        client.ask(RequestBody::Shutdown).await?;
-        // The join file goes when the dispatcher does.
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        while path.exists() && std::time::Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        writeln!(std::io::stdout(), "the cluster has ended")?;
-        Ok(Exit::Good)
-    })
-}
-
 pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
+    local::check_policy(&args.policy)?;
     let config = local::dispatcher_config(&args.policy);
     let options = DispatcherOptions {
         listen: args.listen,
         advertise: args.advertise,
-        dir: args.dir,
         config,
         home_streams: args.policy.home_streams,
         home_rate_bytes_per_s: args.policy.home_rate,
         event_log: !args.policy.no_event_log,
-        capture_head_bytes: 16 << 10,
-        capture_tail_bytes: 16 << 10,
         until_stdin_closes: args.until_stdin_closes,
         // One of one is what any dispatcher is.
         group: args
             .member
             .filter(|m| m.n_members > 1)
             .map(|membership| GroupOptions { membership, join: args.group }),
+        ..DispatcherOptions::local(&args.dir)
     };
     service_runtime()
         .block_on(eyas_runtime::dispatcher::run(options))
@@ -676,7 +731,8 @@ pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
 }
 
 pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
-    let join = local::join_path(&args.join)?;
+    local::check_node(&args.node)?;
+    let join = clusters::work_join(&args.join)?;
     let address = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.address;
     let on_loopback =
         address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost:");
@@ -692,6 +748,10 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         Some(dir) => dir,
         None => local::state_dir()?.join(format!("executor-{}", std::process::id())),
     };
+    // Of a local cluster's nodes it has been said.
+    if !args.until_stdin_closes {
+        tmpfs::say_so(&std::path::absolute(&dir)?, args.node.cache);
+    }
     let options = ExecutorOptions {
         join,
         dir,
@@ -707,14 +767,15 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         slot_args: vec![local::SLOT_ARGUMENT.into()],
         until_stdin_closes: args.until_stdin_closes,
     };
-    service_runtime()
-        .block_on(eyas_runtime::executor::run(options))
-        .map(|()| Exit::Good)
-        .map_err(|e| Fault::new(Exit::Cluster, e))
+    let runtime = service_runtime();
+    let result = runtime.block_on(eyas_runtime::executor::run(options));
+    // A thread that hangs in a system call, as on a network file system that is away, must not keep the process.
+    runtime.shutdown_background();
+    result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
 }
 
 pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
-    let join = local::join_path(&args.join)?;
+    let join = clusters::work_join(&args.join)?;
     let slots = args.node.slots.unwrap_or(1);
     let config = local::provision_config(args.nodes, &args.provision, slots);
     let (to, dir, node) = (join.clone(), args.dir, args.node);

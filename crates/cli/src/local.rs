@@ -1,20 +1,34 @@
 //! Where things are on this machine: state folders, the default cluster, embedded clusters.
 
 use crate::args::{ClusterArgs, JoinArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
+use crate::clusters::{self, Kind, Meant};
 use crate::print::reason;
 use crate::{Exit, Fault};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_core::{eviction, placement};
 use eyas_runtime::cluster::{LocalCluster, Plan};
+use eyas_text::shown_path;
 use eyas_wire::identity::Join;
-use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// First argument of a slot process.
 pub const SLOT_ARGUMENT: &str = "__slot";
+
+/// The program that the processes of a cluster run: this one, or the `eyas` beside another one that starts clusters.
+pub fn program() -> Result<PathBuf, Fault> {
+    let this = std::env::current_exe()?;
+    if this.file_name().is_none_or(|name| name != "eyas-lab") {
+        return Ok(this);
+    }
+    let eyas = this.with_file_name("eyas");
+    match eyas.is_file() {
+        true => Ok(eyas),
+        false => Err(Fault::new(Exit::Other, format!("there is no `eyas` beside {}", shown_path(&this)))
+            .hint("`make build` puts both into .venv/bin")),
+    }
+}
 
 /// This user's folder for clusters and runs that were given none: `$EYAS_STATE`, or one under the
 /// system's folder for temporary files. On local disk, because caches live here.
@@ -26,12 +40,12 @@ pub fn state_dir() -> Result<PathBuf, Fault> {
         None => std::env::temp_dir().join(format!("eyas-{uid}")),
     };
     let fail = |e: std::io::Error| {
-        Fault::new(Exit::Other, format!("cannot use `{}` for state: {}", dir.display(), reason(&e)))
+        Fault::new(Exit::Other, format!("cannot use {} for state: {}", shown_path(&dir), reason(&e)))
     };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(fail)?;
     let meta = std::fs::metadata(&dir).map_err(fail)?;
     if meta.uid() != uid {
-        let message = format!("`{}` belongs to another user", dir.display());
+        let message = format!("{} belongs to another user", shown_path(&dir));
         return Err(Fault::new(Exit::Other, message).hint("set EYAS_STATE to a folder of your own"));
     }
     Ok(dir)
@@ -64,56 +78,21 @@ fn policy_share(policy: &PolicyArgs, dispatchers: u32) -> PolicyArgs {
     }
 }
 
-/// The join file to use: the one given, or that of `eyas up`.
-pub fn join_path(join: &JoinArgs) -> Result<PathBuf, Fault> {
-    if let Some(path) = &join.join {
-        return Ok(path.clone());
-    }
-    let path = dispatcher_dir(&default_cluster_dir()?).join(eyas_runtime::dispatcher::JOIN_FILE);
-    if !path.exists() {
-        return Err(Fault::new(Exit::Cluster, "no cluster is up")
-            .hint("start one with `eyas up`, or name one with --join FILE or EYAS_JOIN"));
-    }
-    if !listens(&path) {
-        return Err(Fault::new(Exit::Cluster, "no cluster is up; the last one was ended without a word")
-            .hint("`eyas up` starts it again and goes on with what was submitted to it"));
-    }
-    Ok(path)
-}
-
-/// Whether anybody listens where the file says. A dispatcher that was killed leaves its file behind.
-fn listens(join: &Path) -> bool {
-    let Ok(join) = Join::read(join) else { return true };
-    let answers = |address: &String| {
-        let at = address.to_socket_addrs();
-        at.is_ok_and(|mut all| all.any(|at| TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok()))
-    };
-    // Any dispatcher of a group will do.
-    std::iter::once(&join.address).chain(&join.members).any(answers)
-}
-
-/// Remembers where the last embedded run was, so that `eyas explain` and `eyas report` find it.
-pub fn remember_last(dir: &Path) -> Result<(), Fault> {
-    let state = state_dir()?;
-    let (link, fresh) = (state.join("last"), state.join(format!("last.{}", std::process::id())));
-    let _ = std::fs::remove_file(&fresh);
-    std::os::unix::fs::symlink(dir, &fresh)?;
-    std::fs::rename(fresh, link)?;
-    Ok(())
-}
-
 /// The dispatcher's folder of a run that is over: the one given, or the last one.
 pub fn ended_dir(dir: Option<&Path>) -> Result<PathBuf, Fault> {
     let dir = match dir {
         Some(dir) => dir.to_path_buf(),
-        None => state_dir()?.join("last"),
+        None => match clusters::newest()? {
+            Some(newest) => newest.dir,
+            None => return Err(Fault::new(Exit::BadInput, "there is no run to tell of: none was made here")),
+        },
     };
     for candidate in [dispatcher_dir(&dir), dir.clone()] {
         if candidate.join(eyas_core::log::EVENTS_FILE).exists() {
             return Ok(candidate);
         }
     }
-    let message = format!("there is no event log in `{}`", dir.display());
+    let message = format!("there is no event log in {}", shown_path(&dir));
     Err(Fault::new(Exit::BadInput, message).hint("name the folder that a run was given with --dir"))
 }
 
@@ -139,23 +118,60 @@ pub fn member_dirs(dir: PathBuf) -> Vec<PathBuf> {
     all.filter(|dir| dir.join(eyas_core::log::EVENTS_FILE).exists()).collect()
 }
 
-/// Whom to ask about a task: the join file of a cluster, or nobody (`None`) when the run is over and
-/// its log tells. An explicit `--dir` means its log, an explicit `--join` that cluster.
-pub fn live_or_ended(join: &JoinArgs, dir: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
+/// Whom to ask about a task: the join file of a cluster, or the dispatchers' folders when the run is over and its log tells. An
+/// explicit `--dir` means its log, an explicit `--join` that cluster.
+pub enum Source {
+    Live(PathBuf),
+    Ended(Vec<PathBuf>),
+}
+
+pub fn source(join: &JoinArgs, dir: Option<&Path>) -> Result<Source, Fault> {
     if dir.is_some() {
-        return Ok(None);
+        return Ok(Source::Ended(ended_dirs(dir)?));
     }
-    match join_path(join) {
-        Ok(path) => Ok(Some(path)),
-        Err(no_cluster) => match ended_dir(None) {
-            Ok(_) => Ok(None),
-            Err(_) => Err(no_cluster),
-        },
+    match clusters::find(join)? {
+        Meant::Live(join) => Ok(Source::Live(join)),
+        Meant::Ended(known) => {
+            if known.kind == Kind::Up {
+                eyas_text::say!("note: {} is not up; this is what its log says", known.describe());
+            }
+            Ok(Source::Ended(ended_dirs(Some(&known.dir))?))
+        }
     }
 }
 
-/// Checks names that would otherwise only be refused by a part.
-fn check_names(args: &ClusterArgs) -> Result<(), Fault> {
+/// The folders of the dispatchers whose log tells of what is meant, whether they are up or not.
+pub fn log_dirs(join: &JoinArgs, dir: Option<&Path>) -> Result<Vec<PathBuf>, Fault> {
+    match source(join, dir)? {
+        Source::Ended(dirs) => Ok(dirs),
+        // The log is on the dispatcher's machine; elsewhere its folder is not there, which the reader says.
+        Source::Live(join) => {
+            let join = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
+            Ok(member_dirs(PathBuf::from(join.dir)))
+        }
+    }
+}
+
+/// Checks what dispatchers are told to decide by, which is otherwise refused where a folder has been made already.
+pub fn check_policy(policy: &PolicyArgs) -> Result<(), Fault> {
+    let checked = placement::by_name(&policy.placement, &dispatcher_config(policy).placement_config);
+    checked.map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
+}
+
+/// The same of what nodes are told.
+pub fn check_node(node: &NodeArgs) -> Result<(), Fault> {
+    eviction::by_name(&node.eviction).map_err(|e| Fault::new(Exit::BadInput, e))?;
+    for dir in &node.home_local {
+        if !dir.is_dir() {
+            let message = format!("--home-local {} is not a directory", shown_path(dir));
+            return Err(Fault::new(Exit::BadInput, message));
+        }
+    }
+    Ok(())
+}
+
+/// Checks what a local cluster is asked to be, before anything is made for it.
+pub fn check(args: &ClusterArgs) -> Result<(), Fault> {
     let ClusterArgs { nodes, provision, dispatchers, dir: _, node, policy } = args;
     let bad = |e: String| Fault::new(Exit::BadInput, e);
     Provisioner::new(provision_config(*nodes, provision, 1)).map_err(bad)?;
@@ -169,14 +185,8 @@ fn check_names(args: &ClusterArgs) -> Result<(), Fault> {
             format!("{dispatchers} dispatchers need at least as many nodes, --nodes allows {}", nodes.max);
         return Err(bad(message).hint("each dispatcher has nodes of its own"));
     }
-    placement::by_name(&policy.placement, &dispatcher_config(policy).placement_config).map_err(bad)?;
-    eviction::by_name(&node.eviction).map_err(|e| bad(e.to_string()))?;
-    for dir in &node.home_local {
-        if !dir.is_dir() {
-            return Err(bad(format!("--home-local `{}` is not a directory", dir.display())));
-        }
-    }
-    Ok(())
+    check_policy(policy)?;
+    check_node(node)
 }
 
 /// Whether somebody asked for a cluster of a certain shape.
@@ -224,9 +234,21 @@ pub fn new_run_dir() -> Result<PathBuf, Fault> {
 
 /// Starts the processes of a local cluster in `dir`.
 pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalCluster, Fault> {
-    check_names(args)?;
+    Ok(LocalCluster::start(&plan(args, dir, embedded)?.0)?)
+}
+
+/// The folders of a cluster's nodes.
+pub fn node_dirs(dir: &Path) -> Vec<PathBuf> {
+    let is_node = |e: &std::fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b"node");
+    let nodes = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_node);
+    nodes.map(|e| e.path()).collect()
+}
+
+/// What a local cluster in `dir` consists of, and the whole path of `dir`, which is made.
+pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, PathBuf), Fault> {
+    check(args)?;
     let fail = |e: std::io::Error| {
-        Fault::new(Exit::Other, format!("cannot use the directory `{}`: {}", dir.display(), reason(&e)))
+        Fault::new(Exit::Other, format!("cannot use the directory {}: {}", shown_path(dir), reason(&e)))
     };
     let dispatcher = dispatcher_dir(dir);
     std::fs::create_dir_all(&dispatcher).map_err(fail)?;
@@ -259,12 +281,13 @@ pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalClus
         (of, list)
     };
     let mut plan = Plan {
-        exe: std::env::current_exe()?,
+        exe: program()?,
         dir: dispatcher,
         dispatchers: (1..=args.dispatchers).map(dispatcher_args).collect(),
         executor_args: vec![],
         provider_args: None,
         embedded,
+        lease_ns: args.policy.lease,
     };
     if args.nodes.are_fixed() {
         plan.executor_args =
@@ -272,7 +295,7 @@ pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalClus
     } else {
         plan.provider_args = Some(provider_arguments(&join, &dir, args, &node));
     }
-    Ok(LocalCluster::start(&plan)?)
+    Ok((plan, dir))
 }
 
 /// What people call the node with that number, and its folder.

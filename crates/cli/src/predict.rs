@@ -11,7 +11,7 @@ use crate::print::{count, plural, reason, size};
 use crate::sim::{
     MachineArgs, MissingArgs, PolicyArgs, bad, named_machine, per_cent, program_io, seconds, write_json,
 };
-use crate::{Exit, Fault, commands};
+use crate::{Exit, Fault};
 use clap::Args;
 use eyas_core::array::{Pattern, TaskArray};
 use eyas_core::dispatcher::DispatcherConfig;
@@ -28,6 +28,7 @@ use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
 use eyas_sim::workload::{Error, Workload};
 use eyas_sim::world::{Scheduling, simulate};
 use eyas_storage::{Homes, HomesConfig, Location};
+use eyas_text::shown_path;
 use rustc_hash::FxHashMap;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -43,7 +44,7 @@ const STATS_AT_ONCE: usize = 8;
 
 #[derive(Args)]
 pub struct PredictArgs {
-    /// A task list, a workflow of WfCommons (.json), or the folder of a recorded run
+    /// A task list, a workflow with run times, or the folder of a recorded run
     #[arg(value_name = "TASKS|WORKFLOW|RUN", required_unless_present = "from")]
     what: Option<PathBuf>,
     /// A recorded run to learn from; it is predicted itself first, beside what was measured
@@ -119,9 +120,25 @@ impl Work {
     }
 }
 
+/// The machine that is likeliest, and those that it may be as well.
+struct Machines {
+    machine: Machine,
+    ends: Vec<Machine>,
+}
+
+impl Machines {
+    fn known(machine: Machine) -> Machines {
+        Machines { machine, ends: vec![] }
+    }
+    fn measured(calibration: &Calibration) -> Machines {
+        let ends = calibration.ends.as_deref().map_or(vec![], |ends| ends.to_vec());
+        Machines { machine: calibration.machine.clone(), ends }
+    }
+}
+
 /// Says on standard error what a figure hangs on.
 fn note(text: impl std::fmt::Display) {
-    eprintln!("note: {text}");
+    eyas_text::say!("note: {text}");
 }
 
 pub fn predict(args: Box<PredictArgs>) -> Result<Exit, Fault> {
@@ -137,26 +154,31 @@ pub fn predict(args: Box<PredictArgs>) -> Result<Exit, Fault> {
     }
     let faults = Faults { losses_per_node_hour: args.losses_per_hour, ..Faults::default() };
     faults.check().map_err(bad)?;
-    let given = args.machine.machine.as_deref().map(named_machine).transpose()?;
+    let given = args.machine.machine.as_deref().map(named_machine).transpose()?.map(Machines::known);
 
     let from = args.from.as_deref().map(|path| args.recorded(path)).transpose()?;
     let replayed = from.as_ref().map(|from| args.replay(from)).transpose()?;
-    let (work, machine, base) = args.work(from, given)?;
+    let (work, Machines { machine, ends }, base) = args.work(from, given)?;
     let machine = args.machine.change(machine)?;
+    let ends = ends.into_iter().map(|end| args.machine.change(end)).collect::<Result<Vec<_>, _>>()?;
     let scheduling = args.policy.scheduling(base, None)?;
     let question = Question {
         machine: &machine,
+        ends: &ends,
         scheduling: &scheduling,
         faults: &faults,
         workload: &|rng| work.make(rng),
         n_worlds: args.worlds,
         seed: args.seed,
     };
-    let table = args.table(&question)?;
-    let advice = args.advice(&question, &table)?;
-    write!(std::io::stdout(), "{}\n{advice}\n", args.text(&table, &machine))?;
+    let rows = args.table(&question)?;
+    // What is advised is done without failures, if anything is.
+    let table: Vec<Prediction> = rows.iter().filter_map(|row| row.answer.clone().ok()).collect();
+    let sound: Vec<Prediction> = table.iter().filter(|p| p.summary.n_failed == 0).cloned().collect();
+    let advice = args.advice(&question, if sound.is_empty() { &table } else { &sound })?;
+    write!(eyas_text::stdout(), "{}\n{advice}\n", args.text(&rows, &machine))?;
     if let Some(path) = &args.json {
-        let row = |p: &Prediction| {
+        let predicted = |p: &Prediction| {
             serde_json::json!({
                 "nodes": p.case.nodes, "cache_bytes": p.case.cache_bytes, "placement": p.case.placement,
                 "makespan_min_s": p.makespan_s.0, "makespan_max_s": p.makespan_s.1,
@@ -164,9 +186,16 @@ pub fn predict(args: Box<PredictArgs>) -> Result<Exit, Fault> {
                 "summary": p.summary,
             })
         };
+        let row = |row: &Row| match &row.answer {
+            Ok(p) => predicted(p),
+            Err(why) => serde_json::json!({
+                "nodes": row.case.nodes, "cache_bytes": row.case.cache_bytes, "placement": row.case.placement,
+                "cannot_be": why,
+            }),
+        };
         let all = serde_json::json!({
-            "machine": machine, "scheduling": scheduling, "seed": args.seed, "replayed": replayed,
-            "predictions": table.iter().map(row).collect::<Vec<_>>(), "advice": advice,
+            "machine": machine, "ends": ends, "scheduling": scheduling, "seed": args.seed, "replayed": replayed,
+            "predictions": rows.iter().map(row).collect::<Vec<_>>(), "advice": advice,
         });
         write_json(path, &all)?;
     }
@@ -178,6 +207,15 @@ pub fn predict(args: Box<PredictArgs>) -> Result<Exit, Fault> {
         }
     }
 }
+
+/// A row of the table. `Err`: why it cannot be.
+struct Row {
+    case: Case,
+    answer: Result<Prediction, String>,
+}
+
+/// What a row says in place of a time.
+const CANNOT_BE: &str = "cannot be";
 
 impl PredictArgs {
     /// A recorded run, with the machine that it was on.
@@ -263,7 +301,7 @@ impl PredictArgs {
         row("bytes between nodes", size(m.peer.bytes), size(s.moved_peer_bytes), String::new());
         row("  from home", size(m.home_in.bytes), size(s.moved_home_bytes), String::new());
         row("  to home", size(m.home_out.bytes), size(s.landed_bytes), String::new());
-        writeln!(std::io::stdout(), "{text}")?;
+        writeln!(eyas_text::stdout(), "{text}")?;
         Ok(serde_json::json!({
             "measured_makespan_s": makespan_s, "predicted": s, "error": error,
             "measured_on_node": on_node, "measured_from_home": from_home,
@@ -274,10 +312,10 @@ impl PredictArgs {
     fn work(
         &self,
         from: Option<Recorded>,
-        given: Option<Machine>,
-    ) -> Result<(Work, Machine, DispatcherConfig), Fault> {
+        given: Option<Machines>,
+    ) -> Result<(Work, Machines, DispatcherConfig), Fault> {
         let base = from.as_ref().map(|r| r.trace.measured.config.clone()).unwrap_or_default();
-        let measured = from.as_ref().map(|r| r.calibration.machine.clone());
+        let measured = from.as_ref().map(|r| Machines::measured(&r.calibration));
         let Some(path) = &self.what else {
             let from = from.expect("one of the two is required");
             return Ok((Work::Recorded(Box::new(from)), given.or(measured).expect("it was measured"), base));
@@ -286,49 +324,49 @@ impl PredictArgs {
         if is_run {
             let recorded = self.recorded(path)?;
             let base = recorded.trace.measured.config.clone();
-            let machine = match given.or(measured) {
-                Some(machine) => machine,
+            let machines = match given.or(measured) {
+                Some(machines) => machines,
                 None => {
-                    writeln!(std::io::stdout(), "{}\n", seen(&recorded.calibration))?;
-                    recorded.calibration.machine.clone()
+                    writeln!(eyas_text::stdout(), "{}\n", seen(&recorded.calibration))?;
+                    Machines::measured(&recorded.calibration)
                 }
             };
-            return Ok((Work::Recorded(Box::new(recorded)), machine, base));
+            return Ok((Work::Recorded(Box::new(recorded)), machines, base));
         }
-        if path.extension().is_some_and(|e| e == "json") {
-            let machine = match given.or(measured) {
-                Some(machine) => machine,
+        if crate::workflow::is_workflow(path)? {
+            let machines = match given.or(measured) {
+                Some(machines) => machines,
                 None => {
                     note(
                         "nothing says what the nodes are like: `this-machine` is taken; see --machine and --from",
                     );
-                    preset("this-machine").map_err(bad)?
+                    Machines::known(preset("this-machine").map_err(bad)?)
                 }
             };
             let config = WorkflowConfig {
                 compute_missing_ns: self.missing.missing_run_time,
                 size_missing_bytes: self.missing.missing_size,
                 cpus_max: None,
-                io: program_io(&machine),
+                io: program_io(&machines.machine),
             };
-            return Ok((Work::Workflow(path.clone(), config), machine, base));
+            return Ok((Work::Workflow(path.clone(), config), machines, base));
         }
-        let tasks = commands::read_list(path)?;
+        let tasks = crate::workflow::list_of(path, &crate::workflow::WorkflowArgs::default())?;
         if tasks.n_tasks == 0 {
-            return Err(bad(format!("there are no tasks in `{}`", path.display())));
+            return Err(bad(format!("there are no tasks in {}", shown_path(path))));
         }
         let arrays: Vec<Arc<TaskArray>> = tasks.arrays.into_iter().map(Arc::new).collect();
         if let Some((array, promised)) = arrays.iter().find_map(|a| Some((a, a.template.promises.first()?))) {
             return Err(bad(format!(
-                "`{}`: task `{}` promises `{promised}`, which tasks write that are added on the way, and what they are nobody knows \
+                "{}: task `{}` promises `{promised}`, which tasks write that are added on the way, and what they are nobody knows \
                  before; run the list once and predict from that: `eyas predict RUN`, or the run that `eyas export` writes",
-                path.display(),
+                shown_path(path),
                 array.fill(&array.template.id, 0),
             )));
         }
         let sizes = sizes_at_home(&inputs_from_home(&arrays))?;
-        let (learned, machine) = match from {
-            Some(from) => (from.learned, from.calibration.machine),
+        let (learned, machines) = match from {
+            Some(from) => (from.learned, Machines::measured(&from.calibration)),
             None => {
                 let probed = self.probe(&arrays)?;
                 let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
@@ -337,12 +375,13 @@ impl PredictArgs {
                     slots_per_node: processors,
                     ..probed.calibration.machine.clone()
                 };
-                writeln!(std::io::stdout(), "{}\n", seen(&probed.calibration))?;
-                (probed.learned, machine)
+                writeln!(eyas_text::stdout(), "{}\n", seen(&probed.calibration))?;
+                // Probes run one after the other on one node, so its rate alone is known.
+                (probed.learned, Machines::known(machine))
             }
         };
         let name = path.display().to_string();
-        Ok((Work::List { name, arrays, sizes, learned }, given.unwrap_or(machine), base))
+        Ok((Work::List { name, arrays, sizes, learned }, given.unwrap_or(machines), base))
     }
 
     /// Runs a few tasks of the list here, with outputs that nobody keeps.
@@ -356,7 +395,7 @@ impl PredictArgs {
         let n = (self.probe.unwrap_or(PROBES) as usize).min(free.len());
         let dir = std::env::temp_dir().join(format!("eyas-probe-{}", std::process::id()));
         let fail = |e: std::io::Error| {
-            Fault::new(Exit::Other, format!("cannot use `{}` for probes: {}", dir.display(), reason(&e)))
+            Fault::new(Exit::Other, format!("cannot use {} for probes: {}", shown_path(&dir), reason(&e)))
         };
         note(format!(
             "{} of the list {} run here to learn from; what they write is thrown away (see --from and --probe)",
@@ -405,8 +444,8 @@ impl PredictArgs {
         learned
     }
 
-    /// A prediction for each combination, nodes varying fastest.
-    fn table(&self, question: &Question) -> Result<Vec<Prediction>, Fault> {
+    /// A prediction for each combination, nodes varying fastest. `Err`: none of them can be.
+    fn table(&self, question: &Question) -> Result<Vec<Row>, Fault> {
         let machine = question.machine;
         let recorded = machine.name == "as measured";
         let nodes = match (self.nodes.as_slice(), recorded) {
@@ -427,14 +466,18 @@ impl PredictArgs {
                 for nodes in &nodes {
                     let case =
                         Case { nodes: *nodes, cache_bytes: *cache_bytes, placement: placement.clone() };
-                    table.push(question.answer(&case).map_err(bad)?);
+                    let answer = question.answer(&case);
+                    table.push(Row { case, answer });
                 }
             }
         }
-        Ok(table)
+        match table.iter().find_map(|row| row.answer.as_ref().err()) {
+            Some(why) if table.iter().all(|row| row.answer.is_err()) => Err(bad(why)),
+            _ => Ok(table),
+        }
     }
 
-    fn text(&self, table: &[Prediction], machine: &Machine) -> String {
+    fn text(&self, table: &[Row], machine: &Machine) -> String {
         let mut rows: Vec<[String; 10]> = vec![
             [
                 "placement",
@@ -451,7 +494,23 @@ impl PredictArgs {
             .map(String::from),
         ];
         let mut costs = vec!["cost".to_string()];
-        for p in table {
+        for row in table {
+            let p = match &row.answer {
+                Ok(p) => p,
+                Err(_) => {
+                    let mut cells: [String; 10] = Default::default();
+                    let cache = size(row.case.cache_bytes);
+                    let nodes = count(u64::from(row.case.nodes));
+                    for (cell, text) in
+                        cells.iter_mut().zip([row.case.placement.clone(), cache, nodes, CANNOT_BE.into()])
+                    {
+                        *cell = text;
+                    }
+                    rows.push(cells);
+                    costs.push(String::new());
+                    continue;
+                }
+            };
             let s: &Summary = &p.summary;
             rows.push([
                 p.case.placement.clone(),
@@ -481,6 +540,11 @@ impl PredictArgs {
             }
             text += line.trim_end();
             text.push('\n');
+        }
+        let mut reasons: Vec<&String> = table.iter().filter_map(|row| row.answer.as_ref().err()).collect();
+        reasons.dedup();
+        for why in reasons {
+            _ = write!(text, "\n{CANNOT_BE}: {why}\n");
         }
         text
     }
@@ -588,17 +652,23 @@ fn seen(c: &Calibration) -> String {
     let m = &c.machine;
     let rate = |bytes_per_s: f64| format!("{}/s", size(bytes_per_s as u64));
     let (client, home) = (rate(m.home_client_bytes_per_s), rate(m.home_bytes_per_s));
-    let home = match c.home {
-        HomeSeen::Nothing => "home was hardly read, its rate is a guess".to_string(),
-        HomeSeen::Shared { n_nodes } => {
+    let home = match (c.home, c.ends.as_deref()) {
+        (HomeSeen::Nothing, _) => "home was hardly read, its rate is a guess".to_string(),
+        (HomeSeen::Together { n_nodes }, Some([slowest, fastest])) => format!(
+            "home gives {home} to {n_nodes} nodes together; what one node alone can read was never seen, it is between {} and {}: \
+             run once with --nodes 1 to know",
+            rate(slowest.home_client_bytes_per_s),
+            rate(fastest.home_client_bytes_per_s)
+        ),
+        (HomeSeen::Shared { n_nodes } | HomeSeen::Together { n_nodes }, _) => {
             format!("home gives {client} to one node and {home} to all ({n_nodes} seen)")
         }
-        HomeSeen::PerNode { n_nodes: 1 } => {
+        (HomeSeen::PerNode { n_nodes: 1 }, _) => {
             format!(
                 "home gives {client} to one node; more at once were not seen, so all get no more than that"
             )
         }
-        HomeSeen::PerNode { n_nodes } => format!(
+        (HomeSeen::PerNode { n_nodes }, _) => format!(
             "home gives {client} to a node; no more than {n_nodes} nodes at once were seen, so all get {home} at most"
         ),
     };

@@ -1,4 +1,6 @@
-//! Numbers as people read them.
+//! Numbers and commands as people read them.
+
+use eyas_core::array::Command;
 
 /// `1.5 GiB`
 pub fn size(bytes: u64) -> String {
@@ -57,17 +59,15 @@ pub fn plural(n: u64, word: &str) -> String {
     format!("{} {word}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// A user's name for something, on one line whatever it holds.
-pub fn shown(name: &str) -> String {
-    let mut out = String::from("`");
-    for c in name.chars() {
-        match c {
-            c if c.is_control() => out.extend(c.escape_default()),
-            c => out.push(c),
+/// A command as it would be typed for a shell.
+pub fn command_line(command: &Command<String>) -> String {
+    match command {
+        Command::Exec(words) => {
+            let words: Vec<String> = words.iter().map(|word| eyas_tasklist::quoted(word)).collect();
+            words.join(" ")
         }
+        Command::Shell(line) => line.clone(),
     }
-    out.push('`');
-    out
 }
 
 /// What the system said, without its number.

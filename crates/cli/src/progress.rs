@@ -1,19 +1,14 @@
 //! How far a run is: one live line on a terminal, a plain line every few seconds elsewhere.
 
-use crate::print::{count, plural, rate, shown, size, time};
+use crate::print::{count, plural, rate, size, time};
+use eyas_text::{line_of, shown};
 use eyas_wire::message::RunStatus;
-use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// How often a plain line is printed.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 /// Failures that get a line of their own; the others are only counted.
 const FAILURES_TOLD_MAX: u64 = 20;
-
-/// A line for whoever watches. That nobody does is no reason to end a run.
-macro_rules! say {
-    ($($text:tt)*) => { let _ = writeln!(std::io::stderr(), $($text)*); };
-}
 
 pub struct Progress {
     terminal: bool,
@@ -29,7 +24,7 @@ impl Progress {
     pub fn new() -> Progress {
         let now = Instant::now();
         Progress {
-            terminal: std::io::stderr().is_terminal(),
+            terminal: eyas_text::stderr_is_terminal(),
             last_plain: now,
             marks: std::collections::VecDeque::new(),
             n_failures_seen: 0,
@@ -52,11 +47,11 @@ impl Progress {
             let line = self.line(status, ended, now);
             let width = terminal_width();
             let line: String = line.chars().take(width.saturating_sub(1)).collect();
-            let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+            let _ = eyas_text::redraw_line(&line);
             self.drawn = true;
         } else if now - self.last_plain >= PLAIN_EVERY {
             self.last_plain = now;
-            say!("{}", self.line(status, ended, now));
+            eyas_text::say!("{}", self.line(status, ended, now));
         }
     }
 
@@ -86,7 +81,7 @@ impl Progress {
         for (id, message) in
             status.failures.iter().skip(n_known.saturating_sub(fresh as usize)).take(tell as usize)
         {
-            say!("failed: task {}: {message}", shown(id));
+            eyas_text::say!("failed: task {}: {}", shown(id), line_of(message));
         }
     }
 
@@ -117,9 +112,10 @@ impl Progress {
         line
     }
 
-    fn clear(&mut self) {
+    /// Makes room for other text.
+    pub fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            let _ = eyas_text::clear_line();
         }
     }
 
@@ -128,13 +124,13 @@ impl Progress {
         self.tell_failures(status);
         self.clear();
         if status.n_failed > self.n_failures_told {
-            say!("failed: {} more", count(status.n_failed - self.n_failures_told));
+            eyas_text::say!("failed: {} more", count(status.n_failed - self.n_failures_told));
         }
         // The run's own time: it may have begun, and even ended, long before somebody came to wait.
         let took_ns = status.ended.map_or(0, |ended| ended.since_ns(status.opened));
-        let ended = status.n_done + status.n_failed + status.n_cancelled;
-        let per_s = ended as f64 / (took_ns as f64 / 1e9).max(1e-3);
-        say!(
+        // What failed or was cancelled is no throughput.
+        let per_s = status.n_done as f64 / (took_ns as f64 / 1e9).max(1e-3);
+        eyas_text::say!(
             "{} in {} ({}): {} done, {} failed, {} cancelled",
             plural(status.n_tasks, "task"),
             time(took_ns),
@@ -146,7 +142,7 @@ impl Progress {
         let (local, peer, home) = (status.local_bytes, status.peer_bytes, status.home_bytes);
         if local + peer + home > 0 {
             let share = 100.0 * local as f64 / (local + peer + home) as f64;
-            say!(
+            eyas_text::say!(
                 "inputs: {} from the node's own cache ({share:.0} %), {} from peers, {} from home",
                 size(local),
                 size(peer),

@@ -19,18 +19,19 @@
 //!
 //! Not here: what earlier runs did (`eyas_report::memo`), submitting and following (`commands`).
 
-use crate::print::{count, plural, shown, size};
+use crate::print::{command_line, count, plural, size};
 use crate::{Exit, Fault, commands, local};
 use eyas_core::array::TaskSpec;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::pattern::stage_of_task;
-use eyas_core::types::{Digest, RUN_FILE, TaskId};
+use eyas_core::types::{Digest, RUN_FILE};
 use eyas_report::memo::{CARRIED_FILE, Ended, Memo, Recipe, Record};
 use eyas_runtime::client::Client;
 use eyas_storage::{ErrorKind, Homes, HomesConfig, Location};
 use eyas_tasklist::TaskList;
+use eyas_text::{shown, shown_path};
 use eyas_wire::identity::Join;
-use eyas_wire::message::{RequestBody, TaskName};
+use eyas_wire::message::RequestBody;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -486,7 +487,7 @@ impl HomeReader {
         let Ok(mut told) = self.told.try_lock() else { return };
         if told.elapsed() >= TELL_EVERY {
             *told = Instant::now();
-            eprintln!(
+            eyas_text::say!(
                 "comparing what is at home: {} read, {}",
                 plural(self.n_files.load(Ordering::Relaxed), "file"),
                 size(self.n_bytes.load(Ordering::Relaxed))
@@ -502,17 +503,61 @@ fn links_dir() -> Result<PathBuf, Fault> {
     Ok(local::state_dir()?.join("workflows"))
 }
 
-/// The link to the dispatcher's folder of the last run of this file; nothing for a pipe.
-fn link_of(tasks: &Path) -> Result<Option<PathBuf>, Fault> {
-    let Some(path) = tasks.canonicalize().ok().filter(|path| path.is_file()) else { return Ok(None) };
-    let name = blake3::hash(path.as_os_str().as_encoded_bytes()).to_hex();
-    Ok(Some(links_dir()?.join(&name[..32])))
+/// What the tasks of a run are from. A later run of the same finds it by this.
+pub enum Origin {
+    /// The file that was given, a task list or a workflow.
+    File(PathBuf),
+    /// `eyas map` in a folder, with a command and places of outputs. What it was over may change.
+    Map { folder: PathBuf, command: Vec<String>, out: Vec<String> },
 }
 
-/// Remembers that the last run of the workflow file `tasks` is told of in `dir`, a dispatcher's folder. Links to runs
+impl Origin {
+    /// The name of a run of it, for people.
+    pub fn name(&self) -> String {
+        match self {
+            Origin::File(path) => path.display().to_string(),
+            Origin::Map { command, .. } => command.join(" "),
+        }
+    }
+
+    /// As it is called in messages.
+    fn called(&self) -> String {
+        match self {
+            Origin::File(path) => shown_path(path).to_string(),
+            Origin::Map { .. } => "this map".to_owned(),
+        }
+    }
+
+    /// The link to the dispatcher's folder of the last run of it; nothing for a pipe.
+    fn link(&self) -> Result<Option<PathBuf>, Fault> {
+        let mut hasher = blake3::Hasher::new();
+        match self {
+            Origin::File(path) => {
+                let Some(path) = path.canonicalize().ok().filter(|path| path.is_file()) else {
+                    return Ok(None);
+                };
+                hasher.update(path.as_os_str().as_encoded_bytes());
+            }
+            Origin::Map { folder, command, out } => {
+                // No path has a NUL.
+                hasher.update(folder.as_os_str().as_encoded_bytes());
+                for (mark, words) in [(b"\0\0command", command), (b"\0\0outputs", out)] {
+                    hasher.update(mark);
+                    for word in words {
+                        hasher.update(b"\0");
+                        hasher.update(word.as_bytes());
+                    }
+                }
+            }
+        }
+        Ok(Some(links_dir()?.join(&hasher.finalize().to_hex()[..32])))
+    }
+}
+
+/// Remembers that the last run of `origin` is told of in `dir`, a dispatcher's folder. Links to runs
 /// whose folders are gone are removed.
-fn remember(tasks: &Path, dir: &Path) -> Result<(), Fault> {
-    let Some(link) = link_of(tasks)? else { return Ok(()) };
+fn remember(origin: &Origin, dir: &Path) -> Result<(), Fault> {
+    let Some(link) = origin.link()? else { return Ok(()) };
     let links = links_dir()?;
     std::fs::create_dir_all(&links)?;
     for entry in std::fs::read_dir(&links)?.flatten() {
@@ -532,12 +577,12 @@ fn has_records(dir: &Path) -> bool {
 }
 
 /// The dispatcher's folder with the run to go on with: in the one given, else that of the cluster with the join file
-/// `join`, else that of the last run of this file.
-fn earlier_dir(tasks: &Path, given: Option<&Path>, join: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
+/// `join`, else that of the last run of the same.
+fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
     if let Some(dir) = given {
         let found = [local::dispatcher_dir(dir), dir.to_path_buf()].into_iter().find(|dir| has_records(dir));
         return found.map(Some).ok_or_else(|| {
-            let message = format!("there is no run to resume in `{}`: it has no event log", dir.display());
+            let message = format!("there is no run to resume in {}: it has no event log", shown_path(dir));
             Fault::new(Exit::BadInput, message)
                 .hint("name the folder that the earlier run was given with --dir, or leave DIR out for the last run of this file")
         });
@@ -549,27 +594,25 @@ fn earlier_dir(tasks: &Path, given: Option<&Path>, join: Option<&Path>) -> Resul
             return Ok(Some(dir));
         }
     }
-    let Some(link) = link_of(tasks)? else {
+    let Some(link) = origin.link()? else {
         return Err(Fault::new(Exit::BadInput, "a task list that comes through a pipe has no earlier run")
             .hint("name the earlier run's folder: --resume DIR"));
     };
     Ok(link.canonicalize().ok().filter(|dir| has_records(dir)))
 }
 
-/// A dispatcher that is up writes its log a moment late, unless it is asked for what a task printed: the very first
-/// one, which is there if any is. Should that fail, the last moment's tasks run again.
+/// A dispatcher that is up writes its log a moment late, unless it is asked how things are. Should that fail, the last
+/// moment's tasks run again.
 fn complete_log(join: &Path) {
-    let first = RequestBody::Logs { run: None, task: TaskName::Number(TaskId(0)) };
     let _ = commands::client_runtime()
-        .block_on(async { Client::connect(join).await.ok()?.ask(first).await.ok() });
+        .block_on(async { Client::connect(join).await.ok()?.ask(RequestBody::Status).await.ok() });
 }
 
 // ---------------------------------------------------------------- for commands
 
 /// What is asked of a run besides its tasks.
 pub struct Asked<'a> {
-    /// The file with the tasks, as given.
-    pub tasks: &'a Path,
+    pub origin: &'a Origin,
     /// `--resume`, with its folder.
     pub resume: Option<Option<&'a Path>>,
     pub dry_run: bool,
@@ -595,14 +638,14 @@ pub struct Known {
 
 impl Known {
     /// Leaves it in the dispatcher's folder `dir`, where a later run looks for it, and remembers that the last run of
-    /// the file `tasks` is told of there.
-    pub fn leave(&self, tasks: &Path, dir: &Path) -> Result<(), Fault> {
+    /// `origin` is told of there.
+    pub fn leave(&self, origin: &Origin, dir: &Path) -> Result<(), Fault> {
         let is_there =
             self.told_in.as_ref().is_some_and(|told| told.canonicalize().ok() == dir.canonicalize().ok());
         if !is_there && !self.records.is_empty() {
             Memo::carry(dir, &self.records)?;
         }
-        remember(tasks, dir)
+        remember(origin, dir)
     }
 }
 
@@ -616,7 +659,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
         }
         return Ok(Left::Run(list, Known::default()));
     };
-    let dir = earlier_dir(asked.tasks, given, asked.join)?;
+    let dir = earlier_dir(asked.origin, given, asked.join)?;
     let memo = match &dir {
         Some(dir) => Memo::read_group(&local::member_dirs(dir.clone()))?,
         None => Memo::default(),
@@ -629,19 +672,19 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     }
     let n_running = decision.n_running();
     match &dir {
-        None => eprintln!("no earlier run of `{}` is known here: all tasks run", asked.tasks.display()),
+        None => eyas_text::say!("no earlier run of {} is known here: all tasks run", asked.origin.called()),
         Some(_) if n_running == 0 => {
-            eprintln!("all {} are up to date: nothing to do", plural(n_tasks, "task"));
+            eyas_text::say!("all {} are up to date: nothing to do", plural(n_tasks, "task"));
             return Ok(Left::Nothing);
         }
-        Some(_) => eprintln!(
+        Some(_) => eyas_text::say!(
             "{} of {} are up to date, {} to run (--dry-run says why)",
             count(n_tasks - n_running),
             plural(n_tasks, "task"),
             count(n_running)
         ),
     }
-    let origin = asked.tasks.display().to_string();
+    let origin = asked.origin.name();
     let shorter = shorter(list, &decision, &origin)?;
     Ok(Left::Run(shorter, Known { records: decision.known.into_iter().cloned().collect(), told_in: dir }))
 }
@@ -654,7 +697,7 @@ struct Group<'a> {
     others: FxHashSet<&'a str>,
 }
 
-/// Says what would run and why, by stages.
+/// Says what would run, command by command, and then why, by stages.
 fn tell(list: &TaskList, decision: &Decision, earlier: Option<&Path>) -> Result<(), Fault> {
     let tasks = Tasks::new(list);
     let mut groups: Vec<Group> = vec![];
@@ -674,7 +717,13 @@ fn tell(list: &TaskList, decision: &Decision, earlier: Option<&Path>) -> Result<
         }
     }
     let n_running = decision.n_running();
-    let mut out = std::io::stdout().lock();
+    let mut commands = std::io::BufWriter::new(eyas_text::raw_unless_terminal());
+    for task in (0..tasks.n).filter(|task| decision.why[*task].is_some()) {
+        writeln!(commands, "{}", command_line(&tasks.spec(task).command))?;
+    }
+    commands.flush()?;
+    drop(commands);
+    let mut out = eyas_text::stdout();
     match (earlier, n_running) {
         (Some(_), 0) => {
             writeln!(out, "all {} are up to date: nothing would run", plural(list.n_tasks, "task"))?
@@ -697,7 +746,7 @@ fn tell(list: &TaskList, decision: &Decision, earlier: Option<&Path>) -> Result<
         }
     }
     if let Some(dir) = earlier {
-        writeln!(out, "compared with what `{}` tells", dir.display())?;
+        writeln!(out, "compared with what {} tells", shown_path(dir))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! asked for the whole summary as JSON and the event log of the run, which `eyas report`, `eyas explain`, `eyas replay`
 //! and `eyas sim trace` read like that of a live run.
 //!
-//! Not here: the simulator (`eyas-sim`), the search for broken promises (`eyas-testkit`).
+//! Not here: the simulator (`eyas-sim`), the search for broken promises (`eyas-lab chaos`).
 
 use crate::args::{bytes, duration, rate};
 use crate::print::{count, plural, reason, size};
@@ -24,7 +24,7 @@ use eyas_sim::workload::trace::{Trace, TraceConfig};
 use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
 use eyas_sim::workload::{self, ProgramIo, Workload, all_pairs, mi, stacking, sw};
 use eyas_sim::world::{Scheduling, simulate};
-use eyas_testkit::options::Options;
+use eyas_text::shown_path;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -54,8 +54,6 @@ enum What {
     Dispatchers(DispatchersArgs),
     /// Tasks queued at the node of their first input, without and with work stealing, beside a queue for all
     Stealing(StealingArgs),
-    /// Worlds full of faults, each drawn from its seed, in which every promise is checked
-    Chaos(ChaosArgs),
 }
 
 /// The cluster that is simulated.
@@ -82,8 +80,8 @@ pub struct PolicyArgs {
     #[arg(long, value_name = "TASKS")]
     pub window: Option<usize>,
     /// Share of busy slots from which good-cache-compute lets tasks wait for their data [default: 0.8]
-    #[arg(long, value_name = "SHARE")]
-    pub threshold: Option<f64>,
+    #[arg(long, alias = "threshold", value_name = "SHARE")]
+    pub utilisation_threshold: Option<f64>,
     /// Nodes are given tasks ahead of a free slot, so that the next inputs move while a task computes [default]
     #[arg(long, overrides_with = "no_ahead")]
     pub ahead: bool,
@@ -93,6 +91,9 @@ pub struct PolicyArgs {
     /// Tasks do not wait for what another node is reading from home, as in the paper
     #[arg(long)]
     pub no_await_arriving: bool,
+    /// The inputs of a task come one after the other, and not side by side
+    #[arg(long)]
+    pub inputs_in_turn: bool,
 }
 
 #[derive(Args)]
@@ -117,8 +118,8 @@ struct Common {
     #[arg(long, value_name = "NODES", default_value_t = 0)]
     nodes_min: u32,
     /// A node that had no task for so long is released (not with static)
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
-    release_idle: u64,
+    #[arg(long, alias = "release-idle", value_name = "TIME", default_value = "30s", value_parser = duration)]
+    idle_release: u64,
     /// Where all chance comes from
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -279,25 +280,6 @@ struct StealingArgs {
     json: Option<PathBuf>,
 }
 
-#[derive(Args)]
-struct ChaosArgs {
-    /// How many worlds
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    seeds: u64,
-    /// The first one's seed
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
-    from: u64,
-    /// Worlds without faults
-    #[arg(long)]
-    calm: bool,
-    /// Worlds of workflows, whose tasks are linked by files that stay on the nodes
-    #[arg(long)]
-    workflows: bool,
-    /// Lines of the trace that are shown of a world that breaks a promise
-    #[arg(long, value_name = "LINES", default_value_t = 40)]
-    tail: usize,
-}
-
 /// Anything that is wrong with what was asked for.
 pub fn bad(e: impl std::fmt::Display) -> Fault {
     let text = e.to_string();
@@ -368,7 +350,6 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
             workflow(&a.path, &config)
         }),
         What::Stealing(a) => stealing(&a),
-        What::Chaos(a) => chaos(&a),
         What::Dispatchers(a) => dispatchers(&a),
     }
 }
@@ -378,7 +359,7 @@ fn dispatchers(args: &DispatchersArgs) -> Result<Exit, Fault> {
     let decision_ns = args.decision.unwrap_or(machine.dispatch_ns).max(1);
     let most = args.dispatchers.iter().copied().max().unwrap_or(1);
     let mut cases = vec![];
-    let mut out = std::io::stdout().lock();
+    let mut out = eyas_text::stdout();
     writeln!(
         out,
         "{:>11} {:>12} {:>7} {:>12} {:>7} {:>9}  busiest, least busy",
@@ -426,7 +407,7 @@ fn stealing(args: &StealingArgs) -> Result<Exit, Fault> {
     let machine = args.machine.as_deref().map_or_else(|| Ok(stealing::machine()), named_machine)?;
     let machine = Machine { nodes: args.nodes.unwrap_or(machine.nodes), ..machine };
     machine.check().map_err(bad)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = eyas_text::stdout();
     writeln!(
         out,
         "{}: {} of {}; means of {}",
@@ -526,12 +507,13 @@ impl PolicyArgs {
         }
         let config = &mut dispatcher.placement_config;
         config.window = self.window.unwrap_or(config.window);
-        config.utilisation_threshold = self.threshold.unwrap_or(config.utilisation_threshold);
+        config.utilisation_threshold = self.utilisation_threshold.unwrap_or(config.utilisation_threshold);
         config.ahead = (config.ahead || self.ahead) && !self.no_ahead;
         config.await_arriving &= !self.no_await_arriving;
         placement::by_name(&dispatcher.placement, &dispatcher.placement_config).map_err(bad)?;
         eviction::by_name(&self.eviction).map_err(bad)?;
-        Ok(Scheduling { dispatcher, eviction: self.eviction.clone(), ..Scheduling::default() })
+        let (eviction, inputs_in_turn) = (self.eviction.clone(), self.inputs_in_turn);
+        Ok(Scheduling { dispatcher, eviction, inputs_in_turn, ..Scheduling::default() })
     }
 }
 
@@ -544,7 +526,7 @@ impl Common {
         let machine = named_machine(self.machine.machine.as_deref().unwrap_or(machine))?;
         let machine = self.shaped(machine)?;
         let workload = make(&machine)?;
-        self.simulate(&machine, DispatcherConfig::default(), workload)
+        self.simulate(&machine, Scheduling::default().dispatcher, workload)
     }
 
     fn shaped(&self, machine: Machine) -> Result<Machine, Fault> {
@@ -568,7 +550,7 @@ impl Common {
             policy: self.provisioning.clone(),
             nodes_min: self.nodes_min,
             nodes_max: machine.nodes,
-            release_idle_ns: Some(self.release_idle),
+            release_idle_ns: Some(self.idle_release),
             slots_per_node: machine.slots_per_node,
             ..ProvisionConfig::default()
         };
@@ -597,7 +579,7 @@ impl Common {
             scheduling.eviction,
             self.seed,
         );
-        write!(std::io::stdout(), "{head}\n{}", table(&summary, wall_s))?;
+        write!(eyas_text::stdout(), "{head}\n{}", table(&summary, wall_s))?;
         if let Some(path) = &self.json {
             let all = serde_json::json!({
                 "machine": machine, "scheduling": scheduling, "faults": faults, "seed": self.seed,
@@ -615,15 +597,18 @@ impl Common {
 pub fn write_json(path: &Path, all: &serde_json::Value) -> Result<(), Fault> {
     let text = serde_json::to_string_pretty(all).map_err(|e| Fault::new(Exit::Other, e))?;
     std::fs::write(path, text + "\n")
-        .map_err(|e| Fault::new(Exit::Other, format!("cannot write `{}`: {}", path.display(), reason(&e))))
+        .map_err(|e| Fault::new(Exit::Other, format!("cannot write {}: {}", shown_path(path), reason(&e))))
 }
 
 /// The log file in a folder that is made where it is missing.
 fn open_log(dir: &Path) -> Result<Box<dyn Write>, Fault> {
     let path = dir.join(EVENTS_FILE);
     let fail = |e: std::io::Error| {
-        Fault::new(Exit::BadInput, format!("cannot write the event log `{}`: {}", path.display(), reason(&e)))
-            .hint("--event-log names a folder")
+        Fault::new(
+            Exit::BadInput,
+            format!("cannot write the event log {}: {}", shown_path(&path), reason(&e)),
+        )
+        .hint("--event-log names a folder")
     };
     std::fs::create_dir_all(dir).map_err(fail)?;
     Ok(Box::new(BufWriter::with_capacity(1 << 20, File::create(&path).map_err(fail)?)))
@@ -689,80 +674,4 @@ fn table(s: &Summary, wall_s: f64) -> String {
         ),
     );
     text
-}
-
-/// Each world's seed and options are printed before it lives where there is one, and with the trace of one that
-/// breaks a promise.
-fn chaos(args: &ChaosArgs) -> Result<Exit, Fault> {
-    let Some(end) = args.from.checked_add(args.seeds).filter(|_| args.seeds > 0) else {
-        return Err(bad("--seeds has to be at least 1, and the last seed below 2^64"));
-    };
-    let mut out = std::io::stdout();
-    writeln!(
-        out,
-        "eyas {}, seeds {}..{end}{}",
-        env!("CARGO_PKG_VERSION"),
-        args.from,
-        if args.calm { ", calm" } else { "" }
-    )?;
-    let kind = match (args.workflows, args.calm) {
-        (false, false) => "",
-        (false, true) => " --calm",
-        (true, false) => " --workflows",
-        (true, true) => " --workflows --calm",
-    };
-    let (mut n_events, mut ends) = (0u64, [0u64; 4]);
-    for seed in args.from..end {
-        let options = match (args.workflows, args.calm) {
-            (false, false) => Options::from_seed(seed),
-            (false, true) => Options::calm(seed),
-            (true, false) => Options::workflows_from_seed(seed),
-            (true, true) => Options::calm_workflows(seed),
-        };
-        if args.seeds == 1 {
-            writeln!(out, "{options:?}")?;
-        }
-        match quietly(|| eyas_testkit::world::simulate(&options)) {
-            Ok(s) => {
-                n_events += s.n_events;
-                for (sum, n) in ends.iter_mut().zip([s.n_done, s.n_failed, s.n_cancelled, s.n_revivals]) {
-                    *sum += n;
-                }
-                if args.seeds == 1 {
-                    writeln!(out, "trace hash {:016x}", s.trace_hash)?;
-                }
-            }
-            Err(violation) => {
-                writeln!(out, "{options:?}")?;
-                let from = violation.tail.len().saturating_sub(args.tail);
-                for line in &violation.tail[from..] {
-                    writeln!(out, "{line}")?;
-                }
-                let message = format!("seed {seed} breaks a promise: {}", violation.message);
-                return Err(Fault::new(Exit::TasksFailed, message).hint(format!(
-                    "`eyas sim chaos{kind} --seeds 1 --from {seed} --tail 400` shows it alone"
-                )));
-            }
-        }
-    }
-    writeln!(
-        out,
-        "{}: all promises kept; {} events, {} tasks done, {} failed, {} cancelled, {} run again",
-        plural(args.seeds, "world"),
-        count(n_events),
-        count(ends[0]),
-        count(ends[1]),
-        count(ends[2]),
-        count(ends[3])
-    )?;
-    Ok(Exit::Good)
-}
-
-/// A machine that panics in a world is caught there and told of once, with the trace.
-fn quietly<T>(f: impl FnOnce() -> T) -> T {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let result = f();
-    std::panic::set_hook(hook);
-    result
 }

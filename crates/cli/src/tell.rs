@@ -2,31 +2,43 @@
 //! folder of one that is over.
 
 use crate::args::{ReplayArgs, ReportArgs, TaskArgs};
-use crate::commands::{client_runtime, task_name, write_captured};
+use crate::commands::{client_runtime, cluster_status, task_name};
+use crate::local::Source;
 use crate::print::count;
-use crate::{Exit, Fault, local};
+use crate::{Exit, Fault, json, local};
 use eyas_core::RunId;
 use eyas_core::log::{PrintedLine, PrintedStream};
 use eyas_report::TaskStory;
 use eyas_runtime::client::Client;
-use eyas_wire::identity::Join;
+use eyas_text::{shown, shown_path};
 use eyas_wire::message::{Captured, Explained, ReplyBody, RequestBody};
 use std::io::Write;
 use std::path::PathBuf;
 
 pub fn explain(args: TaskArgs) -> Result<Exit, Fault> {
     let name = task_name(&args.task)?;
-    let story = match local::live_or_ended(&args.join, args.dir.as_deref())? {
-        None => eyas_report::story_from_group(&local::ended_dirs(args.dir.as_deref())?, &args.task)?,
-        Some(path) => client_runtime().block_on(async {
+    let run = args.run.map(RunId);
+    let (story, newest) = match local::source(&args.of.join, args.of.dir.as_deref())? {
+        Source::Ended(dirs) => {
+            (eyas_report::story_from_group(&dirs, &args.task, run)?, eyas_report::newest_run(&dirs)?)
+        }
+        Source::Live(path) => client_runtime().block_on(async {
             let mut client = Client::connect(&path).await?;
-            match client.ask(RequestBody::Explain { run: args.run.map(RunId), task: name }).await? {
-                ReplyBody::Explained(explained) => Ok::<_, Fault>(story_of(*explained)),
-                _ => Err(Fault::new(Exit::Cluster, "the dispatcher's answer makes no sense")),
-            }
+            let story = match client.ask(RequestBody::Explain { run, task: name }).await? {
+                ReplyBody::Explained(explained) => story_of(*explained),
+                _ => return Err(Fault::new(Exit::Cluster, "the dispatcher's answer makes no sense")),
+            };
+            Ok((story, cluster_status(&mut client).await?.runs.last().map(|run| run.run)))
         })?,
     };
-    std::io::stdout().lock().write_all(eyas_report::explain_lines(&story).as_bytes())?;
+    if let Some(newest) = newest.filter(|newest| run.is_none() && *newest != story.run) {
+        eyas_text::say!("note: the newest run, {newest}, has no such task; this is of run {}", story.run);
+    }
+    if args.json {
+        json::write(&json::Explained::of(&story))?;
+        return Ok(Exit::Good);
+    }
+    eyas_text::stdout().write_all(eyas_report::explain_lines(&story).as_bytes())?;
     Ok(Exit::Good)
 }
 
@@ -58,59 +70,40 @@ fn story_of(e: Explained) -> TaskStory {
     }
 }
 
-/// `eyas logs` of a run that is over.
-pub fn ended_logs(args: &TaskArgs) -> Result<Exit, Fault> {
-    let story = eyas_report::story_from_group(&local::ended_dirs(args.dir.as_deref())?, &args.task)?;
-    let captured = |s: &PrintedStream| Captured {
-        head: s.head.clone().into_bytes(),
-        tail: s.tail.clone().into_bytes(),
-        total_bytes: s.total_bytes,
-    };
-    for line in &story.printed {
-        if story.printed.len() > 1 {
-            eprintln!("--- attempt {}", line.attempt);
-        }
-        write_captured(&mut std::io::stdout().lock(), &captured(&line.stdout))?;
-        write_captured(&mut std::io::stderr().lock(), &captured(&line.stderr))?;
-    }
-    if story.printed.is_empty() {
-        eprintln!("task `{}` printed nothing", args.task);
-    }
-    Ok(Exit::Good)
+/// The report of the run that is asked for: all of them, or one, by default the newest.
+fn read_report(dirs: &[PathBuf], args: &ReportArgs) -> Result<eyas_report::Report, Fault> {
+    let log = eyas_report::read_group(dirs)?;
+    let run = args.run.map(RunId).or_else(|| log.newest_run()).filter(|_| !args.all);
+    let Some(run) = run else { return Ok(eyas_report::metrics(&log)) };
+    eyas_report::metrics_of(&log, run).ok_or_else(|| {
+        Fault::new(Exit::BadInput, format!("there is no run {run} in {}", shown_path(&dirs[0])))
+    })
 }
 
 pub fn report(args: ReportArgs) -> Result<Exit, Fault> {
-    let dirs = match (&args.dir, local::join_path(&args.join)) {
-        (Some(dir), _) => local::ended_dirs(Some(dir))?,
-        // The log is on the dispatcher's machine; elsewhere its folder is not there, which the reader says.
-        (None, Ok(join)) => {
-            let join = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
-            local::member_dirs(PathBuf::from(join.dir))
-        }
-        (None, Err(_)) => local::ended_dirs(None)?,
-    };
-    let read = |dirs: &[PathBuf]| -> Result<eyas_report::Report, Fault> {
-        let log = eyas_report::read_group(dirs)?;
-        match args.run {
-            None => Ok(eyas_report::metrics(&log)),
-            Some(run) => eyas_report::metrics_of(&log, RunId(run)).ok_or_else(|| {
-                Fault::new(Exit::BadInput, format!("there is no run {run} in `{}`", dirs[0].display()))
-            }),
-        }
-    };
+    let dirs = local::log_dirs(&args.join, args.dir.as_deref())?;
+    let read = |dirs: &[PathBuf]| read_report(dirs, &args);
     let report = read(&dirs)?;
     let base = match &args.compare {
         Some(other) => Some(read(&local::ended_dirs(Some(other))?)?),
         None => None,
     };
     let fail = |path: &PathBuf, e: std::io::Error| {
-        Fault::new(Exit::Other, format!("cannot write the report `{}`: {e}", path.display()))
+        Fault::new(Exit::Other, format!("cannot write the report {}: {e}", shown_path(path)))
     };
     std::fs::write(&args.out, eyas_report::html(&report, base.as_ref())).map_err(|e| fail(&args.out, e))?;
     let json_path = args.out.with_extension("json");
     let json = serde_json::to_vec_pretty(&report).map_err(|e| Fault::new(Exit::Other, e))?;
     std::fs::write(&json_path, json).map_err(|e| fail(&json_path, e))?;
-    writeln!(std::io::stdout(), "{} and {}", args.out.display(), json_path.display())?;
+    let of = match &report.runs[..] {
+        [run] => format!("run {}, {},", run.run, shown(&run.name)),
+        runs => format!("all {} runs", runs.len()),
+    };
+    eyas_text::say!("{of} of {}", shown_path(&dirs[0]));
+    for sentence in &report.verdict.sentences {
+        eyas_text::say!("{sentence}");
+    }
+    writeln!(eyas_text::raw_unless_terminal(), "{} and {}", args.out.display(), json_path.display())?;
     Ok(Exit::Good)
 }
 
@@ -120,7 +113,7 @@ pub fn replay(args: ReplayArgs) -> Result<Exit, Fault> {
     match &outcome.difference {
         None => {
             writeln!(
-                std::io::stdout(),
+                eyas_text::stdout(),
                 "{} events of {} dispatcher processes give the same {} actions again",
                 count(outcome.n_events),
                 outcome.n_lives,

@@ -11,7 +11,7 @@
 
 use crate::args::JoinArgs;
 use crate::print::{count, nodes_of, plural, size, time};
-use crate::{Exit, Fault, local};
+use crate::{Exit, Fault, clusters};
 use eyas_core::{RunId, Timestamp};
 use eyas_runtime::client::Client;
 use eyas_wire::message::{ClusterStatus, ExecutorLine, ReplyBody, RequestBody, RunStatus};
@@ -35,6 +35,9 @@ const HISTORY_S: usize = 600;
 const RATE_NS: u64 = 5_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// Of a task's id, so that the reason of its failure is seen beside it.
+const ID_WIDTH_MAX: usize = 60;
+
 const LOCAL: Color = Color::Indexed(71);
 const PEER: Color = Color::Indexed(74);
 const HOME: Color = Color::Indexed(173);
@@ -49,11 +52,11 @@ enum Update {
 }
 
 pub fn top(args: JoinArgs) -> Result<Exit, Fault> {
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+    if !eyas_text::stdout_is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Fault::new(Exit::BadInput, "`eyas top` needs a terminal to draw on")
             .hint("`eyas status` prints the same once"));
     }
-    let path = local::join_path(&args)?;
+    let path = clusters::look_join(&args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // The first answer comes before the screen is taken, so that a plain error stays plain.
     let mut client = runtime.block_on(Client::connect(&path))?;
@@ -565,7 +568,10 @@ fn draw_failures(frame: &mut Frame, area: Rect, failures: &[(&str, &str)], runs:
     };
     let rest = title(frame, area, "Recent failures", right);
     for (row, (id, why)) in rest.rows().zip(failures) {
-        let line = Line::from(vec![coloured(format!(" {} ", clean(id)), BAD), Span::raw(clean(why))]);
+        let line = Line::from(vec![
+            coloured(format!(" {} ", clipped(&clean(id), ID_WIDTH_MAX)), BAD),
+            Span::raw(clean(why)),
+        ]);
         frame.render_widget(line, row);
     }
 }
@@ -612,7 +618,7 @@ fn bar(width: usize, share: f64, colour: Color) -> [Span<'static>; 2] {
 
 /// Text from outside, without what a terminal would obey.
 fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    eyas_text::line_of(text).to_string()
 }
 
 fn clipped(text: &str, width: usize) -> String {

@@ -5,7 +5,7 @@ use crate::{Exit, Fault, commands, local};
 use clap::{Args, ValueEnum};
 use eyas_core::RunId;
 use eyas_tasklist::{ReadOptions, TaskList};
-use eyas_wire::identity::Join;
+use eyas_text::shown_path;
 use eyas_workflow::{Format, Options, TasksError, Workflow, wfformat};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -18,12 +18,17 @@ pub struct WorkflowArgs {
     /// Folder of a workflow's input files [default: the workflow file's]
     #[arg(long, value_name = "DIR")]
     pub inputs: Option<PathBuf>,
-    /// Folder for a workflow's results [default: the workflow file's]
+    /// Folder for a workflow's results, also for those that the file has a place for [default: where the file says,
+    /// else the workflow file's folder]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Instead of its program, each task of a workflow writes files of the recorded sizes
+    /// Instead of its program, each task of a workflow writes files of the recorded sizes, and never where a file is
     #[arg(long)]
     pub stand_ins: bool,
+    /// The file is a list of commands: each line is a task, for the shell [default: where its name ends in .txt, .cmds or
+    /// .commands]
+    #[arg(long)]
+    pub commands: bool,
 }
 
 #[derive(Args)]
@@ -93,6 +98,20 @@ fn format_of(path: &Path) -> Result<Format, Fault> {
     }
 }
 
+/// Whether `path` is a workflow file of others, and no list of tasks or commands.
+pub fn is_workflow(path: &Path) -> Result<bool, Fault> {
+    Ok(!is_list(format_of(path)?))
+}
+
+fn is_list(format: Format) -> bool {
+    matches!(format, Format::JsonLines | Format::Commands)
+}
+
+/// Whether `path` is a list of commands, or is said to be one.
+pub fn is_of_commands(path: &Path, args: &WorkflowArgs) -> Result<bool, Fault> {
+    Ok(args.commands || format_of(path)? == Format::Commands)
+}
+
 /// The task list in `path`, or that of the workflow in it.
 pub fn list_of(path: &Path, args: &WorkflowArgs) -> Result<TaskList, Fault> {
     list_in(path, args, &ReadOptions::default())
@@ -100,15 +119,15 @@ pub fn list_of(path: &Path, args: &WorkflowArgs) -> Result<TaskList, Fault> {
 
 /// As [`list_of`]; a task list is read with these options.
 pub fn list_in(path: &Path, args: &WorkflowArgs, read: &ReadOptions) -> Result<TaskList, Fault> {
-    let format = format_of(path)?;
-    if format == Format::JsonLines {
+    let format = if args.commands { Format::Commands } else { format_of(path)? };
+    if is_list(format) {
         if args.inputs.is_some() || args.out.is_some() || args.stand_ins {
             let message =
-                format!("`{}` is a task list, which says itself where its files are", path.display());
+                format!("{} is {}, which says itself where its files are", shown_path(path), format.name());
             return Err(Fault::new(Exit::BadInput, message)
                 .hint("--inputs, --out and --stand-ins are for workflow files"));
         }
-        return commands::read_list_with(path, read);
+        return commands::read_list_with(path, format, read);
     }
     let workflow = eyas_workflow::read(path, format)?;
     Ok(eyas_workflow::to_list(&workflow, &options(path, args, true))?)
@@ -121,6 +140,7 @@ fn options(path: &Path, args: &WorkflowArgs, check_inputs: bool) -> Options {
     }
     if let Some(dir) = &args.out {
         options.out_dir = dir.clone();
+        options.out_dir_wins = true;
     }
     options
 }
@@ -128,11 +148,11 @@ fn options(path: &Path, args: &WorkflowArgs, check_inputs: bool) -> Options {
 /// What is in `path` in its neutral form, task lists included.
 fn read(path: &Path) -> Result<Workflow, Fault> {
     let format = format_of(path)?;
-    if format == Format::JsonLines {
-        let list = commands::read_list(path)?;
+    if is_list(format) {
+        let list = commands::read_list(path, format)?;
         let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         if list.n_tasks == 0 {
-            return Err(Fault::new(Exit::BadInput, format!("there are no tasks in `{}`", path.display())));
+            return Err(Fault::new(Exit::BadInput, format!("there are no tasks in {}", shown_path(path))));
         }
         return Ok(eyas_workflow::from_arrays(&list.arrays, &stem)?);
     }
@@ -151,7 +171,7 @@ fn write_to(
 ) -> Result<(), Fault> {
     match path.filter(|path| *path != Path::new("-")) {
         None => {
-            let mut out = BufWriter::new(std::io::stdout().lock());
+            let mut out = BufWriter::new(eyas_text::raw_unless_terminal());
             write(&mut out)?;
             out.flush()?;
         }
@@ -161,11 +181,23 @@ fn write_to(
                 write(&mut out)?;
                 out.flush()
             });
-            let why = |e| format!("cannot write `{}`: {}", path.display(), crate::print::reason(&e));
+            let why = |e| format!("cannot write {}: {}", shown_path(path), crate::print::reason(&e));
             done.map_err(|e| Fault::new(Exit::Other, why(e)))?;
         }
     }
     Ok(())
+}
+
+/// Writes a task list, one task a line, to the file `path` or to standard output.
+pub fn write_list(list: &TaskList, path: Option<&Path>) -> Result<(), Fault> {
+    write_to(path, |out| {
+        for array in &list.arrays {
+            for i in 0..array.n_tasks {
+                writeln!(out, "{}", eyas_tasklist::to_jsonl(array, i))?;
+            }
+        }
+        Ok(())
+    })
 }
 
 pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
@@ -176,21 +208,15 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
             write_to(output, |out| wfformat::write(&workflow, &now(), out))?;
         }
         Target::Jsonl => {
-            let list = match format_of(&args.file)? {
-                Format::JsonLines => commands::read_list(&args.file)?,
-                format => {
+            let format = if args.files.commands { Format::Commands } else { format_of(&args.file)? };
+            let list = match is_list(format) {
+                true => commands::read_list(&args.file, format)?,
+                false => {
                     let workflow = eyas_workflow::read(&args.file, format)?;
                     eyas_workflow::to_list(&workflow, &options(&args.file, &args.files, false))?
                 }
             };
-            write_to(output, |out| {
-                for array in &list.arrays {
-                    for i in 0..array.n_tasks {
-                        writeln!(out, "{}", eyas_tasklist::to_jsonl(array, i))?;
-                    }
-                }
-                Ok(())
-            })?;
+            write_list(&list, output)?;
         }
     }
     Ok(Exit::Good)
@@ -198,7 +224,7 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
 
 pub fn graph(args: GraphArgs) -> Result<Exit, Fault> {
     let workflow = read(&args.file)?;
-    let drawing = eyas_workflow::svg(&workflow, &eyas_workflow::stages(&workflow));
+    let drawing = eyas_workflow::svg(&workflow, &eyas_workflow::stages(&workflow))?;
     let stem = args.file.file_stem().filter(|_| args.file != Path::new("-"));
     let path = args.output.unwrap_or_else(|| match stem {
         Some(stem) => PathBuf::from(stem).with_extension("svg"),
@@ -206,32 +232,25 @@ pub fn graph(args: GraphArgs) -> Result<Exit, Fault> {
     });
     write_to(Some(&path), |out| out.write_all(drawing.as_bytes()))?;
     if path != Path::new("-") {
-        writeln!(std::io::stdout(), "{}", path.display())?;
+        writeln!(eyas_text::raw_unless_terminal(), "{}", path.display())?;
     }
     Ok(Exit::Good)
 }
 
 pub fn export(args: ExportArgs) -> Result<Exit, Fault> {
-    let dirs = match (&args.dir, local::join_path(&args.join)) {
-        (Some(dir), _) => local::ended_dirs(Some(dir))?,
-        (None, Ok(join)) => {
-            let dir = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.dir;
-            local::member_dirs(PathBuf::from(dir))
-        }
-        (None, Err(_)) => local::ended_dirs(None)?,
-    };
+    let dirs = local::log_dirs(&args.join, args.dir.as_deref())?;
     let workflow = eyas_report::workflow(&dirs, args.run.map(RunId))?;
     if let [dir] = &dirs[..]
         && let Ok(Some(group)) = eyas_report::membership(dir)
     {
         let n = group.n_members;
-        eprintln!(
+        eyas_text::say!(
             "this is the part that one of {n} dispatchers had; name the folder that theirs lie in with --dir"
         );
     }
     write_to(Some(&args.wfformat), |out| wfformat::write(&workflow, &now(), out))?;
     if args.wfformat != Path::new("-") {
-        writeln!(std::io::stdout(), "{}", args.wfformat.display())?;
+        writeln!(eyas_text::raw_unless_terminal(), "{}", args.wfformat.display())?;
     }
     Ok(Exit::Good)
 }

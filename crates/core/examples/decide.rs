@@ -1,4 +1,4 @@
-//! What one placement decision on a window costs; `eyas bench decide` times all policies through the dispatcher.
+//! What one placement decision on a window costs; `eyas-lab bench decide` times all policies through the dispatcher.
 //!
 //! `cargo run --release -p eyas-core --example decide [-- N_QUEUED N_EXECUTORS N_OBJECTS WINDOW]`
 //!
@@ -248,7 +248,8 @@ fn scan(name: &str, catalog: &Catalog, view: &Window, waiting: &Waiting, n_execu
         })
         .collect();
     tasks.sort_unstable_by_key(|t| t.key);
-    let ids = (0..n_executors as u32).map(ExecutorId);
+    let turn = view.turn().0;
+    let ids = (turn..n_executors as u32).chain(0..turn.min(n_executors as u32)).map(ExecutorId);
     let executors = ids.map(|e| (e, view.room(e).expect("nobody leaves"))).collect();
     let scan = Scan { tasks: tasks.iter().collect(), catalog, executors };
     let policy = of_paper(name).expect("only they are asked");

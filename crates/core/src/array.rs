@@ -110,6 +110,11 @@ impl Pattern {
     }
 }
 
+/// An output of this name is all that the program prints to its standard output.
+pub const STDOUT_NAME: &str = ".eyas-stdout";
+/// As [`STDOUT_NAME`], of standard error.
+pub const STDERR_NAME: &str = ".eyas-stderr";
+
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Command<S> {
@@ -238,6 +243,9 @@ impl TaskArray {
         match bad {
             Some(column) => Err(format!("the template names column {column}, there are {n}")),
             None if self.template.cpus == 0 => Err("`cpus` is 0".into()),
+            None if self.first_index.checked_add(self.n_tasks.into()).is_none() => {
+                Err("the numbers of its tasks are too large".into())
+            }
             None => Ok(()),
         }
     }

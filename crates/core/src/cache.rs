@@ -16,7 +16,8 @@
 //! Policies propose which object leaves ([`crate::eviction`]); the promises are kept here.
 //!
 //! Invariants, checked by [`Cache::sanity_check`]:
-//!   1. `used_bytes + reserved_bytes <= budget_bytes`, at every moment;
+//!   1. `used_bytes + reserved_bytes <= budget_bytes`, at every moment, but for what was here already when the
+//!      budget was lowered and must stay: then nothing is granted until it fits;
 //!   2. the policy may choose among exactly the ready objects that are neither pinned nor kept;
 //!   3. room is made completely or not at all: a request that cannot be met evicts nothing.
 //!
@@ -102,6 +103,8 @@ pub struct Forgotten {
 #[derive(Debug)]
 pub struct Cache {
     budget_bytes: u64,
+    /// What was here when the budget was lowered and could not leave: so much more than the budget may be here.
+    over_bytes: u64,
     /// Never iterated, as its order means nothing.
     rows: FxHashMap<ObjectId, Row>,
     /// By row. An unused row is absent and unpinned.
@@ -161,6 +164,7 @@ impl Cache {
     pub fn new(config: CacheConfig) -> Result<Self, UnknownEviction> {
         Ok(Cache {
             budget_bytes: config.budget_bytes,
+            over_bytes: 0,
             rows: FxHashMap::default(),
             entries: Vec::new(),
             unused_rows: Vec::new(),
@@ -333,6 +337,21 @@ impl Cache {
         self.budget_bytes
     }
 
+    /// Sets another budget. Objects leave until what is here fits, or must stay; then it is called again when something
+    /// may leave ([`Cache::is_over`]). `evicted` gets what left, in that order.
+    pub fn set_budget(&mut self, budget_bytes: u64, evicted: &mut Vec<ObjectId>) {
+        self.budget_bytes = budget_bytes;
+        while self.taken_bytes() > budget_bytes && self.total(Class::Evictable).bytes > 0 {
+            self.evict_one(evicted);
+        }
+        self.over_bytes = self.taken_bytes().saturating_sub(budget_bytes);
+    }
+
+    /// More is here than the budget, which was lowered, and some of it may leave.
+    pub fn is_over(&self) -> bool {
+        self.taken_bytes() > self.budget_bytes && self.total(Class::Evictable).bytes > 0
+    }
+
     /// Bytes of all ready objects.
     pub fn used_bytes(&self) -> u64 {
         self.total(Class::Pinned).bytes + self.total(Class::Kept).bytes + self.total(Class::Evictable).bytes
@@ -345,12 +364,22 @@ impl Cache {
 
     /// Bytes of the budget that are neither used nor reserved.
     pub fn free_bytes(&self) -> u64 {
-        self.budget_bytes - self.used_bytes() - self.reserved_bytes()
+        self.budget_bytes.saturating_sub(self.taken_bytes())
     }
 
     /// The largest object that [`Cache::reserve`] would grant now: free bytes and evictable ones.
     pub fn available_bytes(&self) -> u64 {
-        self.free_bytes() + self.total(Class::Evictable).bytes
+        self.budget_bytes.saturating_sub(self.taken_bytes() - self.total(Class::Evictable).bytes)
+    }
+
+    /// What would leave for something else.
+    pub fn evictable_bytes(&self) -> u64 {
+        self.total(Class::Evictable).bytes
+    }
+
+    /// Used and reserved.
+    fn taken_bytes(&self) -> u64 {
+        self.used_bytes() + self.reserved_bytes()
     }
 
     /// Ready and creating objects.
@@ -383,7 +412,7 @@ impl Cache {
         assert_eq!(totals, self.totals, "the totals by class are wrong");
         assert_eq!(totals.iter().map(|total| total.n_entries).sum::<usize>(), self.rows.len());
         assert_eq!(self.policy.n_candidates(), self.total(Class::Evictable).n_entries);
-        assert!(self.used_bytes() + self.reserved_bytes() <= self.budget_bytes, "over budget");
+        assert!(self.taken_bytes() <= self.budget_bytes + self.over_bytes, "over budget");
         assert_eq!(self.rows.len() + self.unused_rows.len(), self.entries.len(), "a row is lost");
         for &row in &self.unused_rows {
             let Entry { state, n_pins, kept, size_bytes, .. } = *self.entry(row);
@@ -405,14 +434,19 @@ impl Cache {
                 reserved_bytes: self.reserved_bytes(),
             };
         }
-        while self.free_bytes() < more_bytes {
-            let victim =
-                self.policy.victim(&mut self.rng).expect("a policy has a victim while bytes are evictable");
-            let object = self.entry(victim).object;
-            self.leave(victim);
-            evicted.push(object);
+        // By what is taken, not by what is free: a lowered budget may be taken more than once.
+        while self.taken_bytes() + more_bytes > self.budget_bytes && self.total(Class::Evictable).bytes > 0 {
+            self.evict_one(evicted);
         }
         Reserve::Granted
+    }
+
+    fn evict_one(&mut self, evicted: &mut Vec<ObjectId>) {
+        let victim =
+            self.policy.victim(&mut self.rng).expect("a policy has a victim while bytes are evictable");
+        let object = self.entry(victim).object;
+        self.leave(victim);
+        evicted.push(object);
     }
 
     /// The replica is here no longer; pins stay.
@@ -437,6 +471,9 @@ impl Cache {
         let after = &mut self.totals[class as usize];
         after.n_entries += 1;
         after.bytes += bytes;
+        if self.over_bytes > 0 {
+            self.over_bytes = self.over_bytes.min(self.taken_bytes().saturating_sub(self.budget_bytes));
+        }
         match (class_before == Class::Evictable, class == Class::Evictable) {
             (false, true) => self.policy.freed(row),
             (true, false) => self.policy.held(row),

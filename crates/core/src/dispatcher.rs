@@ -34,7 +34,8 @@
 //! A task's way through the child modules: `submissions` (in, and waiting), `ready` (queued), `assign` (given to an executor),
 //! `attempts` (ended); beside it `executors` and `replicas` (what there is), `run_times` (what was learnt), `ask` (what people see).
 //! Files that stay on the nodes (`run:` locations) are `intermediates`, patterns and collectives `moves`, tasks that run
-//! again in place of sending their files `replication`, tasks that are
+//! again in place of sending their files `replication`, attempts that were given up and may still end well `given_up`, what
+//! lost attempts left at home `leftovers`, tasks that are
 //! added to a run that goes on `additions`, files that cross from one dispatcher of a group to another `exchange`.
 //!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
@@ -46,7 +47,9 @@ mod assign;
 mod attempts;
 mod exchange;
 mod executors;
+mod given_up;
 mod intermediates;
+mod leftovers;
 mod moves;
 mod ready;
 mod replicas;
@@ -60,7 +63,9 @@ pub use moves::CollectiveMode;
 
 use self::additions::Additions;
 use self::exchange::{Exchange, Linked};
+use self::given_up::GivenUp;
 use self::intermediates::{Intermediate, Intermediates, Leaving};
+use self::leftovers::Leftovers;
 use self::moves::Moves;
 use self::replication::Replication;
 use self::run_times::RunTimes;
@@ -69,6 +74,7 @@ use crate::catalog::Catalog;
 use crate::collective::CollectiveEvent;
 use crate::event::*;
 use crate::group::Membership;
+use crate::pattern::RunPatterns;
 use crate::placement::{self, Mode, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, Unplaced};
 use crate::provisioning::{Demand, NodeView};
 use crate::types::*;
@@ -84,7 +90,7 @@ use std::sync::Arc;
 /// that all read one object which is never cached.
 const SEARCH_REST: u32 = 16;
 /// How long a restarted dispatcher waits for executors to come back with what they still run.
-const RETURN_GRACE_NS: u64 = 2_000_000_000;
+pub const RETURN_GRACE_NS: u64 = 2_000_000_000;
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct DispatcherConfig {
@@ -169,6 +175,8 @@ struct ArrayState {
     run: RunId,
     array: Arc<TaskArray>,
     ends: Ends,
+    /// What its first so many tasks write or promise is noted, in part at least; a submission that is refused has no more.
+    n_noted: u32,
     /// In `run_times`.
     stage: u32,
     /// Some of its tasks may read, or write, files that stay on the nodes.
@@ -197,6 +205,8 @@ struct Reserved {
     given: u64,
     /// It was asked back, see [`Dispatcher::recall`].
     recalled: bool,
+    /// An earlier process gave it out: which bytes it was told to read is not known here.
+    adopted: bool,
     /// It asks home for an input: which bytes it gets, it learns there.
     asks_home: bool,
     /// It may have read other bytes of an input than its run agreed on: its success does not count.
@@ -216,6 +226,16 @@ struct History {
     n_weather: u32,
     n_losses: u32,
     private_inputs: bool,
+    /// Failures of kind [`FailureKind::DiskShared`].
+    n_disk_shared: u32,
+    /// Failures of kind [`FailureKind::CacheTooSmall`].
+    n_too_small: u32,
+    /// How often room had been made in caches ([`Intermediates::n_room_made`]) when it failed with [`FailureKind::CacheFull`].
+    full_at: Option<u64>,
+    /// An attempt that brings files home was lost with its executor.
+    may_have_left: bool,
+    /// This attempt and all before it were given up, as the journal says.
+    given_up: u32,
 }
 
 struct ExecutorState {
@@ -224,6 +244,9 @@ struct ExecutorState {
     silent_since: Option<Timestamp>,
     /// It takes nothing new.
     draining: bool,
+    /// The dispatcher of the group that this executor was told to move to; it is told again when it reconnects, as the first
+    /// message may be lost with the connection.
+    moving_to: Option<MemberId>,
     /// Since when, and which files that only it held other nodes were asked to copy.
     leaving: Option<Leaving>,
     assigned: BTreeMap<TaskId, AttemptNo>,
@@ -237,6 +260,10 @@ struct ExecutorState {
     /// a node that fails at once is idle first, and would eat the whole queue.
     n_node_failures: u32,
     sick_until: Option<Timestamp>,
+    /// What the last of them said.
+    sick_why: Arc<str>,
+    /// The size of its cache when it joined, which [`Event::CacheResized`] does not change.
+    cache_offered_bytes: u64,
 }
 
 /// One run, as people ask after it.
@@ -277,6 +304,8 @@ pub struct RunState {
     changed: BTreeSet<ObjectId>,
     /// What is known of its parts at other dispatchers, if there are any.
     linked: Option<Box<Linked>>,
+    /// What the whole run shows, where this is a part of it; until all its tasks are known.
+    patterns: Option<Box<RunPatterns>>,
 }
 
 /// Where a task is, for people.
@@ -316,12 +345,16 @@ pub struct Dispatcher {
     backlog: BTreeMap<QueueKey, Segment>,
     /// Ready tasks, in the queue and in the backlog.
     n_ready: u64,
+    /// Submissions that have begun and are not complete.
+    n_open: u32,
     reserved: FxHashMap<TaskId, Reserved>,
     histories: FxHashMap<TaskId, History>,
     /// Tasks whose inputs are not all made, with how many makers they wait for.
     waiting: BTreeMap<TaskId, u32>,
     subscribers: FxHashMap<TaskId, Vec<TaskId>>,
     intermediates: Intermediates,
+    leftovers: Leftovers,
+    given_up: GivenUp,
     moves: Moves,
     exchange: Exchange,
     replication: Replication,
@@ -354,6 +387,10 @@ pub struct Dispatcher {
     n_given: u64,
     /// After a restart nothing is given out until then.
     hold_until: Option<Timestamp>,
+    /// Tasks with a smaller number may have been given out by an earlier process.
+    n_recovered: u64,
+    /// The processes that gave out tasks by this journal, this one among them.
+    incarnations: BTreeSet<u64>,
 }
 
 /// Makes a location of the form `run:NAME` one of the catalog, `run:SCOPE.RUN/NAME`; others stay as they are.
@@ -394,11 +431,14 @@ impl Dispatcher {
             next_task: 0,
             backlog: BTreeMap::new(),
             n_ready: 0,
+            n_open: 0,
             reserved: FxHashMap::default(),
             histories: FxHashMap::default(),
             waiting: BTreeMap::new(),
             subscribers: FxHashMap::default(),
             intermediates: Intermediates::default(),
+            leftovers: Leftovers::default(),
+            given_up: GivenUp::default(),
             moves: Moves::default(),
             exchange: Exchange::default(),
             replication: Replication::default(),
@@ -419,6 +459,8 @@ impl Dispatcher {
             stock: false,
             n_given: 0,
             hold_until: None,
+            n_recovered: 0,
+            incarnations: BTreeSet::new(),
         })
     }
 
@@ -432,8 +474,11 @@ impl Dispatcher {
                 | Event::RunCommitted { .. }
                 | Event::RunAborted { .. }
                 | Event::RunLinked { .. }
+                | Event::RunPatterns { .. }
                 | Event::TaskRestored { .. }
                 | Event::TaskRevived { .. }
+                | Event::AttemptGivenUp { .. }
+                | Event::Began { .. }
         );
         if !is_of_submission {
             // The journal is read to its end.
@@ -441,6 +486,14 @@ impl Dispatcher {
                 self.forget_maker(task);
             }
         }
+        match &event {
+            Event::RunOpened { .. } => self.n_open += 1,
+            Event::RunCommitted { .. } | Event::RunAborted { .. } => {
+                self.n_open = self.n_open.saturating_sub(1);
+            }
+            _ => {}
+        }
+        let ticked = matches!(event, Event::Ticked);
         match event {
             Event::RunOpened { run, name, keep, into: None } => {
                 let prefix = format!("{}.{run}/", self.config.scope);
@@ -461,6 +514,7 @@ impl Dispatcher {
             Event::RunAborted { run } => self.on_run_aborted(now, run, out),
             Event::TaskRestored { task, outcome, outputs } => self.on_task_restored(task, &outcome, &outputs),
             Event::TaskRevived { task } => self.on_task_revived(task),
+            Event::AttemptGivenUp { task, attempt } => self.on_attempt_given_up(now, task, attempt),
             Event::ExecutorJoined { executor, offer } => self.on_executor_joined(now, executor, offer, out),
             Event::ExecutorSilent { executor } => self.on_executor_silent(now, executor),
             Event::ExecutorLost { executor, reason } => self.on_executor_lost(now, executor, &reason, out),
@@ -485,18 +539,45 @@ impl Dispatcher {
                 }
                 self.check_lost(now, &dropped, out);
             }
+            Event::CacheResized { executor, cache_bytes } => {
+                if let Some(e) = self.executors.get_mut(&executor) {
+                    e.offer.cache_bytes = cache_bytes;
+                }
+            }
+            Event::InputMoved { executor, moved } => {
+                if self.executors.contains_key(&executor)
+                    && (moved.object.0 as usize) < self.catalog.n_objects()
+                {
+                    // Of what nobody has read yet this is all that is known.
+                    if self.catalog.digest(moved.object).is_none() {
+                        self.catalog.set_size_bytes(moved.object, Some(moved.size_bytes));
+                    }
+                    let before = self.queue.moving(executor);
+                    self.queue.moved(&self.catalog, now, executor, &moved);
+                    if self.queue.moving(executor) != before {
+                        self.update_room(executor);
+                    }
+                }
+            }
             Event::PrefetchFailed { executor, batch, object, kind } => {
                 self.moves.pending.push(CollectiveEvent::PrefetchFailed { executor, batch, object, kind })
             }
+            Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),
+            Event::Began { incarnation } => {
+                self.incarnations.insert(incarnation);
+            }
+            Event::RunRestored { run, opened, ended } => self.on_run_restored(run, opened, ended),
             Event::Recovered => {
                 // Only what is unfinished can be out there still.
                 if self.runs.values().any(|r| r.started && r.ended.is_none()) {
                     self.hold_until = Some(now.plus_ns(RETURN_GRACE_NS));
                 }
+                self.n_recovered = self.next_task;
             }
             Event::RunLinked { run, links } => self.on_run_linked(run, links),
+            Event::RunPatterns { run, patterns } => self.on_run_patterns(run, patterns),
             Event::MemberConnected { member } => self.on_member_connected(member),
             Event::MemberSilent { member } => self.on_member_silent(member),
             Event::MemberTold { member, messages } => self.on_member_told(now, member, messages, out),
@@ -513,6 +594,8 @@ impl Dispatcher {
             }
             self.tell_members(out);
         }
+        self.bring_imports(now, ticked);
         self.carry_collectives(now, out);
+        self.ask_for_leftovers(out);
     }
 }

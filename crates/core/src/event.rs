@@ -8,7 +8,7 @@
 use crate::array::TaskArray;
 use crate::collective::{BatchId, CollectiveRecord};
 use crate::group::{LinkMessage, MemberLoad, RunLinks};
-use crate::pattern::Evidence;
+use crate::pattern::{Evidence, RunPatterns};
 use crate::placement::Reason;
 use crate::types::*;
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,8 @@ pub enum Event {
     },
     /// Read back from the journal after a restart: after its end this task had to run again.
     TaskRevived { task: TaskId },
+    /// The journal holds on disk what [`Action::RecordGivenUp`] asked for; or this was read back from it after a restart.
+    AttemptGivenUp { task: TaskId, attempt: AttemptNo },
     /// An executor said hello, for the first time or again after its connection broke.
     ExecutorJoined { executor: ExecutorId, offer: Offer },
     /// The connection to an executor broke; it may come back before its lease ends.
@@ -66,17 +68,30 @@ pub enum Event {
     OutputsHome { executor: ExecutorId, task: TaskId, attempt: AttemptNo, result: Result<(), Failure> },
     /// An executor's cache changed; batched, so the catalog is loosely coherent (`Raicu09` §2.1).
     ReplicasChanged { executor: ExecutorId, added: Vec<ReplicaAdded>, dropped: Vec<ObjectId> },
+    /// An executor's cache has another size than it offered: its disk has no room for more, or has it again.
+    CacheResized { executor: ExecutorId, cache_bytes: u64 },
+    /// How far an input that is watched has come ([`AssignedInput::watched`]).
+    InputMoved { executor: ExecutorId, moved: InputMoved },
     /// A prefetch did not bring this object, whatever was tried.
     PrefetchFailed { executor: ExecutorId, batch: BatchId, object: ObjectId, kind: TransferErrorKind },
+    /// The executor has done what [`Action::RemoveParts`] asked for, as far as home let it.
+    PartsRemoved { executor: ExecutorId, tasks: Vec<TaskId> },
     /// Somebody wants these tasks ended: one, or a whole run.
     CancelRequested { run: RunId, task: Option<TaskId> },
     /// Time passed; sent about once a second while nothing else happens.
     Ticked,
+    /// A dispatcher process began to give out tasks by this journal: each earlier one, in order, and then this one. Only
+    /// what one of them gave out is this dispatcher's.
+    Began { incarnation: u64 },
+    /// Read back from the journal after a restart: when the run was opened, and when its last task ended, if it has.
+    RunRestored { run: RunId, opened: Timestamp, ended: Option<Timestamp> },
     /// The journal of an earlier process has been read back: executors that still have its attempts are
     /// about to come back, so nothing is given out for a moment.
     Recovered,
     /// An open run is a part of one that is spread over a group of dispatchers. Before its tasks.
     RunLinked { run: RunId, links: RunLinks },
+    /// The patterns of the whole of which an open run is a part. Before its tasks.
+    RunPatterns { run: RunId, patterns: RunPatterns },
     /// Our own connection to another dispatcher of the group is there, or there again: nothing has been said on it.
     MemberConnected { member: MemberId },
     /// It is gone.
@@ -99,6 +114,33 @@ pub struct Offer {
     pub held: Vec<Held>,
     /// Attempts it still has from before its connection broke.
     pub attempts: Vec<(TaskId, AttemptNo)>,
+    /// The dispatcher process that welcomed it last. The attempts were given out by that one or by an earlier process with
+    /// the same journal: their numbers mean nothing to another dispatcher.
+    #[serde(default)]
+    pub owner: Option<u64>,
+}
+
+/// More than any machine has. What goes beyond is a mistake somewhere, and sums of it could not be computed.
+const SLOTS_MAX: u32 = 1 << 20;
+pub(crate) const MACHINE_BYTES_MAX: u64 = 1 << 60;
+pub(crate) const OBJECT_BYTES_MAX: u64 = 1 << 53;
+
+impl Offer {
+    /// `Err` names what no executor can have.
+    pub fn check(&self) -> Result<(), String> {
+        if self.slots > SLOTS_MAX {
+            return Err(format!("{} slots", self.slots));
+        }
+        if let Some(bytes) =
+            [self.memory_bytes, self.cache_bytes].into_iter().find(|n| *n > MACHINE_BYTES_MAX)
+        {
+            return Err(format!("memory or a cache of {bytes} bytes"));
+        }
+        match self.held.iter().find(|held| held.size_bytes > OBJECT_BYTES_MAX) {
+            Some(held) => Err(format!("an object of {} bytes", held.size_bytes)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// One object that a (re)joining executor has.
@@ -117,6 +159,32 @@ pub struct ReplicaAdded {
     pub size_bytes: u64,
     /// Present when the bytes (or only the version) were read from home just now.
     pub version: Option<HomeVersion>,
+    /// The run of the attempt for which that was read. Home may have changed before a later run began, whose tasks wait at the same
+    /// executor.
+    #[serde(default)]
+    pub run: Option<RunId>,
+    /// One attempt read these bytes and nobody else can: it tells which they are, and is no replica.
+    #[serde(default)]
+    pub private: bool,
+}
+
+/// When it is first said how far a watched transfer has come.
+pub const WATCH_NS_MIN: u64 = 2_000_000;
+
+/// How far the transfer of a watched input has come. Said after some milliseconds, and again each time that it has gone on for
+/// twice as long; of a private input also at its end, of which nothing else tells.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct InputMoved {
+    pub target: Target,
+    pub object: ObjectId,
+    pub source: Source,
+    pub moved_bytes: u64,
+    /// Of the whole, as far as the executor knows.
+    pub size_bytes: u64,
+    /// Since the transfer began.
+    pub moving_ns: u64,
+    /// All of it is here.
+    pub is_all: bool,
 }
 
 /// What an executor says of an attempt that ended.
@@ -188,11 +256,17 @@ pub enum Action {
     NameObjects { executor: ExecutorId, objects: Vec<ObjectId> },
     /// Remove these replicas: their bytes are not what the catalog says any more.
     DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
+    /// Remove what these attempts, and earlier ones of the same tasks, may have left at home of outputs that were on their
+    /// way. The tasks have ended. The executor answers with `PartsRemoved`.
+    RemoveParts { executor: ExecutorId, attempts: Vec<(TaskId, AttemptNo)> },
     /// The task reached its last state. Journal it before telling anybody.
     EndTask { task: TaskId, outcome: Outcome },
     /// The task was done and runs again: the last replica of `lost`, which it had made, is gone, and it is
     /// still needed. Journal it like an end.
     ReviveTask { task: TaskId, lost: ObjectId },
+    /// This attempt was given up, and may still end well where nobody hears of it. Journal that; when it is on disk, answer
+    /// with `AttemptGivenUp`.
+    RecordGivenUp { task: TaskId, attempt: AttemptNo },
     /// The submission cannot be accepted; the client is told why.
     RefuseRun { run: RunId, message: String },
     /// The last task of the run ended.
@@ -220,6 +294,13 @@ pub struct Assignment {
     pub staying: Vec<u32>,
     /// Give the program private copies of its inputs, because an earlier attempt wrote to one.
     pub private_inputs: bool,
+    /// An earlier attempt may have begun to bring its outputs home, and may not know that it has been given up.
+    #[serde(default)]
+    pub repeated: bool,
+    /// Run the program while no other attempt has anything on the node's disk, because earlier attempts may have failed for
+    /// want of room there.
+    #[serde(default)]
+    pub alone: bool,
     pub why: Why,
 }
 
@@ -232,8 +313,11 @@ pub struct AssignedInput {
     pub sources: Vec<ExecutorId>,
     /// Ask home whether it changed since an earlier run.
     pub check_home: bool,
-    /// Do not cache (`first-available`): read from home for this attempt only.
+    /// Do not cache: read from home for this attempt only.
     pub direct: bool,
+    /// Say how it comes along, see [`InputMoved`].
+    #[serde(default)]
+    pub watched: bool,
     /// It stays on the nodes: home does not have it.
     #[serde(default)]
     pub stays: bool,
@@ -312,6 +396,10 @@ pub enum TransferErrorKind {
     Temporary,
     /// It was stored, and went with another object of the same bytes before this was told.
     Dropped,
+    /// The attempt is not wanted any more, or this executor has lost the right to it.
+    GivenUp,
+    /// This node's executor is out of something that comes back, such as descriptors. It says nothing about the source.
+    Shortage,
 }
 
 /// What reading an object gave.
@@ -339,6 +427,23 @@ pub struct Exit {
     /// Inputs (by position) whose cached copy, as it lies here now, is not what was stored. Another attempt
     /// may have had the changed one dropped and a fresh one fetched meanwhile.
     pub inputs_damaged: Vec<u32>,
+    /// Of a program that failed: what is known of the room on the disk of its sandbox.
+    #[serde(default)]
+    pub disk: Option<DiskSeen>,
+}
+
+/// What is known of the disk of a sandbox while its program ran. Whether the disk was full at some moment cannot be seen
+/// afterwards: whoever took the room may have given it back. That it was *not* full can be known, as programs fill a disk by writing.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct DiskSeen {
+    /// Bytes that were free when the program began, less a part that does not count.
+    pub free_bytes: u64,
+    /// There was no room for anything that counts when it had ended.
+    pub is_full: bool,
+    /// Bytes that the programs of this node have written since it began, itself among them, at most. `None`: nobody counts.
+    pub wrote_bytes: Option<u64>,
+    /// The program was told that there is no room, by its own words.
+    pub is_said: bool,
 }
 
 /// Into the executor.
@@ -374,6 +479,10 @@ pub enum NodeEvent {
         object: ObjectId,
         result: Result<HomeAnswer, TransferError>,
     },
+    /// A watched transfer has come so far.
+    TransferMoved {
+        moved: InputMoved,
+    },
     TransferEnded {
         target: Target,
         source: Source,
@@ -401,6 +510,15 @@ pub enum NodeEvent {
     /// Somebody noticed that a cached object's bytes are not what was stored.
     FoundCorrupt {
         object: ObjectId,
+    },
+    /// The file system under the cache was looked at.
+    ///
+    /// * `room_bytes`: what the cache has there, complete or arriving, and what is free there, in one figure; 0 where it
+    ///   takes no writes.
+    /// * `disk_bytes`: its whole size.
+    SpaceMeasured {
+        room_bytes: u64,
+        disk_bytes: u64,
     },
     /// The dispatcher has durably recorded the end of this attempt.
     EndRecorded {
@@ -433,6 +551,9 @@ pub enum NodeAction {
         size_bytes: u64,
         #[serde(default)]
         awaits: bool,
+        /// Say how it comes along, see [`InputMoved`].
+        #[serde(default)]
+        watched: bool,
     },
     /// Delete a cached object. Done before any later action.
     Evict { object: ObjectId },
@@ -440,10 +561,14 @@ pub enum NodeAction {
     Start { task: TaskId, attempt: AttemptNo, inputs: Vec<Staged>, private_inputs: bool },
     /// End the program and everything it started.
     Kill { task: TaskId, attempt: AttemptNo },
+    /// Stop hashing this attempt's outputs and bringing them home, as far as it goes; each still ends by its event.
+    Halt { task: TaskId, attempt: AttemptNo },
     /// Hash an output and, where `cache_bytes` is set, move it into the cache as `object`.
     StoreOutput { task: TaskId, attempt: AttemptNo, output: u32, object: ObjectId, cache_bytes: Option<u64> },
     /// Bring an output home, from the cache where `cached` says so, else from the sandbox.
     Land { task: TaskId, attempt: AttemptNo, output: u32, object: ObjectId, cached: bool },
+    /// Remove the private file of an input: the disk is full, and the attempt waits once more.
+    DropPrivate { task: TaskId, attempt: AttemptNo, input: u32 },
     /// Remove what is left of the attempt on disk.
     CleanUp { task: TaskId, attempt: AttemptNo },
     /// Tell the dispatcher.
@@ -465,9 +590,28 @@ pub enum Staged {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeMessage {
-    AttemptEnded { report: Arc<AttemptReport> },
-    OutputsHome { task: TaskId, attempt: AttemptNo, result: Result<(), Failure> },
+    AttemptEnded {
+        report: Arc<AttemptReport>,
+    },
+    OutputsHome {
+        task: TaskId,
+        attempt: AttemptNo,
+        result: Result<(), Failure>,
+    },
     ReplicaAdded(ReplicaAdded),
     ReplicaDropped(ObjectId),
-    PrefetchFailed { batch: BatchId, object: ObjectId, kind: TransferErrorKind },
+    PrefetchFailed {
+        batch: BatchId,
+        object: ObjectId,
+        kind: TransferErrorKind,
+    },
+    /// The cache holds at most so much from now on: its disk has less room than was asked for, or has it again.
+    CacheResized {
+        cache_bytes: u64,
+    },
+    InputMoved(InputMoved),
+    /// What attempts of these tasks may have left at home is gone, as far as home let it.
+    PartsRemoved {
+        tasks: Vec<TaskId>,
+    },
 }

@@ -10,7 +10,8 @@
 //!
 //! Invariants, checked by [`Executor::sanity_check`]:
 //!   1. an attempt from `staging` to `running` pins every input that it takes from the cache;
-//!   2. cached plus reserved bytes never exceed the budget (the cache's own check);
+//!   2. cached plus reserved bytes never exceed the budget (the cache's own check), which is less than was asked for
+//!      where the disk has less (the module `space`);
 //!   3. no more transfers are under way than the limits allow, in total, per peer and from home;
 //!   4. the inputs of one attempt are reserved all at once or not at all, so that two attempts cannot
 //!      each hold half of what they need;
@@ -28,11 +29,15 @@
 //! dispatcher says that nobody will read it any more. There is no other place to read it from than peers, so an
 //! attempt whose inputs of this kind do not fit here fails instead of reading its own copies.
 //!
+//! Why a failed program may get the disk to itself: what a program needs of the disk nobody knows before, so two of them can
+//! fill it together, and each would have had room. See the module `space`.
+//!
 //! Not here: how bytes move and programs run (the driver), what is evicted ([`crate::eviction`]),
 //! which attempt comes to this node ([`crate::dispatcher`]).
 
 mod ending;
 mod replicas;
+mod space;
 mod staging;
 mod transfers;
 
@@ -64,6 +69,8 @@ pub struct ExecutorConfig {
     pub transfers_per_peer_max: u32,
     /// Of these, from or to home. Changed by [`Executor::set_home_streams`].
     pub home_streams_max: u32,
+    /// An attempt's inputs come one after the other, as when a wrapper around the program fetches them, and not side by side.
+    pub inputs_in_turn: bool,
 }
 
 type AttemptId = (TaskId, AttemptNo);
@@ -154,10 +161,20 @@ struct Attempt {
     /// Inputs that are not here yet.
     n_missing: u32,
     pinned: bool,
+    /// The disk had no room for a private copy of an input: it goes on only when no other attempt holds any room.
+    refused: bool,
+    /// It had no room although no other attempt held any.
+    refused_alone: bool,
+    /// What had been read into this node when its program was started.
+    read_before_bytes: u64,
     overtaken: u32,
     cancelled: bool,
+    /// A file that it made and that stays here has come from elsewhere meanwhile.
+    outdone: bool,
     /// Bytes that it runs with were found changed.
     spoiled: bool,
+    /// There has been a reconnect since it came: what home said to it is not what home says now.
+    is_older: bool,
     /// Objects read for this attempt only, of which the dispatcher was told.
     told_private: Vec<(ObjectId, Digest)>,
     times: Times,
@@ -193,6 +210,8 @@ struct Transfer {
     batch: Option<BatchId>,
     /// Its first source may only be about to receive it.
     awaits: bool,
+    /// The dispatcher wants to know how it comes along.
+    watched: bool,
 }
 
 /// One stage-out that waits for a home stream.
@@ -207,6 +226,7 @@ struct Landing {
 pub struct Executor {
     config: ExecutorConfig,
     cache: Cache,
+    space: space::Space,
     /// Each beside the tree, as its transfers are: they are large, and a tree moves what it holds.
     attempts: BTreeMap<AttemptId, Box<Attempt>>,
     next_seq: u64,
@@ -218,6 +238,8 @@ pub struct Executor {
     /// are none, waiting for space is in vain.
     n_pinned: u32,
     n_storing: u32,
+    /// How often an attempt gave its pins back for good.
+    n_unpinned: u64,
     slots_used: u32,
     n_running: u32,
     /// Smoothed run time of programs, to tell short ones.
@@ -237,6 +259,8 @@ pub struct Executor {
     landing_queue: BTreeSet<Landing>,
     /// Cached objects to be dropped as soon as nobody needs them.
     doomed: BTreeSet<ObjectId>,
+    /// The attempt that has the disk to itself, from `staging` to the end of its program.
+    alone: Option<AttemptId>,
     /// Objects made here that do not go home, kept until the dispatcher has them dropped.
     staying: FxHashSet<ObjectId>,
     /// What is known of each cached object's bytes.
@@ -244,13 +268,25 @@ pub struct Executor {
 }
 
 impl Executor {
+    /// The node goes to another dispatcher. What tasks made here that does not go home stays for whoever asks for it, and is no
+    /// longer kept from eviction: nobody there would have it dropped.
+    #[allow(clippy::disallowed_methods, reason = "sorted before anyone sees it")]
+    pub fn moved(&mut self) {
+        let mut staying: Vec<ObjectId> = self.staying.drain().collect();
+        staying.sort_unstable();
+        staying.into_iter().for_each(|object| self.cache.release(object));
+    }
+
     /// `Err` when the eviction policy's name is unknown.
     pub fn new(config: ExecutorConfig) -> Result<Executor, UnknownEviction> {
         let cache = Cache::new(config.cache.clone())?;
         Ok(Executor {
+            space: space::Space::new(config.cache.budget_bytes),
             config,
             cache,
             n_pinned: 0,
+            alone: None,
+            n_unpinned: 0,
             n_storing: 0,
             attempts: BTreeMap::new(),
             next_seq: 0,
@@ -313,14 +349,20 @@ impl Executor {
                 self.forget_abandoned();
             }
             NodeEvent::HomeAnswered { object, result } => self.on_home_answered(now, object, result, out),
+            NodeEvent::TransferMoved { moved } => {
+                let transfer = self.transfers.get(&moved.target);
+                if transfer.is_some_and(|t| t.active == Some(moved.source) && t.watched) {
+                    out.push(NodeAction::Tell { message: NodeMessage::InputMoved(moved) });
+                }
+            }
             NodeEvent::TransferEnded { target, source, result } => {
                 self.on_transfer_ended(now, target, source, result, out)
             }
             NodeEvent::ProgramEnded { task, attempt, exit } => {
-                self.on_program_ended((task, attempt), exit, out)
+                self.on_program_ended(now, (task, attempt), exit, out)
             }
             NodeEvent::OutputStored { task, attempt, output, result } => {
-                self.on_output_stored((task, attempt), output, result, out)
+                self.on_output_stored((task, attempt), output, now, result, out)
             }
             NodeEvent::OutputLanded { task, attempt, output, result } => {
                 self.on_output_landed((task, attempt), output, result, out)
@@ -333,8 +375,12 @@ impl Executor {
                     self.attempts.remove(&(task, attempt));
                 }
             }
+            NodeEvent::SpaceMeasured { room_bytes, disk_bytes } => {
+                self.on_space_measured(room_bytes, disk_bytes, out)
+            }
             NodeEvent::Ticked => {}
         }
+        self.settle_space(now, out);
         self.progress(now, out);
     }
 
@@ -359,10 +405,31 @@ impl Executor {
 
     /// What was told about attempts that are not recorded yet, to be told again after a reconnect.
     /// What was read comes first: by that the dispatcher judges the ends.
-    pub fn unrecorded(&self) -> impl Iterator<Item = &NodeMessage> {
+    ///
+    /// Bytes are told again, home's versions are not: what home said before the connection broke is older than what others have
+    /// told since, and a version counts as what home says now.
+    pub fn unrecorded(&self) -> impl Iterator<Item = NodeMessage> {
         let told = || self.attempts.values().flat_map(|a| &a.told);
         let is_read = |m: &&NodeMessage| matches!(m, NodeMessage::ReplicaAdded(_));
-        told().filter(is_read).chain(told().filter(move |m| !is_read(m)))
+        let again = told().filter(is_read).chain(told().filter(move |m| !is_read(m)));
+        again.map(|message| match message {
+            NodeMessage::ReplicaAdded(added) => {
+                NodeMessage::ReplicaAdded(ReplicaAdded { version: None, run: None, ..added.clone() })
+            }
+            message => message.clone(),
+        })
+    }
+
+    /// A connection has begun anew, with the same dispatcher or one that was restarted. Others may have told since what home
+    /// says: it is asked again for whatever is to be checked from now on.
+    #[allow(clippy::disallowed_methods, reason = "each answer is changed by itself, in whatever order")]
+    pub fn reconnected(&mut self) {
+        for (asked_run, _) in self.home.values_mut() {
+            *asked_run = RunId(0);
+        }
+        for attempt in self.attempts.values_mut() {
+            attempt.is_older = true;
+        }
     }
 
     /// Everything in the cache, in id order.
@@ -409,6 +476,15 @@ impl Executor {
         let ahead_per_slot = self.run_ns_mean.map_or(0, |ns| (AHEAD_NS / ns.max(1)).min(AHEAD_MAX));
         let extra = self.config.slots * ahead_per_slot as u32;
         while let Some((&seq, &id)) = self.queued.first_key_value() {
+            // What is on its way takes room as well, and nothing new sets out.
+            let waits_for_room = self.alone == Some(id) && self.n_active > 0;
+            if waits_for_room || self.n_running >= self.space.programs_max() {
+                break;
+            }
+            if self.alone == Some(id) {
+                self.empty_cache(now, out);
+            }
+            let read_before_bytes = self.space.read_bytes();
             let attempt = self.attempts.get_mut(&id).expect("queued attempt is here");
             // A task that asks for more than there is gets all there is; the dispatcher refuses it earlier.
             let cpus = attempt.assignment.cpus;
@@ -419,6 +495,7 @@ impl Executor {
             self.queued.remove(&seq);
             attempt.state = State::Running;
             attempt.times.started = now;
+            attempt.read_before_bytes = read_before_bytes;
             self.slots_used += cpus;
             self.n_running += 1;
             let inputs = attempt
@@ -467,6 +544,9 @@ impl Executor {
                     }
                 }
             }
+        }
+        if let Some(id) = self.alone {
+            assert!(self.attempts[&id].pinned && self.n_pinned == 1, "{id:?} has the disk to itself");
         }
         for (target, transfer) in &self.transfers {
             let queued = self.transfer_queue.iter().filter(|t| *t == target).count();

@@ -102,6 +102,11 @@ impl SeatSet {
         had
     }
 
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+        self.len = 0;
+    }
+
     pub fn set(&mut self, seat: Seat, member: bool) {
         if member {
             self.insert(seat)
@@ -149,11 +154,19 @@ pub(crate) fn has(row: &[u64], seat: Seat) -> bool {
     row.get(word).is_some_and(|w| w & bit != 0)
 }
 
-/// The lowest seat that is in all three rows.
+/// The first seat from `from` on, once around, that is in all three rows.
 #[inline]
-pub(crate) fn first_common3(a: &[u64], b: &[u64], c: &[u64]) -> Option<Seat> {
-    let mut words = a.iter().zip(b).zip(c).map(|((a, b), c)| a & b & c).enumerate();
-    words.find(|(_, word)| *word != 0).map(|(i, word)| Seat(i as u32 * 64 + word.trailing_zeros()))
+pub(crate) fn next_common3(a: &[u64], b: &[u64], c: &[u64], from: Seat) -> Option<Seat> {
+    let n = a.len().min(b.len()).min(c.len());
+    let (first, bit) = split(from);
+    let seat_in = |i: usize, mask: u64| {
+        let word = a[i] & b[i] & c[i] & mask;
+        (word != 0).then(|| Seat(i as u32 * 64 + word.trailing_zeros()))
+    };
+    let begun = if first < n { seat_in(first, !(bit - 1)) } else { None };
+    begun
+        .or_else(|| (first + 1..n).find_map(|i| seat_in(i, u64::MAX)))
+        .or_else(|| (0..n.min(first + 1)).find_map(|i| seat_in(i, u64::MAX)))
 }
 
 /// The seats whose bits are set, ascending.
@@ -247,7 +260,7 @@ mod tests {
         assert_eq!(set.iter().collect::<Vec<_>>(), [Seat(3), Seat(64), Seat(200)]);
         assert!(!set.remove(Seat(4000)) && set.remove(Seat(3)));
         assert_eq!(
-            (set.len(), first_common3(set.words(), &[u64::MAX, 1], &[u64::MAX; 3])),
+            (set.len(), next_common3(set.words(), &[u64::MAX, 1], &[u64::MAX; 3], Seat(0))),
             (2, Some(Seat(64)))
         );
     }

@@ -14,6 +14,7 @@
 //! | [`collective`] | how the data of a pattern moves as one plan |
 //! | [`pattern`] | which dataflow patterns tasks and files form |
 //! | [`home_share`] | who may move how much from and to home storage |
+//! | [`lease`] | until when an executor may let results appear at home |
 //! | [`group`] | which of several dispatchers has a name, and how a submission is split among them |
 //! | [`catalog`] | who holds which replica, both directions |
 //! | [`model`] | nothing: the paper's formulas for how long a workload takes |
@@ -30,6 +31,7 @@ pub mod executor;
 pub mod executor_set;
 pub mod group;
 pub mod home_share;
+pub mod lease;
 pub mod log;
 pub mod model;
 pub mod pattern;

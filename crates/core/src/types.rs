@@ -185,6 +185,14 @@ pub enum FailureKind {
     CacheFull,
     /// An input that is only on nodes could be had from none that was asked; it may be made again.
     InputLost,
+    /// The inputs of the task are more than the whole disk of the node has; another node may have a larger one.
+    DiskTooSmall,
+    /// The program failed while the disk that it shared with others may have had no room for all of them; it is tried again,
+    /// and with the disk to itself in the end.
+    DiskShared,
+    /// The files of the task that stay on the nodes are more than this node's cache can ever hold; another node may have a
+    /// larger one.
+    CacheTooSmall,
 }
 
 impl FailureKind {
@@ -193,7 +201,14 @@ impl FailureKind {
     pub fn is_weather(self) -> bool {
         matches!(
             self,
-            Self::Node | Self::ExecutorLost | Self::InputModified | Self::CacheFull | Self::InputLost
+            Self::Node
+                | Self::ExecutorLost
+                | Self::InputModified
+                | Self::CacheFull
+                | Self::InputLost
+                | Self::DiskTooSmall
+                | Self::DiskShared
+                | Self::CacheTooSmall
         )
     }
     /// Whether trying again can never help.

@@ -25,8 +25,11 @@ pub enum ErrorKind {
     InUse,
     /// More bytes than the budget, or than the reservation, has left.
     OverBudget { asked_bytes: u64, free_bytes: u64 },
-    /// The file system under the cache is full.
+    /// The file system under the cache is full, takes no writes, or is not there any more.
     NoSpace,
+    /// This process or this machine is out of something that comes back: descriptors, memory, threads. It says nothing
+    /// about any object or any peer.
+    Shortage,
     /// No such object here; ask the next source.
     NotHeld,
     /// The bytes are not those that were promised.
@@ -47,6 +50,8 @@ pub enum ErrorKind {
     Interrupted,
     /// Nothing moved for the idle limit.
     Timeout,
+    /// It was told to stop, see [`crate::Halt`].
+    GivenUp,
     /// Any other failure of the operating system.
     Io,
 }
@@ -69,18 +74,24 @@ impl Error {
         Error { kind, operation, context: context.into(), cause: None }
     }
 
-    /// An error of the operating system; a full file system is told apart from the rest.
+    /// An error of the operating system. This and [`Error::net`] are the only places of this crate that say what an
+    /// error number means.
     pub(crate) fn io(operation: &'static str, context: impl Into<String>, source: io::Error) -> Error {
         let kind = match source.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => ErrorKind::NoSpace,
+            _ if source.get_ref().is_some_and(|e| e.is::<crate::halt::Halted>()) => ErrorKind::GivenUp,
+            Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS) => ErrorKind::NoSpace,
+            // EAGAIN: no thread could be had. Files do not block.
+            Some(libc::EAGAIN | libc::EINTR) => ErrorKind::Shortage,
+            Some(errno) if is_shortage(errno) => ErrorKind::Shortage,
             _ => ErrorKind::Io,
         };
         Error { kind, operation, context: context.into(), cause: Some(Arc::new(source)) }
     }
 
-    /// An error of a socket: silence and a broken connection are told apart.
+    /// An error of a socket: silence, a broken connection and a shortage on this side are told apart.
     pub(crate) fn net(operation: &'static str, context: impl Into<String>, source: io::Error) -> Error {
         let kind = match source.kind() {
+            _ if source.raw_os_error().is_some_and(is_shortage) => ErrorKind::Shortage,
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ErrorKind::Timeout,
             io::ErrorKind::InvalidData => ErrorKind::Protocol,
             _ => ErrorKind::Interrupted,
@@ -93,6 +104,12 @@ impl Error {
         self.cause.as_deref()
     }
 
+    /// Whether this says that the object asked for is not, or not any more, what was stored. Everything else, above all a
+    /// shortage of this process, says nothing about it.
+    pub fn is_damage(&self) -> bool {
+        matches!(self.kind, ErrorKind::Corrupt | ErrorKind::DigestMismatch { .. } | ErrorKind::NotHeld)
+    }
+
     pub fn status(&self) -> Status {
         match self.kind {
             ErrorKind::InUse
@@ -100,9 +117,11 @@ impl Error {
             | ErrorKind::WrongSecret
             | ErrorKind::WrongVersion { .. }
             | ErrorKind::Protocol
+            | ErrorKind::GivenUp
             | ErrorKind::Io => Status::Permanent,
             ErrorKind::OverBudget { .. }
             | ErrorKind::NoSpace
+            | ErrorKind::Shortage
             | ErrorKind::NotHeld
             | ErrorKind::DigestMismatch { .. }
             | ErrorKind::Corrupt
@@ -110,5 +129,31 @@ impl Error {
             | ErrorKind::Interrupted
             | ErrorKind::Timeout => Status::Temporary,
         }
+    }
+}
+
+/// Whether the operating system said that it, or this process, is out of something that comes back.
+pub(crate) fn is_shortage(errno: i32) -> bool {
+    matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_of_this_node_is_neither_damage_nor_the_end_of_a_peer() {
+        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS] {
+            let error = || io::Error::from_raw_os_error(errno);
+            assert_eq!(Error::io("read", "x", error()).kind, ErrorKind::Shortage);
+            assert_eq!(Error::net("fetch", "x", error()).kind, ErrorKind::Shortage);
+            assert_eq!(Error::io("read", "x", error()).status(), Status::Temporary);
+        }
+        let net = |errno| Error::net("fetch", "x", io::Error::from_raw_os_error(errno)).kind;
+        assert_eq!(net(libc::EAGAIN), ErrorKind::Timeout);
+        assert_eq!(net(libc::ECONNRESET), ErrorKind::Interrupted);
+        let io = |errno| Error::io("store", "x", io::Error::from_raw_os_error(errno)).kind;
+        assert_eq!((io(libc::ENOSPC), io(libc::EROFS)), (ErrorKind::NoSpace, ErrorKind::NoSpace));
+        assert_eq!(io(libc::EIO), ErrorKind::Io);
     }
 }

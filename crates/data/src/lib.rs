@@ -16,11 +16,13 @@
 pub mod bench;
 mod digest;
 mod error;
+mod halt;
 pub mod peer;
 pub mod store;
 
 pub use digest::{Digest, DigestParseError};
 pub use error::{Error, ErrorKind, Result, Status};
+pub use halt::Halt;
 pub use peer::{
     ClientTls, FetchEnd, FetchItem, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions, Ticket,
     TicketKey,

@@ -21,6 +21,11 @@
 //! truncated, without reading a byte. On a file system that keeps no nanoseconds the mtime is remembered in
 //! memory, and an object found at start is re-hashed before its first use.
 //!
+//! A program can also set the mtime back. Whoever runs programs watches what they open for writing, and says so:
+//! [`Store::condemn`] for an object that was written to, [`Store::doubt`] for one that may have been, which is then re-hashed before
+//! its next use. An object that has more than one name when the cache is opened was linked into a sandbox
+//! when the last process ended, and is doubted, too.
+//!
 //! An object that is still arriving can be announced ([`Incoming::announce`]): peers then read the bytes that are
 //! there ([`Store::await_arrival`]) and learn at the end whether the whole was verified.
 //!
@@ -37,6 +42,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -44,7 +50,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::{Digest, Error, ErrorKind, Result};
+use crate::{Digest, Error, ErrorKind, Halt, Result};
 use arrival::{Arrival, Progress};
 pub(crate) use arrival::{ArrivalEnd, ArrivalReader, Begun, Watched};
 pub(crate) use incoming::HashedBy;
@@ -58,6 +64,10 @@ pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 pub(crate) const WRITE_BEHIND_BYTES_MIN: u64 = 4 << 20;
 
 const OBJECT_MODE: u32 = 0o444;
+
+/// How long an owner that has just been killed may take to be gone; longer than milliseconds on a busy machine only.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// How long a waiting thread sleeps at most before it looks whether waiting is still of use to anybody.
 pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(100);
@@ -75,6 +85,8 @@ struct Shared {
     /// Whether mtimes keep their nanoseconds here.
     seals: bool,
     next_incoming: AtomicU64,
+    /// Bytes on disk of objects that are arriving.
+    arriving_bytes: AtomicU64,
     dropped_at_open: Vec<Dropped>,
     state: Mutex<State>,
     /// Told, with the lock of `state`, of each object that is announced or put into place while somebody waits.
@@ -103,9 +115,14 @@ struct State {
 struct Held {
     size: u64,
     mtime: Mtime,
-    /// False for an object found at start where seals are impossible: hash it before its first use.
+    /// False for an object whose bytes are in doubt: hash it before its next use.
     checked: bool,
+    /// How often it was doubted, so that a hash from before the latest doubt does not remove it.
+    n_doubts: u32,
 }
+
+/// The mtime that no file has, of an object that is not handed out whatever its file says.
+const CONDEMNED: Mtime = Mtime { s: i64::MIN, ns: -1 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Mtime {
@@ -194,7 +211,7 @@ impl Store {
             .mode(0o600)
             .open(&lock_path)
             .map_err(|e| fail(&lock_path, e))?;
-        lock.try_lock().map_err(|e| match e {
+        take(&lock).map_err(|e| match e {
             TryLockError::WouldBlock => {
                 let owner = io::read_to_string(&lock).unwrap_or_default();
                 let owner = owner.trim().parse::<u32>().map(|pid| format!(" (process {pid})"));
@@ -234,6 +251,7 @@ impl Store {
                 budget_bytes,
                 seals,
                 next_incoming: AtomicU64::new(0),
+                arriving_bytes: AtomicU64::new(0),
                 dropped_at_open: dropped,
                 state: Mutex::new(state),
                 news: Condvar::new(),
@@ -265,6 +283,34 @@ impl Store {
         Usage { held_bytes: state.held_bytes, reserved_bytes: state.reserved_bytes }
     }
 
+    /// What the file system has room for: bytes that this cache has there, complete or arriving, and bytes that are free;
+    /// 0 where it takes no writes, or where the folder is gone and cannot be made. And its whole size.
+    pub fn room_bytes(&self) -> io::Result<(u64, u64)> {
+        let root = &self.shared.root;
+        let path = std::ffi::CString::new(root.as_os_str().as_bytes())?;
+        let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+        // SAFETY: the path ends in NUL, and `stat` is a valid place for the answer, for which zeros are valid, too.
+        let (result, stat) = unsafe { (libc::statvfs(path.as_ptr(), stat.as_mut_ptr()), stat.assume_init()) };
+        if result != 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::NotFound if fs::create_dir_all(root).is_err() => Ok((0, u64::MAX)),
+                io::ErrorKind::NotFound => self.room_bytes(),
+                _ => Err(error),
+            };
+        }
+        if stat.f_blocks == 0 {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "this file system does not say its size"));
+        }
+        let disk_bytes = stat.f_blocks * stat.f_frsize;
+        if stat.f_flag & libc::ST_RDONLY != 0 {
+            return Ok((0, disk_bytes));
+        }
+        // After the free bytes: what is written in between is counted twice rather than not at all.
+        let here = self.state().held_bytes + self.shared.arriving_bytes.load(Ordering::Relaxed);
+        Ok((here + stat.f_bavail * stat.f_frsize, disk_bytes))
+    }
+
     /// Size in bytes of a held object.
     pub fn find(&self, digest: &Digest) -> Option<u64> {
         self.state().held.get(digest).map(|held| held.size)
@@ -280,7 +326,7 @@ impl Store {
     /// Errors: `OverBudget` when held + reserved + `bytes` would exceed the budget.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
         self.shared.take(bytes)?;
-        Ok(Reservation { shared: Arc::clone(&self.shared), bytes })
+        Ok(Reservation { shared: Arc::clone(&self.shared), bytes, halt: Halt::default() })
     }
 
     /// Starts an object of at most the reserved size. No file is made before the first byte.
@@ -315,7 +361,7 @@ impl Store {
         if before.nlink() > 1 {
             return self.adopt_copy(path, &file, incoming);
         }
-        let digest = hash_file(&file).map_err(fail)?;
+        let digest = hash_file(&file, &incoming.reservation.halt).map_err(fail)?;
         let after = file.metadata().map_err(fail)?;
         if (before.len(), Mtime::of(&before)) != (after.len(), Mtime::of(&after)) {
             return Err(fail(io::Error::new(io::ErrorKind::ResourceBusy, "it changed while it was read")));
@@ -406,7 +452,7 @@ impl Store {
         const OPERATION: &str = "read an object";
         let mut held = self.held(digest, OPERATION)?;
         if !held.checked {
-            self.verify(digest)?;
+            self.settle(digest)?;
             held = self.held(digest, OPERATION)?;
         }
         let file = File::open(self.path_of(digest)).map_err(|e| self.gone(digest, OPERATION, e))?;
@@ -466,9 +512,9 @@ impl Store {
         let held = self.state().held.get(digest).copied();
         match (held, file.metadata()) {
             (Some(held), Ok(meta)) => intact(digest, &held, &meta, "").is_ok(),
-            // Evicted while it was read: an unlinked file keeps its bytes, and the receiver hashes them.
-            (None, Ok(_)) => true,
-            (_, Err(_)) => false,
+            // Evicted while it was read: an unlinked file keeps its bytes, and the receiver hashes them. One that cannot
+            // be looked at may be whole, and the receiver hashes it as well.
+            (None, _) | (_, Err(_)) => true,
         }
     }
 
@@ -483,21 +529,42 @@ impl Store {
         }
     }
 
-    /// Reads the object through and compares its digest.
+    /// Somebody has written to the object: it is not handed out any more, whatever its time says. The caller removes it.
+    pub fn condemn(&self, digest: &Digest) {
+        if let Some(held) = self.state().held.get_mut(digest) {
+            held.mtime = CONDEMNED;
+        }
+    }
+
+    /// Somebody may have written to the object: it is hashed before its next use.
+    pub fn doubt(&self, digest: &Digest) {
+        if let Some(held) = self.state().held.get_mut(digest) {
+            held.checked = false;
+            held.n_doubts += 1;
+        }
+    }
+
+    /// Whether a doubt is open, see [`Store::doubt`].
+    pub fn is_doubted(&self, digest: &Digest) -> bool {
+        self.state().held.get(digest).is_some_and(|held| !held.checked)
+    }
+
+    /// Reads the object through and compares its digest. Other bytes condemn it.
     ///
     /// Errors: `NotHeld`; `DigestMismatch`, naming both. The object stays; the caller removes it.
     pub fn verify(&self, digest: &Digest) -> Result<()> {
         const OPERATION: &str = "verify an object";
-        self.held(digest, OPERATION)?;
+        let before = self.held(digest, OPERATION)?;
         let path = self.path_of(digest);
         let found = File::open(&path)
-            .and_then(|file| hash_file(&file))
+            .and_then(|file| hash_file(&file, &Halt::default()))
             .map_err(|e| self.gone(digest, OPERATION, e))?;
         if found != *digest {
+            self.condemn(digest);
             return Err(mismatch(*digest, found, OPERATION));
         }
         if let Some(held) = self.state().held.get_mut(digest) {
-            held.checked = true;
+            held.checked = held.n_doubts == before.n_doubts;
         }
         Ok(())
     }
@@ -535,11 +602,19 @@ impl Store {
         self.state().held.get(digest).copied().ok_or_else(|| not_held(digest, operation))
     }
 
+    /// Hashes an object that is in doubt. Other bytes mean that somebody wrote to it: `Corrupt`.
+    fn settle(&self, digest: &Digest) -> Result<()> {
+        self.verify(digest).map_err(|e| match e.kind {
+            ErrorKind::DigestMismatch { .. } => Error::new(ErrorKind::Corrupt, e.operation, e.context),
+            _ => e,
+        })
+    }
+
     /// The object is held and its seal is whole; hashes it first where there are no seals.
     fn check(&self, digest: &Digest, operation: &'static str) -> Result<()> {
         let held = self.held(digest, operation)?;
         if !held.checked {
-            self.verify(digest)?;
+            self.settle(digest)?;
         }
         let meta = fs::metadata(self.path_of(digest)).map_err(|e| self.gone(digest, operation, e))?;
         intact(digest, &held, &meta, operation)
@@ -635,9 +710,16 @@ impl Shared {
                 fs::create_dir_all(to.parent().expect("an object lies on a shelf"))?;
                 *shelf_is_there = true;
             }
-            fs::rename(from, to)?;
+            match fs::rename(from, &to) {
+                // Somebody has cleared the folder away.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(to.parent().expect("an object lies on a shelf"))?;
+                    fs::rename(from, &to)?;
+                }
+                placed => placed?,
+            }
             let mut state = self.state();
-            state.held.insert(digest, Held { size, mtime, checked: true });
+            state.held.insert(digest, Held { size, mtime, checked: true, n_doubts: 0 });
             if state.n_waiting > 0 {
                 self.news.notify_all();
             }
@@ -656,11 +738,20 @@ impl Shared {
 pub struct Reservation {
     shared: Arc<Shared>,
     bytes: u64,
+    /// Stops whatever is being filled with it.
+    halt: Halt,
 }
 
 impl Reservation {
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What is stored with it is given up, between two blocks, when `halt` says so.
+    pub fn until(self, halt: &Halt) -> Reservation {
+        let mut reservation = self;
+        reservation.halt = halt.clone();
+        reservation
     }
 
     /// Sets `more_bytes` aside in addition, for a source whose size is not known beforehand.
@@ -682,6 +773,17 @@ impl Drop for Reservation {
 impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reservation({} bytes)", self.bytes)
+    }
+}
+
+/// Takes the lock of a cache. A killed owner has it until the last of its threads is gone.
+fn take(lock: &File) -> std::result::Result<(), TryLockError> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOCK_PAUSE),
+            result => return result,
+        }
     }
 }
 
@@ -738,7 +840,8 @@ fn scan_shelf(
                 if seals && mtime != Mtime::sealed(&digest, size, mtime.s) {
                     "its size or time is not that of the object stored"
                 } else {
-                    state.held.insert(digest, Held { size, mtime, checked: seals });
+                    let checked = seals && meta.nlink() == 1;
+                    state.held.insert(digest, Held { size, mtime, checked, n_doubts: 0 });
                     state.held_bytes += size;
                     continue;
                 }
@@ -794,12 +897,13 @@ fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Hashes `file` from its current position to its end. Returns the bytes read.
-fn hash_into(hasher: &mut blake3::Hasher, mut file: &File) -> io::Result<u64> {
+/// Hashes `file` from its current position to its end, unless it is told to stop. Returns the bytes read.
+fn hash_into(hasher: &mut blake3::Hasher, mut file: &File, halt: &Halt) -> io::Result<u64> {
     let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let mut block = vec![0; size.clamp(1, BLOCK_BYTES)];
     let mut total = 0;
     loop {
+        halt.check()?;
         let n = retry(|| file.read(&mut block))?;
         if n == 0 {
             return Ok(total);
@@ -809,8 +913,8 @@ fn hash_into(hasher: &mut blake3::Hasher, mut file: &File) -> io::Result<u64> {
     }
 }
 
-fn hash_file(file: &File) -> io::Result<Digest> {
+fn hash_file(file: &File, halt: &Halt) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
-    hash_into(&mut hasher, file)?;
+    hash_into(&mut hasher, file, halt)?;
     Ok(Digest(*hasher.finalize().as_bytes()))
 }

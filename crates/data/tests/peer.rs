@@ -566,3 +566,92 @@ fn a_certificate_of_another_cluster_is_refused() {
     assert!(error.to_string().contains("certificate"), "{error}");
     pair.sanity_check();
 }
+
+#[test]
+fn a_crowd_of_strangers_keeps_no_member_out() {
+    let options = PeerServerOptions { strangers_max: 4, ..Default::default() };
+    let pair = Pair::with(options, PeerClientOptions::default());
+    let content = b"for members only".to_vec();
+    let digest = put(&pair.holder, &content);
+    let crowd: Vec<TcpStream> =
+        (0..40).map(|_| TcpStream::connect(pair.server.address()).expect("it listens")).collect();
+    for _ in 0..5 {
+        let stored = pair.fetch_one(pair.ticket(digest, content.len() as u64)).expect("a member is served");
+        assert_eq!(stored.digest, digest);
+        pair.requester.remove(&digest).expect("it is there");
+    }
+    // Those who were there first had to go.
+    let mut first = &crowd[0];
+    first.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+    assert_eq!(first.read(&mut [0]).expect("closed, not silent"), 0);
+    pair.sanity_check();
+}
+
+#[test]
+fn a_stranger_cannot_stretch_the_hello() {
+    let options = PeerServerOptions { hello_timeout: Duration::from_millis(300), ..Default::default() };
+    let pair = Pair::with(options, PeerClientOptions::default());
+    let mut drip = TcpStream::connect(pair.server.address()).expect("it listens");
+    drip.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // Each pause is shorter than the limit; the hello is longer than what these bytes make of it in that time.
+    for byte in b"eyasdata".iter().chain(&[2, 0]).chain(std::iter::repeat(&7)) {
+        assert!(Instant::now() < deadline, "it is still listened to");
+        if drip.write_all(&[*byte]).is_err() {
+            return;
+        }
+        match drip.read(&mut [0]) {
+            Ok(0) => return,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Ok(_) => panic!("a stranger is answered"),
+            Err(_) => return,
+        }
+    }
+}
+
+#[test]
+fn tickets_are_judged_by_the_clock_of_whoever_signs_them() {
+    let now = Arc::new(std::sync::atomic::AtomicU64::new(5_000));
+    let clock = Arc::clone(&now);
+    let options = PeerServerOptions {
+        clock: Arc::new(move || clock.load(std::sync::atomic::Ordering::SeqCst)),
+        ..Default::default()
+    };
+    let pair = Pair::with(options, PeerClientOptions::default());
+    let content = b"until six".to_vec();
+    let (digest, size) = (put(&pair.holder, &content), content.len() as u64);
+    let ticket = Ticket::issue(&pair.key, digest, size, HOLDER, REQUESTER, 6_000);
+    pair.fetch_one(ticket).expect("this machine's clock does not matter");
+    pair.requester.remove(&digest).expect("it is there");
+    now.store(6_000, std::sync::atomic::Ordering::SeqCst);
+    // On a connection of its own: on the other one its request might count as sent ahead.
+    let client = PeerClient::new(key(), REQUESTER, PeerClientOptions::default());
+    let ends = fetch(&client, pair.server.address(), vec![pair.item(ticket)]);
+    let (error, _) = only(ends).expect_err("it has expired");
+    assert_eq!(error.kind, ErrorKind::Refused);
+    pair.sanity_check();
+}
+
+#[test]
+fn no_ticket_expires_in_a_pipeline() {
+    // A clock that goes on by an hour whenever it is looked at.
+    let hours = std::sync::atomic::AtomicU64::new(0);
+    let options = PeerServerOptions {
+        clock: Arc::new(move || hours.fetch_add(1, std::sync::atomic::Ordering::SeqCst)),
+        ..Default::default()
+    };
+    let pair = Pair::with(options, PeerClientOptions::default());
+    let items: Vec<FetchItem> = (0..100u32)
+        .map(|i| {
+            let content = vec![i as u8; 50];
+            let digest = put(&pair.holder, &content);
+            // Good when the connection is greeted and when its first request comes, and not for a hundred looks.
+            pair.item(Ticket::issue(&pair.key, digest, 50, HOLDER, REQUESTER, 20))
+        })
+        .collect();
+    let ends = pair.fetch(items);
+    assert_eq!(ends.len(), 100);
+    for end in ends {
+        assert!(matches!(end, FetchEnd::Stored(_)), "{end:?}");
+    }
+}

@@ -139,8 +139,13 @@ fn one_owner_of_a_directory() {
     let incoming = store.begin(store.reserve(1).expect("free"));
     drop(store);
     assert_eq!(Store::open(dir.path(), MIB).expect_err("in use").kind, ErrorKind::InUse);
-    drop(incoming);
+    // An owner that is about to be gone is waited for, as a killed one may take a moment to go.
+    let leaving = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        drop(incoming);
+    });
     open(dir.path());
+    leaving.join().expect("it only dropped");
 }
 
 #[test]
@@ -467,4 +472,74 @@ fn across_file_systems_objects_are_copied() {
     assert_eq!(stored.digest, Digest::of(b"result"));
     assert!(!other.join("out").exists());
     sanity_check(&store, dir.path());
+}
+
+#[test]
+fn what_was_written_to_is_not_handed_out_whatever_its_time_says() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let store = open(dir.path());
+    let written = put(&store, b"written").expect("stored").digest;
+    let doubted = put(&store, b"doubted").expect("stored").digest;
+    store.condemn(&written);
+    assert_eq!(store.open_object(&written).expect_err("condemned").kind, ErrorKind::Corrupt);
+    assert!(store.modified(&written).expect("held"));
+    assert!(store.verify(&written).is_ok(), "its bytes were set back");
+    assert_eq!(store.open_object(&written).expect_err("still").kind, ErrorKind::Corrupt);
+    // The same bytes once more take its place.
+    assert!(!put(&store, b"written").expect("stored").already_held);
+    store.open_object(&written).expect("fresh");
+
+    store.doubt(&doubted);
+    assert!(store.is_doubted(&doubted));
+    store.open_object(&doubted).expect("hashed, and whole");
+    assert!(!store.is_doubted(&doubted));
+    let path = store.path_of(&doubted);
+    let times = fs::metadata(&path).expect("there").modified().expect("a time");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
+    fs::write(&path, b"DOUBTED").expect("write");
+    fs::File::options().write(true).open(&path).expect("open").set_modified(times).expect("time");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("mode");
+    assert!(!store.modified(&doubted).expect("held"), "the seal does not show it");
+    store.doubt(&doubted);
+    assert_eq!(store.open_object(&doubted).expect_err("other bytes").kind, ErrorKind::Corrupt);
+    store.remove(&doubted).expect("removed");
+    sanity_check(&store, dir.path());
+}
+
+#[test]
+fn an_object_with_a_second_name_is_hashed_after_a_restart() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let store = open(dir.path());
+    let (linked, alone) =
+        (put(&store, b"linked").expect("stored").digest, put(&store, b"alone").expect("stored").digest);
+    fs::hard_link(store.path_of(&linked), dir.path().join("in a sandbox")).expect("link");
+    drop(store);
+    let store = open(dir.path());
+    assert!(store.is_doubted(&linked) && !store.is_doubted(&alone));
+    store.open_object(&linked).expect("whole");
+}
+
+#[test]
+fn storing_ends_when_it_is_told_to() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let store = Store::open(dir.path(), u64::MAX).expect("opened");
+    let huge = dir.path().join("huge");
+    fs::File::create(&huge).expect("create").set_len(1 << 40).expect("a file without blocks");
+    let all = eyas_data::Halt::default();
+    for stop_all in [false, true] {
+        let halt = all.child();
+        let reservation = store.reserve(1 << 40).expect("free").until(&halt);
+        std::thread::scope(|scope| {
+            let storing = scope.spawn(|| store.adopt(&huge, reservation));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            if stop_all {
+                all.stop()
+            } else {
+                halt.stop()
+            }
+            assert_eq!(storing.join().expect("no panic").expect_err("stopped").kind, ErrorKind::GivenUp);
+        });
+    }
+    assert!(huge.exists());
+    assert_eq!(store.usage().reserved_bytes, 0);
 }

@@ -1,4 +1,4 @@
-//! Rates of a journal on the disk that a directory is on; used by `eyas bench journal`.
+//! Rates of a journal on the disk that a directory is on; used by `eyas-lab bench journal`.
 //!
 //! In: a directory, how many records of which size, how many threads. Out: [`AppendRate`].
 

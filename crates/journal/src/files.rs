@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
-/// A killed owner's child that is between `fork` and `exec` still has the lock, for milliseconds: a restart waits.
-const LOCK_PATIENCE: Duration = Duration::from_millis(250);
+/// A killed owner has the lock until the last of its threads is gone, and so has a child of it that is between `fork`
+/// and `exec`: milliseconds, or longer on a busy machine. A restart waits for that.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) const SNAPSHOT_TMP: &str = "snapshot.tmp";

@@ -1,7 +1,7 @@
 //! The picture of figures 17 to 23 of `Raicu09` as inline SVG: demand, throughput stacked into cache-local,
-//! cache-remote and home, queue length; below it nodes and CPU utilisation, on the same time axis.
+//! cache-remote and home, queue length; below it what home moves beside its limit, and busy slots beside those that are there, on the same time axis.
 //!
-//! In: a [`Series`] and the [`Scales`] to draw it on, which two reports side by side share.
+//! In: a [`Series`] and the [`Scales`] to draw it on, which two reports side by side share. Rates are shown in one unit, that of the scale.
 //! Deviation: with all tasks submitted at once, demand is one spike that would flatten everything else; it is
 //! cut off at the top and its height is written there.
 
@@ -10,7 +10,7 @@ use crate::units;
 use std::fmt::Write;
 
 const WIDTH: f64 = 1100.0;
-const LEFT: f64 = 64.0;
+const LEFT: f64 = 96.0;
 const RIGHT: f64 = 64.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 34.0;
@@ -23,7 +23,11 @@ pub struct Scales {
     pub span_ns: f64,
     pub gbps: f64,
     pub n_queued: f64,
-    pub n_nodes: f64,
+    pub n_slots: f64,
+    /// Of home, in and out, and its limit.
+    pub home_gbps: f64,
+    /// The one unit of all rates, and what a Gb/s is in it.
+    pub unit: (&'static str, f64),
 }
 
 fn most(values: &[f64]) -> f64 {
@@ -31,15 +35,18 @@ fn most(values: &[f64]) -> f64 {
 }
 
 impl Scales {
-    /// The smallest scales on which every one of `all` fits.
-    pub fn of(all: &[&Series]) -> Scales {
-        let mut s = Scales { span_ns: 1.0, gbps: 0.0, n_queued: 1.0, n_nodes: 1.0 };
+    /// The smallest scales on which every one of `all` fits, each with the limit of its home.
+    pub fn of(all: &[(&Series, Option<f64>)]) -> Scales {
+        let mut s =
+            Scales { span_ns: 1.0, gbps: 0.0, n_queued: 1.0, n_slots: 1.0, home_gbps: 0.0, unit: ("", 1.0) };
         let mut demand: f64 = 0.0;
-        for series in all {
+        for (series, home_limit) in all {
             s.span_ns = s.span_ns.max(series.bin_ns as f64 * series.n_nodes.len() as f64);
             s.gbps = s.gbps.max(most(&stacked(series)[2]));
             s.n_queued = s.n_queued.max(most(&series.n_queued));
-            s.n_nodes = s.n_nodes.max(most(&series.n_nodes));
+            s.n_slots = s.n_slots.max(most(&series.n_slots));
+            let moved = home_both(series);
+            s.home_gbps = s.home_gbps.max(most(&moved)).max(home_limit.unwrap_or(0.0) * 8e-9);
             demand = demand.max(most(&series.demand_gbps));
         }
         if demand <= s.gbps * DEMAND_SCALE_MAX || s.gbps == 0.0 {
@@ -47,7 +54,11 @@ impl Scales {
         }
         s.gbps = if s.gbps > 0.0 { s.gbps * 1.08 } else { 1.0 };
         s.n_queued *= 1.08;
-        s.n_nodes = (s.n_nodes * 1.15).ceil();
+        // The unit suits the smaller one of throughput and home, as long as the larger one stays readable.
+        let small = if s.home_gbps > 0.0 { s.home_gbps.min(s.gbps) } else { s.gbps };
+        s.unit = throughput_unit(small.max(s.gbps / 1e4));
+        s.n_slots *= 1.15;
+        s.home_gbps = if s.home_gbps > 0.0 { s.home_gbps * 1.15 } else { 1.0 };
         s
     }
 }
@@ -60,13 +71,18 @@ fn stacked(s: &Series) -> [Vec<f64>; 3] {
     [s.cache_local_gbps.clone(), two, three]
 }
 
-/// Unit and factor for a throughput axis that ends at `gbps`.
-pub fn throughput_unit(gbps: f64) -> (&'static str, f64) {
-    match gbps {
-        _ if gbps >= 1.0 => ("Gb/s", 1.0),
-        _ if gbps >= 0.001 => ("Mb/s", 1e3),
-        _ => ("kb/s", 1e6),
-    }
+/// From and to home.
+fn home_both(s: &Series) -> Vec<f64> {
+    s.home_gbps.iter().zip(&s.home_out_gbps).map(|(x, y)| x + y).collect()
+}
+
+/// Bytes per second of a gigabit per second.
+const BYTES_PER_GBIT: f64 = 1e9 / 8.0;
+
+/// Unit and factor for rates in Gb/s that are shown beside one of `gbps`.
+fn throughput_unit(gbps: f64) -> (&'static str, f64) {
+    let (unit, size) = units::rate_unit(gbps * BYTES_PER_GBIT);
+    (unit, BYTES_PER_GBIT / size)
 }
 
 fn time_unit(ns: f64) -> (&'static str, f64) {
@@ -159,29 +175,15 @@ impl Panel<'_> {
         );
     }
 
-    fn time_axis(&mut self) {
-        let (unit, ns) = time_unit(self.scales.span_ns);
-        let end = self.scales.span_ns / ns;
-        let step = step(end, 10.0);
-        let y = self.bottom();
-        let mut value = 0.0;
-        while value <= end * 1.0001 {
-            let x = self.x(value * ns);
-            let text = label(value, step);
-            let text = if value == 0.0 { format!("0 {unit}") } else { text };
-            let _ = writeln!(
-                self.svg,
-                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y:.1}\" y2=\"{:.1}\"/>\
-                 <text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
-                y + 5.0,
-                y + 20.0
-            );
-            value += step;
-        }
+    /// A dashed line at `value`, with its name at its right end.
+    fn limit(&mut self, value: f64, end: f64, name: &str) {
+        let y = self.y(value, end);
+        let (x0, x1) = (LEFT, WIDTH - RIGHT);
         let _ = writeln!(
             self.svg,
-            "<line class=\"base\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
-            WIDTH - RIGHT
+            "<line class=\"limit\" x1=\"{x0}\" x2=\"{x1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+             <text class=\"axis\" x=\"{x1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
+            y - 5.0
         );
     }
 
@@ -224,7 +226,8 @@ impl Panel<'_> {
     }
 
     fn finish(mut self) -> String {
-        self.time_axis();
+        let axis = time_axis(self.scales.span_ns, self.bottom());
+        self.svg.push_str(&axis);
         let _ = writeln!(
             self.svg,
             "<line class=\"cursor\" x1=\"0\" x2=\"0\" y1=\"{TOP}\" y2=\"{:.1}\"/>\n</svg>",
@@ -234,13 +237,48 @@ impl Panel<'_> {
     }
 }
 
+/// Time from 0 to `span_ns` along a line at `y`.
+pub fn time_axis(span_ns: f64, y: f64) -> String {
+    let (unit, ns) = time_unit(span_ns);
+    let end = span_ns / ns;
+    let step = step(end, 10.0);
+    let mut svg = String::new();
+    let mut value = 0.0;
+    while value <= end * 1.0001 {
+        let x = LEFT + value * ns / span_ns * (WIDTH - LEFT - RIGHT);
+        let text = label(value, step);
+        let text = if value == 0.0 { format!("0 {unit}") } else { text };
+        let _ = writeln!(
+            svg,
+            "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y:.1}\" y2=\"{:.1}\"/>\
+             <text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
+            y + 5.0,
+            y + 20.0
+        );
+        value += step;
+    }
+    let _ = writeln!(
+        svg,
+        "<line class=\"base\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
+        WIDTH - RIGHT
+    );
+    svg
+}
+
+/// Whether tasks had inputs at all.
+pub fn has_bytes(series: &Series) -> bool {
+    most(&series.demand_gbps) > 0.0 || most(&stacked(series)[2]) > 0.0
+}
+
 /// Demand, throughput and queue.
 pub fn throughput(series: &Series, scales: Scales) -> String {
     let mut panel = Panel::new(series, scales, 330.0, "throughput, demand and queue length over time");
-    let (unit, factor) = throughput_unit(scales.gbps);
+    let (unit, factor) = scales.unit;
     // Ticks are round in the unit that is shown.
     let end = scales.gbps * factor;
-    panel.left_axis(&format!("throughput and demand, {unit}"), end);
+    if has_bytes(series) {
+        panel.left_axis(&format!("throughput and demand, {unit}"), end);
+    }
     panel.right_axis("tasks queued", scales.n_queued, "queued");
     let [local, remote, home] = stacked(series);
     // The highest first: each later area covers the lower part of the one before.
@@ -248,12 +286,13 @@ pub fn throughput(series: &Series, scales: Scales) -> String {
     panel.area(&remote, scales.gbps, "remote");
     panel.area(&local, scales.gbps, "local");
     panel.line(&series.n_queued, scales.n_queued, "queued");
-    panel.line(&series.demand_gbps, scales.gbps, "demand");
+    if has_bytes(series) {
+        panel.line(&series.demand_gbps, scales.gbps, "demand");
+    }
     let peak = most(&series.demand_gbps);
     if peak > scales.gbps {
         let at = series.demand_gbps.iter().position(|d| *d == peak).unwrap_or(0);
         let (time, ns) = time_unit(scales.span_ns);
-        let (unit, factor) = throughput_unit(peak);
         let _ = writeln!(
             panel.svg,
             "<text class=\"note\" x=\"{:.1}\" y=\"14\" text-anchor=\"middle\">↑ demand reaches {} {unit} at {} {time}</text>",
@@ -265,16 +304,31 @@ pub fn throughput(series: &Series, scales: Scales) -> String {
     panel.finish()
 }
 
-/// Nodes and CPU utilisation.
+/// What home gave and took, and its limit; empty where it had nothing to do.
+pub fn home(series: &Series, scales: Scales, limit_bytes_per_s: Option<f64>) -> String {
+    let both = home_both(series);
+    if most(&both) <= 0.0 {
+        return String::new();
+    }
+    let mut panel = Panel::new(series, scales, 170.0, "what home storage gave and took over time");
+    let (unit, factor) = scales.unit;
+    panel.left_axis(&format!("home, {unit}"), scales.home_gbps * factor);
+    panel.area(&both, scales.home_gbps, "out");
+    panel.area(&series.home_gbps, scales.home_gbps, "home");
+    if let Some(limit) = limit_bytes_per_s {
+        let gbps = limit / BYTES_PER_GBIT;
+        let name = format!("limit of home: {} {unit}", units::number(gbps * factor));
+        panel.limit(gbps, scales.home_gbps, &name);
+    }
+    panel.finish()
+}
+
+/// Busy slots, and those that are there.
 pub fn machines(series: &Series, scales: Scales) -> String {
-    let mut panel = Panel::new(series, scales, 190.0, "CPU utilisation and nodes over time");
-    panel.left_axis("CPU utilisation, %", 100.0);
-    panel.right_axis("nodes", scales.n_nodes, "nodes");
-    let share =
-        |(busy, slots): (&f64, &f64)| if *slots > 0.0 { (busy / slots).min(1.0) * 100.0 } else { 0.0 };
-    let used: Vec<f64> = series.n_slots_busy.iter().zip(&series.n_slots).map(share).collect();
-    panel.area(&used, 100.0, "used");
-    panel.line(&series.n_nodes, scales.n_nodes, "nodes");
+    let mut panel = Panel::new(series, scales, 190.0, "busy slots and slots over time");
+    panel.left_axis("slots", scales.n_slots);
+    panel.area(&series.n_slots_busy, scales.n_slots, "used");
+    panel.line(&series.n_slots, scales.n_slots, "slots");
     panel.finish()
 }
 
@@ -309,9 +363,9 @@ mod tests {
             n_slots_busy: vec![4.0, 2.0],
             ..Series::default()
         };
-        assert!(Scales::of(&[&s]).gbps < 4.0);
-        assert!(throughput(&s, Scales::of(&[&s])).contains("demand reaches 900 Gb/s"));
+        assert!(Scales::of(&[(&s, None)]).gbps < 4.0);
+        assert!(throughput(&s, Scales::of(&[(&s, None)])).contains("demand reaches 107,288 MiB/s"));
         s.demand_gbps[0] = 6.0;
-        assert!(Scales::of(&[&s]).gbps > 6.0);
+        assert!(Scales::of(&[(&s, None)]).gbps > 6.0);
     }
 }

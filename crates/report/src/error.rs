@@ -1,5 +1,6 @@
 //! Why a log could not be read, and whether trying again can help.
 
+use eyas_text::shown_path;
 use std::fmt;
 use std::path::Path;
 
@@ -53,7 +54,7 @@ impl Error {
             NotFound | PermissionDenied | IsADirectory | NotADirectory | InvalidInput => Status::Permanent,
             _ => Status::Temporary,
         };
-        let context = format!("`{}`: {source}", path.display());
+        let context = format!("{}: {source}", shown_path(path));
         Error { kind, status, operation: "read the event log", context, source: Some(Box::new(source)) }
     }
 }

@@ -9,6 +9,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::lines::{Entry, Lines, find};
+use crate::read::sum;
 use crate::units;
 use eyas_core::array::{Command, TaskSpec};
 use eyas_core::dispatcher::unscoped;
@@ -17,6 +18,7 @@ use eyas_core::log::{Header, Line, PRINTED_FILE, PrintedLine, PrintedStream, Wha
 use eyas_core::pattern::stage_of_task;
 use eyas_core::placement::Reason;
 use eyas_core::types::*;
+use eyas_text::{Shown, line_of, shown, shown_path};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::BufRead;
@@ -27,6 +29,8 @@ use std::sync::Arc;
 const OUTPUT_LINES_SHOWN: usize = 12;
 /// Inputs that are named one by one.
 const INPUTS_SHOWN: usize = 20;
+/// Characters of each of their names.
+const INPUT_CHARS_MAX: usize = 300;
 
 /// All that is known of one task.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -75,6 +79,12 @@ struct Attempt {
     peers: BTreeMap<u32, String>,
 }
 
+impl Attempt {
+    fn is_alone(&self) -> bool {
+        self.assignment.as_ref().is_some_and(|assignment| assignment.alone)
+    }
+}
+
 /// What the lines say, in order.
 #[derive(Default)]
 struct Told {
@@ -93,7 +103,7 @@ fn tell_attempts(story: &TaskStory) -> Told {
     let mut names = story.executors.clone();
     let mut ids: Vec<ExecutorId> = vec![]; // of each attempt
     let name = |names: &BTreeMap<u32, String>, id: ExecutorId| match names.get(&id.0) {
-        Some(name) if !name.is_empty() => format!("`{name}`"),
+        Some(name) if !name.is_empty() => format!("{name}", name = shown(name)),
         _ => format!("executor {id}"),
     };
     for text in &story.log_lines {
@@ -164,7 +174,7 @@ fn tell_attempts(story: &TaskStory) -> Told {
                 if let Some(a) = told.attempts.last_mut().filter(|_| told.ended.is_none()) {
                     let landed = a.home.is_some() || a.report.as_ref().is_some_and(|r| r.outputs.is_empty());
                     if !landed {
-                        a.lost.get_or_insert(format!("its executor was lost: {reason}"));
+                        a.lost.get_or_insert(format!("its executor was lost: {}", line_of(&reason)));
                         a.over = Some(line.t);
                     }
                 }
@@ -231,20 +241,24 @@ fn tell_attempts(story: &TaskStory) -> Told {
 
 /// Tells the story. Ends with a line end.
 pub fn explain_lines(story: &TaskStory) -> String {
-    let told = tell_attempts(story);
+    let mut told = tell_attempts(story);
+    // The event log is ahead of the journal, and an end that the journal does not have may not be told.
+    if story.state == "ending" {
+        told.ended = None;
+    }
     let mut text = String::new();
     headline(story, &told, &mut text);
     if let Some(spec) = &story.spec {
-        let _ = writeln!(text, "Command: {}", command_line(&spec.command));
+        let _ = writeln!(text, "Command: {}", line_of(&command_line(&spec.command)));
     }
     for pattern in &story.patterns {
-        let _ = writeln!(text, "Pattern: {pattern}.");
+        let _ = writeln!(text, "Pattern: {}.", line_of(pattern));
     }
     for (t, lost) in &told.lost {
         let after = story.submitted.map_or(String::new(), |s| {
             format!(" {} after it was submitted,", units::duration(t.since_ns(s)))
         });
-        let file = story.objects.get(&lost.0).map(|l| format!("`{}`", unscoped(l)));
+        let file = story.objects.get(&lost.0).map(|l| format!("{}", shown(&unscoped(l))));
         let file = file.unwrap_or("a file that it had made".into());
         let _ = writeln!(
             text,
@@ -273,7 +287,7 @@ pub fn explain_lines(story: &TaskStory) -> String {
 
 fn headline(story: &TaskStory, told: &Told, text: &mut String) {
     let n = told.attempts.len() as u64;
-    let _ = write!(text, "Task `{}` (number {}, run {}) ", story.user_id, story.task, story.run);
+    let _ = write!(text, "Task {} (number {}, run {}) ", shown(&story.user_id), story.task, story.run);
     let after = |t: Timestamp| match story.submitted {
         Some(submitted) => format!(", {} after it was submitted", units::duration(t.since_ns(submitted))),
         None => String::new(),
@@ -323,9 +337,14 @@ fn headline(story: &TaskStory, told: &Told, text: &mut String) {
             let what = match state {
                 "running" => format!("is running on {at}"),
                 "landing" => format!("ran well on {at}; its outputs are on their way home"),
+                "reserved" if told.attempts.last().is_some_and(Attempt::is_alone) => format!(
+                    "was given to {at} and has not started yet: the disk there may have been too full for it and others at \
+                     once, so it waits until all others on {at} have ended, and runs alone"
+                ),
                 "reserved" => format!(
                     "was given to {at} and has not started yet: its inputs are on their way, or it waits for a slot"
                 ),
+                "ending" => format!("has ended on {at}, and waits for that to be in the journal"),
                 "done" | "failed" | "cancelled" => format!("is {state}; the log has nothing about its end"),
                 _ => "had not ended when the log did".into(),
             };
@@ -347,9 +366,9 @@ fn headline(story: &TaskStory, told: &Told, text: &mut String) {
     }
 }
 
-/// Without the full stop that the caller sets.
-fn sentence(text: &str) -> &str {
-    text.trim_end().trim_end_matches('.')
+/// On one line, without the full stop that the caller sets.
+fn sentence(text: &str) -> Shown<'_> {
+    line_of(text.trim_end().trim_end_matches('.'))
 }
 
 fn hint(kind: FailureKind) -> Option<&'static str> {
@@ -394,6 +413,11 @@ fn tell_attempt(story: &TaskStory, told: &Told, i: usize, a: &Attempt, text: &mu
                 "  It got private copies of its inputs, because an earlier attempt wrote to one.\n",
             );
         }
+        if a.is_alone() {
+            text.push_str(
+                "  Nothing else ran there meanwhile, because earlier attempts may have failed for want of room on a disk.\n",
+            );
+        }
     }
     if let Some(report) = &a.report {
         where_inputs_came_from(a, report, text);
@@ -427,7 +451,8 @@ fn why_there(why: &Why, executor: &str, text: &mut String) {
         (1, _) => format!("1 of its {n} inputs was in the cache of {executor}"),
         (hits, _) => format!("{hits} of its {n} inputs were in the cache of {executor}"),
     };
-    let rule = match why.policy.as_ref() {
+    let policy = line_of(&why.policy).to_string();
+    let rule = match policy.as_str() {
         "first-available" => {
             "`first-available` takes the first executor with room and looks at no cache".to_string()
         }
@@ -490,7 +515,7 @@ fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, text: &mut String
     }
     text.push_str("  Inputs:\n");
     let name = |object: ObjectId| match a.objects.get(&object.0) {
-        Some(location) => location.clone(),
+        Some(location) => line_of(location).at_most(INPUT_CHARS_MAX).to_string(),
         None => format!("object {object}"),
     };
     let shown = &report.inputs[..report.inputs.len().min(INPUTS_SHOWN)];
@@ -512,7 +537,7 @@ fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, text: &mut String
     }
     if report.inputs.len() > INPUTS_SHOWN {
         let rest = &report.inputs[INPUTS_SHOWN..];
-        let bytes = rest.iter().map(|i| i.size_bytes).sum();
+        let bytes = sum(rest.iter().map(|i| i.size_bytes));
         let _ = writeln!(text, "    and {} more, {}", rest.len(), units::bytes(bytes));
     }
 }
@@ -601,7 +626,7 @@ fn how_it_ended(told: &Told, is_last: bool, a: &Attempt, text: &mut String) {
                 let _ = writeln!(text, "  It failed: {}.", sentence(&failure.message));
             }
             (Outcome::Done, _) => {
-                let bytes: u64 = report.outputs.iter().map(|o| o.size_bytes).sum();
+                let bytes = sum(report.outputs.iter().map(|o| o.size_bytes));
                 let n = report.outputs.len() as u64;
                 let _ = match n {
                     0 => writeln!(text, "  It ended well."),
@@ -640,7 +665,7 @@ fn what_it_printed(printed: &PrintedLine, text: &mut String) {
     }
 }
 
-/// The last lines of a stream; control characters are shown, not sent to the terminal.
+/// The last lines of a stream.
 fn last_lines(stream: &PrintedStream) -> Vec<String> {
     let kept = (stream.head.len() + stream.tail.len()) as u64;
     let gap = match stream.total_bytes > kept {
@@ -649,23 +674,20 @@ fn last_lines(stream: &PrintedStream) -> Vec<String> {
         false => "",
     };
     let whole = format!("{}{gap}{}", stream.head, stream.tail);
-    let safe = |line: &str| -> String {
-        line.chars()
-            .flat_map(|c| if c.is_control() && c != '\t' { c.escape_default().collect() } else { vec![c] })
-            .collect()
-    };
     let lines: Vec<&str> = whole.trim_end().lines().collect();
     let from = lines.len().saturating_sub(OUTPUT_LINES_SHOWN);
-    lines[from..].iter().map(|line| safe(line)).collect()
+    lines[from..].iter().map(|line| line_of(&line.replace('\t', "    ")).to_string()).collect()
 }
 
 /// The story of one task from the directory of a run, live or ended: `name` is the user's id or `#number`.
-/// Where several tasks have the same id, the newest run's first one is meant.
-pub fn story_from_dir(dir: &Path, name: &str) -> Result<TaskStory, Error> {
+/// Where several tasks have the same id, the first one of `run` is meant, or of the newest run that has one.
+pub fn story_from_dir(dir: &Path, name: &str, run: Option<RunId>) -> Result<TaskStory, Error> {
     let number = name.strip_prefix('#').and_then(|n| n.parse::<u64>().ok());
-    let wanted = find_task(dir, name, number)?;
+    let wanted = find_task(dir, name, number, run)?;
     let Some((task, run, submitted, spec, stage)) = wanted else {
-        let context = format!("no task is called `{name}` in the log in `{}`", dir.display());
+        let of = run.map_or(String::new(), |run| format!(" of run {run}"));
+        let context =
+            format!("no task{of} is called {name} in the log in {}", shown_path(dir), name = shown(name));
         return Err(Error::new(ErrorKind::NoTask, "explain the task", context));
     };
     let mut story = TaskStory {
@@ -684,14 +706,17 @@ pub fn story_from_dir(dir: &Path, name: &str) -> Result<TaskStory, Error> {
 /// The last is the task's stage.
 type Found = (TaskId, RunId, Timestamp, TaskSpec, String);
 
-fn find_task(dir: &Path, name: &str, number: Option<u64>) -> Result<Option<Found>, Error> {
+fn find_task(dir: &Path, name: &str, number: Option<u64>, of: Option<RunId>) -> Result<Option<Found>, Error> {
+    // Submissions into runs, and into which.
+    let mut into: BTreeMap<RunId, RunId> = BTreeMap::new();
     let mut lines = Lines::open(dir)?;
     // By run; a later life tells the same again, and a refused submission leaves nothing.
     let mut found: BTreeMap<RunId, Found> = BTreeMap::new();
     let (mut next_task, mut id) = (0u64, String::new());
     let wanted = |text: &[u8]| {
         let head = &text[..text.len().min(64)];
-        [&b"array_added"[..], b"run_aborted", b"refuse_run"].iter().any(|n| find(head, n).is_some())
+        let words = [&b"array_added"[..], b"run_aborted", b"refuse_run", b"run_opened"];
+        words.iter().any(|n| find(head, n).is_some())
     };
     while let Some(entry) = lines.next_if(wanted)? {
         match entry {
@@ -718,10 +743,14 @@ fn find_task(dir: &Path, name: &str, number: Option<u64>) -> Result<Option<Found
             Entry::In(_, Event::RunAborted { run }) | Entry::Out(_, Action::RefuseRun { run, .. }) => {
                 found.remove(&run);
             }
+            Entry::In(_, Event::RunOpened { run, into: Some(whole), .. }) => {
+                into.insert(run, whole);
+            }
             _ => {}
         }
     }
-    Ok(found.into_values().next_back())
+    let is_of = |run: &RunId| of.is_none_or(|of| into.get(run).unwrap_or(run) == &of);
+    Ok(found.into_iter().filter(|(run, _)| is_of(run)).map(|(_, found)| found).next_back())
 }
 
 /// Fills in lines, names and state.
@@ -765,7 +794,7 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
                 }
             }
             Entry::Out(_, Action::FoundPattern { run, evidence }) => {
-                let takes_part = evidence.to == stage || evidence.from.as_deref() == Some(stage);
+                let takes_part = evidence.concerns(stage);
                 let sentence = evidence.to_string();
                 if (run == story.run || run == whole) && takes_part && !story.patterns.contains(&sentence) {
                     story.patterns.push(sentence);
@@ -863,24 +892,37 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
 
 /// What a task's attempts printed; nothing when there is no such file.
 fn printed_by(dir: &Path, task: TaskId) -> Result<Vec<PrintedLine>, Error> {
+    let mut found = vec![];
+    printed_lines(dir, |of| of == task, |line| found.push(line))?;
+    Ok(found)
+}
+
+/// Gives `take` what the attempts of the `wanted` tasks printed, in the order in which they ended.
+pub(crate) fn printed_lines(
+    dir: &Path,
+    wanted: impl Fn(TaskId) -> bool,
+    mut take: impl FnMut(PrintedLine),
+) -> Result<(), Error> {
     let path = dir.join(PRINTED_FILE);
     let file = match std::fs::File::open(&path) {
         Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(Error::io(ErrorKind::Open, &path, e)),
     };
-    let start = format!("{{\"task\":{task},");
-    let (mut reader, mut line, mut found) = (std::io::BufReader::new(file), vec![], vec![]);
+    let (mut reader, mut line) = (std::io::BufReader::new(file), vec![]);
     loop {
         line.clear();
         if reader.read_until(b'\n', &mut line).map_err(|e| Error::io(ErrorKind::Read, &path, e))? == 0 {
-            return Ok(found);
+            return Ok(());
         }
         // A torn line may stand before this one; what follows it is lost with it.
-        if line.starts_with(start.as_bytes())
+        let digits = line.strip_prefix(b"{\"task\":").unwrap_or_default();
+        let n_digits = digits.iter().take_while(|b| b.is_ascii_digit()).count();
+        let task = std::str::from_utf8(&digits[..n_digits]).ok().and_then(|n| n.parse().ok());
+        if task.is_some_and(|task| wanted(TaskId(task)))
             && let Ok(printed) = serde_json::from_slice(&line)
         {
-            found.push(printed);
+            take(printed);
         }
     }
 }

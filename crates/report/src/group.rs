@@ -14,6 +14,7 @@ use crate::lines::{Entry, Lines, find};
 use crate::read::{RunLog, read};
 use eyas_core::event::Event;
 use eyas_core::group::Membership;
+use eyas_core::types::RunId;
 use std::path::{Path, PathBuf};
 
 /// Which member wrote the log in `dir`; `None`: there was one dispatcher.
@@ -24,6 +25,30 @@ pub fn membership(dir: &Path) -> Result<Option<Membership>, Error> {
     }
 }
 
+/// The run that was submitted last, of the logs in `dirs`.
+pub fn newest_run(dirs: &[PathBuf]) -> Result<Option<RunId>, Error> {
+    let mut newest = None;
+    for dir in dirs {
+        let mut into = std::collections::BTreeSet::new();
+        let mut lines = Lines::open(dir)?;
+        let wanted = |text: &[u8]| find(&text[..text.len().min(64)], b"\"run_").is_some();
+        while let Some(entry) = lines.next_if(wanted)? {
+            match entry {
+                Entry::In(_, Event::RunOpened { run, into: Some(_), .. }) => {
+                    into.insert(run);
+                }
+                Entry::In(_, Event::RunStarted { run } | Event::RunCommitted { run })
+                    if !into.contains(&run) =>
+                {
+                    newest = newest.max(Some(run));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(newest)
+}
+
 /// Reads the logs in `dirs`, at least one, as one.
 pub fn read_group(dirs: &[PathBuf]) -> Result<RunLog, Error> {
     let mut logs = dirs.iter().map(|dir| read(dir)).collect::<Result<Vec<RunLog>, Error>>()?.into_iter();
@@ -32,8 +57,8 @@ pub fn read_group(dirs: &[PathBuf]) -> Result<RunLog, Error> {
     Ok(all)
 }
 
-/// What the logs in `dirs` tell of a task: of the newest run that has one of that name.
-pub fn story_from_group(dirs: &[PathBuf], name: &str) -> Result<TaskStory, Error> {
+/// What the logs in `dirs` tell of a task of `run`, by default of the newest run that has one of that name.
+pub fn story_from_group(dirs: &[PathBuf], name: &str, run: Option<RunId>) -> Result<TaskStory, Error> {
     if dirs.len() > 1 && name.starts_with('#') {
         let context = "each dispatcher of a group numbers its own tasks; name the task by its id";
         return Err(Error::new(ErrorKind::NoTask, "explain the task", context));
@@ -41,7 +66,7 @@ pub fn story_from_group(dirs: &[PathBuf], name: &str) -> Result<TaskStory, Error
     let mut newest: Option<TaskStory> = None;
     let mut unknown = None;
     for dir in dirs {
-        match story_from_dir(dir, name) {
+        match story_from_dir(dir, name, run) {
             Ok(story) if newest.as_ref().is_none_or(|n| n.run < story.run) => newest = Some(story),
             Ok(_) => {}
             Err(e) if e.kind == ErrorKind::NoTask => {

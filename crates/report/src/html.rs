@@ -1,14 +1,20 @@
 //! A report as one self-contained page: no other file, no network, readable on screen and on paper.
 //!
 //! In: a [`Report`], and optionally another one of the same work to compare it with (say, caches off). Out:
-//! HTML. Charts are inline SVG ([`crate::chart`]); a few lines of script follow the pointer, and the page
-//! loses nothing else without them.
+//! HTML. Charts are inline SVG ([`crate::chart`], [`crate::gantt`]). A few lines of script follow the pointer, and search and sort the table
+//! of tasks; without them the page loses the rows after the first ones of that table, and says so.
+//!
+//! Nothing is told by colour alone: areas and bars have patterns, states have words. One column of a table has one unit, and all rates of a page
+//! have the same.
 //!
 //! Invariant: every string that came from a user goes through [`escape`].
 
 use crate::chart::{self, Scales};
-use crate::metrics::{Comparison, Report, Series, Totals, compare};
-use crate::units::{bytes, count, duration, number, percent, plural};
+use crate::gantt;
+use crate::metrics::{Comparison, ExecutorRow, FailureRow, Report, Series, TaskRow, Totals, compare};
+use crate::read::{End, sum};
+use crate::stages::StageRow;
+use crate::units::{bytes, count, duration, number, percent, plural, size_unit, time_unit};
 use std::fmt::Write;
 
 /// Text as it may stand between tags and in quoted attributes. Control characters, which HTML forbids,
@@ -23,9 +29,8 @@ pub fn escape(text: &str) -> String {
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
             '\n' | '\t' => safe.push(c),
-            c if c.is_control() => safe.push('\u{fffd}'),
             // Marks that turn the direction of writing around would let an id rewrite its neighbours.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => safe.push('\u{fffd}'),
+            c if eyas_text::is_unsafe(c) => safe.push('\u{fffd}'),
             c => safe.push(c),
         }
     }
@@ -44,16 +49,19 @@ pub fn html(report: &Report, base: Option<&Report>) -> String {
         escape(&title),
         include_str!("page.css")
     );
+    page.push_str(PATTERNS);
+    let scales = scales(report, base);
     head(&mut page, report, base, &title);
+    failures(&mut page, report);
     cards(&mut page, report, base);
     hit_ratios(&mut page, report, base);
-    figures(&mut page, report, base);
-    totals(&mut page, report, base);
+    figures(&mut page, report, base, scales);
+    slots(&mut page, report);
     stages(&mut page, report);
     executors(&mut page, report);
-    slowest(&mut page, report);
+    task_table(&mut page, report);
     collectives(&mut page, report);
-    failures(&mut page, report);
+    totals(&mut page, report, base, scales);
     notes(&mut page);
     let _ = write!(
         page,
@@ -65,9 +73,37 @@ pub fn html(report: &Report, base: Option<&Report>) -> String {
     page
 }
 
+/// What areas and bars are filled with: a colour and a pattern each, so that they differ in black and white and to every eye.
+const PATTERNS: &str = "<svg class=\"patterns\" width=\"0\" height=\"0\" aria-hidden=\"true\"><defs>\n\
+<pattern id=\"p-home\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
+<rect class=\"home\" width=\"7\" height=\"7\"/><rect class=\"ink\" width=\"2\" height=\"7\"/></pattern>\n\
+<pattern id=\"p-remote\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">\
+<rect class=\"remote\" width=\"6\" height=\"6\"/><circle class=\"ink\" cx=\"3\" cy=\"3\" r=\"1.1\"/></pattern>\n\
+<pattern id=\"p-out\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">\
+<rect class=\"out\" width=\"6\" height=\"6\"/><rect class=\"ink\" width=\"6\" height=\"1.5\"/></pattern>\n\
+<pattern id=\"p-failed\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
+<rect class=\"failed\" width=\"6\" height=\"6\"/><rect class=\"light\" width=\"1.6\" height=\"6\"/><rect class=\"light\" width=\"6\" height=\"1.6\"/></pattern>\n\
+<pattern id=\"p-lost\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\">\
+<rect class=\"lost\" width=\"5\" height=\"5\"/><rect class=\"light\" width=\"2\" height=\"5\"/></pattern>\n\
+<pattern id=\"p-cancelled\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\">\
+<rect class=\"cancelled\" width=\"5\" height=\"5\"/><circle class=\"light\" cx=\"2.5\" cy=\"2.5\" r=\"1.2\"/></pattern>\n\
+</defs></svg>\n";
+
+/// The axes of all charts of the page.
+fn scales(report: &Report, base: Option<&Report>) -> Scales {
+    let of = |r: &'_ Report| r.home_limit_bytes_per_s;
+    let mut all = vec![(&report.series, of(report))];
+    all.extend(base.map(|b| (&b.series, of(b))));
+    Scales::of(&all)
+}
+
 fn title(report: &Report) -> String {
     let named: Vec<&str> = report.runs.iter().map(|r| r.name.as_str()).filter(|n| !n.is_empty()).collect();
     match named.as_slice() {
+        _ if report.runs.len() == 1 => match named.first() {
+            Some(name) => format!("Run {}: {name}", report.runs[0].run),
+            None => format!("Run {}", report.runs[0].run),
+        },
         [] => "Run".into(),
         [one] => (*one).to_string(),
         [first, .., last] => format!("{first} to {last} ({})", plural(named.len() as u64, "run")),
@@ -116,14 +152,18 @@ fn head(page: &mut String, report: &Report, base: Option<&Report>, title: &str) 
         facts.push(format!("cluster {}", escape(&report.cluster)));
     }
     let _ = writeln!(page, "<p class=\"soft\">{}</p>", facts.join(" · "));
+    verdict_box(page, report);
     if let Some(base) = base {
         let (this, that) = names(report, base);
+        if let Some(limited) = base.verdict.sentences.last() {
+            let _ = writeln!(page, "<p>{}: {}</p>", escape(&that), escape(limited));
+        }
         let _ = writeln!(
             page,
             "<p>Compared: <b>{}</b> with <b>{}</b>. {}</p>",
             escape(&this),
             escape(&that),
-            verdict(&compare(report, base))
+            speedup(&compare(report, base))
         );
     }
     let warn = |page: &mut String, text: &str| {
@@ -168,7 +208,46 @@ fn head(page: &mut String, report: &Report, base: Option<&Report>, title: &str) 
     }
 }
 
-fn verdict(c: &Comparison) -> String {
+/// What limited the run: in words, and as a bar of shares of the time.
+fn verdict_box(page: &mut String, report: &Report) {
+    let verdict = &report.verdict;
+    page.push_str("<div class=\"verdict\">\n");
+    for sentence in &verdict.sentences {
+        let _ = writeln!(page, "<p>{}</p>", escape(sentence));
+    }
+    if verdict.causes.len() > 1 {
+        page.push_str("<div class=\"bar\">");
+        for c in &verdict.causes {
+            let word = cause_word(c.cause.name());
+            let text = if c.share > 0.12 { format!("<span>{word}</span>") } else { String::new() };
+            let _ = write!(
+                page,
+                "<div class=\"c-{}\" style=\"width:{:.3}%\" title=\"{}\">{text}</div>",
+                c.cause.name(),
+                c.share * 100.0,
+                escape(&c.text)
+            );
+        }
+        page.push_str("</div>\n<details><summary>All shares of the time</summary><ul>\n");
+        for c in &verdict.causes {
+            let _ = writeln!(page, "<li><b>{}</b> {}</li>", percent(c.share), escape(&c.text));
+        }
+        page.push_str("</ul></details>\n");
+    }
+    page.push_str("</div>\n");
+}
+
+fn cause_word(name: &str) -> &str {
+    match name {
+        "peers" => "between nodes",
+        "tail" => "last tasks",
+        "arrivals" => "no work",
+        "idle" => "idle slots",
+        name => name,
+    }
+}
+
+fn speedup(c: &Comparison) -> String {
     match c.speedup {
         Some(sp) if sp >= 1.0 => format!("Speedup {}×.", number(sp)),
         Some(sp) => format!("Speedup {}×: it was slower.", number(sp)),
@@ -244,14 +323,14 @@ fn hit_ratios(page: &mut String, report: &Report, base: Option<&Report>) {
     }
     page.push_str("<section>\n<h2>Where inputs came from</h2>\n<div class=\"bars\">\n");
     let mut bar = |name: &str, parts: [(&str, &str, u64, String); 4]| {
-        let sum: u64 = parts.iter().map(|p| p.2).sum();
+        let all = sum(parts.iter().map(|p| p.2));
         let _ = write!(page, "<span class=\"soft\">{name}</span><div class=\"bar\">");
         for (class, what, n, told) in parts {
             if n == 0 {
                 continue;
             }
-            let share = n as f64 / sum as f64;
-            let text = if share > 0.07 { percent(share) } else { String::new() };
+            let share = n as f64 / all as f64;
+            let text = if share > 0.12 { format!("<span>{}</span>", percent(share)) } else { String::new() };
             let _ = write!(
                 page,
                 "<div class=\"{class}\" style=\"width:{:.3}%\" title=\"{what}: {told}, {}\">{text}</div>",
@@ -264,8 +343,8 @@ fn hit_ratios(page: &mut String, report: &Report, base: Option<&Report>) {
     let mut both = |r: &Report, prefix: &str| {
         let q = &r.requests;
         let (local, miss) = ([q.local_hit, q.in_place], [q.miss, q.direct]);
-        let n = |t: &[crate::read::Tally]| t.iter().map(|t| t.n_requests).sum::<u64>();
-        let b = |t: &[crate::read::Tally]| t.iter().map(|t| t.bytes).sum::<u64>();
+        let n = |t: &[crate::read::Tally]| sum(t.iter().map(|t| t.n_requests));
+        let b = |t: &[crate::read::Tally]| sum(t.iter().map(|t| t.bytes));
         let row = |f: &dyn Fn(&[crate::read::Tally]) -> u64, show: &dyn Fn(u64) -> String| {
             let parts = [
                 ("local", "cache-local", f(&local)),
@@ -294,29 +373,27 @@ fn hit_ratios(page: &mut String, report: &Report, base: Option<&Report>) {
     );
 }
 
-fn figures(page: &mut String, report: &Report, base: Option<&Report>) {
+fn figures(page: &mut String, report: &Report, base: Option<&Report>, scales: Scales) {
     if report.series.n_nodes.is_empty() {
         return;
     }
     page.push_str("<section>\n<h2>Over time</h2>\n");
-    let mut all = vec![&report.series];
-    all.extend(base.map(|b| &b.series));
-    let scales = Scales::of(&all);
     match base {
-        None => figure(page, None, &report.series, scales),
+        None => figure(page, None, report, scales),
         Some(base) => {
             let (this, that) = names(report, base);
-            figure(page, Some((&this, report)), &report.series, scales);
-            figure(page, Some((&that, base)), &base.series, scales);
+            figure(page, Some(&this), report, scales);
+            figure(page, Some(&that), base, scales);
         }
     }
     page.push_str("</section>\n");
 }
 
-fn figure(page: &mut String, of: Option<(&str, &Report)>, series: &Series, scales: Scales) {
+fn figure(page: &mut String, name: Option<&str>, report: &Report, scales: Scales) {
+    let series = &report.series;
     let data = escape(&figure_data(series, scales));
     let _ = writeln!(page, "<figure data-series=\"{data}\">");
-    if let Some((name, report)) = of {
+    if let Some(name) = name {
         let _ = writeln!(
             page,
             "<figcaption>{} <span class=\"soft\">{}</span></figcaption>",
@@ -324,27 +401,54 @@ fn figure(page: &mut String, of: Option<(&str, &Report)>, series: &Series, scale
             duration(report.totals.makespan_ns)
         );
     }
+    let rates = match chart::has_bytes(series) {
+        true => {
+            "<span><i class=\"bg-local\"></i>cache-local</span><span><i class=\"bg-remote\"></i>cache-remote</span>\
+             <span><i class=\"bg-home\"></i>home</span><span><i class=\"l\" style=\"color:var(--demand)\"></i>demand</span>"
+        }
+        false => "",
+    };
+    let _ = write!(
+        page,
+        "<div class=\"legend\">{rates}<span><i class=\"l dashes\" style=\"color:var(--queued)\"></i>queue length (right)</span></div>\n\
+         <div class=\"scroll\"><div class=\"wide\">{}</div></div>\n",
+        chart::throughput(series, scales)
+    );
+    let home = chart::home(series, scales, report.home_limit_bytes_per_s);
+    if !home.is_empty() {
+        let limit = match report.home_limit_bytes_per_s {
+            Some(_) => "<span><i class=\"l limit\"></i>limit of home</span>",
+            None => "",
+        };
+        let _ = write!(
+            page,
+            "<div class=\"legend\"><span><i class=\"bg-home\"></i>read from home</span>\
+             <span><i class=\"bg-out\"></i>written to home</span>{limit}</div>\n\
+             <div class=\"scroll\"><div class=\"wide\">{home}</div></div>\n"
+        );
+    }
     let _ = writeln!(
         page,
-        "<div class=\"legend\"><span><i class=\"bg-local\"></i>cache-local</span>\
-         <span><i class=\"bg-remote\"></i>cache-remote</span><span><i class=\"bg-home\"></i>home</span>\
-         <span><i class=\"l\" style=\"color:var(--demand)\"></i>demand</span>\
-         <span><i class=\"l\" style=\"color:var(--queued)\"></i>queue length (right)</span></div>\n{}\
-         <div class=\"legend\"><span><i class=\"bg-used\"></i>CPU utilisation</span>\
-         <span><i class=\"l\" style=\"color:var(--nodes)\"></i>nodes (right)</span></div>\n{}<div class=\"tip\"></div>\n</figure>",
-        chart::throughput(series, scales),
+        "<div class=\"legend\"><span><i class=\"bg-used\"></i>slots with a running program</span>\
+         <span><i class=\"l dashes\" style=\"color:var(--nodes)\"></i>slots that are there</span></div>\n\
+         <div class=\"scroll\"><div class=\"wide\">{}</div></div>\n<div class=\"tip\"></div>\n</figure>",
         chart::machines(series, scales)
     );
 }
 
+fn slots(page: &mut String, report: &Report) {
+    let chart = gantt::draw(&report.lanes);
+    if !chart.is_empty() {
+        let _ = writeln!(page, "<section>\n<h2>Nodes and slots</h2>\n<figure>\n{chart}</figure>\n</section>");
+    }
+}
+
 /// What the script under the pointer shows: rows of name, values and unit.
 fn figure_data(series: &Series, scales: Scales) -> String {
-    let (unit, factor) = chart::throughput_unit(scales.gbps);
+    let (unit, factor) = scales.unit;
     let rounded = |x: &f64| format!("{x:.3e}").parse::<f64>().unwrap_or(0.0);
     let scaled = |v: &[f64]| v.iter().map(|x| rounded(&(x * factor))).collect::<Vec<f64>>();
     let whole = |v: &[f64]| v.iter().map(rounded).collect::<Vec<f64>>();
-    let share = |(b, s): (&f64, &f64)| if *s > 0.0 { rounded(&(b / s * 100.0)) } else { 0.0 };
-    let used: Vec<f64> = series.n_slots_busy.iter().zip(&series.n_slots).map(share).collect();
     let (width, left, right) = chart::GEOMETRY;
     serde_json::json!({
         "width": width, "left": left, "right": right,
@@ -356,14 +460,16 @@ fn figure_data(series: &Series, scales: Scales) -> String {
             ["home", scaled(&series.home_gbps), unit],
             ["outputs home", scaled(&series.home_out_gbps), unit],
             ["queued", whole(&series.n_queued), "tasks"],
-            ["CPU", used, "%"],
+            ["busy slots", whole(&series.n_slots_busy), ""],
+            ["slots", whole(&series.n_slots), ""],
             ["nodes", whole(&series.n_nodes), ""],
         ],
     })
     .to_string()
 }
 
-/// A line of the table of totals: name, note, metric. A line without a metric is a heading.
+/// A line of the table of totals: name, note, metric. A line without a metric is a heading; one whose metric
+/// shows nothing is a rate, which is shown in the page's unit.
 type TotalsLine = (&'static str, &'static str, Option<Metric>);
 
 fn totals_lines() -> Vec<TotalsLine> {
@@ -407,8 +513,8 @@ fn totals_lines() -> Vec<TotalsLine> {
         n("between nodes", "3", |t| bytes(t.cache_remote_bytes), |t| Some(t.cache_remote_bytes as f64)),
         n("from home", "3", |t| bytes(t.home_in_bytes), |t| Some(t.home_in_bytes as f64)),
         n("to home", "3", |t| bytes(t.home_out_bytes), |t| Some(t.home_out_bytes as f64)),
-        n("throughput, mean", "4", |t| opt(t.throughput_mean_gbps, gbps), |t| t.throughput_mean_gbps),
-        n("throughput, peak", "4", |t| gbps(t.throughput_peak_gbps), |t| Some(t.throughput_peak_gbps)),
+        n("throughput, mean", "4", |_| String::new(), |t| t.throughput_mean_gbps),
+        n("throughput, peak", "4", |_| String::new(), |t| Some(t.throughput_peak_gbps)),
         ("time of a task", "", None),
         n(
             "average response time",
@@ -450,12 +556,7 @@ fn totals_lines() -> Vec<TotalsLine> {
     ]
 }
 
-fn gbps(x: f64) -> String {
-    let (unit, factor) = chart::throughput_unit(x);
-    format!("{} {unit}", number(x * factor))
-}
-
-fn totals(page: &mut String, report: &Report, base: Option<&Report>) {
+fn totals(page: &mut String, report: &Report, base: Option<&Report>, scales: Scales) {
     page.push_str("<section>\n<h2>Totals</h2>\n<div class=\"groups\">\n");
     let columns = base.map(|base| {
         let (this, that) = names(report, base);
@@ -483,6 +584,11 @@ fn totals(page: &mut String, report: &Report, base: Option<&Report>) {
             let _ = write!(page, "{}{}", if i == 0 { "" } else { end }, begin(name));
             continue;
         };
+        let (unit, factor) = scales.unit;
+        let show = |t: &Totals| match show(t) {
+            text if text.is_empty() => opt(value(t), |gbps| format!("{} {unit}", number(gbps * factor))),
+            text => text,
+        };
         let note = if note.is_empty() { String::new() } else { format!(" <sup>{note}</sup>") };
         let _ = write!(page, "<tr><td>{name}{note}</td><td>{}</td>", show(&report.totals));
         if let Some(base) = base {
@@ -498,21 +604,32 @@ fn stages(page: &mut String, report: &Report) {
     if report.stages.len() < 2 {
         return;
     }
+    let sizes =
+        |s: &StageRow| [s.input_bytes, s.output_bytes, s.home_in_bytes, s.peer_bytes, s.home_out_bytes];
+    let times =
+        |s: &StageRow| [s.began_ns, s.ended_ns, s.stage_in_mean_ns, s.run_mean_ns, s.delivery_mean_ns];
+    let size = Unit::sizes(report.stages.iter().flat_map(sizes));
+    let time = Unit::times(report.stages.iter().flat_map(times));
     page.push_str(
         "<section>\n<h2>Stages</h2>\n<div class=\"scroll\"><table>\n<tr><th>name</th><th>tasks</th><th>done</th><th>inputs</th>\
-         <th>outputs</th><th>read</th><th>written</th><th>from home</th><th>between nodes</th><th>to home</th><th>began</th>\
-         <th>ended</th><th>staging</th><th>running</th><th>delivering</th></tr>\n",
+         <th>outputs</th>",
     );
+    for (names, unit) in [
+        (["read", "written", "from home", "between nodes", "to home"], &size),
+        (["began", "ended", "staging", "running", "delivering"], &time),
+    ] {
+        for name in names {
+            let _ = write!(page, "<th>{name}, {}</th>", unit.name);
+        }
+    }
+    page.push_str("</tr>\n");
     for s in &report.stages {
         let _ = write!(page, "<tr><td class=\"t\">{}</td>", escape(&s.stage));
         for n in [s.n_tasks, s.n_done, s.n_inputs, s.n_outputs] {
             let _ = write!(page, "<td>{}</td>", count(n));
         }
-        for n in [s.input_bytes, s.output_bytes, s.home_in_bytes, s.peer_bytes, s.home_out_bytes] {
-            let _ = write!(page, "<td>{}</td>", bytes(n));
-        }
-        for ns in [s.began_ns, s.ended_ns, s.stage_in_mean_ns, s.run_mean_ns, s.delivery_mean_ns] {
-            let _ = write!(page, "<td>{}</td>", duration(ns));
+        for text in sizes(s).map(|n| size.show(n)).into_iter().chain(times(s).map(|ns| time.show(ns))) {
+            let _ = write!(page, "<td>{text}</td>");
         }
         page.push_str("</tr>\n");
     }
@@ -523,15 +640,33 @@ fn executors(page: &mut String, report: &Report) {
     if report.executors.is_empty() {
         return;
     }
-    page.push_str(
-        "<section>\n<h2>Executors</h2>\n<div class=\"scroll\"><table>\n<tr><th>name</th><th>slots</th><th>cache</th><th>was there</th>\
-         <th>CPU</th><th>attempts</th><th>done</th><th>cache-local</th><th>cache-remote</th><th>from home</th><th>hits</th></tr>\n",
+    let sources = |e: &ExecutorRow| {
+        let q = &e.requests;
+        [
+            sum([q.local_hit.bytes, q.joined.bytes, q.in_place.bytes].into_iter()),
+            q.remote_hit.bytes,
+            q.miss.bytes.saturating_add(q.direct.bytes),
+        ]
+    };
+    let (cache, size, time) = (
+        Unit::sizes(report.executors.iter().map(|e| e.cache_bytes)),
+        Unit::sizes(report.executors.iter().flat_map(sources)),
+        Unit::times(report.executors.iter().map(|e| e.present_ns)),
+    );
+    let _ = writeln!(
+        page,
+        "<section>\n<h2>Executors</h2>\n<div class=\"scroll\"><table>\n<tr><th>name</th><th>slots</th><th>cache, {}</th><th>was there, {}</th>\
+         <th>CPU</th><th>attempts</th><th>done</th><th>cache-local, {unit}</th><th>cache-remote, {unit}</th><th>from home, {unit}</th><th>hits</th></tr>",
+        cache.name,
+        time.name,
+        unit = size.name
     );
     for e in &report.executors {
         let q = &e.requests;
         let all = q.total();
         let hits = q.local_hit.n_requests + q.in_place.n_requests + q.remote_hit.n_requests;
         let hits = (all.n_requests > 0).then(|| hits as f64 / all.n_requests as f64);
+        let [from_cache, from_peers, from_home] = sources(e);
         let lost = match e.n_losses {
             0 => "",
             _ => " <span class=\"soft\">gone</span>",
@@ -541,61 +676,154 @@ fn executors(page: &mut String, report: &Report) {
             "<tr><td class=\"t\">{}{lost}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&e.name),
             e.slots,
-            bytes(e.cache_bytes),
-            duration(e.present_ns),
+            cache.show(e.cache_bytes),
+            time.show(e.present_ns),
             opt(e.cpu_utilisation, percent),
             count(e.n_attempts),
             count(e.n_done),
-            bytes(q.local_hit.bytes + q.joined.bytes + q.in_place.bytes),
-            bytes(q.remote_hit.bytes),
-            bytes(q.miss.bytes + q.direct.bytes),
+            size.show(from_cache),
+            size.show(from_peers),
+            size.show(from_home),
             opt(hits, percent)
         );
     }
     page.push_str("</table></div>\n</section>\n");
 }
 
-fn slowest(page: &mut String, report: &Report) {
-    let longest =
-        report.slowest.iter().map(|t| t.stage_in_ns + t.slot_wait_ns + t.run_ns + t.delivery_ns).max();
-    let Some(longest) = longest.filter(|ns| *ns > 0) else { return };
-    page.push_str(
-        "<section>\n<h2>Slowest tasks</h2>\n<p class=\"soft\">By staging, running and delivering; time in the queue and for a slot does not count.</p>\n\
-         <div class=\"scroll\"><table>\n<tr><th>task</th><th class=\"t\">where</th><th>queued</th><th>staging</th><th>slot wait</th>\
-         <th>running</th><th>delivering</th><th>inputs</th><th class=\"t\">\
-         <span class=\"soft\">staging, slot wait, running, delivering</span></th></tr>\n",
-    );
-    for t in &report.slowest {
-        let parts = [
-            ("home", t.stage_in_ns),
-            ("queue", t.slot_wait_ns),
-            ("local", t.run_ns),
-            ("remote", t.delivery_ns),
-        ];
-        let mini: String = parts
-            .iter()
-            .map(|(class, ns)| {
-                format!(
-                    "<div class=\"bg-{class}\" style=\"width:{:.2}%\"></div>",
-                    *ns as f64 / longest as f64 * 100.0
-                )
-            })
-            .collect();
-        let again = if t.attempt.0 > 1 { format!(", attempt {}", t.attempt) } else { String::new() };
+/// Rows of the table of tasks that are there without the script.
+const TASKS_PLAIN: usize = 20;
+
+/// The one unit of a column of a table, with as many digits as its largest value has room for.
+struct Unit {
+    name: &'static str,
+    size: f64,
+    digits: usize,
+}
+
+impl Unit {
+    fn of((name, size): (&'static str, f64), most: u64) -> Unit {
+        let digits = match most as f64 / size {
+            m if m < 100.0 => 3,
+            m if m < 10_000.0 => 1,
+            _ => 0,
+        };
+        Unit { name, size, digits }
+    }
+    fn times(values: impl Iterator<Item = u64>) -> Unit {
+        let most = values.max().unwrap_or(0);
+        Unit::of(time_unit(most), most)
+    }
+    fn sizes(values: impl Iterator<Item = u64>) -> Unit {
+        let most = values.max().unwrap_or(0);
+        Unit::of(size_unit(most), most)
+    }
+    fn show(&self, value: u64) -> String {
+        if value == 0 {
+            return "0".into();
+        }
+        format!("{:.*}", self.digits, value as f64 / self.size)
+    }
+}
+
+fn state_word(end: End) -> &'static str {
+    match end {
+        End::Done => "✓ done",
+        End::Failed => "✗ failed",
+        End::Cancelled => "⊘ cancelled",
+        End::Not => "… not ended",
+    }
+}
+
+/// All tasks that are shown, in a table that the script searches and sorts.
+fn task_table(page: &mut String, report: &Report) {
+    if report.tasks.is_empty() {
+        return;
+    }
+    let rows = &report.tasks;
+    let times = |t: &TaskRow| [t.queue_ns, t.stage_in_ns, t.slot_wait_ns, t.run_ns, t.delivery_ns];
+    let time = Unit::times(rows.iter().flat_map(times));
+    let size = Unit::sizes(rows.iter().map(|t| t.input_bytes));
+    let reasons: std::collections::BTreeMap<_, &str> =
+        report.failures.iter().map(|f| (f.task, f.message.as_str())).collect();
+    let cells = |t: &TaskRow| -> Vec<String> {
+        let mut cells = vec![t.user_id.clone(), state_word(t.end).into(), t.executor.clone()];
+        cells.push(t.attempt.0.to_string());
+        cells.extend(times(t).map(|ns| time.show(ns)));
+        cells.extend([t.input_bytes, t.home_bytes].map(|n| size.show(n)));
+        if !reasons.is_empty() {
+            cells.push(reasons.get(&t.task).map_or(String::new(), |text| (*text).into()));
+        }
+        cells
+    };
+    let (shown, all) = (rows.len() as u64, report.totals.n_tasks);
+    page.push_str("<section id=\"tasks\">\n<h2>Tasks</h2>\n");
+    if shown < all {
         let _ = writeln!(
             page,
-            "<tr><td class=\"t\">{}</td><td class=\"t\">{}{again}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"t\"><div class=\"mini\">{mini}</div></td></tr>",
-            escape(&t.user_id),
-            escape(&t.executor),
-            duration(t.queue_ns),
-            duration(t.stage_in_ns),
-            duration(t.slot_wait_ns),
-            duration(t.run_ns),
-            duration(t.delivery_ns),
-            bytes(t.input_bytes)
+            "<p class=\"soft\">{} of {}: those that were not done, up to a thousand of them, and those that took longest in staging, \
+             running and delivering. <code>eyas tasks --tsv</code> lists all.</p>",
+            count(shown),
+            plural(all, "task")
         );
     }
-    page.push_str("</table></div>\n</section>\n");
+    let _ = writeln!(
+        page,
+        "<noscript><p class=\"soft\">The first {} here; with scripts switched on, {} that can be searched and sorted.</p></noscript>",
+        count(shown.min(TASKS_PLAIN as u64)),
+        count(shown)
+    );
+    let head = [
+        ("task", ""),
+        ("state", ""),
+        ("where", ""),
+        ("attempt", ""),
+        ("queued", time.name),
+        ("staging", time.name),
+        ("slot wait", time.name),
+        ("running", time.name),
+        ("delivering", time.name),
+        ("inputs", size.name),
+        ("from home", size.name),
+        ("why", ""),
+    ];
+    page.push_str("<div class=\"find\" hidden><input type=\"search\" placeholder=\"search: task, state, node, reason\" aria-label=\"search tasks\"> <span class=\"soft\"></span></div>\n<div class=\"scroll\"><table>\n<tr>");
+    let n_columns = head.len() - usize::from(reasons.is_empty());
+    for (i, (name, unit)) in head.iter().take(n_columns).enumerate() {
+        let class = cell_class(i);
+        let unit = if unit.is_empty() { String::new() } else { format!(", {unit}") };
+        let _ = write!(page, "<th{class}>{name}{unit}</th>");
+    }
+    page.push_str("</tr>\n");
+    for row in rows.iter().take(TASKS_PLAIN) {
+        page.push_str("<tr>");
+        for (i, cell) in cells(row).iter().enumerate() {
+            let class = cell_class(i);
+            let _ = write!(page, "<td{class}>{}</td>", escape(cell));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n<button type=\"button\" hidden>show more</button>\n");
+    // No tag can begin in it, and control characters are written as their numbers.
+    let data: Vec<Vec<String>> = rows.iter().map(|t| cells(t).iter().map(|c| plain(c)).collect()).collect();
+    let data = serde_json::to_string(&data).unwrap_or_else(|_| "[]".into()).replace('<', "\\u003c");
+    let _ = writeln!(page, "<script type=\"application/json\">{data}</script>\n</section>");
+}
+
+/// Columns of the table of tasks that hold text; short texts stay in one line.
+fn cell_class(column: usize) -> &'static str {
+    match column {
+        1 | 2 => " class=\"t s\"",
+        0 => " class=\"t\"",
+        11 => " class=\"t w\"",
+        _ => "",
+    }
+}
+
+/// Text without characters that HTML forbids or that turn the direction of writing around.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if eyas_text::is_unsafe(c) && c != '\n' && c != '\t' { '\u{fffd}' } else { c })
+        .collect()
 }
 
 /// Rows of the table of collectives.
@@ -611,24 +839,32 @@ fn collectives(page: &mut String, report: &Report) {
     }
     page.push_str("</ul>\n");
     if !report.collectives.is_empty() {
-        page.push_str(
-            "<div class=\"scroll\"><table>\n<tr><th class=\"t\">collective</th><th class=\"t\">way</th><th>began</th><th>receivers</th>\
-             <th>files</th><th>bytes</th><th>predicted</th><th>measured</th><th>sources changed</th></tr>\n",
+        let rows = || report.collectives.iter().take(COLLECTIVES_SHOWN);
+        let began = Unit::times(rows().map(|c| c.began_ns));
+        let time = Unit::times(rows().flat_map(|c| [c.predicted_ns.unwrap_or(0), c.measured_ns]));
+        let size = Unit::sizes(rows().map(|c| c.arrived_bytes));
+        let _ = writeln!(
+            page,
+            "<div class=\"scroll\"><table>\n<tr><th class=\"t\">collective</th><th class=\"t\">way</th><th>began, {}</th><th>receivers</th>\
+             <th>files</th><th>bytes, {}</th><th>predicted, {unit}</th><th>measured, {unit}</th><th>sources changed</th></tr>",
+            began.name,
+            size.name,
+            unit = time.name
         );
-        for c in report.collectives.iter().take(COLLECTIVES_SHOWN) {
+        for c in rows() {
             let _ = writeln!(
                 page,
                 "<tr><td class=\"t\">{}</td><td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{} of {}</td><td>{}</td><td>{}</td>\
                  <td>{}</td><td>{}</td></tr>",
                 c.kind,
                 c.way,
-                duration(c.began_ns),
+                began.show(c.began_ns),
                 c.n_receivers,
                 c.n_arrived,
                 c.n_wanted,
-                bytes(c.arrived_bytes),
-                c.predicted_ns.map_or("–".into(), duration),
-                duration(c.measured_ns),
+                size.show(c.arrived_bytes),
+                c.predicted_ns.map_or("not known".into(), |ns| time.show(ns)),
+                time.show(c.measured_ns),
                 c.n_moved
             );
         }
@@ -644,17 +880,31 @@ fn collectives(page: &mut String, report: &Report) {
     page.push_str("</section>\n");
 }
 
+/// Failures that are seen without a click.
+const FAILURES_OPEN: usize = 5;
+
 fn failures(page: &mut String, report: &Report) {
     if report.failures.is_empty() {
         return;
     }
     let (shown, all) = (report.failures.len() as u64, report.totals.n_failed);
-    let _ = writeln!(page, "<section>\n<h2>Failures</h2>");
+    let _ = writeln!(page, "<section class=\"failures\">\n<h2>✗ {} failed</h2>", plural(all, "task"));
     if shown < all {
         let _ = writeln!(page, "<p class=\"soft\">The first {shown} of {}.</p>", count(all));
     }
+    let (open, rest) = report.failures.split_at(report.failures.len().min(FAILURES_OPEN));
+    failure_rows(page, open);
+    if !rest.is_empty() {
+        let _ = writeln!(page, "<details><summary>{} more</summary>", count(rest.len() as u64));
+        failure_rows(page, rest);
+        page.push_str("</details>\n");
+    }
+    page.push_str("<p class=\"soft\"><code>eyas logs --failed</code> shows what they printed, <code>eyas explain TASK</code> tells more about one of them.</p>\n</section>\n");
+}
+
+fn failure_rows(page: &mut String, rows: &[FailureRow]) {
     page.push_str("<div class=\"scroll\"><table>\n<tr><th>task</th><th class=\"t\">why</th><th class=\"t\">last attempt</th></tr>\n");
-    for f in &report.failures {
+    for f in rows {
         let last = match &f.last_attempt {
             Some((attempt, executor)) => format!("{attempt} on {}", escape(executor)),
             None => "never started".into(),
@@ -666,7 +916,7 @@ fn failures(page: &mut String, report: &Report) {
             escape(&f.message)
         );
     }
-    page.push_str("</table></div>\n<p class=\"soft\"><code>eyas explain TASK</code> tells more about one of them.</p>\n</section>\n");
+    page.push_str("</table></div>\n");
 }
 
 fn notes(page: &mut String) {

@@ -6,9 +6,12 @@
 //! |---|---|
 //! | [`read`](mod@read) | [`RunLog`]: compact records of runs, tasks, attempts and executors |
 //! | [`metrics`](mod@metrics) | [`Report`]: the metrics of `Raicu09` §5.1 with their formulas, and time series |
+//! | [`verdict`](mod@verdict) | what limited the run, in words |
+//! | [`gantt`] | what ran when, by node and slot |
 //! | [`stages`](mod@stages) | what each stage of a workflow read, wrote and took |
 //! | [`html`](mod@html) | one self-contained page of one report, or of two side by side |
 //! | [`explain`] | the story of one task in words |
+//! | [`printed`] | what failed tasks printed |
 //! | [`workflow`](mod@workflow) | a run as a workflow, with measured times and sizes |
 //! | [`group`] | the logs of several dispatchers as one |
 //! | [`memo`] | what a run made of what, by digests, so that it can be resumed |
@@ -25,24 +28,29 @@
 mod chart;
 pub mod error;
 pub mod explain;
+pub mod gantt;
 pub mod group;
 pub mod html;
 pub mod lines;
 pub mod memo;
 pub mod metrics;
+pub mod printed;
 pub mod read;
 pub mod replay;
 pub mod stages;
 mod units;
+pub mod verdict;
 pub mod workflow;
 
 pub use error::{Error, ErrorKind, Status};
 pub use explain::{TaskStory, explain_lines, story_from_dir};
-pub use group::{membership, read_group, story_from_group};
+pub use group::{membership, newest_run, read_group, story_from_group};
 pub use html::html;
 pub use memo::Memo;
 pub use metrics::{Comparison, Report, compare, metrics, metrics_of};
+pub use printed::{FailedTask, failed_printed};
 pub use read::{How, RunLog, read};
 pub use replay::{Difference, ReplayOutcome, replay};
 pub use stages::StageRow;
+pub use verdict::{Cause, CauseShare, Verdict};
 pub use workflow::workflow;

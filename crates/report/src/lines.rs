@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind};
 use eyas_core::Timestamp;
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION};
+use eyas_text::{line_of, shown_path};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::fs::File;
@@ -111,7 +112,7 @@ impl Lines {
                             0 => Err(Error::new(
                                 ErrorKind::NotALog,
                                 "read the event log",
-                                format!("`{}` is empty", self.path.display()),
+                                format!("{} is empty", shown_path(&self.path)),
                             )),
                             _ => Ok(None),
                         };
@@ -128,7 +129,7 @@ impl Lines {
                 return Err(Error::new(
                     ErrorKind::NotALog,
                     "read the event log",
-                    format!("`{}` does not begin with the header of an event log", self.path.display()),
+                    format!("{} does not begin with the header of an event log", shown_path(&self.path)),
                 ));
             }
             if !is_header && !wanted(text) {
@@ -147,7 +148,7 @@ impl Lines {
                         self.n_torn += 1;
                     } else if whole || why.kind == ErrorKind::Version {
                         let context =
-                            format!("line {} of `{}` {}", self.number, self.path.display(), why.context);
+                            format!("line {} of {} {}", self.number, shown_path(&self.path), why.context);
                         return Err(Error { context, ..why });
                     } else {
                         self.torn = true;
@@ -170,7 +171,7 @@ fn parse(text: &[u8], is_header: bool) -> Result<Entry, Error> {
         let why = error.source.as_ref().map(|e| e.to_string()).unwrap_or_default();
         // serde_json counts lines too, and there is only one.
         let why = why.replace(" at line 1 column ", " at column ");
-        error.context = format!("is not a line of an event log: {why}");
+        error.context = format!("is not a line of an event log: {}", line_of(&why));
         error
     };
     if is_header {
@@ -188,6 +189,12 @@ fn parse(text: &[u8], is_header: bool) -> Result<Entry, Error> {
         return serde_json::from_slice(text).map(Entry::Header).map_err(wrong).map_err(told);
     }
     let line: Flat = serde_json::from_slice(text).map_err(wrong).map_err(told)?;
+    if let Some(Event::ArrayAdded { array, .. }) = &line.event
+        && let Err(why) = array.check()
+    {
+        let why = format!("is not a line of an event log: a group of tasks is malformed: {why}");
+        return Err(Error::new(ErrorKind::Line, "read the event log", why));
+    }
     match (line.event, line.action) {
         (Some(event), None) => Ok(Entry::In(line.t, event)),
         (None, Some(action)) => Ok(Entry::Out(line.t, action)),

@@ -25,6 +25,7 @@ use eyas_core::array::{Command, TaskArray, TaskSpec};
 use eyas_core::event::{Action, AttemptReport, Event};
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::types::*;
+use eyas_text::shown_path;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -208,7 +209,7 @@ impl Memo {
         for (n, line) in BufReader::new(file).lines().enumerate() {
             let line = line.map_err(|e| Error::io(ErrorKind::Read, &path, e))?;
             let record = serde_json::from_str(&line).map_err(|e| {
-                let context = format!("line {} of `{}` is not a record: {e}", n + 1, path.display());
+                let context = format!("line {} of {} is not a record: {e}", n + 1, shown_path(&path));
                 Error::new(ErrorKind::Line, "read what earlier runs made", context)
             })?;
             self.add(record);

@@ -15,14 +15,16 @@
 //! Everything is counted between the first submission and the last end of the runs asked for, the *window*.
 //! Ratios without a denominator are `None`.
 
-use crate::read::{AttemptRecord, End, How, Requests, RunLog, Submission};
+use crate::gantt::{Lanes, lanes, natural};
+use crate::read::{AttemptRecord, End, How, Requests, RunLog, Submission, sum};
 use crate::stages::{StageRow, stages};
 use crate::units;
+use crate::verdict::{Verdict, verdict};
 use eyas_core::collective::CollectiveRecord;
 use eyas_core::types::*;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Version of [`Report`] as JSON.
 pub const REPORT_VERSION: u32 = 1;
@@ -30,6 +32,9 @@ pub const REPORT_VERSION: u32 = 1;
 const N_BINS: usize = 300;
 const SLOWEST_KEPT: usize = 20;
 const FAILURES_KEPT: usize = 100;
+/// Rows of the table of tasks, and how many of them may be of tasks that were not done.
+pub const TASKS_KEPT: usize = 2000;
+const NOT_DONE_KEPT: usize = 1000;
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Report {
@@ -53,11 +58,23 @@ pub struct Report {
     pub runs: Vec<RunRow>,
     /// In the order in which their first tasks were submitted.
     pub stages: Vec<StageRow>,
+    /// What limited the runs.
+    #[serde(default)]
+    pub verdict: Verdict,
+    /// What home may move in a second, over all nodes (`--home-rate`); absent where it is not limited.
+    #[serde(default)]
+    pub home_limit_bytes_per_s: Option<f64>,
     pub totals: Totals,
     pub requests: Requests,
     pub series: Series,
     /// Done tasks that took longest apart from queueing, slowest first.
     pub slowest: Vec<TaskRow>,
+    /// Tasks: those that were not done first, then those that took longest; at most 2,000, `totals.n_tasks` counts all.
+    #[serde(default)]
+    pub tasks: Vec<TaskRow>,
+    /// What ran when in which slot. Not in the JSON: it is for the eye.
+    #[serde(skip)]
+    pub lanes: Lanes,
     /// The first failures; `totals.n_failed` counts all.
     pub failures: Vec<FailureRow>,
     pub executors: Vec<ExecutorRow>,
@@ -211,6 +228,8 @@ pub struct Series {
 pub struct TaskRow {
     pub task: TaskId,
     pub user_id: String,
+    #[serde(default)]
+    pub end: End,
     pub attempt: AttemptNo,
     pub executor: String,
     pub response_ns: u64,
@@ -220,6 +239,9 @@ pub struct TaskRow {
     pub run_ns: u64,
     pub delivery_ns: u64,
     pub input_bytes: u64,
+    /// Of the inputs: read from home.
+    #[serde(default)]
+    pub home_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -294,15 +316,15 @@ pub fn metrics_of(log: &RunLog, run: RunId) -> Option<Report> {
     log.runs.contains_key(&run).then(|| Measure::new(log, Some(run)).report())
 }
 
-struct Measure<'a> {
-    log: &'a RunLog,
-    run: Option<RunId>,
-    submissions: Vec<Submission>,
+pub(crate) struct Measure<'a> {
+    pub log: &'a RunLog,
+    pub run: Option<RunId>,
+    pub submissions: Vec<Submission>,
     /// Index of a task's last attempt.
-    last_attempt: FxHashMap<TaskId, usize>,
-    start: Timestamp,
-    stop: Timestamp,
-    complete: bool,
+    pub last_attempt: FxHashMap<TaskId, usize>,
+    pub start: Timestamp,
+    pub stop: Timestamp,
+    pub complete: bool,
 }
 
 impl<'a> Measure<'a> {
@@ -327,7 +349,7 @@ impl<'a> Measure<'a> {
         Measure { log, run, submissions, last_attempt, start, stop, complete }
     }
 
-    fn attempts(&self) -> impl Iterator<Item = &'a AttemptRecord> {
+    pub fn attempts(&self) -> impl Iterator<Item = &'a AttemptRecord> {
         let run = self.run;
         self.log.attempts.iter().filter(move |a| run.is_none_or(|r| r == a.run))
     }
@@ -351,10 +373,14 @@ impl<'a> Measure<'a> {
             n_dispatchers,
             runs: self.runs(),
             stages: self.stages(),
+            verdict: verdict(self),
+            home_limit_bytes_per_s: self.home_limit_bytes_per_s(),
             totals: self.totals(&requests, &series),
             requests,
             series,
             slowest: self.slowest(),
+            tasks: self.task_rows(),
+            lanes: lanes(self),
             failures: self.failures(),
             executors: self.executors(),
             patterns: self.patterns(),
@@ -362,9 +388,25 @@ impl<'a> Measure<'a> {
         }
     }
 
+    /// What home may move in a second, over all dispatchers; `None` where one of them does not limit it.
+    pub fn home_limit_bytes_per_s(&self) -> Option<f64> {
+        // The last life of each member says what holds.
+        let mut limits: BTreeMap<u32, u64> = BTreeMap::new();
+        for life in &self.log.lives {
+            let member = life.config.group.map_or(0, |group| group.me.0);
+            limits.insert(member, life.config.placement_config.affinity.home_bytes_per_s);
+        }
+        let all_limit = !limits.is_empty() && limits.values().all(|limit| *limit > 0);
+        all_limit.then(|| sum(limits.into_values()) as f64)
+    }
+
     fn patterns(&self) -> Vec<String> {
         let mine = self.log.patterns.iter().filter(|(run, _)| self.run.is_none_or(|r| r == *run));
-        mine.map(|(_, evidence)| evidence.to_string()).collect()
+        // Each dispatcher of a group says what it was told of the whole run, and one that was started again says it again.
+        let mut said = BTreeSet::new();
+        mine.map(|(_, evidence)| evidence.to_string())
+            .filter(|sentence| said.insert(sentence.clone()))
+            .collect()
     }
 
     /// Of all runs: a collective may serve several.
@@ -443,7 +485,7 @@ impl<'a> Measure<'a> {
                 How::Failed => t.n_attempts_failed += 1,
                 How::Cancelled => t.n_attempts_cancelled += 1,
                 How::Lost => t.n_attempts_lost += 1,
-                How::Done => t.home_out_bytes += a.output_bytes - a.staying_bytes,
+                How::Done => t.home_out_bytes = t.home_out_bytes.saturating_add(a.landed_bytes()),
                 How::Open => {}
             }
             t.cpu_hours_busy += hours(f64::from(a.cpus) * a.run_ns() as f64);
@@ -456,15 +498,15 @@ impl<'a> Measure<'a> {
             let (local, remote, all) = (local as f64, remote as f64, all as f64);
             (ratio(local, all), ratio(remote, all), ratio(all - local - remote, all))
         };
-        let local = r.local_hit.n_requests + r.in_place.n_requests;
+        let local = r.local_hit.n_requests.saturating_add(r.in_place.n_requests);
         (t.hit_ratio_local, t.hit_ratio_remote, t.miss_ratio) =
             shares(local, r.remote_hit.n_requests, all.n_requests);
-        let local = r.local_hit.bytes + r.in_place.bytes;
+        let local = r.local_hit.bytes.saturating_add(r.in_place.bytes);
         (t.hit_ratio_local_bytes, t.hit_ratio_remote_bytes, t.miss_ratio_bytes) =
             shares(local, r.remote_hit.bytes, all.bytes);
-        t.cache_local_bytes = r.local_hit.bytes + r.joined.bytes + r.in_place.bytes;
+        t.cache_local_bytes = local.saturating_add(r.joined.bytes);
         t.cache_remote_bytes = r.remote_hit.bytes;
-        t.home_in_bytes = r.miss.bytes + r.direct.bytes;
+        t.home_in_bytes = r.miss.bytes.saturating_add(r.direct.bytes);
         t.throughput_mean_gbps = ratio(all.bytes as f64 * 8.0, makespan_ns as f64);
         let mut per_bin: Vec<f64> = (0..series.demand_gbps.len())
             .map(|i| series.cache_local_gbps[i] + series.cache_remote_gbps[i] + series.home_gbps[i])
@@ -509,7 +551,7 @@ impl<'a> Measure<'a> {
     }
 
     /// When an executor was there, cut to the window.
-    fn presence(&self, e: &crate::read::ExecutorRecord) -> Vec<(Timestamp, Timestamp)> {
+    pub fn presence(&self, e: &crate::read::ExecutorRecord) -> Vec<(Timestamp, Timestamp)> {
         let cut = |(from, to): &(Timestamp, Option<Timestamp>)| {
             ((*from).max(self.start), to.unwrap_or(self.stop).min(self.stop))
         };
@@ -517,7 +559,7 @@ impl<'a> Measure<'a> {
     }
 
     fn present_ns(&self, e: &crate::read::ExecutorRecord) -> u64 {
-        self.presence(e).iter().map(|(from, to)| to.since_ns(*from)).sum()
+        sum(self.presence(e).iter().map(|(from, to)| to.since_ns(*from)))
     }
 
     /// Where the time of a done task went; `None` when no attempt of it is known.
@@ -569,7 +611,7 @@ impl<'a> Measure<'a> {
         for s in &self.submissions {
             let last =
                 |task| self.last_attempt.get(&task).map_or(0, |at| self.log.attempts[*at].input_bytes());
-            let bytes: u64 = tasks(std::slice::from_ref(s)).map(last).sum();
+            let bytes = sum(tasks(std::slice::from_ref(s)).map(last));
             demand.spread(s.submitted, s.submitted, bytes as f64);
         }
         for a in self.attempts() {
@@ -585,7 +627,7 @@ impl<'a> Measure<'a> {
                 busy.hold(a.started, a.exited, f64::from(a.cpus));
             }
             if a.how == How::Done && a.exited.0 > 0 {
-                out.spread(a.exited, a.over.max(a.exited), (a.output_bytes - a.staying_bytes) as f64);
+                out.spread(a.exited, a.over.max(a.exited), a.landed_bytes() as f64);
             }
         }
         for (t, change) in self.queue_changes() {
@@ -614,35 +656,62 @@ impl<'a> Measure<'a> {
     }
 
     fn slowest(&self) -> Vec<TaskRow> {
+        self.slowest_of(SLOWEST_KEPT)
+    }
+
+    /// The `n_kept` done tasks that took longest apart from queueing, slowest first.
+    fn slowest_of(&self, n_kept: usize) -> Vec<TaskRow> {
         let mut found: Vec<(u64, TaskId, Times)> = vec![];
         for s in &self.submissions {
             for task in tasks(std::slice::from_ref(s)).filter(|t| self.log.end(*t).0 == End::Done) {
                 let Some(times) = self.times(task, s.submitted) else { continue };
-                let took_ns = times.stage_in_ns + times.run_ns + times.delivery_ns;
+                let took_ns = sum([times.stage_in_ns, times.run_ns, times.delivery_ns].into_iter());
                 found.push((took_ns, task, times));
-                if found.len() >= 64 * SLOWEST_KEPT {
-                    keep_slowest(&mut found);
+                if found.len() >= 64 * n_kept {
+                    keep_slowest(&mut found, n_kept);
                 }
             }
         }
-        keep_slowest(&mut found);
-        let row = |(_, task, times): (u64, TaskId, Times)| {
-            let a = &self.log.attempts[self.last_attempt[&task]];
-            TaskRow {
-                task,
-                user_id: self.log.user_id(task),
-                attempt: a.attempt,
-                executor: self.log.executors[a.executor as usize].name.clone(),
-                response_ns: times.response_ns,
-                queue_ns: times.queue_ns,
-                stage_in_ns: times.stage_in_ns,
-                slot_wait_ns: times.slot_wait_ns,
-                run_ns: times.run_ns,
-                delivery_ns: times.delivery_ns,
-                input_bytes: a.input_bytes(),
+        keep_slowest(&mut found, n_kept);
+        found.into_iter().map(|(_, task, times)| self.task_row(task, Some(times))).collect()
+    }
+
+    fn task_row(&self, task: TaskId, times: Option<Times>) -> TaskRow {
+        let a = self.last_attempt.get(&task).map(|at| &self.log.attempts[*at]);
+        let times = times.unwrap_or_default();
+        TaskRow {
+            task,
+            user_id: self.log.user_id(task),
+            end: self.log.end(task).0,
+            attempt: a.map_or(AttemptNo(0), |a| a.attempt),
+            executor: a.map(|a| self.log.executors[a.executor as usize].name.clone()).unwrap_or_default(),
+            response_ns: times.response_ns,
+            queue_ns: times.queue_ns,
+            stage_in_ns: times.stage_in_ns,
+            slot_wait_ns: times.slot_wait_ns,
+            run_ns: times.run_ns,
+            delivery_ns: times.delivery_ns,
+            input_bytes: a.map_or(0, AttemptRecord::input_bytes),
+            home_bytes: a.map_or(0, |a| a.home_bytes),
+        }
+    }
+
+    /// Tasks for the table: failed, cancelled and unfinished ones first, then the slowest.
+    fn task_rows(&self) -> Vec<TaskRow> {
+        let mut rows = vec![];
+        for end in [End::Failed, End::Not, End::Cancelled] {
+            for s in &self.submissions {
+                let room = NOT_DONE_KEPT - rows.len();
+                let mine = tasks(std::slice::from_ref(s)).filter(|t| self.log.end(*t).0 == end).take(room);
+                rows.extend(mine.map(|task| {
+                    // Of a task that has not ended there are no times yet.
+                    let times = self.times(task, s.submitted).filter(|_| end != End::Not);
+                    self.task_row(task, times)
+                }));
             }
-        };
-        found.into_iter().map(row).collect()
+        }
+        rows.extend(self.slowest_of(TASKS_KEPT - rows.len()));
+        rows
     }
 
     fn failures(&self) -> Vec<FailureRow> {
@@ -698,11 +767,13 @@ impl<'a> Measure<'a> {
             }
         };
         let rows = self.log.executors.iter().enumerate().map(row);
-        rows.filter(|e| e.present_ns > 0 || e.n_attempts > 0).collect()
+        let mut rows: Vec<ExecutorRow> = rows.filter(|e| e.present_ns > 0 || e.n_attempts > 0).collect();
+        rows.sort_by_cached_key(|e| natural(&e.name));
+        rows
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Times {
     response_ns: u64,
     queue_ns: u64,
@@ -713,13 +784,13 @@ struct Times {
     cpus: u32,
 }
 
-fn tasks(submissions: &[Submission]) -> impl Iterator<Item = TaskId> {
+pub(crate) fn tasks(submissions: &[Submission]) -> impl Iterator<Item = TaskId> {
     submissions.iter().flat_map(|s| (s.first.0..s.first.0 + u64::from(s.n_tasks)).map(TaskId))
 }
 
-fn keep_slowest(found: &mut Vec<(u64, TaskId, Times)>) {
+fn keep_slowest(found: &mut Vec<(u64, TaskId, Times)>, n_kept: usize) {
     found.sort_by_key(|(took_ns, task, _)| (std::cmp::Reverse(*took_ns), *task));
-    found.truncate(SLOWEST_KEPT);
+    found.truncate(n_kept);
 }
 
 /// The value below which a share `q` of the sorted values lies: the nearest rank.
@@ -742,7 +813,7 @@ fn peak(mut changes: Vec<(Timestamp, i64)>) -> i64 {
 }
 
 /// Integrals over bins of equal width, each interval added in constant time.
-struct Bins {
+pub(crate) struct Bins {
     start: Timestamp,
     bin_ns: u64,
     /// What lies in a bin by itself.
@@ -752,13 +823,13 @@ struct Bins {
 }
 
 impl Bins {
-    fn new(start: Timestamp, bin_ns: u64, n_bins: usize) -> Bins {
+    pub fn new(start: Timestamp, bin_ns: u64, n_bins: usize) -> Bins {
         Bins { start, bin_ns, part: vec![0.0; n_bins], step: vec![0.0; n_bins + 1] }
     }
 
     /// A level of `value` from `from` to `to`.
-    fn hold(&mut self, from: Timestamp, to: Timestamp, value: f64) {
-        let end_ns = self.bin_ns * self.part.len() as u64;
+    pub fn hold(&mut self, from: Timestamp, to: Timestamp, value: f64) {
+        let end_ns = self.bin_ns.saturating_mul(self.part.len() as u64);
         let (a, b) = (from.since_ns(self.start).min(end_ns), to.since_ns(self.start).min(end_ns));
         if a >= b {
             return;
@@ -768,7 +839,7 @@ impl Bins {
             self.part[i] += value * (b - a) as f64;
             return;
         }
-        self.part[i] += value * ((i as u64 + 1) * self.bin_ns - a) as f64;
+        self.part[i] += value * ((i as u64 + 1).saturating_mul(self.bin_ns) - a) as f64;
         self.step[i + 1] += value;
         self.step[j] -= value;
         if j < self.part.len() {
@@ -777,7 +848,7 @@ impl Bins {
     }
 
     /// `amount` spread evenly from `from` to `to`; all in one bin when they are equal.
-    fn spread(&mut self, from: Timestamp, to: Timestamp, amount: f64) {
+    pub fn spread(&mut self, from: Timestamp, to: Timestamp, amount: f64) {
         if from < to {
             return self.hold(from, to, amount / to.since_ns(from) as f64);
         }
@@ -787,7 +858,7 @@ impl Bins {
     }
 
     /// The mean of each bin.
-    fn means(self) -> Vec<f64> {
+    pub fn means(self) -> Vec<f64> {
         let bin_ns = self.bin_ns as f64;
         let mut level = 0.0;
         let mean = |(part, step): (&f64, &f64)| {

@@ -96,6 +96,8 @@ pub struct ExecutorRecord {
     pub cache_bytes: u64,
     /// When it was there; the last one is open while it still is.
     pub present: Vec<(Timestamp, Option<Timestamp>)>,
+    /// Of that: when its connection was broken. Most that are silent have ended and are only given up later.
+    pub silent: Vec<(Timestamp, Option<Timestamp>)>,
     /// How often it was lost or left.
     pub n_losses: u32,
     /// Life and number in that life.
@@ -151,7 +153,11 @@ pub struct AttemptRecord {
 impl AttemptRecord {
     /// Bytes of all inputs.
     pub fn input_bytes(&self) -> u64 {
-        self.local_bytes + self.peer_bytes + self.home_bytes
+        self.local_bytes.saturating_add(self.peer_bytes).saturating_add(self.home_bytes)
+    }
+    /// Bytes of outputs that went home.
+    pub fn landed_bytes(&self) -> u64 {
+        self.output_bytes.saturating_sub(self.staying_bytes)
     }
     /// From start to exit of the program.
     pub fn run_ns(&self) -> u64 {
@@ -187,9 +193,10 @@ pub struct Tally {
 
 impl Tally {
     fn add(&mut self, other: Tally) {
-        self.n_requests += other.n_requests;
-        self.bytes += other.bytes;
-        self.wait_ns += other.wait_ns;
+        // A damaged log may say anything.
+        self.n_requests = self.n_requests.saturating_add(other.n_requests);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
     }
 }
 
@@ -295,6 +302,12 @@ impl RunLog {
         self.arrays.iter().filter(move |a| a.run == run).map(|a| (a.base, &*a.array))
     }
 
+    /// The run that was submitted last.
+    pub fn newest_run(&self) -> Option<RunId> {
+        let is_run = |r: &RunRecord| r.committed.is_some() && !r.aborted;
+        self.runs.iter().rev().find(|(_, r)| is_run(r)).map(|(run, _)| *run)
+    }
+
     /// The array that a task is of.
     pub fn array_at(&self, task: TaskId) -> Option<&TaskArray> {
         self.array_of(task).map(|a| &*a.array)
@@ -356,6 +369,11 @@ impl RunLog {
     }
 }
 
+/// A sum that a damaged log cannot make too large.
+pub(crate) fn sum(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(0, u64::saturating_add)
+}
+
 fn find_array(arrays: &[ArrayRecord], task: TaskId) -> Option<&ArrayRecord> {
     let at = arrays.partition_point(|a| a.base <= task.0).checked_sub(1)?;
     Some(&arrays[at]).filter(|a| task.0 - a.base < u64::from(a.array.n_tasks))
@@ -404,6 +422,8 @@ struct Reader {
     /// Arrays that an earlier life had and this one has not told yet.
     earlier: Vec<ArrayRecord>,
     next_task: u64,
+    /// Tasks of the life that had most.
+    n_tasks_most: u64,
     /// When the life before this one fell silent.
     before: Timestamp,
 }
@@ -448,6 +468,7 @@ impl Reader {
                 let known = find_array(&self.earlier, TaskId(base)).filter(is_same);
                 let submitted = known.map_or(t, |a| a.submitted);
                 self.next_task += u64::from(array.n_tasks);
+                self.n_tasks_most = self.n_tasks_most.max(self.next_task);
                 self.runs.entry(run).or_default().n_tasks += u64::from(array.n_tasks);
                 self.arrays.push(ArrayRecord { base, run, submitted, array });
             }
@@ -480,14 +501,26 @@ impl Reader {
                 }
             }
             Event::TaskRevived { task } => self.on_revived(task),
-            Event::ExecutorSilent { .. }
-            | Event::ExecutorDraining { .. }
+            Event::ExecutorSilent { executor } => {
+                if let Some(&row) = self.rows.get(&executor) {
+                    self.is_heard(row, t);
+                    self.executors[row].silent.push((t, None));
+                }
+            }
+            Event::ExecutorDraining { .. }
             | Event::ReplicasChanged { .. }
             | Event::CancelRequested { .. }
             | Event::PrefetchFailed { .. }
+            | Event::CacheResized { .. }
+            | Event::InputMoved { .. }
+            | Event::PartsRemoved { .. }
             | Event::Ticked
             | Event::Recovered
+            | Event::Began { .. }
+            | Event::AttemptGivenUp { .. }
+            | Event::RunRestored { .. }
             | Event::RunLinked { .. }
+            | Event::RunPatterns { .. }
             | Event::MemberConnected { .. }
             | Event::MemberSilent { .. }
             | Event::MemberTold { .. }
@@ -531,6 +564,8 @@ impl Reader {
             | Action::RecallAttempt { .. }
             | Action::NameObjects { .. }
             | Action::DropReplicas { .. }
+            | Action::RemoveParts { .. }
+            | Action::RecordGivenUp { .. }
             | Action::Prefetch { .. }
             | Action::CancelPrefetch { .. }
             | Action::TellMember { .. }
@@ -547,6 +582,10 @@ impl Reader {
     // ------------------------------------------------------------ tasks
 
     fn end_task(&mut self, t: Timestamp, task: TaskId, outcome: Outcome) {
+        // The log of a dispatcher says of each task first that it was submitted.
+        if task.0 >= self.n_tasks_most {
+            return;
+        }
         let at = task.0 as usize;
         if self.ends.len() <= at {
             self.ends.resize(at + 1, TaskEnd::default());
@@ -613,6 +652,7 @@ impl Reader {
     fn on_joined(&mut self, t: Timestamp, executor: ExecutorId, offer: &Offer) {
         if let Some(&row) = self.rows.get(&executor) {
             // The same one again: what it has lost meanwhile is over.
+            self.is_heard(row, t);
             self.executors[row].slots = offer.slots;
             self.executors[row].cache_bytes = offer.cache_bytes;
             let gone: Vec<usize> = self
@@ -632,6 +672,14 @@ impl Reader {
         let row = match returns {
             Some(row) => {
                 self.away.remove(&row);
+                self.is_heard(row, t);
+                // A process that was welcomed by an earlier dispatcher was there all the time; a new one was not.
+                if offer.owner.is_none()
+                    && let Some((_, left @ None)) = self.executors[row].present.last_mut()
+                {
+                    *left = Some(self.before);
+                    self.executors[row].present.push((t, None));
+                }
                 self.executors[row].id = id;
                 self.executors[row].slots = offer.slots;
                 self.executors[row].cache_bytes = offer.cache_bytes;
@@ -643,6 +691,7 @@ impl Reader {
                     slots: offer.slots,
                     cache_bytes: offer.cache_bytes,
                     present: vec![(t, None)],
+                    silent: vec![],
                     n_losses: 0,
                     id,
                 });
@@ -676,11 +725,19 @@ impl Reader {
         self.executors[self.attempts[at].executor as usize].id.0 == self.life()
     }
 
+    /// Ends the silence of an executor, if it was silent.
+    fn is_heard(&mut self, row: usize, t: Timestamp) {
+        if let Some((_, until @ None)) = self.executors[row].silent.last_mut() {
+            *until = Some(t);
+        }
+    }
+
     fn on_lost(&mut self, t: Timestamp, executor: ExecutorId) {
         let Some(row) = self.rows.remove(&executor) else { return };
         let had: Vec<usize> =
             self.open.values().copied().filter(|at| self.attempts[*at].executor as usize == row).collect();
         had.into_iter().for_each(|at| self.close(at, t, How::Lost));
+        self.is_heard(row, t);
         let record = &mut self.executors[row];
         record.n_losses += 1;
         if let Some((_, left)) = record.present.last_mut() {
@@ -734,7 +791,7 @@ impl Reader {
             let location = array.template.outputs.get(output.output as usize).map(|(_, location)| location);
             location.is_some_and(|location| array.fill(location, i).starts_with(RUN_FILE))
         };
-        report.outputs.iter().filter(stays).map(|o| o.size_bytes).sum()
+        sum(report.outputs.iter().filter(stays).map(|o| o.size_bytes))
     }
 
     fn on_attempt_ended(&mut self, t: Timestamp, executor: ExecutorId, report: &AttemptReport) {
@@ -750,7 +807,7 @@ impl Reader {
         a.exited = report.times.exited;
         a.cpu_ns = report.cpu_ns;
         a.rss_bytes_max = report.rss_bytes_max;
-        a.output_bytes = report.outputs.iter().map(|o| o.size_bytes).sum();
+        a.output_bytes = sum(report.outputs.iter().map(|o| o.size_bytes));
         a.staying_bytes = staying_bytes;
         let requests = self.requests.entry((a.run, a.executor as usize)).or_default();
         for input in &report.inputs {
@@ -761,14 +818,14 @@ impl Reader {
             });
             match input.outcome {
                 CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
-                    a.local_bytes += input.size_bytes;
+                    a.local_bytes = a.local_bytes.saturating_add(input.size_bytes);
                 }
                 CacheOutcome::RemoteHit { .. } => {
-                    a.peer_bytes += input.size_bytes;
+                    a.peer_bytes = a.peer_bytes.saturating_add(input.size_bytes);
                     a.peer_wait_ns = a.peer_wait_ns.max(input.wait_ns);
                 }
                 CacheOutcome::Miss | CacheOutcome::Direct => {
-                    a.home_bytes += input.size_bytes;
+                    a.home_bytes = a.home_bytes.saturating_add(input.size_bytes);
                     a.home_wait_ns = a.home_wait_ns.max(input.wait_ns);
                 }
             }

@@ -89,6 +89,10 @@ pub fn replay(dir: &Path) -> Result<ReplayOutcome, Error> {
                     outcome.difference = Some(difference);
                     return Ok(outcome);
                 }
+                if let Some(what) = life.core.find_nonsense(&event) {
+                    let context = format!("line {} speaks of {what}", lines.number());
+                    return Err(Error::new(ErrorKind::Line, "replay the event log", context));
+                }
                 outcome.n_events += 1;
                 life.actions.clear();
                 life.n_shown = 0;

@@ -69,11 +69,15 @@ pub(crate) fn stages<'a>(
             row.n_failed += u64::from(end == End::Failed);
             let (End::Done, Some(a)) = (end, last_attempt(task)) else { continue };
             row.n_done += 1;
-            row.input_bytes += a.input_bytes();
-            row.output_bytes += a.output_bytes;
-            row.home_in_bytes += a.home_bytes;
-            row.peer_bytes += a.peer_bytes;
-            row.home_out_bytes += a.output_bytes - a.staying_bytes;
+            for (sum, bytes) in [
+                (&mut row.input_bytes, a.input_bytes()),
+                (&mut row.output_bytes, a.output_bytes),
+                (&mut row.home_in_bytes, a.home_bytes),
+                (&mut row.peer_bytes, a.peer_bytes),
+                (&mut row.home_out_bytes, a.landed_bytes()),
+            ] {
+                *sum = sum.saturating_add(bytes);
+            }
             row.began_ns = row.began_ns.min(a.assigned.since_ns(start));
             row.ended_ns = row.ended_ns.max(ended.since_ns(start));
             let ready = if a.inputs_ready.0 > 0 { a.inputs_ready } else { a.started };

@@ -15,6 +15,44 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+const RATES: [(&str, f64); 4] =
+    [("KiB/s", 1024.0), ("MiB/s", 1_048_576.0), ("GiB/s", 1_073_741_824.0), ("TiB/s", 1_099_511_627_776.0)];
+
+/// The unit for rates up to `most` bytes per second, and how many bytes per second it is.
+pub fn rate_unit(most: f64) -> (&'static str, f64) {
+    RATES.into_iter().rev().find(|(_, size)| most >= *size * 0.99995).unwrap_or(RATES[0])
+}
+
+/// `9.5 MiB/s`
+pub fn rate(bytes_per_s: f64) -> String {
+    let (unit, size) = rate_unit(bytes_per_s);
+    format!("{} {unit}", number(bytes_per_s / size))
+}
+
+/// `9.1 of 9.5 MiB/s`
+pub fn rate_of(part: f64, whole: f64) -> String {
+    let (unit, size) = rate_unit(whole);
+    format!("{} of {} {unit}", number(part / size), number(whole / size))
+}
+
+/// The unit for times up to `most_ns`, and its nanoseconds. One column of a table has one unit.
+pub fn time_unit(most_ns: u64) -> (&'static str, f64) {
+    match most_ns {
+        0..10_000_000 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    }
+}
+
+/// The unit for sizes up to `most` bytes, and its bytes.
+pub fn size_unit(most: u64) -> (&'static str, f64) {
+    match most {
+        0..1_048_576 => ("KiB", 1024.0),
+        1_048_576..1_073_741_824 => ("MiB", 1_048_576.0),
+        1_073_741_824..1_099_511_627_776 => ("GiB", 1_073_741_824.0),
+        _ => ("TiB", 1_099_511_627_776.0),
+    }
+}
+
 /// `35 ms`, `1.24 s`, `3 min 12 s`, `2 h 05 min`.
 pub fn duration(ns: u64) -> String {
     let s = ns as f64 / 1e9;
@@ -112,6 +150,15 @@ mod tests {
         assert_eq!(
             (count(999), count(1_000), count(1_234_567)),
             ("999".into(), "1,000".into(), "1,234,567".into())
+        );
+        assert_eq!(
+            [rate(0.0), rate(1024.0), rate(10e6), rate(3.5e9)],
+            ["0 KiB/s", "1.00 KiB/s", "9.54 MiB/s", "3.26 GiB/s"]
+        );
+        assert_eq!(rate_of(1e6, 2e9), "0.0009 of 1.86 GiB/s");
+        assert_eq!(
+            [time_unit(9_000_000).0, time_unit(10_000_000).0, size_unit(5 << 20).0],
+            ["ms", "s", "MiB"]
         );
         assert_eq!([number(0.0), number(0.5), number(12.34), number(1234.5)], ["0", "0.50", "12.3", "1,235"]);
         assert_eq!([1, 2, 3, 11, 12, 21].map(ordinal), ["1st", "2nd", "3rd", "11th", "12th", "21st"]);

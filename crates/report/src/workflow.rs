@@ -1,7 +1,8 @@
 //! A run as a workflow: who read and wrote what, with the times and sizes that were measured.
 //!
 //! Times are those of the attempt that ended the task well, from start to exit of its program. The size of a file
-//! is what the last attempt that read or wrote it saw. Tasks that did not end well are there without times.
+//! is what the last attempt that read or wrote it saw. Tasks that did not end well are there without times. Results have
+//! relative names: whoever runs the workflow again says where they go.
 //!
 //! The logs of several dispatchers that shared the run are read as one ([`crate::group`]). Each log is read twice: once as for every
 //! report, once for sizes, which reports do without.
@@ -13,6 +14,7 @@ use crate::read::How;
 use eyas_core::array::TaskArray;
 use eyas_core::event::{Action, Event};
 use eyas_core::types::*;
+use eyas_text::shown_path;
 use eyas_workflow::{Machine, Run, Workflow, from_arrays, wfformat};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +30,10 @@ pub fn workflow(dirs: &[PathBuf], wanted: Option<RunId>) -> Result<Workflow, Err
         None => log.runs.keys().rev().find(|run| is_there(run)).copied(),
     };
     let Some(run) = run else {
-        let dir = dirs[0].display();
+        let dir = shown_path(&dirs[0]);
         let message = match wanted {
-            Some(run) => format!("there is no run {run} in `{dir}`"),
-            None => format!("there is no run in `{dir}`"),
+            Some(run) => format!("there is no run {run} in {dir}"),
+            None => format!("there is no run in {dir}"),
         };
         return Err(Error::new(ErrorKind::NoTask, "export the run", message));
     };
@@ -48,6 +50,7 @@ pub fn workflow(dirs: &[PathBuf], wanted: Option<RunId>) -> Result<Workflow, Err
             None => sizes.get(&format!("{}{}", eyas_workflow::tasks::STAYS, file.name)).copied(),
         };
     }
+    eyas_workflow::forget_places_of_results(&mut workflow);
     // Tasks of the workflow are numbered through the run's arrays.
     let mut starts: BTreeMap<u64, u64> = BTreeMap::new();
     let mut n_before = 0;

@@ -11,7 +11,7 @@ use eyas_report::{ErrorKind, TaskStory, explain_lines, story_from_dir};
 fn told(cluster: &Cluster, task: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     cluster.save(dir.path());
-    explain_lines(&story_from_dir(dir.path(), task).unwrap())
+    explain_lines(&story_from_dir(dir.path(), task, None).unwrap())
 }
 
 fn check(told: &str, expect: &str) {
@@ -28,6 +28,22 @@ fn a_task_that_went_well() {
     check(&told(&cluster, "a-0"), WELL);
     assert!(told(&cluster, "#1").contains("\n    sky/f0     1.5 MiB  in the node's cache already\n"));
     assert_eq!(told(&cluster, "#0"), told(&cluster, "a-0"));
+}
+
+/// The event log is ahead of the journal.
+#[test]
+fn an_end_that_the_journal_does_not_have_is_not_told() {
+    let mut cluster = Cluster::new("good-cache-compute", 1, FAIR);
+    cluster.join("n1", 1);
+    cluster.submit("two", vec![map("a", 2, 1, 0)]);
+    cluster.go(None);
+    let dir = tempfile::tempdir().unwrap();
+    cluster.save(dir.path());
+    let story = TaskStory { state: "ending".into(), ..story_from_dir(dir.path(), "a-0", None).unwrap() };
+    let told = explain_lines(&story);
+    let expected =
+        "Task `a-0` (number 0, run 1) has ended on `n1`, and waits for that to be in the journal.\n";
+    assert!(told.starts_with(expected), "{told}");
 }
 const WELL: &str = r"
 Task `a-0` (number 0, run 1) is done, 100 ms after it was submitted.
@@ -163,6 +179,8 @@ fn a_live_answer_without_names() {
         outputs: vec![],
         staying: vec![],
         private_inputs: true,
+        repeated: false,
+        alone: false,
         why,
     };
     let input = |object, outcome, wait_ns| InputReport {
@@ -272,12 +290,12 @@ fn nobody_of_that_name() {
     let dir = tempfile::tempdir().unwrap();
     cluster.save(dir.path());
     for name in ["a-3", "a-8", "#15", "#-1", ""] {
-        let error = story_from_dir(dir.path(), name).unwrap_err();
+        let error = story_from_dir(dir.path(), name, None).unwrap_err();
         assert_eq!(error.kind, ErrorKind::NoTask, "{name}");
         assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
     }
     // The newest run that has one is meant.
-    let find = |name: &str| story_from_dir(dir.path(), name).map(|s| (s.task, s.run)).unwrap();
+    let find = |name: &str| story_from_dir(dir.path(), name, None).map(|s| (s.task, s.run)).unwrap();
     assert_eq!(find("a-1"), (TaskId(4), RunId(2)));
     assert_eq!(find("a-2"), (TaskId(2), RunId(1)));
     assert_eq!(find("#1"), (TaskId(1), RunId(1)));

@@ -4,7 +4,9 @@ mod common;
 
 use common::*;
 use eyas_core::array::{Command, Pattern};
-use eyas_core::log::EVENTS_FILE;
+use eyas_core::collective::{Choice, CollectiveId, CollectiveKind, CollectiveRecord, Link, Told, Way};
+use eyas_core::event::Action;
+use eyas_core::log::{EVENTS_FILE, Line, What};
 use eyas_core::pattern::stage_of_task;
 use eyas_core::types::*;
 use eyas_report::{ErrorKind, How, metrics, metrics_of, read, replay};
@@ -317,4 +319,47 @@ fn a_silent_executor_that_never_returns_loses_its_attempts() {
     assert_eq!(report.executors[0].n_losses, 1);
     assert_eq!(log.end(TaskId(9)).0, eyas_report::read::End::Not);
     assert_eq!(replay(dir.path()).unwrap().difference, None);
+}
+
+#[test]
+fn a_predicted_time_is_told_only_where_it_is_sure_enough() {
+    let mut cluster = Cluster::new("good-cache-compute", 1, FAIR);
+    cluster.join("n1", 1);
+    cluster.submit("one", vec![map("a", 1, 1, 0)]);
+    cluster.go(None);
+    let dir = dir();
+    cluster.save(dir.path());
+    let path = dir.path().join(EVENTS_FILE);
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    let last: Line = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let mut add = |told: Option<Told>| {
+        let way = Way::Pipelined { arity: 1 };
+        let considered = vec![(Way::PlainFetches, 9 * S), (way, S)];
+        let choice = Choice { way, predicted_ns: S, considered, told, link: Link::default() };
+        let record = CollectiveRecord {
+            collective: CollectiveId(0),
+            kind: CollectiveKind::Multicast,
+            way,
+            began: last.t,
+            ended: last.t.plus_ns(3 * S),
+            choice: Some(choice),
+            n_receivers: 1,
+            n_wanted: 1,
+            n_arrived: 1,
+            arrived_bytes: 100,
+            n_moved: 0,
+        };
+        let line = Line { t: last.t, what: What::Out(Action::EndCollective { record }) };
+        text += &(serde_json::to_string(&line).unwrap() + "\n");
+    };
+    add(Some(Told { expected_ns: 2 * S, doubt: 1.4 }));
+    add(Some(Told { expected_ns: 2 * S, doubt: 30.0 }));
+    add(None);
+    std::fs::write(&path, text).unwrap();
+    let report = metrics(&read(dir.path()).unwrap());
+    let told: Vec<Option<u64>> = report.collectives.iter().map(|c| c.predicted_ns).collect();
+    assert_eq!(told, [Some(2 * S), None, None]);
+    assert!(report.collectives.iter().all(|c| c.measured_ns == 3 * S));
+    let page = eyas_report::html::html(&report, None);
+    assert_eq!(page.matches("<td>not known</td>").count(), 2);
 }

@@ -84,6 +84,8 @@ fn an_attempt_that_was_told_two_kinds_of_bytes_is_in_doubt() {
         digest: digest_of("other bytes"),
         size_bytes: 5,
         version: None,
+        run: None,
+        private: false,
     };
     let told = Event::ReplicasChanged { executor, added: vec![added], dropped: vec![] };
     lines.insert(ended, serde_json::to_string(&Line { t: line.t, what: What::In(told) }).unwrap());

@@ -14,7 +14,7 @@ fn report_of(cluster: &Cluster) -> Report {
 
 /// Checks that every tag is closed in order; returns all attribute text and all text between tags.
 fn check_balanced(page: &str) {
-    const VOID: [&str; 3] = ["meta", "br", "!DOCTYPE"];
+    const VOID: [&str; 4] = ["meta", "br", "input", "!DOCTYPE"];
     let (mut open, mut rest): (Vec<&str>, &str) = (vec![], page);
     while let Some(at) = rest.find('<') {
         rest = &rest[at + 1..];
@@ -44,9 +44,11 @@ fn pages_are_well_formed_and_self_contained() {
         let b = report_of(&story("first-available", seed, weather));
         for page in [html(&a, None), html(&a, Some(&b)), html(&b, Some(&a))] {
             check_balanced(&page);
-            for outside in ["http:", "https:", "src=", "href=", "@import", "url("] {
+            for outside in ["http:", "https:", "src=", "href=", "@import"] {
                 assert!(!page.contains(outside), "{outside}");
             }
+            // Patterns lie in the page itself.
+            assert_eq!(page.matches("url(").count(), page.matches("url(#p-").count());
             assert!(!page.contains("NaN") && !page.contains("inf "));
         }
     }
@@ -65,7 +67,7 @@ fn names_cannot_leave_their_place() {
     assert!(report.totals.n_failed > 0 && report.totals.n_done > 0);
     for page in [html(&report, None), html(&report, Some(&report))] {
         check_balanced(&page);
-        assert_eq!(page.matches("<script").count(), 1, "only the page's own");
+        assert_eq!(page.matches("<script").count(), 2, "only the page's own and its data");
         assert!(!page.contains("alert(\"1\")") && !page.contains('\u{202e}') && !page.contains('\u{7}'));
         assert!(page.contains("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;"));
         assert!(page.contains("\u{1f30c}") && page.contains('é'));
@@ -94,4 +96,58 @@ fn the_better_run_has_index_one() {
     assert_eq!((back.performance_index.unwrap() < 1.0), (c.performance_index.unwrap() >= 1.0));
     let other = report_of(&story("first-available", 4, Weather { fail_per_cent: 30, ..FAIR }));
     assert_eq!(compare(&a, &other).speedup, None, "not the same work");
+}
+
+#[test]
+fn failures_stand_on_top_and_no_state_is_told_by_colour_alone() {
+    let report = report_of(&story("good-cache-compute", 5, Weather { fail_per_cent: 40, ..ROUGH }));
+    assert!(report.totals.n_failed > 0);
+    let page = html(&report, None);
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text}"));
+    let n_failed = report.totals.n_failed;
+    assert!(at(&format!("{n_failed} of 52 tasks failed.")) < at("class=\"cards\""));
+    assert!(at("class=\"failures\"") < at("class=\"cards\""), "before the numbers");
+    assert!(page.contains("✗ failed") && page.contains("✓ done"), "states are words");
+    for pattern in ["home", "remote", "failed"] {
+        assert!(page.contains(&format!("id=\"p-{pattern}\"")));
+    }
+    assert!(page.contains("class=\"g-failed\""), "failed programs have a bar of their own kind");
+}
+
+#[test]
+fn a_table_of_many_tasks_is_cut_and_says_so() {
+    let mut cluster = Cluster::new("max-compute-util", 1, Weather { run_ns: MS, ..FAIR });
+    for i in 0..9 {
+        cluster.join(&format!("n{i}"), 8);
+    }
+    cluster.longer_ns.insert(eyas_core::TaskId(4000), 300 * MS);
+    cluster.submit("many", vec![map("x", 5000, 3, 0)]);
+    cluster.go(None);
+    let report = report_of(&cluster);
+    assert_eq!(report.tasks.len(), 2000);
+    assert_eq!(report.tasks[0].user_id, "x-4000", "the longest first");
+    let page = html(&report, None);
+    assert!(page.contains("2,000 of 5,000 tasks") && page.contains("eyas tasks --tsv"));
+    assert!(page.len() < 700_000, "{} bytes", page.len());
+    // 72 slots, of which 64 are drawn; neighbours are one bar.
+    assert!(page.contains("The first 64 of 72 slots."));
+    let n_bars = page.matches("<rect class=\"g-done\"").count();
+    assert!((64..=64 * 150).contains(&n_bars), "{n_bars}");
+}
+
+#[test]
+fn cancelled_tasks_are_no_throughput() {
+    let mut cluster = Cluster::new("good-cache-compute", 1, FAIR);
+    cluster.join("n1", 1);
+    let run = cluster.submit("half", vec![map("a", 100, 3, 0)]);
+    let until = cluster.now.plus_ns(S);
+    cluster.go(Some(until));
+    cluster.feed(eyas_core::event::Event::CancelRequested { run, task: None });
+    cluster.go(None);
+    let report = report_of(&cluster);
+    let t = &report.totals;
+    assert!(t.n_cancelled > 50 && t.n_done > 5 && t.n_done + t.n_cancelled == 100, "{t:?}");
+    let per_s = t.n_done as f64 * 1e9 / t.makespan_ns as f64;
+    assert!((t.tasks_per_s.unwrap() - per_s).abs() < 1e-9);
+    assert!(report.verdict.sentences[0].ends_with("of 100 tasks were cancelled."), "{:?}", report.verdict);
 }

@@ -1,6 +1,9 @@
-//! Bounded capture of one output stream: its first and last bytes and its length.
+//! Bounded capture of one output stream: its first and last bytes and its length. A task may have the whole copied into
+//! a file as well.
 
 use crate::protocol::{ByteString, CaptureLimits, Captured};
+use std::fs::File;
+use std::io::{self, Write};
 
 /// Buffers are kept from task to task; they grow to the limits only when a task prints that much.
 #[derive(Default)]
@@ -12,10 +15,15 @@ pub struct Capture {
     head_max: usize,
     tail_max: usize,
     total_bytes: u64,
+    copy: Option<File>,
+    /// Why the copy is not whole.
+    copy_error: Option<io::Error>,
 }
 
 impl Capture {
-    pub fn reset(&mut self, limits: CaptureLimits) {
+    /// Begins anew; all that comes also goes into `copy`.
+    pub fn reset(&mut self, limits: CaptureLimits, copy: Option<File>) {
+        (self.copy, self.copy_error) = (copy, None);
         self.head.clear();
         self.tail.clear();
         self.oldest = 0;
@@ -26,6 +34,11 @@ impl Capture {
 
     pub fn push(&mut self, bytes: &[u8]) {
         self.total_bytes += bytes.len() as u64;
+        if let Some(copy) = &mut self.copy
+            && let Err(error) = copy.write_all(bytes)
+        {
+            (self.copy, self.copy_error) = (None, Some(error));
+        }
         let (first, mut rest) = bytes.split_at(bytes.len().min(self.head_max - self.head.len()));
         self.head.extend_from_slice(first);
         if rest.len() >= self.tail_max {
@@ -43,7 +56,14 @@ impl Capture {
         }
     }
 
-    pub fn take(&mut self) -> Captured {
+    /// Closes the copy; the error says why it is not whole.
+    pub fn end_copy(&mut self) -> Option<io::Error> {
+        self.copy = None;
+        self.copy_error.take()
+    }
+
+    /// What is kept so far; more may come.
+    pub fn so_far(&self) -> Captured {
         let mut tail = Vec::with_capacity(self.tail.len());
         tail.extend_from_slice(&self.tail[self.oldest..]);
         tail.extend_from_slice(&self.tail[..self.oldest]);
@@ -63,9 +83,9 @@ mod tests {
             for piece in [1, 7, 13, 64, 999, 1000] {
                 for length in [0, 5, 60, 64, 65, 999, 1000] {
                     let mut capture = Capture::default();
-                    capture.reset(CaptureLimits { head_bytes: head, tail_bytes: tail });
+                    capture.reset(CaptureLimits { head_bytes: head, tail_bytes: tail }, None);
                     whole[..length].chunks(piece).for_each(|chunk| capture.push(chunk));
-                    let got = capture.take();
+                    let got = capture.so_far();
                     let head_end = length.min(head as usize);
                     let tail_start = head_end.max(length.saturating_sub(tail as usize));
                     assert_eq!(got.head.0, whole[..head_end]);

@@ -2,6 +2,7 @@
 
 use crate::program::{DEFAULT_PATH, NotStarted};
 use crate::protocol::{ByteString, NotStartedKind, Program, RunSpec};
+use eyas_text::shown_bytes;
 use std::ffi::CString;
 
 /// Names that the slot sets to the path of the sandbox, unless the task sets them.
@@ -80,8 +81,9 @@ impl ExecArgs {
         }
         let is_set_by_task = |name: &[u8]| spec.env.iter().any(|(own, _)| own[..] == *name);
         for (i, (name, value)) in spec.env.iter().enumerate() {
-            check_variable(name, value)
-                .map_err(|reason| bad(format!("environment variable `{name}` {reason}")))?;
+            check_variable(name, value).map_err(|reason| {
+                bad(format!("environment variable {name} {reason}", name = shown_bytes(&name.0)))
+            })?;
             if !spec.env[i + 1..].iter().any(|(later, _)| later == name) {
                 push(&mut self.env_at, &[name, b"=", value]);
             }
@@ -138,6 +140,7 @@ mod tests {
             memory_bytes: None,
             capture: CaptureLimits::default(),
             keep_sandbox: false,
+            tee: [None, None],
         };
         assert_eq!(args.program_and_path(&spec), (&b"x"[..], &b"/base"[..]));
         let (argv, envp) = args.build(&spec, b"/box").unwrap();

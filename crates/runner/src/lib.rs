@@ -12,7 +12,8 @@
 //!   1. when a task is reported as ended, none of its processes lives (or `n_unkillable` says so), also not
 //!      those that called `setsid` or forked twice: the slot process is their reaper;
 //!   2. every `Start` is answered by exactly one `Ended`, whatever happens, unless the socket closes;
-//!   3. when the socket closes, the slot process kills what it runs, removes its sandboxes and ends;
+//!   3. when the socket closes, the slot process kills what it runs, removes its sandboxes and ends; when it is killed
+//!      itself, the executor ends what it ran ([`reaper`]);
 //!   4. memory of the slot process does not grow with what a task prints.
 //!
 //! Why a process per slot: starting a program from the executor itself would copy its page tables or be
@@ -27,12 +28,13 @@ mod exec_args;
 mod handle;
 mod program;
 pub mod protocol;
+pub mod reaper;
 pub mod sandbox;
 mod slot;
 mod spawn;
 mod stage;
 mod sys;
-mod tree;
+pub mod tree;
 
 pub use error::{Error, ErrorKind, Status};
 pub use handle::{SlotHandle, spawn_slot};

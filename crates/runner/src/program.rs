@@ -5,6 +5,7 @@
 
 use crate::protocol::NotStartedKind;
 use crate::sys;
+use eyas_text::{shown, shown_bytes};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
 use std::io::Read;
@@ -83,11 +84,15 @@ impl Finder {
         Err(match not_executable {
             Some(file) => NotStarted::new(
                 NotStartedKind::NotExecutable,
-                format!("command `{name}` is not executable: `{}`", String::from_utf8_lossy(&file)),
+                format!("command {name} is not executable: {}", shown_bytes(&file), name = shown(&name)),
             ),
             None => NotStarted::new(
                 NotStartedKind::CommandNotFound,
-                format!("command not found: `{name}` (PATH={})", String::from_utf8_lossy(path)),
+                format!(
+                    "command not found: {name} (PATH={})",
+                    String::from_utf8_lossy(path),
+                    name = shown(&name)
+                ),
             ),
         })
     }
@@ -107,35 +112,57 @@ pub fn explain(program: &CStr, sandbox: &Path, errno: i32) -> NotStarted {
     let file = sandbox.join(OsStr::from_bytes(program.to_bytes()));
     let (kind, message) = match errno {
         libc::ENOENT | libc::ENOTDIR | libc::ELOOP if !file.exists() => {
-            (CommandNotFound, format!("command not found: there is no file `{name}`"))
+            (CommandNotFound, format!("command not found: there is no file {name}", name = shown(&name)))
         }
         libc::ENOENT => match interpreter(&file) {
             Some(interpreter) => (
                 BadFormat,
-                format!("command `{name}` needs the interpreter `{interpreter}`, which is not here"),
+                format!(
+                    "command {name} needs the interpreter {interpreter}, which is not here",
+                    name = shown(&name),
+                    interpreter = shown(&interpreter)
+                ),
             ),
-            None => (BadFormat, format!("command `{name}` needs a program loader that is not here")),
+            None => (
+                BadFormat,
+                format!("command {name} needs a program loader that is not here", name = shown(&name)),
+            ),
         },
-        libc::EACCES if file.is_dir() => (NotExecutable, format!("command `{name}` is a directory")),
+        libc::EACCES if file.is_dir() => {
+            (NotExecutable, format!("command {name} is a directory", name = shown(&name)))
+        }
         libc::EACCES | libc::EPERM => (
             NotExecutable,
             format!(
-                "command `{name}` is not executable (no permission, or its file system is mounted noexec)"
+                "command {name} is not executable (no permission, or its file system is mounted noexec)",
+                name = shown(&name)
             ),
         ),
         libc::ENOEXEC => (
             BadFormat,
             format!(
-                "command `{name}` is neither a program for this machine nor a script that starts with `#!`"
+                "command {name} is neither a program for this machine nor a script that starts with `#!`",
+                name = shown(&name)
             ),
         ),
-        libc::E2BIG => {
-            (BadArguments, format!("arguments and environment of `{name}` are longer than the system allows"))
+        libc::E2BIG => (
+            BadArguments,
+            format!(
+                "arguments and environment of {name} are longer than the system allows",
+                name = shown(&name)
+            ),
+        ),
+        libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::EINTR => (
+            NoResources,
+            format!(
+                "no process, memory or descriptor left to start {name}: {}",
+                errno_text(errno),
+                name = shown(&name)
+            ),
+        ),
+        _ => {
+            (Other, format!("command {name} cannot be executed: {}", errno_text(errno), name = shown(&name)))
         }
-        libc::EAGAIN | libc::ENOMEM => {
-            (NoResources, format!("no process or memory left to start `{name}`: {}", errno_text(errno)))
-        }
-        _ => (Other, format!("command `{name}` cannot be executed: {}", errno_text(errno))),
     };
     NotStarted { kind, message }
 }

@@ -97,6 +97,8 @@ pub enum SlotCommand {
     Cancel { key: u64 },
     /// The outputs of this attempt have been taken; its sandbox may go.
     Release { key: u64 },
+    /// What has this attempt printed so far? Answered with `Printed`.
+    Look { key: u64 },
 }
 
 /// What holds for every task of a slot.
@@ -119,6 +121,8 @@ pub struct SlotConfig {
     pub start_report_after_ns: u64,
     /// How long to wait for killed leftovers to disappear before they are reported as unkillable.
     pub reap_wait_ns: u64,
+    /// The soft limit of descriptors for the slot and what it runs; `None`: as it was started with.
+    pub descriptors_max: Option<u64>,
 }
 
 impl SlotConfig {
@@ -132,6 +136,7 @@ impl SlotConfig {
             report_hold_ns: 5_000_000,
             start_report_after_ns: 20_000_000,
             reap_wait_ns: 10_000_000_000,
+            descriptors_max: None,
         }
     }
 }
@@ -153,6 +158,8 @@ pub struct RunSpec {
     pub capture: CaptureLimits,
     /// Leave the sandbox behind; whoever reads the report owns it.
     pub keep_sandbox: bool,
+    /// Files in the sandbox that also get all that the program prints: its standard output, its standard error.
+    pub tee: [Option<ByteString>; 2],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,6 +222,11 @@ pub enum SlotReport {
         spawned_ns: u64,
     },
     Ended(Box<RunReport>),
+    /// What the attempt has printed so far; `None` when it does not run here.
+    Printed {
+        key: u64,
+        printed: Option<Box<(Captured, Captured)>>,
+    },
 }
 
 /// Everything about an attempt that has ended.
@@ -230,6 +242,16 @@ pub struct RunReport {
     pub outputs: Vec<OutputState>,
     /// How each input was put there; as long as the spec's list unless the set-up failed.
     pub inputs: Vec<LinkKind>,
+    /// Bytes that were free on the file system of its sandbox when the program was about to start, less what does not count,
+    /// where that is known.
+    pub free_bytes: Option<u64>,
+    /// The program failed or has not made an output, and the file system of its sandbox had no room for more then.
+    pub disk_was_full: bool,
+    /// Bytes that this slot process and all programs that it has run up to now have written. `None` where nobody counts.
+    pub written_bytes: Option<u64>,
+    /// The program failed or has not made an output: what all slot processes of this one's parent and their programs have written up to now, those that
+    /// still run among them.
+    pub all_written_bytes: Option<u64>,
     /// Indexes of linked inputs whose cached object is not what it was before the task.
     pub inputs_modified: Vec<u32>,
     /// Processes that were still there when the program had ended, and were killed.
@@ -322,8 +344,6 @@ pub struct Times {
     pub exited_ns: u64,
     /// Leftovers are gone and outputs were looked at.
     pub finished_ns: u64,
-    /// Add to a time above to get nanoseconds since 1970.
-    pub realtime_base_ns: u64,
 }
 
 /// What the task used, summed over the processes that the kernel accounts to it.
@@ -474,6 +494,7 @@ mod tests {
             memory_bytes: None,
             capture: CaptureLimits::default(),
             keep_sandbox: false,
+            tee: [None, Some("log".into())],
         }
     }
 

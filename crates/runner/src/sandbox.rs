@@ -8,6 +8,7 @@
 //! lies more than one level down is first renamed to the top, so depth does not matter.
 
 use crate::error::Error;
+use crate::stage::DOUBT_PREFIX;
 use crate::sys;
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -120,13 +121,15 @@ pub fn remove_tree(path: &Path) -> Result<(), Error> {
 }
 
 /// After a crash of the executor: removes the sandboxes in `root` whose slot process is not `alive`.
-/// Returns how many. Other entries of `root` are left alone.
+/// Returns how many. Other entries of `root` are left alone, but for the marks that slot processes leave whose
+/// executor is gone.
 pub fn clean_leftovers(root: &Path, alive: impl Fn(u32) -> bool) -> Result<u32, Error> {
     let failed = |error| Error::system("list the sandboxes in", root.display().to_string(), error);
     let mut n_removed = 0;
     for entry in std::fs::read_dir(root).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        if slot_pid_of(&name).is_some_and(|pid| !alive(pid)) {
+        let is_doubt = name.to_str().is_some_and(|name| name.starts_with(DOUBT_PREFIX));
+        if is_doubt || slot_pid_of(&name).is_some_and(|pid| !alive(pid)) {
             remove_tree(&root.join(name))?;
             n_removed += 1;
         }
@@ -135,7 +138,7 @@ pub fn clean_leftovers(root: &Path, alive: impl Fn(u32) -> bool) -> Result<u32, 
 }
 
 /// The slot process in a sandbox name `s<pid>-<n>`.
-fn slot_pid_of(name: &OsStr) -> Option<u32> {
+pub fn slot_pid_of(name: &OsStr) -> Option<u32> {
     let (pid, number) = name.to_str()?.strip_prefix('s')?.split_once('-')?;
     number.parse::<u64>().ok()?;
     pid.parse().ok()
@@ -288,10 +291,11 @@ mod tests {
     #[test]
     fn leftovers_of_dead_slots_go() {
         let base = tempfile::tempdir().unwrap();
+        fs::write(base.path().join("doubt-10-1"), "").unwrap();
         for name in ["s10-1", "s11-1", "s11-22", "sother", "s12-x", "keep"] {
             fs::create_dir_all(base.path().join(name).join("inner")).unwrap();
         }
-        assert_eq!(clean_leftovers(base.path(), |pid| pid == 10).unwrap(), 2);
+        assert_eq!(clean_leftovers(base.path(), |pid| pid == 10).unwrap(), 3);
         let mut left: Vec<_> = fs::read_dir(base.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["keep", "s10-1", "s12-x", "sother"]);

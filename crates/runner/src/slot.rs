@@ -10,7 +10,7 @@
 //! share system calls and wake-ups of the executor: on a busy machine a wake-up per task cost a quarter of the
 //! rate. A slot that is idle or has nothing queued sends at once.
 //!
-//! The set-up of a sandbox is synchronous: a cancel that arrives during a long copy is seen after it.
+//! The set-up of a sandbox is synchronous, but between the blocks of a long copy the socket is looked at.
 
 use crate::capture::Capture;
 use crate::error::Error;
@@ -22,13 +22,16 @@ use crate::protocol::{
 };
 use crate::sandbox::{Pool, Sandbox};
 use crate::spawn::Spawner;
-use crate::stage::{self, SetupError, Staged};
+use crate::stage::{self, SetupError, Staged, Unprepared};
 use crate::{sys, tree};
+use eyas_text::shown_bytes;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 
 const READ_BYTES: usize = 64 << 10;
 /// Bound of what is kept of one stream, whatever a spec asks for, so that a report fits into a frame.
@@ -42,7 +45,7 @@ pub fn slot_main(fd: RawFd) -> ! {
     let code = match prepare_process(fd).and_then(serve) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("eyas slot process {}: {error}", std::process::id());
+            eyas_text::say!("eyas slot process {}: {error}", std::process::id());
             1
         }
     };
@@ -92,6 +95,18 @@ fn prepare_process(fd: RawFd) -> Result<Kernel, Error> {
     }
 }
 
+/// Sets the soft limit, which programs inherit. It is a courtesy to them: where it fails they have more.
+fn limit_descriptors(most: u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the answer, and alive when it is read.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = most.min(limit.rlim_max);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
 /// Waits for the configuration, then runs tasks until the socket closes.
 fn serve(kernel: Kernel) -> Result<(), Error> {
     let mut decoder = Decoder::new();
@@ -109,6 +124,9 @@ fn serve(kernel: Kernel) -> Result<(), Error> {
             Err(error) => return Err(Error::system("read", "the slot socket", error)),
         }
     };
+    if let Some(most) = config.descriptors_max {
+        limit_descriptors(most);
+    }
     let Kernel { socket, children } = kernel;
     match Parts::new(&config) {
         Ok(parts) => Slot::new(socket, children, config, parts, decoder, buffer).run(),
@@ -142,6 +160,7 @@ struct Running {
     pid: libc::pid_t,
     times: Times,
     usage: Usage,
+    free_bytes: Option<u64>,
     /// The start is still to be reported, then.
     start_report_at_ns: Option<u64>,
     stop: Option<Stop>,
@@ -174,6 +193,12 @@ struct Slot {
     queue: VecDeque<Queued>,
     running: Option<Running>,
     unreleased: Vec<(u64, Sandbox)>,
+    /// The task whose sandbox is being made, and whether it was cancelled meanwhile.
+    preparing: Option<(u64, bool)>,
+    /// Why reading commands ended while a sandbox was made.
+    ended: Option<Option<Error>>,
+    /// Where the kernel counts what this process and those that it has waited for read and write.
+    io: Option<File>,
 }
 
 /// The executor has closed the socket.
@@ -229,6 +254,9 @@ impl Slot {
             queue: VecDeque::new(),
             running: None,
             unreleased: Vec::new(),
+            preparing: None,
+            ended: None,
+            io: File::open("/proc/self/io").ok(),
             config,
         };
         slot.report(&SlotReport::Ready { pid: slot.pid as i32 });
@@ -251,6 +279,9 @@ impl Slot {
             while self.can_start() {
                 let Some(queued) = self.queue.pop_front() else { break };
                 self.start(queued);
+                if let Some(end) = self.ended.take() {
+                    return Err(end);
+                }
             }
             let now = sys::monotonic_ns();
             let is_report_due = self.report_at_ns.is_some_and(|at| at <= now || self.queue.is_empty());
@@ -357,19 +388,47 @@ impl Slot {
                         self.pool.give_back(sandbox);
                     }
                 }
+                SlotCommand::Look { key } => self.on_look(key),
             }
         }
         Ok(())
     }
 
+    /// Says what `key` has printed so far, if it runs.
+    fn on_look(&mut self, key: u64) {
+        let runs = self.running.as_ref().is_some_and(|running| running.spec.key == key);
+        if runs {
+            // One read takes all that a pipe holds; a program that never pauses would keep us for ever.
+            read_stream(&self.stdout, &mut self.capture_out, &mut self.buffer);
+            read_stream(&self.stderr, &mut self.capture_err, &mut self.buffer);
+        }
+        let printed = runs.then(|| Box::new((self.capture_out.so_far(), self.capture_err.so_far())));
+        self.report(&SlotReport::Printed { key, printed });
+        self.report_at_ns = Some(sys::monotonic_ns());
+    }
+
     fn on_cancel(&mut self, key: u64) {
-        if self.running.as_ref().is_some_and(|running| running.spec.key == key) {
+        if let Some((preparing, is_cancelled)) = &mut self.preparing
+            && *preparing == key
+        {
+            *is_cancelled = true;
+        } else if self.running.as_ref().is_some_and(|running| running.spec.key == key) {
             self.stop_running(Stop::Cancel);
         } else if let Some(at) = self.queue.iter().position(|queued| queued.spec.key == key) {
             let Some(Queued { received_ns, .. }) = self.queue.remove(at) else { return };
             let times = Times { received_ns, ..Times::default() };
             self.report_unstarted(key, times, ExitKind::Cancelled);
         }
+    }
+
+    /// Whether the task whose sandbox is being made is to be started still. Reads what the executor says meanwhile.
+    fn still_wanted(&mut self) -> bool {
+        if self.ended.is_none()
+            && let Err(end) = self.read_commands()
+        {
+            self.ended = Some(end);
+        }
+        self.ended.is_none() && !self.preparing.is_some_and(|(_, is_cancelled)| is_cancelled)
     }
 
     /// Prepares and starts a task; when that fails, reports it as ended.
@@ -379,18 +438,26 @@ impl Slot {
         let sandbox = match self.pool.take() {
             Ok(sandbox) => sandbox,
             Err(error) => {
-                let place = format!("cannot make a sandbox in `{}`", self.config.sandbox_root);
+                let place = format!("cannot make a sandbox in {}", shown_bytes(&self.config.sandbox_root.0));
                 let SetupError { kind, message } = SetupError::new(place, &error);
                 return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
             }
         };
-        let staged = match stage::prepare(&sandbox, &spec.inputs, &spec.outputs) {
+        self.preparing = Some((spec.key, false));
+        let prepared = stage::prepare(&sandbox, &spec.inputs, &spec.outputs, &mut || self.still_wanted());
+        self.preparing = None;
+        let staged = match prepared {
             Ok(staged) => staged,
-            Err(SetupError { kind, message }) => {
+            Err(Unprepared::GivenUp) => {
+                self.pool.give_back(sandbox);
+                return self.report_unstarted(spec.key, times, ExitKind::Cancelled);
+            }
+            Err(Unprepared::Failed(SetupError { kind, message })) => {
                 self.pool.give_back(sandbox);
                 return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
             }
         };
+        let free_bytes = sys::room(sandbox.fd.as_raw_fd()).map(|(free_bytes, _)| free_bytes);
         times.setup_done_ns = sys::monotonic_ns();
         self.spawner.reset_streams();
         let limits = spec.capture;
@@ -398,8 +465,16 @@ impl Slot {
             head_bytes: limits.head_bytes.min(CAPTURE_BYTES_MAX),
             tail_bytes: limits.tail_bytes.min(CAPTURE_BYTES_MAX),
         };
-        self.capture_out.reset(limits);
-        self.capture_err.reset(limits);
+        match open_copies(&spec, &sandbox) {
+            Ok([out, err]) => {
+                self.capture_out.reset(limits, out);
+                self.capture_err.reset(limits, err);
+            }
+            Err(SetupError { kind, message }) => {
+                self.pool.give_back(sandbox);
+                return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
+            }
+        }
         match self.spawn(&spec, &sandbox) {
             Ok(pid) => {
                 let now = sys::monotonic_ns();
@@ -410,6 +485,7 @@ impl Slot {
                     pid,
                     times,
                     usage: Usage::default(),
+                    free_bytes,
                     start_report_at_ns: Some(now.saturating_add(self.config.start_report_after_ns)),
                     stop: None,
                     walltime_at_ns: spec.walltime_ns.map(|limit| now.saturating_add(limit)),
@@ -549,7 +625,8 @@ impl Slot {
             if has_leftovers { self.end_leftovers(&mut running) } else { (0, 0) };
         read_stream_to_end(&self.stdout, &mut self.capture_out, &mut self.buffer);
         read_stream_to_end(&self.stderr, &mut self.capture_err, &mut self.buffer);
-        let Running { spec, sandbox, staged, mut times, usage, stop, slot_rss_bytes, .. } = running;
+        let Running { spec, sandbox, staged, mut times, usage, stop, slot_rss_bytes, free_bytes, .. } =
+            running;
         let peak_bytes = usage.tree_rss_max_bytes.max(usage.process_rss_max_bytes);
         let is_over_memory = spec.memory_bytes.is_some_and(|limit| {
             usage.process_rss_max_bytes > limit.max(slot_rss_bytes) || usage.tree_rss_max_bytes > limit
@@ -564,7 +641,25 @@ impl Slot {
             }
             None => ExitKind::Exited(libc::WEXITSTATUS(status)),
         };
-        let outputs: Vec<_> = spec.outputs.iter().map(|name| stage::inspect_output(&sandbox, name)).collect();
+        let mut outputs: Vec<_> =
+            spec.outputs.iter().map(|name| stage::inspect_output(&sandbox, name)).collect();
+        for (copy, capture) in spec.tee.iter().zip([&mut self.capture_out, &mut self.capture_err]) {
+            let error = capture.end_copy();
+            let at = copy.as_ref().and_then(|copy| spec.outputs.iter().position(|name| name == copy));
+            if let (Some(error), Some(at)) = (error, at) {
+                outputs[at] = OutputState::NotAFile { what: format!("not whole: {error}") };
+            }
+        }
+        // Before the sandbox is cleared, which gives room.
+        let lacks_output = outputs.iter().any(|output| !matches!(output, OutputState::File { .. }));
+        let has_failed = exit != ExitKind::Exited(0) || lacks_output;
+        let disk_was_full =
+            has_failed && sys::room(sandbox.fd.as_raw_fd()).is_some_and(|(_, is_full)| is_full);
+        let written_bytes = self.written_bytes();
+        // SAFETY: no memory is involved.
+        let parent = unsafe { libc::getppid() } as u32;
+        let slots = || tree::children_of(parent).into_iter().map(|pid| pid as u32);
+        let all_written_bytes = if has_failed { tree::written_by_slots(slots()) } else { None };
         let has_outputs = outputs.iter().any(|output| matches!(output, OutputState::File { .. }));
         let path = (spec.keep_sandbox || has_outputs).then(|| ByteString::from(&sandbox.path));
         let inputs_modified = staged.modified();
@@ -577,14 +672,17 @@ impl Slot {
             let _ = crate::sandbox::remove_tree(&sandbox.path);
         }
         times.finished_ns = sys::monotonic_ns();
-        times.realtime_base_ns = sys::realtime_base_ns();
         let report = RunReport {
             key: spec.key,
             exit,
             times,
             usage,
-            stdout: self.capture_out.take(),
-            stderr: self.capture_err.take(),
+            free_bytes,
+            disk_was_full,
+            written_bytes,
+            all_written_bytes,
+            stdout: self.capture_out.so_far(),
+            stderr: self.capture_err.so_far(),
             outputs,
             inputs: staged.kinds,
             inputs_modified,
@@ -594,6 +692,13 @@ impl Slot {
             kept: spec.keep_sandbox,
         };
         self.report(&SlotReport::Ended(Box::new(report)));
+    }
+
+    /// See [`RunReport::written_bytes`].
+    fn written_bytes(&mut self) -> Option<u64> {
+        let io = self.io.as_ref()?;
+        let n = io.read_at(&mut self.buffer, 0).ok()?;
+        tree::written_bytes(std::str::from_utf8(&self.buffer[..n]).ok()?)
     }
 
     /// Kills what the program left behind. All of it is below us, as we are the reaper of orphans.
@@ -625,6 +730,8 @@ impl Slot {
         if let Some(mut running) = self.running.take() {
             kill_task(running.pid);
             self.end_leftovers(&mut running);
+            // Nobody has watched these objects since the executor went.
+            running.staged.leave_links(self.config.sandbox_root.as_path());
             let _ = crate::sandbox::remove_tree(&running.sandbox.path);
         }
         for (_, sandbox) in self.unreleased.drain(..) {
@@ -640,7 +747,7 @@ impl Slot {
     fn report(&mut self, report: &SlotReport) {
         // Cannot be too long: the capture is bounded and names have come in a frame as well.
         if let Err(error) = encode_frame(report, &mut self.unsent) {
-            eprintln!("eyas slot process {}: {error}", self.pid);
+            eyas_text::say!("eyas slot process {}: {error}", self.pid);
         }
         if self.report_at_ns.is_none() {
             self.report_at_ns = Some(sys::monotonic_ns().saturating_add(self.config.report_hold_ns));
@@ -677,7 +784,6 @@ struct Events {
 
 fn unstarted_report(key: u64, mut times: Times, exit: ExitKind) -> RunReport {
     times.finished_ns = sys::monotonic_ns();
-    times.realtime_base_ns = sys::realtime_base_ns();
     RunReport {
         key,
         exit,
@@ -687,12 +793,32 @@ fn unstarted_report(key: u64, mut times: Times, exit: ExitKind) -> RunReport {
         stderr: Default::default(),
         outputs: Vec::new(),
         inputs: Vec::new(),
+        free_bytes: None,
+        disk_was_full: false,
+        written_bytes: None,
+        all_written_bytes: None,
         inputs_modified: Vec::new(),
         n_leftovers_killed: 0,
         n_unkillable: 0,
         sandbox: None,
         kept: false,
     }
+}
+
+/// Opens the files in the sandbox that get all that the program prints.
+fn open_copies(spec: &RunSpec, sandbox: &Sandbox) -> Result<[Option<std::fs::File>; 2], SetupError> {
+    let mut copies = [None, None];
+    for (copy, name) in copies.iter_mut().zip(&spec.tee) {
+        let Some(name) = name else { continue };
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        let opened =
+            sys::c_string(name).and_then(|name| sys::open_at(sandbox.fd.as_raw_fd(), &name, flags, 0o600));
+        let failed = |error| {
+            SetupError::new(format!("cannot make {}, for what it prints", shown_bytes(&name.0)), &error)
+        };
+        *copy = Some(std::fs::File::from(opened.map_err(failed)?));
+    }
+    Ok(copies)
 }
 
 enum Reaped {

@@ -2,16 +2,25 @@
 //!
 //! Inputs are hard links to cached objects; where the file system refuses (another file system, too many
 //! links, no permission) a reflink, then a copy. A linked input shares its inode with the cache, and a
-//! read-only mode stops no root process, so the cached object is compared before and after the task.
+//! read-only mode stops no root process, so the cached object is compared before and after the task; what this cannot see the
+//! executor does, which watches the objects (`executor/watch.rs` in `eyas-runtime`).
+//!
+//! Everything here is for its owner alone: an input that others may not read at home is not readable on a node.
 
 use crate::protocol::{ByteString, Input, InputMode, LinkKind, OutputState, SetupKind};
 use crate::sandbox::Sandbox;
 use crate::sys;
+use eyas_text::shown_bytes;
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+
+/// Begins the names that [`Staged::leave_links`] makes.
+pub const DOUBT_PREFIX: &str = "doubt-";
+/// Bytes copied between two looks whether the copy is still wanted.
+const COPY_BLOCK_BYTES: u64 = 16 << 20;
 
 /// What tells an untouched cached object from a changed one without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +58,31 @@ impl Staged {
         let stamps = self.stamps.iter().enumerate();
         stamps.filter_map(|(i, stamp)| stamp.as_ref().is_some_and(changed).then_some(i as u32)).collect()
     }
+
+    /// Gives each cached object that was linked one more name, in `root`: its number of links says over a restart that
+    /// somebody may have written to it unseen.
+    pub fn leave_links(&self, root: &std::path::Path) {
+        for (i, (source, _)) in self.stamps.iter().flatten().enumerate() {
+            let name = root.join(format!("{DOUBT_PREFIX}{}-{i}", std::process::id()));
+            let Ok(name) = sys::c_string(name.as_os_str().as_bytes()) else { continue };
+            // SAFETY: both names are NUL-terminated. An object that is gone needs no mark.
+            unsafe { libc::linkat(libc::AT_FDCWD, source.as_ptr(), libc::AT_FDCWD, name.as_ptr(), 0) };
+        }
+    }
+}
+
+/// Why a sandbox was not prepared.
+#[derive(Debug)]
+pub enum Unprepared {
+    /// Nobody wants it any more.
+    GivenUp,
+    Failed(SetupError),
+}
+
+impl From<SetupError> for Unprepared {
+    fn from(error: SetupError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// Why a sandbox could not be prepared.
@@ -71,14 +105,20 @@ impl SetupError {
     }
 }
 
-/// Makes the parent directories of everything and puts the inputs in place.
-pub fn prepare(sandbox: &Sandbox, inputs: &[Input], outputs: &[ByteString]) -> Result<Staged, SetupError> {
+/// Makes the parent directories of everything and puts the inputs in place, for as long as it is `wanted`.
+pub fn prepare(
+    sandbox: &Sandbox,
+    inputs: &[Input],
+    outputs: &[ByteString],
+    wanted: &mut dyn FnMut() -> bool,
+) -> Result<Staged, Unprepared> {
     let mut staged = Staged::default();
     let mut parent_made: &[u8] = b"";
     let dir = sandbox.fd.as_raw_fd();
     for input in inputs {
-        let failed =
-            |error: &io::Error| SetupError::new(format!("cannot place input `{}`", input.name), error);
+        let failed = |error: &io::Error| {
+            SetupError::new(format!("cannot place input {}", shown_bytes(&input.name.0)), error)
+        };
         let name = checked_name(&input.name, "input")?;
         make_parents(dir, &input.name, &mut parent_made).map_err(|error| failed(&error))?;
         let source = sys::c_string(&input.source).map_err(|error| failed(&error))?;
@@ -89,29 +129,42 @@ pub fn prepare(sandbox: &Sandbox, inputs: &[Input], outputs: &[ByteString]) -> R
                 SetupKind::Other
             },
             message: format!(
-                "cannot place input `{}`: its cached copy `{}`: {error}",
-                input.name, input.source
+                "cannot place input {}: its cached copy {}: {error}",
+                shown_bytes(&input.name.0),
+                shown_bytes(&input.source.0)
             ),
         })?;
-        let kind = place(dir, &name, &source, input).map_err(|error| failed(&error))?;
+        let Some(kind) = place(dir, &name, &source, input, wanted).map_err(|error| failed(&error))? else {
+            return Err(Unprepared::GivenUp);
+        };
         staged.kinds.push(kind);
         staged.stamps.push((kind == LinkKind::HardLink).then(|| (source, Stamp::of(&stat))));
     }
     for output in outputs {
         checked_name(output, "output")?;
         make_parents(dir, output, &mut parent_made).map_err(|error| {
-            SetupError::new(format!("cannot make the directory of output `{output}`"), &error)
+            SetupError::new(
+                format!("cannot make the directory of output {output}", output = shown_bytes(&output.0)),
+                &error,
+            )
         })?;
     }
     Ok(staged)
 }
 
-fn place(dir: RawFd, name: &CStr, source: &CStr, input: &Input) -> io::Result<LinkKind> {
+/// `None`: it was given up.
+fn place(
+    dir: RawFd,
+    name: &CStr,
+    source: &CStr,
+    input: &Input,
+    wanted: &mut dyn FnMut() -> bool,
+) -> io::Result<Option<LinkKind>> {
     if input.mode == InputMode::Link && !input.executable {
         // SAFETY: both names are NUL-terminated.
         let linked = unsafe { libc::linkat(libc::AT_FDCWD, source.as_ptr(), dir, name.as_ptr(), 0) };
         match sys::check(linked) {
-            Ok(_) => return Ok(LinkKind::HardLink),
+            Ok(_) => return Ok(Some(LinkKind::HardLink)),
             Err(error) => match error.raw_os_error() {
                 Some(libc::EXDEV | libc::EPERM | libc::EMLINK | libc::EOPNOTSUPP | libc::ENOSYS) => {}
                 _ => return Err(error),
@@ -119,31 +172,41 @@ fn place(dir: RawFd, name: &CStr, source: &CStr, input: &Input) -> io::Result<Li
         }
     }
     let mode = match (input.executable, input.mode) {
-        (true, _) => 0o755,
-        (false, InputMode::Copy) => 0o644,
-        (false, InputMode::Link) => 0o444,
+        (true, _) => 0o700,
+        (false, InputMode::Copy) => 0o600,
+        (false, InputMode::Link) => 0o400,
     };
-    copy(source, dir, name, mode)
+    copy(source, dir, name, mode, wanted)
 }
 
 /// Copies by reference where the file system can, else byte by byte inside the kernel.
-fn copy(source: &CStr, dir: RawFd, name: &CStr, mode: libc::mode_t) -> io::Result<LinkKind> {
-    let mut from = File::from(sys::open_at(libc::AT_FDCWD, source, libc::O_RDONLY, 0)?);
+fn copy(
+    source: &CStr,
+    dir: RawFd,
+    name: &CStr,
+    mode: libc::mode_t,
+    wanted: &mut dyn FnMut() -> bool,
+) -> io::Result<Option<LinkKind>> {
+    let from = File::from(sys::open_at(libc::AT_FDCWD, source, libc::O_RDONLY, 0)?);
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let mut to = File::from(sys::open_at(dir, name, flags, mode)?);
     // SAFETY: both descriptors are open for the time of the call.
     if unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } == 0 {
-        return Ok(LinkKind::Reflink);
+        return Ok(Some(LinkKind::Reflink));
     }
-    io::copy(&mut from, &mut to)?;
-    Ok(LinkKind::Copy)
+    while io::copy(&mut (&from).take(COPY_BLOCK_BYTES), &mut to)? == COPY_BLOCK_BYTES {
+        if !wanted() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(LinkKind::Copy))
 }
 
 /// Refuses names that could lead out of the sandbox.
 fn checked_name(name: &[u8], what: &str) -> Result<CString, SetupError> {
     let bad = |reason: &str| SetupError {
         kind: SetupKind::BadName,
-        message: format!("{what} name `{}` {reason}", String::from_utf8_lossy(name)),
+        message: format!("{what} name {} {reason}", shown_bytes(name)),
     };
     if name.is_empty() || name.ends_with(b"/") {
         return Err(bad("names no file"));
@@ -166,7 +229,7 @@ fn make_parents<'a>(dir: RawFd, name: &'a [u8], made: &mut &'a [u8]) -> io::Resu
     }
     let ends = parent.iter().enumerate().filter(|&(_, &b)| b == b'/').map(|(i, _)| i);
     for end in ends.chain([parent.len()]) {
-        match sys::mkdir_at(dir, &sys::c_string(&parent[..end])?, 0o755) {
+        match sys::mkdir_at(dir, &sys::c_string(&parent[..end])?, 0o700) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
@@ -188,7 +251,9 @@ pub fn inspect_output(sandbox: &Sandbox, name: &ByteString) -> OutputState {
         Ok(stat) => match stat.st_mode & libc::S_IFMT {
             libc::S_IFREG if !name.contains(&b'/') => file_state(name.clone(), &stat),
             libc::S_IFREG | libc::S_IFLNK => inspect_through_links(sandbox, name),
-            libc::S_IFDIR => not_a_file("a directory"),
+            libc::S_IFDIR => {
+                not_a_file("a directory, and an output is one file: let the command pack it, as with tar")
+            }
             libc::S_IFIFO => not_a_file("a named pipe"),
             libc::S_IFSOCK => not_a_file("a socket"),
             _ => not_a_file("a device"),

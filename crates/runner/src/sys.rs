@@ -12,19 +12,27 @@ pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 
 /// `CLOCK_MONOTONIC` in nanoseconds.
 pub fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
-}
-
-/// What to add to [`monotonic_ns`] to get nanoseconds since 1970.
-pub fn realtime_base_ns() -> u64 {
-    clock_ns(libc::CLOCK_REALTIME).saturating_sub(monotonic_ns())
-}
-
-fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the answer.
-    unsafe { libc::clock_gettime(clock, &mut time) };
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Bytes that programs may write to the file system of `fd`, and whether it has no room for anything that counts: less than one
+/// byte in 64, and less than 16 MiB, or not one more file. So much is not among the former: it goes into what nobody counts,
+/// folders, parts of blocks, and eyas's own files. `None`: the file system does not say.
+pub fn room(fd: RawFd) -> Option<(u64, bool)> {
+    let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: `stat` is a valid place, and all zeros is a valid value should the call fail.
+    let (result, stat) = unsafe { (libc::fstatvfs(fd, stat.as_mut_ptr()), stat.assume_init()) };
+    if result != 0 || stat.f_blocks == 0 {
+        return None;
+    }
+    let enough_blocks = (stat.f_blocks / 64).min((16 << 20) / stat.f_frsize.max(1));
+    // A file system without a table of files says 0 of 0.
+    let no_file_left = stat.f_files > 0 && stat.f_favail == 0;
+    let free_blocks = stat.f_bavail.saturating_sub(enough_blocks);
+    Some((free_blocks * stat.f_frsize, stat.f_bavail < enough_blocks || no_file_left))
 }
 
 pub fn timeval_ns(time: libc::timeval) -> u64 {

@@ -55,6 +55,30 @@ pub fn memory_below(pid: u32, limit_bytes: u64) -> u64 {
     all.iter().filter_map(|&pid| proportional_bytes(pid).or_else(|| resident_bytes(pid))).sum()
 }
 
+/// Bytes that all programs below these slot processes have written, whether they have ended or not: to files, pipes and
+/// sockets. `None` where the kernel does not count.
+pub fn written_by_slots(slots: impl IntoIterator<Item = u32>) -> Option<u64> {
+    let mut all: Vec<i32> = slots.into_iter().map(|pid| pid as i32).collect();
+    let mut next = 0;
+    while next < all.len() {
+        let more = children_of(all[next] as u32);
+        all.extend(more);
+        next += 1;
+    }
+    // Somebody who has ended since is counted at who has waited for it, read after it or not.
+    all.iter()
+        .rev()
+        .filter_map(|pid| written_bytes(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?))
+        .reduce(|a, b| a + b)
+}
+
+/// From a process's `io` file, which counts for itself and for all children that it has waited for. The first of the two
+/// figures lacks what is written through memory maps, the second what is written to file systems in memory.
+pub fn written_bytes(io: &str) -> Option<u64> {
+    let figure = |name: &str| io.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
+    Some(figure("wchar:")?.max(figure("write_bytes:")?))
+}
+
 fn resident_bytes(pid: i32) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     // SAFETY: no memory is involved.

@@ -6,6 +6,7 @@ use lab::*;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const ODD_NAMES: [&str; 8] =
     ["with space", "it's \"quoted\"", "line\nbreak", "ünï-日本", "-rf", "$(touch x)", "deep/er/-x y", "*"];
@@ -145,7 +146,7 @@ fn declared_outputs_are_looked_at_as_they_are() {
         [
             file("file", 2, 0o600, 1),
             OutputState::Missing,
-            not("a directory"),
+            not("a directory, and an output is one file: let the command pack it, as with tar"),
             not("a named pipe"),
             file("real", 2, usual, 1),
             not("a symbolic link out of the sandbox"),
@@ -247,7 +248,7 @@ fn a_full_disk_under_the_sandboxes_is_told_and_survived() {
     spec.inputs = vec![link("in", &small)];
     let report = lab.run(spec);
     assert_eq!((&report.exit, &report.inputs[..]), (&ExitKind::Exited(0), &[LinkKind::Copy][..]));
-    assert_eq!(report.stdout.head.to_string(), "small444\n");
+    assert_eq!(report.stdout.head.to_string(), "small400\n");
     let mut spec = lab.shell("true");
     spec.inputs = vec![link("in", &big)];
     let report = lab.run(spec);
@@ -284,5 +285,104 @@ fn a_failed_set_up_leaves_no_trace() {
     assert_eq!(lab.output_of("ls -A"), "");
     assert_eq!(fs::metadata(&object).unwrap().nlink(), 1);
     assert_eq!(fs::metadata(&object).unwrap().permissions().mode() & 0o777, 0o444);
+    lab.close();
+}
+
+#[test]
+fn what_is_in_a_sandbox_is_for_its_owner_alone() {
+    let mut lab = Lab::new();
+    let object = lab.object("o", b"secret");
+    let tool = lab.object("tool", b"#!/bin/sh\ntrue\n");
+    let mut spec = lab.shell("stat -c '%a %n' a/b . a a/b/copy a/b/tool out");
+    spec.inputs = vec![
+        Input { mode: InputMode::Copy, ..link("a/b/copy", &object) },
+        Input { executable: true, ..link("a/b/tool", &tool) },
+    ];
+    spec.outputs = vec!["out/file".into()];
+    let report = lab.run(spec);
+    let expected = "700 a/b\n700 .\n700 a\n600 a/b/copy\n700 a/b/tool\n700 out\n";
+    assert_eq!(report.stdout.head.to_string(), expected, "{}", report.stderr.head);
+    lab.close();
+}
+
+#[test]
+fn a_cancel_ends_a_long_copy_into_the_sandbox() {
+    let mut lab = Lab::new();
+    let huge = lab.object("huge", b"");
+    let size_bytes = 1u64 << 36;
+    fs::set_permissions(&huge, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::File::options().write(true).open(&huge).unwrap().set_len(size_bytes).unwrap();
+    let mut spec = lab.shell("true");
+    spec.inputs = vec![Input { mode: InputMode::Copy, ..link("in", &huge) }];
+    lab.start(&spec);
+    let copied = |lab: &Lab| -> u64 {
+        let boxes = fs::read_dir(lab.root()).unwrap().flatten();
+        boxes.filter_map(|b| b.path().join("in").metadata().ok()).map(|m| m.len()).sum()
+    };
+    let deadline = Instant::now() + DEADLINE;
+    while copied(&lab) == 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    lab.send(&[SlotCommand::Cancel { key: spec.key }]);
+    let report = lab.ended();
+    // A file system that clones has the whole at once, and the program runs.
+    assert!(matches!(report.exit, ExitKind::Cancelled | ExitKind::Exited(0)), "{:?}", report.exit);
+    let next = lab.shell("true");
+    assert_eq!(lab.run(next).exit, ExitKind::Exited(0));
+    lab.close();
+}
+
+/// Who ran a program cannot be asked any more: the objects that it shared say by their links that they are in doubt.
+#[test]
+fn inputs_of_a_program_whose_executor_is_gone_are_marked() {
+    let mut lab = Lab::new();
+    let (shared, other) = (lab.object("shared", b"x"), lab.object("other", b"y"));
+    let mut spec = lab.shell("echo running; exec sleep 1000");
+    spec.inputs = vec![link("in", &shared)];
+    lab.start(&spec);
+    lab.started(spec.key);
+    let root = lab.root();
+    let Lab { base, mut slot, .. } = lab;
+    drop(slot.stream);
+    assert!(slot.process.wait().unwrap().success());
+    assert_eq!(fs::metadata(&shared).unwrap().nlink(), 2);
+    assert_eq!(fs::metadata(&other).unwrap().nlink(), 1);
+    eyas_runner::sandbox::clean_leftovers(&root, |_| false).unwrap();
+    assert_eq!(fs::metadata(&shared).unwrap().nlink(), 1);
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+    drop(base);
+}
+
+#[test]
+fn what_programs_write_is_counted_also_of_those_that_run_on() {
+    let mut lab = Lab::new();
+    let write = |bytes: u32| format!("head -c {bytes} /dev/zero > o; rm o");
+    let spec = lab.shell(&write(1_000_000));
+    let first = lab.run(spec);
+    assert!(first.free_bytes.is_some_and(|bytes| bytes > 0), "{first:?}");
+    let Some(before) = first.written_bytes else {
+        assert!(!Path::new("/proc/self/io").exists(), "the kernel counts");
+        return;
+    };
+    assert!(before >= 1_000_000 && first.all_written_bytes.is_none(), "{first:?}");
+    // Another slot process of the same parent, whose program has written and runs on.
+    let mut other = Lab::new();
+    let running =
+        other.shell(&format!("{}; echo go > {}/go; sleep 100", write(3_000_000), lab.root().display()));
+    let key = running.key;
+    other.start(&running);
+    other.started(key);
+    let line = format!("{}; while [ ! -e ../go ]; do sleep 0.01; done; exit 3", write(2_000_000));
+    let spec = lab.shell(&line);
+    let failed = lab.run(spec);
+    assert_eq!(failed.exit, ExitKind::Exited(3), "{}", failed.stderr.head);
+    let all = failed.all_written_bytes.expect("it failed");
+    // Tests run beside this one, with slot processes of their own.
+    assert!(all >= before + 5_000_000, "{all}, {before} of them before");
+    assert!((2_000_000..4_000_000).contains(&(failed.written_bytes.expect("the kernel counts") - before)));
+    other.send(&[SlotCommand::Cancel { key }]);
+    other.ended();
+    other.close();
+    std::fs::remove_file(lab.root().join("go")).unwrap();
     lab.close();
 }

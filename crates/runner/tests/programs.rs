@@ -272,6 +272,56 @@ fn a_running_and_a_queued_task_can_be_cancelled() {
 }
 
 #[test]
+fn what_was_printed_so_far_can_be_looked_at() {
+    let mut lab = Lab::new();
+    let (running, queued) = (lab.shell("echo one; echo two >&2; sleep 600"), lab.shell("echo never"));
+    lab.send(&[&running, &queued].map(|spec| SlotCommand::Start(spec.clone())));
+    lab.started(running.key);
+    let looked = |lab: &mut Lab, key: u64| {
+        lab.send(&[SlotCommand::Look { key }]);
+        match lab.report() {
+            SlotReport::Printed { key: of, printed } if of == key => printed,
+            other => panic!("{other:?}"),
+        }
+    };
+    let texts = |lab: &mut Lab| {
+        let (out, err) = *looked(lab, running.key).expect("it runs");
+        (out.head.to_string(), err.head.to_string())
+    };
+    wait_until("both lines", || texts(&mut lab) == ("one\n".into(), "two\n".into()));
+    assert_eq!(looked(&mut lab, queued.key), None);
+    assert_eq!(looked(&mut lab, 12345), None);
+    lab.send(&[SlotCommand::Cancel { key: queued.key }, SlotCommand::Cancel { key: running.key }]);
+    lab.ended();
+    let report = lab.ended();
+    assert_eq!((report.key, report.stdout.total_bytes), (running.key, 4), "looking takes nothing away");
+    lab.close();
+}
+
+#[test]
+fn all_that_is_printed_can_go_into_files_as_well() {
+    let mut lab = Lab::new();
+    let mut spec = lab.shell("seq 100000; echo bad >&2");
+    spec.outputs = vec!["out".into(), "err".into()];
+    spec.tee = [Some("out".into()), Some("err".into())];
+    let report = lab.run(spec);
+    assert_eq!(report.exit, ExitKind::Exited(0));
+    let sandbox = report.sandbox.as_ref().unwrap().as_path().to_path_buf();
+    let expected: String = (1..=100_000).map(|i| format!("{i}\n")).collect();
+    assert_eq!(std::fs::read_to_string(sandbox.join("out")).unwrap(), expected);
+    assert_eq!(std::fs::read_to_string(sandbox.join("err")).unwrap(), "bad\n");
+    assert_eq!(report.stdout.total_bytes, expected.len() as u64);
+    assert!(report.stdout.skipped_bytes() > 0, "the ends are kept as ever");
+    lab.send(&[SlotCommand::Release { key: report.key }]);
+    let mut taken = lab.shell("true");
+    taken.outputs = vec!["no/out".into()];
+    taken.tee = [Some("gone/out".into()), None];
+    let report = lab.run(taken);
+    assert!(matches!(report.exit, ExitKind::SetupFailed { .. }), "{:?}", report.exit);
+    lab.close();
+}
+
+#[test]
 fn when_the_executor_dies_nothing_stays() {
     let mut lab = Lab::new();
     let sleep = unique_sleep();

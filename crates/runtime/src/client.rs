@@ -96,12 +96,11 @@ impl Client {
 
 /// Connects to one dispatcher as a client. Gives where the dispatchers of its group are, if it is one of several.
 async fn open(address: &str, join: &Join) -> Result<(Reader, Writer, Vec<String>), NetError> {
-    let (mut reader, writer) = net::connect(address, &join.identity).await?;
-    writer.send(&Hello::Client { name: format!("pid {}", std::process::id()) });
-    match reader.next::<Welcome>().await? {
-        Some(Welcome::Client { members, .. }) => Ok((reader, writer, members)),
-        Some(Welcome::Refused { reason }) => Err(NetError::Refused(reason)),
-        Some(_) => Err(NetError::Refused("it took this client for something else".into())),
-        None => Err(NetError::Closed),
+    let hello = Hello::Client { name: format!("pid {}", std::process::id()) };
+    let (reader, writer, welcome) = net::enter(address, &join.identity, &hello).await?;
+    match welcome {
+        Welcome::Client { members, .. } => Ok((reader, writer, members)),
+        Welcome::Refused { reason } => Err(NetError::Refused(reason)),
+        _ => Err(NetError::Refused("it took this client for something else".into())),
     }
 }

@@ -1,12 +1,95 @@
 //! The live driver's clock: the only place that turns the machine's time into a [`Timestamp`].
+//!
+//! The machine's wall clock is looked at once, when this process first asks for the time. From there on the
+//! monotonic clock counts, so that a wall clock that is set back or forth moves nothing here: no lease ends by
+//! it, no run stops, no elapsed time is wrong. The machine's wall clock may be far off all the same; executors
+//! therefore go by the dispatcher's, which they learn when they are welcomed.
 
 use eyas_core::Timestamp;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-/// Now, in nanoseconds since the UNIX epoch.
+/// What both clocks said at one moment.
+struct Anchor {
+    unix_ns: u64,
+    monotonic_ns: u64,
+}
+
+static ANCHOR: OnceLock<Anchor> = OnceLock::new();
+/// By how much the times given here are ahead of the anchor's; see [`go_on_from`].
+static AHEAD_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Now, in nanoseconds since the UNIX epoch. Never goes back.
 pub fn now() -> Timestamp {
-    let ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    Timestamp(u64::try_from(ns).unwrap_or(u64::MAX))
+    of_monotonic(monotonic_ns())
+}
+
+/// What this machine's monotonic clock says; of use to other processes of the same boot only.
+pub fn monotonic_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+/// The time at which this machine's `CLOCK_MONOTONIC` said `monotonic_ns`: what another process of this machine
+/// reports is comparable with [`now`].
+pub fn of_monotonic(monotonic_ns: u64) -> Timestamp {
+    let anchor = ANCHOR.get_or_init(|| Anchor {
+        unix_ns: read(libc::CLOCK_REALTIME),
+        monotonic_ns: read(libc::CLOCK_MONOTONIC),
+    });
+    let since = i128::from(monotonic_ns) - i128::from(anchor.monotonic_ns);
+    let ns = i128::from(anchor.unix_ns) + i128::from(AHEAD_NS.load(Ordering::Relaxed)) + since;
+    Timestamp(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
+}
+
+/// Lets no time before `earliest` be given from now on: an earlier process gave it already. Returns by how many
+/// nanoseconds the machine's clock is behind.
+pub fn go_on_from(earliest: Timestamp) -> u64 {
+    let behind_ns = earliest.since_ns(now());
+    AHEAD_NS.fetch_add(behind_ns, Ordering::Relaxed);
+    behind_ns
+}
+
+/// Nanoseconds since this machine started, those in which it slept included. For lengths of time on this machine only.
+pub fn boot_ns() -> u64 {
+    read(libc::CLOCK_BOOTTIME)
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer. Both clocks exist on every Linux, so the call does not fail.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    // A clock before 1970 counts as 1970.
+    let (s, ns) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));
+    s.saturating_mul(1_000_000_000).saturating_add(ns)
+}
+
+/// The dispatcher's clock, as an executor estimates it from its welcome. Clones share it.
+///
+/// All times that an executor tells, and those by which it judges tickets, are by this clock: its own machine's may be an
+/// hour ahead.
+#[derive(Clone, Default)]
+pub struct DispatchersClock {
+    ahead_ns: Arc<AtomicI64>,
+}
+
+impl DispatchersClock {
+    /// The dispatcher said just now that it is `now` there.
+    pub fn said(&self, now: Timestamp) {
+        let ahead_ns = i128::from(now.0) - i128::from(self::now().0);
+        let ahead_ns = ahead_ns.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+        // Below that it is the message's way, not the clocks, that differs.
+        let ahead_ns = if ahead_ns.unsigned_abs() < 100_000_000 { 0 } else { ahead_ns };
+        self.ahead_ns.store(ahead_ns, Ordering::Relaxed);
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.at(self::now())
+    }
+
+    /// What it is there when it is `here` here.
+    pub fn at(&self, here: Timestamp) -> Timestamp {
+        Timestamp(here.0.saturating_add_signed(self.ahead_ns.load(Ordering::Relaxed)))
+    }
 }
 
 /// Processor time that this process has used so far, and that of its ended children, in nanoseconds.
@@ -31,4 +114,26 @@ pub fn rss_bytes() -> u64 {
         .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok())
         .unwrap_or(0);
     pages * 4096
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_go_on_from_the_last_one_that_was_given() {
+        let before = now();
+        let hour_ns = 3_600_000_000_000;
+        let behind_ns = go_on_from(before.plus_ns(hour_ns));
+        assert!(0 < behind_ns && behind_ns <= hour_ns, "{behind_ns}");
+        assert!(now() >= before.plus_ns(hour_ns));
+        assert_eq!(go_on_from(before), 0, "what is past already moves nothing");
+    }
+
+    #[test]
+    fn the_monotonic_clock_of_another_process_is_the_same() {
+        let (before, at, after) = (now(), of_monotonic(read(libc::CLOCK_MONOTONIC)), now());
+        // Another test may set the clock ahead between the three.
+        assert!(before <= at && at <= after, "{before:?} {at:?} {after:?}");
+    }
 }

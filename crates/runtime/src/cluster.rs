@@ -4,6 +4,7 @@
 //! the process that started them is gone: each holds the reading end of a pipe that only that process
 //! can write to.
 
+pub use crate::holder::holder_of;
 use eyas_wire::identity::Join;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ pub fn wait_for_stdin_to_close() {
 pub const PROVIDER: &str = "provider";
 
 /// Processes that were started together.
+#[derive(Default)]
 pub struct LocalCluster {
     pub join: PathBuf,
     parts: Vec<Part>,
@@ -29,6 +31,7 @@ pub struct LocalCluster {
 /// A process of the cluster.
 pub struct Part {
     name: String,
+    is_node: bool,
     process: Child,
     /// Closing it ends the part.
     lifeline: Option<ChildStdin>,
@@ -61,12 +64,14 @@ impl Part {
         };
         let mut process = start().map_err(|source| ClusterError::Start { part: name.into(), source })?;
         let lifeline = process.stdin.take();
-        Ok(Part { name: name.into(), process, lifeline, log })
+        Ok(Part { name: name.into(), is_node: false, process, lifeline, log })
     }
 
     /// Its last words, or how it ended, if it has.
     pub fn find_end(&mut self) -> Option<String> {
         match self.process.try_wait() {
+            // A signal is what ended it, whatever it said before.
+            Ok(Some(status)) if status.code().is_none() => Some(status.to_string()),
             Ok(Some(status)) => Some(last_words(&self.log).unwrap_or_else(|| status.to_string())),
             _ => None,
         }
@@ -100,7 +105,10 @@ pub enum ClusterError {
     Start { part: String, source: std::io::Error },
     #[error("the {part} ended before it was ready: {why}")]
     Ended { part: String, why: String },
-    #[error("the {part} did not answer within {waited_s} s; see `{log}`")]
+    #[error(
+        "the {part} did not answer within {waited_s} s; see {}",
+        eyas_text::shown_path(std::path::Path::new(log))
+    )]
     NoAnswer { part: String, waited_s: u64, log: String },
 }
 
@@ -117,32 +125,65 @@ pub struct Plan {
     pub provider_args: Option<Vec<String>>,
     /// Parts end when this process ends.
     pub embedded: bool,
+    /// After which nodes end that find no dispatcher.
+    pub lease_ns: u64,
+}
+
+impl Plan {
+    /// The join file of the dispatcher with that place in the plan.
+    pub fn join_of(&self, dispatcher: usize) -> PathBuf {
+        self.dispatchers[dispatcher].0.join(crate::dispatcher::JOIN_FILE)
+    }
+
+    /// The lock of its directory, see [`holder_of`].
+    pub fn lock_of(&self, dispatcher: usize) -> PathBuf {
+        self.dispatchers[dispatcher].0.join("journal").join("lock")
+    }
 }
 
 impl LocalCluster {
     /// Starts all parts and waits until the dispatchers answer, and know each other.
     pub fn start(plan: &Plan) -> Result<LocalCluster, ClusterError> {
-        let first = plan.dir.join(crate::dispatcher::JOIN_FILE);
-        let mut cluster = LocalCluster { join: first.clone(), parts: vec![] };
-        for (i, (dir, args)) in plan.dispatchers.iter().enumerate() {
-            let name = if i == 0 { "dispatcher".to_string() } else { format!("dispatcher{}", i + 1) };
-            let join = dir.join(crate::dispatcher::JOIN_FILE);
-            let stale = written_at(&join);
-            cluster.launch(plan, &name, args)?;
-            cluster.wait_for(i, || written_at(&join).is_some_and(|at| Some(at) != stale))?;
+        let mut cluster = LocalCluster { join: plan.join_of(0), parts: vec![] };
+        cluster.start_dispatchers(plan, &(0..plan.dispatchers.len()).collect::<Vec<_>>())?;
+        for i in 0..plan.executor_args.len() {
+            cluster.start_node(plan, i)?;
         }
-        if plan.dispatchers.len() > 1 {
+        cluster.start_provider(plan)?;
+        Ok(cluster)
+    }
+
+    /// Starts those dispatchers of the plan, and waits until they answer and all know each other.
+    pub fn start_dispatchers(&mut self, plan: &Plan, which: &[usize]) -> Result<(), ClusterError> {
+        for i in which {
+            let (part, join) = (self.parts.len(), plan.join_of(*i));
+            let name = if *i == 0 { "dispatcher".to_string() } else { format!("dispatcher{}", i + 1) };
+            let stale = written_at(&join);
+            self.launch(plan, &name, &plan.dispatchers[*i].1)?;
+            self.wait_for(part, || written_at(&join).is_some_and(|at| Some(at) != stale))?;
+        }
+        if plan.dispatchers.len() > 1 && !which.is_empty() {
+            let first = plan.join_of(0);
             let knows_all =
                 || Join::read(&first).is_ok_and(|join| join.members.iter().all(|m| !m.is_empty()));
-            cluster.wait_for(0, knows_all)?;
+            self.wait_for(0, knows_all)?;
         }
-        for (i, args) in plan.executor_args.iter().enumerate() {
-            cluster.launch(plan, &format!("node{}", i + 1), args)?;
+        Ok(())
+    }
+
+    /// Starts the node with that place in the plan.
+    pub fn start_node(&mut self, plan: &Plan, i: usize) -> Result<(), ClusterError> {
+        self.launch(plan, &format!("node{}", i + 1), &plan.executor_args[i])?;
+        self.parts.last_mut().expect("it was just started").is_node = true;
+        Ok(())
+    }
+
+    /// Starts what starts and ends nodes, where they come and go.
+    pub fn start_provider(&mut self, plan: &Plan) -> Result<(), ClusterError> {
+        match &plan.provider_args {
+            Some(args) => self.launch(plan, PROVIDER, args),
+            None => Ok(()),
         }
-        if let Some(args) = &plan.provider_args {
-            cluster.launch(plan, PROVIDER, args)?;
-        }
-        Ok(cluster)
     }
 
     /// Waits until something is there that the part with that number makes.
@@ -151,8 +192,7 @@ impl LocalCluster {
         let deadline = Instant::now() + waited;
         while !is_there() {
             let part = &mut self.parts[part];
-            if let Ok(Some(status)) = part.process.try_wait() {
-                let why = last_words(&part.log).unwrap_or_else(|| status.to_string());
+            if let Some(why) = part.find_end() {
                 return Err(ClusterError::Ended { part: part.name.clone(), why });
             }
             if Instant::now() > deadline {
@@ -177,9 +217,36 @@ impl LocalCluster {
         self.parts.iter().map(|p| (p.name.clone(), p.process.id())).collect()
     }
 
-    /// A part that ended, with its last words, if there is one.
+    /// A part that ended, with its last words, if there is one. A dispatcher that ended explains most, and comes first.
     pub fn find_ended(&mut self) -> Option<(String, String)> {
-        self.parts.iter_mut().find_map(|part| Some((part.name.clone(), part.find_end()?)))
+        let mut ended = |nodes: bool| {
+            let mut parts = self.parts.iter_mut().filter(|part| part.is_node == nodes);
+            parts.find_map(|part| Some((part.name.clone(), part.find_end()?)))
+        };
+        ended(false).or_else(|| ended(true))
+    }
+
+    /// The last words of the part with that name, if it has ended.
+    pub fn end_of(&mut self, name: &str) -> Option<String> {
+        self.parts.iter_mut().find(|part| part.name == name)?.find_end()
+    }
+
+    /// Forgets the nodes that have ended. Gives their names with their last words.
+    pub fn take_ended_nodes(&mut self) -> Vec<(String, String)> {
+        let mut ended = vec![];
+        self.parts.retain_mut(|part| match part.find_end().filter(|_| part.is_node) {
+            Some(why) => {
+                ended.push((part.name.clone(), why));
+                false
+            }
+            None => true,
+        });
+        ended
+    }
+
+    /// Whether a node is left, or somebody who starts nodes.
+    pub fn has_nodes(&self) -> bool {
+        self.parts.iter().any(|part| part.is_node || part.name == PROVIDER)
     }
 
     /// Leaves the parts running on their own.

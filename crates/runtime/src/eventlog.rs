@@ -20,10 +20,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 fn to_line(printed: &Printed) -> PrintedLine {
-    let stream = |c: &Captured| PrintedStream {
-        head: String::from_utf8_lossy(&c.head).into_owned(),
-        tail: String::from_utf8_lossy(&c.tail).into_owned(),
-        total_bytes: c.total_bytes,
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let stream = |c: &Captured| match c.head.len() + c.tail.len() == c.total_bytes as usize {
+        // A character may begin in the one and end in the other.
+        true => PrintedStream {
+            head: text(&[&c.head[..], &c.tail[..]].concat()),
+            tail: String::new(),
+            total_bytes: c.total_bytes,
+        },
+        false => PrintedStream { head: text(&c.head), tail: text(&c.tail), total_bytes: c.total_bytes },
     };
     PrintedLine {
         task: printed.task,

@@ -10,14 +10,16 @@
 //! | [`client`] | a client's connection |
 //! | [`cluster`] | a local cluster of several processes |
 //! | [`provider`] | nodes of a local cluster that come and go |
-//! | [`net`], [`eventlog`], [`clock`] | what they share |
+//! | [`net`], [`eventlog`], [`clock`], [`descriptors`] | what they share |
 
 pub mod client;
 pub mod clock;
 pub mod cluster;
+pub mod descriptors;
 pub mod dispatcher;
 pub mod eventlog;
 pub mod executor;
+mod holder;
 pub mod net;
 pub mod provider;
 

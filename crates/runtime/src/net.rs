@@ -1,22 +1,31 @@
 //! Connections of the control plane: TLS among members, a preamble, then frames.
 //!
-//! [`connect`] and [`accept`] give a [`Reader`] and a [`Writer`] once both sides have shown that they are
-//! members and speak the same protocol version. Each side of a connection has a task of its own, so a
+//! [`connect`] and [`keep_door`] give a [`Reader`] and a [`Writer`] once both sides have shown that they are
+//! members and speak the same protocol version. Until then whoever connects is a *stranger*, of whom there are few at a
+//! time: strangers cost memory and descriptors, and must keep no member out. Each side of a connection has a task of its own, so a
 //! slow reader on the other end never blocks whoever writes.
 
 use eyas_wire::frame::{self, FrameError, PREAMBLE_BYTES};
 use eyas_wire::identity::{Identity, IdentityError};
+use eyas_wire::message::{Hello, Welcome};
 use serde::{Serialize, de::DeserializeOwned};
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// How long a new connection may take until both sides have spoken.
+/// How long a new connection may take until both sides have spoken, however the bytes come.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// How long a member waits before it comes to a crowded door again.
+const DOOR_WAIT: Duration = Duration::from_millis(50);
+/// How long accepting rests when there is nothing to accept with.
+const SHORTAGE_WAIT: Duration = Duration::from_millis(20);
 
 #[derive(thiserror::Error, Debug)]
 pub enum NetError {
@@ -27,6 +36,12 @@ pub enum NetError {
          it belongs to another cluster or to an earlier one"
     )]
     NotAMember { address: String, why: String },
+    #[error(
+        "the dispatcher at {address} closed the connection before it knew who we are ({source}), for {} s; \
+         has it a crowd of strangers at its port?",
+        HANDSHAKE_MAX.as_secs()
+    )]
+    AtDoor { address: String, source: io::Error },
     #[error("nobody answered at {address} within {} s", HANDSHAKE_MAX.as_secs())]
     NoAnswer { address: String },
     #[error(transparent)]
@@ -137,31 +152,159 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Result<(), 
     Ok(())
 }
 
-/// Connects to a dispatcher as a member.
+/// Connects to a dispatcher as a member. One that has a crowd at its door is tried again for a while.
 pub async fn connect(address: &str, identity: &Identity) -> Result<(Reader, Writer), NetError> {
     let connector = TlsConnector::from(identity.client_config()?);
+    let mut last = None;
     let attempt = async {
-        let tcp = TcpStream::connect(address)
-            .await
-            .map_err(|source| NetError::Connect { address: address.into(), source })?;
-        tcp.set_nodelay(true)?;
-        let not_a_member =
-            |e: io::Error| NetError::NotAMember { address: address.into(), why: e.to_string() };
-        let mut tls = connector.connect(Identity::server_name(), tcp).await.map_err(not_a_member)?;
-        // In TLS 1.3 the server judges our certificate after our side is done, so its "no" comes here.
-        match greet(&mut tls).await {
-            Err(NetError::Broken(e)) => Err(not_a_member(e)),
-            other => other.map(|()| tls),
+        loop {
+            match connect_once(address, &connector).await {
+                Err(NetError::AtDoor { source, .. }) => last = Some(source),
+                result => return result,
+            }
+            tokio::time::sleep(DOOR_WAIT).await;
         }
     };
-    let tls = tokio::time::timeout(HANDSHAKE_MAX, attempt)
+    let connected = tokio::time::timeout(HANDSHAKE_MAX, attempt).await;
+    connected.unwrap_or_else(|_| {
+        Err(match last {
+            Some(source) => NetError::AtDoor { address: address.into(), source },
+            None => NetError::NoAnswer { address: address.into() },
+        })
+    })
+}
+
+/// Connects to a dispatcher as a member and says who this is; its answer comes with the connection. One that closes the connection
+/// before it answers is tried again for a while: until it has heard the end of the greeting, we are one of the crowd for it.
+pub async fn enter(
+    address: &str,
+    identity: &Identity,
+    hello: &Hello,
+) -> Result<(Reader, Writer, Welcome), NetError> {
+    let deadline = Instant::now() + HANDSHAKE_MAX;
+    loop {
+        let (mut reader, writer) = connect(address, identity).await?;
+        writer.send(hello);
+        let source = match reader.next::<Welcome>().await {
+            Ok(Some(welcome)) => return Ok((reader, writer, welcome)),
+            Ok(None) => io::ErrorKind::UnexpectedEof.into(),
+            Err(NetError::Broken(e)) => e,
+            Err(e) => return Err(e),
+        };
+        if Instant::now() >= deadline {
+            return Err(NetError::AtDoor { address: address.into(), source });
+        }
+        tokio::time::sleep(DOOR_WAIT).await;
+    }
+}
+
+async fn connect_once(address: &str, connector: &TlsConnector) -> Result<(Reader, Writer), NetError> {
+    let tcp = TcpStream::connect(address)
         .await
-        .map_err(|_| NetError::NoAnswer { address: address.into() })??;
-    Ok(split(tls))
+        .map_err(|source| NetError::Connect { address: address.into(), source })?;
+    tcp.set_nodelay(true)?;
+    // TLS says what it has against us. A connection that only ends says nothing.
+    let shown_out = |e: io::Error| match e.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+        true => NetError::NotAMember { address: address.into(), why: e.to_string() },
+        false => NetError::AtDoor { address: address.into(), source: e },
+    };
+    let mut tls = connector.connect(Identity::server_name(), tcp).await.map_err(shown_out)?;
+    // In TLS 1.3 the server judges our certificate after our side is done, so its "no" comes here: when we read, and
+    // perhaps when we write, which does not tell the reason.
+    match greet(&mut tls).await {
+        Err(NetError::Broken(e)) => match tls.read(&mut [0]).await {
+            Err(why) if why.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => Err(shown_out(why)),
+            _ => Err(shown_out(e)),
+        },
+        other => other.map(|()| split(tls)),
+    }
+}
+
+/// Lets members in through `listener`, each with a number, and has them served by `serve`, a task for each. Anybody else
+/// is gone after [`HANDSHAKE_MAX`], or when `strangers_max` others have come.
+pub async fn keep_door<S, F>(
+    listener: TcpListener,
+    config: Arc<rustls::ServerConfig>,
+    strangers_max: usize,
+    serve: S,
+) where
+    S: Fn(u64, SocketAddr, Reader, Writer) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + Send,
+{
+    let strangers = Arc::new(Strangers::default());
+    let mut next_connection = 0;
+    loop {
+        let (tcp, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                // Somebody left again, or nothing is left to accept with; then a stranger has to go.
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
+                ) {
+                    strangers.drop_oldest();
+                }
+                tokio::time::sleep(SHORTAGE_WAIT).await;
+                continue;
+            }
+        };
+        next_connection += 1;
+        strangers.keep_below(strangers_max);
+        let (connection, config, serve, at_door) =
+            (next_connection, config.clone(), serve.clone(), strangers.clone());
+        strangers.came(connection, || {
+            tokio::spawn(async move {
+                let met = accept(tcp, config).await;
+                // Who had to go meanwhile goes: this task ends at its next step, and whoever is served must not stop being heard.
+                if !at_door.left(connection) {
+                    return;
+                }
+                if let Ok((reader, writer)) = met {
+                    serve(connection, peer, reader, writer).await;
+                }
+            })
+            .abort_handle()
+        });
+    }
+}
+
+/// Those who have not shown yet that they are members, in the order in which they came.
+#[derive(Default)]
+struct Strangers(Mutex<BTreeMap<u64, AbortHandle>>);
+
+impl Strangers {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, AbortHandle>> {
+        self.0.lock().expect("only map operations happen under this lock")
+    }
+
+    /// `begin` gives the task that ends the stranger's stay; it finds itself in the books.
+    fn came(&self, connection: u64, begin: impl FnOnce() -> AbortHandle) {
+        let mut all = self.lock();
+        let task = begin();
+        all.insert(connection, task);
+    }
+
+    /// No stranger any more. `false`: it is none already, because it had to go.
+    fn left(&self, connection: u64) -> bool {
+        self.lock().remove(&connection).is_some()
+    }
+
+    fn keep_below(&self, most: usize) {
+        while self.lock().len() >= most.max(1) {
+            self.drop_oldest();
+        }
+    }
+
+    /// Its connection is closed with its task.
+    fn drop_oldest(&self) {
+        if let Some((_, task)) = self.lock().pop_first() {
+            task.abort();
+        }
+    }
 }
 
 /// Lets a member in; anybody else is an error.
-pub async fn accept(tcp: TcpStream, config: Arc<rustls::ServerConfig>) -> Result<(Reader, Writer), NetError> {
+async fn accept(tcp: TcpStream, config: Arc<rustls::ServerConfig>) -> Result<(Reader, Writer), NetError> {
     tcp.set_nodelay(true)?;
     let attempt = async {
         let mut tls = TlsAcceptor::from(config).accept(tcp).await?;
@@ -169,4 +312,11 @@ pub async fn accept(tcp: TcpStream, config: Arc<rustls::ServerConfig>) -> Result
     };
     let tls = tokio::time::timeout(HANDSHAKE_MAX, attempt).await.map_err(|_| NetError::Closed)??;
     Ok(split(tls))
+}
+
+impl Reader {
+    /// The first frame of a member, who has as long for it as for all before.
+    pub async fn first<T: DeserializeOwned>(&mut self) -> Result<Option<T>, NetError> {
+        tokio::time::timeout(HANDSHAKE_MAX, self.next()).await.map_err(|_| NetError::Closed)?
+    }
 }

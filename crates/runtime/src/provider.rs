@@ -227,7 +227,7 @@ impl Provider {
     }
 
     fn failed(&mut self, now: Timestamp, name: String, why: String) -> Result<(), ProviderError> {
-        eprintln!("{name} could not be started: {why}");
+        eyas_text::say!("{name} could not be started: {why}");
         self.provisioner.request_ended(now, 1, false);
         self.n_failures += 1;
         if self.n_failures >= FAILURES_MAX && self.nodes.values().all(|n| n.executor.is_none()) {

@@ -262,6 +262,15 @@ impl<T: Copy> Fluid<T> {
     }
 
     /// Bytes per second that a flow moves now.
+    /// Bytes that a flow has still to move; `None`: it has ended.
+    pub fn left(&self, now_ns: u64, flow: FlowId) -> Option<f64> {
+        let f = self.flows.get(flow.slot as usize).filter(|f| f.generation == flow.generation)?;
+        f.tag.as_ref()?;
+        let group = &self.resources[f.held_by() as usize];
+        let clock = group.clock + group.level * (now_ns.saturating_sub(group.clock_ns)) as f64 / 1e9;
+        Some((f.end_clock - clock).max(0.0))
+    }
+
     pub fn rate(&self, flow: FlowId) -> Option<f64> {
         self.is_current(flow).then(|| self.resources[self.flows[flow.slot as usize].held_by() as usize].level)
     }

@@ -163,6 +163,7 @@ impl World<'_> {
             );
             if n > 1 {
                 self.tell(member, Event::RunLinked { run: RUN, links: part.links });
+                self.tell(member, Event::RunPatterns { run: RUN, patterns: part.patterns });
             }
             for array in part.arrays {
                 self.tell(member, Event::ArrayAdded { run: RUN, array: Arc::new(array) });
@@ -314,7 +315,14 @@ impl World<'_> {
                 && let Some(known) = &input.known
             {
                 let (object, digest, size_bytes) = (input.object, known.digest, known.size_bytes);
-                added.push(ReplicaAdded { object, digest, size_bytes, version: None });
+                added.push(ReplicaAdded {
+                    object,
+                    digest,
+                    size_bytes,
+                    version: None,
+                    run: None,
+                    private: false,
+                });
             }
         }
         let outputs = assignment.outputs.iter().zip(0..).map(|(object, output)| {

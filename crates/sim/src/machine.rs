@@ -3,6 +3,7 @@
 //! Presets hold the machines of the papers. Each figure is either a sentence of the paper, or it is fitted, and then the
 //! preset says to which number; nothing else is fitted anywhere (`docs/results/data-diffusion.md` lists them again).
 
+use eyas_text::shown;
 use serde::{Deserialize, Serialize};
 
 const GBIT: f64 = 1e9 / 8.0;
@@ -41,6 +42,33 @@ pub struct Machine {
     pub node_delay_max_ns: u64,
     /// Of a processor: a program that computes for 1 s at speed 1 takes 1 / `speed` s.
     pub speed: f64,
+    /// What small files and written ones cost beside their bytes.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub costs: Costs,
+}
+
+/// What files cost beside their bytes. By default an open costs nothing but the latency, and a byte written as much as a byte read.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(default, deny_unknown_fields)]
+pub struct Costs {
+    /// Files that home storage opens or creates per second, for all clients together; absent: no limit.
+    pub home_opens_per_s: Option<f64>,
+    /// Scratch directories that home storage makes, links into and removes per second, for all clients together; absent: no limit.
+    pub home_scratch_per_s: Option<f64>,
+    /// A byte written to a node's disk takes the disk for as long as so many bytes read.
+    pub disk_write: f64,
+    /// The same of home storage.
+    pub home_write: f64,
+}
+
+impl Default for Costs {
+    fn default() -> Costs {
+        Costs { home_opens_per_s: None, home_scratch_per_s: None, disk_write: 1.0, home_write: 1.0 }
+    }
+}
+
+fn is_default(costs: &Costs) -> bool {
+    *costs == Costs::default()
 }
 
 /// What goes wrong, and how often.
@@ -80,6 +108,7 @@ pub fn preset(name: &str) -> Result<Machine, String> {
         node_delay_min_ns: 30 * S,
         node_delay_max_ns: 60 * S,
         speed: 1.0,
+        costs: Costs::default(),
     };
     Ok(match name {
         // §5.1.1: GPFS "remains flat at an average of 4.4Gb/s".
@@ -117,7 +146,7 @@ pub fn preset(name: &str) -> Result<Machine, String> {
             node_delay_max_ns: 0,
             ..tg_anl
         },
-        // A local cluster on one machine: what `eyas bench` measures on a small virtual server. A starting point for
+        // A local cluster on one machine: what `eyas-lab bench` measures on a small virtual server. A starting point for
         // predictions without a recorded run.
         "this-machine" => Machine {
             nodes: 2,
@@ -135,7 +164,13 @@ pub fn preset(name: &str) -> Result<Machine, String> {
             node_delay_max_ns: 300 * MS,
             ..tg_anl
         },
-        _ => return Err(format!("there is no machine `{name}`; known are {}", PRESETS.join(", "))),
+        _ => {
+            return Err(format!(
+                "there is no machine {name}; known are {}",
+                PRESETS.join(", "),
+                name = shown(name)
+            ));
+        }
     })
 }
 
@@ -148,8 +183,12 @@ impl Machine {
             ("home_bytes_per_s", self.home_bytes_per_s),
             ("home_client_bytes_per_s", self.home_client_bytes_per_s),
             ("speed", self.speed),
+            ("home_opens_per_s", self.costs.home_opens_per_s.unwrap_or(1.0)),
+            ("home_scratch_per_s", self.costs.home_scratch_per_s.unwrap_or(1.0)),
+            ("disk_write", self.costs.disk_write),
+            ("home_write", self.costs.home_write),
         ];
-        let bad = |what: String| Err(format!("the machine `{}` cannot be: {what}", self.name));
+        let bad = |what: String| Err(format!("the machine {} cannot be: {what}", shown(&self.name)));
         for (name, rate) in rates {
             if !(rate > 0.0 && rate.is_finite()) {
                 return bad(format!("`{name}` is {rate}, it has to be above 0"));
@@ -210,6 +249,10 @@ mod tests {
         for (bad, word) in [
             (Machine { home_bytes_per_s: 0.0, ..fine.clone() }, "home_bytes_per_s"),
             (Machine { disk_bytes_per_s: f64::NAN, ..fine.clone() }, "disk_bytes_per_s"),
+            (
+                Machine { costs: Costs { home_opens_per_s: Some(0.0), ..Costs::default() }, ..fine.clone() },
+                "home_opens_per_s",
+            ),
             (Machine { nodes: 0, ..fine.clone() }, "at least one node"),
             (Machine { slots_per_node: 1_000_000, ..fine.clone() }, "slots"),
             (Machine { node_delay_min_ns: 2, node_delay_max_ns: 1, ..fine }, "node_delay_min_ns"),

@@ -7,6 +7,7 @@
 //! | throughput | bytes that programs were given / time, in total, and the 99th percentile over seconds |
 //! | response time | from a task's arrival to its end, waiting included |
 //! | starved | slots that no task is given to, as far as tasks wait in the dispatcher's queue or behind full slots elsewhere, integrated over time |
+//! | idle | slots that no task is given to, integrated over time |
 //! | CPU hours | slots of the nodes that are there, integrated over time, idle or not |
 //! | slowdown of an interval | (end of its last task − its beginning) / its length |
 //!
@@ -58,6 +59,9 @@ pub struct Summary {
     /// Slot seconds without a task while tasks queued elsewhere.
     #[serde(default)]
     pub starved_slot_s: f64,
+    /// Slot seconds without a task, whether others queued or not.
+    #[serde(default)]
+    pub idle_slot_s: f64,
     /// Share of the slots that held a program, over time.
     pub utilisation: f64,
     pub n_nodes_max: u32,
@@ -290,6 +294,7 @@ impl Recorder {
         s.throughput_p99_bytes_per_s = seconds.get(at).copied().unwrap_or(0) as f64;
         self.starved.step(now, 0);
         s.starved_slot_s = self.starved.slot_ns as f64 * 1e-9;
+        s.idle_slot_s = self.starved.idle_ns as f64 * 1e-9;
         s.cpu_hours = self.slot_ns * 1e-9 / 3600.0;
         s.utilisation = if self.slot_ns > 0.0 { self.busy_ns / self.slot_ns } else { 0.0 };
         s.landed_bytes = self.landed_bytes;
@@ -344,6 +349,9 @@ struct Starved {
     /// How many starved since then.
     n_starved: u64,
     slot_ns: u128,
+    /// The same for slots without a task, whether others queue or not.
+    n_idle_since: u64,
+    idle_ns: u128,
 }
 
 impl Starved {
@@ -358,7 +366,9 @@ impl Starved {
 
     fn step(&mut self, now: Timestamp, n_ready: u64) {
         self.slot_ns += u128::from(self.n_starved) * u128::from(now.since_ns(self.since));
+        self.idle_ns += u128::from(self.n_idle_since) * u128::from(now.since_ns(self.since));
         self.since = now;
+        self.n_idle_since = self.n_idle;
         self.n_starved = self.n_idle.min(n_ready + self.n_behind);
     }
 }

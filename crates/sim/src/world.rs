@@ -10,6 +10,8 @@
 //! | a fetch for one attempt only | the same without the node's disk: the program reads while it comes |
 //! | a program | its cached inputs are read from the disk, it computes, its outputs are written to the disk |
 //! | an output brought home | a flow through disk, link and home |
+//! | a file of home, where the machine bounds opens | before its bytes flow it is opened, after all that were asked for before |
+//! | a program in a scratch directory at home | before it reads, its directory is made, after all that were asked for before |
 //! | a message | it arrives `message_ns` later |
 //! | the dispatcher's time | it handles one event after the other; each task that it gives out takes `dispatch_ns` |
 //! | nodes | each joins after a random delay between the machine's bounds, with an empty cache |
@@ -35,6 +37,7 @@ use eyas_core::log::{Header, LOG_VERSION, Line, What};
 use eyas_core::provisioning::{Demand, NodeView, ProvisionAction, ProvisionConfig, Provisioner};
 use eyas_core::rng::Rng;
 use eyas_core::*;
+use eyas_text::shown;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
@@ -48,9 +51,11 @@ const AWAIT_NS_MAX: u64 = 30 * S;
 const AWAIT_STEP_NS: u64 = 5_000_000;
 /// How often a receiver looks whether its source has sent on the last byte.
 const SENT_ON_STEP_NS: u64 = 1_000_000;
+/// When it is first said how far a watched transfer has come; then each time that it has gone on for twice as long.
+const WATCH_NS_MIN: u64 = eyas_core::event::WATCH_NS_MIN;
 /// How often the dispatcher hears that time passes, and provisioning looks.
 const TICK_NS: u64 = S;
-/// Without any sign of work for so long, a workload counts as one that never ends.
+/// When all slots have been idle and no byte has moved for so long, a workload counts as one that never ends.
 const STILL_NS: u64 = 3_600 * S;
 /// A node's list of flows is looked through when it gets longer than that.
 const FLOWS_MIN: usize = 64;
@@ -69,17 +74,26 @@ pub struct Scheduling {
     pub transfers_max: u32,
     pub transfers_per_peer_max: u32,
     pub home_streams_max: u32,
+    /// A task's inputs come one after the other.
+    pub inputs_in_turn: bool,
+    /// Each program runs in a scratch directory at home, made and removed for it, as by the wrapper scripts of Raicu09 §4.3.
+    pub scratch_at_home: bool,
 }
 
 impl Default for Scheduling {
     fn default() -> Scheduling {
+        // A simulated cluster ends with its run: nobody comes who could use what is read once.
+        let mut dispatcher = DispatcherConfig::default();
+        dispatcher.placement_config.affinity.keeps_once = false;
         Scheduling {
-            dispatcher: DispatcherConfig::default(),
+            dispatcher,
             eviction: "lru".into(),
             provision: None,
             transfers_max: 64,
             transfers_per_peer_max: 8,
             home_streams_max: 16,
+            inputs_in_turn: false,
+            scratch_at_home: false,
         }
     }
 }
@@ -95,7 +109,13 @@ pub fn simulate(
 ) -> Result<Summary, String> {
     machine.check()?;
     faults.check()?;
-    let mut world = World::new(machine, scheduling, faults, workload, seed, log)?;
+    let mut scheduling = scheduling.clone();
+    let affinity = &mut scheduling.dispatcher.placement_config.affinity;
+    if !affinity.keeps_once && affinity.disk_bytes_per_s == 0 {
+        // Here a program reads from home what it reads past the cache; live it is copied to the disk first.
+        affinity.disk_bytes_per_s = machine.disk_bytes_per_s as u64;
+    }
+    let mut world = World::new(machine, &scheduling, faults, workload, seed, log)?;
     world.live()?;
     world.recorder.finish(world.now, world.n_events, world.n_losses)
 }
@@ -141,6 +161,29 @@ enum Ev {
     Fetched {
         node: u32,
         transfer: u32,
+    },
+    /// It is time to say how far a watched fetch has come.
+    Moved {
+        node: u32,
+        transfer: u32,
+        flow: FlowId,
+    },
+    /// Home has opened the file of a fetch.
+    Opened {
+        node: u32,
+        transfer: u32,
+    },
+    /// Home has made the scratch directory of a program that now reads so many bytes.
+    ScratchMade {
+        node: u32,
+        attempt: AttemptId,
+        input_bytes: u64,
+    },
+    /// Home has created the file of an output.
+    Created {
+        node: u32,
+        attempt: AttemptId,
+        output: u32,
     },
     /// The source of a fetch is asked again whether it has begun to receive the object.
     Awaited {
@@ -210,6 +253,9 @@ struct Transfer {
     size_bytes: u64,
     /// Until then the source may only be about to receive it.
     patience_ends: Timestamp,
+    /// The dispatcher wants to know how it comes along.
+    watched: bool,
+    since: Timestamp,
 }
 
 /// Tasks that were submitted together: one array of the dispatcher's.
@@ -217,6 +263,24 @@ struct Batch {
     at: Timestamp,
     array: Arc<TaskArray>,
     compute: Compute,
+}
+
+/// Operations of one kind that home carries out one after the other, in the order in which they are asked for.
+struct Operations {
+    each_ns: Option<u64>,
+    free_at: u64,
+}
+
+impl Operations {
+    fn new(per_s: Option<f64>) -> Operations {
+        Operations { each_ns: per_s.map(|n| (S as f64 / n) as u64), free_at: 0 }
+    }
+
+    /// When one that is asked for now is done. `None`: there is no limit.
+    fn done_at(&mut self, now: Timestamp) -> Option<u64> {
+        self.free_at = self.free_at.max(now.0) + self.each_ns?;
+        Some(self.free_at)
+    }
 }
 
 struct World<'a> {
@@ -227,6 +291,9 @@ struct World<'a> {
     agenda: Agenda<Ev>,
     fluid: Fluid<Purpose>,
     home: ResourceId,
+    /// Operations of home, where the machine bounds them.
+    home_opens: Operations,
+    home_scratch: Operations,
     rng: Rng,
     core: Dispatcher,
     inbox: VecDeque<Event>,
@@ -320,6 +387,8 @@ impl<'a> World<'a> {
             agenda: Agenda::new(),
             fluid,
             home,
+            home_opens: Operations::new(machine.costs.home_opens_per_s),
+            home_scratch: Operations::new(machine.costs.home_scratch_per_s),
             rng,
             core,
             inbox: VecDeque::new(),
@@ -368,7 +437,6 @@ impl<'a> World<'a> {
             write_line(log, &header)?;
         }
         self.tell_core(Event::RunOpened { run: RUN, name: "simulated".into(), keep: false, into: None });
-        self.tell_core(Event::RunStarted { run: RUN });
         if self.provisioner.is_none() {
             self.join(self.machine.nodes)?;
         }
@@ -432,13 +500,24 @@ impl<'a> World<'a> {
                     }
                     None => Err(TransferError {
                         kind: TransferErrorKind::Unavailable,
-                        message: format!("`{}` does not exist", self.core.location(object)),
+                        message: format!("{} does not exist", shown(self.core.location(object))),
                     }),
                 };
                 self.tell_node(node, NodeEvent::HomeAnswered { object, result })?;
             }
             Ev::Fetched { node, transfer } => self.on_fetched(node, transfer)?,
-            Ev::Awaited { node, transfer } => self.fetch(node, transfer),
+            Ev::Opened { node, transfer } | Ev::Awaited { node, transfer } => self.fetch(node, transfer),
+            Ev::ScratchMade { node, attempt, input_bytes } => {
+                if self.nodes[node as usize].as_ref().is_some_and(|n| n.programs.contains_key(&attempt)) {
+                    self.read(node, attempt, input_bytes);
+                }
+            }
+            Ev::Created { node, attempt, output } => {
+                if self.nodes[node as usize].is_some() {
+                    self.land(node, attempt, output);
+                }
+            }
+            Ev::Moved { node, transfer, flow } => self.on_moved(node, transfer, flow)?,
             Ev::SentOn { node, transfer } => self.on_flow_ended(Purpose::Fetch { node, transfer })?,
             Ev::Computed { node, attempt } => self.on_computed(node, attempt)?,
             Ev::Tick => self.on_tick()?,
@@ -463,9 +542,14 @@ impl<'a> World<'a> {
     // ------------------------------------------------------------ the dispatcher
 
     fn submit(&mut self) -> Result<(), String> {
+        // What comes at once is there before anything of it starts, as live.
+        let is_first = self.batches.is_empty();
         while let Some(next) = self.submissions.peek() {
             if next.at > self.now {
                 let at_ns = next.at.0;
+                if is_first {
+                    self.tell_core(Event::RunStarted { run: RUN });
+                }
                 self.schedule(at_ns, Ev::Submit);
                 return Ok(());
             }
@@ -507,6 +591,11 @@ impl<'a> World<'a> {
                         NodeMessage::PrefetchFailed { batch, object, kind } => {
                             Event::PrefetchFailed { executor, batch, object, kind }
                         }
+                        NodeMessage::CacheResized { cache_bytes } => {
+                            Event::CacheResized { executor, cache_bytes }
+                        }
+                        NodeMessage::InputMoved(moved) => Event::InputMoved { executor, moved },
+                        NodeMessage::PartsRemoved { tasks } => Event::PartsRemoved { executor, tasks },
                         NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_) => {
                             unreachable!("handled above")
                         }
@@ -626,6 +715,12 @@ impl<'a> World<'a> {
                 // Its connection was forgotten when it was lost.
                 // Its executors know the dispatcher's numbers.
                 Action::NameObjects { .. } | Action::ForgetExecutor { .. } => {}
+                // No executor is lost here.
+                Action::RemoveParts { .. } => {}
+                // There is no journal.
+                Action::RecordGivenUp { task, attempt } => {
+                    self.inbox.push_back(Event::AttemptGivenUp { task, attempt })
+                }
                 // There is one dispatcher.
                 Action::TellMember { .. } | Action::SendAway { .. } => {}
             }
@@ -661,10 +756,15 @@ impl<'a> World<'a> {
             let n_nodes = self.n_wanted - self.n_nodes - self.n_pending;
             self.request(n_nodes);
         }
-        if self.now.since_ns(self.still_since) > STILL_NS
-            && self.fluid.n_flows() == 0
+        // A program may compute for months, and a node may be awaited for days: both are work that goes on.
+        let is_still = self.fluid.n_flows() == 0
             && self.submissions.peek().is_none()
-        {
+            && self.n_pending == 0
+            && self.busy_slots() == 0;
+        if !is_still {
+            self.still_since = self.now;
+        }
+        if self.now.since_ns(self.still_since) > STILL_NS {
             return Err(format!(
                 "the workload never ends: {} of {} tasks have ended, and nothing has happened for an hour; {}",
                 self.n_ended,
@@ -856,15 +956,29 @@ impl<'a> World<'a> {
                     Ev::HomeAnswered { node: number, object },
                 );
             }
-            NodeAction::Fetch { target, object, source, size_bytes, awaits, .. } => {
+            NodeAction::Fetch { target, object, source, size_bytes, awaits, watched, .. } => {
                 let slot = self.transfers_free.pop().unwrap_or_else(|| {
                     self.transfers.push(None);
                     self.transfers.len() as u32 - 1
                 });
                 let patience_ends = self.now.plus_ns(if awaits { AWAIT_NS_MAX } else { 0 });
-                let transfer = Transfer { target, source, object, flow: None, size_bytes, patience_ends };
+                let since = self.now;
+                let transfer = Transfer {
+                    target,
+                    source,
+                    object,
+                    flow: None,
+                    size_bytes,
+                    patience_ends,
+                    watched,
+                    since,
+                };
                 self.transfers[slot as usize] = Some(transfer);
-                self.fetch(number, slot)
+                let opened = if source == Source::Home { self.home_opens.done_at(self.now) } else { None };
+                match opened {
+                    Some(at_ns) => self.schedule(at_ns, Ev::Opened { node: number, transfer: slot }),
+                    None => self.fetch(number, slot),
+                }
             }
             NodeAction::Start { task, attempt, inputs, .. } => {
                 let bytes: u64 = inputs
@@ -891,16 +1005,28 @@ impl<'a> World<'a> {
                 events.push_back(NodeEvent::OutputStored { task, attempt, output, result });
             }
             NodeAction::Land { task, attempt, output, object, .. } => {
-                let place = self.place_of(number);
-                let purpose = Purpose::Land { node: number, attempt: (task, attempt), output };
-                let bytes = self.size_of(object).unwrap_or(0);
-                self.recorder.landed_bytes += bytes;
-                let crossed = [place.disk, place.link_out, place.client, self.home];
-                self.flow(number, bytes, &crossed, purpose);
+                self.recorder.landed_bytes += self.size_of(object).unwrap_or(0);
+                let attempt = (task, attempt);
+                match self.home_opens.done_at(self.now) {
+                    Some(at_ns) => self.schedule(at_ns, Ev::Created { node: number, attempt, output }),
+                    None => self.land(number, attempt, output),
+                }
             }
-            NodeAction::Evict { .. } | NodeAction::CleanUp { .. } => {}
+            NodeAction::Evict { .. }
+            | NodeAction::DropPrivate { .. }
+            | NodeAction::CleanUp { .. }
+            | NodeAction::Halt { .. } => {}
             NodeAction::Tell { message } => messages.push(message),
         }
+    }
+
+    /// Brings an output home. Its cost there is taken for the whole way: home is the slowest part of it.
+    fn land(&mut self, number: u32, attempt: AttemptId, output: u32) {
+        let place = self.place_of(number);
+        let object = self.output_of(attempt.0, output);
+        let bytes = self.size_of(object).unwrap_or(0) as f64 * self.machine.costs.home_write;
+        let crossed = [place.disk, place.link_out, place.client, self.home];
+        self.flow(number, bytes as u64, &crossed, Purpose::Land { node: number, attempt, output });
     }
 
     fn place_of(&self, number: u32) -> Place {
@@ -925,7 +1051,7 @@ impl<'a> World<'a> {
     }
 
     fn fetch(&mut self, number: u32, slot: u32) {
-        let Some(Transfer { target, source, object, size_bytes, patience_ends, .. }) =
+        let Some(Transfer { target, source, object, size_bytes, patience_ends, watched, .. }) =
             self.transfers[slot as usize]
         else {
             return;
@@ -952,6 +1078,10 @@ impl<'a> World<'a> {
                 let flow =
                     self.flow(number, size_bytes, &crossed, Purpose::Fetch { node: number, transfer: slot });
                 self.transfers[slot as usize].as_mut().expect("just made").flow = Some(flow);
+                if watched {
+                    let at_ns = self.now.0 + WATCH_NS_MIN;
+                    self.schedule(at_ns, Ev::Moved { node: number, transfer: slot, flow });
+                }
                 if cached {
                     self.nodes[number as usize].as_mut().expect("it asks").receiving.insert(object);
                 }
@@ -965,6 +1095,24 @@ impl<'a> World<'a> {
                 Ev::Fetched { node: number, transfer: slot },
             ),
         }
+    }
+
+    fn on_moved(&mut self, number: u32, transfer: u32, flow: FlowId) -> Result<(), String> {
+        let Some(Transfer { target, source, object, size_bytes, since, .. }) =
+            self.transfers[transfer as usize]
+        else {
+            return Ok(());
+        };
+        let Some(left) = self.fluid.left(self.now.0, flow).filter(|_| self.nodes[number as usize].is_some())
+        else {
+            return Ok(());
+        };
+        let moving_ns = self.now.since_ns(since);
+        let moved_bytes = size_bytes.saturating_sub(left as u64);
+        let moved = InputMoved { target, object, source, moved_bytes, size_bytes, moving_ns, is_all: false };
+        let at_ns = self.now.0 + moving_ns.max(WATCH_NS_MIN);
+        self.schedule(at_ns, Ev::Moved { node: number, transfer, flow });
+        self.tell_node(number, NodeEvent::TransferMoved { moved })
     }
 
     fn on_flow_ended(&mut self, purpose: Purpose) -> Result<(), String> {
@@ -1033,9 +1181,18 @@ impl<'a> World<'a> {
             output_bytes += self.sizes.of(&batch.array.fill(pattern, i)).unwrap_or(0);
         }
         let now = self.now;
-        let disk = self.place_of(number).disk;
         let node = self.nodes[number as usize].as_mut().expect("it acts");
         node.programs.insert(attempt, Program { started: now, output_bytes });
+        let made = if self.scheduling.scratch_at_home { self.home_scratch.done_at(self.now) } else { None };
+        match made {
+            Some(at_ns) => self.schedule(at_ns, Ev::ScratchMade { node: number, attempt, input_bytes }),
+            None => self.read(number, attempt, input_bytes),
+        }
+    }
+
+    /// The program reads what is cached, then computes.
+    fn read(&mut self, number: u32, attempt: AttemptId, input_bytes: u64) {
+        let disk = self.place_of(number).disk;
         if input_bytes > 0 {
             self.flow(number, input_bytes, &[disk], Purpose::Read { node: number, attempt });
         } else {
@@ -1058,7 +1215,8 @@ impl<'a> World<'a> {
         let Some(node) = self.nodes[number as usize].as_ref() else { return Ok(()) };
         let Some(program) = node.programs.get(&attempt) else { return Ok(()) };
         if program.output_bytes > 0 {
-            let (bytes, disk) = (program.output_bytes, self.place_of(number).disk);
+            let bytes = (program.output_bytes as f64 * self.machine.costs.disk_write) as u64;
+            let disk = self.place_of(number).disk;
             self.flow(number, bytes, &[disk], Purpose::Write { node: number, attempt });
             return Ok(());
         }
@@ -1083,6 +1241,7 @@ impl<'a> World<'a> {
             outputs,
             inputs_modified: vec![],
             inputs_damaged: vec![],
+            disk: None,
         };
         self.recorder.ran(started, self.now);
         let (task, attempt) = attempt;
@@ -1110,6 +1269,7 @@ impl<'a> World<'a> {
             outputs: vec![],
             inputs_modified: vec![],
             inputs_damaged: vec![],
+            disk: None,
         };
         let (task, attempt) = attempt;
         events.push_back(NodeEvent::ProgramEnded { task, attempt, exit });
@@ -1162,6 +1322,7 @@ fn node_core(machine: &Machine, scheduling: &Scheduling, seed: u64) -> Result<Ex
         transfers_max: scheduling.transfers_max,
         transfers_per_peer_max: scheduling.transfers_per_peer_max,
         home_streams_max: scheduling.home_streams_max,
+        inputs_in_turn: scheduling.inputs_in_turn,
     };
     Executor::new(config).map_err(|e| e.to_string())
 }

@@ -76,7 +76,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
 fn the_log_of_one_seed_is_known() {
     let log = busy_log(3);
     let body = log.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-    assert_eq!(format!("{:016x}", hash(&log[body..])), "e9e86df89d2b832a");
+    assert_eq!(format!("{:016x}", hash(&log[body..])), "97f268b673f20c2a");
 }
 
 #[test]
@@ -109,7 +109,17 @@ fn a_replay_takes_the_same_actions_and_a_trace_measures_the_machine() {
     assert_eq!((found.nodes, found.slots_per_node), (3, 2));
     assert!(near(found.home_client_bytes_per_s, machine.home_client_bytes_per_s), "{seen:?}");
     assert!(near(found.home_bytes_per_s, machine.home_bytes_per_s), "{seen:?}");
-    assert!(matches!(seen.home, HomeSeen::Shared { .. } | HomeSeen::PerNode { n_nodes: 2 }), "{seen:?}");
+    // Three nodes share what two of them could take, so one node's rate follows from the few moments with fewer readers.
+    match seen.ends.as_deref() {
+        None => assert!(matches!(seen.home, HomeSeen::Shared { n_nodes: 3 }), "{seen:?}"),
+        Some([slowest, fastest]) => {
+            let truth = machine.home_client_bytes_per_s;
+            assert!(
+                slowest.home_client_bytes_per_s < truth && truth < fastest.home_client_bytes_per_s,
+                "{seen:?}"
+            );
+        }
+    }
 
     // Simulated on the machine that it shows, it takes as long again.
     let rate = Some(found.disk_bytes_per_s);

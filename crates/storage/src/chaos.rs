@@ -6,11 +6,11 @@
 //! `truncate` and `flip` are lies: fewer or other bytes, without an error. Length checks and digests have to find them.
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::{Capabilities, Home, Listing, Location, Opened, Stat, fnv1a64, splitmix64};
+use crate::{Capabilities, Home, Listing, Location, Opened, Part, Put, Stat, fnv1a64, splitmix64};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -187,7 +187,7 @@ impl Home for Chaos {
         Ok(opened)
     }
 
-    fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat> {
+    fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
         let mut dice = self.dice("write", location);
         self.maybe_fail(&mut dice, self.config.write_fail, &self.counts.write_fail, "write", location)?;
         if dice.hits(self.config.no_space) {
@@ -195,7 +195,15 @@ impl Home for Chaos {
             let full = io::Error::from_raw_os_error(libc::ENOSPC);
             return Err(Error::from_io("write", location, full).with_context("cause", "a fault was injected"));
         }
-        self.inner.write(location, body, size_hint_bytes)
+        self.inner.put(location, body, put)
+    }
+
+    fn remove_part(&self, part: &Path) -> Result<()> {
+        self.inner.remove_part(part)
+    }
+
+    fn remove_parts(&self, location: &Location, part: &Part) -> Result<()> {
+        self.inner.remove_parts(location, part)
     }
 
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {

@@ -3,7 +3,7 @@
 //! Give it a location below which it may do as it likes. A home that cannot write has to hold [`objects`] there before.
 //! Every finding is a panic that names the location.
 
-use crate::{Error, ErrorKind, Home, Listing, Location, Status};
+use crate::{Error, ErrorKind, Fence, Home, Listing, Location, Open, Part, Put, Status};
 use std::io::{self, Read};
 
 /// Name (relative, literal) and content of the objects that the suite reads.
@@ -24,6 +24,7 @@ pub fn run(home: &dyn Home, base: &Location) {
     let missing = base.join("missing").unwrap();
     if can.write {
         writing(home, base);
+        fencing(home, base);
     } else {
         let error = home.write(&missing, &mut io::empty(), None).unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::Unsupported, Status::Permanent));
@@ -101,6 +102,48 @@ fn writing(home: &dyn Home, base: &Location) {
     let fresh = base.join("new/never").unwrap();
     home.write(&fresh, &mut Breaks(false), None).unwrap_err();
     assert_eq!(home.stat(&fresh).unwrap_err().kind(), ErrorKind::NotFound, "a failed write leaves nothing");
+}
+
+/// A writer that is stopped right before its name appears, and what happens meanwhile.
+struct Stopped<'a>(&'a (dyn Fn() -> Result<(), String> + Sync));
+
+impl Fence for Stopped<'_> {
+    fn may_go_on(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn may_appear(&self) -> Result<(), String> {
+        (self.0)()
+    }
+}
+
+fn fencing(home: &dyn Home, base: &Location) {
+    let location = base.join("new/fenced").unwrap();
+    fn put(fence: &dyn Fence, number: u32) -> Put<'_> {
+        let part = Part { work: 1, epoch: 1, number, replaces: number > 1 };
+        Put { size_hint_bytes: None, mode: None, part, fence }
+    }
+    let refuse = || Err("of a test".to_string());
+    let error = home.put(&location, &mut &b"refused"[..], &put(&Stopped(&refuse), 1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::GivenUp, "{error}");
+    assert_eq!(
+        home.stat(&location).unwrap_err().kind(),
+        ErrorKind::NotFound,
+        "a refused write leaves nothing"
+    );
+    if home.capabilities().fences {
+        let overtaken = || {
+            home.put(&location, &mut &b"later"[..], &put(&Open, 2)).unwrap();
+            Ok(())
+        };
+        let error = home.put(&location, &mut &b"earlier"[..], &put(&Stopped(&overtaken), 1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::GivenUp, "{error}");
+        if home.capabilities().read {
+            assert_eq!(read(home, &location, None).unwrap(), b"later");
+        }
+    }
+    let end = home.put(&location, &mut &b"latest"[..], &put(&Open, 3)).unwrap();
+    assert_eq!(end.size_bytes, 6);
 }
 
 fn reading(home: &dyn Home, base: &Location, can_stat: bool) {

@@ -6,7 +6,7 @@
 //! Readers handed out by adaptors speak `std::io`; there the [`Error`] travels inside the `io::Error` and
 //! [`Error::from_read`] takes it out again, so nothing is lost between the two.
 
-use std::borrow::Cow;
+use eyas_text::{line_of, shown};
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -33,8 +33,12 @@ pub enum ErrorKind {
     InvalidRange,
     /// The file system is full, or a quota is used up.
     NoSpace,
+    /// This process or this machine is out of something that comes back: descriptors, memory. It says nothing about home.
+    Shortage,
     /// An HTTP answer that has no better name here.
     Http(u16),
+    /// Whoever asked for it does not want it any more, or has lost the right to it.
+    GivenUp,
     /// Anything else that the system or the network reported.
     Io,
 }
@@ -181,9 +185,9 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = &*self.0;
-        write!(f, "cannot {} `{}`: {}", parts.operation, printable(&parts.location), parts.reason)?;
+        write!(f, "cannot {} {}: {}", parts.operation, shown(&parts.location), parts.reason)?;
         for (index, (key, value)) in parts.context.iter().enumerate() {
-            write!(f, "{}{key}: {}", if index == 0 { " (" } else { ", " }, printable(value))?;
+            write!(f, "{}{key}: {}", if index == 0 { " (" } else { ", " }, line_of(value))?;
         }
         if parts.context.is_empty() { Ok(()) } else { f.write_str(")") }
     }
@@ -214,22 +218,6 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Text that stays on one line: names may hold newlines and escape sequences, messages may not.
-fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(char::is_control) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
-        if c.is_control() {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    Cow::Owned(out)
-}
-
 /// Kind, status and, where the system's words are not clear enough, better ones.
 fn classify_io(error: &io::Error) -> (ErrorKind, Status, Option<&'static str>) {
     use ErrorKind::*;
@@ -250,10 +238,8 @@ fn classify_io(error: &io::Error) -> (ErrorKind, Status, Option<&'static str>) {
             libc::ENOSPC => (NoSpace, Persistent, Some("no space left on the device")),
             libc::EDQUOT => (NoSpace, Persistent, Some("the disk quota is used up")),
             libc::EFBIG => (NoSpace, Permanent, Some("the file would be larger than is allowed here")),
-            libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIMEDOUT | libc::ENOMEM => {
-                (Io, Temporary, None)
-            }
-            libc::EMFILE | libc::ENFILE => (Io, Temporary, None),
+            libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIMEDOUT => (Io, Temporary, None),
+            libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS => (Shortage, Temporary, None),
             // What network file systems report while a server restarts.
             libc::EIO | libc::ESTALE | libc::EREMOTEIO => (Io, Temporary, None),
             libc::ECONNREFUSED | libc::ECONNRESET | libc::ECONNABORTED | libc::EPIPE => (Io, Temporary, None),
@@ -298,6 +284,8 @@ mod tests {
         check(libc::ENOSPC, ErrorKind::NoSpace, Status::Persistent);
         check(libc::EDQUOT, ErrorKind::NoSpace, Status::Persistent);
         check(libc::EIO, ErrorKind::Io, Status::Temporary);
+        check(libc::EMFILE, ErrorKind::Shortage, Status::Temporary);
+        check(libc::ENOMEM, ErrorKind::Shortage, Status::Temporary);
         check(libc::ESTALE, ErrorKind::Io, Status::Temporary);
     }
 

@@ -4,24 +4,28 @@
 //! changed meanwhile gives `Changed` and never a mixture. Writing goes to a temporary name in the same directory, is
 //! flushed to disk, and appears by rename.
 //!
-//! A temporary name is `.eyas-part-<hash of the target's name>-<unique>`: short, so a target of the longest allowed
-//! length still works; created exclusively, so one left behind by a dead process is never written to, renamed or
-//! listed. [`FileHome::sweep`] removes such leftovers.
+//! A temporary name is `.eyas-part-<work>-<epoch>-<number>-<unique>`, see [`Part`]: short, so a target of the longest
+//! allowed length still works; created exclusively, so one left behind by a dead process is never written to, renamed or
+//! listed. Who made it removes it, else a later writer of the same object ([`Part::replaces`]), else whoever finds it
+//! noted ([`Home::remove_part`]). The latter two also keep a writer that was stopped from taking an object's name.
 //!
-//! Not here: owner, permission bits and extended attributes; objects are bytes.
+//! Not here: owner and extended attributes; objects are bytes with permission bits.
 
 use crate::error::{Error, ErrorKind, Result, Status};
+use crate::put::given_up;
 use crate::version::Version;
-use crate::{Capabilities, Home, Listing, Location, Opened, Stat, VersionKind, glob};
+use crate::{Capabilities, Fence, Home, Listing, Location, Opened, Part, Put, Stat, VersionKind, glob};
+use eyas_text::shown_path;
+use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 const TEMPORARY_PREFIX: &str = ".eyas-part-";
 /// Large enough that a network file system sees whole requests, small enough for the CPU's cache.
@@ -40,6 +44,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     stat: true,
     write: true,
     atomic_rename: true,
+    fences: true,
     list: true,
     remove: true,
     local_path: true,
@@ -51,6 +56,9 @@ const CAPABILITIES: Capabilities = Capabilities {
 pub struct FileHome {
     /// Directories that are this node's own disk, without symbolic links in them.
     home_local: Vec<PathBuf>,
+    /// What lay in a directory of parts from before an epoch, when it was first written to in that epoch. Nobody
+    /// makes more of these, so one listing serves all who write there.
+    old_parts: Mutex<HashMap<(PathBuf, u64), Vec<(Part, PathBuf)>>>,
 }
 
 impl FileHome {
@@ -60,29 +68,32 @@ impl FileHome {
             fs::canonicalize(&directory)
                 .map_err(|error| Error::from_io("use the local home", directory.display(), error))
         };
-        Ok(FileHome { home_local: home_local.into_iter().map(resolve).collect::<Result<_>>()? })
+        let home_local = home_local.into_iter().map(resolve).collect::<Result<_>>()?;
+        Ok(FileHome { home_local, old_parts: Mutex::default() })
     }
 
-    /// Removes what writers that died left in `directory` (not below), if it is older than `age`; returns how many.
-    ///
-    /// The age protects writers that live, on this node and on others: choose it longer than any write takes.
-    pub fn sweep(&self, directory: &Location, age: Duration) -> Result<u64> {
-        let path = path_of(LIST, directory)?;
-        let fail = |error| Error::from_io(LIST, directory, error);
-        let mut n_removed = 0;
-        for entry in fs::read_dir(path).map_err(fail)? {
-            let entry = entry.map_err(fail)?;
-            if !entry.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
-                continue;
+    /// Removes the parts in `directory` of whoever wrote the same object before `part`.
+    fn remove_earlier(&self, directory: &Path, part: &Part) -> io::Result<()> {
+        let is_earlier = |p: &Part| p.work == part.work && (p.epoch, p.number) < (part.epoch, part.number);
+        let remove = |parts: &[(Part, PathBuf)]| -> io::Result<()> {
+            for (_, path) in parts.iter().filter(|(p, _)| is_earlier(p)) {
+                remove_if_there(path)?;
             }
-            let modified = entry.metadata().and_then(|metadata| metadata.modified());
-            let is_old =
-                modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|old| old >= age));
-            if is_old && fs::remove_file(entry.path()).is_ok() {
-                n_removed += 1;
-            }
+            Ok(())
+        };
+        // A first try has forerunners only in earlier epochs.
+        if part.number > 1 {
+            return remove(&parts_in(directory)?);
         }
-        Ok(n_removed)
+        let key = (directory.to_path_buf(), part.epoch);
+        let mut known = self.old_parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !known.contains_key(&key) {
+            let mut parts = parts_in(directory)?;
+            parts.retain(|(p, _)| p.epoch < part.epoch);
+            known.retain(|(_, epoch), _| *epoch == part.epoch);
+            known.insert(key.clone(), parts);
+        }
+        remove(&known[&key])
     }
 }
 
@@ -122,7 +133,8 @@ impl Home for FileHome {
         Ok(Opened { location: location.clone(), stat, range, reader: Box::new(reader), file: Some(file) })
     }
 
-    fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat> {
+    fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
+        let size_hint_bytes = put.size_hint_bytes;
         let real = target_of(location)?;
         let path = real.as_path();
         let fail = |error| Error::from_io(WRITE, location, error);
@@ -130,13 +142,14 @@ impl Home for FileHome {
             return Err(not_a_file(WRITE, location, "it is a directory"));
         };
         create_directories(directory).map_err(fail)?;
-        let mut temporary = Temporary::create(directory, name.as_encoded_bytes()).map_err(fail)?;
+        let mut temporary = Temporary::create(directory, name.as_encoded_bytes(), put).map_err(fail)?;
         if let Some(size_bytes) = size_hint_bytes {
             reserve(&temporary.file, size_bytes).map_err(fail)?;
         }
         let mut buffer = vec![0; COPY_BYTES];
         let mut size_bytes: u64 = 0;
         loop {
+            put.fence.may_go_on().map_err(|why| given_up(WRITE, location, why))?;
             let n = match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(n) => n,
@@ -155,13 +168,45 @@ impl Home for FileHome {
             // Gives back what was reserved beyond the end.
             temporary.file.set_len(size_bytes).map_err(fail)?;
         }
+        temporary.file.set_permissions(fs::Permissions::from_mode(temporary.mode)).map_err(fail)?;
         temporary.file.sync_all().map_err(fail)?;
         // After the flush: only then has a network file system's server set the final time.
         let metadata = temporary.file.metadata().map_err(fail)?;
         let stat = stat_of(WRITE, location, &metadata)?;
-        temporary.rename_to(path).map_err(fail)?;
+        if put.part.replaces {
+            self.remove_earlier(directory, &put.part).map_err(fail)?;
+        }
+        put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
+        temporary.rename_to(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let why =
+                    "somebody removed the temporary file: a later writer of the same object has taken over";
+                given_up(WRITE, location, why.into())
+            }
+            _ => fail(error),
+        })?;
         sync_directory(directory).map_err(fail)?;
         Ok(stat)
+    }
+
+    fn remove_part(&self, part: &Path) -> Result<()> {
+        let is_part = part
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY_PREFIX.as_bytes()));
+        if !is_part {
+            return Ok(());
+        }
+        remove_if_there(part).map_err(|error| Error::from_io(REMOVE, part.display(), error))
+    }
+
+    fn remove_parts(&self, location: &Location, part: &Part) -> Result<()> {
+        let Some(directory) = path_of(REMOVE, location)?.parent() else { return Ok(()) };
+        match self.remove_earlier(directory, part) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(Error::from_io(REMOVE, directory.display(), error))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
@@ -251,45 +296,89 @@ pub(crate) fn check_unchanged(file: &File, location: &Location, stat: &Stat) -> 
 }
 
 /// A file that disappears with this value unless it was renamed to its final name.
-struct Temporary {
+struct Temporary<'a> {
     file: File,
-    path: Option<PathBuf>,
+    path: PathBuf,
+    /// Of the file when it is whole. Until then nobody but its owner may read it.
+    mode: u32,
+    is_renamed: bool,
+    fence: &'a dyn Fence,
 }
 
-impl Temporary {
-    fn create(directory: &Path, name: &[u8]) -> io::Result<Temporary> {
+impl<'a> Temporary<'a> {
+    fn create(directory: &Path, name: &[u8], put: &Put<'a>) -> io::Result<Temporary<'a>> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let hash = crate::fnv1a64(name);
+        let Part { work, epoch, number, .. } = put.part;
+        let work = if work == 0 { crate::fnv1a64(name) } else { work };
         loop {
             // Unique among threads by the count, among processes by pid and time, among nodes by chance; where chance
             // fails, exclusive creation notices.
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let seed = (u64::from(std::process::id()) << 32) ^ now.as_nanos() as u64;
             let unique = crate::splitmix64(seed ^ crate::splitmix64(COUNT.fetch_add(1, Ordering::Relaxed)));
-            let path = directory.join(format!("{TEMPORARY_PREFIX}{hash:016x}-{unique:016x}"));
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(file) => return Ok(Temporary { file, path: Some(path) }),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                Err(error) => return Err(error),
+            let path = directory
+                .join(format!("{TEMPORARY_PREFIX}{work:016x}-{epoch:016x}-{number:08x}-{unique:016x}"));
+            put.fence.part_begins(&path);
+            // What the umask leaves of it is what this process makes files with.
+            match OpenOptions::new().write(true).create_new(true).mode(0o666).open(&path) {
+                Ok(file) => {
+                    let usual = file.metadata()?.permissions().mode() & 0o777;
+                    let mode = put.mode.map_or(usual, |mode| mode & 0o777);
+                    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+                    return Ok(Temporary { file, path, mode, is_renamed: false, fence: put.fence });
+                }
+                Err(error) => {
+                    put.fence.part_ended(&path);
+                    if error.kind() != io::ErrorKind::AlreadyExists {
+                        return Err(error);
+                    }
+                }
             }
         }
     }
 
     fn rename_to(mut self, target: &Path) -> io::Result<()> {
-        if let Some(path) = &self.path {
-            fs::rename(path, target)?;
-        }
-        self.path = None;
+        fs::rename(&self.path, target)?;
+        self.is_renamed = true;
         Ok(())
     }
 }
 
-impl Drop for Temporary {
+impl Drop for Temporary<'_> {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // Nothing better can be done about a failure here; `sweep` finds what stays behind.
-            let _ = fs::remove_file(path);
+        if !self.is_renamed && remove_if_there(&self.path).is_err() {
+            // It stays noted: who reads the note tries again.
+            return;
         }
+        self.fence.part_ended(&self.path);
+    }
+}
+
+/// The parts in a directory, with their writers.
+fn parts_in(directory: &Path) -> io::Result<Vec<(Part, PathBuf)>> {
+    let mut parts = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if let Some(part) = entry.file_name().to_str().and_then(part_named) {
+            parts.push((part, entry.path()));
+        }
+    }
+    Ok(parts)
+}
+
+/// The writer in the name of a part.
+fn part_named(name: &str) -> Option<Part> {
+    let mut fields = name.strip_prefix(TEMPORARY_PREFIX)?.split('-');
+    let mut next = || u64::from_str_radix(fields.next()?, 16).ok();
+    let (work, epoch, number) = (next()?, next()?, next()?);
+    next()?;
+    Some(Part { work, epoch, number: u32::try_from(number).ok()?, replaces: false })
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -411,7 +500,7 @@ fn explain(operation: &'static str, location: &Location, path: &Path, error: io:
     if error.kind() == io::ErrorKind::NotFound
         && let Ok(target) = fs::read_link(path)
     {
-        let reason = format!("it is a symbolic link to `{}`, which is not there", target.display());
+        let reason = format!("it is a symbolic link to {}, which is not there", shown_path(&target));
         return Error::new(ErrorKind::NotFound, Status::Permanent, operation, location, reason)
             .with_source(error);
     }
@@ -421,7 +510,8 @@ fn explain(operation: &'static str, location: &Location, path: &Path, error: io:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
+    use std::time::Duration;
 
     fn at(path: &Path) -> Location {
         Location::from_path(path).unwrap()
@@ -555,19 +645,173 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"old");
     }
 
+    /// What a writer notes, and what it is answered.
+    #[derive(Default)]
+    struct Notes {
+        parts: Mutex<Vec<PathBuf>>,
+        refused_between: bool,
+        refused_at_the_end: bool,
+        /// Done while the writer waits for leave to let the name appear.
+        meanwhile: Option<Box<dyn Fn() + Sync + Send>>,
+    }
+
+    impl Fence for Notes {
+        fn may_go_on(&self) -> std::result::Result<(), String> {
+            if self.refused_between { Err("it was cancelled".into()) } else { Ok(()) }
+        }
+
+        fn may_appear(&self) -> std::result::Result<(), String> {
+            if let Some(meanwhile) = &self.meanwhile {
+                meanwhile();
+            }
+            if self.refused_at_the_end { Err("its lease is over".into()) } else { Ok(()) }
+        }
+
+        fn part_begins(&self, part: &Path) {
+            self.parts.lock().unwrap().push(part.to_path_buf());
+        }
+
+        fn part_ended(&self, part: &Path) {
+            self.parts.lock().unwrap().retain(|p| p != part);
+        }
+    }
+
+    fn put<'a>(fence: &'a dyn Fence, epoch: u64, number: u32) -> Put<'a> {
+        let part = Part { work: 7, epoch, number, replaces: true };
+        Put { size_hint_bytes: None, mode: None, part, fence }
+    }
+
     #[test]
-    fn leftovers_are_hidden_and_swept_by_age() {
+    fn a_refused_writer_leaves_the_old_object_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        fs::write(&path, "old").unwrap();
+        for (refused_between, refused_at_the_end) in [(true, false), (false, true)] {
+            let notes = Notes { refused_between, refused_at_the_end, ..Notes::default() };
+            let error =
+                FileHome::default().put(&at(&path), &mut &b"new"[..], &put(&notes, 1, 1)).unwrap_err();
+            assert_eq!((error.kind(), error.status()), (ErrorKind::GivenUp, Status::Permanent), "{error}");
+            assert_eq!(names(dir.path()), ["x"]);
+            assert_eq!(fs::read(&path).unwrap(), b"old");
+            assert!(notes.parts.into_inner().unwrap().is_empty());
+        }
+    }
+
+    /// The first writer is stopped after it got leave; the second one writes; the first one goes on.
+    #[test]
+    fn a_writer_that_was_stopped_before_the_name_appears_comes_too_late() {
+        for (first, second) in [((1, 1), (1, 2)), ((1, 1), (2, 1)), ((1, 3), (2, 1))] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("x");
+            let meanwhile = {
+                let path = path.clone();
+                move || {
+                    let put = put(&crate::Open, second.0, second.1);
+                    FileHome::default().put(&at(&path), &mut &b"second"[..], &put).unwrap();
+                }
+            };
+            let stopped = Notes { meanwhile: Some(Box::new(meanwhile)), ..Notes::default() };
+            let put = put(&stopped, first.0, first.1);
+            let error = FileHome::default().put(&at(&path), &mut &b"first"[..], &put).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::GivenUp, "{error}");
+            assert_eq!(names(dir.path()), ["x"]);
+            assert_eq!(fs::read(&path).unwrap(), b"second");
+        }
+    }
+
+    #[test]
+    fn parts_of_later_writers_and_of_other_work_are_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let part = |work: u64, epoch: u64, number: u32| {
+            let name = format!("{TEMPORARY_PREFIX}{work:016x}-{epoch:016x}-{number:08x}-{:016x}", 9);
+            fs::write(dir.path().join(&name), "half").unwrap();
+            name
+        };
+        let kept = [part(7, 5, 3), part(7, 6, 1), part(8, 1, 1)];
+        part(7, 5, 1);
+        part(7, 4, 9);
+        let home = FileHome::default();
+        home.put(&at(&path), &mut &b"whole"[..], &put(&crate::Open, 5, 2)).unwrap();
+        let mut expected: Vec<String> = kept.to_vec();
+        expected.push("x".into());
+        expected.sort();
+        assert_eq!(names(dir.path()), expected);
+        // The same without an object, and where there is no such directory.
+        part(7, 5, 2);
+        home.remove_parts(&at(&path), &put(&crate::Open, 5, 3).part).unwrap();
+        assert_eq!(names(dir.path()), expected);
+        home.remove_parts(&at(&dir.path().join("no/x")), &put(&crate::Open, 5, 3).part).unwrap();
+        home.remove_parts(&at(&path.join("y")), &put(&crate::Open, 5, 3).part).unwrap();
+        // A first try looks once for what earlier epochs left.
+        part(8, 0, 2);
+        let first = |work: u64| Put {
+            part: Part { work, ..put(&crate::Open, 5, 1).part },
+            ..put(&crate::Open, 5, 1)
+        };
+        home.put(&at(&dir.path().join("y")), &mut &b"whole"[..], &first(8)).unwrap();
+        assert!(!names(dir.path()).iter().any(|n| n.contains("0000000000000008-0000000000000001")));
+        assert!(!names(dir.path()).iter().any(|n| n.contains("0000000000000008-0000000000000000")));
+    }
+
+    #[test]
+    fn leftovers_are_hidden_and_removed_by_their_names() {
         let dir = tempfile::tempdir().unwrap();
         let home = FileHome::default();
-        let stale = dir.path().join(".eyas-part-0123-4567");
-        fs::write(&stale, "half").unwrap();
-        home.write(&at(&dir.path().join("x")), &mut &b"whole"[..], None).unwrap();
+        let notes = Notes::default();
+        let seen = |dir: &Path| names(dir).into_iter().find(|n| n.starts_with(TEMPORARY_PREFIX));
+        let (noted, found) = (Arc::new(Mutex::new(None)), dir.path().to_path_buf());
+        let look = {
+            let noted = noted.clone();
+            move || *noted.lock().unwrap() = seen(&found)
+        };
+        let notes = Notes { meanwhile: Some(Box::new(look)), ..notes };
+        home.put(&at(&dir.path().join("x")), &mut &b"whole"[..], &put(&notes, 1, 1)).unwrap();
+        let name = noted.lock().unwrap().clone().expect("a part lies there while it is written");
+        assert_eq!(part_named(&name), Some(Part { work: 7, epoch: 1, number: 1, replaces: false }));
+        // A writer that was killed leaves it.
+        let left = dir.path().join(name);
+        fs::write(&left, "half").unwrap();
         assert_eq!(home.list(&Listing::Under(at(dir.path()))).unwrap(), [at(&dir.path().join("x"))]);
-        assert_eq!(home.sweep(&at(dir.path()), Duration::from_secs(60)).unwrap(), 0);
-        let past = SystemTime::now() - Duration::from_secs(120);
-        OpenOptions::new().write(true).open(&stale).unwrap().set_modified(past).unwrap();
-        assert_eq!(home.sweep(&at(dir.path()), Duration::from_secs(60)).unwrap(), 1);
+        home.remove_part(&dir.path().join("x")).unwrap();
+        home.remove_part(&left).unwrap();
+        home.remove_part(&left).unwrap();
         assert_eq!(names(dir.path()), ["x"]);
+    }
+
+    #[test]
+    fn the_object_has_the_mode_it_is_given_and_its_part_has_none_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode_of = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o7777;
+        for mode in [0o600, 0o640, 0o755, 0o444] {
+            let part_mode = Arc::new(Mutex::new(0));
+            let look = {
+                let (part_mode, dir) = (part_mode.clone(), dir.path().to_path_buf());
+                move || {
+                    let name = names(&dir).into_iter().find(|n| n.starts_with(TEMPORARY_PREFIX)).unwrap();
+                    *part_mode.lock().unwrap() =
+                        fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o7777;
+                }
+            };
+            let growing = Growing(look, 0);
+            let put = Put { mode: Some(mode), ..Put::simple(None) };
+            FileHome::default().put(&at(&dir.path().join("x")), &mut { growing }, &put).unwrap();
+            assert_eq!((mode_of("x"), *part_mode.lock().unwrap()), (mode, 0o600));
+        }
+    }
+
+    /// Calls the function when its second block is asked for.
+    struct Growing<F: Fn()>(F, u32);
+
+    impl<F: Fn()> Read for Growing<F> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 += 1;
+            if self.1 == 2 {
+                (self.0)();
+            }
+            buffer[0] = 1;
+            Ok(usize::from(self.1 < 3))
+        }
     }
 
     #[test]

@@ -6,11 +6,11 @@
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::{
     Chaos, ChaosConfig, FileHome, Home, HttpConfig, HttpHome, Limited, Limits, Listing, Location, Opened,
-    Retry, RetryConfig, Scheme, Stat,
+    Part, Put, Retry, RetryConfig, Scheme, Stat,
 };
 use std::io::Read;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How homes are used; the default is unlimited, with retries.
@@ -116,6 +116,21 @@ impl Homes {
         size_hint_bytes: Option<u64>,
     ) -> Result<Stat> {
         self.get(location).write(location, body, size_hint_bytes)
+    }
+
+    /// See [`Home::put`].
+    pub fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
+        self.get(location).put(location, body, put)
+    }
+
+    /// See [`Home::remove_part`]. Only file homes have parts.
+    pub fn remove_part(&self, part: &Path) -> Result<()> {
+        self.file.remove_part(part)
+    }
+
+    /// See [`Home::remove_parts`].
+    pub fn remove_parts(&self, location: &Location, part: &Part) -> Result<()> {
+        self.get(location).remove_parts(location, part)
     }
 
     /// See [`Home::list`].

@@ -13,7 +13,7 @@
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::version::Version;
-use crate::{Capabilities, Home, Listing, Location, Opened, Scheme, Stat, VersionKind};
+use crate::{Capabilities, Home, Listing, Location, Opened, Put, Scheme, Stat, VersionKind};
 use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -33,6 +33,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     stat: true,
     write: false,
     atomic_rename: false,
+    fences: false,
     list: false,
     remove: false,
     local_path: false,
@@ -249,12 +250,7 @@ impl Home for HttpHome {
         }
     }
 
-    fn write(
-        &self,
-        location: &Location,
-        _body: &mut dyn Read,
-        _size_hint_bytes: Option<u64>,
-    ) -> Result<Stat> {
+    fn put(&self, location: &Location, _body: &mut dyn Read, _put: &Put) -> Result<Stat> {
         Err(Error::unsupported("write", location, CAPABILITIES.name))
     }
 

@@ -27,6 +27,7 @@ mod homes;
 mod http;
 mod limited;
 mod location;
+mod put;
 mod retry;
 #[cfg(test)]
 mod testserver;
@@ -39,6 +40,7 @@ pub use homes::{Homes, HomesConfig};
 pub use http::{HttpConfig, HttpHome};
 pub use limited::{Limited, Limits};
 pub use location::{Location, SCHEMES, Scheme};
+pub use put::{Fence, Open, Part, Put};
 pub use retry::{Retry, RetryConfig};
 pub use version::Version;
 
@@ -63,6 +65,9 @@ pub struct Capabilities {
     pub write: bool,
     /// A written object appears at once, and replaces an older one at once.
     pub atomic_rename: bool,
+    /// A later writer keeps an earlier one's object from appearing; see [`Put`]. Where it is not so, only the
+    /// [`Fence`] does.
+    pub fences: bool,
     /// `list`.
     pub list: bool,
     /// `remove`.
@@ -168,8 +173,27 @@ pub trait Home: Send + Sync {
     /// Makes an object of all that `body` gives, replacing an older one. Parent directories are created. When this
     /// returns the object is durable under its name; when it fails, an older object is untouched.
     ///
-    /// * `size_hint_bytes`: the expected size, so that a full disk is noticed before the first byte.
-    fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat>;
+    /// Errors: `GivenUp` when the fence of `put` refused.
+    fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat>;
+
+    /// [`Home::put`] without rivals.
+    fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat> {
+        self.put(location, body, &Put::simple(size_hint_bytes))
+    }
+
+    /// Removes a temporary object that a writer has [noted](Fence::part_begins) and that nobody writes any more. Nothing
+    /// there is no error.
+    fn remove_part(&self, part: &Path) -> Result<()> {
+        let _ = part;
+        Ok(())
+    }
+
+    /// Removes the temporary objects of whoever wrote `location` before `part`, and has no right to any more. Nothing there,
+    /// or no place where it could be, is no error.
+    fn remove_parts(&self, location: &Location, part: &Part) -> Result<()> {
+        let _ = (location, part);
+        Ok(())
+    }
 
     /// The locations of all files that match, sorted, none twice. No match is an empty list; a directory that is not
     /// there, or that may not be read, is an error.

@@ -13,10 +13,10 @@
 //! Not here: who gets which share; `eyas-core` decides who may start a transfer.
 
 use crate::error::Result;
-use crate::{Capabilities, Home, Listing, Location, Opened, Stat};
+use crate::{Capabilities, Home, Listing, Location, Opened, Part, Put, Stat};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -285,13 +285,21 @@ impl Home for Limited {
         Ok(opened)
     }
 
-    fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat> {
+    fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
         if self.inner.local_path(location).is_some() {
-            return self.inner.write(location, body, size_hint_bytes);
+            return self.inner.put(location, body, put);
         }
         let permit = self.limits.enter();
         let mut body = Throttled { reader: body, limits: self.limits.clone(), _permit: permit };
-        self.inner.write(location, &mut body, size_hint_bytes)
+        self.inner.put(location, &mut body, put)
+    }
+
+    fn remove_part(&self, part: &Path) -> Result<()> {
+        self.inner.remove_part(part)
+    }
+
+    fn remove_parts(&self, location: &Location, part: &Part) -> Result<()> {
+        self.inner.remove_parts(location, part)
     }
 
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {

@@ -14,6 +14,7 @@
 //! Not here: credentials in URLs. They would end in logs, so such a URL is refused.
 
 use crate::error::{Error, ErrorKind, Result, Status};
+use eyas_text::shown;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -57,7 +58,10 @@ impl Location {
         let base = match base.to_str() {
             Some(base) if base.starts_with('/') => base,
             Some(base) => {
-                return Err(invalid(text, format!("it is relative and the base `{base}` is not absolute")));
+                return Err(invalid(
+                    text,
+                    format!("it is relative and the base {base} is not absolute", base = shown(base)),
+                ));
             }
             None => return Err(invalid(text, "it is relative and the base directory's name is not UTF-8")),
         };
@@ -120,7 +124,11 @@ impl Location {
             "https" => Location::from_http_url(Scheme::Https, text, rest).map(Some),
             other => Err(invalid(
                 text,
-                format!("the scheme `{other}` is unknown; known are a plain path and {}", SCHEMES.join(", ")),
+                format!(
+                    "the scheme {other} is unknown; known are a plain path and {}",
+                    SCHEMES.join(", "),
+                    other = shown(other)
+                ),
             )),
         }
     }
@@ -161,13 +169,15 @@ impl Location {
             .and_then(|host| host.strip_suffix(']'))
             .is_some_and(|host| host.parse::<std::net::Ipv6Addr>().is_ok());
         if !is_plain && !is_v6 {
-            return Err(invalid(text, format!("`{host}` is no host name")));
+            return Err(invalid(text, format!("{host} is no host name", host = shown(host))));
         }
         let port = match port {
             None => None,
             Some(port) => match port.parse::<u16>() {
                 Ok(port) => Some(port),
-                Err(_) => return Err(invalid(text, format!("`{port}` is no port number"))),
+                Err(_) => {
+                    return Err(invalid(text, format!("{port} is no port number", port = shown(port))));
+                }
             },
         };
         let default_port = if scheme == Scheme::Http { 80 } else { 443 };

@@ -11,10 +11,10 @@
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::version::Version;
-use crate::{Capabilities, Home, Listing, Location, Opened, Stat, splitmix64};
+use crate::{Capabilities, Home, Listing, Location, Opened, Part, Put, Stat, splitmix64};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -139,16 +139,24 @@ impl Home for Retry {
         Ok(opened)
     }
 
-    fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat> {
+    fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
         let mut body = Touched { body, is_touched: false };
         let mut n_tries = 0;
         loop {
             n_tries += 1;
-            match self.0.inner.write(location, &mut body, size_hint_bytes) {
+            match self.0.inner.put(location, &mut body, put) {
                 Err(error) if !body.is_touched => self.0.wait_or_give_up(error, n_tries)?,
                 done => return done,
             }
         }
+    }
+
+    fn remove_part(&self, part: &Path) -> Result<()> {
+        self.0.run(|_| self.0.inner.remove_part(part))
+    }
+
+    fn remove_parts(&self, location: &Location, part: &Part) -> Result<()> {
+        self.0.run(|_| self.0.inner.remove_parts(location, part))
     }
 
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {

@@ -3,6 +3,7 @@
 //! [`Error`] displays as one sentence with its place, and a hint on a line of its own. The parts are
 //! public, so that a program can point at the place instead.
 
+pub(crate) use eyas_text::shown;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
@@ -113,7 +114,7 @@ impl Deref for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let p = &self.0;
-        let mut place = p.origin.clone();
+        let mut place = eyas_text::line_of(&p.origin).to_string();
         for (word, number) in [("line", p.line), ("column", p.column)] {
             if let Some(number) = number {
                 let comma = if place.is_empty() { "" } else { ", " };
@@ -153,27 +154,6 @@ fn reason(e: &io::Error) -> String {
         Some(end) => text[..end].to_lowercase(),
         None => text,
     }
-}
-
-/// `text` as it may stand in a message: control characters escaped, the middle of a long one left out.
-pub(crate) fn shown(text: &str) -> String {
-    const CHARS_MAX: usize = 120;
-    let mut out = String::from("`");
-    let n_chars = text.chars().count();
-    for (i, c) in text.chars().enumerate() {
-        if n_chars > CHARS_MAX && i == CHARS_MAX / 2 {
-            out.push_str("...");
-        }
-        if n_chars > CHARS_MAX && (CHARS_MAX / 2..n_chars - CHARS_MAX / 2).contains(&i) {
-            continue;
-        }
-        match c {
-            c if c.is_control() => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out.push('`');
-    out
 }
 
 /// The one of `known` that was most likely meant by `word`.
@@ -227,7 +207,5 @@ mod tests {
         let error =
             Error::invalid("unknown field `x`").hint("fields are ...").origin("t.jsonl").at(3, Some(7));
         assert_eq!(error.to_string(), "t.jsonl, line 3, column 7: unknown field `x`\nhint: fields are ...");
-        assert_eq!(shown("a\nb"), "`a\\nb`");
-        assert_eq!(shown(&"x".repeat(1000)).len(), 120 + 5);
     }
 }

@@ -12,6 +12,11 @@ use crate::error::{Error, ErrorKind, Result, shown};
 use std::fs;
 use std::path::Path;
 
+/// Whether an input of a list is a pattern: a `[` alone is more often part of a name.
+pub(crate) fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?'])
+}
+
 pub(crate) fn has_wildcard(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
@@ -27,12 +32,12 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
     let mut walk = Walk { base, found: Vec::new(), n_directories: 0 };
     // `directory` ends in a slash, so this fails for whatever is no directory.
     fs::metadata(&directory).map_err(|e| {
-        let directory = shown(&directory.to_string_lossy());
+        let directory = eyas_text::shown_path(&directory);
         Error::io(format!("no file matches {}: cannot look in {directory}", shown(pattern)), e)
     })?;
     walk.descend(&mut start, &parts[n_literal..])?;
     if walk.found.is_empty() {
-        let directory = shown(&directory.to_string_lossy());
+        let directory = eyas_text::shown_path(&directory);
         let also = match walk.n_directories {
             0 => String::new(),
             n => format!(" (it matches {n} directories, but a task needs files)"),

@@ -1,6 +1,6 @@
 //! What users write, turned into folded task arrays.
 //!
-//! Input: a task list ([`read`], JSON Lines) or a template over files or numbers ([`map`]). Output: a
+//! Input: a task list ([`read`], JSON Lines), a list of commands ([`read_commands`]) or a template over files or numbers ([`map`]). Output: a
 //! [`TaskList`] of [`eyas_core::array::TaskArray`]s, or one [`Error`] that says where the mistake is and
 //! what to do about it.
 //!
@@ -17,33 +17,43 @@
 //! | `location` | paths and URLs to their one text |
 //! | `fold` | many tasks of one shape to a template and columns |
 //! | `list` | what must hold between tasks: ids, outputs, circles |
-//! | `read`, `map`, `given` | the doors: lines, a template over files, tasks that a program has in hand |
+//! | `read`, `commands`, `map`, `given` | the doors: lines, lines for the shell, a template over files, tasks that a program has in hand |
 //! | `reduce` | a task that may be applied to any part of its inputs, as a tree |
+//! | `several` | inputs that stand for several files: patterns, directories |
 //! | `glob`, `template` | patterns over file names, holes in words |
+//! | `source`, `files` | what a map is over: files, parameters, tables |
 //! | `units` | sizes, durations, rates |
 //!
-//! Not here: whether inputs exist or outputs can be written there; home storage says that at the time.
+//! Not here: whether other inputs exist or outputs can be written there; home storage says that at the time.
 
+mod commands;
 mod error;
+mod files;
 mod fold;
 mod given;
 mod glob;
 mod line;
+mod lines;
 mod list;
 mod location;
 mod map;
 mod read;
 mod reduce;
+mod several;
+mod source;
 mod template;
 mod units;
 mod write;
 
+pub use commands::read_commands;
 pub use error::{Error, ErrorKind, Problem, Result, Status};
 pub use given::fold_tasks;
 pub use line::FIELDS;
 pub use list::TaskList;
-pub use location::RUN_FILE;
-pub use map::{ListInput, MapSpec, map};
+pub use location::{PACK, RUN_FILE};
+pub use map::{ListInput, MapSpec, hole_names, map};
 pub use read::{ReadOptions, read};
+pub use source::{Source, Table};
+pub use template::quoted;
 pub use units::{parse_bytes, parse_duration, parse_rate};
 pub use write::to_jsonl;

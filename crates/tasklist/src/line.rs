@@ -7,7 +7,8 @@
 
 use crate::error::{Error, nearest, shown};
 use crate::units;
-use eyas_core::array::{Command, GatherHint, Hint, Hints};
+use eyas_core::array::{Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME};
+use eyas_text::line_of;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -15,8 +16,8 @@ use std::fmt;
 
 /// The fields of a task, in the order of the documentation.
 pub const FIELDS: &[&str] = &[
-    "id", "command", "inputs", "outputs", "env", "cpus", "memory", "walltime", "retries", "priority",
-    "label", "reduce", "dynamic", "promises", "hints",
+    "id", "command", "inputs", "outputs", "stdout", "stderr", "env", "cpus", "memory", "walltime", "retries",
+    "priority", "label", "reduce", "dynamic", "promises", "hints",
 ];
 
 /// A task as written. What is absent has its default.
@@ -39,6 +40,29 @@ pub(crate) struct Task<'a> {
     pub hints: Hints,
     /// The command may be applied to any part of the inputs, so many at a time.
     pub reduce: Option<u32>,
+}
+
+impl<'a> Task<'a> {
+    /// A task of one slot that runs `command`, and of which nothing else is said.
+    pub fn new(command: Command<Cow<'a, str>>) -> Task<'a> {
+        Task {
+            id: None,
+            command,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            env: Vec::new(),
+            cpus: 1,
+            memory_bytes: None,
+            walltime_ns: None,
+            retries: 0,
+            priority: 0,
+            label: Cow::Borrowed(""),
+            dynamic: false,
+            promises: Vec::new(),
+            hints: Hints::default(),
+            reduce: None,
+        }
+    }
 }
 
 pub(crate) struct File<'a> {
@@ -66,11 +90,14 @@ fn explain(e: &serde_json::Error, line: &str, field: Option<&'static str>) -> Er
         Some((message, hint)) => (message, Some(hint.to_owned())),
         None => (text, None),
     };
-    let mut message = message.replace("EOF while parsing", "the line ends inside");
+    let mut message = line_of(message).to_string().replace("EOF while parsing", "the line ends inside");
     let first = line.trim_start().chars().next();
     let hint = match (first, field) {
         _ if hint.is_some() => hint,
         (Some('#'), None) => Some("JSON Lines have no comments; remove the line".into()),
+        (Some(c), None) if c.is_alphabetic() || c == '.' || c == '/' => {
+            Some("a list of commands, a line for the shell each, is named like commands.txt or given with --commands".into())
+        }
         (Some('['), None) => Some("write one {...} a line, without a list around them".into()),
         _ if e.is_eof() => Some("a task is one line; it may not go on in the next".into()),
         _ if message == "trailing characters" => {
@@ -142,24 +169,9 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Task<'de>, A::Error> {
-        let mut task = Task {
-            id: None,
-            command: Command::Exec(Vec::new()),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            env: Vec::new(),
-            cpus: 1,
-            memory_bytes: None,
-            walltime_ns: None,
-            retries: 0,
-            priority: 0,
-            label: Cow::Borrowed(""),
-            dynamic: false,
-            promises: Vec::new(),
-            hints: Hints::default(),
-            reduce: None,
-        };
+        let mut task = Task::new(Command::Exec(Vec::new()));
         let mut seen = 0u32;
+        let mut printed = Vec::new();
         while let Some(Text(key)) = map.next_key()? {
             let Some(i) = FIELDS.iter().position(|f| *f == key) else {
                 return Err(unknown_field(&key));
@@ -175,6 +187,11 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
                 "command" => task.command = map.next_value::<CommandText>()?.0,
                 "inputs" => task.inputs = map.next_value::<Files>()?.0,
                 "outputs" => task.outputs = map.next_value::<Files>()?.0,
+                "stdout" | "stderr" => {
+                    let name = if field == "stdout" { STDOUT_NAME } else { STDERR_NAME };
+                    let location = map.next_value::<Text>()?.0;
+                    printed.push(File { name: Some(Cow::Borrowed(name)), location });
+                }
                 "env" => task.env = map.next_value::<Env>()?.0,
                 "cpus" => task.cpus = map.next_value_seed(Whole { min: 1, max: u32::MAX.into() })? as u32,
                 "memory" => task.memory_bytes = Some(map.next_value::<Memory>()?.0),
@@ -196,6 +213,15 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             }
             *self.field = None;
         }
+        for file in task.inputs.iter().chain(&task.outputs) {
+            let field = [("stdout", STDOUT_NAME), ("stderr", STDERR_NAME)];
+            if let Some((field, name)) = field.iter().find(|(_, name)| file.name.as_deref() == Some(name)) {
+                return Err(de::Error::custom(format!(
+                    "the name `{name}` is for what the program prints{HINT}write \"{field}\": \"FILE\""
+                )));
+            }
+        }
+        task.outputs.append(&mut printed);
         if seen & 0b10 == 0 {
             return Err(de::Error::custom(format!(
                 "the task has no `command`{HINT}add \"command\": [\"program\", \"argument\"]"

@@ -14,9 +14,11 @@ use crate::error::{Error, ErrorKind, Result, shown};
 use crate::fold::{Chunk, Shape};
 use crate::line::{File, Task};
 use crate::location::{self, RUN_FILE};
+use crate::several::Expected;
 use eyas_core::array::{Command, Pattern, Piece, TaskArray};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
 /// Shapes that gather side by side. A ninth closes the chunk that has waited longest.
@@ -68,7 +70,7 @@ impl From<Error> for Refused {
 }
 
 /// The text `culprit` is to blame.
-fn bad(culprit: &str, error: Error) -> Refused {
+pub(crate) fn bad(culprit: &str, error: Error) -> Refused {
     Refused::Bad { error, at: Some(culprit.as_ptr()) }
 }
 
@@ -140,6 +142,7 @@ pub(crate) struct Builder {
     n_tasks: u64,
     /// Tasks that are not in the list may write `run:` files, too.
     is_part: bool,
+    expected: Expected,
 }
 
 impl Builder {
@@ -156,7 +159,13 @@ impl Builder {
             promises: BTreeMap::new(),
             n_tasks: 0,
             is_part: false,
+            expected: Expected::default(),
         }
+    }
+
+    /// What has to be seen when the list is whole.
+    pub fn expect(&mut self, expected: Expected) {
+        self.expected = expected;
     }
 
     /// The list is added to a run with tasks of its own.
@@ -214,6 +223,7 @@ impl Builder {
         }
         self.ids = HashTable::new();
         self.check_promises()?;
+        self.check_expected()?;
         let n_dependencies = self.check_dependencies()?;
         let arrays = self.groups.into_iter().filter_map(|g| g.array).collect();
         Ok(TaskList { arrays, n_tasks: self.n_tasks, n_dependencies })
@@ -287,6 +297,41 @@ impl Builder {
                     .hint("a promise is for what a task that is added later writes; leave it out")
                     .field("promises")
                     .at(promiser.number, None));
+            }
+        }
+        Ok(())
+    }
+
+    /// A pattern without a match is the name of a file that a task writes, and no task writes into a directory that is read.
+    fn check_expected(&mut self) -> Result<()> {
+        let Expected { unmatched, directories } = std::mem::take(&mut self.expected);
+        let unwritten = unmatched.into_iter().find(|(location, _)| self.find_output(location).is_none());
+        if let Some((_, error)) = unwritten {
+            return Err(error);
+        }
+        if directories.is_empty() {
+            return Ok(());
+        }
+        let mut text = String::new();
+        for array in self.groups.iter().filter_map(|group| group.array.as_ref()) {
+            for ((_, location), i) in
+                array.template.outputs.iter().flat_map(|o| (0..array.n_tasks).map(move |i| (o, i)))
+            {
+                text.clear();
+                array.fill_into(location, i, &mut text);
+                let within = directories.iter().find(|(directory, ..)| text.starts_with(directory));
+                let Some((_, number, directory)) = within else { continue };
+                let writer = array.fill(&array.template.id, i);
+                let message = format!(
+                    "`inputs`: the directory {} is read as it is now, and task {} of the list writes {} there",
+                    shown(directory),
+                    shown(&writer),
+                    shown(&text)
+                );
+                return Err(Error::new(ErrorKind::Conflict, message)
+                    .hint("name the files that other tasks write one by one, so that the task waits for them")
+                    .field("inputs")
+                    .at(*number, None));
             }
         }
         Ok(())
@@ -563,12 +608,13 @@ fn push_task(chunk: &mut Chunk, task: &Task<'_>, number: u64, id_prefix: &str, b
     }
     task.inputs.iter().try_for_each(|file| push_file(chunk, "inputs", file, base))?;
     task.outputs.iter().try_for_each(|file| push_file(chunk, "outputs", file, base))?;
-    for (i, (name, value)) in task.env.iter().enumerate() {
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for (name, value) in &task.env {
         let why = if name.is_empty() {
             Some("a variable in `env` has no name".to_owned())
         } else if name.contains('=') {
             Some(format!("the variable {} in `env` has a `=` in its name", shown(name)))
-        } else if task.env[..i].iter().any(|(earlier, _)| earlier == name) {
+        } else if !names.insert(name) {
             Some(format!("the variable {} is in `env` twice", shown(name)))
         } else {
             None
@@ -630,8 +676,12 @@ fn push_file(chunk: &mut Chunk, field: &str, file: &File<'_>, base: &str) -> Pus
     if let Some(why) = bad_sandbox_name(name) {
         let culprit = file.name.as_ref().unwrap_or(&file.location);
         let error = match file.name {
-            Some(_) => Error::invalid(format!("`{field}`: the name {} {why}", shown(name)))
-                .hint("names in the sandbox are relative paths without `.`, `..` and empty parts"),
+            Some(_) => {
+                Error::invalid(format!("`{field}`: the name {} {why}", shown(name))).hint(match name {
+                    _ if field == "outputs" && name.ends_with('/') => location::packed(),
+                    _ => "names in the sandbox are relative paths without `.`, `..` and empty parts".into(),
+                })
+            }
             None => {
                 Error::invalid(format!("`{field}`: {} gives no name in the sandbox", shown(&file.location)))
                     .hint("write an object: {\"name in the sandbox\": \"location\"}")
@@ -655,6 +705,9 @@ fn bad_sandbox_name(name: &str) -> Option<&'static str> {
     }
     if name.contains('\0') {
         return Some("holds a NUL byte");
+    }
+    if name.ends_with('/') {
+        return Some("names a directory, not a file");
     }
     name.split('/').find_map(|part| match part {
         "" => Some("has an empty part"),

@@ -21,6 +21,17 @@ const SCHEMES: &str = "a plain path, run:, file://, http:// and https://";
 /// Begins the location of a file that stays on the nodes.
 pub const RUN_FILE: &str = eyas_core::RUN_FILE;
 
+/// Begins a command line that packs a directory, before the names of the archive and of the directory. GNU tar leaves out
+/// what differs from one time and one node to the next, so equal files are equal bytes.
+pub const PACK: &str = "tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf";
+
+/// What to do about an output that is a directory.
+pub(crate) fn packed() -> String {
+    format!(
+        "an output is one file; where a program makes many, let the command pack them: `... && {PACK} results.tar results`"
+    )
+}
+
 /// The text of a base directory; relative ones are taken from the working directory.
 pub(crate) fn base_text(dir: &Path) -> Result<String> {
     let absolute = std::path::absolute(dir)
@@ -49,8 +60,12 @@ pub(crate) fn push_location(out: &mut String, text: &str, base: &str) -> Result<
             "file" => push_file_url(out, text, rest),
             "http" => push_http_url(out, "http", 80, text, rest),
             "https" => push_http_url(out, "https", 443, text, rest),
-            other => Err(Error::invalid(format!("the scheme `{other}` of {} is unknown", shown(text)))
-                .hint(format!("known are {SCHEMES}"))),
+            other => Err(Error::invalid(format!(
+                "the scheme {other} of {} is unknown",
+                shown(text),
+                other = shown(other)
+            ))
+            .hint(format!("known are {SCHEMES}"))),
         };
     }
     push_path(out, text, base)
@@ -65,8 +80,11 @@ fn push_run_file(out: &mut String, text: &str, name: &str) -> Result<()> {
         _ => None,
     };
     if let Some(why) = why {
-        return Err(Error::invalid(format!("the location {} {why}", shown(text)))
-            .hint("write run:NAME or run:DIR/NAME for a file that stays on the nodes"));
+        let hint = match name.strip_suffix('/') {
+            Some(_) => packed(),
+            None => "write run:NAME or run:DIR/NAME for a file that stays on the nodes".into(),
+        };
+        return Err(Error::invalid(format!("the location {} {why}", shown(text))).hint(hint));
     }
     out.push_str(RUN_FILE);
     let start = out.len();
@@ -108,7 +126,15 @@ pub(crate) fn file_name(location: &str) -> Cow<'_, str> {
 
 fn push_path(out: &mut String, text: &str, base: &str) -> Result<()> {
     if let "" | "." | ".." = text.rsplit('/').next().unwrap_or(text) {
-        return Err(Error::invalid(format!("the location {} names a directory, not a file", shown(text))));
+        return Err(Error::invalid(format!("the location {} names a directory, not a file", shown(text)))
+            .hint(packed()));
+    }
+    if text == "~" || text.starts_with("~/") {
+        return Err(Error::invalid(format!(
+            "in {} the `~` stands for itself: only shells know it",
+            shown(text)
+        ))
+        .hint("write the whole path, or ./~ for a directory of that name"));
     }
     let start = out.len();
     if text.starts_with('/') {
@@ -273,6 +299,7 @@ mod tests {
             ("a\0b", "NUL"),
             ("file:///a%00b", "NUL"),
             ("dir/", "names a directory"),
+            ("run:dir/", "names a directory, not a file\nhint: an output is one file"),
             ("/", "names a directory"),
             ("..", "names a directory"),
             ("s3://bucket/key", "the scheme `s3` of `s3://bucket/key` is unknown\nhint: known are"),

@@ -1,43 +1,47 @@
-//! One command over many files, or over a range of numbers.
+//! One command over many files, numbers, values of parameters, rows of a table.
 //!
 //! Holes: `{name}` is the input's file name, `{stem}` that without its ending, `{index}` the task's number;
-//! `{in}` and `{out}`, `{out2}`, ... are names in the sandbox, for the command alone. A name that begins with a
-//! dash is given as `./-name`, and in a line for the shell every hole is quoted, so that any file name is safe.
+//! `{in}`, `{in2}`, ... and `{out}`, `{out2}`, ... are names in the sandbox, for the command alone. `{}` is the first input, `{2}`
+//! that of the second source, `{sample}` the value of a parameter or column of that name, each also with the signs of GNU
+//! parallel (`{/}`, `{.}`, `{/.}`, `{//}`): in the command what stands for a file is its name in the sandbox, in an output its path.
+//! A name that begins with a dash is given as `./-name`, and in a line for the shell every hole is quoted, so that any text is safe.
 //!
 //! An output has its file name as its name in the sandbox too; where that is taken (`in/a.txt` to `out/a.txt`),
-//! `out-` is put before it. Over a range that is done as soon as the names could meet for some number.
+//! `out-` is put before it. Over a range that is done as soon as the names could meet for some number. An input whose name is
+//! taken has `in2-` before it, by the number of its column.
 //!
-//! Files become folded chunks as in [`crate::read`]. A range becomes one template without columns: ten million
+//! Tasks over sources become folded chunks as in [`crate::read`]. A range becomes one template without columns: ten million
 //! tasks cost as much as one.
 //!
 //! Not here: which files a program opens on its own. Inputs are what is mapped over and what `with` names.
 
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::glob;
+use crate::files;
 use crate::line::{File, Task};
 use crate::list::{Builder, Refused, TaskList};
 use crate::location;
-use crate::template::{self, Hole, Segment, quoted};
+use crate::source::{self, Column, Name, Source};
+use crate::template::{self, Hole, Holes, Part, Segment, quoted};
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm, stem};
 use std::borrow::Cow;
-use std::collections::HashSet;
-use std::fs;
 use std::io::BufRead;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What `eyas map` was asked for.
 #[derive(Clone, Debug)]
 pub struct MapSpec {
     /// Paths, URLs and patterns; one task for each file. A path that exists is never read as a pattern.
     pub paths: Vec<String>,
+    /// What else is mapped over: one task for each combination.
+    pub more: Vec<Source>,
     /// One task for each number instead.
     pub range: Option<Range<u64>>,
     /// Further inputs of every task, under their file names.
     pub with: Vec<String>,
-    /// Templates of the outputs' locations: `{name}`, `{stem}`, `{index}`.
+    /// Templates of the outputs' locations.
     pub out: Vec<String>,
-    /// Templates of the command's words: `{in}`, `{out}`, `{out2}`, ..., `{name}`, `{stem}`, `{index}`.
+    /// Templates of the command's words.
     pub command: Vec<String>,
     /// Join the words with spaces and hand them to the shell.
     pub shell: bool,
@@ -58,6 +62,7 @@ impl Default for MapSpec {
     fn default() -> MapSpec {
         MapSpec {
             paths: Vec::new(),
+            more: Vec::new(),
             range: None,
             with: Vec::new(),
             out: Vec::new(),
@@ -103,9 +108,15 @@ pub fn map(spec: &MapSpec, list: Option<ListInput<'_>>) -> Result<TaskList> {
     }
     let base = location::base_text(&spec.base_dir)?;
     match &spec.range {
-        Some(range) if spec.paths.is_empty() && list.is_none() => over_range(spec, range.clone(), &base),
-        Some(_) => Err(Error::invalid("a map is over files or over a range, not over both")),
-        None => over_files(spec, list, &base),
+        Some(range) if spec.paths.is_empty() && spec.more.is_empty() && list.is_none() => {
+            over_range(spec, range.clone(), &base)
+        }
+        Some(_) if spec.more.is_empty() => {
+            Err(Error::invalid("a map is over files or over a range, not over both"))
+        }
+        Some(_) => Err(Error::invalid("a map is over a range or over other sources, not over both")
+            .hint("a parameter can have numbers as its values, such as --param n=0..10")),
+        None => over_sources(spec, list, &base),
     }
 }
 
@@ -114,18 +125,80 @@ struct Templates {
     command: Vec<Vec<Segment>>,
 }
 
-fn parse_templates(spec: &MapSpec) -> Result<Templates> {
-    let has_files = spec.range.is_none();
-    let mut holes = vec![Hole::Index];
-    if has_files {
-        holes.extend([Hole::Stem, Hole::Name]);
+/// The holes of a map over `columns`: those of its outputs, and those of its command.
+fn holes(spec: &MapSpec, columns: &[Column]) -> (Holes, Holes) {
+    let (mut out, mut inputs) = (Holes::default(), Holes::default());
+    out.tell("index", Hole::Index);
+    let files: Vec<usize> = (0..columns.len()).filter(|c| columns[*c].is_file).collect();
+    let hole = |column: usize, part: Part| Hole::Column { column, part };
+    // What the user named counts before what has that name here.
+    for (c, column) in columns.iter().enumerate() {
+        if let Name::Text(name) = &column.name
+            && !name.is_empty()
+        {
+            out.tell(name, hole(c, Part::Whole));
+            for (sign, part) in Part::SIGNS {
+                out.add(format!("{name}{sign}"), hole(c, part));
+            }
+        }
     }
-    let out =
-        spec.out.iter().map(|text| template::parse("the output", text, &holes)).collect::<Result<_>>()?;
-    if has_files {
-        holes.push(Hole::In);
+    if let Some(&first) = files.first() {
+        out.tell("stem", hole(first, Part::Stem));
+        out.tell("name", hole(first, Part::Name));
     }
-    holes.extend((0..spec.out.len()).map(Hole::Out));
+    for (c, column) in columns.iter().enumerate() {
+        if let Name::Number(n) = column.name {
+            if columns.len() > 1 {
+                out.tell(n.to_string(), hole(c, Part::Whole));
+            }
+            for (sign, part) in Part::SIGNS {
+                out.add(format!("{n}{sign}"), hole(c, part));
+            }
+        }
+    }
+    // What `{}` means: the first file, or the only thing that there is.
+    if let Some(main) = files.first().copied().or_else(|| (columns.len() == 1).then_some(0)) {
+        for (sign, part) in Part::SIGNS {
+            out.add(sign, hole(main, part));
+        }
+    }
+    for (n, c) in files.iter().enumerate() {
+        let name = if n == 0 { "in".to_owned() } else { format!("in{}", n + 1) };
+        inputs.tell(name, hole(*c, Part::Whole));
+    }
+    let mut command = out.clone();
+    for name in inputs.names() {
+        if let Some(hole) = inputs.get(name) {
+            command.tell(name, hole);
+        }
+    }
+    for k in 0..spec.out.len() {
+        let name = if k == 0 { "out".to_owned() } else { format!("out{}", k + 1) };
+        command.tell(name, Hole::Out(k));
+    }
+    (out, command)
+}
+
+/// The names of all holes that the command of `spec` may have.
+pub fn hole_names(spec: &MapSpec, has_list: bool) -> Result<Vec<String>> {
+    let columns = columns_of(spec, has_list)?;
+    Ok(holes(spec, &columns).1.names().map(str::to_owned).collect())
+}
+
+fn columns_of(spec: &MapSpec, has_list: bool) -> Result<Vec<Column>> {
+    match spec.range {
+        Some(_) => Ok(vec![]),
+        None => source::columns(spec, has_list),
+    }
+}
+
+fn parse_templates(spec: &MapSpec, columns: &[Column]) -> Result<Templates> {
+    let (holes_of_out, holes) = holes(spec, columns);
+    let out = spec
+        .out
+        .iter()
+        .map(|text| template::parse("the output", text, &holes_of_out))
+        .collect::<Result<_>>()?;
     let parse = |text: &String| {
         template::parse("the command's", text, &holes).map_err(|e| {
             match spec.out.is_empty() && text.contains("{out") {
@@ -144,7 +217,7 @@ fn parse_templates(spec: &MapSpec) -> Result<Templates> {
 /// Locations and names in the sandbox of the inputs that all tasks share.
 fn common_inputs(spec: &MapSpec, base: &str) -> Result<Vec<(String, String)>> {
     let read = |path: &String| {
-        let found = literal_path(path, &spec.base_dir).map_err(|e| e.field("with"))?;
+        let found = files::literal(path, &spec.base_dir).map_err(|e| e.field("with"))?;
         let mut location = String::new();
         location::push_location(&mut location, found, base)?;
         Ok((location::file_name(&location).into_owned(), location))
@@ -152,28 +225,54 @@ fn common_inputs(spec: &MapSpec, base: &str) -> Result<Vec<(String, String)>> {
     spec.with.iter().map(read).collect()
 }
 
-/// A path that must exist as a file, or a URL.
-fn literal_path<'p>(path: &'p str, base: &Path) -> Result<&'p str> {
-    if location::split_scheme(path).is_some() {
-        return Ok(path);
-    }
-    match fs::metadata(base.join(path)) {
-        Ok(meta) if meta.is_dir() => Err(Error::invalid(format!("{} is a directory", shown(path)))
-            .hint(format!("write '{}/*' for the files in it", path.trim_end_matches('/')))),
-        Ok(_) => Ok(path),
-        Err(e) => Err(Error::io(format!("cannot find {}", shown(path)), e)),
-    }
-}
+/// Tasks over combinations; each is kept with its files, so a list of more is most likely a mistake.
+const COMBINATIONS_MAX: u64 = 100_000_000;
 
-fn over_files(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Result<TaskList> {
-    let templates = parse_templates(spec)?;
-    let with = common_inputs(spec, base)?;
-    let files = find_files(spec, list, base)?;
+fn over_sources(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Result<TaskList> {
+    let columns = source::columns(spec, list.is_some())?;
+    let making =
+        Making { spec, templates: parse_templates(spec, &columns)?, with: common_inputs(spec, base)?, base };
+    let sources = source::rows(spec, list, base)?;
+    let n_tasks = sources.iter().try_fold(1u64, |n, source| n.checked_mul(source.rows.len() as u64));
+    let Some(n_tasks) = n_tasks.filter(|n| *n <= COMBINATIONS_MAX) else {
+        let numbers: Vec<String> = sources.iter().map(|source| source.rows.len().to_string()).collect();
+        let message = format!(
+            "the sources have {} combinations; at most {COMBINATIONS_MAX} can be one run",
+            numbers.join(" × ")
+        );
+        return Err(Error::invalid(message).hint("`:::+` takes files pair by pair instead"));
+    };
+    // The last source changes from task to task.
+    let rows_of = |index: u64| -> Vec<usize> {
+        let mut rest = index;
+        let mut rows: Vec<usize> = vec![0; sources.len()];
+        for (row, source) in rows.iter_mut().zip(&sources).rev() {
+            *row = (rest % source.rows.len() as u64) as usize;
+            rest /= source.rows.len() as u64;
+        }
+        rows
+    };
+    let over_one_file = columns.len() == 1 && columns[0].is_file;
+    // What a task is called in messages.
+    let called = |index: u64| -> String {
+        let rows = rows_of(index);
+        let of = sources.iter().zip(rows);
+        match over_one_file {
+            true => of.map(|(source, row)| source.rows[row][0].clone()).collect(),
+            false => of.map(|(source, row)| source.ids[row].as_str()).collect::<Vec<_>>().join(","),
+        }
+    };
     let mut builder = Builder::new(base.into(), &spec.id_prefix);
-    for (index, location) in files.iter().enumerate() {
-        let task = file_task(spec, &templates, &with, location, index, base)?;
-        builder.add(&task, index as u64).map_err(|refused| match refused {
-            Refused::Bad { error, .. } => in_task_of(location, error),
+    for index in 0..n_tasks {
+        let rows = rows_of(index);
+        let texts = sources.iter().zip(&rows).flat_map(|(source, row)| &source.rows[*row]);
+        let texts: Vec<Text<'_>> =
+            columns.iter().zip(texts).map(|(c, text)| Text::of(c, text, base)).collect();
+        let ids: Vec<&str> = sources.iter().zip(&rows).map(|(s, row)| s.ids[*row].as_str()).collect();
+        let this = || called(index);
+        let task = making.task(texts, &ids.join(","), index).map_err(|e| in_task_of(&this(), e))?;
+        builder.add(&task, index).map_err(|refused| match refused {
+            Refused::Bad { error, .. } => in_task_of(&this(), error),
             Refused::SameId { id, .. } => {
                 Error::new(ErrorKind::Conflict, format!("two tasks have the id {}", shown(&id)))
             }
@@ -181,23 +280,154 @@ fn over_files(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Result
             Refused::SamePromise { location, .. } => {
                 Error::new(ErrorKind::Conflict, format!("{} is promised twice", shown(&location)))
             }
-            Refused::SameOutput { location: output, first } if first.number == index as u64 => Error::new(
+            Refused::SameOutput { location: output, first } if first.number == index => Error::new(
                 ErrorKind::Conflict,
-                format!("two outputs of the task for {} are {}", shown(location), shown(&output)),
+                format!("two outputs of the task for {} are {}", shown(&this()), shown(&output)),
             ),
-            Refused::SameOutput { location: output, first } => Error::new(
-                ErrorKind::Conflict,
-                format!(
-                    "two inputs give one output {}: {} and {}",
+            Refused::SameOutput { location: output, first } => {
+                let what = if over_one_file { "inputs" } else { "tasks" };
+                let (one, other) = (called(first.number), this());
+                let message = format!(
+                    "two {what} give one output {}: {} and {}",
                     shown(&output),
-                    shown(&files[first.number as usize]),
-                    shown(location)
-                ),
-            )
-            .hint("use {name} or {index} in the output, so that each input has its own"),
+                    shown(&one),
+                    shown(&other)
+                );
+                Error::new(ErrorKind::Conflict, message).hint(match over_one_file {
+                    true => "use {name} or {index} in the output, so that each input has its own",
+                    false => {
+                        "use a hole of each source in the output, or {index}, so that each task has its own"
+                    }
+                })
+            }
         })?;
     }
     builder.finish()
+}
+
+/// A text of one column in one task, as holes see it.
+struct Text<'a> {
+    /// A file's canonical location; `None`: it is no file.
+    location: Option<&'a str>,
+    /// A file's path as seen from where the map was given; or the text itself.
+    path: &'a str,
+    name: Cow<'a, str>,
+    /// A file's name in the sandbox.
+    inside: String,
+}
+
+impl<'a> Text<'a> {
+    fn of(column: &Column, text: &'a str, base: &str) -> Text<'a> {
+        let inside = String::new();
+        if column.is_file {
+            let name = location::file_name(text);
+            return Text { location: Some(text), path: source::path_of(text, base), name, inside };
+        }
+        let name = text.rsplit('/').next().unwrap_or(text);
+        Text { location: None, path: text, name: name.into(), inside }
+    }
+
+    /// What a hole stands for; `in_command`: in place of a file's path stands its name in the sandbox.
+    fn part(&self, part: Part, in_command: bool) -> String {
+        let whole = |text: &str| match self.location {
+            Some(_) if in_command => dashed(text),
+            _ => text.to_owned(),
+        };
+        let text = if in_command && self.location.is_some() { &self.inside } else { self.path };
+        match part {
+            Part::Whole => whole(text),
+            Part::NoEnding => whole(without_ending(text)),
+            Part::Name => self.name.clone().into_owned(),
+            Part::Stem => stem(&self.name).to_owned(),
+            Part::NameNoEnding => without_ending(&self.name).to_owned(),
+            Part::Folder => match self.path.rsplit_once('/') {
+                Some(("", _)) => "/".to_owned(),
+                Some((folder, _)) => folder.to_owned(),
+                None => ".".to_owned(),
+            },
+        }
+    }
+}
+
+/// `path` without the ending of its file name: `a/b.tar.gz` gives `a/b.tar`, `a.b/c` and `.profile` stay.
+fn without_ending(path: &str) -> &str {
+    let name_at = path.rfind('/').map_or(0, |at| at + 1);
+    match path[name_at..].rfind('.') {
+        Some(at) if at > 0 => &path[..name_at + at],
+        _ => path,
+    }
+}
+
+/// What all tasks of a map are made of.
+struct Making<'a> {
+    spec: &'a MapSpec,
+    templates: Templates,
+    with: Vec<(String, String)>,
+    base: &'a str,
+}
+
+impl Making<'_> {
+    /// The task for one combination, written out.
+    fn task<'t>(&'t self, mut texts: Vec<Text<'t>>, id: &str, index: u64) -> Result<Task<'t>> {
+        let Making { spec, templates, with, base } = self;
+        let mut inputs: Vec<File<'t>> = vec![];
+        for (column, text) in texts.iter_mut().enumerate() {
+            let Some(location) = text.location else { continue };
+            // A file that comes twice is one input.
+            if let Some(same) = inputs.iter().find(|f| f.location == location) {
+                text.inside = same.name.as_deref().unwrap_or_default().to_owned();
+                continue;
+            }
+            let mut name = text.name.clone();
+            while inputs.iter().any(|f| f.name.as_deref() == Some(&name)) {
+                name = format!("in{}-{name}", column + 1).into();
+            }
+            text.inside = name.clone().into_owned();
+            inputs.push(File { name: Some(name), location: Cow::Borrowed(location) });
+        }
+        for (name, location) in with {
+            inputs.push(File { name: Some(Cow::Borrowed(name)), location: Cow::Borrowed(location) });
+        }
+        let value = |hole: Hole| match hole {
+            Hole::Column { column, part } => texts[column].part(part, false),
+            _ => index.to_string(),
+        };
+        let mut outputs: Vec<File<'t>> = Vec::with_capacity(templates.out.len());
+        for template in &templates.out {
+            let mut location = String::new();
+            location::push_location(&mut location, &template::fill(template, &value), base)?;
+            let mut name = location::file_name(&location).into_owned();
+            while inputs.iter().chain(&outputs).any(|f| f.name.as_deref() == Some(&name)) {
+                name.insert_str(0, "out-");
+            }
+            outputs.push(File { name: Some(name.into()), location: location.into() });
+        }
+        let word = |hole: Hole| {
+            let text = match hole {
+                Hole::Out(k) => dashed(outputs[k].name.as_deref().unwrap_or_default()),
+                Hole::Column { column, part } => texts[column].part(part, true),
+                Hole::Index => index.to_string(),
+            };
+            if spec.shell { quoted(&text) } else { text }
+        };
+        let mut words = templates.command.iter().map(|t| Cow::Owned(template::fill(t, &word)));
+        let command = match spec.shell {
+            true => Command::Shell(words.next().unwrap_or_default()),
+            false => Command::Exec(words.collect()),
+        };
+        Ok(Task {
+            id: Some(Cow::Owned(format!("{}{id}", spec.id_prefix))),
+            inputs,
+            outputs,
+            cpus: spec.cpus,
+            memory_bytes: spec.memory_bytes,
+            walltime_ns: spec.walltime_ns,
+            retries: spec.retries,
+            priority: spec.priority,
+            label: Cow::Borrowed(&spec.label),
+            ..Task::new(command)
+        })
+    }
 }
 
 fn in_task_of(location: &str, error: Error) -> Error {
@@ -208,152 +438,8 @@ fn in_task_of(location: &str, error: Error) -> Error {
     }
 }
 
-/// Canonical locations of all files, each once, in the order in which they were asked for.
-fn find_files(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Result<Vec<String>> {
-    let mut seen = HashSet::new();
-    let mut files = Vec::new();
-    let mut add = |path: &str| -> Result<()> {
-        let mut location = String::new();
-        location::push_location(&mut location, path, base)?;
-        if seen.insert(location.clone()) {
-            files.push(location);
-        }
-        Ok(())
-    };
-    for path in &spec.paths {
-        let is_pattern = glob::has_wildcard(path)
-            && location::split_scheme(path).is_none()
-            && fs::symlink_metadata(spec.base_dir.join(path)).is_err();
-        if is_pattern {
-            for found in glob::glob(path, &spec.base_dir)? {
-                add(&found)?;
-            }
-        } else {
-            add(literal_path(path, &spec.base_dir)?)?;
-        }
-    }
-    if let Some(list) = list {
-        read_list(list, &mut |path| add(literal_path(path, &spec.base_dir)?))?;
-    }
-    if files.is_empty() {
-        return Err(
-            Error::new(ErrorKind::NotFound, "there are no input files").hint("name files, or use a range")
-        );
-    }
-    Ok(files)
-}
-
-fn read_list(list: ListInput<'_>, add: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-    let end = if list.ends_in_nul { 0 } else { b'\n' };
-    let mut buffer = Vec::new();
-    let mut number = 0;
-    loop {
-        buffer.clear();
-        number += 1;
-        let at = |e: Error| e.origin(list.origin).at(number, None);
-        if list.reader.read_until(end, &mut buffer).map_err(|e| at(Error::io("cannot read the list", e)))?
-            == 0
-        {
-            return Ok(());
-        }
-        if buffer.last() == Some(&end) {
-            buffer.pop();
-        }
-        match std::str::from_utf8(&buffer) {
-            Ok("") => {}
-            Ok(path) => add(path).map_err(at)?,
-            Err(_) => {
-                let name = shown(&String::from_utf8_lossy(&buffer));
-                return Err(at(Error::invalid(format!(
-                    "the name {name} is not UTF-8, so no task could name it"
-                ))));
-            }
-        }
-    }
-}
-
-/// The task for one input, written out.
-fn file_task<'a>(
-    spec: &'a MapSpec,
-    templates: &Templates,
-    with: &'a [(String, String)],
-    input: &'a str,
-    index: usize,
-    base: &str,
-) -> Result<Task<'a>> {
-    let name = location::file_name(input);
-    let value = |hole: Hole| match hole {
-        Hole::Stem => stem(&name).to_owned(),
-        Hole::Index => index.to_string(),
-        _ => name.clone().into_owned(),
-    };
-    let mut inputs = vec![File { name: Some(name.clone()), location: Cow::Borrowed(input) }];
-    for (name, location) in with {
-        inputs.push(File { name: Some(Cow::Borrowed(name)), location: Cow::Borrowed(location) });
-    }
-    let mut outputs: Vec<File<'a>> = Vec::with_capacity(templates.out.len());
-    for template in &templates.out {
-        let mut location = String::new();
-        location::push_location(&mut location, &template::fill(template, &value), base)
-            .map_err(|e| in_task_of(input, e))?;
-        let mut name = location::file_name(&location).into_owned();
-        while inputs.iter().chain(&outputs).any(|f| f.name.as_deref() == Some(&name)) {
-            name.insert_str(0, "out-");
-        }
-        outputs.push(File { name: Some(name.into()), location: location.into() });
-    }
-    let word = |hole: Hole| {
-        let text = match hole {
-            Hole::In => dashed(&name),
-            Hole::Out(k) => dashed(outputs[k].name.as_deref().unwrap_or_default()),
-            hole => value(hole),
-        };
-        if spec.shell { quoted(&text) } else { text }
-    };
-    let mut words = templates.command.iter().map(|t| Cow::Owned(template::fill(t, &word)));
-    let command = match spec.shell {
-        true => Command::Shell(words.next().unwrap_or_default()),
-        false => Command::Exec(words.collect()),
-    };
-    Ok(Task {
-        id: Some(Cow::Owned(format!("{}{}", spec.id_prefix, id_of(input, base)))),
-        command,
-        inputs,
-        outputs,
-        env: Vec::new(),
-        cpus: spec.cpus,
-        memory_bytes: spec.memory_bytes,
-        walltime_ns: spec.walltime_ns,
-        retries: spec.retries,
-        priority: spec.priority,
-        label: Cow::Borrowed(&spec.label),
-        dynamic: false,
-        hints: Default::default(),
-        promises: Vec::new(),
-        reduce: None,
-    })
-}
-
-/// What a task over `input` is called: its path as seen from `base`, or its URL. It goes into messages, so
-/// what would break a line is escaped.
-fn id_of<'i>(input: &'i str, base: &str) -> Cow<'i, str> {
-    let inside = input.strip_prefix(base.trim_end_matches('/')).and_then(|rest| rest.strip_prefix('/'));
-    let path = inside.unwrap_or(input);
-    if !path.contains(char::is_control) {
-        return Cow::Borrowed(path);
-    }
-    let mut id = String::new();
-    for c in path.chars() {
-        match c {
-            c if c.is_control() => id.extend(c.escape_default()),
-            c => id.push(c),
-        }
-    }
-    Cow::Owned(id)
-}
-
 /// `name` as a path that no program takes for an option.
-fn dashed(name: &str) -> String {
+pub(crate) fn dashed(name: &str) -> String {
     if name.starts_with('-') { format!("./{name}") } else { name.into() }
 }
 
@@ -362,7 +448,14 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
     if n_tasks == 0 {
         return Err(Error::invalid(format!("the range {}..{} is empty", range.start, range.end)));
     }
-    let templates = parse_templates(spec)?;
+    if n_tasks > RANGE_TASKS_MAX {
+        let message = format!(
+            "the range {}..{} is {n_tasks} tasks, and at most {RANGE_TASKS_MAX} can be one run",
+            range.start, range.end
+        );
+        return Err(Error::invalid(message).hint("let each task do more, or map parts of the range"));
+    }
+    let templates = parse_templates(spec, &[])?;
     let with = common_inputs(spec, base)?;
 
     // One task through the same checks as any list; numbers do not change what they find.
@@ -482,6 +575,8 @@ fn check_first(array: &TaskArray, base: &str) -> Result<()> {
     })
 }
 
+/// Tasks of a range. They are folded, but an array has at most 2³² of them and a copy of the template.
+const RANGE_TASKS_MAX: u64 = 1_000_000_000_000;
 /// Stands for the index while a template is read as a location; no location that is typed has it.
 const MARK: &str = "\u{1}";
 /// What a URL makes of it.

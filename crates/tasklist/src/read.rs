@@ -5,10 +5,12 @@
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::line;
+use crate::lines::Lines;
 use crate::list::{Builder, Origin, Refused, TaskList};
 use crate::location;
 use crate::reduce;
-use std::io::{BufRead, Read};
+use crate::several::Several;
+use std::io::BufRead;
 use std::path::Path;
 
 #[derive(Clone, Debug)]
@@ -37,43 +39,28 @@ impl Default for ReadOptions {
 /// Reads a whole task list; relative paths in it are taken from `base_dir`.
 ///
 /// Gives all of it or the first mistake, so nothing is started from a list that is broken further down.
-pub fn read(mut reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Result<TaskList> {
+pub fn read(reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Result<TaskList> {
     let origin = |e: Error| e.origin(&options.origin);
     let base = location::base_text(base_dir).map_err(origin)?;
+    let mut several = Several::new(base_dir, base.clone());
     let mut builder = Builder::new(base, &options.id_prefix);
     if options.is_addition {
         builder.has_others();
     }
-    let mut buffer = Vec::new();
-    let mut number = 0;
+    let mut lines = Lines::new(reader, options, "a task list");
     loop {
-        buffer.clear();
-        number += 1;
-        let limit = options.line_bytes_max.saturating_add(1);
-        let n = (&mut reader)
-            .take(limit)
-            .read_until(b'\n', &mut buffer)
-            .map_err(|e| origin(Error::io("cannot read the list", e).at(number, None)))?;
-        if n == 0 {
+        let Some((number, text)) = lines.next().map_err(origin)? else {
+            builder.expect(several.expected);
             return builder.finish().map_err(origin);
-        }
-        if n as u64 == limit && buffer.last() != Some(&b'\n') {
-            let message = format!("the line has more than {} bytes", options.line_bytes_max);
-            return Err(origin(Error::invalid(message).hint("is this a task list?").at(number, None)));
-        }
-        let text = std::str::from_utf8(&buffer).map_err(|e| {
-            let column = String::from_utf8_lossy(&buffer[..e.valid_up_to()]).chars().count() as u64 + 1;
-            origin(Error::invalid("the line is not UTF-8").at(number, Some(column)))
-        })?;
-        let text = if number == 1 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
-        let text = text.trim_end_matches(['\n', '\r']);
+        };
         if text.trim().is_empty() {
             continue;
         }
-        let task = line::parse(text).map_err(|e| {
+        let mut task = line::parse(text).map_err(|e| {
             let column = e.column;
             origin(e.at(number, column))
         })?;
+        several.expand(&mut task, number).map_err(|refused| origin(explain(refused, text, number)))?;
         let parts = reduce::expand(task, &options.id_prefix, number);
         for task in parts.map_err(|e| origin(e.at(number, None)))? {
             builder.add(&task, number).map_err(|refused| origin(explain(refused, text, number)))?;
@@ -81,7 +68,7 @@ pub fn read(mut reader: impl BufRead, base_dir: &Path, options: &ReadOptions) ->
     }
 }
 
-fn explain(refused: Refused, text: &str, number: u64) -> Error {
+pub(crate) fn explain(refused: Refused, text: &str, number: u64) -> Error {
     match refused {
         Refused::Bad { error, at } => {
             let offset = at.map(|at| (at as usize).wrapping_sub(text.as_ptr() as usize));

@@ -17,6 +17,10 @@ use std::borrow::Cow;
 
 /// What the names of a part's inputs replace in the command.
 const HOLE: &str = "{inputs}";
+/// Text that the parts of one task may have together; each has the command, the environment and the label.
+const PARTS_BYTES_MAX: u64 = 256 << 20;
+/// Of the name of what a part makes.
+const MADE_BYTES: usize = 16;
 
 /// The tasks that `task`, on line `number`, stands for; itself where it does not reduce.
 pub(crate) fn expand<'a>(task: Task<'a>, id_prefix: &str, number: u64) -> Result<Vec<Task<'a>>> {
@@ -29,6 +33,17 @@ pub(crate) fn expand<'a>(task: Task<'a>, id_prefix: &str, number: u64) -> Result
         let message = format!("a task that reduces writes one file, this one {}", task.outputs.len());
         return Err(Error::invalid(message).field("reduce"));
     };
+    let n_bytes = parts_bytes(&task, arity);
+    if n_bytes > PARTS_BYTES_MAX {
+        let message = format!(
+            "its parts would have {} MiB of text together, at most {} MiB can be",
+            n_bytes >> 20,
+            PARTS_BYTES_MAX >> 20
+        );
+        return Err(Error::invalid(message)
+            .field("reduce")
+            .hint("put a long command into a script, or let a part take more inputs"));
+    }
     let out_name = Cow::from(name_of(output));
     let id = match &task.id {
         Some(id) => id.to_string(),
@@ -66,6 +81,34 @@ pub(crate) fn expand<'a>(task: Task<'a>, id_prefix: &str, number: u64) -> Result
     last.id = task.id.clone();
     tasks.push(last);
     Ok(tasks)
+}
+
+/// Tasks in a tree over `n_inputs`, at most.
+fn n_parts_of(n_inputs: usize, arity: usize) -> u64 {
+    let (mut n_left, mut n_parts) = (n_inputs, 1);
+    while n_left > arity {
+        n_left = n_left.div_ceil(arity);
+        n_parts += n_left as u64;
+    }
+    n_parts
+}
+
+/// The text of all parts together.
+fn parts_bytes(task: &Task<'_>, arity: usize) -> u64 {
+    let (command, n_holes) = match &task.command {
+        Command::Exec(argv) => {
+            (argv.iter().map(|word| word.len()).sum(), argv.iter().filter(|word| *word == HOLE).count())
+        }
+        Command::Shell(line) => (line.len(), line.matches(HOLE).count()),
+    };
+    let env: usize = task.env.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let output: usize = task.outputs.iter().map(|file| name_of(file).len()).sum();
+    let id = task.id.as_ref().map_or(0, |id| id.len());
+    let each = (command + env + output + id + task.label.len()) as u64;
+    // Each input is named by one part, and so is what each part makes; every hole takes the names.
+    let names: usize = task.inputs.iter().map(|file| name_of(file).len() + 2 * MADE_BYTES).sum();
+    let n_parts = n_parts_of(task.inputs.len(), arity);
+    each.saturating_mul(n_parts).saturating_add((names as u64).saturating_mul(n_holes as u64))
 }
 
 /// Text in which others than letters and digits are written by their number, so that it can be part of a name.
@@ -184,6 +227,19 @@ mod tests {
         assert_eq!(last.command, Command::Shell("cat part-0.0 part-0.1 part-0.2 > sum.txt".into()));
         let first = tasks.iter().find(|t| t.id == "all~0.0").unwrap();
         assert_eq!(first.command, Command::Shell("cat 0.txt 1.txt 2.txt > sum.txt".into()));
+    }
+
+    /// Each part has the whole command, and each hole in it the names of all inputs of the part.
+    #[test]
+    fn parts_that_would_fill_the_memory_are_refused() {
+        let long = "x".repeat(100_000);
+        let error = tasks(&line(100_000, 2, &format!(r#"["a","{long}","{{inputs}}"]"#))).unwrap_err();
+        assert!(error.contains("line 1: its parts would have 9"), "{error}");
+        assert!(error.contains("MiB of text together, at most 256 MiB can be"), "{error}");
+        let holes = "{inputs} ".repeat(20_000);
+        let error = tasks(&line(10_000, 10_000, &format!(r#""cat {holes}""#))).unwrap_err();
+        assert!(error.contains("its parts would have"), "{error}");
+        assert!(tasks(&line(20_000, 2, r#""cat {inputs} > sum.txt""#)).is_ok());
     }
 
     #[test]

@@ -1,19 +1,72 @@
 //! Words with holes: `cut/{stem}.npy`. `{{` and `}}` stand for braces.
 
 use crate::error::{Error, Result, nearest, shown};
+use eyas_text::line_of;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hole {
-    /// The input's name in the sandbox.
-    In,
+    /// Of a column of what is mapped over, that part.
+    Column { column: usize, part: Part },
     /// The name of output `n` in the sandbox, counted from 0.
     Out(usize),
-    /// The input's file name without its ending.
-    Stem,
-    /// The input's file name.
-    Name,
     /// The task's number.
     Index,
+}
+
+/// What a hole takes of a text that may be a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Whole,
+    /// The file name, without its ending, and without a compression suffix before that.
+    Stem,
+    /// `{/}`: the file name.
+    Name,
+    /// `{.}`: all but the ending.
+    NoEnding,
+    /// `{/.}`: the file name without its ending.
+    NameNoEnding,
+    /// `{//}`: the folder.
+    Folder,
+}
+
+impl Part {
+    /// What is written in a hole behind the number or the name of a column, as in GNU parallel.
+    pub const SIGNS: [(&str, Part); 5] = [
+        ("", Part::Whole),
+        ("/", Part::Name),
+        (".", Part::NoEnding),
+        ("/.", Part::NameNoEnding),
+        ("//", Part::Folder),
+    ];
+}
+
+/// The holes that a text may have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holes {
+    named: Vec<(String, Hole)>,
+    /// So many of them, from the front, are named in messages.
+    n_told: usize,
+}
+
+impl Holes {
+    /// A hole that messages name.
+    pub fn tell(&mut self, name: impl Into<String>, hole: Hole) {
+        self.named.insert(self.n_told, (name.into(), hole));
+        self.n_told += 1;
+    }
+
+    /// One that they do not name, since it follows from others.
+    pub fn add(&mut self, name: impl Into<String>, hole: Hole) {
+        self.named.push((name.into(), hole));
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.named.iter().map(|(name, _)| name.as_str())
+    }
+
+    pub fn get(&self, name: &str) -> Option<Hole> {
+        self.named.iter().find(|(known, _)| known == name).map(|(_, hole)| *hole)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,8 +75,8 @@ pub(crate) enum Segment {
     Hole(Hole),
 }
 
-/// Reads `text`; only the holes in `known` may be in it. `what` names the text in messages.
-pub(crate) fn parse(what: &str, text: &str, known: &[Hole]) -> Result<Vec<Segment>> {
+/// Reads `text`; only `known` holes may be in it. `what` names the text in messages.
+pub(crate) fn parse(what: &str, text: &str, known: &Holes) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -40,14 +93,15 @@ pub(crate) fn parse(what: &str, text: &str, known: &[Hole]) -> Result<Vec<Segmen
             return Err(Error::invalid(format!("{what} {} has a lone brace", shown(text))).hint(braces));
         };
         let name = &rest[1..end];
-        let names: Vec<String> = known.iter().map(Hole::name).collect();
-        let Some(hole) = names.iter().position(|n| n == name) else {
+        let Some(hole) = known.get(name) else {
+            let names: Vec<&str> = known.names().take(known.n_told).collect();
             let known = match names.is_empty() {
                 true => "no holes are known here".into(),
-                false => format!("known here are {{{}}}", names.join("} {")),
+                false => format!("known here are {}", told(&names, |name| format!("{{{name}}}"), " ")),
             };
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let near = nearest(name, &names).map(|n| format!("did you mean `{{{n}}}`? ")).unwrap_or_default();
+            let near =
+                nearest(name, &names).map(|n| format!("did you mean {}? ", shown(&format!("{{{n}}}"))));
+            let near = near.unwrap_or_default();
             return Err(Error::invalid(format!(
                 "{what} {} has an unknown hole {}",
                 shown(text),
@@ -58,7 +112,7 @@ pub(crate) fn parse(what: &str, text: &str, known: &[Hole]) -> Result<Vec<Segmen
         if !literal.is_empty() {
             segments.push(Segment::Text(std::mem::take(&mut literal)));
         }
-        segments.push(Segment::Hole(known[hole]));
+        segments.push(Segment::Hole(hole));
         rest = &rest[end + 1..];
     }
     literal.push_str(rest);
@@ -68,17 +122,16 @@ pub(crate) fn parse(what: &str, text: &str, known: &[Hole]) -> Result<Vec<Segmen
     Ok(segments)
 }
 
-impl Hole {
-    pub fn name(&self) -> String {
-        match self {
-            Hole::In => "in".into(),
-            Hole::Out(0) => "out".into(),
-            Hole::Out(n) => format!("out{}", n + 1),
-            Hole::Stem => "stem".into(),
-            Hole::Name => "name".into(),
-            Hole::Index => "index".into(),
-        }
+/// Names that come from a user's table, as they may stand in a message: not all of a thousand.
+pub(crate) fn told(names: &[&str], as_is: impl Fn(&str) -> String, between: &str) -> String {
+    const NAMES_MAX: usize = 30;
+    const CHARS_MAX: usize = 60;
+    let some = names.iter().take(NAMES_MAX).map(|name| as_is(&line_of(name).at_most(CHARS_MAX).to_string()));
+    let mut text = some.collect::<Vec<_>>().join(between);
+    if names.len() > NAMES_MAX {
+        text += &format!("{between}and {} more", names.len() - NAMES_MAX);
     }
+    text
 }
 
 /// `template` with `value` appended for each hole.
@@ -94,7 +147,7 @@ pub(crate) fn fill(template: &[Segment], value: &dyn Fn(Hole) -> String) -> Stri
 }
 
 /// `word` as the shell reads it back unchanged.
-pub(crate) fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-+=:,@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.into();
@@ -106,11 +159,27 @@ pub(crate) fn quoted(word: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: &[Hole] = &[Hole::In, Hole::Out(0), Hole::Out(1), Hole::Stem, Hole::Name, Hole::Index];
+    const WHOLE: Hole = Hole::Column { column: 0, part: Part::Whole };
+    const STEM: Hole = Hole::Column { column: 0, part: Part::Stem };
+
+    fn all() -> Holes {
+        let mut holes = Holes::default();
+        for (name, hole) in [
+            ("in", WHOLE),
+            ("out", Hole::Out(0)),
+            ("out2", Hole::Out(1)),
+            ("stem", STEM),
+            ("index", Hole::Index),
+        ] {
+            holes.tell(name, hole);
+        }
+        holes.add("", WHOLE);
+        holes
+    }
 
     #[test]
     fn holes_and_braces() {
-        let value = |hole: Hole| format!("<{}>", hole.name());
+        let value = |hole: Hole| format!("<{}>", all().named.iter().find(|(_, h)| *h == hole).unwrap().0);
         for (text, expect) in [
             ("", ""),
             ("plain", "plain"),
@@ -118,9 +187,10 @@ mod tests {
             ("{in}{out}{out2}", "<in><out><out2>"),
             ("awk '{{print $1}}' {in}", "awk '{print $1}' <in>"),
             ("{{{index}}}", "{<index>}"),
-            ("é{name}é", "é<name>é"),
+            ("é{stem}é", "é<stem>é"),
+            ("{}", "<in>"),
         ] {
-            assert_eq!(fill(&parse("the word", text, ALL).unwrap(), &value), expect, "{text}");
+            assert_eq!(fill(&parse("the word", text, &all()).unwrap(), &value), expect, "{text}");
         }
     }
 
@@ -129,12 +199,11 @@ mod tests {
         for (text, expect) in [
             ("{stm}", "an unknown hole `{stm}`\nhint: did you mean `{stem}`? known here are {in} {out}"),
             ("{print $1}", "an unknown hole `{print $1}`"),
-            ("{}", "an unknown hole `{}`"),
             ("a}b", "a lone brace"),
             ("a{b", "a lone brace"),
             ("{out3}", "an unknown hole `{out3}`"),
         ] {
-            let error = parse("the word", text, ALL).unwrap_err().to_string();
+            let error = parse("the word", text, &all()).unwrap_err().to_string();
             assert!(error.contains(expect) && error.contains("`{{`"), "{text}: {error}");
         }
     }

@@ -41,11 +41,19 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
     })
 }
 
-/// Bytes per second in `20MB`, `20MB/s` or `1048576`; at least 1.
+/// Bytes per second in `20MB`, `20MB/s` or `1048576`; at least 1. A bare number below 1000 is refused: whoever writes `5` means
+/// megabytes more often than bytes.
 pub fn parse_rate(text: &str) -> Result<u64> {
     let size = text.trim().strip_suffix("/s").unwrap_or(text);
+    let is_bare = size.trim().bytes().all(|b| b.is_ascii_digit() || b == b'.');
     match bytes(size) {
         Ok(0) => Err("it is 0".into()),
+        Ok(n) if n < 1000 && is_bare => {
+            let size = size.trim();
+            let hint = format!("write {size}MB for megabytes, or {size}B if that is meant");
+            let what = format!("{} as a rate is {n} B/s, which is hardly meant", shown(text));
+            return Err(Error::invalid(what).hint(hint));
+        }
         other => other,
     }
     .map_err(|reason| {
@@ -209,6 +217,10 @@ mod tests {
         assert_eq!(parse_rate("20MB").unwrap(), 20_000_000);
         assert_eq!(parse_rate("1MiB/s").unwrap(), 1 << 20);
         assert!(parse_rate("0").unwrap_err().to_string().contains("it is 0"));
+        assert_eq!(parse_rate("5B").unwrap(), 5);
+        assert_eq!(parse_rate("1000").unwrap(), 1000);
+        let error = parse_rate("5").unwrap_err().to_string();
+        assert!(error.contains("5 B/s, which is hardly meant") && error.contains("5MB"), "{error}");
         assert!(parse_rate("20M").unwrap_err().to_string().contains("is not a rate"));
     }
 }

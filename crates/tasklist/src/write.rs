@@ -1,7 +1,8 @@
 //! Tasks back to JSON Lines, for round trips and for `submit` from one cluster to another.
 
+use crate::glob::is_pattern;
 use crate::line::{GATHER_HINTS, HINTS};
-use eyas_core::array::{Command, Hints, TaskArray};
+use eyas_core::array::{Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
 use serde_json::{Value, json};
 
 /// Task `i` of `array` as one line without its end; reading it gives the same task. `i < n_tasks`.
@@ -14,6 +15,18 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
     };
     let text = |s: &str| Value::from(s).to_string();
     // By hand: a JSON map of this library would sort the names, and order is part of a task.
+    let place = |location: &str| match location.starts_with('/') && is_pattern(location) {
+        // A path would be taken for a pattern.
+        true => {
+            let encoded = location.replace('%', "%25").replace('*', "%2A").replace('?', "%3F");
+            text(&format!("file://{encoded}"))
+        }
+        false => text(location),
+    };
+    let files = |list: &[(String, String)]| {
+        let inner: Vec<String> = list.iter().map(|(a, b)| format!("{}:{}", text(a), place(b))).collect();
+        format!("{{{}}}", inner.join(","))
+    };
     let pairs = |list: &[(String, String)]| {
         let inner: Vec<String> = list.iter().map(|(a, b)| format!("{}:{}", text(a), text(b))).collect();
         format!("{{{}}}", inner.join(","))
@@ -23,10 +36,21 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
         Command::Exec(argv) => put("command", json!(argv).to_string()),
         Command::Shell(shell) => put("command", text(shell)),
     }
-    for (name, list) in [("inputs", &task.inputs), ("outputs", &task.outputs), ("env", &task.env)] {
+    let (printed, outputs): (Vec<_>, Vec<_>) = task
+        .outputs
+        .iter()
+        .cloned()
+        .partition(|(name, _)| [STDOUT_NAME, STDERR_NAME].contains(&name.as_str()));
+    for (name, list) in [("inputs", &task.inputs), ("outputs", &outputs)] {
         if !list.is_empty() {
-            put(name, pairs(list));
+            put(name, files(list));
         }
+    }
+    if !task.env.is_empty() {
+        put("env", pairs(&task.env));
+    }
+    for (name, location) in &printed {
+        put(if name == STDOUT_NAME { "stdout" } else { "stderr" }, text(location));
     }
     if task.cpus != 1 {
         put("cpus", task.cpus.to_string());

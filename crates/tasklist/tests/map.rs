@@ -1,7 +1,7 @@
 //! Maps over files and ranges: which tasks come out, and which requests are refused.
 
 use eyas_core::array::{Command, TaskSpec};
-use eyas_tasklist::{Error, ErrorKind, ListInput, MapSpec, TaskList, map};
+use eyas_tasklist::{Error, ErrorKind, ListInput, MapSpec, Source, Table, TaskList, map};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -285,4 +285,121 @@ fn outputs_of_a_range_cannot_meet() {
     assert_eq!((argv(&task), &task.inputs[0].0[..]), (vec!["p", "out-7.txt"], "7.txt"));
     with.out = strings(&["{index}.txt"]);
     refuses(&with, ErrorKind::Conflict, &["may be the input"]);
+}
+
+fn files(paths: &[&str], is_linked: bool) -> Source {
+    Source::Files { paths: strings(paths), is_linked }
+}
+
+fn values(name: &str, values: &[&str]) -> Source {
+    Source::Values { name: name.into(), values: strings(values) }
+}
+
+#[test]
+fn the_signs_of_gnu_parallel_in_commands_and_outputs() {
+    let dir = dir(&["in/a.tar.gz", "in/-b", "c"]);
+    let command = ["p", "{}", "{.}", "{/}", "{/.}", "{//}", "{1}", "{1/.}", "{stem}"];
+    let list =
+        map(&spec(dir.path(), &["in/*", "c"], &["o/{//}/{/.}", "m/{}", "n/{.}.x"], &command), None).unwrap();
+    let tasks = tasks(&list);
+    assert_eq!(argv(&tasks[0])[1..], ["./-b", "./-b", "-b", "-b", "in", "./-b", "-b", "-b"]);
+    assert_eq!(
+        argv(&tasks[1])[1..],
+        ["a.tar.gz", "a.tar", "a.tar.gz", "a.tar", "in", "a.tar.gz", "a.tar", "a"]
+    );
+    let places = |task: &TaskSpec| -> Vec<String> {
+        let base = format!("{}/", dir.path().to_str().unwrap());
+        task.outputs.iter().map(|(_, at)| at.strip_prefix(&base).unwrap().to_owned()).collect()
+    };
+    assert_eq!(places(&tasks[1]), ["o/in/a.tar", "m/in/a.tar.gz", "n/in/a.tar.x"]);
+    assert_eq!(places(&tasks[2]), ["o/c", "m/c", "n/c.x"]);
+}
+
+#[test]
+fn sources_are_combined_and_the_last_one_changes_first() {
+    let dir = dir(&["a/x.txt", "a/y.txt", "b/x.txt"]);
+    let map_over = |paths: &[&str], more: Vec<Source>, out: &str, command: &[&str]| {
+        map(&MapSpec { more, ..spec(dir.path(), paths, &[out], command) }, None)
+    };
+    let list = map_over(
+        &["a/*"],
+        vec![files(&["b/x.txt", "a/x.txt"], false), values("e", &["1e-5", "-1"])],
+        "o/{1/.}-{2//}-{e}",
+        &["p", "{in}", "{in2}", "{1}", "{2}", "{e}", "{}"],
+    )
+    .unwrap();
+    let tasks = tasks(&list);
+    assert_eq!((tasks.len(), list.arrays.iter().map(|a| a.n_tasks).sum::<u32>()), (8, 8));
+    // Tasks of one shape stay in order; one with a file twice has another shape.
+    let ids: Vec<&str> = tasks.iter().map(|t| t.id.as_str()).collect();
+    assert_eq!(ids[..3], ["a/x.txt,b/x.txt,e=1e-5", "a/x.txt,b/x.txt,e=-1", "a/y.txt,b/x.txt,e=1e-5"]);
+    let twice = tasks.iter().find(|t| t.id == "a/x.txt,a/x.txt,e=1e-5").unwrap();
+    // Of two inputs with one name the second has another one in the sandbox, and what is one file is one input.
+    assert_eq!(argv(&tasks[0])[1..], ["x.txt", "in2-x.txt", "x.txt", "in2-x.txt", "1e-5", "x.txt"]);
+    assert_eq!(argv(twice)[1..], ["x.txt", "x.txt", "x.txt", "x.txt", "1e-5", "x.txt"]);
+    assert_eq!((tasks[0].inputs.len(), twice.inputs.len()), (2, 1));
+    assert_eq!(tasks[1].outputs[0].1, dir.path().join("o/x-b--1").to_str().unwrap());
+
+    let list =
+        map_over(&["a/*"], vec![files(&["b/x.txt", "b/x.txt"], true)], "o/{index}", &["p", "{1}", "{2}"]);
+    let ids: Vec<String> = self::tasks(&list.unwrap()).into_iter().map(|t| t.id).collect();
+    assert_eq!(ids, ["a/x.txt,b/x.txt", "a/y.txt,b/x.txt"]);
+
+    let refused = |paths: &[&str], more: Vec<Source>, out: &str, expect: &str| {
+        let error = map_over(paths, more, out, &["p"]).unwrap_err().to_string();
+        assert!(error.contains(expect), "{error}");
+    };
+    refused(&["a/*"], vec![files(&["b/x.txt"], true)], "{index}", "1 files go along with 2 one by one");
+    refused(&[], vec![files(&["b/x.txt"], true)], "{index}", "there are none");
+    refused(&["a/*"], vec![values("index", &["1"])], "{index}", "{index} is a hole of its own");
+    refused(&["a/*"], vec![values("e", &["1"]), values("e", &["2"])], "{index}", "have the name `e`");
+    refused(&["a/*"], vec![values("e", &[])], "{index}", "the parameter `e` has no values");
+    refused(
+        &["a/*"],
+        vec![values("e", &["1", "2"])],
+        "o/{name}",
+        "two tasks give one output `o/x.txt`"
+            .replace("o/x.txt", dir.path().join("o/x.txt").to_str().unwrap())
+            .as_str(),
+    );
+    refused(&["a/*"], vec![values("e", &["1"])], "{f}", "known here are {index} {e} {stem} {name} {1}");
+    let many: Vec<String> = (0..100_000).map(|n| n.to_string()).collect();
+    let many = |name: &str| Source::Values { name: name.into(), values: many.clone() };
+    refused(&[], vec![many("a"), many("b")], "{index}", "100000 × 100000 combinations");
+}
+
+#[test]
+fn rows_of_a_table_are_tasks_and_its_columns_holes() {
+    let dir = dir(&["r/a.fq", "r/b.fq", "r/ref.fa"]);
+    let table = |text: &str| Table::read(text.as_bytes(), b',', "t.csv").unwrap();
+    let of = |text: &str, columns: &[&str], out: &str, command: &[&str]| {
+        let more = vec![Source::Table { table: table(text), files: strings(columns) }];
+        map(&MapSpec { more, ..spec(dir.path(), &[], &[out], command) }, None)
+    };
+    let text = "sample,reads,name\ns1,r/a.fq,\"x, y\"\ns2,r/b.fq,z\n";
+    let list = of(
+        text,
+        &["reads"],
+        "o/{sample}.{reads/.}",
+        &["p", "{sample}", "{reads}", "{in}", "{name}", "{reads//}"],
+    );
+    let found = tasks(&list.unwrap());
+    assert_eq!(found[0].id, "s1");
+    assert_eq!(argv(&found[0])[1..], ["s1", "a.fq", "a.fq", "x, y", "r"]);
+    assert_eq!(found[0].inputs, [pair("a.fq", dir.path().join("r/a.fq"))]);
+    assert_eq!(found[1].outputs, [pair("s2.b", dir.path().join("o/s2.b"))]);
+
+    // Without files nothing is an input; ids are numbers where the first column names no row.
+    let found = tasks(&of("k\n1\n1\n", &[], "o/{index}", &["p", "{k}"]).unwrap());
+    assert_eq!((found[1].id.as_str(), found[1].inputs.len()), ("row2", 0));
+
+    for (text, columns, expect) in [
+        ("a,b\nr/a.fq,1\nr/zz.fq,2\n", &["a"][..], "t.csv, line 3: cannot find `r/zz.fq`"),
+        ("a,b\n,1\n", &["a"], "t.csv, line 2: the column `a` names files, and is empty here"),
+        ("reads,b\nr/a.fq,1\n", &["read"], "did you mean `reads`? it has reads, b"),
+        ("in,b\nr/a.fq,1\n", &[], "{in} is a hole of its own"),
+    ] {
+        let error = of(text, columns, "o/{index}", &["p"]).unwrap_err().to_string();
+        assert!(error.contains(expect), "{error}");
+    }
 }

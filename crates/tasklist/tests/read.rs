@@ -82,7 +82,7 @@ fn blank_lines_crlf_a_byte_order_mark_and_a_missing_last_line_end_are_fine() {
 
 #[test]
 fn names_may_hold_anything_that_a_file_name_may() {
-    for name in ["a b", "it's \"x\"", "a\nb", "-rf", "naïve ☃", "$(x)`;&|*", "a\\b", "d/e/f", "%41", "{in}"]
+    for name in ["a b", "it's \"x\"", "a\nb", "-rf", "naïve ☃", "$(x)`;&|", "a\\b", "d/e/f", "%41", "{in}"]
     {
         let json = serde_json::to_string(name).unwrap();
         let got = task(&format!(r#"{{"command": ["cat", {json}], "inputs": {{{json}: {json}}}}}"#));
@@ -226,7 +226,8 @@ fn wrong_names_and_locations_are_refused() {
     let location = |text: &str| format!(r#"{{"command": ["a"], "inputs": {{"i": "{text}"}}}}"#);
     refuses(&location(""), 37, "inputs", &["`inputs` `i`: a location is empty"]);
     refuses(&location("s3://b/k"), 37, "inputs", &["the scheme `s3`", "hint: known are"]);
-    refuses(&location("dir/"), 37, "inputs", &["names a directory"]);
+    refuses(&location("dir/"), 37, "inputs", &["cannot list the directory `dir/`"]);
+    refuses(&location("~/x"), 37, "inputs", &["only shells know it", "hint: write the whole path"]);
     refuses(
         r#"{"command": ["a"], "inputs": ["http://h/"]}"#,
         32,
@@ -518,4 +519,90 @@ proptest! {
         }
         prop_assert_eq!(read_text(&text).is_ok(), reached.len() == 8);
     }
+}
+
+/// A folder with these files, all empty.
+fn folder(files: &[&str]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for file in files {
+        let path = dir.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    }
+    dir
+}
+
+#[test]
+fn patterns_and_directories_in_inputs_stand_for_files() {
+    let dir = folder(&["d/a.txt", "d/b.txt", "d/b.dat", "d/.hidden", "d/e/c.txt", "odd*.txt", "oddity.txt"]);
+    let inputs = |inputs: &str| {
+        let line = format!("{{\"command\": [\"x\"], \"inputs\": {inputs}}}");
+        let list = read(line.as_bytes(), dir.path(), &ReadOptions::default());
+        list.map(|list| tasks(&list).remove(0).inputs).map_err(|e| e.to_string())
+    };
+    let at = |location: &str| format!("{}/{location}", dir.path().display());
+    for (given, expect) in [
+        (r#"["d/*.txt"]"#, vec![("a.txt", "d/a.txt"), ("b.txt", "d/b.txt")]),
+        (
+            r#"["oddity.txt", "d/b.???"]"#,
+            vec![("oddity.txt", "oddity.txt"), ("b.dat", "d/b.dat"), ("b.txt", "d/b.txt")],
+        ),
+        (
+            r#"{"in": "d/**/*.txt"}"#,
+            vec![("in/a.txt", "d/a.txt"), ("in/b.txt", "d/b.txt"), ("in/c.txt", "d/e/c.txt")],
+        ),
+        (
+            r#"["d/"]"#,
+            vec![
+                ("d/.hidden", "d/.hidden"),
+                ("d/a.txt", "d/a.txt"),
+                ("d/b.dat", "d/b.dat"),
+                ("d/b.txt", "d/b.txt"),
+                ("d/e/c.txt", "d/e/c.txt"),
+            ],
+        ),
+        (r#"{"all": "./d/e/"}"#, vec![("all/c.txt", "d/e/c.txt")]),
+        // Its own name comes first, and a URL is no pattern.
+        (r#"["odd*.txt"]"#, vec![("odd*.txt", "odd*.txt")]),
+    ] {
+        let expect: Vec<_> = expect.iter().map(|(name, location)| pair(name, &at(location))).collect();
+        assert_eq!(inputs(given).unwrap(), expect, "{given}");
+    }
+    assert_eq!(inputs(r#"["file:///x/a*"]"#).unwrap(), [pair("a*", "/x/a*")]);
+    for (given, words) in [
+        (r#"["d/*.fits"]"#, "no file matches `d/*.fits`"),
+        (r#"["none/"]"#, "cannot list the directory `none/`"),
+        (r#"["./"]"#, "gives no name in the sandbox"),
+        (r#"{"a.txt": "d/a.txt", "a.txt/x": "d/"}"#, "a.txt"),
+    ] {
+        let said = inputs(given).unwrap_err();
+        assert!(said.contains(words) && said.contains("line 1"), "{given}: {said}");
+    }
+}
+
+/// What other tasks of the list write is not there yet, so a directory that is read now would lack it.
+#[test]
+fn what_the_list_writes_itself_is_not_found_by_looking() {
+    let dir = folder(&["d/a.txt"]);
+    let list = |lines: &[&str]| {
+        read(lines.join("\n").as_bytes(), dir.path(), &ReadOptions::default()).map_err(|e| e.to_string())
+    };
+    let writes = |to: &str| format!(r#"{{"id": "w", "command": ["x"], "outputs": {{"o": "{to}"}}}}"#);
+    let reads = |from: &str| format!(r#"{{"id": "r", "command": ["x"], "inputs": {{"i": "{from}"}}}}"#);
+    let refused = list(&[&reads("d/"), &writes("d/new.txt")]).unwrap_err();
+    assert!(refused.contains("line 1") && refused.contains("task `w` of the list writes"), "{refused}");
+    assert!(list(&[&reads("d/"), &writes("e/new.txt")]).is_ok());
+    // The name of a file that a task writes, whatever it looks like.
+    assert_eq!(list(&[&reads("d/odd*"), &writes("d/odd*")]).unwrap().n_dependencies, 1);
+    assert!(list(&[&reads("d/odd*"), &writes("d/other")]).is_err());
+}
+
+#[test]
+fn a_list_that_is_written_names_files_and_no_patterns() {
+    let dir = folder(&["d/a*.txt", "d/a 100%?.txt"]);
+    let text = r#"{"id": "t", "command": ["x"], "inputs": {"a": "d/a*.txt", "b": "d/a 100%?.txt"}}"#;
+    let first = read(text.as_bytes(), dir.path(), &ReadOptions::default()).unwrap();
+    let line = to_jsonl(&first.arrays[0], 0);
+    std::fs::remove_dir_all(dir.path().join("d")).unwrap();
+    assert_eq!(tasks(&read_text(&line).unwrap()), tasks(&first));
 }

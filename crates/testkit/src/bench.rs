@@ -68,8 +68,13 @@ pub struct Cluster {
     actions: Vec<String>,
     /// The latest assignments, for those who look closer than the short form.
     pub assignments: Vec<Assignment>,
+    /// Patterns that were reported: nothing that a driver has to do.
+    pub found: Vec<String>,
     /// What other dispatchers of the group were told.
     pub told: Vec<(MemberId, LinkMessage)>,
+    /// The journal's disk takes nothing: what is recorded is listed, and waits for [`Cluster::on_disk`].
+    pub journal_waits: bool,
+    unrecorded: Vec<(TaskId, AttemptNo)>,
 }
 
 impl Cluster {
@@ -88,7 +93,10 @@ impl Cluster {
             next_run: 1,
             actions: vec![],
             assignments: vec![],
+            found: vec![],
             told: vec![],
+            journal_waits: false,
+            unrecorded: vec![],
         }
     }
 
@@ -98,7 +106,14 @@ impl Cluster {
         self.core.handle(self.now, event, &mut out);
         self.core.sanity_check();
         for action in out {
+            if let Action::RecordGivenUp { task, attempt } = action {
+                self.unrecorded.push((task, attempt));
+                if !self.journal_waits {
+                    continue;
+                }
+            }
             self.actions.push(match &action {
+                Action::RecordGivenUp { task, attempt } => format!("record {task}.{attempt} given up"),
                 Action::Assign { executor, assignment } => {
                     format!("assign {}.{} to {executor}", assignment.task, assignment.attempt)
                 }
@@ -123,8 +138,15 @@ impl Cluster {
                     let names: Vec<&str> = inputs.iter().map(|i| self.core.location(i.object)).collect();
                     format!("prefetch {} to {executor}", names.join(" "))
                 }
+                Action::RemoveParts { executor, attempts } => {
+                    let list: Vec<String> = attempts.iter().map(|(t, a)| format!("{t}.{a}")).collect();
+                    format!("remove parts of {} on {executor}", list.join(", "))
+                }
                 Action::CancelPrefetch { executor, .. } => format!("cancel prefetch on {executor}"),
-                Action::FoundPattern { evidence, .. } => format!("found {evidence}"),
+                Action::FoundPattern { evidence, .. } => {
+                    self.found.push(evidence.to_string());
+                    continue;
+                }
                 Action::EndCollective { .. } => "end collective".into(),
                 Action::ReviveTask { task, lost } => {
                     format!("revive {task} for {}", self.core.location(*lost))
@@ -146,6 +168,17 @@ impl Cluster {
                 self.assignments.push(*assignment);
             }
         }
+        if !self.journal_waits {
+            self.on_disk();
+        }
+    }
+
+    /// What was recorded is on the journal's disk.
+    pub fn on_disk(&mut self) -> &mut Cluster {
+        for (task, attempt) in std::mem::take(&mut self.unrecorded) {
+            self.feed(Event::AttemptGivenUp { task, attempt });
+        }
+        self
     }
 
     /// Exactly these came out since the last call, in this order.
@@ -167,9 +200,16 @@ impl Cluster {
     /// An executor joins, or joins again with these attempts.
     pub fn join(&mut self, id: u32, slots: u32, attempts: &[(u64, u32)]) -> &mut Cluster {
         let attempts = attempts.iter().map(|(t, a)| (TaskId(*t), AttemptNo(*a))).collect();
-        let (memory_bytes, cache_bytes) = (1_000_000_000, 1_000_000);
-        let offer =
-            Offer { name: format!("n{id}"), slots, memory_bytes, cache_bytes, held: vec![], attempts };
+        self.offers(id, Offer { slots, attempts, cache_bytes: 1_000_000, ..Offer::default() })
+    }
+
+    /// An executor of that cache, with 1 GB of memory and nothing in it.
+    pub fn node_with_cache(&mut self, id: u32, slots: u32, cache_bytes: u64) -> &mut Cluster {
+        self.offers(id, Offer { slots, cache_bytes, ..Offer::default() })
+    }
+
+    fn offers(&mut self, id: u32, offer: Offer) -> &mut Cluster {
+        let offer = Offer { name: format!("n{id}"), memory_bytes: 1_000_000_000, ..offer };
         self.feed(Event::ExecutorJoined { executor: ExecutorId(id), offer });
         self
     }
@@ -264,12 +304,26 @@ impl Cluster {
         self
     }
 
+    pub fn parts_removed(&mut self, executor: u32, tasks: &[u64]) -> &mut Cluster {
+        let tasks = tasks.iter().copied().map(TaskId).collect();
+        self.feed(Event::PartsRemoved { executor: ExecutorId(executor), tasks });
+        self
+    }
+
     /// An executor read `location` from home (`stamp` given) or got it from elsewhere; the digest follows
     /// from `bytes`.
     pub fn has(&mut self, executor: u32, location: &str, bytes: &str, stamp: Option<&str>) -> &mut Cluster {
         let object = self.core.catalog().find(location).expect("a task that reads it was unfolded");
         let version = stamp.map(|s| version(s, 10));
-        let added = vec![ReplicaAdded { object, digest: digest_of(bytes), size_bytes: 10, version }];
+        let core = &self.core;
+        let is_there =
+            |task: TaskId| (1..10).any(|n| core.has_attempt(ExecutorId(executor), task, AttemptNo(n)));
+        // For the first of the runs whose tasks are there.
+        let mut runs = core.runs().map(|(run, _)| run);
+        let run = version.as_ref().and_then(|_| runs.find(|run| core.tasks_of(*run, 0).any(is_there)));
+        let (digest, size_bytes) = (digest_of(bytes), 10);
+        let added = vec![ReplicaAdded { object, digest, size_bytes, version, run, private: false }];
+        drop(runs);
         self.feed(Event::ReplicasChanged { executor: ExecutorId(executor), added, dropped: vec![] });
         self
     }
@@ -340,8 +394,14 @@ impl NodeBench {
 
     pub fn with(slots: u32, cache_bytes: u64, change: impl FnOnce(&mut ExecutorConfig)) -> NodeBench {
         let cache = CacheConfig { budget_bytes: cache_bytes, eviction: "lru".into(), seed: 1 };
-        let mut config =
-            ExecutorConfig { slots, cache, transfers_max: 8, transfers_per_peer_max: 2, home_streams_max: 4 };
+        let mut config = ExecutorConfig {
+            slots,
+            cache,
+            transfers_max: 8,
+            transfers_per_peer_max: 2,
+            home_streams_max: 4,
+            inputs_in_turn: false,
+        };
         change(&mut config);
         NodeBench {
             core: Executor::new(config).expect("a known policy"),
@@ -387,11 +447,15 @@ impl NodeBench {
             NodeAction::Evict { object } => format!("evict {}", name(object)),
             NodeAction::Start { task, attempt, .. } => format!("start {task}.{attempt}"),
             NodeAction::Kill { task, attempt } => format!("kill {task}.{attempt}"),
+            NodeAction::Halt { task, attempt } => format!("halt {task}.{attempt}"),
             NodeAction::StoreOutput { object, cache_bytes, .. } => {
                 format!("store {}{}", name(object), if cache_bytes.is_some() { " in the cache" } else { "" })
             }
             NodeAction::Land { object, cached, .. } => {
                 format!("land {}{}", name(object), if *cached { " from the cache" } else { "" })
+            }
+            NodeAction::DropPrivate { task, attempt, input } => {
+                format!("drop private {task}.{attempt} {input}")
             }
             NodeAction::CleanUp { task, attempt } => format!("clean {task}.{attempt}"),
             NodeAction::Tell { message } => match message {
@@ -404,6 +468,11 @@ impl NodeBench {
                 NodeMessage::ReplicaAdded(added) => format!("tell has {}", name(&added.object)),
                 NodeMessage::ReplicaDropped(object) => format!("tell lost {}", name(object)),
                 NodeMessage::PrefetchFailed { object, .. } => format!("tell not fetched {}", name(object)),
+                NodeMessage::CacheResized { cache_bytes } => format!("tell cache of {cache_bytes}"),
+                NodeMessage::InputMoved(moved) => {
+                    format!("tell {} bytes of {}", moved.moved_bytes, name(&moved.object))
+                }
+                NodeMessage::PartsRemoved { tasks } => format!("tell no parts of {tasks:?}"),
             },
         }
     }
@@ -427,31 +496,44 @@ impl NodeBench {
         inputs: &[In],
         outputs: &[&str],
     ) -> &mut NodeBench {
+        let assignment = self.assignment(task, run, cpus, inputs, outputs);
+        self.feed(NodeEvent::Assigned { assignment: Box::new(assignment) });
+        self
+    }
+
+    /// Gives attempt 1 of `task` to the executor, to be run while nothing else is on its disk.
+    pub fn assign_alone(&mut self, task: u64, inputs: &[In], outputs: &[&str]) -> &mut NodeBench {
+        let assignment = Assignment { alone: true, ..self.assignment(task, 1, 1, inputs, outputs) };
+        self.feed(NodeEvent::Assigned { assignment: Box::new(assignment) });
+        self
+    }
+
+    fn assignment(&mut self, task: u64, run: u32, cpus: u32, inputs: &[In], outputs: &[&str]) -> Assignment {
         let inputs = inputs.iter().map(|i| AssignedInput {
             object: self.object(i.name),
             known: i.known.clone(),
             sources: i.sources.iter().map(|s| ExecutorId(*s)).collect(),
             check_home: i.check_home,
             direct: i.direct,
+            watched: false,
             stays: i.name.starts_with(RUN_FILE),
         });
         let inputs = inputs.collect();
         let staying = (0..).zip(outputs).filter(|(_, o)| o.starts_with(RUN_FILE)).map(|(n, _)| n).collect();
         let outputs = outputs.iter().map(|o| self.object(o)).collect();
-        self.feed(NodeEvent::Assigned {
-            assignment: Box::new(Assignment {
-                task: TaskId(task),
-                attempt: AttemptNo(1),
-                run: RunId(run),
-                cpus,
-                inputs,
-                outputs,
-                staying,
-                private_inputs: false,
-                why: Why::default(),
-            }),
-        });
-        self
+        Assignment {
+            task: TaskId(task),
+            attempt: AttemptNo(1),
+            run: RunId(run),
+            cpus,
+            inputs,
+            outputs,
+            staying,
+            private_inputs: false,
+            repeated: false,
+            alone: false,
+            why: Why::default(),
+        }
     }
 
     /// Home says that `name` has `size_bytes` and the stamp `bytes`.
@@ -504,7 +586,27 @@ impl NodeBench {
         outputs: &[u64],
         inputs_modified: &[u32],
     ) -> &mut NodeBench {
-        let exit = Exit {
+        let exit = self.exit_of(result, outputs, inputs_modified);
+        self.feed(NodeEvent::ProgramEnded { task: TaskId(task), attempt: AttemptNo(1), exit });
+        self
+    }
+
+    /// The program ended with status 1, and this is known of its disk.
+    pub fn failed_on(&mut self, task: u64, disk: DiskSeen) -> &mut NodeBench {
+        let exit = Exit { disk: Some(disk), ..self.exit_of(Err(FailureKind::ExitCode(1)), &[], &[]) };
+        self.feed(NodeEvent::ProgramEnded { task: TaskId(task), attempt: AttemptNo(1), exit });
+        self
+    }
+
+    /// So much time passes.
+    pub fn wait(&mut self, seconds: u64) -> &mut NodeBench {
+        self.now = self.now.plus_ns(seconds * S);
+        self.feed(NodeEvent::Ticked);
+        self
+    }
+
+    fn exit_of(&self, result: Result<(), FailureKind>, outputs: &[u64], inputs_modified: &[u32]) -> Exit {
+        Exit {
             result: result.map_err(|kind| Failure { kind, message: String::new() }),
             started: self.now,
             exited: self.now.plus_ns(S),
@@ -513,9 +615,8 @@ impl NodeBench {
             outputs: outputs.iter().map(|size| Some(*size)).collect(),
             inputs_modified: inputs_modified.to_vec(),
             inputs_damaged: inputs_modified.to_vec(),
-        };
-        self.feed(NodeEvent::ProgramEnded { task: TaskId(task), attempt: AttemptNo(1), exit });
-        self
+            disk: None,
+        }
     }
 
     pub fn stored(&mut self, task: u64, output: u32, size_bytes: u64) -> &mut NodeBench {

@@ -1,4 +1,4 @@
-//! eyas-testkit: builders, a simulator of the whole, and a checker for each promise. Only `eyas sim chaos` ships of it.
+//! eyas-testkit: builders, a simulator of the whole, and a checker for each promise. Only `eyas-lab chaos` ships of it.
 //!
 //! | module | gives |
 //! |---|---|
@@ -15,6 +15,7 @@
 
 pub mod bench;
 pub mod build;
+pub mod group_world;
 pub mod home;
 pub mod node;
 pub mod options;

@@ -6,6 +6,7 @@
 use crate::service::{FromNode, ToNode};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::lease::Lease;
 use eyas_core::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -86,11 +87,20 @@ pub struct Context {
     pub seen: Vec<(String, Digest, bool)>,
     pub runs: bool,
     pub killed: bool,
+    /// Its outputs need not come home any more.
+    pub halted: bool,
+    /// What was free on the disk, and what programs had written, when its program began.
+    pub free_bytes: u64,
+    pub written_before_bytes: u64,
+    /// Its program has found no room.
+    pub had_no_room: bool,
 }
 
 pub struct Link {
     pub life: u64,
     pub welcomed: bool,
+    /// Told between the hello and its answer.
+    pub since_hello: Vec<NodeMessage>,
     pub out: Vec<FromNode>,
 }
 
@@ -98,6 +108,7 @@ pub struct Link {
 pub enum Logged {
     Restore(ObjectId, Fetched, Vec<NodeAction>),
     Event(NodeEvent, Vec<NodeAction>),
+    Reconnected,
 }
 
 /// One node; its executor process comes and goes.
@@ -111,14 +122,32 @@ pub struct Node {
     pub core: Executor,
     pub book: Book,
     pub store: BTreeMap<ObjectId, Stored>,
-    pub private: BTreeMap<(AttemptId, u32), Digest>,
+    pub private: BTreeMap<(AttemptId, u32), Stored>,
+    /// What others have on the disk.
+    pub others_bytes: u64,
+    /// What programs that run have on the disk.
+    pub scratch: BTreeMap<AttemptId, u64>,
+    /// All that programs have written.
+    pub written_bytes: u64,
+    /// Its estimate of the dispatcher's clock is ahead by so much.
+    pub clock_ahead_ns: u64,
     pub contexts: BTreeMap<AttemptId, Context>,
     pub link: Option<Link>,
     pub known_as: Option<(u64, ExecutorId)>,
+    /// Whose it is, in a group of dispatchers.
+    pub member: Option<MemberId>,
+    /// Where it goes once its last attempt has ended.
+    pub going: Option<MemberId>,
     pub peers: BTreeMap<ExecutorId, usize>,
     pub last_contact: Timestamp,
+    /// By how much the clock that its times are of is ahead of true time.
+    pub ahead_ns: i64,
+    /// Its right to let results appear at home.
+    pub lease: Lease,
     /// The link stays broken until then.
     pub cut_until: Timestamp,
+    /// The process is stopped, and what happened to it since, in order.
+    pub stopped: Option<Vec<crate::world::Ev>>,
     pub log: Vec<(Timestamp, Logged)>,
 }
 
@@ -134,12 +163,21 @@ impl Node {
             book: Book::default(),
             store: BTreeMap::new(),
             private: BTreeMap::new(),
+            others_bytes: 0,
+            scratch: BTreeMap::new(),
+            written_bytes: 0,
+            clock_ahead_ns: 0,
             contexts: BTreeMap::new(),
             link: None,
             known_as: None,
+            member: None,
+            going: None,
             peers: BTreeMap::new(),
             last_contact: Timestamp(0),
+            ahead_ns: 0,
+            lease: Lease::default(),
             cut_until: Timestamp(0),
+            stopped: None,
             log: vec![],
         }
     }
@@ -150,8 +188,8 @@ impl Node {
         let old_held: BTreeMap<ObjectId, Fetched> = self.core.held().into_iter().collect();
         let old_book = std::mem::take(&mut self.book);
         let fresh = Node::new(self.config.clone(), self.memory_bytes);
-        let (epoch, cut_until) = (self.epoch + 1, self.cut_until);
-        *self = Node { epoch, cut_until, is_up: true, last_contact: now, ..fresh };
+        let (epoch, cut_until, others_bytes) = (self.epoch + 1, self.cut_until, self.others_bytes);
+        *self = Node { epoch, cut_until, others_bytes, is_up: true, last_contact: now, ..fresh };
         let mut out = vec![];
         if !cache_survives {
             return out;
@@ -194,6 +232,13 @@ impl Node {
         actions
     }
 
+    /// What lies in the cache, and what lies beside it on the same disk.
+    pub fn bytes_on_disk(&self) -> (u64, u64) {
+        let cached = self.store.values().map(|s| s.size_bytes).sum();
+        let private: u64 = self.private.values().map(|s| s.size_bytes).sum();
+        (cached, private + self.scratch.values().sum::<u64>() + self.others_bytes)
+    }
+
     pub fn hello(&self) -> FromNode {
         let held = self.core.held().into_iter().map(|(object, bytes)| Held {
             digest: bytes.digest,
@@ -211,19 +256,32 @@ impl Node {
             cache_bytes: self.config.cache.budget_bytes,
             held: held.collect(),
             attempts: self.core.attempts(),
+            owner: self.known_as.map(|(incarnation, _)| incarnation),
         };
-        FromNode::Hello { offer: Box::new(offer), known_as: self.known_as }
+        FromNode::Hello { offer: Box::new(offer), known_as: self.known_as, member: self.member }
     }
 
-    pub fn on_welcome(&mut self, executor: ExecutorId, incarnation: u64) {
+    pub fn on_welcome(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        incarnation: u64,
+        member: Option<MemberId>,
+    ) {
+        self.member = member;
         if self.known_as.is_none_or(|(known, _)| known != incarnation) {
+            self.going = None;
             self.book.theirs.clear();
             self.book.ours.clear();
         }
         self.known_as = Some((incarnation, executor));
-        let again: Vec<NodeMessage> = self.core.unrecorded().cloned().collect();
+        self.core.reconnected();
+        self.log.push((now, Logged::Reconnected));
+        let mut again: Vec<NodeMessage> = self.core.unrecorded().collect();
         if let Some(link) = &mut self.link {
             link.welcomed = true;
+            // An attempt may have ended since the hello, and what it read was told on the connection before.
+            again.append(&mut link.since_hello);
             if self.is_draining {
                 link.out.push(FromNode::Drain);
             }
@@ -231,10 +289,14 @@ impl Node {
         for message in again {
             self.tell(message);
         }
+        let cache_bytes = self.core.cache().budget_bytes();
+        if cache_bytes != self.config.cache.budget_bytes {
+            self.tell(NodeMessage::CacheResized { cache_bytes });
+        }
     }
 
     /// The event that a message is for the state machine, if it is one.
-    pub fn event_of(&mut self, message: ToNode) -> Option<NodeEvent> {
+    pub fn event_of(&mut self, now: Timestamp, message: ToNode) -> Option<NodeEvent> {
         Some(match message {
             ToNode::Assign { mut assignment, spec } => {
                 let id = (assignment.task, assignment.attempt);
@@ -259,6 +321,10 @@ impl Node {
                     seen: vec![],
                     runs: false,
                     killed: false,
+                    halted: false,
+                    free_bytes: 0,
+                    written_before_bytes: 0,
+                    had_no_room: false,
                 };
                 self.contexts.insert(id, context);
                 NodeEvent::Assigned { assignment }
@@ -290,12 +356,40 @@ impl Node {
                 objects: objects.iter().filter_map(|o| self.book.ours.get(o).copied()).collect(),
             },
             ToNode::Recorded { task, attempt } => NodeEvent::EndRecorded { task, attempt },
+            ToNode::Pong => {
+                self.lease.was_answered();
+                return None;
+            }
+            // No home here has halves of files.
+            ToNode::RemoveParts { tasks } => {
+                self.tell(NodeMessage::PartsRemoved { tasks });
+                return None;
+            }
             ToNode::Peers { peers } => {
                 self.peers.extend(peers);
                 return None;
             }
-            ToNode::Welcome { executor, incarnation } => {
-                self.on_welcome(executor, incarnation);
+            ToNode::Welcome { executor, incarnation, member, now: theirs } => {
+                // Below that it is the message's way, not the clocks, that differs.
+                let ours_ns = now.0 - self.clock_ahead_ns;
+                if theirs.0.abs_diff(ours_ns) >= 1_000_000_000 {
+                    self.ahead_ns += theirs.0 as i64 - ours_ns as i64;
+                }
+                self.on_welcome(now, executor, incarnation, member);
+                return None;
+            }
+            ToNode::Redirected { member } => {
+                self.member = Some(member);
+                self.link = None;
+                return None;
+            }
+            ToNode::Redirect { member } => {
+                self.going = Some(member);
+                return None;
+            }
+            // Whoever drives this node has it look for its own dispatcher.
+            ToNode::NotMine => {
+                self.link = None;
                 return None;
             }
         })
@@ -303,6 +397,10 @@ impl Node {
 
     /// Translates a message into the dispatcher's numbers and puts it on the link, if there is one.
     pub fn tell(&mut self, mut message: NodeMessage) {
+        if let Some(link) = self.link.as_mut().filter(|l| !l.welcomed) {
+            link.since_hello.push(message);
+            return;
+        }
         let theirs = &self.book.theirs;
         match &mut message {
             NodeMessage::ReplicaAdded(added) => match theirs.get(&added.object) {
@@ -326,7 +424,18 @@ impl Node {
                 Some(theirs) => *object = *theirs,
                 None => return,
             },
-            NodeMessage::OutputsHome { .. } => {}
+            NodeMessage::InputMoved(moved) => match theirs.get(&moved.object) {
+                Some(object) => {
+                    moved.object = *object;
+                    if let Target::Cache(ours) = &mut moved.target {
+                        *ours = *object;
+                    }
+                }
+                None => return,
+            },
+            NodeMessage::OutputsHome { .. }
+            | NodeMessage::CacheResized { .. }
+            | NodeMessage::PartsRemoved { .. } => {}
         }
         if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
             link.out.push(FromNode::Node(message));

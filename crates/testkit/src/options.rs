@@ -74,6 +74,25 @@ pub struct Options {
     pub n_corruptions: u64,
     pub n_cancels: u64,
     pub n_drains: u64,
+    /// What the disk under each node's cache has room for, whatever its budget says; 0: more than any budget.
+    pub disk_bytes: u64,
+    /// How often something else takes a part of such a disk, for a while.
+    pub n_disk_fills: u64,
+    /// What a program writes to such a disk while it runs, at most; each task as much each time. It deletes that when it ends, and
+    /// fails when it finds no room.
+    pub scratch_bytes_max: u64,
+    /// By how much an executor's estimate of the dispatcher's clock is ahead, at most; another one after each start and each
+    /// connection, so it jumps forth and back.
+    pub clock_ahead_ns_max: u64,
+    /// Nodes differ in slots and memory, and so do tasks; the dispatcher is woken when it asks for that.
+    pub uneven: bool,
+    /// How often a node's process stops, and goes on later with what it was at; beyond the lease nobody waits for it.
+    pub n_stops: u64,
+    pub stop_ns_max: u64,
+    /// Caches and disks are smaller than what tasks need, but on the large nodes of an uneven world.
+    pub small: bool,
+    /// Wall clocks are wrong, each in its own way, and set anew between two lives of a process.
+    pub clocks: bool,
     /// When the faults are over.
     pub faults_until_ns: u64,
 }
@@ -139,6 +158,15 @@ impl Options {
             n_corruptions: 0,
             n_cancels: 0,
             n_drains: 0,
+            disk_bytes: 0,
+            n_disk_fills: 0,
+            scratch_bytes_max: 0,
+            clock_ahead_ns_max: 0,
+            uneven: false,
+            n_stops: 0,
+            stop_ns_max: 40 * S,
+            clocks: false,
+            small: false,
             faults_until_ns: 60 * S,
         }
     }
@@ -197,6 +225,15 @@ impl Options {
         o.n_corruptions = perhaps(r, 300, 10);
         o.n_cancels = perhaps(r, 300, 12);
         o.n_drains = perhaps(r, 300, 4);
+        // From generators of their own: what was found by a seed is found again without them.
+        let clocks = &mut Rng::new(seed ^ 0x636c_6f63_6b73_2121);
+        o.clock_ahead_ns_max = one_of(clocks, &[0, 0, 100 * MS, 3_600 * S]);
+        let disk = &mut Rng::new(seed ^ 0x736d_616c_6c20_6469);
+        if disk.below(4) == 0 {
+            // Smaller than the budget, which by itself may be any size.
+            o.disk_bytes = o.object_bytes_max * one_of(disk, &[1, 6, 20, 100]);
+            o.n_disk_fills = perhaps(disk, 500, 6);
+        }
         o.faults_until_ns = one_of(r, &[5 * S, 30 * S, 100 * S]);
         // Two attempts that write different bytes are only told apart where nobody writes unasked: an
         // executor that nobody can reach may still be bringing its outputs home.
@@ -247,9 +284,79 @@ impl Options {
         }
     }
 
+    /// What can be added to worlds of any kind, each drawn from a generator of its own: what a seed finds without it is
+    /// found again.
+    pub const KINDS: [&str; 5] = ["uneven", "stops", "clocks", "small", "scratch"];
+
+    /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
+    pub fn with(self, kind: &str) -> Option<Options> {
+        let mut rng = Rng::new(self.seed ^ 0x6b69_6e64_206f_6620);
+        let r = &mut rng;
+        Some(match kind {
+            "uneven" => Options {
+                uneven: true,
+                n_nodes: 5 + r.below(12),
+                task_has_memory: 300 + r.below(600),
+                task_is_wide: [0, 200, 600][r.below(3) as usize],
+                // Where the only large node's cache is full, its tasks fail one after the other, with long rests. What stays on
+                // the nodes fills it on a small disk as well.
+                cache_bytes: if self.small { self.cache_bytes } else { self.cache_bytes.max(100_000) },
+                disk_bytes: match (self.disk_bytes, self.n_layers_max) {
+                    (0, _) | (_, 0) => self.disk_bytes,
+                    _ if self.small => self.disk_bytes,
+                    _ => self.disk_bytes.max(120_000),
+                },
+                ..self
+            },
+            "stops" => Options {
+                n_stops: 1 + r.below(8),
+                stop_ns_max: [5 * S, 40 * S, 40 * S][r.below(3) as usize],
+                n_nodes: self.n_nodes.max(2),
+                // What a stopped node had begun is seen where the bytes differ.
+                outputs_differ: r.below(2) == 0,
+                ..self
+            },
+            "clocks" => Options {
+                clocks: true,
+                n_dispatcher_kills: self.n_dispatcher_kills.max(1 + r.below(3)),
+                n_node_kills: self.n_node_kills.max(1 + r.below(3)),
+                // Who submits to a dispatcher that dies submits again, so nothing may have started.
+                run_streams: 0,
+                outputs_differ: false,
+                ..self
+            },
+            "small" => Options {
+                small: true,
+                cache_bytes: [500, 2_000, 5_000, 20_000][r.below(4) as usize],
+                disk_bytes: self.scratch_bytes_max
+                    + self.object_bytes_max * [1, 2, 6, 20][r.below(4) as usize],
+                n_disk_fills: r.below(7) * u64::from(self.scratch_bytes_max == 0),
+                ..self
+            },
+            "scratch" => {
+                let scratch_bytes_max = 1_000 + r.below(20_000);
+                // The inputs and outputs of a task, and as much again for what is read ahead; in workflows what stays on the nodes, too.
+                let files_bytes = 12 * self.object_bytes_max;
+                let staying_bytes = if self.n_layers_max == 0 { 0 } else { 100_000 };
+                Options {
+                    scratch_bytes_max,
+                    // Enough for each task alone, and not for all slots of a node.
+                    disk_bytes: scratch_bytes_max + files_bytes + staying_bytes,
+                    n_disk_fills: 0,
+                    slots_max: self.slots_max.max(2 + r.below(6)),
+                    // Then it is no end of a task's own.
+                    task_fails: 0,
+                    ..self
+                }
+            }
+            _ => return None,
+        })
+    }
+
     /// Whether a file on a node can only go because the dispatcher had it dropped.
     pub fn loses_nothing(&self) -> bool {
         let faults = self.n_node_kills + self.n_corruptions + self.n_dispatcher_kills + self.n_link_cuts;
+        let faults = faults + self.n_stops;
         faults + self.n_drains + self.task_writes_input + self.transfer_fails == 0
     }
 }

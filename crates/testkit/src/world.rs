@@ -36,7 +36,9 @@ use eyas_core::rng::Rng;
 use eyas_core::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -45,7 +47,23 @@ const LEASE_NS: u64 = 15 * S;
 const LIVENESS_NS: u64 = 4_000 * S;
 /// How long after the last end the files of a run may still lie on nodes: a lease, and a link that is cut.
 const SETTLE_NS: u64 = 200 * S;
-const LINES_KEPT: usize = 400;
+/// How long a node may have been idle and fit for a ready task before that has to have started.
+const STARVES_NS: u64 = 120 * S;
+/// Wrong clocks are up to so much ahead or behind of this.
+const CLOCK_NS: u64 = 100_000 * S;
+/// A restarted dispatcher goes on so long after the last time that its predecessor gave, at least: how often that is kept.
+const RENEWAL_NS: u64 = 10 * S;
+/// What the large nodes of an uneven world have.
+const LARGE_MEMORY_BYTES: u64 = 5_000;
+const LARGE_CACHE_BYTES: u64 = 1_000_000;
+const LARGE_DISK_BYTES: u64 = 1_200_000;
+const LINES_KEPT: usize = 20_000;
+/// Events of a world, at most. The largest of a hundred thousand worlds had a tenth of these.
+const EVENTS_MAX: u64 = 2_000_000;
+/// Processor time of a world, at most. Most take a few milliseconds.
+const CPU_S_MAX: f64 = 60.0;
+/// How often a world's processor time is looked at.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// How a world ended well.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,6 +76,8 @@ pub struct Summary {
     pub n_cancelled: u64,
     /// Ends taken back because a file was lost.
     pub n_revivals: u64,
+    /// Collectives of the last dispatcher processes that brought something.
+    pub n_collectives: u64,
 }
 
 /// A promise was broken, or a machine panicked.
@@ -68,22 +88,85 @@ pub struct Violation {
     pub tail: Vec<String>,
 }
 
-/// Lives through one world. Panics inside the machines become violations.
+/// The last lines of a world's trace, which whoever waits for the world can read while it lives.
+type Lines = Arc<Mutex<VecDeque<String>>>;
+
+fn kept(lines: &Lines) -> Vec<String> {
+    lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+}
+
+/// Lives through one world. A panic inside the machines is a violation, and so is a machine that does not come back from
+/// an event.
+///
+/// The world lives on a thread of its own, whose processor time is limited: that sees a loop inside a machine wherever it is,
+/// without a counter in each, and a slow or busy computer does not look like one. The thread of a world that hangs is left
+/// behind, as nothing can stop it; it ends with the process.
 pub fn simulate(options: &Options) -> Result<Summary, Box<Violation>> {
-    let mut world = World::new(options.clone());
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.live()));
-    result.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let message = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
-        Box::new(Violation {
-            message: message.unwrap_or_default(),
-            tail: std::mem::take(&mut world.lines).into(),
-        })
-    })
+    let lines = Lines::default();
+    let (options, of_world) = (options.clone(), lines.clone());
+    watch(lines, CPU_S_MAX, move || World::new(options, of_world).live())
+}
+
+fn watch<T: Send + 'static>(
+    lines: Lines,
+    cpu_s_max: f64,
+    live: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Box<Violation>> {
+    let violation = |message| Err(Box::new(Violation { message, tail: kept(&lines) }));
+    let (ended, end) = mpsc::channel();
+    let (told_id, id) = mpsc::channel();
+    let body = move || {
+        let _ = told_id.send(thread_id());
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(live));
+        let _ = ended.send(result);
+    };
+    let thread = std::thread::Builder::new().name("world".into()).stack_size(64 << 20);
+    thread.spawn(body).expect("a thread can be started");
+    let id = id.recv().ok().flatten();
+    loop {
+        match end.recv_timeout(LOOK) {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(panic)) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+                return violation(text.unwrap_or_default());
+            }
+            Err(RecvTimeoutError::Disconnected) => return violation("the world's thread is gone".into()),
+            Err(RecvTimeoutError::Timeout) => {
+                let used_s = id.as_deref().and_then(cpu_s).unwrap_or(0.0);
+                if used_s > cpu_s_max {
+                    return violation(format!(
+                        "promise 4: the world hangs: it has used {used_s:.0} s of processor time, and the last event of \
+                         its trace is not over"
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// The calling thread, as Linux numbers it.
+fn thread_id() -> Option<String> {
+    let path = std::fs::read_link("/proc/thread-self").ok()?;
+    Some(path.file_name()?.to_str()?.to_string())
+}
+
+/// Processor time that a thread of this process has used.
+fn cpu_s(thread: &str) -> Option<f64> {
+    const TICKS_PER_S: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
+    // The name of the thread, in brackets, may hold anything. User and system time are the fields 14 and 15.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some((ticks()? + ticks()?) as f64 / TICKS_PER_S)
 }
 
 #[derive(Clone, Debug)]
-enum Work {
+pub enum Work {
+    /// A watched fetch is half done.
+    Moved {
+        moved: InputMoved,
+    },
     Ask {
         object: ObjectId,
     },
@@ -94,6 +177,10 @@ enum Work {
         known: Option<Known>,
         size_bytes: u64,
         began: Option<Content>,
+    },
+    /// A program writes what it needs for a while.
+    Scratch {
+        id: AttemptId,
     },
     Program {
         id: AttemptId,
@@ -113,8 +200,10 @@ enum Work {
 }
 
 #[derive(Clone, Debug)]
-enum Fault {
+pub enum Fault {
     KillNode(usize),
+    Stop(usize),
+    Continue(usize),
     Cut(usize),
     KillDispatcher,
     HomeDown,
@@ -123,11 +212,17 @@ enum Fault {
     Corrupt(usize),
     Cancel,
     Drain(usize),
+    /// Something else takes a part of the disk, or gives it back.
+    FillDisk(usize),
+    FreeDisk(usize),
 }
 
+/// What happens, and when it is dealt with.
 #[derive(Clone, Debug)]
-enum Ev {
+pub enum Ev {
     Tick,
+    /// The dispatcher asked to be woken.
+    Wake,
     NodeTick {
         n: usize,
         epoch: u64,
@@ -219,7 +314,7 @@ struct World {
     queue: BTreeMap<(u64, u64), Ev>,
     next_seq: u64,
     n_events: u64,
-    lines: VecDeque<String>,
+    lines: Lines,
     trace_hash: u64,
     config: DispatcherConfig,
     home: Home,
@@ -239,6 +334,8 @@ struct World {
     done: BTreeMap<TaskId, Vec<(String, Digest)>>,
     /// Tasks that somebody was told are done.
     promised: BTreeSet<TaskId>,
+    /// On which node and by which attempt.
+    ended_by: BTreeMap<TaskId, (usize, AttemptNo)>,
     /// What the done tasks of a run have read, in this dispatcher's life.
     read: BTreeMap<(RunId, String), (Digest, TaskId)>,
     /// What tasks that were done have written to files that stay on the nodes, by location.
@@ -246,13 +343,43 @@ struct World {
     n_revivals: u64,
     /// Since when everything has ended, while files are dropped.
     over_since: Option<Timestamp>,
+    /// Since when each ready task has waited, and each executor has been idle.
+    ready_since: BTreeMap<TaskId, Timestamp>,
+    idle_since: BTreeMap<ExecutorId, Timestamp>,
+    /// By how much the dispatcher's clock is ahead of true time, and the latest time that a dispatcher gave.
+    ahead_ns: i64,
+    given: Timestamp,
+    /// When the dispatcher is woken next.
+    wakes_at: Option<Timestamp>,
     /// Cached objects that once were found damaged.
     damaged: BTreeSet<(usize, ObjectId)>,
     faults: bool,
 }
 
+/// Many small nodes with many slots, and few that are large, as on clusters that grew over the years.
+fn make_uneven(o: &Options, nodes: &mut [Node]) {
+    let mut rng = Rng::new(o.seed ^ 0x756e_6576_656e_2121);
+    let n_large = 1 + rng.below(2);
+    for (n, node) in nodes.iter_mut().rev().enumerate() {
+        let is_large = (n as u64) < n_large;
+        if is_large {
+            // Where the only node that is large enough for some tasks has no room, they are tried one after the other, with
+            // rests of a minute: they end, but not in the time that a world has.
+            node.config.cache.budget_bytes = node.config.cache.budget_bytes.max(LARGE_CACHE_BYTES);
+        }
+        node.memory_bytes = if is_large { LARGE_MEMORY_BYTES } else { 1000 * (1 + rng.below(2)) };
+        node.config.slots = match (is_large, rng.below(4)) {
+            (true, _) => 1,
+            (false, 0) => 1,
+            (false, _) => o.slots_max as u32 + 1,
+        };
+        let config = node.config.clone();
+        *node = Node::new(config, node.memory_bytes);
+    }
+}
+
 impl World {
-    fn new(o: Options) -> World {
+    fn new(o: Options, lines: Lines) -> World {
         let mut rng = Rng::new(o.seed);
         let placement = o.placement_at_nodes.map_or_else(|| o.placement.clone(), String::from);
         let mut config = DispatcherConfig { placement, ..DispatcherConfig::default() };
@@ -276,17 +403,21 @@ impl World {
                 transfers_max: 1 + rng.below(8) as u32,
                 transfers_per_peer_max: 1 + rng.below(3) as u32,
                 home_streams_max: 1 + rng.below(4) as u32,
+                inputs_in_turn: false,
             };
             Node::new(executor, 1000 * (1 + rng.below(4)))
         });
-        let nodes = nodes.collect();
+        let mut nodes: Vec<Node> = nodes.collect();
+        if o.uneven {
+            make_uneven(&o, &mut nodes);
+        }
         World {
             rng,
             now: Timestamp(S),
             queue: BTreeMap::new(),
             next_seq: 0,
             n_events: 0,
-            lines: VecDeque::new(),
+            lines,
             trace_hash: 0,
             config,
             home: Home::default(),
@@ -303,10 +434,16 @@ impl World {
             witnesses: BTreeMap::new(),
             done: BTreeMap::new(),
             promised: BTreeSet::new(),
+            ended_by: BTreeMap::new(),
             read: BTreeMap::new(),
             made: BTreeMap::new(),
             n_revivals: 0,
             over_since: None,
+            ready_since: BTreeMap::new(),
+            idle_since: BTreeMap::new(),
+            wakes_at: None,
+            ahead_ns: 0,
+            given: Timestamp(0),
             damaged: BTreeSet::new(),
             faults: true,
             o,
@@ -345,6 +482,22 @@ impl World {
         format!("{}{i}", if local { "local/" } else { "in/" })
     }
 
+    // ------------------------------------------------------------ clocks
+
+    /// What a clock says that is so much ahead of true time.
+    fn told_by(&self, ahead_ns: i64) -> Timestamp {
+        Timestamp(self.now.0.saturating_add_signed(ahead_ns))
+    }
+
+    /// A wall clock, as a process finds it when it starts.
+    fn wrong_clock(&mut self) -> i64 {
+        if !self.o.clocks {
+            return 0;
+        }
+        let off = [0, S / 2, 5 * S, 3_600 * S, 86_400 * S][self.rng.below(5) as usize] as i64;
+        CLOCK_NS as i64 + if self.rng.below(2) == 0 { off } else { -off }
+    }
+
     // ------------------------------------------------------------ the queue
 
     fn after(&mut self, ns: u64, ev: Ev) {
@@ -354,19 +507,21 @@ impl World {
 
     fn trace(&mut self, line: String) {
         self.trace_hash = hash(self.trace_hash, line.as_bytes());
-        if self.lines.len() == LINES_KEPT {
-            self.lines.pop_front();
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LINES_KEPT {
+            lines.pop_front();
         }
-        self.lines.push_back(line);
+        lines.push_back(line);
     }
 
     fn live(&mut self) -> Summary {
         self.begin();
-        let limit = S + self.o.faults_until_ns + LIVENESS_NS;
+        let limit = S + self.o.faults_until_ns;
         while let Some(((t, _), ev)) = self.queue.pop_first() {
-            assert!(t <= limit, "promise 4: not everything ended\n{}", self.what_is_left());
+            assert!(t <= limit + LIVENESS_NS, "promise 4: not everything ended\n{}", self.what_is_left());
             self.now = Timestamp(t);
             self.n_events += 1;
+            assert!(self.n_events <= EVENTS_MAX, "promise 4: {EVENTS_MAX} events and no end");
             let mut line = String::new();
             let _ = write!(line, "{:>12.6} {ev:?}", t as f64 / S as f64);
             self.trace(line);
@@ -417,8 +572,9 @@ impl World {
         }
         self.after(S, Ev::Tick);
         let n_nodes = self.o.n_nodes;
-        let kinds: [(u64, fn(usize) -> Fault); 8] = [
+        let kinds: [(u64, fn(usize) -> Fault); 10] = [
             (self.o.n_node_kills, Fault::KillNode),
+            (self.o.n_stops, Fault::Stop),
             (self.o.n_link_cuts, Fault::Cut),
             (self.o.n_dispatcher_kills, |_| Fault::KillDispatcher),
             (self.o.n_home_outages, |_| Fault::HomeDown),
@@ -426,6 +582,7 @@ impl World {
             (self.o.n_corruptions, Fault::Corrupt),
             (self.o.n_cancels, |_| Fault::Cancel),
             (self.o.n_drains, Fault::Drain),
+            (self.o.n_disk_fills, Fault::FillDisk),
         ];
         for (count, fault) in kinds {
             for _ in 0..count {
@@ -510,6 +667,9 @@ impl World {
                 if self.chance(self.o.task_has_priority) {
                     task = task.priority(self.rng.below(3) as i32 - 1);
                 }
+                if self.o.uneven && self.chance(self.o.task_has_memory) {
+                    task = task.memory(500 * (1 + self.rng.below(9)));
+                }
                 if self.o.replicates {
                     task = task.hints(Hints { multicast: Hint::Always, ..Hints::default() });
                 }
@@ -585,12 +745,38 @@ impl World {
 
     // ------------------------------------------------------------ events
 
-    fn on(&mut self, ev: Ev) {
+    /// The node that an event happens to.
+    fn node_of(ev: &Ev) -> Option<usize> {
         match ev {
+            Ev::NodeTick { n, .. }
+            | Ev::Connect { n, .. }
+            | Ev::NodeCut { n, .. }
+            | Ev::ToNode { n, .. }
+            | Ev::Done { n, .. }
+            | Ev::Fault(Fault::Corrupt(n) | Fault::Drain(n)) => Some(*n),
+            _ => None,
+        }
+    }
+
+    fn on(&mut self, ev: Ev) {
+        if let Some(n) = Self::node_of(&ev)
+            && let Some(waiting) = &mut self.nodes[n].stopped
+        {
+            waiting.push(ev);
+            return;
+        }
+        match ev {
+            Ev::Wake => {
+                if self.wakes_at == Some(self.now) {
+                    self.wakes_at = None;
+                    self.with_service(|service, now, journal| service.feed(now, journal, Event::Ticked));
+                }
+            }
             Ev::Tick => {
                 self.after(S, Ev::Tick);
                 self.with_service(|service, now, journal| service.feed(now, journal, Event::Ticked));
                 self.check_reasons();
+                self.check_starving();
                 for plan in 0..self.plans.len() {
                     // A client whose dispatcher went away submits again.
                     if self.plans[plan].state == PlanState::Waits && !self.faults {
@@ -619,7 +805,8 @@ impl World {
                         return;
                     }
                     self.nodes[n].last_contact = self.now;
-                    if let Some(event) = self.nodes[n].event_of(message) {
+                    let now = self.clock_of(n);
+                    if let Some(event) = self.nodes[n].event_of(now, message) {
                         self.feed(n, event);
                     }
                 }
@@ -665,7 +852,7 @@ impl World {
                 self.run_since.insert(run, self.now);
                 PlanState::Submitted(run)
             }
-            None => PlanState::Refused,
+            None => panic!("promise 4: a submission is refused that clashes with nothing"),
         };
     }
 
@@ -727,8 +914,11 @@ impl World {
 
     fn with_service(&mut self, act: impl FnOnce(&mut Service, Timestamp, &mut Journal)) {
         let Some(mut service) = self.service.take() else { return };
+        let now = self.told_by(self.ahead_ns);
+        assert!(now >= self.given, "the dispatcher's time goes back");
+        self.given = now;
         // Put back when something panics? The world ends then, and only its trace is looked at.
-        act(&mut service, self.now, &mut self.journal);
+        act(&mut service, now, &mut self.journal);
         let ended = std::mem::take(&mut service.ended);
         for (task, outcome, by) in ended {
             self.trace(format!("             ended {task:?} {outcome:?}"));
@@ -765,7 +955,16 @@ impl World {
             }
         }
         let incarnation = service.incarnation;
+        let wakes_at = service.core.wake_at().filter(|_| self.o.uneven);
         self.service = Some(service);
+        // As the live driver: as soon as it may be, never in the past.
+        let true_time = |at: Timestamp| Timestamp(at.0.saturating_add_signed(-self.ahead_ns));
+        if let Some(at) = wakes_at.map(|at| true_time(at).max(self.now.plus_ns(1)))
+            && self.wakes_at != Some(at)
+        {
+            self.wakes_at = Some(at);
+            self.after(at.since_ns(self.now), Ev::Wake);
+        }
         for (life, n, batch) in batches {
             let at = self.arrival(life, true);
             self.after(at, Ev::ToNode { n, life, batch });
@@ -823,6 +1022,7 @@ impl World {
             self.made.entry(location.clone()).or_default().insert(*digest);
         }
         self.done.insert(task, witness.outputs);
+        self.ended_by.insert(task, (n, attempt));
     }
 
     /// Nothing fails that this world gives no cause to.
@@ -837,11 +1037,17 @@ impl World {
             }
             FailureKind::InputChanged => o.n_home_changes > 0 || o.outputs_differ,
             FailureKind::StageOut => bad_transfers,
-            FailureKind::Node => bad_transfers,
+            FailureKind::Node => bad_transfers || self.is_disk_tight(),
             FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
             FailureKind::NeverFits => o.task_is_wide + o.task_has_memory > 0 || self.is_tight(),
-            FailureKind::InputModified => o.task_writes_input > 0,
-            FailureKind::CacheFull => self.is_tight(),
+            // Damage is weather, like much else, and what is named is only the last of it.
+            FailureKind::InputModified => o.task_writes_input + o.n_corruptions > 0,
+            // A disk that refuses bytes makes the cache smaller for a while.
+            FailureKind::CacheFull => self.is_tight() || o.transfer_fails > 0,
+            FailureKind::CacheTooSmall => self.is_tight(),
+            FailureKind::DiskTooSmall => self.is_disk_tight(),
+            // It is tried with the disk to itself in the end.
+            FailureKind::DiskShared => false,
             _ => false,
         };
         assert!(is_caused, "promise 4: {task:?} fails without a cause in this world: {failure:?}");
@@ -849,7 +1055,22 @@ impl World {
 
     /// Some cache may be too small for a task, or for what has to stay.
     fn is_tight(&self) -> bool {
-        self.o.cache_bytes < 1_000_000
+        self.o.cache_bytes < 1_000_000 || self.o.disk_bytes > 0 || self.has_made_much()
+    }
+
+    /// What tasks have made so far to stay on the nodes might fill most of some cache, all of it together.
+    fn has_made_much(&self) -> bool {
+        let largest = |digests: &BTreeSet<Digest>| digests.iter().map(|d| self.output_bytes(*d)).max();
+        let made_bytes: u64 = self.made.values().filter_map(largest).sum();
+        self.nodes.iter().any(|node| made_bytes >= node.config.cache.budget_bytes / 4 * 3)
+    }
+
+    /// Some disk may have no room for the inputs of one task, or for those that are read for one attempt alone.
+    fn is_disk_tight(&self) -> bool {
+        // Each task fits alone there, but for what stays on the nodes.
+        let fits_alone = self.o.scratch_bytes_max > 0 && self.o.n_layers_max == 0 && !self.o.small;
+        let is_small = self.o.disk_bytes < 100 * self.o.object_bytes_max || self.o.n_disk_fills > 0;
+        self.o.disk_bytes > 0 && (is_small || self.o.scratch_bytes_max > 0) && !fits_alone
     }
 
     /// A task that was done runs again: only when a file of it is gone that somebody has yet to read.
@@ -896,7 +1117,14 @@ impl World {
         let mut service = Service::new(&self.config, self.next_incarnation);
         self.next_incarnation += 1;
         self.read.clear();
-        service.recover(self.now, &mut self.journal);
+        self.ready_since.clear();
+        self.idle_since.clear();
+        self.ahead_ns = self.wrong_clock();
+        if self.o.clocks && self.given > Timestamp(0) {
+            let behind_ns = self.given.plus_ns(RENEWAL_NS).since_ns(self.told_by(self.ahead_ns));
+            self.ahead_ns += behind_ns as i64;
+        }
+        service.recover(self.told_by(self.ahead_ns), &mut self.journal);
         for task in &self.promised {
             let state = service.core.task_state(*task);
             assert_eq!(state, TaskState::Done, "promise 1: {task:?} was done before the restart");
@@ -945,7 +1173,12 @@ impl World {
             return;
         }
         let survives = self.chance(self.o.cache_survives);
-        let actions = self.nodes[n].start(self.now, survives);
+        let ahead_ns = self.wrong_clock();
+        let now = self.told_by(ahead_ns);
+        let actions = self.nodes[n].start(now, survives);
+        self.nodes[n].ahead_ns = ahead_ns;
+        self.nodes[n].last_contact = self.now;
+        self.set_clock(n);
         let epoch = self.nodes[n].epoch;
         self.act(n, actions, true);
         self.after(MS, Ev::Connect { n, epoch });
@@ -958,6 +1191,7 @@ impl World {
             return;
         }
         node.is_up = false;
+        node.stopped = None;
         let life = node.link.take().map(|l| l.life);
         self.replay_node(n);
         if let Some(life) = life {
@@ -978,19 +1212,28 @@ impl World {
             self.after(wait, Ev::Connect { n, epoch });
             return;
         }
+        self.set_clock(n);
+        let node = &mut self.nodes[n];
         let life = self.next_life;
         self.next_life += 1;
         self.service.as_mut().expect("just seen").on_connected(life, n);
         let hello = node.hello();
-        node.link = Some(Link { life, welcomed: false, out: vec![] });
+        node.lease.connected(LEASE_NS);
+        node.link = Some(Link { life, welcomed: false, since_hello: vec![], out: vec![] });
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { life, batch: vec![hello] });
     }
 
     fn on_node_tick(&mut self, n: usize, epoch: u64) {
-        let node = &self.nodes[n];
+        let node = &mut self.nodes[n];
         if !node.is_up || node.epoch != epoch {
             return;
+        }
+        if self.o.n_stops > 0
+            && let Some(link) = node.link.as_mut().filter(|l| l.welcomed)
+        {
+            link.out.push(FromNode::Ping);
+            node.lease.asked(self.now);
         }
         let is_lost = node.link.is_none() && self.now.since_ns(node.last_contact) > LEASE_NS;
         let leaves =
@@ -1005,7 +1248,40 @@ impl World {
         }
         self.after(S, Ev::NodeTick { n, epoch });
         self.feed(n, NodeEvent::Ticked);
+        self.measure_space(n);
         self.flush_node(n);
+    }
+
+    /// The size of a node's disk; 0: larger than anything here.
+    fn disk_of(&self, n: usize) -> u64 {
+        let is_large = self.o.uneven && self.nodes[n].memory_bytes == LARGE_MEMORY_BYTES;
+        match self.o.disk_bytes {
+            0 => 0,
+            disk_bytes if is_large => disk_bytes.max(LARGE_DISK_BYTES),
+            disk_bytes => disk_bytes,
+        }
+    }
+
+    /// As the live executor does once a second.
+    fn measure_space(&mut self, n: usize) {
+        if self.disk_of(n) > 0 {
+            let (_, beside) = self.nodes[n].bytes_on_disk();
+            let room_bytes = self.disk_of(n).saturating_sub(beside);
+            let disk_bytes = self.disk_of(n);
+            self.feed(n, NodeEvent::SpaceMeasured { room_bytes, disk_bytes });
+        }
+    }
+
+    /// What is free on the disk of a node.
+    fn free_bytes(&self, n: usize) -> u64 {
+        let (cached, beside) = self.nodes[n].bytes_on_disk();
+        self.disk_of(n).saturating_sub(cached + beside)
+    }
+
+    /// Whether so many bytes more lie on the disk of a node, but for what they replace there.
+    fn has_space(&self, n: usize, more_bytes: u64) -> bool {
+        let (cached, beside) = self.nodes[n].bytes_on_disk();
+        self.disk_of(n) == 0 || cached + beside + more_bytes <= self.disk_of(n)
     }
 
     fn flush_node(&mut self, n: usize) {
@@ -1023,8 +1299,21 @@ impl World {
             NodeEvent::ProgramEnded { exit, .. } => !exit.inputs_modified.is_empty(),
             _ => false,
         };
-        let actions = self.nodes[n].feed(self.now, event);
+        let now = self.clock_of(n);
+        let actions = self.nodes[n].feed(now, event);
         self.act(n, actions, corrupt);
+    }
+
+    /// Now, as the node believes.
+    fn clock_of(&self, n: usize) -> Timestamp {
+        self.told_by(self.nodes[n].ahead_ns).plus_ns(self.nodes[n].clock_ahead_ns)
+    }
+
+    /// What the node takes for the dispatcher's clock is wrong by another amount.
+    fn set_clock(&mut self, n: usize) {
+        if self.o.clock_ahead_ns_max > 0 {
+            self.nodes[n].clock_ahead_ns = self.upto(self.o.clock_ahead_ns_max);
+        }
     }
 
     /// Carries out what a state machine wants. `corrupt`: bytes may go although somebody needs them.
@@ -1045,8 +1334,21 @@ impl World {
                     let takes = self.lasts(transfer_ns_max / 4);
                     self.after(takes, Ev::Done { n, epoch, work: Work::Ask { object } });
                 }
-                NodeAction::Fetch { target, object, source, known, size_bytes, .. } => {
+                NodeAction::Fetch { target, object, source, known, size_bytes, watched, .. } => {
                     let takes = self.lasts(transfer_ns_max);
+                    if watched {
+                        let (moved_bytes, moving_ns) = (size_bytes / 2, takes / 2);
+                        let moved = InputMoved {
+                            target,
+                            object,
+                            source,
+                            moved_bytes,
+                            size_bytes,
+                            moving_ns,
+                            is_all: false,
+                        };
+                        self.after(takes / 2, Ev::Done { n, epoch, work: Work::Moved { moved } });
+                    }
                     let began = self.home.find(self.nodes[n].book.location(object)).cloned();
                     let work = Work::Fetch { target, object, source, known, size_bytes, began };
                     self.after(takes, Ev::Done { n, epoch, work });
@@ -1068,6 +1370,11 @@ impl World {
                         self.after(takes, Ev::Done { n, epoch, work: Work::Program { id: (task, attempt) } });
                     }
                 }
+                NodeAction::Halt { task, attempt } => {
+                    if let Some(context) = self.nodes[n].contexts.get_mut(&(task, attempt)) {
+                        context.halted = true;
+                    }
+                }
                 NodeAction::StoreOutput { task, attempt, output, object, cache_bytes } => {
                     let takes = self.lasts(transfer_ns_max / 8);
                     let work = Work::Store { id: (task, attempt), output, object, cache_bytes };
@@ -1078,10 +1385,14 @@ impl World {
                     let work = Work::Land { id: (task, attempt), output, object, cached };
                     self.after(takes, Ev::Done { n, epoch, work });
                 }
+                NodeAction::DropPrivate { task, attempt, input } => {
+                    self.nodes[n].private.remove(&((task, attempt), input));
+                }
                 NodeAction::CleanUp { task, attempt } => {
                     let node = &mut self.nodes[n];
                     node.contexts.remove(&(task, attempt));
                     node.private.retain(|(id, _), _| *id != (task, attempt));
+                    node.scratch.remove(&(task, attempt));
                 }
                 NodeAction::Tell { message } => self.nodes[n].tell(message),
             }
@@ -1098,7 +1409,7 @@ impl World {
             let location = node.book.location(input.object).to_string();
             let digest = match staged {
                 Staged::Cached(object) => node.store.get(object).map(|s| s.digest),
-                Staged::Private => node.private.get(&(id, i as u32)).copied(),
+                Staged::Private => node.private.get(&(id, i as u32)).map(|s| s.digest),
                 Staged::InPlace(_) => self.home.find(&location).map(|c| c.digest),
             };
             let digest = digest.unwrap_or_else(|| panic!("promise 2: {id:?} starts without {location}"));
@@ -1123,6 +1434,13 @@ impl World {
         self.witnesses.insert((n, id.0, id.1), witness);
         let _ = private_inputs;
         let takes = self.lasts(self.o.program_ns_max);
+        if self.o.scratch_bytes_max > 0 {
+            let free_bytes = self.free_bytes(n);
+            let node = &mut self.nodes[n];
+            let context = node.contexts.get_mut(&id).expect("seen above");
+            (context.free_bytes, context.written_before_bytes) = (free_bytes, node.written_bytes);
+            self.after(takes / 4, Ev::Done { n, epoch, work: Work::Scratch { id } });
+        }
         self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
     }
 
@@ -1141,6 +1459,7 @@ impl World {
                 };
                 NodeEvent::HomeAnswered { object, result }
             }
+            Work::Moved { moved } => NodeEvent::TransferMoved { moved },
             Work::Fetch { target, object, source, known, size_bytes, began } => {
                 let result = match source {
                     _ if self.fault(self.o.transfer_fails) => {
@@ -1159,12 +1478,16 @@ impl World {
                     Source::Peer(peer) => {
                         let digest = known.map(|k| k.digest);
                         let holder = self.nodes[n].peers.get(&peer).map(|p| &self.nodes[*p]);
-                        let holder = holder.filter(|h| h.is_up);
+                        let holder = holder.filter(|h| h.is_up && h.stopped.is_none());
                         let held = holder.and_then(|h| h.store.values().find(|s| Some(s.digest) == digest));
                         held.map(|s| Fetched { digest: s.digest, size_bytes: s.size_bytes, version: None })
                             .ok_or_else(|| error(TransferErrorKind::NotHeld, "it is not there"))
                     }
                 };
+                let result = result.and_then(|bytes| match self.has_space(n, bytes.size_bytes) {
+                    true => Ok(bytes),
+                    false => Err(error(TransferErrorKind::NoSpace, "the disk is full")),
+                });
                 if let Ok(bytes) = &result {
                     let node = &mut self.nodes[n];
                     let stored = Stored { digest: bytes.digest, size_bytes: bytes.size_bytes };
@@ -1173,23 +1496,26 @@ impl World {
                             node.store.insert(object, stored);
                         }
                         Target::Private { task, attempt, input } => {
-                            node.private.insert(((task, attempt), input), bytes.digest);
+                            node.private.insert(((task, attempt), input), stored);
                         }
                     }
                 }
                 NodeEvent::TransferEnded { target, source, result }
             }
+            Work::Scratch { id } => return self.write_scratch(n, id),
             Work::Program { id } => match self.program_end(n, id) {
                 Some(event) => event,
                 None => return,
             },
             Work::Store { id, output, object, cache_bytes } => {
                 let (_, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize];
-                let result = if self.fault(self.o.transfer_fails / 4) {
+                let size_bytes = self.output_bytes(digest);
+                let has_space = cache_bytes.is_none() || self.has_space(n, size_bytes);
+                let result = if self.fault(self.o.transfer_fails / 4) || !has_space {
                     Err(error(TransferErrorKind::NoSpace, "the disk is full"))
                 } else {
-                    let size_bytes = self.output_bytes(digest);
                     if cache_bytes.is_some() {
+                        self.nodes[n].written_bytes += size_bytes;
                         self.nodes[n].store.insert(object, Stored { digest, size_bytes });
                     }
                     Ok(Fetched { digest, size_bytes, version: None })
@@ -1203,9 +1529,24 @@ impl World {
                 let is_there = !cached || held == Some(digest);
                 let was_damaged = self.damaged.contains(&(n, object));
                 assert!(is_there || was_damaged, "promise 3: the last copy of {location} is gone");
-                let result = if !is_there || self.home.is_down || self.fault(self.o.transfer_fails / 4) {
+                let node = &self.nodes[n];
+                // What was told to stop may be at home a moment before it hears of it.
+                let halted = node.contexts.get(&id).is_some_and(|c| c.halted);
+                let has_fence = self.o.n_stops > 0;
+                if has_fence && !halted && is_there && !node.lease.holds(self.now) {
+                    // Right before the name would appear: until the dispatcher has said that the attempt is still wanted.
+                    let epoch = node.epoch;
+                    let work = Work::Land { id, output, object, cached };
+                    return self.after(S / 5, Ev::Done { n, epoch, work });
+                }
+                let result = if !is_there {
+                    Err(error(TransferErrorKind::Corrupt, "the stored output was damaged"))
+                } else if halted && (has_fence || self.fault(800)) {
+                    Err(error(TransferErrorKind::GivenUp, "it is not wanted any more"))
+                } else if self.home.is_down || self.fault(self.o.transfer_fails / 4) {
                     Err(error(TransferErrorKind::Temporary, "it does not arrive"))
                 } else {
+                    self.check_landing(n, id, &location);
                     let size_bytes = self.output_bytes(digest);
                     Ok(self.home.write(self.now, &location, digest, size_bytes))
                 };
@@ -1213,6 +1554,18 @@ impl World {
             }
         };
         self.feed(n, event);
+    }
+
+    /// The file of a task that is done is not written again by another attempt at it, wherever that was meanwhile.
+    fn check_landing(&self, n: usize, id: AttemptId, location: &str) {
+        if self.o.n_stops == 0 || !self.promised.contains(&id.0) {
+            return;
+        }
+        let by = self.ended_by.get(&id.0);
+        assert!(
+            by.is_none_or(|by| *by == (n, id.1)),
+            "promise 2: {location} is written by {id:?} on node {n} after {by:?} had done the task"
+        );
     }
 
     fn output_bytes(&self, digest: Digest) -> u64 {
@@ -1251,11 +1604,32 @@ impl World {
         })
     }
 
+    /// What a task's program writes: some much, most little.
+    fn scratch_bytes(&self, task: TaskId) -> u64 {
+        let drawn = hash(self.o.seed, format!("scratch {}", task.0).as_bytes());
+        (self.o.scratch_bytes_max >> (drawn % 4)).max(1)
+    }
+
+    fn write_scratch(&mut self, n: usize, id: AttemptId) {
+        let (bytes, free_bytes) = (self.scratch_bytes(id.0), self.free_bytes(n));
+        let node = &mut self.nodes[n];
+        let Some(context) = node.contexts.get_mut(&id).filter(|c| c.runs) else { return };
+        node.written_bytes += bytes.min(free_bytes);
+        node.scratch.insert(id, bytes.min(free_bytes));
+        context.had_no_room = bytes > free_bytes;
+        if context.had_no_room {
+            let (epoch, takes) = (node.epoch, self.lasts(10 * MS));
+            self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
+        }
+    }
+
     fn program_end(&mut self, n: usize, id: AttemptId) -> Option<NodeEvent> {
         let context = self.nodes[n].contexts.get_mut(&id).filter(|c| c.runs)?;
         context.runs = false;
         let context = context.clone();
-        let failed = self.fault(self.o.task_fails);
+        let failed = self.fault(self.o.task_fails) || context.had_no_room;
+        // It leaves nothing behind, so who looks now may find room.
+        self.nodes[n].scratch.remove(&id);
         let mut inputs_modified = vec![];
         if !context.assignment.private_inputs && self.fault(self.o.task_writes_input) {
             for (i, input) in context.assignment.inputs.iter().enumerate() {
@@ -1281,15 +1655,22 @@ impl World {
         };
         let outputs = &self.witnesses[&(n, id.0, id.1)].outputs;
         let sizes = outputs.iter().map(|(_, digest)| Some(self.output_bytes(*digest))).collect();
+        let now = self.clock_of(n);
         let exit = Exit {
             result,
-            started: self.now,
-            exited: self.now,
+            started: now,
+            exited: now,
             cpu_ns: 0,
             rss_bytes_max: 0,
             outputs: sizes,
             inputs_damaged: inputs_modified.clone(),
             inputs_modified,
+            disk: (self.o.scratch_bytes_max > 0).then(|| DiskSeen {
+                free_bytes: context.free_bytes,
+                is_full: self.free_bytes(n) == 0,
+                wrote_bytes: Some(self.nodes[n].written_bytes - context.written_before_bytes),
+                is_said: false,
+            }),
         };
         Some(NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit })
     }
@@ -1313,6 +1694,28 @@ impl World {
     fn on_fault(&mut self, fault: Fault) {
         match fault {
             Fault::KillNode(n) => self.stop_node(n),
+            Fault::Stop(n) => {
+                if !self.nodes[n].is_up || self.nodes[n].stopped.is_some() {
+                    return;
+                }
+                let lasts = S + self.upto(self.o.stop_ns_max);
+                self.after(lasts, Ev::Fault(Fault::Continue(n)));
+                self.nodes[n].stopped = Some(vec![]);
+                // Nothing is heard of it, until the dispatcher gives the connection up.
+                if let Some(life) = self.nodes[n].link.as_ref().map(|l| l.life)
+                    && lasts > 3 * S
+                {
+                    let takes = S + self.upto(2 * S);
+                    self.after(takes, Ev::Cut { life });
+                    self.after(takes + MS, Ev::NodeCut { n, life });
+                }
+            }
+            Fault::Continue(n) => {
+                let waiting = self.nodes[n].stopped.take().unwrap_or_default();
+                for ev in waiting {
+                    self.on(ev);
+                }
+            }
             Fault::Cut(n) => {
                 let lasts = self.lasts(self.o.cut_ns_max);
                 let node = &mut self.nodes[n];
@@ -1365,6 +1768,12 @@ impl World {
                     service.cancel(now, journal, run, task);
                 });
             }
+            Fault::FillDisk(n) => {
+                self.nodes[n].others_bytes = self.upto(self.disk_of(n));
+                let lasts = self.lasts(60 * S);
+                self.after(lasts, Ev::Fault(Fault::FreeDisk(n)));
+            }
+            Fault::FreeDisk(n) => self.nodes[n].others_bytes = 0,
             Fault::Drain(n) => {
                 let node = &mut self.nodes[n];
                 node.is_draining = true;
@@ -1421,6 +1830,61 @@ impl World {
         }
     }
 
+    /// A ready task starts if a node has been idle and large enough for it for a while. Some policies keep a task for the
+    /// node that has its files: these may wait for as long as that, or any other that is large enough, has something to do.
+    fn check_starving(&mut self) {
+        let Some(service) = &self.service else { return };
+        let core = &service.core;
+        let now = self.now;
+        let mut idle: BTreeMap<ExecutorId, Timestamp> = BTreeMap::new();
+        let mut large: Vec<(ExecutorId, u32, u64)> = vec![];
+        for (executor, offer, _, presence) in core.executors() {
+            if presence != "connected" {
+                continue;
+            }
+            large.push((executor, offer.slots, offer.memory_bytes));
+            if core.is_idle(executor) {
+                idle.insert(executor, self.idle_since.get(&executor).copied().unwrap_or(now));
+            }
+        }
+        let any_will_do =
+            matches!(self.config.placement.as_str(), "affinity" | "first-available" | "max-compute-util");
+        let mut ready = BTreeMap::new();
+        for task in (0..).map(TaskId).take_while(|t| core.has_task(*t)) {
+            let TaskState::Ready { reason: Some(reason) } = core.task_state(task) else { continue };
+            // Who is not looked at waits for those before it.
+            if reason.contains("before it in the queue") || reason.contains("just restarted") {
+                continue;
+            }
+            let since = self.ready_since.get(&task).copied().unwrap_or(now);
+            ready.insert(task, since);
+            let spec = core.task_spec(task);
+            let fits = |(_, slots, memory): &&(ExecutorId, u32, u64)| {
+                *slots >= spec.cpus && *memory >= spec.memory_bytes.unwrap_or(0)
+            };
+            let waits =
+                |(executor, ..): &(ExecutorId, u32, u64)| idle.get(executor).map(|at| (*at).max(since));
+            let of_each: Vec<Option<Timestamp>> = large.iter().filter(fits).map(waits).collect();
+            let room_since = match any_will_do {
+                true => of_each.iter().flatten().min().copied(),
+                false if of_each.iter().all(Option::is_some) => of_each.iter().flatten().max().copied(),
+                false => None,
+            };
+            if let Some(at) = room_since {
+                assert!(
+                    !reason.starts_with("no executor has"),
+                    "promise 4: {task:?} is said to wait since `{reason}`, and a node is idle that fits"
+                );
+                assert!(
+                    now.since_ns(at) < STARVES_NS,
+                    "promise 4: {task:?} does not start, and a node that fits has been idle since {at:?}: {reason}"
+                );
+            }
+        }
+        self.ready_since = ready;
+        self.idle_since = idle;
+    }
+
     fn is_over(&self) -> bool {
         let Some(service) = &self.service else { return false };
         let all_in =
@@ -1474,6 +1938,7 @@ impl World {
             n_failed: sum(|r| r.n_failed),
             n_cancelled: sum(|r| r.n_cancelled),
             n_revivals: self.n_revivals,
+            n_collectives: service.n_collectives(),
         }
     }
 
@@ -1495,6 +1960,10 @@ impl World {
                     core.restore(*object, bytes.clone(), &mut again);
                     actions
                 }
+                Logged::Reconnected => {
+                    core.reconnected();
+                    continue;
+                }
                 Logged::Event(event, actions) => {
                     core.handle(*now, event.clone(), &mut again);
                     actions
@@ -1511,4 +1980,32 @@ pub fn ends(journal: &Journal) -> impl Iterator<Item = (TaskId, &Outcome)> {
         Record::TaskEnded { task, outcome, .. } => Some((*task, outcome)),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_world_that_hangs_is_a_violation_with_its_trace() {
+        let lines = Lines::default();
+        lines.lock().unwrap().push_back("the last event".into());
+        let hangs = || {
+            let mut n = 0u64;
+            loop {
+                n = std::hint::black_box(n.wrapping_add(1));
+            }
+        };
+        let violation = watch::<()>(lines, 0.2, hangs).expect_err("it hangs");
+        assert!(violation.message.contains("hangs"), "{}", violation.message);
+        assert_eq!(violation.tail, ["the last event"]);
+    }
+
+    #[test]
+    fn a_world_that_panics_is_a_violation_with_its_trace() {
+        let lines = Lines::default();
+        lines.lock().unwrap().push_back("the last event".into());
+        let violation = watch::<()>(lines, 60.0, || panic!("a promise")).expect_err("it panics");
+        assert_eq!((violation.message.as_str(), violation.tail.len()), ("a promise", 1));
+    }
 }

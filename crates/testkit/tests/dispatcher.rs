@@ -45,6 +45,18 @@ fn retries_are_the_users_and_weather_is_ours() {
 }
 
 #[test]
+fn a_task_on_a_disk_that_others_filled_too_runs_alone_in_the_end() {
+    let mut c = Cluster::with(|config| config.weather_max = 0);
+    c.node(1, 1);
+    c.run(&[task("t")]);
+    // The node is well, so it does not rest.
+    c.failed(1, (0, 1), FailureKind::DiskShared).failed(1, (0, 2), FailureKind::DiskShared);
+    c.expect(&["assign 0.1 to 1", "assign 0.2 to 1", "assign 0.3 to 1"]);
+    assert_eq!(c.assignments.iter().map(|a| a.alone).collect::<Vec<_>>(), [false, false, true]);
+    c.failed(1, (0, 3), FailureKind::ExitCode(1)).expect(&["end 0 failed ExitCode(1)", "end run 1"]);
+}
+
+#[test]
 fn weather_has_an_end_too() {
     let mut c = Cluster::with(|config| config.weather_max = 2);
     c.node(1, 1);
@@ -180,6 +192,67 @@ fn a_cancelled_task_that_was_landing_is_not_tried_again() {
 }
 
 #[test]
+fn what_a_lost_attempt_left_at_home_is_removed_when_the_task_ends_without_another_landing() {
+    let mut c = Cluster::new();
+    c.node(1, 1).node(2, 0).node(3, 0);
+    let run = c.run(&[writes("y")]);
+    // Its landing may have begun before its word of that came.
+    c.cancel(run, None).expect(&["assign 0.1 to 1", "cancel 0.1 on 1"]);
+    c.lost(1).expect(&["end 0 cancelled", "end run 1", "remove parts of 0.1 on 2"]);
+    c.wait(60).expect(&[]);
+    // Whoever goes without an answer, or was away meanwhile, may not have heard of it.
+    c.lost(2).expect(&["remove parts of 0.1 on 3"]);
+    c.silent(3).wait(1).expect(&[]).join(3, 0, &[]).expect(&["remove parts of 0.1 on 3"]);
+    c.lost(3).expect(&[]);
+    c.node(4, 0).expect(&["remove parts of 0.1 on 4"]);
+    c.parts_removed(4, &[0]).lost(4).node(5, 1).expect(&[]);
+    assert_eq!(c.core.leftovers().count(), 0);
+}
+
+#[test]
+fn what_was_left_at_home_is_removed_by_a_later_landing_or_after_the_last_attempt() {
+    let mut c = Cluster::new();
+    c.node(1, 1).run(&[writes("y")]);
+    c.done(1, (0, 1)).lost(1).expect(&["assign 0.1 to 1"]);
+    c.node(2, 1).done(2, (0, 2)).home(2, (0, 2), true);
+    c.expect(&["assign 0.2 to 2", "end 0 done", "end run 1"]);
+
+    let mut c = Cluster::new();
+    c.node(1, 1).run(&[writes("y")]);
+    c.done(1, (0, 1)).lost(1).expect(&["assign 0.1 to 1"]);
+    c.node(2, 1).failed(2, (0, 2), FailureKind::ExitCode(1));
+    c.expect(&["assign 0.2 to 2", "end 0 failed ExitCode(1)", "end run 1", "remove parts of 0.2 on 2"]);
+}
+
+#[test]
+fn nobody_is_asked_about_attempts_that_leave_nothing_at_home() {
+    let mut c = Cluster::new();
+    c.node(1, 2).node(2, 0);
+    // The one makes nothing, the other's executor lives and removes it itself.
+    let run = c.run(&[task("t"), writes("y")]);
+    c.cancel(run, None).take();
+    c.ended(1, (1, 1), Outcome::Cancelled).expect(&["end 1 cancelled"]);
+    c.lost(1).expect(&["end 0 cancelled", "end run 1"]);
+}
+
+#[test]
+fn after_a_restart_a_failed_attempt_may_have_had_forerunners() {
+    let mut c = Cluster::new();
+    let run = c.run(&[writes("a"), writes("b"), writes("c")]);
+    c.feed(Event::Recovered);
+    c.node(1, 1).wait(3).expect(&["assign 0.1 to 1", "assign 1.1 to 1"]);
+    c.failed(1, (0, 1), FailureKind::ExitCode(1)).take();
+    assert_eq!(c.core.leftovers().collect::<Vec<_>>(), [(TaskId(0), Some(ExecutorId(1)))]);
+    c.parts_removed(1, &[0]).cancel(run, Some(1)).take();
+    c.ended(1, (1, 1), Outcome::Cancelled);
+    assert!(c.take().contains(&"remove parts of 1.1 on 1".to_string()));
+    // What was not there before the restart had none.
+    c.run(&[writes("d")]);
+    c.done(1, (2, 1)).home(1, (2, 1), true).take();
+    c.failed(1, (3, 1), FailureKind::ExitCode(1)).expect(&["end 3 failed ExitCode(1)", "end run 2"]);
+}
+
+#[test]
 fn a_cancel_that_nobody_heard_is_repeated() {
     let mut c = Cluster::new();
     c.node(1, 1);
@@ -213,6 +286,47 @@ fn a_lost_executor_gives_back_what_it_had() {
     c.expect(&["assign 0.1 to 1"]).done(1, (0, 1)).expect(&["assign 1.1 to 1"]);
     c.lost(1).expect(&[]);
     c.node(2, 2).expect(&["assign 0.2 to 2", "assign 1.2 to 2"]);
+}
+
+#[test]
+fn what_was_given_up_is_given_out_again_when_the_journal_knows() {
+    let mut c = Cluster::new();
+    c.journal_waits = true;
+    c.node(1, 1);
+    c.run(&[task("a"), task("b")]);
+    c.node(2, 1).expect(&["assign 0.1 to 1", "assign 1.1 to 2"]);
+    c.lost(1).done(2, (1, 1)).expect(&["record 0.1 given up", "end 1 done"]);
+    assert_eq!(c.state(0), TaskState::Waiting { n_missing: 1 });
+    assert!(c.core.waits_for(TaskId(0)).contains("journal"), "{}", c.core.waits_for(TaskId(0)));
+    // It comes back in between: somebody else may be given its task at any moment.
+    c.join(3, 1, &[(0, 1)]).expect(&["record 0.1 given up", "cancel 0.1 on 3"]);
+    c.on_disk().expect(&["assign 0.2 to 3"]);
+}
+
+#[test]
+fn what_was_given_up_and_ended_otherwise_stays_ended_when_the_journal_knows() {
+    let mut c = Cluster::new();
+    c.journal_waits = true;
+    c.node(1, 1);
+    let run = c.run(&[task("a")]);
+    c.lost(1).cancel(run, None);
+    c.expect(&["assign 0.1 to 1", "record 0.1 given up", "end 0 cancelled", "end run 1"]);
+    c.on_disk().node(2, 1).expect(&[]);
+}
+
+#[test]
+fn what_an_earlier_process_had_given_up_is_not_taken_over() {
+    let mut c = Cluster::new();
+    c.run(&[task("a"), writes("b")]);
+    c.feed(Event::AttemptGivenUp { task: TaskId(0), attempt: AttemptNo(2) });
+    c.feed(Event::AttemptGivenUp { task: TaskId(1), attempt: AttemptNo(1) });
+    c.feed(Event::Recovered);
+    c.join(1, 2, &[(0, 2), (1, 2)]).expect(&["cancel 0.2 on 1"]);
+    c.wait(3).expect(&["assign 0.3 to 1"]);
+    // And what the lost one may have left at home is remembered.
+    c.failed(1, (1, 2), FailureKind::ExitCode(1))
+        .expect(&["end 1 failed ExitCode(1)", "remove parts of 1.2 on 1"]);
+    c.parts_removed(1, &[1]).done(1, (0, 3)).expect(&["end 0 done", "end run 1"]);
 }
 
 #[test]
@@ -487,4 +601,17 @@ fn a_million_folded_tasks_cost_nothing_until_unfolded() {
     assert_eq!((c.core.n_ready(), out.len()), (1_000_000, 0));
     assert!(c.core.catalog().n_objects() <= 100, "only the window is unfolded");
     assert!(c.core.queue_heap_bytes() < 1_000_000, "{}", c.core.queue_heap_bytes());
+}
+
+#[test]
+fn a_node_of_a_thousand_slots_is_given_tasks() {
+    let mut c = Cluster::new();
+    c.node(1, 1024);
+    let tasks: Vec<Task> = (0..1500).map(|i| task(&format!("t{i}"))).collect();
+    c.run(&tasks);
+    let given = |c: &mut Cluster| c.take().iter().filter(|action| action.starts_with("assign ")).count();
+    assert!(given(&mut c) >= 1024);
+    // From its first end on the node's tasks are known to take a while.
+    c.done(1, (0, 1));
+    assert!(given(&mut c) >= 1);
 }

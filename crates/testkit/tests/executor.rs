@@ -54,6 +54,19 @@ fn sources_are_tried_in_turn_and_home_last() {
 }
 
 #[test]
+fn inputs_come_in_turn_where_that_is_wanted() {
+    let mut n = NodeBench::with(2, 100, |config| config.inputs_in_turn = true);
+    let pair = |a, b| [known(a, "v", 10, &[]), known(b, "v", 10, &[])];
+    n.assign(0, &pair("a", "b"), &[]).expect(&["fetch a from home"]);
+    // Another attempt's do not wait for them, and it asks for nothing that is on its way already.
+    n.assign(1, &pair("a", "c"), &[]).expect(&[]);
+    n.arrived("a", None, "v", 10).expect(&["tell has a", "fetch b from home", "fetch c from home"]);
+    n.arrived("c", None, "v", 10).expect(&["tell has c", "start 1.1"]);
+    n.missed("b", None, TransferErrorKind::Unavailable);
+    n.expect(&["clean 0.1", "tell 0.1 failed InputUnavailable"]);
+}
+
+#[test]
 fn what_went_with_equal_bytes_is_the_nodes_failure() {
     // The task is tried again: neither its input nor its output is missing through its own fault.
     let mut n = NodeBench::new(1, 100);
@@ -187,7 +200,8 @@ fn cancelled_in_every_state() {
 #[test]
 fn cancelled_while_outputs_are_stored_or_land() {
     let mut n = NodeBench::with(1, 100, |config| config.home_streams_max = 1);
-    n.assign(0, &[], &["a"]).exited(0, &[5]).cancel(0).expect(&["start 0.1", "store a in the cache"]);
+    n.assign(0, &[], &["a"]).exited(0, &[5]).cancel(0);
+    n.expect(&["start 0.1", "store a in the cache", "halt 0.1"]);
     n.stored(0, 0, 5).expect(&["evict a", "tell lost a", "clean 0.1", "tell 0.1 cancelled"]);
     n.assign(1, &[], &["b", "c"]).exited(1, &[5, 5]).stored(1, 0, 5).stored(1, 1, 5);
     n.expect(&[
@@ -199,9 +213,13 @@ fn cancelled_while_outputs_are_stored_or_land() {
         "tell 1.1 done",
         "land b from the cache",
     ]);
-    // What is on its way arrives, what has not set out stays.
-    n.cancel(1).expect(&["evict c", "tell lost c"]);
+    // What has not set out stays, and what is on its way is stopped; here it arrives all the same.
+    n.cancel(1).expect(&["evict c", "tell lost c", "halt 1.1"]);
     n.landed(1, 0, true).expect(&["tell has b", "clean 1.1", "tell 1.1 not home"]);
+    n.assign(2, &[], &["d"]).exited(2, &[5]).stored(2, 0, 5);
+    n.expect(&["start 2.1", "store d in the cache", "tell has d", "tell 2.1 done", "land d from the cache"]);
+    n.cancel(2).expect(&["halt 2.1"]);
+    n.landed(2, 0, false).expect(&["clean 2.1", "tell 2.1 not home", "evict d", "tell lost d"]);
 }
 
 #[test]
@@ -293,9 +311,18 @@ fn a_damaged_output_that_is_not_home_is_made_again() {
     n.assign(0, &[], &["y"]).exited(0, &[10]).stored(0, 0, 10);
     n.expect(&["start 0.1", "store y in the cache", "tell has y", "tell 0.1 done", "land y from the cache"]);
     n.corrupt("y").landed(0, 0, false).expect(&["evict y", "tell lost y", "clean 0.1", "tell 0.1 not home"]);
-    let last = n.core.unrecorded().last().cloned();
+    let last = n.core.unrecorded().last();
     let Some(NodeMessage::OutputsHome { result: Err(failure), .. }) = last else { panic!("{last:?}") };
     assert!(failure.kind.is_weather(), "it was the node's fault");
+}
+
+#[test]
+fn an_output_damaged_while_another_is_stored_is_made_again() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["y", "z"]).exited(0, &[10, 10]).stored(0, 0, 10);
+    n.expect(&["start 0.1", "store y in the cache", "store z in the cache"]);
+    n.corrupt("y").stored(0, 1, 10);
+    n.expect(&["evict y", "tell lost y", "evict z", "tell lost z", "clean 0.1", "tell 0.1 failed Node"]);
 }
 
 #[test]
@@ -328,6 +355,8 @@ fn what_is_not_recorded_is_told_again_reads_first() {
     ]);
     let kinds: Vec<bool> = n.core.unrecorded().map(|m| matches!(m, NodeMessage::ReplicaAdded(_))).collect();
     assert_eq!(kinds, [true, false]);
+    let Some(NodeMessage::ReplicaAdded(read)) = n.core.unrecorded().next() else { panic!("just seen") };
+    assert_eq!(read.version, None, "what home said then is not what it says now");
     n.recorded(0).expect(&[]);
     assert_eq!(n.core.unrecorded().count(), 1);
 }
@@ -361,4 +390,94 @@ fn a_restarted_executor_knows_what_it_holds() {
     assert_eq!(n.core.held(), [(y, bytes("w", 60))], "the budget is smaller now");
     assert!(matches!(out[0], NodeAction::Evict { object } if object == x));
     n.assign(0, &[known("y", "w", 60, &[])], &[]).expect(&["start 0.1"]);
+}
+
+// ---------------------------------------------------------------- programs on a disk that is short of room
+
+/// What is known of a disk where so much was free when the program began, and so much was written since.
+fn written(free_bytes: u64, wrote_bytes: u64) -> DiskSeen {
+    DiskSeen { free_bytes, is_full: false, wrote_bytes: Some(wrote_bytes), is_said: false }
+}
+
+#[test]
+fn a_disk_that_a_program_and_its_neighbours_may_have_filled_is_no_failure_of_its_task() {
+    let full = DiskSeen { is_full: true, ..written(100, 10) };
+    let told = DiskSeen { is_said: true, ..written(100, 10) };
+    let uncounted = DiskSeen { wrote_bytes: None, ..written(100, 0) };
+    let cases = [
+        (written(100, 99), "ExitCode(1)"),
+        (written(100, 100), "DiskShared"),
+        (full, "DiskShared"),
+        (told, "DiskShared"),
+        (uncounted, "ExitCode(1)"),
+    ];
+    for (disk, expected) in cases {
+        let mut n = NodeBench::new(2, 0);
+        n.assign(0, &[], &[]).assign(1, &[], &[]).expect(&["start 0.1", "start 1.1"]);
+        n.failed_on(0, disk).expect(&["clean 0.1", &format!("tell 0.1 failed {expected}")]);
+    }
+}
+
+#[test]
+fn what_is_read_into_the_cache_meanwhile_takes_room_as_well() {
+    let mut n = NodeBench::new(2, 1000);
+    n.assign(0, &[], &[]).assign(1, &[known("x", "v", 60, &[])], &[]);
+    n.expect(&["start 0.1", "fetch x from home"]);
+    n.failed_on(0, written(100, 40)).expect(&["tell cache of 60", "clean 0.1", "tell 0.1 failed DiskShared"]);
+}
+
+#[test]
+fn fewer_programs_run_at_once_where_they_filled_the_disk() {
+    let mut n = NodeBench::new(3, 0);
+    (0..6).for_each(|task| _ = n.assign(task, &[], &[]));
+    n.expect(&["start 0.1", "start 1.1", "start 2.1"]);
+    // Two had room.
+    n.failed_on(0, written(10, 10)).expect(&["clean 0.1", "tell 0.1 failed DiskShared"]);
+    n.exited(1, &[]).expect(&["clean 1.1", "tell 1.1 done", "start 3.1"]);
+    n.failed_on(2, written(10, 10)).expect(&["clean 2.1", "tell 2.1 failed DiskShared"]);
+    n.exited(3, &[]).expect(&["clean 3.1", "tell 3.1 done", "start 4.1"]);
+    // Programs take a second here: more are tried when some must have ended.
+    n.wait(7).expect(&[]).wait(1).expect(&["start 5.1"]);
+}
+
+#[test]
+fn an_attempt_that_is_to_run_alone_has_the_disk_to_itself() {
+    let mut n = NodeBench::new(4, 1000);
+    n.assign(0, &[known("x", "v", 100, &[])], &["y"]).arrived("x", None, "v", 100);
+    n.expect(&["fetch x from home", "tell has x", "start 0.1"]);
+    n.assign_alone(1, &[], &["z"]).expect(&[]);
+    n.exited(0, &[10]).stored(0, 0, 10);
+    n.expect(&["store y in the cache", "tell has y", "tell 0.1 done", "land y from the cache"]);
+    // What the other one made is still on its way.
+    n.landed(0, 0, true);
+    n.expect(&[
+        "tell has y",
+        "clean 0.1",
+        "tell 0.1 home",
+        "evict x",
+        "tell lost x",
+        "evict y",
+        "tell lost y",
+        "tell cache of 0",
+        "start 1.1",
+    ]);
+    // Nobody comes beside it, and nothing is read.
+    n.assign(2, &[], &[]).assign(3, &[known("w", "v", 10, &[])], &[]).wait(60).expect(&[]);
+    n.exited(1, &[10]).expect(&["store z", "tell cache of 62", "fetch w from home", "start 2.1"]);
+}
+
+#[test]
+fn an_attempt_that_has_the_disk_to_itself_fails_for_itself_or_for_the_disk() {
+    let full = DiskSeen { is_full: true, ..written(100, 10) };
+    let told = DiskSeen { is_said: true, ..written(100, 10) };
+    for (disk, expected) in [
+        (written(100, 99), "ExitCode(1)"),
+        (told, "ExitCode(1)"),
+        (written(100, 100), "Node"),
+        (full, "Node"),
+    ] {
+        let mut n = NodeBench::new(2, 0);
+        n.assign_alone(0, &[], &[]).expect(&["start 0.1"]);
+        n.failed_on(0, disk).expect(&["clean 0.1", &format!("tell 0.1 failed {expected}")]);
+    }
 }

@@ -1,18 +1,18 @@
 //! Several dispatchers: workflows split over cores, joined by links that break, repeat themselves and are slow, with
 //! executors and dispatchers that die, and tasks that are added while all that goes on. In the end every task is done and
-//! counted once, every byte is right, and no file is left over.
+//! counted once, every byte is right, and no file is kept.
 
 use eyas_core::array::{TaskArray, TaskSpec};
-use eyas_core::dispatcher::{CollectiveMode, Dispatcher, DispatcherConfig};
+use eyas_core::dispatcher::{CollectiveMode, Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
 use eyas_core::group::split::{Part, split, split_addition};
 use eyas_core::group::{
-    FileState, Known, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
+    FileState, Known, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, Size, owner_of,
 };
 use eyas_core::rng::Rng;
 use eyas_core::*;
 use eyas_testkit::bench::Cluster;
-use eyas_testkit::build::{Task, task};
+use eyas_testkit::build::{Task, reads, task};
 use eyas_testkit::home::digest_of;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -258,16 +258,103 @@ fn an_added_reader_elsewhere_is_told_when_a_result_is_home() {
     c.expect(&["end 0 done", "end run 1", "tell 1 /out at home"]);
 }
 
+/// What an executor that comes back offers, with the attempt `0.1` of the process `owner`.
+fn with_work_of(owner: u64) -> Offer {
+    let attempts = vec![(TaskId(0), AttemptNo(1))];
+    Offer {
+        slots: 1,
+        memory_bytes: 1_000,
+        cache_bytes: 1_000,
+        attempts,
+        owner: Some(owner),
+        ..Offer::default()
+    }
+}
+
+#[test]
+fn only_work_of_the_same_journal_is_taken_over() {
+    let recovered = |journal: &[u64]| {
+        let mut c = member(0);
+        part_of(&mut c, &[task("w").writes("/out")], RunLinks::default());
+        journal.iter().for_each(|i| c.feed(Event::Began { incarnation: *i }));
+        c.feed(Event::Recovered);
+        c
+    };
+    let executor = ExecutorId(1);
+    // The executor of another member, or of whoever had this directory before: by its number the attempt is this task's.
+    let mut c = recovered(&[10, 30]);
+    assert!(!c.core.is_own_work(&with_work_of(20)));
+    c.feed(Event::ExecutorJoined { executor, offer: with_work_of(20) });
+    c.wait(3).expect(&["assign 0.1 to 1"]);
+    // An earlier process with this journal gave it.
+    let mut c = recovered(&[10, 30]);
+    assert!(c.core.is_own_work(&with_work_of(10)));
+    c.feed(Event::ExecutorJoined { executor, offer: with_work_of(10) });
+    c.wait(3).expect(&[]);
+    c.done(1, (0, 1)).home(1, (0, 1), true).expect(&["end 0 done", "end run 1"]);
+    // Whoever has no work is welcome, wherever it was.
+    assert!(c.core.is_own_work(&Offer { attempts: vec![], ..with_work_of(20) }));
+}
+
 #[test]
 fn an_idle_executor_goes_to_whom_it_can_help() {
     let mut c = member(0);
     c.node(1, 1).node(3, 1);
-    let load = MemberLoad { n_slots: 2, n_ready: 9 };
+    let load = MemberLoad { n_slots: 2, n_ready: 9, ..MemberLoad::default() };
     c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
     c.wait(1).expect(&[]);
     c.wait(3).expect(&["send 1 to 1"]);
-    c.feed(Event::MemberLoadChanged { member: MemberId(1), load: MemberLoad { n_slots: 3, n_ready: 3 } });
+    c.feed(Event::MemberLoadChanged {
+        member: MemberId(1),
+        load: MemberLoad { n_slots: 3, n_ready: 3, ..MemberLoad::default() },
+    });
     c.wait(5).expect(&[]);
+}
+
+fn size(cpus: u32, memory_bytes: u64) -> Size {
+    Size { cpus, memory_bytes }
+}
+
+#[test]
+fn an_idle_executor_goes_where_it_alone_is_large_enough() {
+    let mut c = member(0);
+    c.node(1, 1).node(3, 4);
+    let load = MemberLoad { n_slots: 9, unfit: vec![size(2, 10), size(8, 0)], ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.wait(4).expect(&["send 3 to 1"]);
+}
+
+#[test]
+fn an_idle_executor_stays_while_a_task_waits_that_fits_it() {
+    let mut c = Cluster::with(|config| {
+        config.group = Some(Membership { me: MemberId(0), n_members: 2 });
+        config.placement = "max-cache-hit".into();
+    });
+    let load = MemberLoad { n_slots: 9, unfit: vec![size(2, 0)], ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.node(1, 2);
+    c.run(&[reads("a").cpus(2), reads("a").cpus(2).priority(-1)]);
+    c.expect(&["assign 0.1 to 1"]).has(1, "a", "a", Some("1")).node(3, 2).wait(9).expect(&[]);
+    c.done(1, (0, 1)).expect(&["end 0 done", "assign 1.1 to 1"]);
+    c.wait(4).expect(&["send 3 to 1"]);
+    c.done(1, (1, 1)).expect(&["end 1 done", "end run 1"]);
+}
+
+#[test]
+fn a_task_fails_as_too_large_only_where_no_dispatcher_has_a_node_for_it() {
+    let mut c = member(0);
+    c.run(&[task("large").cpus(4), task("never").cpus(9)]);
+    c.node(1, 1);
+    let load = |offers| MemberLoad { n_slots: 4, offers, ..MemberLoad::default() };
+    // Nobody knows yet what the other one has.
+    c.wait(20).expect(&[]);
+    assert_eq!(c.core.load().unfit, [size(4, 0), size(9, 0)]);
+    assert_eq!((c.core.load().n_ready, c.core.load().offers), (0, vec![size(1, 1_000_000_000)]));
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load: load(vec![size(4, 10), size(2, 20)]) });
+    c.wait(17).expect(&["end 1 failed NeverFits"]);
+    let TaskState::Ready { reason: Some(reason) } = c.state(0) else { panic!("{:?}", c.state(0)) };
+    assert!(reason.contains("another dispatcher"), "{reason}");
+    c.node(3, 4).expect(&["assign 0.1 to 3"]).done(3, (0, 1)).expect(&["end 0 done", "end run 1"]);
 }
 
 // ---------------------------------------------------------------- worlds
@@ -299,6 +386,7 @@ enum Record {
         outputs: Vec<(Digest, u64)>,
     },
     Revived(TaskId),
+    GivenUp(TaskId, AttemptNo),
 }
 
 struct Member {
@@ -408,6 +496,7 @@ impl World {
                     self.feed(m, Event::TaskRestored { task, outcome, outputs })
                 }
                 Record::Revived(task) => self.feed(m, Event::TaskRevived { task }),
+                Record::GivenUp(task, attempt) => self.feed(m, Event::AttemptGivenUp { task, attempt }),
             }
         }
         if m == 0
@@ -426,8 +515,9 @@ impl World {
         self.feed(m, Event::RunOpened { run, name: String::new(), keep: false, into });
     }
 
-    fn fill_part(&mut self, m: usize, run: RunId, Part { arrays, links }: Part) {
+    fn fill_part(&mut self, m: usize, run: RunId, Part { arrays, links, patterns }: Part) {
         self.feed(m, Event::RunLinked { run, links });
+        self.feed(m, Event::RunPatterns { run, patterns });
         for array in arrays {
             self.feed(m, Event::ArrayAdded { run, array: Arc::new(array) });
         }
@@ -588,6 +678,10 @@ impl World {
                 assert!(self.members[m].done.remove(&task), "{task} of {m} had not ended");
                 self.members[m].journal.push(Record::Revived(task));
             }
+            Action::RecordGivenUp { task, attempt } => {
+                self.members[m].journal.push(Record::GivenUp(task, attempt));
+                self.feed(m, Event::AttemptGivenUp { task, attempt });
+            }
             Action::TellMember { member, messages } => {
                 if let Some(Some(queue)) = self.links.get_mut(&(m, member.0 as usize)) {
                     queue.push_back(messages);
@@ -597,7 +691,10 @@ impl World {
                 let k = self.nodes.iter().position(|n| n.member == m && n.id == executor).expect("it joined");
                 assert!(self.nodes[k].todo.is_empty() && self.nodes[k].landing.is_empty());
                 self.feed(m, Event::ExecutorLost { executor, reason: "it moved".into() });
-                self.nodes[k].member = member.0 as usize;
+                let node = &mut self.nodes[k];
+                node.member = member.0 as usize;
+                // What it made is an ordinary copy now, which leaves when space is needed.
+                node.kept.clear();
                 self.join(k);
             }
             Action::RecallAttempt { .. } | Action::NameObjects { .. } | Action::EndRun { .. } => {}
@@ -665,11 +762,25 @@ impl World {
             if !input.stays {
                 // Home is read each time; which bytes it gave is told.
                 let version = Some(HomeVersion { size_bytes: 10, stamp: digest.to_string().into() });
-                added.push(ReplicaAdded { object: input.object, digest, size_bytes: 10, version });
+                added.push(ReplicaAdded {
+                    object: input.object,
+                    digest,
+                    size_bytes: 10,
+                    version,
+                    run: Some(assignment.run),
+                    private: false,
+                });
                 read.push(input.object);
             } else if here != Some(digest) {
                 self.nodes[k].store.insert(location.clone(), digest);
-                added.push(ReplicaAdded { object: input.object, digest, size_bytes: 10, version: None });
+                added.push(ReplicaAdded {
+                    object: input.object,
+                    digest,
+                    size_bytes: 10,
+                    version: None,
+                    run: None,
+                    private: false,
+                });
             }
             report.inputs.push(InputReport { object: input.object, outcome, size_bytes: 10, wait_ns: 1 });
         }
@@ -820,7 +931,7 @@ impl World {
         };
         let all_told = self.later.is_empty() && self.open.is_none();
         let heard = self.members.iter().all(|m| m.doubts.is_empty());
-        all_told && heard && self.members.iter().all(ended) && self.nodes.iter().all(|n| n.store.is_empty())
+        all_told && heard && self.members.iter().all(ended) && self.nodes.iter().all(|n| n.kept.is_empty())
     }
 
     fn what_is_left(&self) -> String {

@@ -220,11 +220,109 @@ fn a_holder_that_does_not_have_it_is_asked_again_after_a_rest() {
 fn an_output_that_fits_no_cache_is_a_clear_failure() {
     let mut n = NodeBench::new(1, 100);
     n.assign(0, &[], &["run:y"]).exited(0, &[200]).stored(0, 0, 200);
-    n.expect(&["start 0.1", "store run:y", "clean 0.1", "tell 0.1 failed CacheFull"]);
+    n.expect(&["start 0.1", "store run:y", "clean 0.1", "tell 0.1 failed CacheTooSmall"]);
     let Outcome::Failed(failure) = &n.reports[0].outcome else { panic!("it failed") };
     let expected =
-        "output 1 with 200 bytes stays on the nodes and does not fit into the 100 bytes of this node's cache";
+        "its outputs with 200 bytes stay on the nodes, and the cache of this node has at most 100;";
     assert!(failure.message.starts_with(expected), "{}", failure.message);
+}
+
+#[test]
+fn outputs_that_fit_the_cache_one_by_one_have_to_fit_it_together() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["run:y", "run:z"]).exited(0, &[60, 60]);
+    n.expect(&["start 0.1", "store run:y in the cache", "store run:z"]);
+    n.stored(0, 0, 60).stored(0, 1, 60);
+    n.expect(&["evict run:y", "tell lost run:y", "clean 0.1", "tell 0.1 failed CacheTooSmall"]);
+}
+
+#[test]
+fn an_output_that_fits_the_cache_when_it_is_empty_may_fit_later() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["run:x"]).exited(0, &[60]).stored(0, 0, 60).recorded(0);
+    n.expect(&["start 0.1", "store run:x in the cache", "tell has run:x", "tell 0.1 done", "clean 0.1"]);
+    n.assign(1, &[], &["run:y"]).exited(1, &[60]).stored(1, 0, 60);
+    n.expect(&["start 1.1", "store run:y", "clean 1.1", "tell 1.1 failed CacheFull"]);
+}
+
+#[test]
+fn what_no_cache_can_hold_fails_its_task_at_once() {
+    let mut c = Cluster::new();
+    c.node(1, 1).node(2, 1);
+    c.run(&[writes("run:x"), writes("run:y")]);
+    c.expect(&["assign 0.1 to 1", "assign 1.1 to 2"]);
+    c.failed(1, (0, 1), FailureKind::CacheTooSmall).expect(&["end 0 failed CacheTooSmall"]);
+}
+
+#[test]
+fn what_one_cache_cannot_hold_is_tried_with_a_larger_one() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[writes("run:x")]);
+    c.expect(&["assign 0.1 to 1"]);
+    c.node_with_cache(2, 1, 2_000_000);
+    c.failed(1, (0, 1), FailureKind::CacheTooSmall).expect(&["assign 0.2 to 2"]);
+    c.failed(2, (0, 2), FailureKind::CacheTooSmall).expect(&["end 0 failed CacheTooSmall", "end run 1"]);
+}
+
+#[test]
+fn a_task_that_finds_the_cache_full_is_tried_as_long_as_room_is_made() {
+    let mut c = Cluster::new();
+    c.node(1, 2);
+    c.run(&[writes("run:x")]);
+    c.expect(&["assign 0.1 to 1"]);
+    for k in 1..=20 {
+        // Another task's file comes and goes: there was room, and this task was not the one to have it.
+        let other = u64::from(k);
+        c.run(&[writes("run:y")]);
+        let mut seen = c.take();
+        while !seen.contains(&format!("assign {other}.1 to 1")) {
+            c.wait(1);
+            seen.extend(c.take());
+        }
+        c.done(1, (other, 1));
+        assert!(c.take().iter().any(|action| action.starts_with("drop ")));
+        c.failed(1, (0, k), FailureKind::CacheFull);
+        let mut seen = c.take();
+        while !seen.contains(&format!("assign 0.{} to 1", k + 1)) {
+            assert!(!seen.iter().any(|action| action.starts_with("end 0")), "{seen:?}");
+            c.wait(1);
+            seen.extend(c.take());
+        }
+    }
+    // Nobody makes room any more.
+    for k in 21..=24 {
+        c.failed(1, (0, k), FailureKind::CacheFull).wait(60);
+    }
+    c.take();
+    c.failed(1, (0, 25), FailureKind::CacheFull);
+    assert!(c.take().contains(&"end 0 failed CacheFull".to_string()));
+}
+
+#[test]
+fn a_node_whose_cache_is_full_is_back_after_a_second() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[writes("run:x"), writes("run:y")]);
+    c.expect(&["assign 0.1 to 1"]);
+    c.failed(1, (0, 1), FailureKind::CacheFull).expect(&[]);
+    c.wait(1).expect(&["assign 0.2 to 1"]);
+    c.failed(1, (0, 2), FailureKind::CacheFull).expect(&[]);
+    // From now on the task rests longer than the node, which has another one meanwhile.
+    c.wait(1).expect(&["assign 1.1 to 1"]);
+    c.done(1, (1, 1)).expect(&["drop run:here.1/y on 1", "end 1 done"]).wait(1).expect(&["assign 0.3 to 1"]);
+    c.failed(1, (0, 3), FailureKind::CacheFull).wait(1).expect(&[]);
+    c.wait(1).expect(&["assign 0.4 to 1"]);
+}
+
+#[test]
+fn an_attempt_whose_file_has_come_from_elsewhere_meanwhile_is_no_failure() {
+    let mut n = NodeBench::new(1, 100);
+    n.assign(0, &[], &["run:y"]).expect(&["start 0.1"]);
+    n.assign(1, &[known("run:y", "v1", 10, &[2])], &[]).expect(&["fetch run:y from 2"]);
+    n.arrived("run:y", Some(2), "v1", 10).expect(&["tell has run:y"]);
+    n.exited(0, &[10]).stored(0, 0, 10);
+    n.expect(&["store run:y", "start 1.1", "clean 0.1", "tell 0.1 cancelled"]);
 }
 
 #[test]
@@ -240,7 +338,7 @@ fn what_was_made_is_kept_until_it_is_dropped() {
 fn inputs_that_are_only_on_nodes_have_to_fit() {
     let mut n = NodeBench::new(1, 100);
     n.assign(0, &[known("run:x", "v1", 200, &[7])], &[]);
-    n.expect(&["clean 0.1", "tell 0.1 failed CacheFull"]);
+    n.expect(&["clean 0.1", "tell 0.1 failed CacheTooSmall"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! becomes of that, nothing else does.
 
 use eyas_core::dispatcher::TaskState;
-use eyas_core::event::{Event, Offer, OutputReport};
+use eyas_core::event::{Event, InputReport, Offer, OutputReport};
 use eyas_core::*;
 use eyas_testkit::bench::Cluster;
 use eyas_testkit::build::{Task, task, writes};
@@ -31,9 +31,19 @@ fn tasks(maker: Task) -> Vec<Task> {
 }
 
 fn ended(c: &mut Cluster, executor: u32, attempt: (u64, u32), bytes: &str) {
+    // So that the link is known: 16 MiB from another node, at 100 MB/s.
+    ended_having_read(c, executor, attempt, bytes, 16 << 20);
+}
+
+/// Its attempt has read an input of so many bytes from another node, at 100 MB/s.
+fn ended_having_read(c: &mut Cluster, executor: u32, attempt: (u64, u32), bytes: &str, read_bytes: u64) {
     let mut report = c.report(attempt, Outcome::Done);
     let output = OutputReport { output: 0, digest: digest_of(bytes), size_bytes: OUTPUT_BYTES };
     report.outputs = vec![output];
+    let outcome = CacheOutcome::RemoteHit { from: ExecutorId(2) };
+    let object = c.core.catalog().find("run:here.1/x").expect("it was read");
+    let wait_ns = read_bytes * 10;
+    report.inputs = vec![InputReport { object, outcome, size_bytes: read_bytes, wait_ns }];
     c.feed(Event::AttemptEnded { executor: ExecutorId(executor), report: report.into() });
 }
 
@@ -77,9 +87,23 @@ fn the_same_bytes_count_as_a_copy_and_others_are_dropped() {
     assert_eq!(holders(&c), [1, 2, 6]);
     assert!(c.take().iter().any(|a| a == "end collective"));
     assert_eq!(c.state(0), TaskState::Done, "nothing of all that counts for the task");
-    // Another word of an attempt that is over changes nothing.
-    ended(&mut c, 3, (0, FIRST + 1), "x");
+    // Another word of an attempt that is over changes nothing: what it made still goes.
+    ended(&mut c, 3, (0, FIRST + 1), "y");
     assert_eq!(holders(&c), [1, 2, 6]);
+    assert!(c.take().iter().any(|a| a == "drop run:here.1/x on 3"));
+}
+
+#[test]
+fn nothing_runs_again_because_of_a_link_that_is_not_measured() {
+    for read_bytes in [0, 1_000, 4 << 20] {
+        let mut c = cluster();
+        c.run(&tasks(writes("run:x")));
+        c.take();
+        ended_having_read(&mut c, 1, (0, 1), "x", read_bytes);
+        let actions = c.take();
+        assert_eq!(replicas(&actions), Vec::<&String>::new(), "{read_bytes} bytes were seen to move");
+        assert!(actions.iter().any(|a| a.starts_with("prefetch")), "{actions:?}");
+    }
 }
 
 #[test]
@@ -142,5 +166,16 @@ fn what_cannot_run_elsewhere_at_once_or_safely_is_sent() {
     c.run(&tasks(large));
     c.take();
     ended(&mut c, 7, (0, 1), "x");
+    assert_eq!(replicas(&c.take()), Vec::<&String>::new());
+}
+
+#[test]
+fn no_program_runs_again_because_of_a_link_that_nobody_has_measured() {
+    let mut c = cluster();
+    c.run(&tasks(writes("run:x")));
+    c.take();
+    let mut report = c.report((0, 1), Outcome::Done);
+    report.outputs = vec![OutputReport { output: 0, digest: digest_of("x"), size_bytes: OUTPUT_BYTES }];
+    c.feed(Event::AttemptEnded { executor: ExecutorId(1), report: report.into() });
     assert_eq!(replicas(&c.take()), Vec::<&String>::new());
 }

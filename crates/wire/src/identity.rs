@@ -5,31 +5,54 @@
 //! is a member, nobody else gets past the TLS handshake. There is nothing to configure and no way to
 //! turn it off. Data-plane tickets are signed with a key derived from the same secret.
 
+use eyas_text::line_of;
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
+use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, server::WebPkiClientVerifier};
 use serde::{Deserialize, Serialize};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The name in every member's certificate; peers are told apart by address, members by certificate.
 const MEMBER_NAME: &str = "member.eyas";
 
+/// The moment at which all certificates of a cluster are judged, whatever the machine's clock says: within the years for
+/// which `rcgen` makes them (1975 to 4096). They are as good as the secret beside them in the join file, which has no
+/// end, so a node whose clock is a day off, or begins in 1970 at each start, is a member like any other.
+#[derive(Debug)]
+struct WithinValidity;
+
+impl TimeProvider for WithinValidity {
+    fn current_time(&self) -> Option<UnixTime> {
+        const START_OF_2026_S: u64 = 1_767_225_600;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(START_OF_2026_S)))
+    }
+}
+
 /// Version of the join file.
 const JOIN_VERSION: u32 = 1;
+/// More than any join file has.
+const JOIN_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(thiserror::Error, Debug)]
 pub enum IdentityError {
-    #[error("cannot read the join file `{path}`: {source}")]
+    #[error("cannot read the join file {}: {source}", eyas_text::shown_path(Path::new(path)))]
     Read { path: String, source: io::Error },
-    #[error("cannot write `{path}`: {source}")]
+    #[error("cannot write {}: {source}", eyas_text::shown_path(Path::new(path)))]
     Write { path: String, source: io::Error },
-    #[error("`{path}` is not a join file of this version of eyas: {why}")]
+    #[error("{} is not a join file of this version of eyas: {why}", eyas_text::shown_path(Path::new(path)))]
     Invalid { path: String, why: String },
+    #[error(
+        "the join file `{path}` is a key to the cluster, and others may read it (mode {mode:04o}); it is not used: \
+         `chmod 600 {path}`"
+    )]
+    ReadByOthers { path: String, mode: u32 },
     #[error("cannot make the cluster's certificates: {0}")]
     Certificates(String),
 }
@@ -64,7 +87,7 @@ pub struct Identity {
 impl Identity {
     /// A new cluster's identity, from the operating system's randomness.
     pub fn generate() -> Result<Identity, IdentityError> {
-        let bad = |e: rcgen::Error| IdentityError::Certificates(e.to_string());
+        let bad = |e: rcgen::Error| IdentityError::Certificates(line_of(&e.to_string()).to_string());
         let authority_key = KeyPair::generate().map_err(bad)?;
         let mut authority = CertificateParams::new(vec![]).map_err(bad)?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -90,7 +113,8 @@ impl Identity {
     fn parts(
         &self,
     ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>, RootCertStore), IdentityError> {
-        let bad = |e: &dyn std::fmt::Display| IdentityError::Certificates(e.to_string());
+        let bad =
+            |e: &dyn std::fmt::Display| IdentityError::Certificates(line_of(&e.to_string()).to_string());
         let certificate =
             CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()).map_err(|e| bad(&e))?;
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(|e| bad(&e))?;
@@ -102,13 +126,14 @@ impl Identity {
 
     /// For the side that listens: lets in members only.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, IdentityError> {
-        let bad = |e: &dyn std::fmt::Display| IdentityError::Certificates(e.to_string());
+        let bad =
+            |e: &dyn std::fmt::Display| IdentityError::Certificates(line_of(&e.to_string()).to_string());
         let (chain, key, roots) = self.parts()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .build()
             .map_err(|e| bad(&e))?;
-        let config = ServerConfig::builder_with_provider(provider)
+        let config = ServerConfig::builder_with_details(provider, Arc::new(WithinValidity))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| bad(&e))?
             .with_client_cert_verifier(verifier)
@@ -119,9 +144,11 @@ impl Identity {
 
     /// For the side that connects: shows membership, and talks to members only.
     pub fn client_config(&self) -> Result<Arc<ClientConfig>, IdentityError> {
-        let bad = |e: &dyn std::fmt::Display| IdentityError::Certificates(e.to_string());
+        let bad =
+            |e: &dyn std::fmt::Display| IdentityError::Certificates(line_of(&e.to_string()).to_string());
         let (chain, key, roots) = self.parts()?;
-        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_details(provider, Arc::new(WithinValidity))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| bad(&e))?
             .with_root_certificates(roots)
@@ -144,8 +171,10 @@ impl Identity {
     /// restarted dispatcher is the same cluster.
     pub fn load_or_generate(path: &Path) -> Result<Identity, IdentityError> {
         match std::fs::read_to_string(path) {
-            Ok(text) => serde_json::from_str(&text)
-                .map_err(|e| IdentityError::Invalid { path: path.display().to_string(), why: e.to_string() }),
+            Ok(text) => serde_json::from_str(&text).map_err(|e| IdentityError::Invalid {
+                path: path.display().to_string(),
+                why: line_of(&e.to_string()).to_string(),
+            }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let identity = Identity::generate()?;
                 identity.keep(path)?;
@@ -161,13 +190,30 @@ impl Join {
         Join { version: JOIN_VERSION, address, cluster, dir, members: vec![], identity }
     }
 
-    /// Reads a join file.
+    /// Reads a join file. As `ssh` does with a private key, one of this user's own that others may read is refused.
     pub fn read(path: &Path) -> Result<Join, IdentityError> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| IdentityError::Read { path: name.clone(), source })?;
-        let join: Join = serde_json::from_str(&text)
-            .map_err(|e| IdentityError::Invalid { path: name.clone(), why: e.to_string() })?;
+        let read = || -> io::Result<(String, std::fs::Metadata)> {
+            let file = std::fs::File::open(path)?;
+            let metadata = file.metadata()?;
+            // A pipe has an end; a device may have none.
+            if !metadata.is_file() && !metadata.file_type().is_fifo() {
+                return Err(io::Error::other("it is no file"));
+            }
+            let mut text = String::new();
+            file.take(JOIN_BYTES_MAX).read_to_string(&mut text)?;
+            Ok((text, metadata))
+        };
+        let (text, metadata) = read().map_err(|source| IdentityError::Read { path: name.clone(), source })?;
+        let mode = metadata.mode() & 0o7777;
+        // SAFETY: it takes nothing and cannot fail.
+        if metadata.uid() == unsafe { libc::geteuid() } && mode & 0o077 != 0 {
+            return Err(IdentityError::ReadByOthers { path: name, mode });
+        }
+        let join: Join = serde_json::from_str(&text).map_err(|e| IdentityError::Invalid {
+            path: name.clone(),
+            why: line_of(&e.to_string()).to_string(),
+        })?;
         if join.version != JOIN_VERSION {
             let why = format!("its version is {}, this eyas reads {JOIN_VERSION}", join.version);
             return Err(IdentityError::Invalid { path: name, why });
@@ -203,7 +249,6 @@ fn write_private(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::fs::PermissionsExt;
 
@@ -245,6 +290,12 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let read = Join::read(&path).unwrap();
         assert_eq!((read.address.as_str(), read.identity.secret()), ("127.0.0.1:1", join.identity.secret()));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let refused = Join::read(&path).err().unwrap().to_string();
+        assert!(refused.contains("mode 0640") && refused.contains("chmod 600"), "{refused}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+        Join::read(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(&path, "{").unwrap();
         assert!(matches!(Join::read(&path), Err(IdentityError::Invalid { .. })));
     }

@@ -11,6 +11,7 @@ use eyas_core::dispatcher::Upstream;
 use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
 use eyas_core::group::{Known, LinkMessage, MemberLoad, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};
+use eyas_core::pattern::RunPatterns;
 use eyas_core::provisioning::NodeView;
 use eyas_core::*;
 use serde::{Deserialize, Serialize};
@@ -39,9 +40,10 @@ pub struct ExecutorHello {
     pub data_address: String,
     /// Its name on the data plane, chosen at its start; tickets are made out to it.
     pub data_id: u32,
-    /// What this executor was called before its connection broke, by which dispatcher process.
-    pub known_as: Option<(u64, ExecutorId)>,
-    /// Whose it is, in a group of dispatchers; `None`: it may go anywhere.
+    /// What this executor was called before its connection broke, by the dispatcher process [`Offer::owner`].
+    pub known_as: Option<ExecutorId>,
+    /// Whose it is, in a group of dispatchers: the member that welcomed it last, or that it was sent to. `None`: it may go
+    /// anywhere.
     pub member: Option<MemberId>,
 }
 
@@ -50,8 +52,13 @@ pub struct ExecutorHello {
 pub enum Welcome {
     Executor {
         executor: ExecutorId,
-        /// Names this dispatcher process: object numbers of another one mean nothing.
+        /// Names this dispatcher process: object numbers of another one mean nothing. Larger than those of all earlier
+        /// processes with the same journal.
         incarnation: u64,
+        /// Names the journal that numbers of tasks are from, over all processes: the first of them.
+        journal: u64,
+        /// Which member of a group this is. The executor belongs here from now on, and says so in each hello.
+        member: Option<MemberId>,
         now: Timestamp,
         settings: Settings,
     },
@@ -71,7 +78,12 @@ pub enum Welcome {
     },
     Member {
         addresses: Vec<String>,
+        /// By its clock, which its executors go by: permissions to fetch from them are made out by it.
+        now: Timestamp,
     },
+    /// The executor has attempts that were not given out by this dispatcher's journal. It has to find the dispatcher whose
+    /// they are, which may be at this address again later.
+    NotMine,
 }
 
 /// What an executor is told once.
@@ -139,6 +151,16 @@ pub enum ToExecutor {
         member: MemberId,
         address: String,
     },
+    /// Remove what these attempts, and earlier ones of the same tasks, may have left at home, where their outputs go.
+    RemoveParts {
+        attempts: Vec<(TaskId, AttemptNo, Vec<String>)>,
+    },
+    /// What has the program of this attempt printed so far? Answered with `Looked`.
+    Look {
+        ask: u64,
+        task: TaskId,
+        attempt: AttemptNo,
+    },
 }
 
 /// What a dispatcher of a group says to another one.
@@ -187,6 +209,13 @@ pub enum FromExecutor {
     Bye {
         reason: String,
     },
+    /// Answer to `Look`, with its `ask`.
+    Looked {
+        ask: u64,
+        /// The program has begun.
+        has_begun: bool,
+        printed: Box<Printed>,
+    },
 }
 
 /// How an executor is doing; sent with every heartbeat. Counters grow from the executor's start.
@@ -221,6 +250,51 @@ pub struct Captured {
     pub tail: Vec<u8>,
     /// Everything that was printed, kept or not.
     pub total_bytes: u64,
+}
+
+/// A task, for people who want to know what it printed.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct TaskPrinted {
+    pub task: TaskId,
+    pub run: RunId,
+    pub user_id: String,
+    pub state: PrintedState,
+    /// Why it failed, or what it waits for.
+    pub reason: Option<String>,
+    /// What its attempts printed, the running one among them, in that order.
+    pub attempts: Vec<Printed>,
+}
+
+/// How far a task is, as far as printing goes.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+pub enum PrintedState {
+    /// It waits for other tasks or for an executor.
+    #[default]
+    Queued,
+    /// An executor has it, and its program has not begun.
+    Given,
+    Running,
+    /// An executor has it that does not answer.
+    Silent,
+    Done,
+    Failed,
+    Cancelled,
+}
+
+impl PrintedState {
+    /// No more will come.
+    pub fn is_over(self) -> bool {
+        matches!(self, PrintedState::Done | PrintedState::Failed | PrintedState::Cancelled)
+    }
+}
+
+/// Whose output is wanted of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub enum WhichTasks {
+    /// Those that failed.
+    Failed,
+    /// All, in order, each when it has ended and all before it have.
+    Ended,
 }
 
 /// A client's frame: a number of its choice, and what it wants.
@@ -306,11 +380,20 @@ pub enum RequestBody {
     LinkRun {
         run: RunId,
         links: RunLinks,
+        /// Of the whole run.
+        patterns: RunPatterns,
     },
     /// This part is complete; whether it runs is for the member to say that opened the run. Answered with `RunPrepared`
     /// when it is durable.
     PrepareRun {
         run: RunId,
+    },
+    /// What tasks of a run printed, from a position among its tasks on. Answered with `Prints`.
+    Prints {
+        /// `None`: the newest.
+        run: Option<RunId>,
+        which: WhichTasks,
+        from: u64,
     },
 }
 
@@ -359,10 +442,7 @@ pub enum ReplyBody {
         n_tasks: u64,
     },
     Explained(Box<Explained>),
-    Printed {
-        task: TaskId,
-        printed: Vec<Printed>,
-    },
+    Printed(Box<TaskPrinted>),
     ShuttingDown,
     Refused {
         reason: String,
@@ -376,6 +456,14 @@ pub enum ReplyBody {
     Consulted(Box<Known>),
     /// Of those of the files that have one.
     Upstream(Vec<(String, Upstream)>),
+    Prints {
+        run: RunId,
+        tasks: Vec<TaskPrinted>,
+        /// Where to go on; `None`: these were the last.
+        next: Option<u64>,
+        /// The task at `next` has not ended: it is too early to go on.
+        is_early: bool,
+    },
 }
 
 /// What a provisioner says of itself, for people to see.

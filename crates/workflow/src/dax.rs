@@ -11,10 +11,18 @@ use crate::error::{Error, ErrorKind, Result, shown};
 use crate::model::{Builder, Task, TaskNo, Use, Workflow, plain_name};
 use crate::pegasus::{Program, Start, best_pfn, joined_name, program};
 use crate::words;
+use eyas_text::line_of;
 use roxmltree::{Document, Node, ParsingOptions};
 use rustc_hash::FxHashMap;
 
 pub(crate) fn parse(text: &str, stem: &str) -> Result<Workflow> {
+    if let Some(line) = find_entities(text) {
+        let message = "the file defines entities, which eyas does not expand: a few lines of them can stand for \
+                       more text than there is memory";
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .hint("write out what they stand for, for instance with `xmllint --noent`")
+            .at(line));
+    }
     let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|e| {
         let line = e.pos().row;
@@ -28,7 +36,7 @@ pub(crate) fn parse(text: &str, stem: &str) -> Result<Workflow> {
         match at_end {
             true => Error::new(ErrorKind::Truncated, "the file breaks off before its end")
                 .at((line > 1).then_some(line)),
-            false => Error::broken(format!("this is no XML: {e}")).at(line),
+            false => Error::broken(format!("this is no XML: {}", line_of(&e.to_string()))).at(line),
         }
     })?;
     // `text_pos_at` counts from the beginning; lines are asked for in order, so one pass does for all.
@@ -45,14 +53,14 @@ pub(crate) fn parse(text: &str, stem: &str) -> Result<Workflow> {
         let message = format!("this is DAX {}, and 2.x and 3.x are known", shown(version));
         return Err(Error::new(ErrorKind::Unknown, message).at(line_of(root)));
     }
-    let mut b = Builder::new(root.attribute("name").unwrap_or(stem));
+    let mut b = Builder::new(root.attribute("name").unwrap_or(stem), text.len());
     let mut programs: FxHashMap<String, Program> = FxHashMap::default();
     for node in elements(root).filter(|node| node.tag_name().name() == "executable") {
         let name = need(node, "name", line_of(node))?;
         let Some(pfn) = best_pfn(pfns(node)) else { continue };
         let stageable = node.attribute("installed").is_some_and(|i| i.eq_ignore_ascii_case("false"));
         let full = joined_name(node.attribute("namespace"), name, node.attribute("version"));
-        programs.insert(full, Program { pfn, stageable });
+        programs.insert(full, Program { pfn, stageable, container: None });
     }
     let mut locations: Vec<(String, String)> = vec![];
     for node in elements(root) {
@@ -96,6 +104,45 @@ pub(crate) fn parse(text: &str, stem: &str) -> Result<Workflow> {
     b.finish()
 }
 
+/// The line on which the file's own DTD defines an entity, if it does.
+fn find_entities(text: &str) -> Option<u32> {
+    let mut rest = text;
+    // What may stand before the root element: declarations, comments, and one DTD.
+    let dtd = loop {
+        rest = rest.trim_start();
+        let (begin, end) = match rest {
+            _ if rest.starts_with("<!DOCTYPE") => break rest,
+            _ if rest.starts_with("<?") => ("<?", "?>"),
+            _ if rest.starts_with("<!--") => ("<!--", "-->"),
+            _ => return None,
+        };
+        let at = rest[begin.len()..].find(end)?;
+        rest = &rest[begin.len() + at + end.len()..];
+    };
+    let (mut at, mut is_inside) = (0, false);
+    while let Some(c) = dtd[at..].chars().next() {
+        let here = &dtd[at..];
+        let past = |begin: usize, end: &str| here[begin..].find(end).map(|n| begin + n + end.len());
+        at += match c {
+            '[' => {
+                is_inside = true;
+                1
+            }
+            '>' if !is_inside => return None,
+            ']' if is_inside => return None,
+            '<' if here.starts_with("<!--") => past(4, "-->")?,
+            '<' if here.starts_with("<!ENTITY") => {
+                let before = &text[..text.len() - here.len()];
+                return Some(before.matches('\n').count() as u32 + 1);
+            }
+            '"' => past(1, "\"")?,
+            '\'' => past(1, "'")?,
+            c => c.len_utf8(),
+        };
+    }
+    None
+}
+
 fn elements<'a, 'd>(node: Node<'a, 'd>) -> impl Iterator<Item = Node<'a, 'd>> + use<'a, 'd> {
     node.children().filter(Node::is_element)
 }
@@ -106,8 +153,8 @@ fn pfns<'a>(node: Node<'a, 'a>) -> impl Iterator<Item = &'a str> {
 
 fn need<'a>(node: Node<'a, 'a>, attribute: &str, line: u32) -> Result<&'a str> {
     node.attribute(attribute).ok_or_else(|| {
-        let tag = node.tag_name().name();
-        Error::broken(format!("a `{tag}` has no `{attribute}`")).at(line)
+        let tag = shown(node.tag_name().name());
+        Error::broken(format!("a {tag} has no `{attribute}`")).at(line)
     })
 }
 

@@ -7,6 +7,8 @@ use std::path::Path;
 pub enum Format {
     /// eyas's own task list, for `eyas-tasklist`.
     JsonLines,
+    /// A shell line a task, for `eyas-tasklist`, too.
+    Commands,
     /// WfFormat of WfCommons.
     WfFormat,
     /// Abstract workflow of Pegasus 5, YAML.
@@ -14,6 +16,8 @@ pub enum Format {
     /// Abstract workflow of older Pegasus, XML.
     Dax,
     Makeflow,
+    /// Makeflow in JX, its language on top of JSON.
+    Jx,
 }
 
 impl Format {
@@ -21,10 +25,12 @@ impl Format {
     pub fn name(self) -> &'static str {
         match self {
             Format::JsonLines => "a task list (JSON Lines)",
+            Format::Commands => "a list of commands",
             Format::WfFormat => "WfCommons WfFormat",
             Format::Pegasus => "a Pegasus workflow (YAML)",
             Format::Dax => "a Pegasus DAX (XML)",
             Format::Makeflow => "a Makeflow",
+            Format::Jx => "a Makeflow in JX",
         }
     }
 }
@@ -32,8 +38,10 @@ impl Format {
 /// How much of a file [`detect`] wants to see.
 pub const HEAD_BYTES: usize = 64 << 10;
 
-const KNOWN: &str =
-    "known are task lists (JSON Lines), WfCommons WfFormat, Pegasus workflows (YAML and DAX) and Makeflow";
+const KNOWN: &str = "known are task lists (JSON Lines), lists of commands (.txt), WfCommons WfFormat, Pegasus workflows (YAML and DAX) and Makeflow (classic and JX)";
+
+/// Endings of lists of commands, which look like nothing in particular.
+const COMMANDS: [&str; 4] = ["txt", "cmd", "cmds", "commands"];
 
 /// The format of the file `path`, which begins with `head`. What looks like nothing else is a task list, whose
 /// reader says what is wrong with it.
@@ -50,13 +58,20 @@ pub fn detect(path: &Path, head: &[u8]) -> Result<Format> {
         Err(Error::new(ErrorKind::Unknown, format!("this is {what}, which is no workflow that eyas knows"))
             .hint(KNOWN))
     };
-    if text.starts_with('{') {
+    if ending == "jx" {
+        return Ok(Format::Jx);
+    }
+    // JX has comments, and a Makeflow begins with comments, too, and never with a bracket.
+    let bare = without_comments(text);
+    if bare.starts_with('{') {
         return match ending.as_str() {
             "jsonl" | "ndjson" => Ok(Format::JsonLines),
-            "jx" => unknown("a Makeflow in JX"),
-            _ => match top_key(text, &["command", "schemaVersion", "workflow", "rules", "cwlVersion"]) {
+            _ => match top_key(
+                bare,
+                &["command", "schemaVersion", "workflow", "rules", "define", "cwlVersion"],
+            ) {
                 Some("schemaVersion" | "workflow") => Ok(Format::WfFormat),
-                Some("rules") => unknown("a Makeflow in JX"),
+                Some("rules" | "define") => Ok(Format::Jx),
                 Some("cwlVersion") => unknown("a CWL document"),
                 _ => Ok(Format::JsonLines),
             },
@@ -103,8 +118,18 @@ pub fn detect(path: &Path, head: &[u8]) -> Result<Format> {
     });
     match name.to_ascii_lowercase().contains("makeflow") || has_rule {
         true => Ok(Format::Makeflow),
+        false if COMMANDS.contains(&ending.as_str()) => Ok(Format::Commands),
         false => Ok(Format::JsonLines),
     }
+}
+
+/// `text` from its first line that is neither empty nor a comment.
+fn without_comments(text: &str) -> &str {
+    let mut rest = text;
+    while rest.starts_with('#') {
+        rest = rest.split_once('\n').map_or("", |(_, rest)| rest).trim_start();
+    }
+    rest
 }
 
 /// The first of `wanted` that is a key of the outermost object in `text`, which begins with `{` and may be cut.
@@ -161,6 +186,9 @@ mod tests {
             ("w", "---\n# c\nname: x\njobs:\n- id: a\n", Pegasus),
             ("w", "<?xml version=\"1.0\"?>\n<!-- c -->\n<adag name=\"x\">", Dax),
             ("Makeflow", "A=1\n", Makeflow),
+            ("w.jx", "# c\n{}", Jx),
+            ("w", r#"{"rules":[]}"#, Jx),
+            ("w.json", "# c\n\n# d\n{\n# e\n\"define\": {}, \"rules\": []}", Jx),
             ("w", "# c\nA=1\nout: in\n\tcp in out\n", Makeflow),
             ("w", "out: in\n@CORES=2\n\tcp in out\n", Makeflow),
             ("w.json", "[1]", JsonLines),
@@ -176,8 +204,6 @@ mod tests {
     fn other_peoples_formats_are_named() {
         for (path, head, expect) in [
             ("w.xml", "<html>", "XML without an `adag`"),
-            ("w.jx", "{}", "JX"),
-            ("w", r#"{"rules":[]}"#, "JX"),
             ("w.cwl", "cwlVersion: v1.2\n", "CWL"),
             ("w.yaml", "a: 1\n", "YAML without"),
             ("Snakefile", "rule all:\n", "Snakefile"),

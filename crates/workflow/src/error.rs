@@ -1,5 +1,6 @@
 //! What is wrong with a workflow file, in one sentence with its place, and a hint on a line of its own.
 
+pub(crate) use eyas_text::shown;
 use std::fmt;
 use std::io;
 
@@ -109,7 +110,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let p = &self.0;
         if !p.origin.is_empty() {
-            f.write_str(&p.origin)?;
+            write!(f, "{}", eyas_text::line_of(&p.origin))?;
         }
         if let Some(line) = p.line {
             let comma = if p.origin.is_empty() { "" } else { ", " };
@@ -140,24 +141,6 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_ref().map(|e| e as _)
     }
-}
-
-/// `text` as it may stand in a message: control characters escaped, a long one cut.
-pub(crate) fn shown(text: &str) -> String {
-    const CHARS_MAX: usize = 100;
-    let mut out = String::from("`");
-    for (i, c) in text.chars().enumerate() {
-        match c {
-            _ if i == CHARS_MAX => {
-                out.push_str("...");
-                break;
-            }
-            c if c.is_control() => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out.push('`');
-    out
 }
 
 /// "on line 7", or nothing where lines are not known.

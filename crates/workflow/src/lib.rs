@@ -13,19 +13,27 @@
 //! |---|---|
 //! | [`model`] | the neutral form, and what must hold in it |
 //! | [`detect`] | which format a file is |
-//! | `wfformat`, `pegasus`, `dax`, `makeflow` | one format each |
+//! | `wfformat`, `pegasus`, `dax`, `makeflow`, `makeflow_jx` | one format each |
 //! | [`tasks`] | to task lists and back: where files are, dependencies without files |
 //! | [`stages`] | stages and the patterns between them, from the graph alone |
 //! | `svg` | a drawing of stages |
-//! | `yaml`, `words` | YAML with lines; shell words |
+//! | `folders` | folders that tasks write, for Makeflow |
+//! | `naming` | which stage a task is of, by its names |
+//! | `yaml`, `jx`, `words` | YAML with lines; JSON with expressions; shell words |
 //!
 //! Not here: running anything; which pattern is found at run time (`eyas-core`).
 
 mod dax;
 pub mod detect;
 pub mod error;
+mod folders;
+mod jx;
+mod limit;
 mod makeflow;
+mod makeflow_jx;
 pub mod model;
+mod naming;
+mod pattern;
 mod pegasus;
 pub mod stages;
 mod svg;
@@ -39,7 +47,7 @@ pub use error::{Error, ErrorKind, Result, Status};
 pub use model::{File, Machine, Measured, Run, Task, Use, Workflow};
 pub use stages::{Pattern, Stages, stages};
 pub use svg::svg;
-pub use tasks::{Options, TasksError, from_arrays, to_list, to_specs};
+pub use tasks::{Options, TasksError, forget_places_of_results, from_arrays, to_list, to_specs};
 
 use std::io::Read;
 use std::path::Path;
@@ -78,7 +86,8 @@ pub fn parse(format: Format, text: &str, stem: &str, dir: Option<&Path>) -> Resu
         Format::Pegasus => pegasus::parse(text, stem, dir),
         Format::Dax => dax::parse(text, stem),
         Format::Makeflow => makeflow::parse(text, stem, &|name| std::env::var(name).ok()),
-        Format::JsonLines => {
+        Format::Jx => makeflow_jx::parse(text, stem, &|name| std::env::var(name).ok(), dir),
+        Format::JsonLines | Format::Commands => {
             Err(Error::new(ErrorKind::Unsupported, "a task list is read by the reader of task lists"))
         }
     }

@@ -11,20 +11,27 @@
 //! nobody has set is refused; `\$` is a dollar for the shell. Single quotes keep what is in them, a `\` at the end of a
 //! line joins it with the next, `#` begins a comment. `file->name` gives a file another name in the sandbox.
 //!
-//! A task is called by its first target and belongs to the stage of its CATEGORY, or of its program. CORES and MEMORY
-//! (MB) are kept, MAKEFLOW_OUTPUTS names results, `.SIZE` sizes. LOCAL has no meaning here: every task runs in a
-//! sandbox. Files with absolute paths that nobody writes are left where they are.
+//! A task is called by its first target and belongs to the stage of its CATEGORY, or of its program. CORES is kept, MAKEFLOW_OUTPUTS
+//! names results, `.SIZE` sizes. MEMORY and DISK are what a batch system is asked for, and nothing that a task is held to;
+//! they and LOCAL have no meaning here: every task runs in a sandbox. Files with absolute paths that nobody writes are left where
+//! they are. For folders see [`crate::folders`].
 //!
-//! Refused: MAKEFLOW inside a command, JX (`.jx`), UMBRELLA.
+//! Refused: MAKEFLOW inside a command, UMBRELLA.
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::folders;
+use crate::limit::{Allowance, PIECE_BYTES};
 use crate::model::{Builder, Task, Use, Workflow, plain_name};
 use crate::words;
 use eyas_core::array::Command;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
 
 /// Substitutions in substitutions.
 const DEPTH_MAX: u32 = 32;
+/// What one value, one list of files or one command may be long once its variables are filled in. A shell takes a line
+/// of 128 KiB.
+const EXPANDED_BYTES_MAX: usize = 4 << 20;
 /// What ends a variable's name.
 const NAME_ENDS: &str = "\\\"'$#\n\t ,.-(){},[]<>=+!?/:;|&*@%^~`";
 /// The category of rules that are in none.
@@ -38,11 +45,13 @@ pub(crate) fn parse(
 ) -> Result<Workflow> {
     let lines = logical_lines(text)?;
     let mut reader = Reader {
-        b: Builder::new(stem),
+        b: Builder::new(stem, text.len()),
+        allowance: RefCell::new(Allowance::of_file(text.len())),
         environment,
         variables: FxHashMap::default(),
         category: NO_CATEGORY.into(),
         exported: vec![],
+        folders: FxHashSet::default(),
         rule: None,
     };
     for line in &lines {
@@ -54,12 +63,18 @@ pub(crate) fn parse(
     }
     // Whatever category was current when it was set: it is about the whole file.
     let outputs = reader.variables.iter().filter(|((_, name), _)| name == "MAKEFLOW_OUTPUTS");
-    for name in outputs.flat_map(|(_, names)| names.split_whitespace()) {
-        let name = plain_name(name.trim_matches(['"', '\'']));
-        if let Some(file) = reader.b.known_number(&name) {
-            reader.b.file_mut(file).result = Some(true);
-        }
+    let outputs: Vec<String> = outputs.map(|(_, names)| names.clone()).collect();
+    for name in outputs.iter().flat_map(|names| split_files(names)) {
+        // One pair of quotes may be around a name with blanks, or around all names.
+        let whole = reader.b.known_number(&plain_name(&name));
+        let parts = name.split_whitespace().filter_map(|name| reader.b.known_number(&plain_name(name)));
+        let files: Vec<_> = match whole {
+            Some(file) => vec![file],
+            None => parts.collect(),
+        };
+        files.into_iter().for_each(|file| reader.b.file_mut(file).result = Some(true));
     }
+    folders::settle(&mut reader.b, &reader.folders);
     reader.b.finish()
 }
 
@@ -119,7 +134,11 @@ struct Reader<'a> {
     variables: FxHashMap<(String, String), String>,
     category: String,
     exported: Vec<String>,
+    /// Files whose names end in `/`.
+    folders: FxHashSet<String>,
     rule: Option<Rule>,
+    /// For all that variables stand for, in the whole file.
+    allowance: RefCell<Allowance>,
 }
 
 impl Reader<'_> {
@@ -133,7 +152,10 @@ impl Reader<'_> {
         let colon = find_bare(text, ':');
         let equal = find_bare(text, '=');
         let is_rule = colon.is_some_and(|colon| equal.is_none_or(|equal| colon < equal));
-        if text.starts_with('\t') || (text.starts_with(' ') && !is_rule && equal.is_none()) {
+        let may_be_command = self.rule.is_some() && !bare.starts_with('@');
+        if text.starts_with('\t')
+            || (text.starts_with(' ') && (may_be_command || (!is_rule && equal.is_none())))
+        {
             return self.command(line).map_err(at);
         }
         if let Some(directive) = bare.strip_prefix('.').filter(|_| !is_rule) {
@@ -189,11 +211,28 @@ impl Reader<'_> {
             return Err(Error::broken(format!("{} is no name of a variable", shown(&name))));
         }
         let mut value = self.expand(value.trim(), 0)?.trim_end().to_owned();
-        if is_more && let Some(before) = self.find(&name) {
-            value = format!("{before} {value}");
+        if is_more {
+            if let Some(own) = self.own_value(&name) {
+                own.push(' ');
+                own.push_str(&value);
+                return Ok(name);
+            }
+            if let Some(before) = self.find(&name) {
+                self.allowance.get_mut().take(before.len() as u64, "variables stand for")?;
+                value = format!("{before} {value}");
+            }
         }
         self.set(name.clone(), value);
         Ok(name)
+    }
+
+    /// The value that [`Self::set`] would replace.
+    fn own_value(&mut self, name: &str) -> Option<&mut String> {
+        match &mut self.rule {
+            _ if matches!(name, "CATEGORY" | "SYMBOL") => None,
+            Some(rule) => rule.variables.get_mut(name),
+            None => self.variables.get_mut(&(self.category.clone(), name.to_owned())),
+        }
     }
 
     fn set(&mut self, name: String, value: String) {
@@ -208,6 +247,9 @@ impl Reader<'_> {
 
     fn find(&self, name: &str) -> Option<String> {
         let category = self.rule.as_ref().map_or(&self.category, |rule| &rule.category);
+        if name == "CATEGORY" {
+            return Some(category.clone());
+        }
         let of = |category: &str| self.variables.get(&(category.to_owned(), name.to_owned()));
         let own = self.rule.as_ref().and_then(|rule| rule.variables.get(name));
         own.or_else(|| of(category)).or_else(|| of(NO_CATEGORY)).cloned().or_else(|| (self.environment)(name))
@@ -241,8 +283,11 @@ impl Reader<'_> {
         }
     }
 
-    fn files(&self, text: &str) -> Result<Vec<Named>> {
+    fn files(&mut self, text: &str) -> Result<Vec<Named>> {
         let text = self.expand(text, 0)?;
+        self.folders.extend(
+            split_files(&text).iter().filter(|w| w.ends_with('/')).map(|w| plain_name(w).into_owned()),
+        );
         let mut files: Vec<Named> = vec![];
         let mut arrow = false;
         for word in split_files(&text) {
@@ -292,12 +337,19 @@ impl Reader<'_> {
                 .map(|n| Some(n.ceil() as u64))
                 .ok_or_else(message)
         };
-        let (cores, memory_mb) = (number("CORES")?, number("MEMORY")?);
-        let env = self.exported.iter().filter_map(|name| Some((name.clone(), find(name)?))).collect();
+        let (cores, _) = (number("CORES")?, number("MEMORY")?);
+        let mut env = vec![];
+        for name in &self.exported {
+            if let Some(value) = find(name) {
+                let n_bytes = 2 * PIECE_BYTES + (name.len() + value.len()) as u64;
+                self.allowance.borrow_mut().take(n_bytes, "exported variables have")?;
+                env.push((name.clone(), value));
+            }
+        }
         let Some(rule) = self.rule.take() else { return Ok(()) };
         let id = rule.targets.first().map_or_else(|| format!("line-{}", rule.line), |t| t.file.clone());
         let stage = match rule.category.as_str() {
-            NO_CATEGORY => words::program(command).to_owned(),
+            NO_CATEGORY => words::program(command),
             category => category.to_owned(),
         };
         let mut uses = |list: Vec<Named>, are_written: bool| -> Vec<Use> {
@@ -314,7 +366,6 @@ impl Reader<'_> {
             inputs,
             outputs,
             cpus: cores.unwrap_or(1).clamp(1, 1_000_000) as u32,
-            memory_bytes: memory_mb.filter(|mb| *mb > 0).map(|mb| mb << 20),
             line: Some(rule.line),
             ..Task::default()
         })?;
@@ -369,7 +420,18 @@ impl Reader<'_> {
                         return Err(Error::broken(format!("the variable {} is not set", shown(name)))
                             .hint("write `\\$` for a dollar that is meant for the shell"));
                     };
-                    out.push_str(&self.expand(&value, depth + 1)?);
+                    let value = self.expand(&value, depth + 1)?;
+                    let n_bytes = PIECE_BYTES + value.len() as u64;
+                    self.allowance.borrow_mut().take(n_bytes, "variables stand for")?;
+                    if out.len() + value.len() > EXPANDED_BYTES_MAX {
+                        let message = format!(
+                            "with what {} stands for this is longer than {} MiB",
+                            shown(name),
+                            EXPANDED_BYTES_MAX >> 20
+                        );
+                        return Err(Error::new(ErrorKind::Unsupported, message));
+                    }
+                    out.push_str(&value);
                     let brackets = if close.is_some() { 2 } else { 0 };
                     while chars.next_if(|(i, _)| *i < at + 1 + n + brackets).is_some() {}
                 }
@@ -406,13 +468,13 @@ fn split_files(text: &str) -> Vec<String> {
     let mut words = vec![];
     let mut word = String::new();
     let mut chars = text.chars().peekable();
-    let mut single = false;
+    let mut quote = None;
     while let Some(c) = chars.next() {
         match c {
-            '\'' => single = !single,
-            c if single => word.push(c),
-            '"' => {}
-            '\\' => word.extend(chars.next()),
+            c if quote == Some(c) => quote = None,
+            '\\' if quote != Some('\'') => word.extend(chars.next()),
+            c if quote.is_some() => word.push(c),
+            '\'' | '"' => quote = Some(c),
             '-' if chars.peek() == Some(&'>') => {
                 chars.next();
                 words.extend([std::mem::take(&mut word), "->".into()]);

@@ -10,6 +10,7 @@
 //! absolute paths or URLs where it means files outside. Nothing here looks at the file system.
 
 use crate::error::{Error, ErrorKind, Result, on_line, shown};
+use crate::limit::{self, Allowance};
 use eyas_core::array::{Command, Hints};
 use rustc_hash::FxHashMap;
 
@@ -151,6 +152,13 @@ impl Workflow {
         counts
     }
 
+    /// Roughly what it takes in memory.
+    pub(crate) fn n_bytes(&self) -> u64 {
+        let text = |text: &String| limit::PIECE_BYTES + text.len() as u64;
+        let files = self.files.iter().map(|file| text(&file.name) + file.location.as_ref().map_or(0, text));
+        self.tasks.iter().map(limit::weight).sum::<u64>() + files.sum::<u64>()
+    }
+
     /// For each task, who it waits for: writers of its inputs and its parents, in order, each once.
     pub fn predecessors(&self) -> Vec<Vec<TaskNo>> {
         let writers = self.writers();
@@ -201,17 +209,27 @@ pub(crate) fn order(predecessors: &[Vec<u32>]) -> Vec<u32> {
     order
 }
 
+/// What a workflow without a name is called.
+pub(crate) const NO_NAME: &str = "workflow";
+
 /// Takes a workflow as a reader finds it, and checks it as a whole.
-#[derive(Default)]
 pub(crate) struct Builder {
     workflow: Workflow,
     files: FxHashMap<String, FileNo>,
     ids: FxHashMap<String, TaskNo>,
+    allowance: Allowance,
 }
 
 impl Builder {
-    pub fn new(name: impl Into<String>) -> Builder {
-        Builder { workflow: Workflow { name: name.into(), ..Workflow::default() }, ..Builder::default() }
+    /// For a file of `n_bytes`, which says how much it may stand for.
+    pub fn new(name: impl Into<String>, n_bytes: usize) -> Builder {
+        let name = Some(name.into()).filter(|name| !name.is_empty()).unwrap_or_else(|| NO_NAME.into());
+        Builder {
+            workflow: Workflow { name, ..Workflow::default() },
+            files: FxHashMap::default(),
+            ids: FxHashMap::default(),
+            allowance: Allowance::of_file(n_bytes),
+        }
     }
 
     /// The number of the file `name`, which is new or known.
@@ -229,9 +247,30 @@ impl Builder {
         &mut self.workflow.files[file as usize]
     }
 
+    pub fn n_tasks(&self) -> usize {
+        self.workflow.tasks.len()
+    }
+
+    pub fn files(&self) -> &[File] {
+        &self.workflow.files
+    }
+
     /// The number of the file `name`, if anybody has spoken of it.
     pub fn known_number(&self, name: &str) -> Option<FileNo> {
         self.files.get(name).copied()
+    }
+
+    /// Gives a file another name, which no file has yet.
+    pub fn rename(&mut self, file: FileNo, name: String) {
+        let old = std::mem::replace(&mut self.workflow.files[file as usize].name, name.clone());
+        self.files.remove(&old);
+        self.files.insert(name, file);
+    }
+
+    /// All tasks, each beside the files of all.
+    pub fn tasks_mut(&mut self) -> impl Iterator<Item = (&mut Task, &[File])> {
+        let Workflow { tasks, files, .. } = &mut self.workflow;
+        tasks.iter_mut().map(|task| (task, files.as_slice()))
     }
 
     /// By number: does a task write it?
@@ -242,6 +281,9 @@ impl Builder {
     }
 
     pub fn task(&mut self, task: Task) -> Result<TaskNo> {
+        self.allowance
+            .take(limit::weight(&task), "the tasks up to here have")
+            .map_err(|e| e.at(task.line))?;
         let number = self.workflow.tasks.len() as TaskNo;
         if task.id.is_empty() {
             let which = format!("task {} has an empty id", number + 1);
@@ -271,6 +313,46 @@ impl Builder {
         self.workflow.tasks[child as usize].parents.push(parent);
     }
 
+    /// Takes over the tasks of `inner`, with `PREFIX.` before their ids. Files that they write and that are not shared
+    /// get `PREFIX/` before their names; the tasks see them as before. Gives the number of the first one.
+    pub fn absorb(
+        &mut self,
+        inner: Builder,
+        prefix: &str,
+        is_shared: &dyn Fn(&File) -> bool,
+    ) -> Result<TaskNo> {
+        let written = inner.written();
+        let base = self.workflow.tasks.len() as TaskNo;
+        // By the inner number: the outer one, and what the inner tasks call the file where that differs.
+        let mut numbers: Vec<(FileNo, Option<String>)> = Vec::with_capacity(written.len());
+        for (file, is_written) in inner.workflow.files.into_iter().zip(written) {
+            let keeps_name = !is_written || is_shared(&file);
+            let name = if keeps_name { file.name.clone() } else { format!("{prefix}/{}", file.name) };
+            let number = self.file(&name);
+            let known = self.file_mut(number);
+            known.size_bytes = known.size_bytes.or(file.size_bytes);
+            known.location = known.location.take().or(file.location);
+            known.result = known.result.or(file.result);
+            numbers.push((number, (!keeps_name).then_some(file.name)));
+        }
+        for mut task in inner.workflow.tasks {
+            task.id = format!("{prefix}.{}", task.id);
+            task.parents.iter_mut().for_each(|parent| *parent += base);
+            for u in task.inputs.iter_mut().chain(&mut task.outputs) {
+                let (number, own) = &numbers[u.file as usize];
+                u.file = *number;
+                u.name = u.name.take().or_else(|| own.clone());
+            }
+            self.task(task)?;
+        }
+        Ok(base)
+    }
+
+    /// As [`Workflow::predecessors`], of what has been taken so far.
+    pub fn predecessors(&self) -> Vec<Vec<TaskNo>> {
+        self.workflow.predecessors()
+    }
+
     pub fn run(&mut self, run: Run) {
         self.workflow.run = Some(run);
     }
@@ -288,6 +370,7 @@ impl Builder {
             let mark = n as u32 + 1;
             task.inputs.retain(|u| std::mem::replace(&mut seen[u.file as usize], mark) != mark);
         }
+        drop_unwanted(workflow);
         let mut writers: Vec<Option<TaskNo>> = vec![None; n_files];
         for n in 0..workflow.tasks.len() {
             let mut outputs = std::mem::take(&mut workflow.tasks[n].outputs);
@@ -344,6 +427,22 @@ impl Builder {
     }
 }
 
+/// Takes files that several tasks write, that nobody reads and that are no results from what those tasks write: logs that
+/// one task after the other writes anew, of which nobody wants any.
+fn drop_unwanted(workflow: &mut Workflow) {
+    let n_readers = workflow.reader_counts();
+    let mut n_writers = vec![0u32; workflow.files.len()];
+    workflow.tasks.iter().flat_map(|t| &t.outputs).for_each(|u| n_writers[u.file as usize] += 1);
+    let is_unwanted: Vec<bool> = (0..workflow.files.len())
+        .map(|n| n_writers[n] > 1 && n_readers[n] == 0 && workflow.files[n].result == Some(false))
+        .collect();
+    if is_unwanted.contains(&true) {
+        for task in &mut workflow.tasks {
+            task.outputs.retain(|u| !is_unwanted[u.file as usize]);
+        }
+    }
+}
+
 /// Says who waits for whom in a circle, which is among those who are not in `order`.
 fn circle(workflow: &Workflow, predecessors: &[Vec<TaskNo>], order: &[TaskNo]) -> Error {
     const NAMED_MAX: usize = 8;
@@ -361,7 +460,7 @@ fn circle(workflow: &Workflow, predecessors: &[Vec<TaskNo>], order: &[TaskNo]) -
             let mut names: Vec<String> = path[start..]
                 .iter()
                 .rev()
-                .map(|n| shown(&workflow.tasks[*n].id) + &on_line(workflow.tasks[*n].line))
+                .map(|n| format!("{}{}", shown(&workflow.tasks[*n].id), on_line(workflow.tasks[*n].line)))
                 .collect();
             let n_more = names.len().saturating_sub(NAMED_MAX);
             names.truncate(NAMED_MAX);
@@ -398,7 +497,7 @@ mod tests {
     }
 
     fn build(tasks: &[(&str, &[&str], &[&str])], links: &[(u32, u32)]) -> Result<Workflow> {
-        let mut b = Builder::new("w");
+        let mut b = Builder::new("w", 0);
         for (id, inputs, outputs) in tasks {
             let t = task(id, inputs, outputs, &mut b);
             b.task(t)?;

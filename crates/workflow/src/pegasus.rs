@@ -8,22 +8,34 @@
 //! A transformation that is `stageable` is an input and is started as `./NAME`; one that is `installed` is started
 //! at its path; one that no catalog has is started by its name.
 //!
-//! Refused: sub-workflows, containers, files that are read and written. Not used: sites, checksums, hints for
+//! Replicas with `regex: true` are taken, with the expressions that `regex-lite` understands.
+//!
+//! A job of type `pegasusWorkflow` becomes the jobs of the workflow that it names, if that file is there.
+//!
+//! Refused: other kinds of sub-workflows, containers, files that are read and written. Not used: sites, checksums, hints for
 //! clustering and other planning.
 
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::model::{Builder, Task, Use, Workflow, plain_name};
+use crate::model::{Builder, Task, TaskNo, Use, Workflow, plain_name};
+use crate::pattern::{Pattern, Work};
 use crate::words;
 use crate::yaml::{self, Node};
 use eyas_core::array::Command;
-use rustc_hash::FxHashMap;
+use eyas_text::shown_path;
+use regex_lite::Captures;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
+
+/// Workflows in workflows in workflows.
+const INNER_MAX: u32 = 8;
 
 /// A program of the transformation catalog.
 pub(crate) struct Program {
     pub pfn: String,
     /// It is brought along.
     pub stageable: bool,
+    /// The container that it wants to run in.
+    pub container: Option<String>,
 }
 
 /// How a job starts, in what Pegasus's formats have in common.
@@ -59,8 +71,13 @@ pub(crate) fn best_pfn<'a>(pfns: impl Iterator<Item = &'a str>) -> Option<String
     pfns.min_by_key(|pfn| rank(pfn)).map(str::to_owned)
 }
 
-/// `dir` is the folder of the file, for catalogs beside it.
+/// `dir` is the folder of the file, for catalogs and inner workflows beside it.
 pub(crate) fn parse(text: &str, stem: &str, dir: Option<&Path>) -> Result<Workflow> {
+    builder(text, stem, dir, 0)?.finish()
+}
+
+/// Reads a workflow that stands in `depth` others.
+fn builder(text: &str, stem: &str, dir: Option<&Path>, depth: u32) -> Result<Builder> {
     let root = yaml::parse(text)?;
     if root.get("pegasus").is_none() && root.get("jobs").is_none() {
         return Err(Error::broken("this is no Pegasus workflow: it has neither `pegasus` nor `jobs`"));
@@ -75,7 +92,7 @@ pub(crate) fn parse(text: &str, stem: &str, dir: Option<&Path>) -> Result<Workfl
         return Err(Error::new(ErrorKind::Truncated, "the file breaks off: its last line has no end")
             .hint("if it is whole, end it with a line feed"));
     }
-    let mut b = Builder::new(root.text("name")?.unwrap_or(stem));
+    let mut b = Builder::new(root.text("name")?.unwrap_or(stem), text.len());
     let beside = |name: &str| -> Result<Option<Node>> {
         let Some(text) = dir.and_then(|dir| std::fs::read_to_string(dir.join(name)).ok()) else {
             return Ok(None);
@@ -88,38 +105,198 @@ pub(crate) fn parse(text: &str, stem: &str, dir: Option<&Path>) -> Result<Workfl
             beside("transformations.yml")?.as_ref().map_or_else(|| Ok(FxHashMap::default()), programs_of)?
         }
     };
+    let replicas = match root.get("replicaCatalog") {
+        Some(catalog) => Replicas::of(catalog)?,
+        None => beside("replicas.yml")?.as_ref().map_or_else(|| Ok(Replicas::default()), Replicas::of)?,
+    };
+    let mut inner: FxHashMap<String, Ends> = FxHashMap::default();
     for job in root.list("jobs")? {
-        add_job(&mut b, job, &programs)?;
+        match job.text("type")? {
+            Some("pegasusWorkflow") => {
+                let id = job.need("id", "a job")?;
+                let ends = add_inner(&mut b, job, id, &replicas, dir.unwrap_or(Path::new(".")), depth)?;
+                inner.insert(id.to_owned(), ends);
+            }
+            _ => add_job(&mut b, job, &programs)?,
+        }
     }
     for dependency in root.list("jobDependencies")? {
         let find = |b: &Builder, node: &Node, id: &str| {
             let message = format!("`jobDependencies` has {}, which is no job", shown(id));
-            b.find_task(id).ok_or_else(|| Error::broken(message).at(node.line))
+            match (inner.get(id), b.find_task(id)) {
+                (Some(ends), _) => Ok(ends.clone()),
+                (None, Some(task)) => Ok(Ends { first: vec![task], last: vec![task] }),
+                (None, None) => Err(Error::broken(message).at(node.line)),
+            }
         };
         let parent = find(&b, dependency, dependency.need("id", "a dependency")?)?;
         for child in dependency.list("children")? {
             let id = child.scalar().ok_or_else(|| Error::broken("a child is no id").at(child.line))?;
             let child = find(&b, child, id)?;
-            b.link(parent, child);
+            for parent in &parent.last {
+                child.first.iter().for_each(|child| b.link(*parent, *child));
+            }
         }
     }
-    let written = b.written();
-    let replicas = match root.get("replicaCatalog") {
-        Some(_) => None,
-        None => beside("replicas.yml")?,
+    place(&mut b, &replicas)?;
+    Ok(b)
+}
+
+/// The tasks of a job that nobody before it in the same job waits for, and that nobody in it waits for: one task, or
+/// those of an inner workflow.
+#[derive(Clone)]
+struct Ends {
+    first: Vec<TaskNo>,
+    last: Vec<TaskNo>,
+}
+
+/// Takes the tasks of the workflow that a job of type `pegasusWorkflow` runs. Files in the job's own `uses`, results and inputs
+/// have one name inside and outside; what else its tasks write is theirs alone. The arguments are for Pegasus's planner.
+fn add_inner(
+    b: &mut Builder,
+    job: &Node,
+    id: &str,
+    replicas: &Replicas,
+    dir: &Path,
+    depth: u32,
+) -> Result<Ends> {
+    let name = job.need("file", "a job that is a workflow")?;
+    let wrong = |message: String| Error::new(ErrorKind::Unsupported, message).at(job.line);
+    if depth >= INNER_MAX {
+        return Err(wrong(format!("workflows are more than {INNER_MAX} deep in each other")));
+    }
+    let of_catalog =
+        replicas.find(&plain_name(name))?.map(|pfn| pfn.trim_start_matches("file://").to_owned());
+    let places = of_catalog.iter().map(|path| dir.join(path)).chain([dir.join(name)]);
+    let Some(path) = places.clone().find(|path| path.is_file()) else {
+        let looked: Vec<String> = places.map(|path| shown_path(&path).to_string()).collect();
+        let message = format!(
+            "the workflow {} of job {} is not there: looked for {}",
+            shown(name),
+            shown(id),
+            looked.join(" and ")
+        );
+        return Err(Error::new(ErrorKind::Missing, message)
+            .hint("one that a job makes cannot be read ahead: run what makes it first, then the rest")
+            .at(job.line));
     };
-    let catalog = root.get("replicaCatalog").or(replicas.as_ref());
-    for replica in catalog.map_or(Ok(&[][..]), |catalog| catalog.list("replicas"))? {
-        let lfn = plain_name(replica.need("lfn", "a replica")?).into_owned();
-        let pfns = replica.list("pfns")?.iter().filter_map(|pfn| pfn.text("pfn").ok()?);
-        let location = best_pfn(pfns).or(replica.text("pfn")?.map(str::to_owned));
-        let Some(number) = b.known_number(&lfn) else { continue };
-        // A copy of what a job writes is no reason to read an old one.
-        if !written[number as usize] {
-            b.file_mut(number).location = location;
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| Error::io("read", format!("cannot read the inner workflow {}", shown_path(&path)), e))?;
+    let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let inner = builder(&text, &stem, path.parent(), depth + 1).map_err(|e| {
+        let line = e.line.map_or(String::new(), |line| format!(", line {line}"));
+        let message = format!("in the inner workflow {}{line}: {}", shown_path(&path), e.message);
+        let error = Error::new(e.kind, message).at(job.line);
+        e.hint.iter().fold(error, |error, hint| error.hint(hint.clone()))
+    })?;
+    let mut shared: FxHashSet<String> = FxHashSet::default();
+    for u in job.list("uses")? {
+        shared.insert(plain_name(u.need("lfn", "a use")?).into_owned());
+    }
+    let predecessors = inner.predecessors();
+    let base = b.absorb(inner, id, &|file| shared.contains(&file.name) || file.result == Some(true))?;
+    let mut has_successor = vec![false; predecessors.len()];
+    predecessors.iter().flatten().for_each(|p| has_successor[*p as usize] = true);
+    let pick = |is_end: &dyn Fn(usize) -> bool| -> Vec<TaskNo> {
+        (0..predecessors.len()).filter(|n| is_end(*n)).map(|n| base + n as TaskNo).collect()
+    };
+    Ok(Ends { first: pick(&|n| predecessors[n].is_empty()), last: pick(&|n| !has_successor[n]) })
+}
+
+/// What a place of a replica may become when parts of a file's name are put into it.
+const LOCATION_BYTES_MAX: usize = 16 << 10;
+
+/// Where files are, by a replica catalog.
+#[derive(Default)]
+struct Replicas {
+    by_name: FxHashMap<String, String>,
+    /// In the order of the catalog; of a place, `[0]` stands for the name and `[1]` for what the first group matched.
+    by_pattern: Vec<(Pattern, String)>,
+    work: Work,
+}
+
+impl Replicas {
+    fn of(catalog: &Node) -> Result<Replicas> {
+        let mut replicas = Replicas::default();
+        for replica in catalog.list("replicas")? {
+            let lfn = replica.need("lfn", "a replica")?;
+            let pfns = replica.list("pfns")?.iter().filter_map(|pfn| pfn.text("pfn").ok()?);
+            let Some(location) = best_pfn(pfns).or(replica.text("pfn")?.map(str::to_owned)) else { continue };
+            match replica.text("regex")?.is_some_and(|text| text.eq_ignore_ascii_case("true")) {
+                false => drop(replicas.by_name.insert(plain_name(lfn).into_owned(), location)),
+                true => {
+                    let message = |e: String| {
+                        let why = eyas_text::line_of(&e);
+                        format!("{} is no regular expression that is understood: {why}", shown(lfn))
+                    };
+                    let pattern = Pattern::new(lfn);
+                    let pattern = pattern.map_err(|e| Error::broken(message(e)).at(replica.line))?;
+                    if !replicas.work.count_compiling(&pattern) {
+                        return Err(too_much_work());
+                    }
+                    replicas.by_pattern.push((pattern, location));
+                }
+            }
+        }
+        Ok(replicas)
+    }
+
+    /// The place of the file `name`: its own entry, else that of the first pattern which is all of it.
+    fn find(&self, name: &str) -> Result<Option<String>> {
+        if let Some(location) = self.by_name.get(name) {
+            return Ok(Some(location.clone()));
+        }
+        for (pattern, location) in &self.by_pattern {
+            if let Some(groups) = pattern.captures(name, &self.work).ok_or_else(too_much_work)? {
+                return filled(location, &groups).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn too_much_work() -> Error {
+    let message = "comparing the files with the regular expressions of the replica catalog takes too long";
+    Error::new(ErrorKind::Unsupported, message).hint("name the files themselves, or use simpler expressions")
+}
+
+/// `location` with what the groups matched in place of `[0]`, `[1]`, ...
+fn filled(location: &str, groups: &Captures) -> Result<String> {
+    let mut out = String::new();
+    let mut rest = location;
+    while let Some((before, after)) = rest.split_once('[') {
+        let number = after.split_once(']').and_then(|(n, after)| Some((n.parse::<usize>().ok()?, after)));
+        out.push_str(before);
+        match number.filter(|(n, _)| *n < groups.len()) {
+            Some((n, after)) => {
+                out.push_str(groups.get(n).map_or("", |group| group.as_str()));
+                rest = after;
+            }
+            None => {
+                out.push('[');
+                rest = after;
+            }
+        }
+        if out.len() > LOCATION_BYTES_MAX {
+            let message = format!("the place {} becomes longer than any path", shown(location));
+            return Err(Error::broken(message));
         }
     }
-    b.finish()
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// Says where the files are that no job writes: a copy of what a job writes is no reason to read an old one.
+fn place(b: &mut Builder, replicas: &Replicas) -> Result<()> {
+    for (n, is_written) in b.written().into_iter().enumerate() {
+        let file = b.file_mut(n as u32);
+        if is_written {
+            file.location = None;
+        } else if file.location.is_none() {
+            file.location = replicas.find(&file.name)?;
+        }
+    }
+    Ok(())
 }
 
 fn programs_of(catalog: &Node) -> Result<FxHashMap<String, Program>> {
@@ -127,14 +304,11 @@ fn programs_of(catalog: &Node) -> Result<FxHashMap<String, Program>> {
     for t in catalog.list("transformations")? {
         let name = full_name(t, "a transformation")?;
         if let Some(site) = t.list("sites")?.first() {
-            if site.get("container").is_some() {
-                let message =
-                    format!("transformation {} wants a container, which eyas cannot start", shown(&name));
-                return Err(Error::new(ErrorKind::Unsupported, message).at(site.line));
-            }
+            let container = site.get("container");
+            let container = container.map(|c| c.scalar().unwrap_or("of its own").to_owned());
             let pfn = site.need("pfn", "a site of a transformation")?.to_owned();
             let stageable = site.text("type")?.is_some_and(|t| t.eq_ignore_ascii_case("stageable"));
-            programs.insert(name, Program { pfn, stageable });
+            programs.insert(name, Program { pfn, stageable, container });
         }
     }
     Ok(programs)
@@ -185,6 +359,20 @@ fn add_job(b: &mut Builder, job: &Node, programs: &FxHashMap<String, Program>) -
     let name = job.need("name", "a job")?.to_owned();
     let full = full_name(job, "a job")?;
     let mut task = Task { id, stage: name.clone(), line: Some(line), ..Task::default() };
+    if let Some(container) = programs.get(&full).and_then(|program| program.container.as_ref()) {
+        let message = format!(
+            "job {} wants its program {} to run in the container {}, which eyas cannot start",
+            shown(&task.id),
+            shown(&full),
+            shown(container)
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .hint(
+                "take `container` out of the transformation, and install the program on the nodes, or let its `pfn` be a script \
+                 that starts the container (`apptainer exec IMAGE PROGRAM \"$@\"`)",
+            )
+            .at(line));
+    }
     let program = program(b, &mut task, &full, &name, programs);
     let mut words = vec![];
     for argument in job.list("arguments")? {

@@ -3,44 +3,14 @@
 //! A stage is what tasks call themselves (label, transformation, category, program). Stages that would wait for each
 //! other are taken apart by level, so that what is left can be drawn from top to bottom.
 //!
-//! The pattern between two stages is told from the graph alone ([`pattern`]); what a run finds out about itself
-//! is in its log.
+//! The pattern between two stages is told from the graph alone ([`pattern`]), by the rule of the core; what a run finds out
+//! about itself is in its log.
 
 use crate::model::{Workflow, order};
+pub use eyas_core::pattern::Shape as Pattern;
+use eyas_core::pattern::{Counts, shape};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pattern {
-    /// Each reader has its own file, and each writer one reader.
-    Pipeline,
-    /// The same files for many readers.
-    Multicast,
-    /// Files of few writers, each for another reader.
-    Scatter,
-    /// Files of many writers for one reader, or in groups for fewer readers.
-    Gather,
-    /// A gather by a stage that also gathers what it has written itself.
-    Reduce,
-    /// Many to many in no such order.
-    Exchange,
-    /// No file: one waits for the other.
-    Order,
-}
-
-impl Pattern {
-    pub fn name(self) -> &'static str {
-        match self {
-            Pattern::Pipeline => "pipeline",
-            Pattern::Multicast => "multicast",
-            Pattern::Scatter => "scatter",
-            Pattern::Gather => "gather",
-            Pattern::Reduce => "reduce",
-            Pattern::Exchange => "exchange",
-            Pattern::Order => "order",
-        }
-    }
-}
 
 /// What moves from one stage to another, or from home to a stage.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,34 +57,11 @@ pub struct Stages {
     pub of_task: Vec<usize>,
 }
 
-/// The pattern of a flow, by these rules, of which the first that fits holds:
-///
-/// * no files: order;
-/// * as many files, writers and readers, each file read once: pipeline (also one to one);
-/// * files are read more than once and each reader reads all of them: multicast;
-/// * each file is read once, by more tasks than write: scatter;
-/// * each file is read once, by fewer tasks than there are files: gather, and reduce if the stage reads itself;
-/// * files are read by at least twice as many tasks as write them: multicast;
-/// * else: exchange.
-///
-/// These are the kinds of [`eyas_core::pattern`] without its thresholds, which are about what pays: here a gather of two
-/// files is one, too. There a reduce is what the user declares; the graph shows it where a stage feeds itself.
+/// The pattern of a flow, by the core's rule ([`eyas_core::pattern::shape`]), which has no thresholds: what a run finds is
+/// of the same kinds, where there is enough of it to pay.
 pub fn pattern(flow: &Flow, is_own: bool) -> Pattern {
     let &Flow { n_files, n_reads, n_writers, n_readers, .. } = flow;
-    let once = n_reads == n_files;
-    match () {
-        () if n_files == 0 => Pattern::Order,
-        () if once && n_writers == n_readers && n_files == n_readers => Pattern::Pipeline,
-        () if n_readers > 1 && n_reads == n_files * n_readers => Pattern::Multicast,
-        () if once && n_readers < n_files.max(n_writers) && n_readers <= n_writers => match is_own {
-            true => Pattern::Reduce,
-            false if n_writers == n_readers => Pattern::Pipeline,
-            false => Pattern::Gather,
-        },
-        () if once => Pattern::Scatter,
-        () if n_readers >= 2 * n_writers => Pattern::Multicast,
-        () => Pattern::Exchange,
-    }
+    shape(&Counts { n_files, n_reads, n_writers, n_readers, is_own })
 }
 
 /// The stages of a workflow, in the order of their layers and then of their first tasks.

@@ -5,10 +5,14 @@
 //! (Sugiyama81), a few sweeps. Small workflows have their tasks drawn inside the boxes, with the files between them
 //! as thin lines.
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::Workflow;
 use crate::stages::{Flow, Pattern, Stage, Stages};
 use std::fmt::Write;
 
+/// Arrows of a drawing, and places in it that stages and arrows take.
+const EDGES_DRAWN_MAX: usize = 2_000;
+const PLACES_MAX: usize = 40_000;
 /// Up to so many tasks each has a dot.
 pub const TASKS_DRAWN_MAX: usize = 60;
 
@@ -29,8 +33,9 @@ struct Place {
     x: f64,
 }
 
-/// Draws `workflow`, whose stages are `stages`.
-pub fn svg(workflow: &Workflow, stages: &Stages) -> String {
+/// Draws `workflow`, whose stages are `stages`. What would be a drawing that nobody can read is refused.
+pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
+    check_size(stages)?;
     let with_tasks = workflow.tasks.len() <= TASKS_DRAWN_MAX;
     let texts: Vec<Vec<String>> = stages.stages.iter().map(lines_of).collect();
     let n_layers = stages.stages.iter().map(|s| s.layer + 1).max().unwrap_or(0);
@@ -245,7 +250,24 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> String {
         out.push_str(&part);
     }
     out.push_str("</svg>\n");
-    out
+    Ok(out)
+}
+
+/// Each arrow has a place in every layer that it passes.
+fn check_size(stages: &Stages) -> Result<()> {
+    let layer = |stage: usize| stages.stages[stage].layer;
+    let (n_stages, n_edges) = (stages.stages.len(), stages.edges.len());
+    let n_passed: usize =
+        stages.edges.iter().map(|edge| layer(edge.to).saturating_sub(layer(edge.from))).sum();
+    if n_edges <= EDGES_DRAWN_MAX && n_stages + n_passed <= PLACES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "a drawing of {n_stages} stages with {n_edges} arrows between them could not be read: at most \
+         {EDGES_DRAWN_MAX} arrows are drawn, past {PLACES_MAX} places"
+    );
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .hint("give tasks of one kind one label (category, transformation), so that they are one stage"))
 }
 
 fn label_width(label: &str) -> f64 {
@@ -420,7 +442,8 @@ fn escaped(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(' '),
+            '\n' | '\t' => out.push(' '),
+            c if eyas_text::is_unsafe(c) => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }

@@ -5,11 +5,15 @@
 //! | file | location |
 //! |---|---|
 //! | nobody writes it | where the workflow says, else in the folder of inputs |
-//! | a task writes it, and it is a result | in the folder of results |
+//! | a task writes it, and it is a result | where the workflow says, else in the folder of results; there in any case if the user named that folder |
 //! | a task writes it, otherwise | `run:NAME`: it stays on the nodes |
+//!
+//! No two files have one place: a result that would replace an input is refused.
 //!
 //! A result is what the workflow declares to be one; where it says nothing, what no task reads. The location stands in
 //! the task that writes and in those that read, so that it links them.
+//!
+//! What nobody writes and is a folder stands for the files that are in it when the tasks are made.
 //!
 //! A parent that no file links to its child becomes a link of its own: the parent also writes an empty file
 //! `run:.after/ID`, the child reads it. That is done only where it is needed: not where the child waits for the parent
@@ -17,12 +21,14 @@
 //! the command has ended well.
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::limit::{Allowance, PIECE_BYTES};
 use crate::model::{Builder, Task, TaskNo, Use, Workflow};
 use crate::words;
 use eyas_core::array::{Command, TaskArray, TaskForm, TaskSpec};
 use eyas_core::pattern::stage_of_task;
 use eyas_tasklist::TaskList;
-use rustc_hash::FxHashSet;
+use eyas_text::shown_path;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::{Path, PathBuf};
 
 /// What stands before the name of a file that stays on the nodes.
@@ -40,6 +46,8 @@ pub struct Options {
     pub inputs_dir: PathBuf,
     /// Results go here.
     pub out_dir: PathBuf,
+    /// Results go to `out_dir` also where the workflow names another place.
+    pub out_dir_wins: bool,
     /// Refuse files that nobody writes and that do not exist.
     pub check_inputs: bool,
     /// Instead of its command, each task writes files of the sizes that are known, and files that nobody writes are
@@ -58,6 +66,7 @@ impl Options {
             origin: path.display().to_string(),
             inputs_dir: dir.clone(),
             out_dir: dir,
+            out_dir_wins: false,
             check_inputs: true,
             stand_ins: false,
         }
@@ -100,17 +109,34 @@ pub fn to_specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>>
 }
 
 fn specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
-    let locations = locations(workflow, options)?;
+    let (locations, folders) = locations(workflow, options)?;
     let marked = needed_markers(workflow);
     let mut is_marked = vec![false; workflow.tasks.len()];
     marked.iter().flatten().for_each(|parent| is_marked[*parent as usize] = true);
     let mut specs = Vec::with_capacity(workflow.tasks.len());
+    // Many tasks may use one file, whose place is in the workflow only once.
+    let mut allowance = Allowance::made_of(workflow.n_bytes());
+    let dirs_bytes = [&options.inputs_dir, &options.out_dir].map(|dir| dir.as_os_str().len());
+    let folder_bytes = dirs_bytes[0].max(dirs_bytes[1]) as u64;
     for (n, task) in workflow.tasks.iter().enumerate() {
-        let named = |uses: &[Use]| -> Result<Vec<(String, String)>> {
+        let mut named = |uses: &[Use]| -> Result<Vec<(String, String)>> {
             let mut files = Vec::with_capacity(uses.len());
             for u in uses {
-                if let Some(location) = &locations[u.file as usize] {
-                    files.push((sandbox_name(workflow, task, u)?, location.clone()));
+                let Some(location) = &locations[u.file as usize] else { continue };
+                let name = sandbox_name(workflow, task, u)?;
+                let place_bytes = (location.len() as u64).saturating_sub(folder_bytes);
+                let one_bytes = place_bytes + name.len() as u64 + 2 * PIECE_BYTES;
+                let inside = folders.get(&u.file);
+                // A folder stands for each of its files, with the folder's own name before theirs.
+                let n_bytes = inside.map_or(one_bytes, |inside| {
+                    inside.iter().map(|file| one_bytes + 2 * file.len() as u64).sum()
+                });
+                allowance.take(n_bytes, "the files that the tasks name have").map_err(|e| e.at(task.line))?;
+                match inside {
+                    None => files.push((name, location.clone())),
+                    Some(inside) => files.extend(
+                        inside.iter().map(|file| (format!("{name}/{file}"), format!("{location}/{file}"))),
+                    ),
                 }
             }
             Ok(files)
@@ -130,6 +156,8 @@ fn specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
             }
         };
         for parent in &marked[n] {
+            let n_bytes = workflow.tasks[*parent as usize].id.len() as u64 + PIECE_BYTES;
+            allowance.take(n_bytes, "the names of parents have").map_err(|e| e.at(task.line))?;
             inputs.push((format!(".after/{parent}"), marker(workflow, *parent)));
         }
         if is_marked[n] {
@@ -156,21 +184,33 @@ fn specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
     Ok(specs)
 }
 
-/// For each file where it is; `None`: tasks find it by themselves, or do without.
-fn locations(workflow: &Workflow, options: &Options) -> Result<Vec<Option<String>>> {
+/// By number of a file that is a folder of inputs: what is in it, by relative names.
+type Folders = FxHashMap<u32, Vec<String>>;
+
+/// For each file where it is; `None`: tasks find it by themselves, or do without. Beside it those that are folders.
+fn locations(workflow: &Workflow, options: &Options) -> Result<(Vec<Option<String>>, Folders)> {
+    let mut folders = Folders::default();
     let (writers, n_readers) = (workflow.writers(), workflow.reader_counts());
     let mut needed_by: Vec<Option<&Task>> = vec![None; workflow.files.len()];
     for task in workflow.tasks.iter().rev() {
         task.inputs.iter().filter(|u| !u.optional).for_each(|u| needed_by[u.file as usize] = Some(task));
     }
     let absolute = |dir: &Path| -> Result<PathBuf> {
-        let message = || format!("cannot tell where the folder `{}` is", dir.display());
+        let message = || format!("cannot tell where the folder {} is", shown_path(dir));
         std::path::absolute(dir).map_err(|e| Error::io("convert", message(), e))
     };
     let (inputs_dir, out_dir) = (absolute(&options.inputs_dir)?, absolute(&options.out_dir)?);
     let text = |path: PathBuf| match path.into_os_string().into_string() {
         Ok(text) => Ok(text),
         Err(name) => Err(Error::broken(format!("the name {} is not UTF-8", shown(&name.to_string_lossy())))),
+    };
+    let is_result = |n: usize| {
+        let file = &workflow.files[n];
+        writers[n].is_some() && (file.location.is_some() || file.result.unwrap_or(n_readers[n] == 0))
+    };
+    let names = match options.out_dir_wins {
+        true => relative_names(workflow, &is_result),
+        false => FxHashMap::default(),
     };
     let promises = workflow.tasks.iter().flat_map(|task| &task.promises);
     let promised: FxHashSet<&str> = promises.filter_map(|location| location.strip_prefix(STAYS)).collect();
@@ -179,9 +219,9 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<Vec<Option<String
     for (n, file) in workflow.files.iter().enumerate() {
         let name = file.name.as_str();
         let location = match (writers[n], &file.location) {
-            (Some(_), Some(location)) => Some(location.clone()),
-            (Some(_), None) => match file.result.unwrap_or(n_readers[n] == 0) {
-                true => Some(text(out_dir.join(name))?),
+            (Some(_), Some(location)) if !options.out_dir_wins => Some(location.clone()),
+            (Some(_), _) => match is_result(n) {
+                true => Some(text(out_dir.join(names.get(&n).map_or(name, String::as_str)))?),
                 false => Some(format!("{STAYS}{name}")),
             },
             (None, None) if promised.contains(name) => Some(format!("{STAYS}{name}")),
@@ -198,7 +238,11 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<Vec<Option<String
                 match path {
                     None => Some(location.to_owned()),
                     Some(path) => {
-                        let is_there = !options.check_inputs || path.is_file();
+                        let is_folder = path.is_dir();
+                        if is_folder {
+                            folders.insert(n as u32, files_in(&path)?);
+                        }
+                        let is_there = !options.check_inputs || is_folder || path.is_file();
                         match (is_there, needed_by[n]) {
                             (true, _) => Some(text(path)?),
                             (false, None) => None,
@@ -213,21 +257,123 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<Vec<Option<String
         };
         locations.push(location);
     }
-    let Some((name, task, path)) = missing.first() else { return Ok(locations) };
+    let Some((name, task, path)) = missing.first() else {
+        check_places(workflow, &writers, &needed_by, &locations)?;
+        return Ok((locations, folders));
+    };
     let more = match missing.len() - 1 {
         0 => String::new(),
         1 => ", and so is 1 other".into(),
         n => format!(", and so are {n} others"),
     };
     let message = format!(
-        "{}, which task {} reads and no task writes, is missing: there is no file `{}`{more}",
+        "{}, which task {} reads and no task writes, is missing: there is no file {}{more}",
         shown(name),
         shown(&task.id),
-        path.display()
+        shown_path(path)
     );
     Err(Error::new(ErrorKind::Missing, message)
         .hint("--inputs DIR says where the workflow's input files are")
         .at(task.line))
+}
+
+/// All files in the folder `dir` and in folders in it, by names relative to it, in order. Links to files are files; links
+/// to folders are not followed, as they may lead in a circle.
+fn files_in(dir: &Path) -> Result<Vec<String>> {
+    let (mut files, mut open) = (vec![], vec![(dir.to_path_buf(), String::new())]);
+    while let Some((folder, prefix)) = open.pop() {
+        let fail = |e| Error::io("convert", format!("cannot list the folder `{}`", folder.display()), e);
+        for entry in std::fs::read_dir(&folder).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name().into_string().map_err(|name| {
+                Error::broken(format!("the name {} is not UTF-8", shown(&name.to_string_lossy())))
+            })?;
+            let name = format!("{prefix}{name}");
+            match entry.file_type().map_err(fail)? {
+                kind if kind.is_dir() => open.push((entry.path(), format!("{name}/"))),
+                kind if kind.is_file() || entry.path().is_file() => files.push(name),
+                _ => {}
+            }
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Refuses a result that would go where another file lies: the task list would take the two for one, and link tasks by it.
+fn check_places(
+    workflow: &Workflow,
+    writers: &[Option<TaskNo>],
+    needed_by: &[Option<&Task>],
+    locations: &[Option<String>],
+) -> Result<()> {
+    let place = |n: usize| locations[n].as_deref();
+    let written = (0..locations.len()).filter(|n| writers[*n].is_some());
+    let taken: FxHashMap<&str, usize> = written.filter_map(|n| Some((place(n)?, n))).collect();
+    for n in (0..locations.len()).filter(|n| writers[*n].is_none()) {
+        let Some((at, &other)) = place(n).and_then(|at| Some((at, taken.get(at)?))) else { continue };
+        let writer = writers[other].map_or("", |task| workflow.tasks[task as usize].id.as_str());
+        let reader = needed_by[n].map_or(String::new(), |task| format!(" of task {}", shown(&task.id)));
+        let message = format!(
+            "task {} would write its result {} to `{at}`, which is an input{reader}",
+            shown(writer),
+            shown(&workflow.files[other].name)
+        );
+        return Err(
+            Error::new(ErrorKind::Conflict, message).hint("--out DIR puts the results into another folder")
+        );
+    }
+    Ok(())
+}
+
+/// Names for those files that `is_wanted` picks and that have no plain relative name or place: what is behind the
+/// folder that they have in common, or behind one above it, so that no two files have one name.
+fn relative_names(workflow: &Workflow, is_wanted: &dyn Fn(usize) -> bool) -> FxHashMap<usize, String> {
+    let path_of = |n: usize| {
+        let file = &workflow.files[n];
+        let text = file.location.as_deref().unwrap_or(&file.name);
+        let path = text.split_once("://").map_or(text, |(_, path)| path);
+        path.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect::<Vec<&str>>()
+    };
+    let is_absolute = |n: &usize| {
+        let file = &workflow.files[*n];
+        file.location.is_some() || file.name.starts_with('/') || file.name.contains("://")
+    };
+    let (named, others): (Vec<usize>, Vec<usize>) =
+        (0..workflow.files.len()).partition(|n| is_wanted(*n) && is_absolute(n));
+    let paths: Vec<Vec<&str>> = named.iter().map(|n| path_of(*n)).collect();
+    let Some(first) = paths.first() else { return FxHashMap::default() };
+    // Of each path at least its last part is its name.
+    let is_common =
+        |depth: usize| paths.iter().all(|path| path.len() > depth + 1 && path[..=depth] == first[..=depth]);
+    let n_common = (0..first.len()).take_while(|depth| is_common(*depth)).count();
+    let taken: FxHashSet<&str> = others.iter().map(|n| workflow.files[*n].name.as_str()).collect();
+    let names_from =
+        |depth: usize| -> Vec<String> { paths.iter().map(|path| path[depth..].join("/")).collect() };
+    let is_free = |names: &Vec<String>| names.iter().all(|name| !taken.contains(name.as_str()));
+    let names = (0..=n_common).rev().map(names_from).find(is_free).unwrap_or_else(|| names_from(0));
+    named.into_iter().zip(names).collect()
+}
+
+/// Gives results that have a place of their own at home a name without it: what was measured in one folder can then run
+/// in another, and never writes to the first one by itself.
+pub fn forget_places_of_results(workflow: &mut Workflow) {
+    let writers = workflow.writers();
+    let is_placed = |n: usize| writers[n].is_some() && workflow.files[n].location.is_some();
+    let names = relative_names(workflow, &is_placed);
+    for task in &mut workflow.tasks {
+        for u in task.inputs.iter_mut().chain(&mut task.outputs) {
+            if let Some(name) = names.get(&(u.file as usize)) {
+                let file = &workflow.files[u.file as usize];
+                let own = u.name.take().unwrap_or_else(|| file.name.clone());
+                u.name = Some(own).filter(|own| own != name);
+            }
+        }
+    }
+    for (n, name) in names {
+        let file = &mut workflow.files[n];
+        (file.name, file.location, file.result) = (name, None, Some(true));
+    }
 }
 
 /// What `task` calls the file.
@@ -296,7 +442,11 @@ fn needed_markers(workflow: &Workflow) -> Vec<Vec<TaskNo>> {
     let (predecessors, levels) = (workflow.predecessors(), workflow.levels());
     for (n, task) in workflow.tasks.iter().enumerate() {
         for &parent in &task.parents {
-            // Does the task wait for somebody else who waits for the parent? Chains grow by level.
+            // Does the task wait for somebody else who waits for the parent? Chains grow by level, and lists are sorted.
+            let leads = |other: TaskNo| predecessors[other as usize].binary_search(&parent).is_ok();
+            if predecessors[n].iter().rev().any(|other| leads(*other)) {
+                continue;
+            }
             let mut seen: FxHashSet<TaskNo> = FxHashSet::default();
             let mut open: Vec<TaskNo> = predecessors[n].iter().copied().filter(|p| *p != parent).collect();
             let mut found = false;
@@ -320,7 +470,8 @@ fn needed_markers(workflow: &Workflow) -> Vec<Vec<TaskNo>> {
 
 /// A task list as a workflow: tasks in the order of the arrays, files called by their locations.
 pub fn from_arrays<'a>(arrays: impl IntoIterator<Item = &'a TaskArray>, name: &str) -> Result<Workflow> {
-    let mut b = Builder::new(name);
+    // Each of the tasks had a line of its own, so they cannot be many for little.
+    let mut b = Builder::new(name, usize::MAX);
     for array in arrays {
         for i in 0..array.n_tasks {
             let spec = array.expand(i);

@@ -15,11 +15,19 @@
 //! say stands in an object `eyas` beside it, which other readers skip and ours takes: reading what was written
 //! gives the same workflow.
 //!
+//! Files with absolute names (`/b6/e95c/x`, the work folders of Nextflow) are names of the other system and no places here: those
+//! that tasks write lose the first `/`, those that nobody writes are looked for where they say. A task sees either by
+//! the name at its end, as far as its files have different ones.
+//!
 //! Source: the schema of WfFormat (wfcommons-schema.json, tag 1.5) and its migration tool for what changed.
 
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::model::{Builder, File, Machine, Measured, Run, Task, TaskNo, Use, Workflow, plain_name};
+use crate::model::{
+    Builder, File, FileNo, Machine, Measured, NO_NAME, Run, Task, TaskNo, Use, Workflow, plain_name,
+};
+use crate::naming;
 use eyas_core::array::{Command, Hints};
+use eyas_text::line_of;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -73,9 +81,9 @@ struct TaskExtra {
     /// The task's real id.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    /// `name` stands for no stage.
-    #[serde(skip_serializing_if = "is_default")]
-    no_stage: bool,
+    /// The task's stage, where names and program would tell another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stage: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<Command<String>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -170,7 +178,7 @@ struct ExecTask {
     #[serde(skip_serializing_if = "Option::is_none")]
     written_bytes: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory_in_bytes: Option<f64>,
+    memory_in_bytes: Option<serde_json::Number>,
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -251,7 +259,7 @@ pub(crate) fn parse(text: &str, stem: &str) -> Result<Workflow> {
         return Err(Error::broken("this is no WfFormat: it has no `workflow`"));
     };
     let name = instance.name.filter(|name| !name.is_empty()).unwrap_or_else(|| stem.into());
-    let builder = Builder::new(name);
+    let builder = Builder::new(name, text.len());
     match (body.specification, body.tasks) {
         (Some(specification), _) => new_tasks(builder, specification, body.execution),
         (None, Some(tasks)) => old_tasks(builder, tasks),
@@ -267,15 +275,20 @@ fn explain(e: serde_json::Error) -> Error {
     let line = Some(e.line() as u32).filter(|line| *line > 0);
     match e.is_eof() {
         true => Error::new(ErrorKind::Truncated, "the file breaks off before its end").at(line),
-        false => Error::broken(format!("this is no WfFormat: {text}")).at(line),
+        false => Error::broken(format!("this is no WfFormat: {}", line_of(text))).at(line),
     }
 }
 
+/// From here on a float has not the digits for nanoseconds.
+const SECONDS_IN_MS: f64 = 1e6;
+
+/// Nanoseconds; whole milliseconds from [`SECONDS_IN_MS`] on, so that what is written is what is read again.
 fn seconds_ns(seconds: Option<f64>, of: &str) -> Result<Option<u64>> {
     match seconds {
-        Some(s) if !(s.is_finite() && (0.0..1e9).contains(&s)) => {
+        Some(s) if !(s.is_finite() && (0.0..=1e9).contains(&s)) => {
             Err(Error::broken(format!("task {} cannot have run for {s} s", shown(of))))
         }
+        Some(s) if s >= SECONDS_IN_MS => Ok(Some((s * 1e3).round() as u64 * 1_000_000)),
         s => Ok(s.map(|s| (s * 1e9).round() as u64)),
     }
 }
@@ -308,17 +321,23 @@ fn command(started: Option<Started>) -> Option<Command<String>> {
 fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Execution>) -> Result<Workflow> {
     // Ids in the file to names, where they differ.
     let mut names: FxHashMap<String, String> = FxHashMap::default();
+    // Files that eyas wrote here with their names, which are as they have to be.
+    let mut own: FxHashSet<FileNo> = FxHashSet::default();
     for file in specification.files {
         let size = match &file.size_in_bytes {
             _ if file.eyas.no_size => None,
             Some(n) => n.as_u64().map_or_else(|| bytes(n.as_f64(), &file.id), |n| Ok(Some(n)))?,
             None => None,
         };
+        let is_own = file.eyas.name.is_some();
         let name = match file.eyas.name {
             Some(name) => names.entry(file.id).insert_entry(name).get().clone(),
             None => plain_name(&file.id).into_owned(),
         };
         let number = b.file(&name);
+        if is_own {
+            own.insert(number);
+        }
         let known = b.file_mut(number);
         known.size_bytes = known.size_bytes.or(size);
         known.location = file.eyas.location;
@@ -337,6 +356,7 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
     }
     let mut links: Vec<(TaskNo, Vec<String>, Vec<String>)> = vec![];
     let mut by_id: FxHashMap<String, TaskNo> = FxHashMap::default();
+    let has_kinds = has_kinds(&specification.tasks);
     for (n, t) in specification.tasks.into_iter().enumerate() {
         let Some(id) = t.id.or_else(|| t.name.clone()) else {
             return Err(Error::broken(format!("task {} has neither `id` nor `name`", n + 1)));
@@ -365,7 +385,10 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
         let runtime_ns = seconds_ns(done.runtime_in_seconds, &id)?.filter(|_| !t.eyas.no_runtime);
         let task = Task {
             id: t.eyas.id.unwrap_or_else(|| id.clone()),
-            stage: t.name.filter(|_| !t.eyas.no_stage).unwrap_or_default(),
+            stage: t
+                .eyas
+                .stage
+                .unwrap_or_else(|| stage(t.name.as_deref(), &id, done.command.as_ref(), has_kinds)),
             command: t.eyas.command.or_else(|| command(done.command)),
             env: t.eyas.env,
             inputs,
@@ -381,7 +404,10 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
             measured: Measured {
                 runtime_ns,
                 cpu_ns: t.eyas.cpu_ns,
-                rss_bytes_max: done.memory_in_bytes.map(|b| b as u64),
+                // A whole number of bytes is kept as it is: as a float it would not come back from a file exactly.
+                rss_bytes_max: done
+                    .memory_in_bytes
+                    .and_then(|n| n.as_u64().or_else(|| Some(n.as_f64()? as u64))),
                 machine: done.machine.or_else(|| done.machines.into_iter().next()),
             },
             parents: vec![],
@@ -392,7 +418,21 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
         links.push((number, t.parents, t.children));
     }
     link(&mut b, links, &by_id)?;
+    bring_inside(&mut b, &own);
     b.finish()
+}
+
+fn stage(name: Option<&str>, id: &str, started: Option<&Started>, has_kinds: bool) -> String {
+    let program = started.and_then(|s| s.program.as_deref());
+    naming::stage(name.unwrap_or(id), id, program, started.map_or(&[], |s| &s.arguments), has_kinds)
+}
+
+/// Whether names of tasks in the file say what kind they are of.
+fn has_kinds(tasks: &[SpecTask]) -> bool {
+    tasks.iter().any(|t| match (&t.name, &t.id) {
+        (Some(name), Some(id)) => naming::is_kind(name, id),
+        _ => false,
+    })
 }
 
 fn machine(m: ExecMachine) -> Machine {
@@ -404,11 +444,20 @@ fn old_tasks(mut b: Builder, tasks: Vec<OldTask>) -> Result<Workflow> {
     let mut links = vec![];
     let mut by_id: FxHashMap<String, TaskNo> = FxHashMap::default();
     let mut aliases = vec![];
+    // Where several tasks have one name, it is that of their kind.
+    let mut n_named: FxHashMap<String, u32> = FxHashMap::default();
+    tasks.iter().filter_map(|t| t.name.clone()).for_each(|name| *n_named.entry(name).or_default() += 1);
     for (n, t) in tasks.into_iter().enumerate() {
-        let Some(id) = t.name.clone().or_else(|| t.id.clone()) else {
+        let is_kind = t.name.as_ref().is_some_and(|name| n_named[name] > 1) && t.id.is_some();
+        let (name, id) = if is_kind { (&t.id, &t.name) } else { (&t.name, &t.id) };
+        let Some(id) = name.clone().or_else(|| id.clone()) else {
             return Err(Error::broken(format!("task {} has neither `name` nor `id`", n + 1)));
         };
         let mut task = Task {
+            stage: t.category.clone().unwrap_or_else(|| {
+                let name = t.name.as_deref().filter(|_| is_kind);
+                stage(name.or(Some(&id)), &id, t.command.as_ref(), false)
+            }),
             command: command(t.command),
             cpus: cpus(t.cores),
             measured: Measured {
@@ -418,12 +467,6 @@ fn old_tasks(mut b: Builder, tasks: Vec<OldTask>) -> Result<Workflow> {
             },
             ..Task::default()
         };
-        // `mProject_ID0000001` is a task of the stage `mProject`.
-        task.stage = t.category.unwrap_or_else(|| {
-            let (head, tail) = id.rsplit_once('_').unwrap_or((&id, ""));
-            let is_number = tail.trim_start_matches("ID").chars().all(|c| c.is_ascii_digit());
-            if is_number && !head.is_empty() { head.to_owned() } else { id.clone() }
-        });
         for file in t.files {
             let path = file.path.filter(|path| !path.is_empty());
             let slash = if path.as_ref().is_some_and(|path| !path.ends_with('/')) { "/" } else { "" };
@@ -456,7 +499,61 @@ fn old_tasks(mut b: Builder, tasks: Vec<OldTask>) -> Result<Workflow> {
         by_id.entry(alias).or_insert(number);
     }
     link(&mut b, links, &by_id)?;
+    bring_inside(&mut b, &FxHashSet::default());
     b.finish()
+}
+
+/// Gives files with absolute names names in sandboxes, and those that tasks write relative names; all but the `kept` ones.
+fn bring_inside(b: &mut Builder, kept: &FxHashSet<FileNo>) {
+    let written = b.written();
+    let mut absolute = vec![false; written.len()];
+    for (n, is_written) in written.into_iter().enumerate() {
+        let file = b.file_mut(n as u32);
+        if !file.name.starts_with('/') || file.location.is_some() || kept.contains(&(n as FileNo)) {
+            continue;
+        }
+        absolute[n] = true;
+        match is_written {
+            false => file.location = Some(file.name.clone()),
+            true => {
+                let mut name = file.name.trim_start_matches('/').to_owned();
+                while b.known_number(&name).is_some() {
+                    name.insert(0, '_');
+                }
+                b.rename(n as u32, name);
+            }
+        }
+    }
+    if absolute.contains(&true) {
+        b.tasks_mut().for_each(|(task, files)| own_names(task, files, &absolute));
+    }
+}
+
+/// Lets `task` see its `absolute` files by the last part of their names, and where that is taken by the whole of it.
+fn own_names(task: &mut Task, files: &[File], absolute: &[bool]) {
+    let uses = || task.inputs.iter().chain(&task.outputs);
+    let last = |u: &Use| -> &str {
+        let name = files[u.file as usize].name.as_str();
+        name.trim_end_matches('/').rsplit('/').next().unwrap_or(name)
+    };
+    // What is seen, or begins a path of what is seen.
+    let mut taken: FxHashMap<&str, u32> = FxHashMap::default();
+    for u in uses().filter(|u| u.name.is_none()) {
+        let name = files[u.file as usize].name.as_str();
+        let own = if absolute[u.file as usize] { last(u) } else { name.split('/').next().unwrap_or(name) };
+        *taken.entry(own).or_default() += 1;
+    }
+    let named = |u: &Use| -> Option<String> {
+        let is_meant = absolute[u.file as usize] && u.name.is_none();
+        let whole = files[u.file as usize].name.trim_start_matches('/');
+        is_meant.then(|| if taken[last(u)] == 1 { last(u).to_owned() } else { whole.to_owned() })
+    };
+    let names: Vec<Option<String>> = uses().map(named).collect();
+    for (u, name) in task.inputs.iter_mut().chain(&mut task.outputs).zip(names) {
+        if let Some(name) = name.filter(|name| !name.is_empty() && *name != files[u.file as usize].name) {
+            u.name = Some(name);
+        }
+    }
 }
 
 fn link(
@@ -511,7 +608,7 @@ pub fn write(workflow: &Workflow, created_at: &str, mut out: impl Write) -> std:
         execution: Option<Execution>,
     }
     let all = Out {
-        name: if workflow.name.is_empty() { "workflow" } else { &workflow.name },
+        name: if workflow.name.is_empty() { NO_NAME } else { &workflow.name },
         description: match workflow.run {
             Some(_) => "A run of eyas, with measured times and sizes",
             None => "A workflow converted by eyas",
@@ -559,6 +656,8 @@ fn ids<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let names: Vec<&str> = names.collect();
     let plain = |name: &str| !name.is_empty() && name.chars().all(is_fine);
     taken.extend(names.iter().filter(|name| plain(name)).map(|name| (*name).to_owned()));
+    // How often a base was made into an id, so that a million files of one name are not counted again for each.
+    let mut n_made: FxHashMap<String, u64> = FxHashMap::default();
     let mut make = |name: &str| {
         if plain(name) {
             return name.to_owned();
@@ -568,13 +667,14 @@ fn ids<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
         if base.is_empty() {
             base.push('_');
         }
-        let mut id = base.clone();
-        let mut n = 1u64;
-        while !taken.insert(id.clone()) {
-            n += 1;
-            id = format!("{base}-{n}");
+        let n = n_made.entry(base.clone()).or_insert(0);
+        loop {
+            *n += 1;
+            let id = if *n == 1 { base.clone() } else { format!("{base}-{n}") };
+            if taken.insert(id.clone()) {
+                return id;
+            }
         }
-        id
     };
     names.iter().map(|name| make(name)).collect()
 }
@@ -599,6 +699,8 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
     };
     let mut tasks = Vec::with_capacity(workflow.tasks.len());
     let mut executed = Vec::with_capacity(workflow.tasks.len());
+    let names_kind = |(t, id): (&Task, &String)| !t.stage.is_empty() && naming::is_kind(&t.stage, id);
+    let has_kinds = workflow.tasks.iter().zip(&task_ids).any(names_kind);
     for (n, t) in workflow.tasks.iter().enumerate() {
         let used = |uses: &[Use]| -> Vec<String> {
             uses.iter().map(|u| file_ids[u.file as usize].clone()).collect()
@@ -626,8 +728,11 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
                 (Some(started), !is_shell && !argv.iter().any(String::is_empty))
             }
         };
+        let started = started.filter(|_| is_kept);
+        let name = if t.stage.is_empty() { &task_ids[n] } else { &t.stage };
+        let is_told = stage(Some(name), &task_ids[n], started.as_ref(), has_kinds) == t.stage;
         tasks.push(SpecTask {
-            name: Some(if t.stage.is_empty() { task_ids[n].clone() } else { t.stage.clone() }),
+            name: Some(name.clone()),
             id: Some(task_ids[n].clone()),
             parents: predecessors[n].iter().map(|p| task_ids[*p as usize].clone()).collect(),
             children: std::mem::take(&mut children[n]),
@@ -635,7 +740,7 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
             output_files: used(&t.outputs),
             eyas: TaskExtra {
                 id: (task_ids[n] != t.id).then(|| t.id.clone()),
-                no_stage: t.stage.is_empty(),
+                stage: (!is_told).then(|| t.stage.clone()),
                 command: t.command.clone().filter(|_| !is_kept),
                 env: t.env.clone(),
                 memory_bytes: t.memory_bytes,
@@ -662,7 +767,7 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
         executed.push(ExecTask {
             id: task_ids[n].clone(),
             runtime_in_seconds: Some(runtime_ns.unwrap_or(0) as f64 / 1e9),
-            command: started.filter(|_| is_kept),
+            command: started,
             core_count: Some(f64::from(t.cpus)),
             avg_cpu: t
                 .measured
@@ -671,7 +776,7 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
                 .map(|(cpu, ns)| (cpu as f64 / ns as f64 * 1e4).round() / 100.0),
             read_bytes: sum(&t.inputs).filter(|_| ran),
             written_bytes: sum(&t.outputs).filter(|_| ran),
-            memory_in_bytes: t.measured.rss_bytes_max.map(|b| b as f64),
+            memory_in_bytes: t.measured.rss_bytes_max.map(Into::into),
             priority: (t.priority != 0).then_some(f64::from(t.priority)),
             machine: t.measured.machine.clone(),
             machines: vec![],

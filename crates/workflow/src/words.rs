@@ -1,5 +1,7 @@
 //! Command lines to words and back, by the quoting rules of the shell.
 
+use eyas_core::pattern::started_by;
+
 /// The words of a line: separated by blanks, `'…'` as it stands, `"…"` and bare text with `\` before a character
 /// that is meant as it stands. Nothing is expanded. `None`: a quotation does not end.
 pub(crate) fn split(line: &str) -> Option<Vec<String>> {
@@ -57,17 +59,28 @@ pub(crate) fn line(argv: &[String]) -> String {
     words.join(" ")
 }
 
-/// The name of the program that a line for the shell starts first, for a stage's name; assignments before it
-/// are passed over.
-pub(crate) fn program(line: &str) -> &str {
-    let is_assignment = |word: &&str| {
-        word.split_once('=').is_some_and(|(name, _)| {
-            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        })
-    };
-    let word = line.split_whitespace().find(|word| !is_assignment(word)).unwrap_or("");
-    let word = word.trim_matches(|c: char| "'\"();{}".contains(c));
-    word.rsplit('/').next().unwrap_or(word)
+/// What a line for the shell starts first, for a stage's name: a program, or the script of an interpreter.
+/// Assignments before it are passed over, and commands that only prepare others.
+pub(crate) fn program(line: &str) -> String {
+    const PREPARING: [&str; 3] = ["mkdir", "cd", "export"];
+    let spaced = line.replace([';', '(', ')', '{', '}'], " ; ");
+    let words: Vec<String> =
+        spaced.split_whitespace().map(|word| word.trim_matches(['\'', '"']).to_owned()).collect();
+    let is_end = |word: &String| matches!(word.as_str(), "&&" | "||" | "|" | ";" | "<" | ">" | "");
+    let mut first = None;
+    for command in words.split(is_end).filter(|command| !command.is_empty()) {
+        let redirected = command.iter().take_while(|word| !word.starts_with(['<', '>']));
+        let started = started_by(redirected.clone().cloned()).unwrap_or_else(|| {
+            // An interpreter alone, whose script comes from elsewhere.
+            let name = redirected.clone().find(|word| !word.contains('='));
+            name.and_then(|name| name.rsplit('/').next()).unwrap_or_default().to_owned()
+        });
+        if !started.is_empty() && !PREPARING.contains(&started.as_str()) {
+            return started;
+        }
+        first.get_or_insert(started);
+    }
+    first.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -94,7 +107,12 @@ mod tests {
         for (line, expect) in [
             ("LC_ALL=C /usr/bin/sort -n a > b", "sort"),
             ("./sim.exe 1", "sim.exe"),
-            ("(cd x; ls)", "cd"),
+            ("(cd x; ls)", "ls"),
+            ("mkdir -p a", "mkdir"),
+            ("'./my prog' x", "my"),
+            ("python3 -u tools/fit.py a > b", "fit.py"),
+            ("A=1 perl < script > b", "perl"),
+            ("bash && ls", "bash"),
             ("", ""),
         ] {
             assert_eq!(program(line), expect, "{line}");

@@ -1,14 +1,16 @@
 //! YAML as a tree whose every value knows its line, so that messages can say where.
 //!
 //! Scalars stay text: what is a number is for the reader of a format to say (`version: 1.10` is no 1.1). Aliases
-//! are copied, and copies are limited, so that a small file cannot ask for all memory.
+//! are copied, and copies are limited ([`crate::limit`]), so that a small file cannot ask for all memory.
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::limit::Allowance;
+use eyas_text::line_of;
 use rustc_hash::FxHashMap;
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-/// Values that aliases may add to a file.
-const COPIED_MAX: usize = 1_000_000;
+/// What a value takes in memory beside its text.
+const NODE_BYTES: u64 = 64;
 /// Values in values in values.
 const DEPTH_MAX: usize = 64;
 
@@ -28,12 +30,15 @@ pub(crate) enum Value {
 }
 
 impl Node {
-    fn size(&self) -> usize {
-        1 + match &self.value {
-            Value::Null | Value::Scalar(_) => 0,
-            Value::List(list) => list.iter().map(Node::size).sum(),
-            Value::Map(map) => map.iter().map(|(_, node)| node.size()).sum(),
-        }
+    /// Roughly what it takes in memory.
+    fn n_bytes(&self) -> u64 {
+        NODE_BYTES
+            + match &self.value {
+                Value::Null => 0,
+                Value::Scalar(text) => text.len() as u64,
+                Value::List(list) => list.iter().map(Node::n_bytes).sum(),
+                Value::Map(map) => map.iter().map(|(key, node)| key.len() as u64 + node.n_bytes()).sum(),
+            }
     }
 
     /// What a map has under `key`; `None` also for what is no map, and for `null`.
@@ -95,22 +100,30 @@ struct Open {
 pub(crate) fn parse(text: &str) -> Result<Node> {
     let mut open: Vec<Open> = vec![];
     let mut anchors: FxHashMap<usize, Node> = FxHashMap::default();
-    let mut n_copied = 0;
+    let mut allowance = Allowance::of_file(text.len());
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|e| {
             let line = e.marker().line() as u32;
             let at_end = text.lines().count() <= line as usize;
             match at_end {
+                // The parser has a limit of its own, in the part that comes before ours.
+                _ if e.info().contains("recursion limit") => Error::broken("values are nested too deep"),
                 true => Error::new(
                     ErrorKind::Truncated,
-                    format!("the file breaks off, or is no YAML: {}", e.info()),
+                    format!("the file breaks off, or is no YAML: {}", line_of(e.info())),
                 ),
-                false => Error::broken(format!("this is no YAML: {}", e.info())),
+                false => Error::broken(format!("this is no YAML: {}", line_of(e.info()))),
             }
             .at(line)
         })?;
         let line = span.start.line() as u32;
-        let begin = |value, anchor| Open { line, anchor, value, key: None };
+        let mut begin = |value, anchor| {
+            if open.len() >= DEPTH_MAX {
+                return Err(Error::broken(format!("values are nested more than {DEPTH_MAX} deep")).at(line));
+            }
+            open.push(Open { line, anchor, value, key: None });
+            Ok(())
+        };
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, _) => {
                 let is_null =
@@ -119,11 +132,11 @@ pub(crate) fn parse(text: &str) -> Result<Node> {
                 (Node { line, value }, anchor)
             }
             Event::SequenceStart(anchor, _) => {
-                open.push(begin(Value::List(vec![]), anchor));
+                begin(Value::List(vec![]), anchor)?;
                 continue;
             }
             Event::MappingStart(anchor, _) => {
-                open.push(begin(Value::Map(vec![]), anchor));
+                begin(Value::Map(vec![]), anchor)?;
                 continue;
             }
             Event::SequenceEnd | Event::MappingEnd => {
@@ -134,19 +147,13 @@ pub(crate) fn parse(text: &str) -> Result<Node> {
                 let Some(node) = anchors.get(&anchor) else {
                     return Err(Error::broken("an alias stands inside what it stands for").at(line));
                 };
-                n_copied += node.size();
-                if n_copied > COPIED_MAX {
-                    let message = format!("aliases stand for more than {COPIED_MAX} values");
-                    return Err(Error::new(ErrorKind::Unsupported, message).at(line));
-                }
+                allowance.take(node.n_bytes(), "aliases stand for").map_err(|e| e.at(line))?;
                 (node.clone(), 0)
             }
             _ => continue,
         };
-        if open.len() > DEPTH_MAX {
-            return Err(Error::broken(format!("values are nested more than {DEPTH_MAX} deep")).at(line));
-        }
         if anchor > 0 {
+            allowance.take(node.n_bytes(), "aliases stand for").map_err(|e| e.at(line))?;
             anchors.insert(anchor, node.clone());
         }
         match open.last_mut() {
@@ -189,7 +196,8 @@ mod tests {
             ("a: [1, 2\n", "breaks off"),
             ("a: b: c\nd: 1\ne: 1\n", "line 1"),
             ("", "nothing"),
-            (&"[".repeat(100), "breaks off"),
+            (&"[".repeat(60), "breaks off"),
+            (&"[".repeat(100), "deep"),
             (&format!("a: {}{}\n", "[".repeat(100), "]".repeat(100)), "deep"),
         ] {
             let error = parse(text).unwrap_err().to_string();

@@ -79,12 +79,21 @@ fn older_wfformats_are_read() {
     ] {
         let w = parse(Format::WfFormat, &old, "w", None).unwrap();
         let search = &w.tasks[0];
-        assert_eq!((search.stage.as_str(), search.cpus), ("search", 2));
+        assert_eq!((search.stage.as_str(), search.cpus), ("blastp", 2));
         assert_eq!(search.command, argv(&["blastp", "-q", "q1"]));
         assert_eq!(search.measured.runtime_ns, Some(4_000_000_000));
         assert_eq!(names(&w, &search.inputs), ["q1", "home/db"]);
         assert_eq!((w.tasks[2].stage.as_str(), &w.tasks[2].parents), ("report", &vec![0]));
     }
+}
+
+#[test]
+fn names_that_several_tasks_have_are_kinds_of_tasks() {
+    let kinds = OLD.replace("search_ID0000002", "P.QC").replace("split_ID0000001", "P.QC");
+    let kinds = kinds.replace("\"parents\":[\"P.QC\"]", "\"parents\":[\"ID1\"]");
+    let w = parse(Format::WfFormat, &kinds, "w", None).unwrap();
+    let told: Vec<(&str, &str)> = w.tasks.iter().map(|t| (t.id.as_str(), t.stage.as_str())).collect();
+    assert_eq!(told, [("ID2", "P.QC"), ("ID1", "P.QC"), ("report", "report")]);
 }
 
 #[test]
@@ -126,6 +135,92 @@ fn a_wfformat_without_commands_runs_only_as_stand_ins() {
     let split = to_specs(&w, &stand_ins).unwrap().into_iter().find(|t| t.label == "split").unwrap();
     assert_eq!(split.command, Command::Shell("head -c 500 /dev/zero > q1".into()));
     assert_eq!((split.inputs, split.outputs), (vec![], vec![pair("q1", "run:q1")]));
+}
+
+/// Names as the systems write them whose runs WfCommons publishes; what a task reads is what an earlier one writes.
+fn instance(tasks: &[(&str, &str, Option<&str>, &[&str], &[&str])]) -> String {
+    let spec: Vec<_> = tasks
+        .iter()
+        .map(|(name, id, _, inputs, outputs)| {
+            serde_json::json!({"name": name, "id": id, "parents": [], "children": [],
+                "inputFiles": inputs, "outputFiles": outputs})
+        })
+        .collect();
+    let executed: Vec<_> = tasks
+        .iter()
+        .map(|(_, id, program, ..)| {
+            serde_json::json!({"id": id, "runtimeInSeconds": 1.0,
+                "command": {"program": program.unwrap_or(""), "arguments": ["-a", id]}})
+        })
+        .collect();
+    serde_json::json!({"name": "i", "schemaVersion": "1.5", "workflow": {
+        "specification": {"tasks": spec, "files": []},
+        "execution": {"makespanInSeconds": 1.0, "executedAt": "x", "tasks": executed}}})
+    .to_string()
+}
+
+#[test]
+fn tasks_called_by_program_and_number_are_of_one_stage() {
+    let numbers: Vec<String> = (1..=40).map(|n| n.to_string()).collect();
+    let mut tasks = vec![];
+    for n in &numbers {
+        let id: &str = format!("mProject_ID{n:0>7}").leak();
+        tasks.push((id, id, Some("mProject"), &["raw"][..], vec![format!("p{n}")]));
+    }
+    let all: Vec<String> = numbers.iter().map(|n| format!("p{n}")).collect();
+    let parts: Vec<&str> = all.iter().map(String::as_str).collect();
+    let outputs: Vec<Vec<&str>> = tasks.iter().map(|t| t.4.iter().map(String::as_str).collect()).collect();
+    let mut rows: Vec<(&str, &str, Option<&str>, &[&str], &[&str])> =
+        tasks.iter().zip(&outputs).map(|(t, out)| (t.0, t.1, t.2, t.3, out.as_slice())).collect();
+    rows.push(("mAdd_ID0000041", "mAdd_ID0000041", Some("/opt/mAdd"), &parts, &["mosaic"]));
+    let w = parse(Format::WfFormat, &instance(&rows), "w", None).unwrap();
+    let stages = eyas_workflow::stages(&w);
+    let found: Vec<(&str, usize)> = stages.stages.iter().map(|s| (s.name.as_str(), s.tasks.len())).collect();
+    assert_eq!(found, [("mProject", 40), ("mAdd", 1)]);
+    assert_eq!(stages.edges[0].pattern, eyas_workflow::Pattern::Gather);
+}
+
+#[test]
+fn files_in_the_work_folders_of_another_system_are_names_and_no_places() {
+    let rows: &[(&str, &str, Option<&str>, &[&str], &[&str])] = &[
+        (
+            "P.QC",
+            "P.QC_1",
+            Some("g\" > x"),
+            &["/home/me/reads.fq"],
+            &["/b6/e9/qc.html", "/b6/e9/versions.yml"],
+        ),
+        ("P.QC", "P.QC_2", Some("g\" > y"), &[], &["/a1/07/qc.html", "/a1/07/versions.yml"]),
+        (
+            "P.ALL",
+            "P.ALL_3",
+            None,
+            &["/b6/e9/versions.yml", "/a1/07/versions.yml", "/b6/e9/qc.html"],
+            &["/c3/00/all.html"],
+        ),
+    ];
+    let w = parse(Format::WfFormat, &instance(rows), "w", None).unwrap();
+    let stand_ins = Options { stand_ins: true, ..options(Path::new("/d")) };
+    let specs = to_specs(&w, &stand_ins).unwrap();
+    assert_eq!(
+        specs[0].outputs,
+        [pair("qc.html", "run:b6/e9/qc.html"), pair("versions.yml", "run:b6/e9/versions.yml")]
+    );
+    assert_eq!(specs[0].inputs, [], "nobody has it, and stand-ins do without");
+    assert_eq!(
+        specs[2].inputs,
+        [
+            pair("b6/e9/versions.yml", "run:b6/e9/versions.yml"),
+            pair("a1/07/versions.yml", "run:a1/07/versions.yml"),
+            pair("qc.html", "run:b6/e9/qc.html")
+        ]
+    );
+    assert_eq!(specs[2].outputs, [pair("all.html", "/d/c3/00/all.html")]);
+    // What nobody writes is where it says.
+    let rows = rows.iter().map(|row| (row.0, row.1, Some("true"), row.3, row.4)).collect::<Vec<_>>();
+    let w = parse(Format::WfFormat, &instance(&rows), "w", None).unwrap();
+    assert_eq!(tasks(&w)[0].inputs, [pair("reads.fq", "/home/me/reads.fq")]);
+    assert_eq!(eyas_workflow::stages(&w).stages[0].tasks.len(), 2);
 }
 
 // ---------------------------------------------------------------- Pegasus
@@ -199,6 +294,105 @@ fn wrong_pegasus_workflows_are_refused() {
     refused(Format::Pegasus, "a: 1\n", "neither `pegasus` nor `jobs`");
 }
 
+#[test]
+fn a_job_that_is_a_workflow_becomes_its_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let outer = "pegasus: 5.0\njobs:\n\
+        - {type: job, name: get, id: G, uses: [{lfn: page, type: output}, {lfn: tmp, type: output}]}\n\
+        - {type: pegasusWorkflow, id: S, file: inner.yml, arguments: [--basename, x], uses: [{lfn: page, type: input}, {lfn: f.d, type: output}]}\n\
+        - {type: job, name: wc, id: W, uses: [{lfn: f.d, type: input}, {lfn: tmp, type: input}]}\n\
+        - {type: job, name: end, id: E}\n\
+        jobDependencies:\n- {id: G, children: [S]}\n- {id: S, children: [E]}\n";
+    let inner = "pegasus: 5.0\njobs:\n\
+        - {type: job, name: pre, id: A, arguments: [tmp], uses: [{lfn: page, type: input}, {lfn: tmp, type: output}]}\n\
+        - {type: job, name: other, id: B, uses: [{lfn: db, type: input}]}\n\
+        - {type: job, name: post, id: C, uses: [{lfn: tmp, type: input}, {lfn: f.d, type: output}]}\n";
+    let path = dir.path().join("outer.yml");
+    fs::write(&path, outer).unwrap();
+    let error = read(&path, Format::Pegasus).unwrap_err().to_string();
+    assert!(error.contains("the workflow `inner.yml` of job `S` is not there: looked for"), "{error}");
+    fs::write(dir.path().join("inner.yml"), inner).unwrap();
+    let w = read(&path, Format::Pegasus).unwrap();
+    let told: Vec<(&str, Vec<u32>)> = w.tasks.iter().map(|t| (t.id.as_str(), t.parents.clone())).collect();
+    // Who is linked by a file needs no further parent.
+    let expect =
+        [("G", vec![]), ("S.A", vec![]), ("S.B", vec![0]), ("S.C", vec![]), ("W", vec![]), ("E", vec![2, 3])];
+    assert_eq!(told, expect);
+    assert_eq!(names(&w, &w.tasks[1].outputs), ["S/tmp"], "not the one of the outer workflow");
+    let tasks = tasks(&w);
+    assert_eq!(tasks[1].outputs[0], pair("tmp", "run:S/tmp"));
+    assert_eq!(tasks[3].inputs, [pair("tmp", "run:S/tmp")]);
+    assert_eq!(tasks[4].inputs, [pair("f.d", "run:f.d"), pair("tmp", "run:tmp")]);
+    // Mistakes inside are told with their place, and a workflow in itself has an end.
+    fs::write(dir.path().join("inner.yml"), inner.replace("id: C", "id: B")).unwrap();
+    let error = read(&path, Format::Pegasus).unwrap_err().to_string();
+    assert!(
+        error.contains("line 4: in the inner workflow") && error.contains("line 5: two tasks"),
+        "{error}"
+    );
+    fs::write(dir.path().join("inner.yml"), outer).unwrap();
+    let error = read(&path, Format::Pegasus).unwrap_err().to_string();
+    assert!(error.contains("more than 8 deep in each other"), "{error}");
+}
+
+#[test]
+fn replicas_by_pattern_say_where_files_are() {
+    let yaml = "pegasus: 5.0\njobs:\n\
+        - {type: job, name: p, id: a, uses: [{lfn: f.a, type: input}, {lfn: beta.csv, type: input}, {lfn: x, type: output}]}\n\
+        - {type: job, name: p, id: b, uses: [{lfn: x, type: input}, {lfn: other, type: input}]}\n\
+        replicaCatalog:\n  replicas:\n\
+        \x20 - {lfn: '.\\.a', regex: true, pfns: [{site: local, pfn: 'file:///wrong'}]}\n\
+        \x20 - {lfn: f.a, pfns: [{site: local, pfn: /own/f.a}]}\n\
+        \x20 - {lfn: '(\\w+)\\.(csv|txt)', regex: true, pfns: [{site: local, pfn: 'file:///data/[2]/[1]/[0]'}]}\n\
+        \x20 - {lfn: '.*', regex: true, pfns: [{site: local, pfn: '/rest/[0]'}]}\n";
+    let w = parse(Format::Pegasus, yaml, "w", None).unwrap();
+    let places: Vec<(&str, Option<&str>)> =
+        w.files.iter().map(|f| (f.name.as_str(), f.location.as_deref())).collect();
+    assert_eq!(
+        places,
+        [
+            ("f.a", Some("/own/f.a")),
+            ("beta.csv", Some("file:///data/csv/beta/beta.csv")),
+            ("x", None),
+            ("other", Some("/rest/other"))
+        ]
+    );
+    refused(Format::Pegasus, &yaml.replace("'.*'", "'(?=x)'"), "`(?=x)` is no regular expression");
+}
+
+#[test]
+fn a_container_is_refused_only_where_a_job_wants_it() {
+    let yaml = "pegasus: 5.0\njobs:\n- {type: job, name: p, id: a}\n\
+        transformationCatalog:\n  transformations:\n\
+        \x20 - {name: p, sites: [{name: local, pfn: /bin/p, type: installed}]}\n\
+        \x20 - {name: q, sites: [{name: local, pfn: /bin/q, type: installed, container: centos}]}\n\
+        \x20 containers: [{name: centos, type: docker, image: 'docker:///x'}]\n";
+    assert_eq!(parse(Format::Pegasus, yaml, "w", None).unwrap().tasks[0].command, argv(&["/bin/p"]));
+    let wanted = yaml.replace("name: p, id: a", "name: q, id: a");
+    refused(Format::Pegasus, &wanted, "job `a` wants its program `q` to run in the container `centos`");
+    refused(Format::Pegasus, &wanted, "hint: take `container` out");
+}
+
+#[test]
+fn a_log_that_many_jobs_write_and_nobody_wants_is_left_out() {
+    let dax = |transfer: &str, reader: &str| {
+        let job = |n: u32| {
+            format!(
+                "<job id=\"j{n}\" name=\"p\"><uses file=\"log\" link=\"output\" transfer=\"{transfer}\"/>\
+                 <uses file=\"o{n}\" link=\"output\"/>{}</job>",
+                if n == 2 { reader } else { "" }
+            )
+        };
+        format!("<adag version=\"2.1\" name=\"b\">{}{}</adag>", job(1), job(2))
+    };
+    let w = parse(Format::Dax, &dax("false", ""), "w", None).unwrap();
+    assert_eq!(names(&w, &w.tasks[0].outputs), ["o1"]);
+    refused(Format::Dax, &dax("true", ""), "two tasks write `log`");
+    let three = dax("false", "")
+        .replace("</adag>", "<job id=\"r\" name=\"r\"><uses file=\"log\" link=\"input\"/></job></adag>");
+    refused(Format::Dax, &three, "two tasks write `log`");
+}
+
 // ---------------------------------------------------------------- DAX
 
 #[test]
@@ -267,7 +461,7 @@ fn a_makeflow_is_read() {
     assert_eq!(tasks[2].outputs, [pair("total.txt", "/work/total.txt"), pair("log", "/work/log")]);
     let two = &tasks[1];
     assert_eq!(two.inputs[1], pair("c.sh", "/work/count.sh"));
-    assert_eq!((two.cpus, two.memory_bytes, &two.env), (2, Some(100 << 20), &vec![pair("LC_ALL", "C")]));
+    assert_eq!((two.cpus, two.memory_bytes, &two.env), (2, None, &vec![pair("LC_ALL", "C")]));
     assert_eq!(w.files.iter().find(|f| f.name == "one.txt").unwrap().size_bytes, Some(10 << 10));
 }
 
@@ -288,6 +482,166 @@ fn wrong_makeflows_are_refused() {
     check("a: b\n\tx\na: c\n\ty\n", "two tasks have the id `a`; the other is on line 1");
     check("a: b\n\tx\nb: a\n\ty\n", "in a circle, each for the one before it: `b` on line 3, `a` on line 1");
     check("A=$(B)\n", "the variable `B` is not set");
+}
+
+// ---------------------------------------------------------------- Makeflow as it is in the wild
+
+fn line(task: &eyas_core::array::TaskSpec) -> &str {
+    match &task.command {
+        Command::Shell(line) => line,
+        Command::Exec(_) => panic!("a makeflow's commands are lines"),
+    }
+}
+
+#[test]
+fn a_makeflow_asks_for_memory_and_limits_none() {
+    let text = ".MAKEFLOW CATEGORY merge\n.MAKEFLOW MEMORY 100\nall: one two\n@MEMORY=20\n\tcat one two > all # $CATEGORY\none:\n\techo ${CATEGORY} $CORES_NOT\n";
+    let text = text.replace(" $CORES_NOT", "");
+    let w = parse(Format::Makeflow, &format!("{text}two:\n\ttouch two\n"), "w", None).unwrap();
+    assert!(w.tasks.iter().all(|t| t.memory_bytes.is_none()));
+    assert_eq!(w.tasks[1].command, Some(Command::Shell("echo merge".into())), "the category is a variable");
+    refused(Format::Makeflow, "a:\n@MEMORY=much\n\tx\n", "MEMORY is no number");
+}
+
+#[test]
+fn quoted_names_of_a_makeflow_keep_their_blanks() {
+    let text = "P=C D\n$(P) E:\n\tmake\nF \"$(P)\" G: 'x y' z\\ z\n    echo a:b > F; A=1 true\nQ=\"H I\" \"J K\"\n$(Q):\n\tq\nMAKEFLOW_OUTPUTS=\"C D\" J\n";
+    let w = parse(Format::Makeflow, text, "w", None).unwrap();
+    assert_eq!(names(&w, &w.tasks[0].outputs), ["C", "D", "E"]);
+    assert_eq!(names(&w, &w.tasks[1].outputs), ["F", "C D", "G"]);
+    assert_eq!(names(&w, &w.tasks[1].inputs), ["x y", "z z"]);
+    assert_eq!(
+        w.tasks[1].command,
+        Some(Command::Shell("echo a:b > F; A=1 true".into())),
+        "blanks do for a tab"
+    );
+    assert_eq!(names(&w, &w.tasks[2].outputs), ["H I", "J K"]);
+    let results: Vec<&str> =
+        w.files.iter().filter(|f| f.result == Some(true)).map(|f| f.name.as_str()).collect();
+    assert_eq!(results, ["C D"]);
+    // All names in one pair of quotes.
+    let w = parse(Format::Makeflow, "a b:\n\tx\nMAKEFLOW_OUTPUTS=\"a b\"\n", "w", None).unwrap();
+    assert!(w.files.iter().all(|f| f.result == Some(true)));
+}
+
+#[test]
+fn folders_that_tasks_write_are_packed_and_unpacked() {
+    let text = "MAKEFLOW_OUTPUTS=seen\n\
+        made odd: in\n\tmkdir -p made/sub;cp in odd&&cp in made/sub/x\n\
+        said/: in\n\t./p in\n\
+        known known/1: in\n\t./k in\n\
+        seen: made said/ known/1 known/2\n\tcat made/sub/x said/* known/1 known/2 > seen\n";
+    let w = parse(Format::Makeflow, text, "w", None).unwrap();
+    let tasks = tasks(&w);
+    assert_eq!(tasks[0].outputs, [pair("made.tar", "run:made.tar"), pair("odd", "/work/odd")]);
+    assert!(
+        line(&tasks[0]).starts_with("(\nmkdir -p made/sub;cp in odd&&cp in made/sub/x\n) && tar --sort=name"),
+        "{}",
+        line(&tasks[0])
+    );
+    assert!(line(&tasks[0]).ends_with("-cf made.tar made"), "{}", line(&tasks[0]));
+    assert_eq!(tasks[1].outputs, [pair("said.tar", "run:said.tar")]);
+    let known = tasks.iter().find(|t| t.id == "known").unwrap();
+    assert_eq!(known.outputs, [pair("known.tar", "run:known.tar"), pair("known/1", "run:known/1")]);
+    let seen = tasks.iter().find(|t| t.id == "seen").unwrap();
+    let inputs: Vec<&str> = seen.inputs.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(inputs, ["known/1", "made.tar", "said.tar", "known.tar"]);
+    assert!(
+        line(seen).starts_with("tar -xf made.tar && tar -xf said.tar && tar -xf known.tar && (\ncat made/"),
+        "{}",
+        line(seen)
+    );
+}
+
+#[test]
+fn a_folder_that_nobody_writes_is_the_files_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("in/deep/empty")).unwrap();
+    fs::write(dir.path().join("in/b"), "").unwrap();
+    fs::write(dir.path().join("in/deep/a"), "").unwrap();
+    let text = "out: in\n\tls -R in > out\nparts/1:\n\tx\nparts/2:\n\ty\nall: parts\n\tcat parts/* > all\n";
+    let w = parse(Format::Makeflow, text, "w", None).unwrap();
+    let o = Options { check_inputs: true, ..options(dir.path()) };
+    let tasks = to_specs(&w, &o).unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    assert_eq!(tasks[0].inputs, [pair("in/b", &at("in/b")), pair("in/deep/a", &at("in/deep/a"))]);
+    assert_eq!(tasks[3].inputs, [pair("parts/1", "run:parts/1"), pair("parts/2", "run:parts/2")]);
+}
+
+// ---------------------------------------------------------------- Makeflow in JX
+
+const JX: &str = r#"# Counts words, part by part.
+{
+  "define": { "N": 2, "PARTS": [template("part.{i}") for i in range(N)], "TOOL": "./count.sh" },
+  "environment": { "LC_ALL": "C", "MODE": "all" },
+  "default_category": "usual",
+  "categories": {
+    "usual": { "resources": { "cores": 1, "memory": 100, "disk": 1000 } },
+    "count": { "environment": { "MODE": "count" }, "resources": { "cores": 3, "memory": 512, "wall-time": 60 } },
+  },
+  "rules": [
+    { "command": "mkdir -p all && cat " + join([p + ".n" for p in PARTS]) + " > all/sum",
+      "inputs": [p + ".n" for p in PARTS],
+      "outputs": ["all"],   # a folder
+    },
+    {
+      "command": format("%s part > %s.n", TOOL, p),
+      "inputs": [TOOL, "/bin/sh", { "dag_name": p, "task_name": "part" }],
+      "outputs": [p + ".n"],
+      "category": "count",
+      "environment": { "PART": p },
+      "resources": { "cores": 2 },
+    } for p in PARTS,
+    { "command": "split words", "inputs": ["words"], "outputs": PARTS, "local_job": true },
+    { "command": "ls" },
+  ]
+}
+"#;
+
+#[test]
+fn a_makeflow_in_jx_is_read() {
+    let w = parse(Format::Jx, JX, "w", None).unwrap();
+    let told: Vec<(&str, &str)> = w.tasks.iter().map(|t| (t.id.as_str(), t.stage.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("all", "cat"),
+            ("part.0.n", "count"),
+            ("part.1.n", "count"),
+            ("part.0", "split"),
+            ("line-24-5", "ls")
+        ]
+    );
+    let tasks = tasks(&w);
+    assert!(line(&tasks[0]).starts_with("(\nmkdir -p all && cat part.0.n part.1.n > all/sum\n) && tar "));
+    assert_eq!(tasks[0].outputs, [pair("all.tar", "/work/all.tar")]);
+    let count = &tasks[2];
+    assert_eq!(line(count), "./count.sh part > part.1.n");
+    assert_eq!(count.inputs, [pair("count.sh", "/work/count.sh"), pair("part", "run:part.1")]);
+    assert_eq!(count.env, [pair("LC_ALL", "C"), pair("MODE", "count"), pair("PART", "part.1")]);
+    assert_eq!((count.cpus, count.walltime_ns, count.memory_bytes), (2, Some(60_000_000_000), None));
+    assert_eq!(tasks[0].env, [pair("LC_ALL", "C"), pair("MODE", "all")]);
+    assert_eq!(w.tasks[0].line, Some(11));
+}
+
+#[test]
+fn wrong_makeflows_in_jx_are_refused() {
+    let check = |from: &str, to: &str, expect: &str| {
+        let broken = JX.replacen(from, to, 1);
+        assert_ne!(broken, JX, "{from}");
+        refused(Format::Jx, &broken, expect);
+    };
+    check("\"rules\"", "\"rule\"", "it has no `rules`");
+    check("range(N)", "range(M)", "line 3: the name `M` is not defined");
+    check("\"command\": \"split words\"", "\"workflow\": \"x.jx\"", "a workflow inside a workflow");
+    check("\"command\": \"ls\"", "\"commands\": \"ls\"", "line 24: a rule has no `command`");
+    check("\"cores\": 2", "\"cores\": \"2\"", "`cores` is a text, and a whole number from 0 is wanted");
+    check("\"outputs\": PARTS", "\"outputs\": N", "`outputs` is a number, and a list is wanted");
+    check("\"dag_name\"", "\"dagname\"", "a file has no `dag_name`");
+    check("\"outputs\": PARTS", "\"outputs\": [\"part.0.n\"]", "two tasks have the id `part.0.n`");
+    refused(Format::Jx, &JX[..JX.len() - 20], "breaks off");
+    refused(Format::Jx, "[]", "it has no `rules`");
+    refused(Format::Jx, "{\"rules\": [3]}", "`a rule` is a number, and an object is wanted");
 }
 
 // ---------------------------------------------------------------- to tasks
@@ -330,4 +684,61 @@ fn only_parents_that_no_chain_of_files_leads_to_get_markers() {
     assert_eq!(tasks[2].inputs, [pair("y", "run:y"), pair(".after/3", "run:.after/#3")]);
     assert_eq!(tasks[3].outputs, [pair(".eyas-after", "run:.after/#3")]);
     assert_eq!(tasks[3].command, Command::Shell("p && : > .eyas-after".into()));
+}
+
+// ---------------------------------------------------------------- places of results
+
+const PLACED: &str = concat!(
+    r#"{"id":"a","command":["a"],"inputs":{"i":"/in/x"},"outputs":{"a":"/home/me/out/a"}}"#,
+    "\n",
+    r#"{"id":"b","command":["b"],"inputs":{"a":"/home/me/out/a"},"outputs":{"b":"/home/me/out/deep/b","t":"run:t"}}"#,
+    "\n",
+    r#"{"id":"c","command":["c"],"inputs":{"t":"run:t"},"outputs":{"deep":"/home/me/out/c"}}"#,
+    "\n"
+);
+
+fn placed(lines: &str) -> Workflow {
+    let list = eyas_tasklist::read(lines.as_bytes(), Path::new("/base"), &Default::default()).unwrap();
+    eyas_workflow::from_arrays(&list.arrays, "placed").unwrap()
+}
+
+#[test]
+fn results_leave_their_places_for_the_folder_that_the_user_names() {
+    let out = |w: &Workflow, wins: bool| -> Vec<Vec<(String, String)>> {
+        let options = Options { out_dir_wins: wins, out_dir: "/else".into(), ..options(Path::new("/work")) };
+        let mut specs = to_specs(w, &options).unwrap();
+        specs.sort_by(|a, b| a.id.cmp(&b.id));
+        specs.into_iter().map(|t| t.outputs).collect()
+    };
+    let w = placed(PLACED);
+    assert_eq!(out(&w, false)[0], [pair("a", "/home/me/out/a")], "where the list says");
+    let b = [pair("b", "/else/deep/b"), pair("t", "run:t")];
+    assert_eq!(out(&w, true), [vec![pair("a", "/else/a")], b.to_vec(), vec![pair("deep", "/else/c")]]);
+
+    let mut forgotten = w.clone();
+    eyas_workflow::forget_places_of_results(&mut forgotten);
+    assert!(
+        forgotten.writers().iter().zip(&forgotten.files).all(|(w, f)| w.is_none() || f.location.is_none())
+    );
+    assert_eq!(out(&forgotten, false), out(&w, true));
+    assert_eq!(forgotten.files[0], w.files[0], "inputs stay where they are");
+}
+
+#[test]
+fn names_of_results_that_are_taken_keep_more_of_their_places() {
+    let w = placed(&PLACED.replace("run:t", "run:deep/b"));
+    let mut forgotten = w.clone();
+    eyas_workflow::forget_places_of_results(&mut forgotten);
+    let names: Vec<&str> = forgotten.files.iter().map(|f| f.name.as_str()).collect();
+    assert_eq!(names, ["/in/x", "out/a", "deep/b", "out/c", "out/deep/b"]);
+}
+
+#[test]
+fn a_result_in_the_place_of_an_input_is_refused() {
+    let w = placed(&PLACED.replace("/in/x", "/else/c"));
+    let options = Options { out_dir_wins: true, out_dir: "/else".into(), ..options(Path::new("/work")) };
+    let error = to_specs(&w, &options).unwrap_err().to_string();
+    let expect =
+        "task `c` would write its result `/home/me/out/c` to `/else/c`, which is an input of task `a`";
+    assert!(error.contains(expect) && error.contains("hint: --out"), "{error}");
 }

@@ -10,11 +10,11 @@ from pathlib import Path
 def _candidates() -> list[Path]:
     """Places where an installer puts a wheel's programs, the most likely first."""
     package = Path(__file__).resolve().parent
+    # The function came with Python 3.10; before, there was one scheme on Linux.
+    preferred = getattr(sysconfig, "get_preferred_scheme", lambda _: "posix_user")
     folders = [
         Path(sysconfig.get_path("scripts")),  # this environment
-        Path(
-            sysconfig.get_path("scripts", scheme=sysconfig.get_preferred_scheme("user"))
-        ),  # pip install --user
+        Path(sysconfig.get_path("scripts", scheme=preferred("user"))),  # pip install --user
         package.parent / "bin",  # pip install --target
     ]
     # pip install --prefix: .../lib/python3.x/site-packages/eyas

@@ -1,6 +1,6 @@
-"""Figures of `eyas repro`, in the look of the paper's: `python -m eyas.figures DIR`.
+"""Figures of `eyas-lab repro`, in the look of the paper's: `python -m eyas.figures DIR`.
 
-In: `DIR/results.json` and `DIR/timings.json`, as `eyas repro` writes them. Out: `DIR/figures/*.svg`, each a few tens of
+In: `DIR/results.json` and `DIR/timings.json`, as `eyas-lab repro` writes them. Out: `DIR/figures/*.svg`, each a few tens of
 kilobytes, the same bytes from the same results and the same matplotlib. A figure whose experiments were not run is left
 out, and removed if an earlier one lies there.
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,11 @@ class Results:
         self.about: dict[str, Json] = read["about"]
         timings = folder / "timings.json"
         text = timings.read_text(encoding="utf-8") if timings.exists() else "{}"
-        self.scheduler: list[Json] = json.loads(text).get("scheduler", [])
+        clocked: Json = json.loads(text)
+        self.scheduler: list[Json] = clocked.get("scheduler", [])
+        self.index: Json | None = clocked.get("index")
+        self.micro: list[Json] = read.get("micro", [])
+        self.collectives: Json | None = read.get("collectives")
 
     def __getitem__(self, name: str) -> Json:
         if name not in self.experiments:
@@ -265,8 +269,7 @@ def stacking_by_processors(locality: str) -> Draw:
         for what, suffix, marker in STACKING:
             values = [stack_ms(results, locality, suffix, n) for n in PROCESSORS]
             axes.plot(PROCESSORS, values, marker=marker, label=what)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(PROCESSORS, [str(n) for n in PROCESSORS])
+        doublings(axes, PROCESSORS)
         axes.set(xlabel="processors", ylabel="time per stack and processor (ms)", ylim=(0, None))
         axes.legend(fontsize=8)
 
@@ -345,8 +348,7 @@ def model_by_processors(figure: Any, results: Results) -> None:
             axes.plot(
                 PROCESSORS, values, ls=style, marker=marker, ms=4, color=f"C{i}", label=f"{what}, {locality}"
             )
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(PROCESSORS, [str(n) for n in PROCESSORS])
+    doublings(axes, PROCESSORS)
     axes.set(xlabel="processors", ylabel="model error (%)", ylim=(0, None))
     figure.legend(loc="outside lower center", fontsize=6, ncols=3)
 
@@ -411,9 +413,191 @@ def scheduler(figure: Any, results: Results) -> None:
     figure.legend(loc="outside lower center", ncols=4, fontsize=8)
 
 
+# ---------------------------------------------------------------- micro-benchmarks
+
+
+SIZES = [10**k for k in (0, 3, 4, 5, 6, 7, 8, 9)]
+SIZE_NAMES = ["1B", "1KB", "10KB", "100KB", "1MB", "10MB", "100MB", "1GB"]
+NODES = [1, 2, 4, 8, 16, 32, 64]
+LARGE = 100_000_000
+# Configuration, name in the legend, what the text gives for 64 nodes: reading, reading and writing.
+CONFIGS = [
+    ("local-disk", "model (local disk)", None, None),
+    ("persistent", "model (persistent storage)", None, None),
+    ("fa", "FA", 3100, 1000),
+    ("fca0", "first-cache-available, 0 %", None, None),
+    ("fca100", "first-cache-available, 100 %", 5700, 6300),
+    ("mcu0", "MCU, 0 %", None, None),
+    ("mcu100", "MCU, 100 %", 61700, 22700),
+]
+
+
+def mbit(results: Results, config: str, writes: bool, file_bytes: int, nodes: int) -> float:
+    for m in results.micro:
+        if (m["config"], m["writes"], m["file_bytes"], m["nodes"]) == (config, writes, file_bytes, nodes):
+            return float(m["mbit_per_s"])
+    raise Missing(config)
+
+
+def by_size(axes: Any) -> range:
+    axes.set_xticks(range(len(SIZES)), SIZE_NAMES, fontsize=8)
+    axes.set(xlabel="size of a file", ylabel="throughput (Mb/s)")
+    return range(len(SIZES))
+
+
+def micro_one_node(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    at = by_size(axes)
+    for config, what in (("local-disk", "local disk"), ("persistent", "GPFS")):
+        for writes, kind in ((False, "read"), (True, "read and write")):
+            values = [mbit(results, config, writes, size, 1) for size in SIZES]
+            style = "-" if config == "local-disk" else "--"
+            axes.plot(at, values, ls=style, marker="s" if writes else "o", label=f"{what}, {kind}")
+    axes.set_yscale("log")
+    axes.legend(fontsize=8)
+
+
+def doublings(axes: Any, values: Sequence[int]) -> None:
+    """An axis on which each of the values stands, and a doubling is a step."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [str(n) for n in values])
+
+
+def micro_by_size(config: str, writes: bool) -> Draw:
+    """Throughput by the size of a file, a line for each number of nodes (figures 8 to 11)."""
+
+    def draw(figure: Any, results: Results) -> None:
+        axes = figure.subplots()
+        at = by_size(axes)
+        for nodes in NODES:
+            values = [mbit(results, config, writes, size, nodes) for size in SIZES]
+            axes.plot(at, values, marker=".", label=f"{nodes} node{'s' if nodes > 1 else ''}")
+        axes.legend(fontsize=8)
+
+    return draw
+
+
+def micro_by_nodes(writes: bool) -> Draw:
+    """Throughput of seven configurations by the number of nodes (figures 12 and 13)."""
+
+    def draw(figure: Any, results: Results) -> None:
+        axes = figure.subplots()
+        for i, (config, what, *paper) in enumerate(CONFIGS):
+            values = [mbit(results, config, writes, LARGE, nodes) for nodes in NODES]
+            axes.plot(NODES, values, marker=".", color=f"C{i}", label=what)
+            if paper[writes] is not None:
+                axes.plot([64], [paper[writes]], "*", color=f"C{i}", ms=11, mec="black")
+        axes.plot([], [], "*", color="white", ms=11, mec="black", label="paper, 64 nodes")
+        doublings(axes, NODES)
+        axes.set(yscale="log", xlabel="nodes", ylabel="throughput (Mb/s)")
+        axes.legend(fontsize=7)
+
+    return draw
+
+
+def micro_wrapper(figure: Any, results: Results) -> None:
+    axes = figure.subplots()
+    at = by_size(axes)
+    lines = (("persistent", "model (persistent storage)"), ("fa", "FA"), ("fa-wrapper", "FA + wrapper"))
+    for i, (config, what) in enumerate(lines):
+        for writes, kind in ((False, "read"), (True, "read and write")):
+            values = [mbit(results, config, writes, size, 64) for size in SIZES]
+            axes.plot(
+                at, values, color=f"C{i}", ls="--" if writes else "-", marker=".", label=f"{what}, {kind}"
+            )
+    axes.set_yscale("log")
+    axes.legend(fontsize=7)
+
+
+def index(figure: Any, results: Results) -> None:
+    if results.index is None:
+        raise Missing("index")
+    axes = figure.subplots()
+    nodes = [10 ** (k / 4) for k in range(25)]
+    # 0.5 ms with one node, 15 ms with a million.
+    latency_s = [0.5e-3 + 14.5e-3 * (k / 4) / 6 for k in range(25)]
+    axes.plot(nodes, [n / s for n, s in zip(nodes, latency_s)], color=PAPER, label="P-RLS (paper)")
+    axes.axhline(4.18e6, color="black", ls="--", label="hash table (paper)")
+    axes.axhline(results.index["lookups_by_name_per_s"], color=EYAS, label="eyas, by name")
+    axes.axhline(results.index["lookups_per_s"], color=EYAS, ls=":", label="eyas, by number")
+    axes.set(xscale="log", yscale="log", xlabel="nodes of the index", ylabel="lookups per second")
+    axes.legend(fontsize=8)
+
+
+# ---------------------------------------------------------------- parallel scripting
+
+
+def scripting(results: Results, key: str) -> list[Json]:
+    if not results.collectives or not results.collectives[key]:
+        raise Missing("collectives")
+    rows: list[Json] = results.collectives[key]
+    return rows
+
+
+def montage_time(figure: Any, results: Results) -> None:
+    rows = scripting(results, "montage")
+    axes = figure.subplots()
+    at = bars(axes, ["paper, files on GPFS", *(f"eyas, {row['what']}" for row in rows)])
+    parts = [("computing", LOCAL, 13.4), ("moving files", MISS, 73.6), ("idle", PAPER, 13.0)]
+    keys = ("computing", "moving", "idle")
+    stacked(
+        axes,
+        at,
+        [
+            (what, color, [said, *(100 * row[key] for row in rows)])
+            for (what, color, said), key in zip(parts, keys)
+        ],
+    )
+    axes.set(ylabel="time of 512 cores (%)", ylim=(0, 100))
+    axes.legend(fontsize=8)
+
+
+def pattern_curve(pattern: str) -> Draw:
+    """Time by nodes, a colour for each size; the paper's model dashed (figure 9)."""
+
+    def draw(figure: Any, results: Results) -> None:
+        rows = [row for row in scripting(results, "curves") if row["pattern"] == pattern]
+        if not rows:
+            raise Missing(pattern)
+        axes = figure.subplots()
+        for i, size in enumerate(sorted({row["bytes"] for row in rows})):
+            of = [row for row in rows if row["bytes"] == size]
+            nodes = [row["nodes"] for row in of]
+            what = f"{size // 10**6} MB" if size >= 10**6 else f"{size // 1000} KB"
+            axes.plot(nodes, [row["seconds"] for row in of], marker="o", color=f"C{i}", label=f"eyas, {what}")
+            model = [row["papers_model_s"] for row in of]
+            axes.plot(nodes, model, ls="--", color=f"C{i}", label=f"the paper's model, {what}")
+        doublings(axes, nodes)
+        axes.set(yscale="log", xlabel="nodes", ylabel="time (s)")
+        axes.legend(fontsize=7)
+
+    return draw
+
+
+def blast_scaled(figure: Any, results: Results) -> None:
+    rows = scripting(results, "blast")
+    axes = figure.subplots()
+    cores = [row["cores"] for row in rows]
+    axes.plot(cores, [row["makespan_s"] for row in rows], marker="o", color=EYAS, label="eyas")
+    doublings(axes, cores)
+    axes.set(xlabel="cores (and sequences)", ylabel="time (s)", ylim=(0, None))
+    axes.legend(fontsize=8)
+
+
 def figures() -> dict[str, Draw]:
     """All of them, by the name of their file."""
-    all_of = {
+    all_of: dict[str, Draw] = {
+        "fig-03-index": index,
+        "fig-07-micro-one-node": micro_one_node,
+        "fig-08-micro-home-read": micro_by_size("persistent", writes=False),
+        "fig-09-micro-home-read-write": micro_by_size("persistent", writes=True),
+        "fig-10-micro-local-read": micro_by_size("local-disk", writes=False),
+        "fig-11-micro-local-read-write": micro_by_size("local-disk", writes=True),
+        "fig-12-micro-read": micro_by_nodes(writes=False),
+        "fig-13-micro-read-write": micro_by_nodes(writes=True),
+        "fig-14-micro-wrapper": micro_wrapper,
+        "zhang-fig-01-montage": montage_time,
+        "zhang-fig-12-blast": blast_scaled,
         "fig-15-scheduler": scheduler,
         "fig-16-mi": demand("mi-fa", 10e6),
         "fig-24-mi-hits": mi_hits,
@@ -433,6 +617,8 @@ def figures() -> dict[str, Draw]:
         "fig-51-model": model_by_locality,
         "beyond": beyond,
     }
+    for pattern in ("multicast", "scatter", "gather", "reduce"):
+        all_of[f"zhang-fig-09-{pattern}"] = pattern_curve(pattern)
     for number, name in enumerate(MI, start=17):
         all_of[f"fig-{number}-{name}"] = course(name)
     for number, name in enumerate(["sw-fa", "sw-gcc", "sw-gcc-dynamic"], start=30):
@@ -486,7 +672,7 @@ def main() -> int:
         print(f"error: {error.name} is not installed (pip install {error.name})", file=sys.stderr)
         return 1
     except (OSError, KeyError, ValueError) as error:
-        print(f"error: {sys.argv[1]} does not hold what eyas repro writes: {error!r}", file=sys.stderr)
+        print(f"error: {sys.argv[1]} does not hold what eyas-lab repro writes: {error!r}", file=sys.stderr)
         return 1
     print(f"{n_drawn} figures")
     return 0

@@ -12,7 +12,8 @@
 //!   1. no node receives more than `in_max` batches at once, and none sends more than `out_max`;
 //!   2. what the source of a batch does not hold when it is issued is of one batch of the source's own, issued before, and in
 //!      the order of that batch;
-//!   3. following sources from want to want never comes back to the first (one outgoing edge each, tested before it is set);
+//!   3. following sources from want to want never comes back to the first (one outgoing edge each, tested before it is set;
+//!      who holds the object has none, whatever its want says);
 //!   4. what is ready is in a queue, and each queue waits for a stream that is taken.
 //!
 //! Why this cannot deadlock (`Zhang12` §V-D): a batch takes its stream at the receiver and the one at the source together
@@ -31,7 +32,7 @@
 //! Not here: what is worth a plan ([`super::choose`]); who finds space for the bytes (the executor, which may refuse).
 
 use super::cost::SPLIT_OBJECTS_MIN;
-use super::links::Links;
+use super::links::{Links, Observation};
 use super::plan::{Item, Plan};
 use super::{BatchId, Choice, CollectiveId, CollectiveKind, CollectiveRecord, Way};
 use crate::catalog::Catalog;
@@ -152,6 +153,13 @@ struct Batch {
     in_rounds: bool,
     /// The source's own batch, which brings what it did not have yet.
     above: Option<BatchId>,
+    issued: Timestamp,
+    /// What it asked for, and how much of that has arrived; `bytes` of all.
+    n_asked: u32,
+    n_arrived: u32,
+    bytes: u64,
+    /// Batches that its receiver or its source had under way when it was issued, whichever has more.
+    n_sharing: u32,
 }
 
 struct Live {
@@ -199,6 +207,8 @@ pub struct Collectives {
     n_queued: BTreeMap<Source, u32>,
     /// Wants that failed everywhere and are tried again at the next tick.
     retry: BTreeSet<Pair>,
+    /// Batches that came whole, from peers that had all of it.
+    observed: Vec<Observation>,
 }
 
 impl Collectives {
@@ -323,6 +333,12 @@ impl Collectives {
         self.live.len()
     }
 
+    /// What the batches that have ended since the last call say of the links between nodes. Left out are those that failed
+    /// in part, and those whose source was still receiving: their time is that of the whole way.
+    pub fn take_observations(&mut self) -> Vec<Observation> {
+        std::mem::take(&mut self.observed)
+    }
+
     // ------------------------------------------------------------ events
 
     fn on_replica_added(
@@ -337,6 +353,7 @@ impl Collectives {
             return;
         }
         let pair = (executor, object);
+        self.observe(now, pair);
         if let Some(want) = self.leave(pair) {
             for id in &want.collectives {
                 let Some(live) = self.live.get_mut(id) else { continue };
@@ -353,6 +370,23 @@ impl Collectives {
             }
         }
         self.place_below(pair, catalog);
+    }
+
+    /// An object has arrived, perhaps the last one of its batch.
+    fn observe(&mut self, now: Timestamp, pair: Pair) {
+        let Some(State::Issued(id, source)) = self.wants.get(&pair).map(|w| w.state) else { return };
+        let batch = self.batches.get_mut(&id).expect("an issued want has a batch");
+        batch.n_arrived += 1;
+        if batch.n_arrived == batch.n_asked && batch.above.is_none() && source != Source::Home {
+            // Those that came after it count, too.
+            let at_end = self.n_in[&pair.0].max(self.n_out[&source]);
+            self.observed.push(Observation {
+                n_objects: batch.n_asked,
+                bytes: batch.bytes,
+                duration_ns: now.since_ns(batch.issued),
+                n_sharing: batch.n_sharing.max(at_end),
+            });
+        }
     }
 
     /// Collective gathers wait for it no more.
@@ -393,12 +427,16 @@ impl Collectives {
         want.asked = false;
         want.n_tries += 1;
         let is_final = match kind {
-            TransferErrorKind::NoSpace | TransferErrorKind::Changed | TransferErrorKind::Unavailable => true,
+            TransferErrorKind::NoSpace
+            | TransferErrorKind::Changed
+            | TransferErrorKind::Unavailable
+            | TransferErrorKind::GivenUp => true,
             TransferErrorKind::NotHeld
             | TransferErrorKind::Busy
             | TransferErrorKind::Corrupt
             | TransferErrorKind::Temporary
-            | TransferErrorKind::Dropped => want.n_tries >= self.config.tries_max,
+            | TransferErrorKind::Dropped
+            | TransferErrorKind::Shortage => want.n_tries >= self.config.tries_max,
         };
         if let Source::Peer(peer) = source {
             want.avoid.push(peer);
@@ -604,7 +642,7 @@ impl Collectives {
         let may = |e: &ExecutorId| *e != receiver && Some(*e) != except && !want.avoid.contains(e);
         let through = |e: ExecutorId| -> Option<State> {
             let state = self.wants.get(&(e, object))?.state;
-            if state == State::Held || self.leads_to(e, receiver, object) {
+            if state == State::Held || self.leads_to(e, receiver, object, catalog) {
                 None
             } else if streams && matches!(state, State::Issued(..)) {
                 Some(State::Ready(Source::Peer(e)))
@@ -642,11 +680,20 @@ impl Collectives {
     }
 
     /// Whether `from` gets the object, over however many others, from `to`.
-    fn leads_to(&self, from: ExecutorId, to: ExecutorId, object: ObjectId) -> bool {
+    ///
+    /// A holder gets it from nobody. Its want may still be here: the catalog has all replicas of a message at once, and this
+    /// hears of them one by one. Two that were planned below each other, and hold what both wanted, would be a circle until
+    /// then. The walk passes each receiver at most once, so it is over after as many steps as there are receivers; a way
+    /// that is longer is a circle, and nobody joins one.
+    fn leads_to(&self, from: ExecutorId, to: ExecutorId, object: ObjectId, catalog: &Catalog) -> bool {
+        let n_receivers = self.wanting.get(&object).map_or(0, BTreeSet::len);
         let mut at = from;
-        loop {
+        for _ in 0..=n_receivers {
             if at == to {
                 return true;
+            }
+            if catalog.holds(at, object) {
+                return false;
             }
             at = match self.wants.get(&(at, object)).map(|w| w.state) {
                 Some(State::Below(e) | State::Ready(Source::Peer(e)) | State::Issued(_, Source::Peer(e))) => {
@@ -655,6 +702,7 @@ impl Collectives {
                 _ => return false,
             };
         }
+        true
     }
 
     /// Those that waited for `pair` look again: it begins, is there, or will not come.
@@ -886,7 +934,21 @@ impl Collectives {
             },
             _ => None,
         });
-        let mut batch = Batch { collective, executor, source, objects, deadline: now, in_rounds, above };
+        let n_sharing = self.n_in[&executor].max(self.n_out[&source]);
+        let mut batch = Batch {
+            collective,
+            executor,
+            source,
+            deadline: now,
+            in_rounds,
+            above,
+            issued: now,
+            n_asked: objects.len() as u32,
+            n_arrived: 0,
+            bytes: objects.iter().map(|o| self.wants[&(executor, *o)].item.size_bytes).sum(),
+            n_sharing,
+            objects,
+        };
         batch.deadline = now.plus_ns(self.patience_ns(&batch, n_tries));
         // Who streams from a node cannot be ahead of it.
         if let Some(above) = above.and_then(|above| self.batches.get(&above)) {
@@ -976,8 +1038,8 @@ impl Collectives {
         out.push(CollectiveAction::Ended { record });
     }
 
-    /// Checks the module's invariants; panics when one is broken. For tests.
-    pub fn sanity_check(&self) {
+    /// Checks the module's invariants; panics when one is broken. For tests. The catalog's replicas have all been handed in.
+    pub fn sanity_check(&self, catalog: &Catalog) {
         let (mut n_in, mut n_out) = (BTreeMap::<_, u32>::new(), BTreeMap::<_, u32>::new());
         for (id, batch) in &self.batches {
             *n_in.entry(batch.executor).or_default() += 1;
@@ -1004,7 +1066,7 @@ impl Collectives {
                 State::Issued(id, _) => assert!(self.batches[&id].objects.contains(&pair.1)),
                 State::Below(parent) => {
                     assert!(self.wants.contains_key(&(parent, pair.1)), "{pair:?} waits for nobody");
-                    assert!(!self.leads_to(parent, pair.0, pair.1), "{pair:?} waits for itself");
+                    assert!(!self.leads_to(parent, pair.0, pair.1, catalog), "{pair:?} waits for itself");
                     assert!(self.below[&(parent, pair.1)].contains(&pair.0));
                 }
                 State::Ready(source) => {

@@ -1,20 +1,68 @@
-//! Which way a collective goes: the one that is predicted to end first.
+//! Which way a collective goes: the one that is predicted to end first, if that is sure enough.
 //!
-//! In: a case of [`super::cost`], links as measured. Out: a [`Choice`], which keeps what was predicted for each way, so
-//! that a report can show prediction beside measurement, and what else was thought of.
+//! In: a case of [`super::cost`], and an [`Outlook`]: links as measured and how long makers take, both with what is in doubt about them.
+//! Out: a [`Choice`], which keeps what was predicted for each way, so that a report can show prediction beside measurement, and
+//! what else was thought of.
+//!
+//! **The rule.** A way other than plain fetches is taken only where what it could lose is not more than what it is likely to
+//! gain. *Likely gain*: seconds that it ends before plain fetches with the likely links. *Possible loss*: seconds that it
+//! ends after them in the worst of the cases that may hold as well (each link number at either end of its spread, makers as quick or
+//! as slow as may be). Both ways are judged over the same links, because they will use the same. To run a maker again is judged in the
+//! same way against the quickest way of sending.
 //!
 //! A way that asks for less is preferred when it is predicted to take at most [`TIE`] longer: requests cost the
 //! dispatcher and the executors' processors, which the model does not see.
+//!
+//! Not here: how sure a prediction is ([`super::lessons`]).
 
 use super::Way;
 use super::cost::{self, GatherCase, MulticastCase, ScatterCase, Streams};
-use super::links::Link;
+use super::lessons::{Case, PROMISE, Told};
+use super::links::{Estimate, Link};
 use serde::{Deserialize, Serialize};
 
 /// Ways within this factor are equal; the order of the candidates decides.
 pub const TIE: f64 = 1.02;
 /// Arities of pipelined trees that are considered.
 const ARITIES: [u32; 3] = [1, 2, 4];
+
+/// What a choice is made with.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Outlook {
+    pub link: Estimate,
+    /// Nine in ten makers end within this factor of the time that they are expected to need from now; 1: nothing is in doubt.
+    pub makers_factor: f64,
+}
+
+impl Outlook {
+    /// What is likely, and then what may hold as well, in pairs: a link, and the factor on what makers need.
+    fn cases(&self) -> Vec<(Link, f64)> {
+        let mut cases = vec![(self.link.likely, 1.0)];
+        cases.extend(self.link.cases().into_iter().flatten().map(|link| (link, 1.0)));
+        if self.makers_factor > 1.0 {
+            cases.extend([self.makers_factor, 1.0 / self.makers_factor].map(|f| (self.link.likely, f)));
+        }
+        cases
+    }
+}
+
+/// A task that would run again in place of sending its files.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rerun {
+    /// As it is expected to take there, without its inputs.
+    pub run_s: f64,
+    /// Inputs that have to be sent first.
+    pub inputs: Option<MulticastCase>,
+    /// What it takes to read what it made.
+    pub digest_s: f64,
+}
+
+impl Rerun {
+    fn seconds(&self, link: &Link, makers_factor: f64, streams: &Streams) -> f64 {
+        let inputs_s = self.inputs.map_or(0.0, |case| cost::flat_s(&case, link, streams));
+        self.run_s * makers_factor + inputs_s + self.digest_s
+    }
+}
 
 /// What was chosen, and why.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -23,27 +71,63 @@ pub struct Choice {
     pub predicted_ns: u64,
     /// All ways with what they were predicted to take, the chosen one too.
     pub considered: Vec<(Way, u64)>,
+    /// What is expected of the chosen way, and how surely. Logs of older versions have nothing here.
+    #[serde(default)]
+    pub told: Option<Told>,
     /// What the prediction was made with.
     pub link: Link,
 }
 
+/// A way, and its seconds in each case of an outlook, the likely one first.
+struct Candidate {
+    way: Way,
+    seconds: Vec<f64>,
+}
+
+impl Candidate {
+    fn likely_s(&self) -> f64 {
+        self.seconds[0]
+    }
+
+    /// The rule of the module.
+    fn is_worth_it(&self, instead_of: &Candidate) -> bool {
+        let later = self.seconds.iter().zip(&instead_of.seconds).map(|(own, other)| own - other);
+        let loss_s = later.fold(f64::NEG_INFINITY, f64::max);
+        loss_s <= instead_of.likely_s() - self.likely_s()
+    }
+}
+
 impl Choice {
-    /// `candidates`: with seconds, the ones that ask for least first.
-    fn of(candidates: &[(Way, f64)], link: &Link) -> Choice {
-        let least_s = candidates.iter().map(|c| c.1).fold(f64::INFINITY, f64::min);
-        let chosen = candidates.iter().find(|c| c.1 <= least_s * TIE).unwrap_or(&candidates[0]);
-        let ns = |s: f64| (s * 1e9) as u64;
-        Choice {
-            way: chosen.0,
-            predicted_ns: ns(chosen.1),
-            considered: candidates.iter().map(|c| (c.0, ns(c.1))).collect(),
-            link: *link,
-        }
+    /// `candidates`: the ones that ask for least first, plain fetches among them.
+    fn of(candidates: &[Candidate], outlook: &Outlook) -> Choice {
+        let plain = candidates
+            .iter()
+            .find(|c| c.way == Way::PlainFetches)
+            .expect("plain fetches are always possible");
+        let open: Vec<&Candidate> =
+            candidates.iter().filter(|c| c.way == Way::PlainFetches || c.is_worth_it(plain)).collect();
+        let least_s = open.iter().map(|c| c.likely_s()).fold(f64::INFINITY, f64::min);
+        let chosen = open.iter().find(|c| c.likely_s() <= least_s * TIE).expect("the least is within a tie");
+        let mut choice = Choice {
+            way: chosen.way,
+            predicted_ns: 0,
+            considered: vec![],
+            told: None,
+            link: outlook.link.likely,
+        };
+        candidates.iter().for_each(|c| choice.consider(c));
+        choice.force(choice.way);
+        choice
+    }
+
+    fn consider(&mut self, candidate: &Candidate) {
+        self.considered.push((candidate.way, (candidate.likely_s() * 1e9) as u64));
     }
 
     /// The user wants a collective: the best of these, where plain fetches were chosen.
     pub fn insist(&mut self) {
-        let collective = self.considered.iter().filter(|c| c.0 != Way::PlainFetches);
+        let collective =
+            self.considered.iter().filter(|c| !matches!(c.0, Way::PlainFetches | Way::TaskReplication));
         if self.way == Way::PlainFetches
             && let Some(best) = collective.min_by_key(|c| c.1)
         {
@@ -57,13 +141,9 @@ impl Choice {
         self.predicted_ns = self.considered.iter().find(|c| c.0 == way).map_or(0, |c| c.1);
     }
 
-    /// One more way, which is chosen only if it is quicker than what was chosen so far by more than a tie.
-    pub fn offer(&mut self, way: Way, predicted_s: f64) {
-        let predicted_ns = (predicted_s * 1e9) as u64;
-        self.considered.push((way, predicted_ns));
-        if predicted_ns as f64 * TIE < self.predicted_ns as f64 {
-            (self.way, self.predicted_ns) = (way, predicted_ns);
-        }
+    /// What the chosen way is expected to take, if nine in ten such expectations are within [`PROMISE`] of what is measured.
+    pub fn promised_ns(&self) -> Option<u64> {
+        self.told.filter(|told| told.doubt <= PROMISE).map(|told| told.expected_ns)
     }
 
     /// Whether a plan is worth making at all.
@@ -72,50 +152,72 @@ impl Choice {
     }
 }
 
+fn candidates(ways: &[Way], outlook: &Outlook, seconds: impl Fn(Way, &Link, f64) -> f64) -> Vec<Candidate> {
+    let cases = outlook.cases();
+    let of = |way: &Way| Candidate {
+        way: *way,
+        seconds: cases.iter().map(|(link, makers_factor)| seconds(*way, link, *makers_factor)).collect(),
+    };
+    ways.iter().map(of).collect()
+}
+
+fn moving(case: &Case, ways: &[Way], outlook: &Outlook, streams: &Streams) -> Vec<Candidate> {
+    candidates(ways, outlook, |way, link, makers_factor| case.seconds(way, link, makers_factor, streams))
+}
+
 /// Collective gather, asynchronous gather (file by file, or in archives) or plain fetches (§IV-C).
-pub fn choose_gather(case: &GatherCase, link: &Link, streams: &Streams) -> Choice {
-    let candidates = [
-        (Way::CollectiveGather, cost::gather_collective_s(case, link, streams)),
-        (Way::AsyncArchives, cost::gather_async_archives_s(case, link, streams)),
-        (Way::AsyncGather, cost::gather_async_s(case, link, streams)),
-        (Way::PlainFetches, cost::plain_fetches_s(case, link, streams)),
-    ];
-    Choice::of(&candidates, link)
+pub fn choose_gather(case: &GatherCase, outlook: &Outlook, streams: &Streams) -> Choice {
+    let ways = [Way::CollectiveGather, Way::AsyncArchives, Way::AsyncGather, Way::PlainFetches];
+    Choice::of(&moving(&Case::Gather(case.clone()), &ways, outlook, streams), outlook)
 }
 
-/// The shape of the tree. Plain fetches come first: with one receiver a tree is nothing else.
-pub fn choose_multicast(case: &MulticastCase, link: &Link, streams: &Streams) -> Choice {
-    let mut candidates = vec![
-        (Way::PlainFetches, cost::flat_s(case, link, streams)),
-        (Way::Binomial, cost::binomial_s(case, link)),
-    ];
+/// The shape of the tree. Plain fetches come first: with one receiver a tree is nothing else. `rerun`: what would run again
+/// in place of sending, where that is possible.
+pub fn choose_multicast(
+    case: &MulticastCase,
+    outlook: &Outlook,
+    streams: &Streams,
+    rerun: Option<&Rerun>,
+) -> Choice {
+    let mut ways = vec![Way::PlainFetches, Way::Binomial];
     // Wider trees have fewer hops that can be slow.
-    let pipelined =
-        |arity: &u32| (Way::Pipelined { arity: *arity }, cost::pipelined_s(case, *arity, link, streams));
-    candidates.extend(ARITIES.iter().rev().map(pipelined));
-    Choice::of(&candidates, link)
+    ways.extend(ARITIES.iter().rev().map(|arity| Way::Pipelined { arity: *arity }));
+    let sending = moving(&Case::Multicast(*case), &ways, outlook, streams);
+    let mut choice = Choice::of(&sending, outlook);
+    if let Some(rerun) = rerun {
+        let seconds = |_, link: &Link, makers_factor| rerun.seconds(link, makers_factor, streams);
+        let rerun = candidates(&[Way::TaskReplication], outlook, seconds).remove(0);
+        choice.consider(&rerun);
+        let best = sending.iter().find(|c| c.way == choice.way).expect("it was chosen");
+        if rerun.likely_s() * TIE < best.likely_s() && rerun.is_worth_it(best) {
+            choice.force(Way::TaskReplication);
+        }
+    }
+    choice
 }
 
-pub fn choose_scatter(case: &ScatterCase, link: &Link, streams: &Streams) -> Choice {
-    let candidates = [
-        (Way::Archives, cost::scatter_archives_s(case, link, streams)),
-        (Way::PlainFetches, cost::scatter_plain_s(case, link, streams)),
-    ];
-    Choice::of(&candidates, link)
+pub fn choose_scatter(case: &ScatterCase, outlook: &Outlook, streams: &Streams) -> Choice {
+    let ways = [Way::Archives, Way::PlainFetches];
+    Choice::of(&moving(&Case::Scatter(*case), &ways, outlook, streams), outlook)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collective::LinkEstimator;
 
     const GBIT: Link = Link { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 125e6 };
+
+    fn known() -> Outlook {
+        Outlook { link: Estimate::exactly(GBIT), makers_factor: 1.0 }
+    }
 
     #[test]
     fn the_papers_rule_of_thumb_comes_out_of_the_model() {
         // §IV-C: collective when tasks finish close to each other or files are small, asynchronous when they finish
         // irregularly or files are large.
         let streams = Streams::default();
-        let way = |files: Vec<(f64, u64)>| choose_gather(&GatherCase::new(files, 16), &GBIT, &streams).way;
+        let way = |files: Vec<(f64, u64)>| choose_gather(&GatherCase::new(files, 16), &known(), &streams).way;
         assert_eq!(way(vec![(5.0, 10_000); 1000]), Way::CollectiveGather);
         let spread = |bytes| (0..100).map(|i| (f64::from(i) * 0.5, bytes)).collect::<Vec<_>>();
         assert!(matches!(way(spread(50_000_000)), Way::AsyncGather | Way::AsyncArchives));
@@ -126,17 +228,58 @@ mod tests {
     fn large_files_go_down_a_chain_and_small_ones_down_a_tree() {
         let way = |n_receivers, bytes| {
             let case = MulticastCase { n_receivers, n_holders: 1, n_objects: 1, bytes, largest_bytes: bytes };
-            choose_multicast(&case, &GBIT, &Streams::default()).way
+            choose_multicast(&case, &known(), &Streams::default(), None).way
         };
         assert_eq!(way(16, 100_000_000), Way::Pipelined { arity: 1 });
         assert_eq!(way(1, 100_000_000), Way::PlainFetches);
         assert!(matches!(way(1000, 1_000), Way::Binomial | Way::Pipelined { arity: 2.. }));
         let choice = choose_multicast(
             &MulticastCase { n_receivers: 16, n_holders: 1, n_objects: 1, bytes: 1, largest_bytes: 1 },
-            &GBIT,
+            &known(),
             &Streams::default(),
+            None,
         );
         assert_eq!(choice.considered.len(), 5);
         assert!(choice.is_collective());
+    }
+
+    fn unmeasured() -> Outlook {
+        Outlook { link: LinkEstimator::default().estimate(), makers_factor: 1.0 }
+    }
+
+    fn multicast(n_receivers: u32, bytes: u64) -> MulticastCase {
+        MulticastCase { n_receivers, n_holders: 1, n_objects: 1, bytes, largest_bytes: bytes }
+    }
+
+    #[test]
+    fn a_collective_that_could_lose_more_than_it_may_gain_is_not_begun() {
+        // To two nodes a chain gains the second sending and loses half a latency: not much for 100 KB.
+        let outlook = unmeasured();
+        let likely = Outlook { link: Estimate::exactly(outlook.link.likely), ..outlook };
+        let way =
+            |outlook, bytes| choose_multicast(&multicast(2, bytes), outlook, &Streams::default(), None).way;
+        assert_eq!(way(&likely, 400_000), Way::Pipelined { arity: 1 });
+        assert_eq!(way(&outlook, 400_000), Way::PlainFetches);
+        // To sixteen nodes a large file goes down a chain whatever the link is like.
+        let choice = choose_multicast(&multicast(16, 100_000_000), &outlook, &Streams::default(), None);
+        assert_eq!(choice.way, Way::Pipelined { arity: 1 });
+    }
+
+    #[test]
+    fn a_maker_runs_again_only_where_that_gains_more_than_it_could_lose() {
+        // Sending takes likely 5.5 s, on a quick link half a second.
+        let case = multicast(3, 600_000_000);
+        let rerun = |run_s| Rerun { run_s, inputs: None, digest_s: 0.6 };
+        let choose = |outlook: &Outlook, run_s| {
+            choose_multicast(&case, outlook, &Streams::default(), Some(&rerun(run_s)))
+        };
+        let outlook = Outlook { makers_factor: 2.0, ..unmeasured() };
+        let gbit = Outlook { makers_factor: 2.0, ..known() };
+        assert_eq!(choose(&gbit, 1.0).way, Way::TaskReplication);
+        assert_eq!(choose(&gbit, 3.0).way, Way::Pipelined { arity: 1 }, "it could take 6.6 s");
+        assert_eq!(choose(&outlook, 2.5).way, Way::Pipelined { arity: 1 });
+        let mut forced = choose(&outlook, 2.5);
+        forced.force(Way::TaskReplication);
+        assert_eq!(forced.predicted_ns, 3_100_000_000);
     }
 }

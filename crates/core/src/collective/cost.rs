@@ -76,6 +76,12 @@ impl GatherCase {
         GatherCase { appearing, n_sources }
     }
 
+    /// The same, where what is not there yet takes `factor` times as long to appear.
+    pub fn delayed(&self, factor: f64) -> GatherCase {
+        let later = |a: &Appearing| Appearing { at_s: a.at_s * factor, ..*a };
+        GatherCase { appearing: self.appearing.iter().map(later).collect(), n_sources: self.n_sources }
+    }
+
     pub fn n_objects(&self) -> u64 {
         self.appearing.iter().map(|a| a.n_objects).sum()
     }

@@ -1,30 +1,42 @@
 //! What links are like, from the transfers that were made over them.
 //!
-//! In: [`Observation`]s, one per request that ended. Out: [`Link`]s, the `a`, `b` and `c` of the cost model
-//! (`Zhang12` §VI-A.1): a request for `n` objects of `S` bytes together takes `a + (n − 1)·c + S·b`.
+//! In: [`Observation`]s, one per request that ended. Out: an [`Estimate`]: the likely [`Link`], which has the `a`, `b` and `c` of
+//! the cost model (`Zhang12` §VI-A.1: a request for `n` objects of `S` bytes together takes `a + (n − 1)·c + S·b`), and how far from it
+//! the truth may lie.
+//!
+//! The estimate ([`fit`]) is the likeliest link where before any transfer each of the three numbers is within [`PRIOR_FACTOR`] of
+//! [`Link::default`] in nine of ten cases, and the logarithm of a request's time has normal noise, as strong as the requests
+//! themselves show. So a link without evidence has a wide spread, transfers of one size tell one sum and not three numbers, and
+//! bytes that moved narrow the bandwidth, in the measure in which they took the time.
+//!
+//! A bandwidth is believed when [`MEASURED_BYTES`] have moved: before that, a few small files whose times are all latency and
+//! noise would give a thousandth or a thousand times of it, so what requests say of the bandwidth counts in the measure in which
+//! bytes were seen, for the estimate and for its spread. What would be done at great cost because of a bandwidth waits until
+//! [`LinkEstimator::is_measured`].
 //!
 //! Why a window of the latest [`WINDOW`] and not sums with forgetting: with sums, one transfer that hung for a minute
-//! moves the estimate until it is forgotten, and it cannot be taken out again. From a window, the fit is made anew:
-//!   * errors count relative to the time measured, so that the latency of short transfers is not drowned by long ones;
-//!   * a few rounds of weights `1 / (1 + (e/scale)²)`, `scale` being the median error, leave outliers almost without a say;
-//!   * none of the three is ever negative, and each leans slightly on what it was before anything was measured
-//!     ([`Link::default`]), because transfers that are all of one size tell one number, not three.
+//! moves the estimate until it is forgotten, and it cannot be taken out again. From a window, the fit is made anew, with weights
+//! `1 / (1 + (e/scale)²)`, `scale` being the median error, which leave outliers almost without a say.
 //!
 //! A transfer that shared its link with `n_sharing` others is taken to have had its even part of the bandwidth.
 //!
 //! Not here: links of single pairs of nodes. One number per kind (peer, home) is what §VI-A.1 has; the paper names the
 //! uneven distances as the gap to what it measured, and so do we.
 
+use super::fit::{self, Normal};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
 /// Observations that are kept.
 pub const WINDOW: usize = 128;
-/// How much an unmeasured link's defaults weigh, in observations.
-const PRIOR_WEIGHT: f64 = 0.02;
-const ROUNDS: usize = 8;
-const DESCENTS: usize = 200;
+/// So many bytes have to be seen to move before their rate is one.
+pub const MEASURED_BYTES: u64 = 8 << 20;
+/// Without evidence, nine in ten links have each of their numbers within this factor of the default.
+pub const PRIOR_FACTOR: f64 = 30.0;
+/// Rounds of weights and noise, and steps of the fit in each.
+const ROUNDS: usize = 6;
+const STEPS: usize = 20;
 
 /// One kind of link.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
@@ -72,13 +84,65 @@ pub struct Observation {
     pub n_sharing: u32,
 }
 
+/// A number that is known within limits: nine in ten such numbers lie between `low` and `high`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Spread {
+    pub low: f64,
+    pub likely: f64,
+    pub high: f64,
+}
+
+/// What a link is taken to be, and how sure that is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Estimate {
+    pub likely: Link,
+    /// Three independent directions in which the truth may lie off. Each has the logarithms of factors on latency, cost per object
+    /// and seconds per byte, as far out as nine in ten go.
+    axes: [[f64; 3]; 3],
+}
+
+impl Estimate {
+    /// A link about which nothing is in doubt.
+    pub fn exactly(link: Link) -> Estimate {
+        Estimate { likely: link, axes: [[0.0; 3]; 3] }
+    }
+
+    /// Links that may hold as well as the likely one, in pairs to either side of it.
+    pub fn cases(&self) -> [[Link; 2]; 3] {
+        self.axes.map(|axis| [self.moved(&axis, 1.0), self.moved(&axis, -1.0)])
+    }
+
+    fn moved(&self, axis: &[f64; 3], by: f64) -> Link {
+        let [latency, per_object, byte] = axis.map(|x| libm::exp(x * by));
+        Link {
+            latency_s: self.likely.latency_s * latency,
+            per_object_s: self.likely.per_object_s * per_object,
+            bandwidth_bytes_per_s: self.likely.bandwidth_bytes_per_s / byte,
+        }
+    }
+
+    /// In seconds.
+    pub fn latency_s(&self) -> Spread {
+        self.spread(0, self.likely.latency_s)
+    }
+
+    pub fn bandwidth_bytes_per_s(&self) -> Spread {
+        self.spread(2, self.likely.bandwidth_bytes_per_s)
+    }
+
+    fn spread(&self, i: usize, likely: f64) -> Spread {
+        let factor = libm::exp(self.axes.iter().map(|axis| axis[i] * axis[i]).sum::<f64>().sqrt());
+        Spread { low: likely / factor, likely, high: likely * factor }
+    }
+}
+
 /// Fits one kind of link.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkEstimator {
     prior: Link,
     window: VecDeque<Observation>,
     /// `None`: something was seen since.
-    fitted: Cell<Option<Link>>,
+    fitted: Cell<Option<Estimate>>,
 }
 
 impl Default for LinkEstimator {
@@ -88,9 +152,9 @@ impl Default for LinkEstimator {
 }
 
 impl LinkEstimator {
-    /// `prior`: what is taken to hold before anything is measured.
+    /// `prior`: what is taken to be likely before anything is measured.
     pub fn new(prior: Link) -> LinkEstimator {
-        LinkEstimator { prior, window: VecDeque::new(), fitted: Cell::new(Some(prior)) }
+        LinkEstimator { prior, window: VecDeque::new(), fitted: Cell::new(None) }
     }
 
     pub fn observe(&mut self, seen: Observation) {
@@ -105,84 +169,88 @@ impl LinkEstimator {
     }
 
     /// The link as it was lately. Fits only after something new was seen; about 0.1 ms then.
+    pub fn estimate(&self) -> Estimate {
+        if let Some(estimate) = self.fitted.get() {
+            return estimate;
+        }
+        let estimate = self.fit();
+        self.fitted.set(Some(estimate));
+        estimate
+    }
+
+    /// The likely one.
     pub fn link(&self) -> Link {
-        if let Some(link) = self.fitted.get() {
-            return link;
-        }
-        let link = self.fit();
-        self.fitted.set(Some(link));
-        link
+        self.estimate().likely
     }
 
-    fn fit(&self) -> Link {
+    /// Whether enough has moved lately to believe the bandwidth.
+    pub fn is_measured(&self) -> bool {
+        self.seen_bytes() >= MEASURED_BYTES
+    }
+
+    fn seen_bytes(&self) -> u64 {
+        self.window.iter().map(|o| o.bytes).fold(0, u64::saturating_add)
+    }
+
+    fn fit(&self) -> Estimate {
         let prior = [self.prior.latency_s, self.prior.per_object_s, 1.0 / self.prior.bandwidth_bytes_per_s];
-        // Unknowns are factors on the prior, and rows are divided by the time measured: all numbers are near 1.
-        let rows: Vec<[f64; 3]> = self
-            .window
-            .iter()
-            .map(|o| {
-                let duration_s = o.duration_ns as f64 * 1e-9;
-                let shared = o.bytes as f64 * f64::from(o.n_sharing.max(1));
-                let terms = [1.0, f64::from(o.n_objects.saturating_sub(1)), shared];
-                std::array::from_fn(|i| terms[i] * prior[i] / duration_s)
-            })
-            .collect();
+        let rows: Vec<Row> = self.window.iter().map(|o| Row::new(o, &prior)).collect();
+        let evidence = (self.seen_bytes() as f64 / MEASURED_BYTES as f64).min(1.0);
         let mut weights = vec![1.0; rows.len()];
-        let mut x = [1.0; 3];
+        let (mut x, mut noise) = ([0.0; 3], fit::NOISE_ASSUMED);
+        let normal = |x: &[f64; 3], weights: &[f64], noise: f64| {
+            let mut normal = Normal::prior(&[fit::deviation_of(PRIOR_FACTOR); 3], x);
+            for (row, weight) in rows.iter().zip(weights) {
+                let (mut shares, error) = row.shares(x);
+                shares[2] *= evidence;
+                normal.add(&shares, error, weight / (noise * noise));
+            }
+            normal
+        };
         for _ in 0..ROUNDS {
-            x = solve(&rows, &weights, x);
-            let mut errors: Vec<f64> = rows.iter().map(|r| (dot(r, &x) - 1.0).abs()).collect();
-            let scale = median(&errors).max(0.02);
-            for (weight, error) in weights.iter_mut().zip(errors.drain(..)) {
-                let e = error / scale;
-                *weight = 1.0 / (1.0 + e * e);
+            for _ in 0..STEPS {
+                let step = normal(&x, &weights, noise).step();
+                x = std::array::from_fn(|i| x[i] + step[i]);
+                if step.iter().all(|s| s.abs() < 1e-6) {
+                    break;
+                }
             }
+            let errors: Vec<f64> = rows.iter().map(|row| row.shares(&x).1).collect();
+            noise = fit::judge(&errors, &mut weights);
         }
-        Link {
-            latency_s: x[0] * prior[0],
-            per_object_s: x[1] * prior[1],
-            bandwidth_bytes_per_s: 1.0 / (x[2] * prior[2]).max(1e-12),
+        let factors = x.map(libm::exp);
+        Estimate {
+            likely: Link {
+                latency_s: factors[0] * prior[0],
+                per_object_s: factors[1] * prior[1],
+                bandwidth_bytes_per_s: self.prior.bandwidth_bytes_per_s / factors[2],
+            },
+            axes: normal(&x, &weights, noise).axes(),
         }
     }
 }
 
-fn dot(a: &[f64; 3], b: &[f64; 3]) -> f64 {
-    a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+/// One request: seconds of its three parts by the prior, and the logarithm of the seconds that it took.
+struct Row {
+    parts_s: [f64; 3],
+    ln_s: f64,
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
-}
+impl Row {
+    fn new(o: &Observation, prior: &[f64; 3]) -> Row {
+        let shared = o.bytes as f64 * f64::from(o.n_sharing.max(1));
+        let counts = [1.0, f64::from(o.n_objects.saturating_sub(1)), shared];
+        let parts_s = std::array::from_fn(|i| counts[i] * prior[i]);
+        Row { parts_s, ln_s: libm::log(o.duration_ns as f64 * 1e-9) }
+    }
 
-/// Least squares of `rows · x = 1` with a small pull to 1, no factor below 10⁻⁶: by descent along one coordinate after
-/// the other, which with three of them is quick and keeps the bound without cases.
-fn solve(rows: &[[f64; 3]], weights: &[f64], mut x: [f64; 3]) -> [f64; 3] {
-    let mut a = [[0.0; 3]; 3];
-    let mut b = [0.0; 3];
-    for (row, w) in rows.iter().zip(weights) {
-        for i in 0..3 {
-            b[i] += w * row[i];
-            for j in 0..3 {
-                a[i][j] += w * row[i] * row[j];
-            }
-        }
+    /// The three parts as shares of what the request should take, and the logarithm of measured by expected time. `x`: logarithms
+    /// of the factors on the prior.
+    fn shares(&self, x: &[f64; 3]) -> ([f64; 3], f64) {
+        let parts: [f64; 3] = std::array::from_fn(|i| libm::exp(x[i]) * self.parts_s[i]);
+        let sum: f64 = parts.iter().sum();
+        (parts.map(|part| part / sum), self.ln_s - libm::log(sum))
     }
-    // The pull counts relative to what the measurements say of a coordinate, and by itself when they say nothing: a
-    // link a thousand times as fast as the default makes tiny rows.
-    let pull: [f64; 3] = std::array::from_fn(|i| PRIOR_WEIGHT * a[i][i].min(1.0) * 0.05 + 1e-9);
-    for i in 0..3 {
-        a[i][i] += pull[i];
-        b[i] += pull[i];
-    }
-    for _ in 0..DESCENTS {
-        for i in 0..3 {
-            let others: f64 = (0..3).filter(|j| *j != i).map(|j| a[i][j] * x[j]).sum();
-            x[i] = ((b[i] - others) / a[i][i]).max(1e-6);
-        }
-    }
-    x
 }
 
 #[cfg(test)]
@@ -241,6 +309,103 @@ mod tests {
     }
 
     #[test]
+    fn tiny_files_say_nothing_of_the_bandwidth() {
+        // Half a millisecond or twenty, whatever their size: neither a terabyte in a second nor a megabyte.
+        for times_us in [[400, 500, 450], [400, 20_000, 15_000]] {
+            let mut estimator = LinkEstimator::default();
+            for (i, us) in times_us.into_iter().cycle().take(30).enumerate() {
+                let bytes = [100, 20_000, 3_000, 60_000][i % 4];
+                estimator.observe(Observation { n_objects: 1, bytes, duration_ns: us * 1000, n_sharing: 1 });
+            }
+            let (got, default) =
+                (estimator.link().bandwidth_bytes_per_s, Link::default().bandwidth_bytes_per_s);
+            assert!((default / 3.0..default * 3.0).contains(&got), "{got} after {times_us:?}");
+            assert!(!estimator.is_measured());
+            let spread = estimator.estimate().bandwidth_bytes_per_s();
+            assert!(spread.low < default / 10.0 && spread.high > default * 10.0, "{spread:?}");
+        }
+        let truth = Link { bandwidth_bytes_per_s: 2e9, ..Link::default() };
+        let mut estimator = LinkEstimator::default();
+        (0..8).for_each(|_| estimator.observe(seen(&truth, 1, 4 << 20, 1, 1.0)));
+        assert!(estimator.is_measured());
+        let got = estimator.link().bandwidth_bytes_per_s;
+        assert!((got / 2e9 - 1.0).abs() < 0.3, "{got}");
+    }
+
+    #[test]
+    fn one_large_transfer_tells_the_bandwidth_and_nothing_else() {
+        for bandwidth_bytes_per_s in [5e6, 55e6, 2e9] {
+            let truth = Link { bandwidth_bytes_per_s, ..Link::default() };
+            let mut estimator = LinkEstimator::default();
+            estimator.observe(seen(&truth, 1, 600_000_000, 1, 1.0));
+            let got = estimator.estimate();
+            let (bandwidth, latency) = (got.bandwidth_bytes_per_s(), got.latency_s());
+            assert!((bandwidth.likely / bandwidth_bytes_per_s - 1.0).abs() < 0.15, "{bandwidth:?}");
+            assert!(bandwidth.high / bandwidth.low < 4.0, "{bandwidth:?}");
+            assert!((latency.likely / 500e-6 - 1.0).abs() < 0.2, "{latency:?}");
+            assert!(latency.high / latency.low > 400.0, "{latency:?}");
+        }
+    }
+
+    #[test]
+    fn a_slow_link_is_not_taken_for_a_late_one_before_its_bandwidth_is_measured() {
+        let truth = Link { bandwidth_bytes_per_s: 5e6, ..Link::default() };
+        let mut estimator = LinkEstimator::default();
+        estimator.observe(seen(&truth, 1, 4 << 20, 1, 1.0));
+        assert!(!estimator.is_measured());
+        let latency = estimator.estimate().latency_s();
+        assert!(latency.likely < 5e-3, "{latency:?}");
+    }
+
+    #[test]
+    fn the_spread_narrows_with_the_bytes_that_moved_and_widens_with_noise() {
+        let width = |bytes: u64, noise: f64| {
+            let (mut estimator, mut rng) = (LinkEstimator::default(), Rng::new(3));
+            for _ in 0..16 {
+                let factor = 1.0 + noise * (rng.below(2_000_001) as f64 / 1e6 - 1.0);
+                estimator.observe(seen(&Link::default(), 1, bytes, 1, factor));
+            }
+            let spread = estimator.estimate().bandwidth_bytes_per_s();
+            spread.high / spread.low
+        };
+        let widths = [100, 10_000, 300_000, 1_000_000, 10_000_000].map(|bytes| width(bytes, 0.05));
+        assert!(widths.windows(2).all(|w| w[1] < w[0]), "{widths:?}");
+        assert!(widths[0] > 800.0 && widths[4] < 1.5, "{widths:?}");
+        assert!(width(10_000_000, 0.6) > 1.2 * widths[4]);
+    }
+
+    #[test]
+    fn the_truth_is_within_the_spread_in_nine_of_ten_cases() {
+        let mut rng = Rng::new(11);
+        let (mut n_within, mut n) = (0, 0);
+        for _ in 0..300 {
+            let mut even = |low: f64, high: f64| {
+                low * libm::pow(high / low, rng.below(1 << 30) as f64 / f64::from(1 << 30))
+            };
+            let truth = Link {
+                latency_s: even(50e-6, 5e-3),
+                per_object_s: even(5e-6, 5e-4),
+                bandwidth_bytes_per_s: even(5e6, 2e9),
+            };
+            let mut estimator = LinkEstimator::default();
+            for _ in 0..even(1.0, 60.0) as u32 {
+                let (n_objects, bytes) = (even(1.0, 40.0) as u32, even(1e3, 1e8) as u64);
+                let factor = even(0.6, 1.0) / 0.775;
+                estimator.observe(seen(&truth, n_objects, bytes, 1, factor));
+            }
+            let got = estimator.estimate();
+            for (spread, truth) in [
+                (got.latency_s(), truth.latency_s),
+                (got.bandwidth_bytes_per_s(), truth.bandwidth_bytes_per_s),
+            ] {
+                n += 1;
+                n_within += u32::from((spread.low..=spread.high).contains(&truth));
+            }
+        }
+        assert!(n_within * 10 >= n * 9, "{n_within} of {n}");
+    }
+
+    #[test]
     fn what_links_were_like_is_forgotten() {
         let (slow, quick) = (Link { bandwidth_bytes_per_s: 1e6, ..Link::default() }, Link::default());
         let mut estimator = LinkEstimator::default();
@@ -251,5 +416,21 @@ mod tests {
         }
         let got = estimator.link();
         assert!((got.bandwidth_bytes_per_s / quick.bandwidth_bytes_per_s - 1.0).abs() < 0.02, "{got:?}");
+    }
+
+    /// A replay compares actions, links among them, with those of a log.
+    #[test]
+    fn a_log_gives_back_the_link_that_it_was_given() {
+        let mut rng = crate::rng::Rng::new(5);
+        let mut number = || 1e6 + rng.below(1 << 53) as f64 / f64::from(1u32 << 23);
+        for _ in 0..10_000 {
+            let link = Link {
+                latency_s: number().recip(),
+                per_object_s: number().recip(),
+                bandwidth_bytes_per_s: number(),
+            };
+            let text = serde_json::to_string(&link).unwrap();
+            assert_eq!(serde_json::from_str::<Link>(&text).unwrap(), link, "{text}");
+        }
     }
 }

@@ -5,9 +5,10 @@
 //!
 //! | module | |
 //! |---|---|
-//! | [`links`] | latency, cost per object and bandwidth, measured from transfers |
+//! | [`links`] | latency, cost per object and bandwidth, measured from transfers, and how sure they are |
 //! | [`cost`] | how long each way takes (`Zhang12` §VI-A.1) |
-//! | [`choose`] | the way that is predicted to end first, with what was predicted for the others |
+//! | [`choose`] | the way that is predicted to end first, if that is sure enough, with what was predicted for the others |
+//! | [`lessons`] | how long collectives take here, from those that have ended, and how sure that is |
 //! | [`plan`] | trees, batches and replicas |
 //! | [`carry`] | the state machine that issues prefetches and survives losses |
 //!
@@ -20,12 +21,15 @@
 pub mod carry;
 pub mod choose;
 pub mod cost;
+mod fit;
+pub mod lessons;
 pub mod links;
 pub mod plan;
 
 pub use carry::{CarryConfig, CollectiveAction, CollectiveEvent, Collectives};
-pub use choose::{Choice, choose_gather, choose_multicast, choose_scatter};
-pub use links::{Link, LinkEstimator, Links, Observation};
+pub use choose::{Choice, Outlook, Rerun, choose_gather, choose_multicast, choose_scatter};
+pub use lessons::{Case, Lesson, Lessons, Told};
+pub use links::{Estimate, Link, LinkEstimator, Links, Observation};
 pub use plan::{Item, Plan, Want};
 
 use crate::types::Timestamp;
@@ -114,7 +118,8 @@ impl CollectiveRecord {
     pub fn measured_ns(&self) -> u64 {
         self.ended.since_ns(self.began)
     }
+    /// What was predicted, where that is sure enough to be told: see [`lessons::PROMISE`].
     pub fn predicted_ns(&self) -> Option<u64> {
-        self.choice.as_ref().map(|c| c.predicted_ns)
+        self.choice.as_ref()?.promised_ns()
     }
 }

@@ -14,7 +14,7 @@ pub struct Item {
     pub object: ObjectId,
     /// Expected, where it does not exist yet.
     pub size_bytes: u64,
-    /// It can also be read from home.
+    /// It can also be had from outside, whose place `Source::Home` has: from home, or from other dispatchers' executors.
     pub at_home: bool,
 }
 

@@ -23,6 +23,7 @@
 use super::attempts::FAILURES_KEPT;
 use super::intermediates::Intermediate;
 use super::*;
+use eyas_text::shown;
 
 /// What a run knows of submissions into it.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -41,7 +42,7 @@ const DROPPED: &str = "was dropped when the last task that read it had ended; a 
 const NO_WRITER: &str = "no task of the run writes";
 
 fn cannot_read(id: &str, location: &str, problem: &str) -> String {
-    format!("task `{id}` reads `{location}`, which {problem}")
+    format!("task {id} reads {location}, which {problem}", id = shown(id), location = shown(location))
 }
 
 /// A task that has not ended, and what it waits for at most.
@@ -78,7 +79,7 @@ pub fn find_circle(
             *k += 1;
             if let Some(at) = path.iter().position(|(location, _, _)| *location == input) {
                 let mut names: Vec<String> =
-                    path[at..].iter().map(|(_, m, _)| format!("`{}`", m.id)).collect();
+                    path[at..].iter().map(|(_, m, _)| format!("{}", shown(&m.id))).collect();
                 names.reverse();
                 names.dedup();
                 let names = names.join(", ");
@@ -245,6 +246,7 @@ impl Dispatcher {
             self.enqueue(now, whole, &added.arrays, out);
             self.settle_intermediates(now, whole, &added.arrays, out);
             self.settle_exchange(run, whole);
+            self.report_patterns(whole, added.patterns, out);
         }
         if is_cancelled {
             self.on_cancel(now, whole, None, out);

@@ -2,9 +2,14 @@
 
 use super::intermediates::unscoped;
 use super::*;
+use crate::event::MACHINE_BYTES_MAX;
+use crate::group::{FileState, LinkMessage};
+use eyas_text::shown;
 
 /// Inputs that are named of those that a task waits for.
 const AWAITED_NAMED: usize = 3;
+/// Nodes that are named of those that rest.
+const RESTING_NAMED: usize = 3;
 
 impl Dispatcher {
     /// The array of a task that has been submitted, and the task's position there. Arrays are numbered as they were added.
@@ -78,17 +83,87 @@ impl Dispatcher {
         None
     }
 
+    /// The tasks of a run in the order in which they were added, from that position on.
+    pub fn tasks_of(&self, run: RunId, from: u64) -> impl Iterator<Item = TaskId> {
+        let arrays = self.runs.get(&run).map_or(&[][..], |r| &r.arrays);
+        let mut before = 0;
+        arrays.iter().map(|id| &self.arrays[id.0 as usize]).flat_map(move |a| {
+            let n = u64::from(a.array.n_tasks);
+            let skipped = from.saturating_sub(before).min(n);
+            before += n;
+            (a.base.0 + skipped..a.base.0 + n).map(TaskId)
+        })
+    }
+
+    /// How a task has ended, if it has: one of the last three states.
+    pub fn find_end(&self, task: TaskId) -> Option<TaskState> {
+        match self.end_of(task) {
+            End::Not => None,
+            End::Done => Some(TaskState::Done),
+            End::Failed => Some(TaskState::Failed),
+            End::Cancelled => Some(TaskState::Cancelled),
+        }
+    }
+
+    /// Why a task failed, where it is among the latest failures of its run.
+    pub fn failure_of(&self, task: TaskId) -> Option<String> {
+        let failures = &self.runs.get(&self.run_of(task))?.failures;
+        failures.iter().rev().find(|(of, _)| *of == task).map(|(_, failure)| failure.message.clone())
+    }
+
     pub fn has_task(&self, task: TaskId) -> bool {
         task.0 < self.next_task
     }
 
+    /// What in `event` cannot be, in words: a thing that nobody has named to this dispatcher, or a size that no machine has.
+    /// Such an event is of another dispatcher, another version or a damaged log; a driver that takes events from outside does
+    /// not hand it on.
+    pub fn find_nonsense(&self, event: &Event) -> Option<String> {
+        let object = |object: ObjectId| {
+            (object.0 as usize >= self.catalog.n_objects())
+                .then(|| format!("object {object}, which nobody named"))
+        };
+        let task =
+            |task: TaskId| (!self.has_task(task)).then(|| format!("task {task}, which nobody submitted"));
+        let size = |bytes: u64| (bytes > OBJECT_BYTES_MAX).then(|| format!("an object of {bytes} bytes"));
+        match event {
+            Event::ExecutorJoined { offer, .. } => offer.check().err(),
+            Event::ReplicasChanged { added, dropped, .. } => {
+                let mut objects = added.iter().map(|replica| replica.object).chain(dropped.iter().copied());
+                objects.find_map(object).or_else(|| added.iter().find_map(|replica| size(replica.size_bytes)))
+            }
+            Event::PrefetchFailed { object: of, .. } => object(*of),
+            Event::AttemptEnded { report, .. } => task(report.task)
+                .or_else(|| report.inputs.iter().find_map(|input| object(input.object)))
+                .or_else(|| report.inputs.iter().find_map(|input| size(input.size_bytes)))
+                .or_else(|| report.outputs.iter().find_map(|output| size(output.size_bytes))),
+            Event::CacheResized { cache_bytes, .. } => {
+                (*cache_bytes > MACHINE_BYTES_MAX).then(|| format!("a cache of {cache_bytes} bytes"))
+            }
+            Event::MemberLoadChanged { load, .. } => load.check().err(),
+            Event::MemberTold { messages, .. } => messages.iter().find_map(|message| match message {
+                LinkMessage::File { state: FileState::Held { size_bytes, .. }, .. } => size(*size_bytes),
+                _ => None,
+            }),
+            Event::OutputsHome { task: of, .. }
+            | Event::TaskRestored { task: of, .. }
+            | Event::TaskRevived { task: of }
+            | Event::AttemptGivenUp { task: of, .. }
+            | Event::CancelRequested { task: Some(of), .. } => task(*of),
+            _ => None,
+        }
+    }
+
     /// What a waiting task waits for, and whose work that is, in words: "`a`, which task `b` makes".
     pub fn waits_for(&self, task: TaskId) -> String {
+        if self.awaits_record(task) {
+            return "the journal's disk, which has yet to take that its last attempt was given up".into();
+        }
         let (mut named, mut n_more) = (vec![], 0);
         for (_, location) in &self.task_spec(task).inputs {
             match self.awaited_from(task, location) {
                 Some(from) if named.len() < AWAITED_NAMED => {
-                    named.push(format!("`{}`, which {from}", unscoped(location)));
+                    named.push(format!("{}, which {from}", shown(&unscoped(location))));
                 }
                 Some(_) => n_more += 1,
                 None => {}
@@ -113,18 +188,21 @@ impl Dispatcher {
         let (by, promised) = self.maker_or_promiser(location)?;
         let (id, ended) = (self.user_id(by), self.end_of(by) != End::Not);
         match promised {
-            true => Some(format!("task `{id}` has promised")),
-            false => (!ended).then(|| format!("task `{id}` makes")),
+            true => Some(format!("task {id} has promised", id = shown(&id))),
+            false => (!ended).then(|| format!("task {id} makes", id = shown(&id))),
         }
+    }
+
+    /// Whether an executor has this attempt, and its program has not ended as far as is known.
+    pub fn has_attempt(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
+        let is_there = |r: &Reserved| r.executor == executor && r.attempt == attempt && !r.landing;
+        self.reserved.get(&task).is_some_and(is_there) || self.has_replica(executor, task, attempt)
     }
 
     /// Where a task is now, with the reason when it waits.
     pub fn task_state(&self, task: TaskId) -> TaskState {
-        match self.end_of(task) {
-            End::Done => return TaskState::Done,
-            End::Failed => return TaskState::Failed,
-            End::Cancelled => return TaskState::Cancelled,
-            End::Not => {}
+        if let Some(ended) = self.find_end(task) {
+            return ended;
         }
         if let Some(r) = self.reserved.get(&task) {
             return TaskState::Reserved { executor: r.executor, attempt: r.attempt, landing: r.landing };
@@ -144,9 +222,79 @@ impl Dispatcher {
         } else if !self.queue.contains(self.key_of(task)) {
             Some(format!("{} tasks are before it in the queue", self.queue.len()))
         } else {
-            self.unplaced.as_ref().map(|u| u.to_string())
+            self.why_not_now(task)
+        };
+        // What keeps a node from taking it is part of why it waits.
+        let resting: Vec<String> = self.resting().take(RESTING_NAMED).collect();
+        let reason = match reason {
+            Some(reason) if !resting.is_empty() => Some(format!("{reason}; {}", resting.join("; "))),
+            reason => reason,
         };
         TaskState::Ready { reason }
+    }
+
+    /// Why a ready task that fits some executor is not given out now.
+    fn why_not_now(&self, task: TaskId) -> Option<String> {
+        let (cpus, memory_bytes) = self.size_of(task);
+        let is_large = |e: &&ExecutorState| e.offer.slots >= cpus && e.offer.memory_bytes >= memory_bytes;
+        let (mut n_large, mut n_silent, mut n_leaving, mut n_resting) = (0, 0, 0, 0);
+        let mut has_room = None;
+        for (id, e) in self.executors.iter().filter(|(_, e)| is_large(e)) {
+            n_large += 1;
+            let room = self.queue.room(*id).unwrap_or_default();
+            match e {
+                _ if e.silent_since.is_some() => n_silent += 1,
+                _ if e.draining => n_leaving += 1,
+                _ if e.sick_until.is_some() => n_resting += 1,
+                _ if room.fits(Stage::Idle, cpus, memory_bytes) => has_room = has_room.or(Some(e)),
+                _ => {}
+            }
+        }
+        if let Some(e) = has_room {
+            let why = self.queue.why_not(self.key_of(task)).or(self.unplaced);
+            return why.map(|why| format!("executor `{}` has room for it; {why}", e.offer.name));
+        }
+        let mut needs = if cpus == 1 { "1 idle slot".to_string() } else { format!("{cpus} idle slots") };
+        if memory_bytes > 0 {
+            needs += &format!(" and {memory_bytes} bytes of free memory");
+        }
+        let n_busy = n_large - n_silent - n_leaving - n_resting;
+        let ways = [
+            (n_busy, "busy"),
+            (n_silent, "silent"),
+            (n_leaving, "leaving"),
+            (n_resting, "resting after tasks failed there"),
+        ];
+        let ways = ways.iter().filter(|(n, _)| *n > 0).map(|(n, way)| format!("{n} {way}"));
+        let ways = ways.collect::<Vec<_>>().join(", ");
+        let n = self.executors.len();
+        Some(format!("no executor has {needs}: of {n}, {n_large} are large enough ({ways})"))
+    }
+
+    /// A sentence for each executor that gets nothing for a while because of its last failures.
+    pub fn resting(&self) -> impl Iterator<Item = String> {
+        self.executors.values().filter(|e| e.sick_until.is_some() && e.silent_since.is_none()).map(|e| {
+            let times = match e.n_node_failures {
+                0 | 1 => "failed an attempt".into(),
+                n => format!("failed {n} attempts in a row"),
+            };
+            format!("node `{}` rests, as it {times}, the last one because: {}", e.offer.name, e.sick_why)
+        })
+    }
+
+    /// A sentence for each executor whose cache is smaller than what it offered.
+    pub fn short_of_space(&self) -> impl Iterator<Item = String> {
+        let short = |e: &&ExecutorState| e.offer.cache_bytes < e.cache_offered_bytes;
+        self.executors.values().filter(short).map(|e| {
+            let mib = |bytes: u64| bytes >> 20;
+            format!(
+                "node `{}`: its disk has room for a cache of {} MiB, not for the {} MiB that it was given; free space \
+                 there, or start it with a smaller --cache",
+                e.offer.name,
+                mib(e.offer.cache_bytes),
+                mib(e.cache_offered_bytes)
+            )
+        })
     }
 
     pub fn runs(&self) -> impl Iterator<Item = (RunId, &RunState)> {
@@ -177,6 +325,17 @@ impl Dispatcher {
         })
     }
 
+    /// Whether an executor has nothing to do at all and could be given something.
+    pub fn is_idle(&self, executor: ExecutorId) -> bool {
+        self.executors.get(&executor).is_some_and(|e| {
+            e.assigned.is_empty()
+                && e.cpus_assigned == 0
+                && !e.draining
+                && e.silent_since.is_none()
+                && e.sick_until.is_none()
+        })
+    }
+
     pub fn n_ready(&self) -> u64 {
         self.n_ready
     }
@@ -184,7 +343,8 @@ impl Dispatcher {
     /// When the driver should send [`Event::Ticked`] although nothing happened: a ready task was left waiting, and
     /// time alone may change that.
     pub fn wake_at(&self) -> Option<Timestamp> {
-        let waits = matches!(self.unplaced, Some(Unplaced::WaitingForCopy { .. }));
+        let waits =
+            matches!(self.unplaced, Some(Unplaced::WaitingForCopy { .. } | Unplaced::NotAsked { .. }));
         if !waits || self.queue.is_empty() || self.hold_until.is_some() || !self.has_idle_slot() {
             return None;
         }
@@ -243,6 +403,7 @@ impl Dispatcher {
     pub fn sanity_check(&self) {
         self.catalog.sanity_check();
         self.check_intermediates();
+        self.moves.collectives.sanity_check(&self.catalog);
         if self.config.group.is_some() {
             self.check_exchange();
         }
@@ -286,6 +447,8 @@ impl Dispatcher {
             assert_eq!(self.executors[&r.executor].assigned.get(task), Some(&r.attempt));
             assert!(r.outputs.iter().all(|output| self.making.get(output) == Some(task)));
         }
+        self.check_leftovers();
+        self.check_given_up();
         assert_eq!(self.making.len(), self.reserved.values().map(|r| r.outputs.len()).sum::<usize>());
         for (id, e) in &self.executors {
             let load = e.assigned.keys().map(|t| &self.reserved[t]).filter(|r| !r.landing);

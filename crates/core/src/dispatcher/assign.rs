@@ -4,7 +4,9 @@
 //! task whose input another node is reading from home gives way for a while to one that can start, and what an
 //! executor is told of each input (its bytes, who holds it).
 
+use super::attempts::DISK_SHARED_MAX;
 use super::*;
+use eyas_text::shown;
 
 /// Work that an executor should have beyond its slots, so that it never waits for a message.
 const AHEAD_NS: u64 = 30_000_000;
@@ -28,6 +30,9 @@ impl Dispatcher {
                 return;
             }
             self.settle_stock();
+            // Tasks that wait read what others make: that they also read what is read now is seldom, and costs one more read.
+            let all_in_sight = self.n_open == 0 && self.backlog.is_empty();
+            self.queue.set_all_in_sight(all_in_sight);
             let mut picks = std::mem::take(&mut self.picks);
             let placed = self.choose(now, &mut picks);
             match placed {
@@ -39,10 +44,8 @@ impl Dispatcher {
                 }
                 Err(unplaced) => {
                     self.picks = picks;
-                    if let Unplaced::WaitingForHolder { task, executor } = unplaced
-                        && let Some((able, pick)) = self.find_able(task, executor)
-                    {
-                        self.assign(now, able, &pick, out);
+                    if let Some((executor, pick)) = self.find_stranded() {
+                        self.assign(now, executor, &pick, out);
                         continue;
                     }
                     self.unplaced = Some(unplaced);
@@ -118,18 +121,11 @@ impl Dispatcher {
         }
     }
 
-    /// An idle executor for a task that waits for a holder which is too small for it, now and later.
-    fn find_able(&self, task: TaskId, holder: ExecutorId) -> Option<(ExecutorId, Pick)> {
-        let (cpus, memory_bytes) = self.size_of(task);
-        let offer = &self.executors[&holder].offer;
-        if offer.slots >= cpus && offer.memory_bytes >= memory_bytes {
-            return None;
-        }
-        let able = self.executors.keys().copied().find(|executor| {
-            self.queue.room(*executor).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
-        })?;
-        let key = self.key_of(task);
-        let (array, _) = self.locate(task);
+    /// A task that waits for holders which are all too small for it, or rest, wherever it is in the queue, and an idle executor
+    /// for it.
+    fn find_stranded(&self) -> Option<(ExecutorId, Pick)> {
+        let (able, key) = self.queue.find_stranded()?;
+        let (array, _) = self.locate(key.task);
         let n_inputs = self.arrays[array.0 as usize].array.template.inputs.len() as u32;
         let rule = Rule::Paper(Mode::MaxComputeUtil);
         Some((able, Pick { key, n_hits: 0, n_inputs, rule, stage: Stage::Idle }))
@@ -148,7 +144,8 @@ impl Dispatcher {
         let sole = if array.template.inputs.len() == 1 { self.queue.sole_input(pick.key) } else { None };
         let objects = sole.map_or_else(|| self.inputs_of(run, &array, i), |object| vec![object]);
         if let Some(bad) = objects.iter().find(|o| self.runs[&run].changed.contains(o)) {
-            let message = format!("`{}` changed since this run first read it", self.catalog.location(*bad));
+            let message =
+                format!("{} changed since this run first read it", shown(self.catalog.location(*bad)));
             let failure = Failure { kind: FailureKind::InputChanged, message };
             self.take_ready(task);
             self.end_task(now, task, Outcome::Failed(failure), out);
@@ -160,8 +157,8 @@ impl Dispatcher {
         self.take_ready(task);
         let mut inputs = Vec::with_capacity(objects.len());
         for object in objects {
-            let source = routes.iter().find(|r| r.object == object).and_then(|r| r.source);
-            inputs.push(self.assigned_input(executor, run, object, source));
+            let route = routes.iter().find(|r| r.object == object).copied();
+            inputs.push(self.assigned_input(executor, run, object, route));
         }
         self.routes = routes;
         let outputs = self.outputs_of(run, &array, i);
@@ -191,6 +188,7 @@ impl Dispatcher {
             cancelling: false,
             given: self.n_given,
             recalled: false,
+            adopted: false,
             asks_home: inputs.iter().any(|i| i.check_home || i.known.is_none()),
             suspect: false,
             outputs: outputs.clone(),
@@ -209,8 +207,21 @@ impl Dispatcher {
             ahead,
         };
         let private_inputs = history.private_inputs;
-        let assignment =
-            Assignment { task, attempt, run, cpus, inputs, outputs, staying, private_inputs, why };
+        let alone = history.n_disk_shared >= DISK_SHARED_MAX;
+        let repeated = attempt.0 > 1 || task.0 < self.n_recovered;
+        let assignment = Assignment {
+            task,
+            attempt,
+            run,
+            cpus,
+            inputs,
+            outputs,
+            staying,
+            private_inputs,
+            repeated,
+            alone,
+            why,
+        };
         out.push(Action::Assign { executor, assignment: Box::new(assignment) });
     }
 
@@ -219,11 +230,13 @@ impl Dispatcher {
         executor: ExecutorId,
         run: RunId,
         object: ObjectId,
-        planned: Option<Source>,
+        route: Option<Route>,
     ) -> AssignedInput {
         let stays = self.is_intermediate(object);
         let uses_caches = self.queue.uses_caches() || stays;
         let known = self.known(object);
+        let planned = route.and_then(|r| r.source);
+        let direct = !uses_caches || !stays && route.is_some_and(|r| r.direct);
         let check_home = !stays && self.catalog.checked_run(object).is_none_or(|checked| checked < run);
         let mut sources = vec![];
         if uses_caches && known.is_some() && (stays || planned != Some(Source::Home)) {
@@ -233,9 +246,12 @@ impl Dispatcher {
             self.more_sources(executor, object, &mut sources);
             if stays {
                 self.foreign_sources(executor, run, object, &mut sources);
+                let n_more = SOURCES_MAX.saturating_sub(sources.len());
+                sources.extend(self.lent_to(object).take(n_more));
             }
         }
-        AssignedInput { object, known, sources, check_home, direct: !uses_caches, stays }
+        let watched = route.is_some_and(|r| r.watched);
+        AssignedInput { object, known, sources, check_home, direct, watched, stays }
     }
 
     /// Holders of `object` beside those that `executor` shall try first, up to [`SOURCES_MAX`] in all. Not by going through
@@ -252,9 +268,9 @@ impl Dispatcher {
         if n_all == 0 {
             return;
         }
-        // Spread readers over holders: start at a place that depends on who asks and for what.
-        let skip = if n <= SOURCES_MAX { 0 } else { (executor.0 as usize + object.0 as usize) % n };
-        let start = ranks.iter().fold(skip % n_all, |at, rank| at + usize::from(at >= *rank));
+        // Spread readers over holders, however few: start at a place that depends on who asks and for what.
+        let skip = (executor.0 as usize + object.0 as usize) % n_all;
+        let start = ranks.iter().fold(skip, |at, rank| at + usize::from(at >= *rank));
         let is_one = |h: &ExecutorId| *h != executor && Some(*h) != first && !self.silent.contains(h);
         let n_more = (SOURCES_MAX - sources.len()).min(n_all);
         sources.extend(self.catalog.holders_from(object, start).filter(is_one).take(n_more));
@@ -287,9 +303,9 @@ impl Dispatcher {
         let slots = e.offer.slots;
         let stock = match e.run_ns_mean {
             // At least one per slot; as many as fill the time that a message may take.
-            Some(ns) => {
-                (u64::from(slots) * AHEAD_NS / ns.max(1)).clamp(u64::from(slots), u64::from(AHEAD_MAX)) as u32
-            }
+            Some(ns) => (u64::from(slots) * AHEAD_NS / ns.max(1))
+                .min(u64::from(AHEAD_MAX))
+                .max(u64::from(slots)) as u32,
             None => slots,
         };
         let is_well = e.sick_until.is_none();
@@ -311,6 +327,7 @@ impl Dispatcher {
             ahead: if may_stock { (slots + stock).saturating_sub(cpus_here.max(slots)) } else { 0 },
             memory_free_bytes: e.offer.memory_bytes.saturating_sub(e.memory_assigned),
             moves,
+            rests: !is_well,
         };
         if !is_well {
             (room.slots_idle, room.ahead, room.moves) = (0, 0, 0);

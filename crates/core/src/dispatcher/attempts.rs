@@ -8,6 +8,9 @@ use super::*;
 /// How long a node gets nothing after an attempt failed through its fault; doubled for each further one.
 pub(super) const SICK_NS: u64 = 1_000_000_000;
 pub(super) const SICK_NS_MAX: u64 = 60_000_000_000;
+/// After so many failures on a disk that it may have filled together with others, a task is tried with a disk to itself. An
+/// executor that finds its disk short lets fewer programs run at once, so that the first repeat mostly does.
+pub(super) const DISK_SHARED_MAX: u32 = 2;
 /// Failures kept per run for people to look at.
 pub(super) const FAILURES_KEPT: usize = 20;
 
@@ -22,12 +25,16 @@ impl Dispatcher {
         let (task, attempt) = (report.task, report.attempt);
         let Some(r) = self.reserved.get(&task).filter(|r| r.executor == executor && r.attempt == attempt)
         else {
-            return self.on_replica_ended(now, executor, &report, out);
+            if !self.on_replica_ended(now, executor, &report, out) {
+                self.on_late_end(executor, &report, out);
+            }
+            return;
         };
         if r.landing {
             return; // told twice after a reconnect
         }
         let (cpus, memory_bytes, cancelling, suspect) = (r.cpus, r.memory_bytes, r.cancelling, r.suspect);
+        let knows_bytes = !suspect && !r.adopted;
         let run = self.run_of(task);
         let run_ns = report.times.exited.since_ns(report.times.started);
         let ran = report.times.started.0 > 0;
@@ -48,17 +55,27 @@ impl Dispatcher {
                 e.run_ns_mean = Some(e.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
             }
             match &report.outcome {
-                Outcome::Failed(Failure { kind: FailureKind::Node | FailureKind::CacheFull, .. }) => {
+                Outcome::Failed(Failure { kind: FailureKind::Node, message }) => {
+                    e.sick_why = message.as_str().into();
                     let wait_ns = (SICK_NS << e.n_node_failures.min(6)).min(SICK_NS_MAX);
                     e.n_node_failures += 1;
                     e.sick_until = Some(now.plus_ns(wait_ns));
+                }
+                // It is well, and this task is too large for it: others get their turn with it. It rests no longer than that, as
+                // it may be those that wait for it whose ends make room.
+                Outcome::Failed(Failure {
+                    kind: FailureKind::DiskTooSmall | FailureKind::CacheFull | FailureKind::CacheTooSmall,
+                    message,
+                }) => {
+                    e.sick_why = message.as_str().into();
+                    e.sick_until = Some(now.plus_ns(SICK_NS));
                 }
                 Outcome::Done => e.n_node_failures = 0,
                 _ => {}
             }
         });
-        self.queue.learnt(&self.catalog, executor, &report.inputs);
-        self.learn_links(&report.inputs);
+        self.queue.learnt(&self.catalog, executor, &report.inputs, ran.then_some(run_ns));
+        self.learn_links(executor, &report.inputs);
         let state = self.runs.get_mut(&run).expect("a reserved task has a run");
         for input in &report.inputs {
             match input.outcome {
@@ -69,7 +86,7 @@ impl Dispatcher {
                 CacheOutcome::Miss | CacheOutcome::Direct => state.home_bytes += input.size_bytes,
             }
         }
-        if report.outcome == Outcome::Done && !suspect {
+        if report.outcome == Outcome::Done && knows_bytes {
             // From now on the run is held to these bytes.
             for input in &report.inputs {
                 self.raise_checked_run(input.object, run);
@@ -91,7 +108,45 @@ impl Dispatcher {
             return;
         }
         self.release(task);
-        self.finish_attempt(now, task, attempt, report.outcome.clone(), cancelling, suspect, out);
+        self.finish_attempt(now, executor, task, attempt, report.outcome.clone(), cancelling, suspect, out);
+    }
+
+    /// An attempt has ended that was given up. Nobody who lets results appear at home asked it to, but what it made that stays on
+    /// the nodes lies there, kept as the last copy. It is of use if it has the bytes that are known, else it goes.
+    fn on_late_end(&mut self, executor: ExecutorId, report: &AttemptReport, out: &mut Vec<Action>) {
+        let task = report.task;
+        if report.outcome != Outcome::Done || !self.has_task(task) || !self.executors.contains_key(&executor)
+        {
+            return;
+        }
+        let (array, i) = self.locate(task);
+        if !self.arrays[array.0 as usize].writes_run || !self.runs.contains_key(&self.run_of(task)) {
+            return;
+        }
+        let array = self.arrays[array.0 as usize].array.clone();
+        let outputs = self.outputs_of(self.run_of(task), &array, i);
+        let (mut named, mut useless) = (vec![], vec![]);
+        for made in &report.outputs {
+            let Some(object) = outputs.get(made.output as usize).copied() else { continue };
+            let Some(file) = self.intermediates.files.get(&object) else { continue };
+            if self.catalog.holds(executor, object) {
+                continue;
+            }
+            named.push(object);
+            let is_same = self.catalog.digest(object) == Some(made.digest);
+            if is_same && !file.dropped && self.end_of(task) == End::Done {
+                self.add_replica(executor, object);
+            } else {
+                useless.push(object);
+            }
+        }
+        if !named.is_empty() {
+            out.push(Action::NameObjects { executor, objects: named.clone() });
+            if !useless.is_empty() {
+                out.push(Action::DropReplicas { executor, objects: useless });
+            }
+            self.drop_unread(&named, out);
+        }
     }
 
     pub(super) fn on_outputs_home(
@@ -116,13 +171,21 @@ impl Dispatcher {
             Ok(()) => Outcome::Done,
             Err(failure) => Outcome::Failed(failure),
         };
-        self.finish_attempt(now, task, attempt, outcome, r.cancelling, r.suspect, out);
+        self.finish_attempt(now, executor, task, attempt, outcome, r.cancelling, r.suspect, out);
+    }
+
+    /// Whether some executor may have a larger cache than `executor` offered; those of other dispatchers are not known here.
+    fn has_larger_cache(&self, executor: ExecutorId) -> bool {
+        let Some(e) = self.executors.get(&executor) else { return true };
+        self.config.group.is_some()
+            || self.executors.values().any(|other| other.cache_offered_bytes > e.cache_offered_bytes)
     }
 
     /// The attempt is over and nobody has the task: it ends, or it is queued again.
     fn finish_attempt(
         &mut self,
         now: Timestamp,
+        executor: ExecutorId,
         task: TaskId,
         attempt: AttemptNo,
         outcome: Outcome,
@@ -130,6 +193,7 @@ impl Dispatcher {
         suspect: bool,
         out: &mut Vec<Action>,
     ) {
+        let may_count_later = suspect && outcome == Outcome::Done;
         let outcome = match outcome {
             Outcome::Done if suspect => {
                 let message = "an input changed while this run was reading it".into();
@@ -139,7 +203,10 @@ impl Dispatcher {
         };
         let outcome = match outcome {
             Outcome::Done => Outcome::Done,
-            _ if cancelling => Outcome::Cancelled,
+            _ if cancelling => {
+                self.tried(task, attempt);
+                Outcome::Cancelled
+            }
             // Somebody else's wish: an earlier dispatcher process ended a second try at this task.
             Outcome::Cancelled => {
                 self.tried(task, attempt);
@@ -149,9 +216,23 @@ impl Dispatcher {
                 let (array, _) = self.locate(task);
                 let retries = self.arrays[array.0 as usize].array.template.retries;
                 let weather_max = self.config.weather_max;
+                let n_executors = self.executors.len() as u32;
+                let has_larger_cache = self.has_larger_cache(executor);
+                let n_room_made = self.intermediates.n_room_made;
                 let history = self.tried(task, attempt);
                 history.private_inputs |= failure.kind == FailureKind::InputModified;
-                let again = if failure.kind.is_weather() || suspect {
+                let again = if failure.kind == FailureKind::CacheTooSmall {
+                    history.n_too_small += 1;
+                    has_larger_cache && history.n_too_small <= weather_max + n_executors
+                } else if failure.kind == FailureKind::DiskShared && history.n_disk_shared < DISK_SHARED_MAX {
+                    history.n_disk_shared += 1;
+                    true
+                } else if failure.kind == FailureKind::CacheFull
+                    && history.full_at.replace(n_room_made).is_some_and(|at| at < n_room_made)
+                {
+                    // Others were quicker to take the room that was made since. As long as some is made, it will have its turn.
+                    true
+                } else if failure.kind.is_weather() || suspect {
                     history.n_weather += 1;
                     history.n_weather <= weather_max
                 } else {
@@ -161,9 +242,16 @@ impl Dispatcher {
                 let n_weather = history.n_weather;
                 if again && failure.kind == FailureKind::InputLost {
                     self.ask_owners(task);
+                    self.forget_lent_inputs(task);
                 }
-                if again && failure.kind == FailureKind::InputLost && n_weather > 1 {
+                if again
+                    && matches!(failure.kind, FailureKind::InputLost | FailureKind::CacheFull)
+                    && n_weather > 1
+                {
                     return self.rest(now, task, n_weather);
+                }
+                if again && may_count_later {
+                    return self.give_up(task, attempt, out);
                 }
                 if again {
                     return self.requeue(now, task);
@@ -221,10 +309,15 @@ impl Dispatcher {
             let (array, i) = self.locate(task);
             self.arrays[array.0 as usize].ends.set(i, End::of(&outcome));
             self.count_end(run, task, &outcome);
-            self.histories.remove(&task);
+            if let Some(history) = self.histories.remove(&task)
+                && outcome != Outcome::Done
+            {
+                self.note_leftovers(task, &history);
+            }
             if !self.arrays[array.0 as usize].array.template.outputs.is_empty() && !self.is_remembered(task) {
                 self.forget_maker(task);
             }
+            self.forget_given_up(task);
             self.forget_gather(task);
             let made = self.files_made(task);
             if outcome == Outcome::Done {
@@ -276,6 +369,16 @@ impl Dispatcher {
                 if state.failures.len() > FAILURES_KEPT {
                     state.failures.pop_front();
                 }
+            }
+        }
+    }
+
+    /// As an earlier process had it. One that goes on all the same has no end yet.
+    pub(super) fn on_run_restored(&mut self, run: RunId, opened: Timestamp, ended: Option<Timestamp>) {
+        if let Some(state) = self.runs.get_mut(&run) {
+            state.opened = opened;
+            if state.ended.is_some() && ended.is_some() {
+                state.ended = ended;
             }
         }
     }

@@ -18,18 +18,41 @@
 //! dispatcher a task also waits for a result that a task of another run still writes; across dispatchers nobody
 //! could know without asking all of them for each name.
 //!
-//! Balance: an executor that is idle at a dispatcher with nothing ready goes to one that has more ready tasks than
-//! slots, or tasks and no slots at all.
+//! An executor that changes sides takes its files along. It no longer keeps them from eviction, and its new dispatcher leaves
+//! them there; the owner goes on naming it as a holder (*lent*), until somebody asks in vain.
+//!
+//! Balance: an executor that is idle at a dispatcher where no ready task fits it goes to one that has more ready tasks than
+//! slots, or tasks that none of its own executors is large enough for (or has none at all). So a task fails as too large
+//! only where no dispatcher of the group has a node for it.
 
 use super::assign::SOURCES_MAX;
 use super::intermediates::promised_in_vain;
 use super::*;
-use crate::group::{FileState, Known, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of};
+use crate::group::{
+    FileState, Known, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, Size, owner_of,
+};
+use crate::pattern::RunPatterns;
+use eyas_text::shown;
+use std::cmp::Reverse;
 
 type Key = (RunId, ObjectId);
 
 /// How long an executor has been idle before it goes elsewhere.
 const IDLE_NS: u64 = 2_000_000_000;
+/// Sizes of tasks that others are told at most.
+const SIZES_MAX: usize = 32;
+
+fn size_of_offer(offer: &Offer) -> Size {
+    Size { cpus: offer.slots, memory_bytes: offer.memory_bytes }
+}
+
+/// Adds `size` to those of which none is within another one.
+fn add_largest(sizes: &mut Vec<Size>, size: Size) {
+    if !sizes.iter().any(|other| size.is_within(*other)) {
+        sizes.retain(|other| !other.is_within(size));
+        sizes.push(size);
+    }
+}
 
 /// A file that tasks here read and a task of another dispatcher makes.
 #[derive(Debug)]
@@ -64,6 +87,11 @@ pub(super) struct Exchange {
     outbox: BTreeMap<MemberId, Vec<LinkMessage>>,
     /// Submissions that have become parts of runs in parts, and of which.
     added: BTreeMap<RunId, RunId>,
+    /// Files of ours, and executors that were sent to other dispatchers with a copy. As far as is known they still have it, and
+    /// can be asked for it; who asks in vain says so, as nobody tells us what they drop.
+    lent: BTreeMap<ObjectId, Vec<ExecutorId>>,
+    /// Copies of others' files that executors brought here: their owners may count on these.
+    brought: BTreeSet<(ExecutorId, ObjectId)>,
     /// Our own connections to these are up.
     connected: BTreeSet<MemberId>,
     loads: BTreeMap<MemberId, MemberLoad>,
@@ -103,6 +131,15 @@ impl Linked {
 
 impl Dispatcher {
     // ------------------------------------------------------------ what is known of runs
+
+    /// What the whole shows of which the submission `run` is a part.
+    pub(super) fn on_run_patterns(&mut self, run: RunId, patterns: RunPatterns) {
+        if self.config.group.is_some()
+            && let Some(state) = self.runs.get_mut(&run).filter(|r| !r.started)
+        {
+            state.patterns = Some(Box::new(patterns));
+        }
+    }
 
     pub(super) fn on_run_linked(&mut self, run: RunId, links: RunLinks) {
         let Some(group) = self.config.group else { return };
@@ -273,7 +310,7 @@ impl Dispatcher {
     }
 
     /// The dispatcher that has the file at `object`, if it is another one.
-    fn owner_elsewhere(&self, run: RunId, object: ObjectId) -> Option<MemberId> {
+    pub(super) fn owner_elsewhere(&self, run: RunId, object: ObjectId) -> Option<MemberId> {
         let Membership { me, n_members } = self.config.group?;
         let linked = self.runs.get(&run)?.linked.as_ref()?;
         let location = unscoped(self.catalog.location(object));
@@ -281,21 +318,25 @@ impl Dispatcher {
         if let Some(owner) = named {
             return Some(owner).filter(|owner| *owner != me);
         }
-        let made_here = || {
-            let has_maker = self.intermediates.files.get(&object).is_some_and(|file| file.maker.is_some());
-            has_maker || self.intermediates.promises.contains_key(&object)
-        };
-        if !location.starts_with(RUN_FILE) || made_here() {
+        if !location.starts_with(RUN_FILE) || self.is_made_here(object) {
             return None;
         }
         Some(owner_of(&location, n_members)).filter(|owner| *owner != me)
     }
 
-    /// The run of a file that stays on the nodes, if another dispatcher has it.
+    /// Whether a task of this dispatcher makes the file, or has promised it.
+    fn is_made_here(&self, object: ObjectId) -> bool {
+        let has_maker = self.intermediates.files.get(&object).is_some_and(|file| file.maker.is_some());
+        has_maker || self.intermediates.promises.contains_key(&object)
+    }
+
+    /// The run of a file that stays on the nodes, if another dispatcher makes it. A file that nobody reads here is not
+    /// known here by its name, and is made by any of the others.
     pub(super) fn run_of_import(&self, object: ObjectId) -> Option<RunId> {
         let (scope, _) = self.catalog.location(object).strip_prefix(RUN_FILE)?.split_once('/')?;
         let run = RunId(scope.rsplit_once('.')?.1.parse().ok()?);
-        self.owner_elsewhere(run, object).map(|_| run)
+        let is_in_parts = self.runs.get(&run)?.linked.is_some();
+        (is_in_parts && !self.is_made_here(object)).then_some(run)
     }
 
     /// Whether tasks of an array may read files of other dispatchers.
@@ -439,6 +480,63 @@ impl Dispatcher {
         sources.extend(found);
     }
 
+    /// Whether executors of another dispatcher have `object`, as its owner says.
+    pub(super) fn is_held_elsewhere(&self, object: ObjectId) -> bool {
+        if self.exchange.imports.is_empty() {
+            return false;
+        }
+        let Some(run) = self.run_of_import(object) else { return false };
+        let import = self.exchange.imports.get(&(run, object));
+        import.is_some_and(|import| matches!(import.state, FileState::Held { .. }))
+    }
+
+    /// `executor` goes to another dispatcher with these: what is still wanted of them need not be made again.
+    pub(super) fn lend(&mut self, executor: ExecutorId, objects: &[ObjectId]) {
+        for object in objects {
+            let file = self.intermediates.files.get(object);
+            let maker = file.filter(|file| !file.dropped).and_then(|file| file.maker);
+            if maker.is_some_and(|maker| self.end_of(maker) == End::Done) {
+                self.exchange.lent.entry(*object).or_default().push(executor);
+            }
+        }
+    }
+
+    /// Whether an executor of another dispatcher has a copy of our file, as far as is known.
+    pub(super) fn is_lent(&self, object: ObjectId) -> bool {
+        self.exchange.lent.contains_key(&object)
+    }
+
+    pub(super) fn lent_to(&self, object: ObjectId) -> impl Iterator<Item = ExecutorId> + '_ {
+        self.exchange.lent.get(&object).into_iter().flatten().copied()
+    }
+
+    /// An executor came here with a copy of another dispatcher's file.
+    pub(super) fn note_brought(&mut self, executor: ExecutorId, object: ObjectId) {
+        self.exchange.brought.insert((executor, object));
+    }
+
+    pub(super) fn was_brought(&self, executor: ExecutorId, object: ObjectId) -> bool {
+        self.exchange.brought.contains(&(executor, object))
+    }
+
+    pub(super) fn forget_brought(&mut self, executor: ExecutorId) {
+        self.exchange.brought.retain(|(by, _)| *by != executor);
+    }
+
+    /// Nobody elsewhere has a copy of our file that is of use.
+    pub(super) fn forget_lent(&mut self, object: ObjectId) {
+        if self.exchange.lent.remove(&object).is_some() {
+            self.touch_export(object);
+        }
+    }
+
+    /// An attempt found no copy of some input of `task`.
+    pub(super) fn forget_lent_inputs(&mut self, task: TaskId) {
+        if !self.exchange.lent.is_empty() {
+            self.files_read(task).into_iter().for_each(|object| self.forget_lent(object));
+        }
+    }
+
     /// No source had an input of `task`: owners are asked for others.
     pub(super) fn ask_owners(&mut self, task: TaskId) {
         let run = self.run_of(task);
@@ -469,6 +567,7 @@ impl Dispatcher {
         let Some(import) = self.exchange.imports.get_mut(&key).filter(|i| i.owner == from) else {
             return; // nobody reads it any more; that was said on another connection
         };
+        let was_held = matches!(import.state, FileState::Held { .. });
         import.state = state.clone();
         if state == FileState::Expected {
             return;
@@ -476,6 +575,11 @@ impl Dispatcher {
         let waiters = std::mem::take(&mut import.waiters);
         if let FileState::Held { digest, size_bytes, .. } = state {
             let object = key.1;
+            if !was_held {
+                let ahead = |task: &TaskId| self.moves.gathers_ahead(*task);
+                let gatherers: Vec<TaskId> = waiters.iter().copied().filter(ahead).collect();
+                self.moves.arrived(object, gatherers);
+            }
             if self.catalog.digest(object) != Some(digest) {
                 // It was made anew, and not as before.
                 for holder in self.catalog.holders_of(object).collect::<Vec<_>>() {
@@ -516,7 +620,7 @@ impl Dispatcher {
     fn subscribed(&mut self, member: MemberId, file: &SharedFile) -> Option<Key> {
         let Some(key) = self.find_shared(file) else {
             let message =
-                format!("run {} is not known to the dispatcher that has `{}`", file.run, file.location);
+                format!("run {} is not known to the dispatcher that has {}", file.run, shown(&file.location));
             let state = FileState::Never { message, cancelled: false };
             self.say(member, LinkMessage::File { file: file.clone(), state });
             return None;
@@ -665,6 +769,7 @@ impl Dispatcher {
         };
         let heard = |e: &ExecutorId| self.executors.get(e).is_some_and(|e| e.silent_since.is_none());
         let mut holders: Vec<ExecutorId> = self.catalog.holders_of(object).filter(heard).collect();
+        holders.extend(self.lent_to(object));
         let missed = &self.exchange.exports[&key].missed;
         if let Some(FileState::Held { digest: before, holders: named, .. }) = told {
             let good = |h: &ExecutorId| holders.contains(h) && !missed.contains(h);
@@ -693,6 +798,7 @@ impl Dispatcher {
             if self.exchange.exports.contains_key(&key)
                 && self.is_intermediate(key.1)
                 && self.catalog.n_holders(key.1) == 0
+                && !self.is_lent(key.1)
                 && let Some(maker) =
                     self.maker_of_export(key).filter(|maker| self.end_of(*maker) == End::Done)
             {
@@ -786,6 +892,12 @@ impl Dispatcher {
                         && let Some(told) = export.told.get_mut(&member)
                     {
                         *told = None;
+                        if let Some(lent) = self.exchange.lent.get_mut(&key.1) {
+                            lent.retain(|executor| !holders.contains(executor));
+                            if lent.is_empty() {
+                                self.exchange.lent.remove(&key.1);
+                            }
+                        }
                         export.missed = holders;
                         self.exchange.dirty.insert(key);
                     }
@@ -826,17 +938,61 @@ impl Dispatcher {
 
     /// What the other dispatchers should know of this one.
     pub fn load(&self) -> MemberLoad {
-        let takes = |e: &&ExecutorState| !e.draining && e.silent_since.is_none();
-        let n_slots = self.executors.values().filter(takes).map(|e| u64::from(e.offer.slots)).sum();
-        MemberLoad { n_slots, n_ready: self.n_ready }
+        let (mut n_slots, mut takes, mut offers): (u64, Vec<Size>, Vec<Size>) = (0, vec![], vec![]);
+        for e in self.executors.values().filter(|e| !e.draining) {
+            if e.silent_since.is_none() {
+                n_slots += u64::from(e.offer.slots);
+                add_largest(&mut takes, size_of_offer(&e.offer));
+            }
+            add_largest(&mut offers, size_of_offer(&e.offer));
+        }
+        let (mut n_ready, mut unfit) = (self.n_ready, vec![]);
+        for (cpus, memory_bytes) in self.queue.sizes() {
+            let size = Size { cpus, memory_bytes };
+            if !takes.iter().any(|offer| size.is_within(*offer)) {
+                n_ready -= self.queue.n_of_size((cpus, memory_bytes)) as u64;
+                unfit.push(size);
+            }
+        }
+        unfit.sort_unstable();
+        unfit.truncate(SIZES_MAX);
+        MemberLoad { n_slots, n_ready, unfit, offers }
     }
 
-    /// Sends an executor that has had nothing to do for a while to a dispatcher which has more to do than slots.
+    /// Whether an executor of another dispatcher is, or may be, large enough for a task that none is here.
+    pub(super) fn may_come(&self, (cpus, memory_bytes): (u32, u64)) -> bool {
+        let size = Size { cpus, memory_bytes };
+        // Of one that cannot be reached nobody knows what it has.
+        let may = |load: &MemberLoad| load.can_take(size);
+        let loads = &self.exchange.loads;
+        self.config.group.is_some_and(|group| group.others().any(|m| loads.get(&m).is_none_or(may)))
+    }
+
+    /// What the executors of the other dispatchers have.
+    pub(super) fn offers_elsewhere(&self) -> impl Iterator<Item = Size> {
+        self.exchange.loads.values().flat_map(|load| load.offers.iter().copied())
+    }
+
+    /// Sends an executor that has had nothing to do for a while, and that no task here waits for, to a dispatcher which has
+    /// more to do than slots, or tasks that none of its own executors is large enough for.
     pub(super) fn balance(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        if self.config.group.is_none() || self.hold_until.is_some() {
+        let Some(group) = self.config.group else { return };
+        if self.hold_until.is_some() {
             return;
         }
-        if self.n_ready > 0 {
+        let ready = self.queue.sizes();
+        let fits =
+            |offer: &Offer, (cpus, memory): (u32, u64)| offer.slots >= cpus && offer.memory_bytes >= memory;
+        let is_idle = |e: &ExecutorState| {
+            e.assigned.is_empty()
+                && !e.draining
+                && e.silent_since.is_none()
+                && now.since_ns(e.last_ended) >= IDLE_NS
+                && !ready.iter().any(|size| fits(&e.offer, *size))
+        };
+        let idle: Vec<ExecutorId> =
+            self.executors.iter().filter(|(_, e)| is_idle(e)).map(|(id, _)| *id).collect();
+        if idle.is_empty() {
             self.exchange.idle_since = None;
             return;
         }
@@ -844,27 +1000,6 @@ impl Dispatcher {
         if now.since_ns(since) < IDLE_NS {
             return;
         }
-        let needs = |load: &MemberLoad| load.n_ready > load.n_slots;
-        let neediest = self.exchange.loads.iter().filter(|(_, l)| needs(l));
-        // Whoever has no slots at all goes first: its tasks would wait for ever.
-        let Some((to, load)) = neediest.max_by_key(|(m, l)| (l.n_slots == 0, l.n_ready - l.n_slots, *m))
-        else {
-            return;
-        };
-        let (to, starves) = (*to, load.n_slots == 0);
-        let is_idle = |e: &ExecutorState| {
-            e.assigned.is_empty()
-                && !e.draining
-                && e.silent_since.is_none()
-                && now.since_ns(e.last_ended) >= IDLE_NS
-        };
-        let n_taking = self.executors.values().filter(|e| !e.draining && e.silent_since.is_none()).count();
-        let has_more = !self.waiting.is_empty() || !self.reserved.is_empty();
-        if n_taking == 1 && has_more && !starves {
-            return;
-        }
-        let idle: Vec<ExecutorId> =
-            self.executors.iter().filter(|(_, e)| is_idle(e)).map(|(id, _)| *id).collect();
         let n_sole = |executor: &ExecutorId| {
             let objects = self.catalog.objects_on(*executor);
             let is_sole = |o: &&ObjectId| {
@@ -874,12 +1009,41 @@ impl Dispatcher {
             };
             objects.iter().filter(is_sole).count()
         };
-        let Some((n_sole, executor)) = idle.iter().map(|e| (n_sole(e), *e)).min() else { return };
-        // Files that nobody else has are made again where nothing else helps.
-        if n_sole > 0 && !starves {
-            return;
+        let ours = (self.load().n_slots, group.me);
+        let n_taking = self.executors.values().filter(|e| !e.draining && e.silent_since.is_none()).count();
+        let has_more = !self.waiting.is_empty() || !self.reserved.is_empty();
+        let mut best = None;
+        for executor in idle {
+            let offer = size_of_offer(&self.executors[&executor].offer);
+            let n_sole = n_sole(&executor);
+            for (member, load) in &self.exchange.loads {
+                // Whose tasks would wait for ever goes first.
+                let unfit = load.unfit.iter().filter(|size| size.is_within(offer));
+                let is_starving = unfit.clone().next().is_some();
+                if !is_starving && (load.n_ready <= load.n_slots || n_taking == 1 && has_more) {
+                    continue;
+                }
+                // Files that nobody else has are made again where nothing else helps: not where another member has more slots
+                // and nothing to do with them. Executors that go in circles would take the files along each time.
+                let is_richer = |(m, l): (&MemberId, &MemberLoad)| {
+                    (l.n_slots, *m) > ours
+                        && l.n_ready == 0
+                        && m != member
+                        && unfit.clone().any(|size| l.can_take(*size))
+                };
+                if n_sole > 0 && (!is_starving || self.exchange.loads.iter().any(is_richer)) {
+                    continue;
+                }
+                let n_more = load.n_ready.saturating_sub(load.n_slots);
+                let rank = (Reverse(is_starving), n_sole, Reverse((n_more, *member)), offer, executor);
+                if best.as_ref().is_none_or(|(known, _, _)| rank < *known) {
+                    best = Some((rank, executor, *member));
+                }
+            }
         }
-        self.executors.get_mut(&executor).expect("it was found above").draining = true;
+        let Some((_, executor, to)) = best else { return };
+        let e = self.executors.get_mut(&executor).expect("it was found above");
+        (e.draining, e.moving_to) = (true, Some(to));
         self.update_room(executor);
         // One at a time: what it changes is to be seen first.
         self.exchange.idle_since = Some(now);

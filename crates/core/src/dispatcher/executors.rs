@@ -7,6 +7,7 @@
 //! Not here: which nodes there should be ([`crate::provisioning`]).
 
 use super::*;
+use crate::group::Size;
 
 /// How long a task that fits no connected executor waits for a larger one to come.
 const UNFIT_GRACE_NS: u64 = 15_000_000_000;
@@ -16,10 +17,15 @@ impl Dispatcher {
         &mut self,
         now: Timestamp,
         executor: ExecutorId,
-        offer: Offer,
+        mut offer: Offer,
         out: &mut Vec<Action>,
     ) {
+        if !self.is_own_work(&offer) {
+            // The driver turns such an executor away. By their numbers these would be other tasks here.
+            offer.attempts.clear();
+        }
         let (mut held_before, mut made) = (vec![], vec![]);
+        self.leftovers.ask_anew(executor);
         self.forget_replicas_on(now, executor);
         self.silent.remove(&executor);
         if let Some(known) = self.executors.remove(&executor) {
@@ -29,7 +35,7 @@ impl Dispatcher {
             self.insert_executor(executor, offer.clone(), BTreeMap::new());
             // A dispatcher that restarted: this executor still has what its predecessor gave it.
             for &(task, attempt) in &offer.attempts {
-                made.extend(self.adopt(executor, task, attempt, out));
+                made.extend(self.adopt(executor, offer.owner, task, attempt, out));
             }
         }
         self.on_all_held(executor, &offer.held, made, out);
@@ -39,11 +45,24 @@ impl Dispatcher {
         self.check_lost(now, &held_before, out);
     }
 
+    /// Whether the attempts that an executor brings were given out by this process or an earlier one with this journal.
+    /// The driver asks before it welcomes an executor: one with another dispatcher's work has no place here.
+    pub fn is_own_work(&self, offer: &Offer) -> bool {
+        offer.attempts.is_empty()
+            || match offer.owner {
+                Some(owner) => self.incarnations.contains(&owner),
+                // Logs of before there were names for processes.
+                None => self.incarnations.is_empty(),
+            }
+    }
+
     fn insert_executor(&mut self, executor: ExecutorId, offer: Offer, assigned: BTreeMap<TaskId, AttemptNo>) {
         let mut state = ExecutorState {
+            cache_offered_bytes: offer.cache_bytes,
             offer,
             silent_since: None,
             draining: false,
+            moving_to: None,
             leaving: None,
             assigned,
             cpus_assigned: 0,
@@ -52,6 +71,7 @@ impl Dispatcher {
             last_ended: Timestamp::default(),
             n_node_failures: 0,
             sick_until: None,
+            sick_why: "".into(),
         };
         for task in state.assigned.keys() {
             let r = &self.reserved[task];
@@ -99,6 +119,10 @@ impl Dispatcher {
         self.insert_executor(executor, offer.clone(), kept);
         let e = self.executors.get_mut(&executor).expect("it was just inserted");
         (e.draining, e.leaving, e.run_ns_mean) = (known.draining, known.leaving, known.run_ns_mean);
+        e.moving_to = known.moving_to;
+        if let Some(member) = e.moving_to {
+            out.push(Action::SendAway { executor, member });
+        }
         for task in lost {
             let r = self.release(task);
             self.tried(task, r.attempt);
@@ -152,10 +176,23 @@ impl Dispatcher {
         });
     }
 
+    /// Whether somebody else may have been given the task of an attempt since: this process or an earlier one gave the attempt
+    /// up, a later one is known, or there was a process between the one that its executor knows and this one. Then what it brought home may
+    /// not be there any more, and what it reads may not be what its run reads by now.
+    fn may_be_outdone(&self, owner: Option<u64>, task: TaskId, attempt: AttemptNo) -> bool {
+        let before = self.incarnations.iter().rev().nth(1);
+        owner.is_some_and(|owner| before != Some(&owner))
+            || self
+                .histories
+                .get(&task)
+                .is_some_and(|history| attempt.0 < history.n_attempts || attempt.0 <= history.given_up)
+    }
+
     /// Takes over an attempt that a previous dispatcher process gave out. Gives what it makes.
     fn adopt(
         &mut self,
         executor: ExecutorId,
+        owner: Option<u64>,
         task: TaskId,
         attempt: AttemptNo,
         out: &mut Vec<Action>,
@@ -164,11 +201,14 @@ impl Dispatcher {
             && self.end_of(task) == End::Not
             && !self.reserved.contains_key(&task)
             && !self.waiting.contains_key(&task)
-            && self.runs.get(&self.run_of(task)).is_some_and(|r| r.started);
+            && self.runs.get(&self.run_of(task)).is_some_and(|r| r.started)
+            && !self.may_be_outdone(owner, task, attempt);
         if !free {
             if task.0 < self.next_task && self.end_of(task) == End::Not {
-                // Not to be mistaken for a later try there.
+                // Not to be mistaken for a later try there. A process that comes after this one knows as little as if this one
+                // had given it up.
                 self.tried(task, attempt);
+                out.push(Action::RecordGivenUp { task, attempt });
             }
             // Its end may be recorded and only the acknowledgement lost; ending it again is harmless.
             out.push(Action::CancelAttempt { executor, task, attempt });
@@ -189,6 +229,7 @@ impl Dispatcher {
             cancelling: false,
             given: self.n_given,
             recalled: false,
+            adopted: true,
             asks_home: true,
             suspect: false,
             outputs: outputs.clone(),
@@ -211,6 +252,13 @@ impl Dispatcher {
             Some((location, version)) => {
                 let object = self.catalog.intern(location);
                 if location.starts_with(RUN_FILE) {
+                    if self.run_of_import(object).is_some() {
+                        // Its owner may name this executor as a holder, also when all tasks of the run that are here have ended.
+                        self.note_brought(executor, object);
+                        if !self.is_intermediate(object) {
+                            return;
+                        }
+                    }
                     named.push(object);
                     // Of a run that is not known, or other bytes than the task that is done has made.
                     let known = self.catalog.digest(object);
@@ -258,7 +306,12 @@ impl Dispatcher {
         let Some(lost) = self.executors.remove(&executor) else { return };
         self.silent.remove(&executor);
         let objects = self.catalog.executor_left(executor);
+        self.forget_brought(executor);
+        if lost.moving_to.is_some() {
+            self.lend(executor, &objects);
+        }
         self.moves.executor_lost(executor);
+        self.leftovers.ask_anew(executor);
         self.forget_replicas_on(now, executor);
         self.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
@@ -266,6 +319,7 @@ impl Dispatcher {
             let history = self.tried(task, attempt);
             // A program that has ended well did not take the node with it.
             history.n_losses += u32::from(!r.landing);
+            history.may_have_left |= r.lands;
             let n_losses = history.n_losses;
             if r.cancelling {
                 self.end_task(now, task, Outcome::Cancelled, out);
@@ -277,7 +331,7 @@ impl Dispatcher {
                 let failure = Failure { kind: FailureKind::ExecutorLost, message };
                 self.end_task(now, task, Outcome::Failed(failure), out);
             } else {
-                self.requeue(now, task);
+                self.give_up(task, attempt, out);
             }
         }
         self.unpark(now, executor);
@@ -369,7 +423,7 @@ impl Dispatcher {
         let mut unfit = BTreeMap::new();
         let mut failed = vec![];
         for size in self.queue.sizes() {
-            if let Some(sentence) = self.why_unfit(size) {
+            if let Some(sentence) = self.why_unfit(size).filter(|_| !self.may_come(size)) {
                 let since = *self.unfit.get(&size).unwrap_or(&now);
                 unfit.insert(size, since);
                 if now.since_ns(since) > UNFIT_GRACE_NS {
@@ -389,11 +443,17 @@ impl Dispatcher {
 
     /// A sentence when there are executors and none is large enough for a task of that size.
     pub(super) fn why_unfit(&self, (cpus, memory): (u32, u64)) -> Option<String> {
-        if self.executors.values().any(|e| e.offer.slots >= cpus && e.offer.memory_bytes >= memory) {
+        let offers = || self.executors.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
+        if offers().any(|offer| offer.slots >= cpus && offer.memory_bytes >= memory) {
             return None;
         }
-        let slots = self.executors.values().map(|e| e.offer.slots).max()?;
-        let most = self.executors.values().map(|e| e.offer.memory_bytes).max()?;
+        let largest = offers().map(|offer| Size { cpus: offer.slots, memory_bytes: offer.memory_bytes });
+        let largest: Vec<Size> = largest.chain(self.offers_elsewhere()).collect();
+        let slots = largest.iter().map(|size| size.cpus).max()?;
+        let most = largest.iter().map(|size| size.memory_bytes).max()?;
+        if self.may_come((cpus, memory)) {
+            return Some("no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do".into());
+        }
         Some(if cpus > slots {
             format!("the task asks for {cpus} cpus, the largest executor has {slots} slots")
         } else if memory > most {

@@ -26,6 +26,7 @@
 
 use super::attempts::{SICK_NS, SICK_NS_MAX};
 use super::*;
+use eyas_text::shown;
 use std::borrow::Cow;
 
 /// How often a task may run again because a file that it had made was lost.
@@ -44,7 +45,12 @@ pub fn unscoped(location: &str) -> Cow<'_, str> {
 
 /// What is said to somebody who submits the task `id`, which promises what `other` does or writes.
 pub(super) fn promised_in_vain(id: &str, location: &str, other: &str, does: &str) -> String {
-    format!("task `{id}` promises `{location}`, which task `{other}` {does}")
+    format!(
+        "task {id} promises {location}, which task {other} {does}",
+        id = shown(id),
+        location = shown(location),
+        other = shown(other)
+    )
 }
 
 /// How long an executor that leaves waits for others to copy what only it holds.
@@ -91,6 +97,8 @@ pub(super) struct Intermediates {
     pub parked: BTreeMap<ExecutorId, Vec<TaskId>>,
     /// Tasks that found an input nowhere although it should be there, and until when they rest.
     pub resting: BTreeSet<(Timestamp, TaskId)>,
+    /// How often files left the caches because nobody will read them any more.
+    pub n_room_made: u64,
 }
 
 /// Why a ready task cannot be given out after all.
@@ -266,7 +274,9 @@ impl Dispatcher {
     pub(super) fn broken_promise(&self, object: ObjectId, by: TaskId) -> String {
         let (file, by) = (unscoped(self.catalog.location(object)), self.user_id(by));
         format!(
-            "nobody wrote its input `{file}`: task `{by}`, which promised it, ended without adding a task that does"
+            "nobody wrote its input {file}: task {by}, which promised it, ended without adding a task that does",
+            file = shown(&file),
+            by = shown(&by)
         )
     }
 
@@ -388,7 +398,7 @@ impl Dispatcher {
     }
 
     pub(super) fn nobody_makes(&self, object: ObjectId) -> String {
-        format!("no task of the run makes its input `{}`", unscoped(self.catalog.location(object)))
+        format!("no task of the run makes its input {}", shown(&unscoped(self.catalog.location(object))))
     }
 
     /// Drops what the tasks of `arrays`, of `run`, made and nobody will read.
@@ -497,6 +507,7 @@ impl Dispatcher {
                 continue;
             }
             self.intermediates.files.entry(*object).or_default().dropped = true;
+            self.forget_lent(*object);
             if let Some(maker) = maker {
                 self.cancel_replicas(maker);
             }
@@ -504,10 +515,14 @@ impl Dispatcher {
                 self.moves.pending.push(CollectiveEvent::ObjectGone { object: *object });
             }
             for holder in self.catalog.holders_of(*object).collect::<Vec<_>>() {
+                if maker.is_none() && self.was_brought(holder, *object) {
+                    continue; // others may read it there
+                }
                 self.drop_replica(holder, *object);
                 drops.entry(holder).or_default().push(*object);
             }
         }
+        self.intermediates.n_room_made += u64::from(!drops.is_empty());
         for (executor, objects) in drops {
             out.push(Action::DropReplicas { executor, objects });
         }
@@ -523,6 +538,7 @@ impl Dispatcher {
             if let Some(file @ Intermediate { maker: Some(maker), .. }) = self.intermediates.files.get(object)
                 && file.is_read()
                 && self.catalog.n_holders(*object) == 0
+                && !self.is_lent(*object)
                 && self.end_of(*maker) == End::Done
             {
                 self.revive(now, *maker, *object, out);
@@ -543,7 +559,7 @@ impl Dispatcher {
             let Some(maker) = maker.filter(|maker| *maker != task) else { continue };
             if self.end_of(maker) == End::Done {
                 let heard = |e: ExecutorId| self.executors.get(&e).is_some_and(|e| e.silent_since.is_none());
-                if self.catalog.holders_of(object).any(heard) {
+                if self.catalog.holders_of(object).any(heard) || self.is_lent(object) {
                     continue;
                 }
                 if let Some(silent) = self.catalog.holders_of(object).next() {
@@ -556,6 +572,21 @@ impl Dispatcher {
                 End::Not if !makers.contains(&maker) => makers.push(maker),
                 End::Not => {}
                 end => return Some(Missing::Never(self.maker_failed(maker, end == End::Cancelled))),
+            }
+        }
+        if !self.intermediates.revivals.is_empty() {
+            // A task that runs again for a lost file makes its results at home anew, too: until these are there, what lies in
+            // a cache may never be.
+            let (array, i) = self.locate(task);
+            let array = self.arrays[array.0 as usize].array.clone();
+            for object in self.inputs_of(self.run_of(task), &array, i) {
+                if let Some(maker) = self.making.get(&object).copied()
+                    && maker != task
+                    && self.intermediates.revivals.contains_key(&maker)
+                    && !makers.contains(&maker)
+                {
+                    makers.push(maker);
+                }
             }
         }
         let imports = match self.missing_imports(task) {
@@ -713,6 +744,9 @@ impl Dispatcher {
             state.n_done -= 1;
             state.ended = None;
             out.push(Action::ReviveTask { task, lost });
+            for object in self.files_made(task) {
+                self.forget_lent(object);
+            }
             self.touch_exports_of(task);
             let n_attempts = n * REVIVAL_ATTEMPTS;
             self.histories.insert(task, History { n_attempts, ..History::default() });
@@ -739,8 +773,9 @@ impl Dispatcher {
             if n > REVIVALS_MAX {
                 let file = unscoped(self.catalog.location(lost));
                 let message = format!(
-                    "the file `{file}` that it makes was lost {n} times before all its readers had read it: nodes \
-                     leave too often, or caches are too small; give them more space or keep the file at home"
+                    "the file {file} that it makes was lost {n} times before all its readers had read it: nodes \
+                     leave too often, or caches are too small; give them more space or keep the file at home",
+                    file = shown(&file)
                 );
                 let failure = Failure { kind: FailureKind::ExecutorLost, message };
                 self.end_task(now, task, Outcome::Failed(failure), out);
@@ -749,7 +784,8 @@ impl Dispatcher {
             let mut makers: Vec<TaskId> = vec![];
             for object in inputs {
                 let maker = self.intermediates.files[&object].maker;
-                if let Some(maker) = maker.filter(|_| self.catalog.n_holders(object) == 0)
+                if let Some(maker) =
+                    maker.filter(|_| self.catalog.n_holders(object) == 0 && !self.is_lent(object))
                     && maker != task
                     && !makers.contains(&maker)
                 {

@@ -9,28 +9,40 @@
 //! | a task has made many files, read by many tasks | scatter, over all nodes by their slots |
 //! | the first file of a task that gathers is made | gather to the node that will run it, in the way that is predicted to end first (§VI-A.1) |
 //!
+//! A dispatcher of a group plans for its own nodes: its share of the run's collectives. What it is told of the whole run
+//! ([`RunPatterns`]) says which files take part, also those that other dispatchers' tasks make; these come from outside, from
+//! whatever executors their owner names.
+//!
 //! Where the model says that plain fetches are as quick there is no collective. What a collective brings, placement
 //! finds; so where it brings the files is where the tasks go.
 //!
-//! Latency and bandwidth come from what attempts report of their inputs: one observation per attempt and kind of link.
+//! Latency and bandwidth come from what attempts report of their inputs (one observation per attempt and kind of link), and from the
+//! requests of collectives.
 //!
 //! Not here: how a collective is carried out ([`crate::collective::carry`]) and what moves bytes (executors).
 
 use super::*;
-use crate::array::{GatherHint, Hint, Hints};
+use crate::array::GatherHint;
 use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams};
 use crate::collective::plan::{self, Item, Plan};
 use crate::collective::{
-    Choice, CollectiveAction, CollectiveEvent, Collectives, LinkEstimator, Links, Observation, Way,
-    choose_gather, choose_multicast, choose_scatter,
+    Case, Choice, CollectiveAction, CollectiveEvent, CollectiveId, CollectiveRecord, Collectives, Lesson,
+    Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
+    choose_scatter,
 };
-use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, Scope, StageId, Wish, stage_of_task};
-use rustc_hash::FxHashSet;
+use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, RunPatterns, StageId, stage_of_task};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A file is sent to a node ahead of its readers only where it takes at most one part in so many of the cache.
 const CACHE_PARTS: u64 = 4;
 /// What a task is taken to need until one has ended.
 const RUN_S_ASSUMED: f64 = 1.0;
+/// Nine in ten files of a gather appear within this factor of the time that is expected, where tasks like their makers have ended,
+/// and where none has.
+const MAKERS_FACTOR: f64 = 4.0;
+const MAKERS_FACTOR_UNKNOWN: f64 = 30.0;
+/// The same for a task that runs again, which waits for no slot.
+const RERUN_FACTOR: f64 = 2.0;
 
 /// Which collectives there are.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
@@ -70,18 +82,44 @@ pub(super) struct Moves {
     pub collectives: Collectives,
     peer: LinkEstimator,
     home: LinkEstimator,
+    lessons: Lessons,
+    /// What collectives under way have to do.
+    expected: BTreeMap<CollectiveId, Case>,
     /// What happened to replicas and executors since the collectives were told last.
     pub pending: Vec<CollectiveEvent>,
-    /// What users say of stages.
-    hints: BTreeMap<StageId, Hints>,
     /// Tasks that gather, until their collective is decided on.
     gathers: FxHashSet<TaskId>,
     /// Gathers that were sent to each node, so that several spread.
     n_gathers_at: BTreeMap<ExecutorId, u32>,
+    /// The node to which the files of a task go that gathers files of other dispatchers, too.
+    roots: BTreeMap<TaskId, ExecutorId>,
+    /// Files of other dispatchers that have come into being and that no collective was considered for.
+    arrived: BTreeMap<ObjectId, Vec<TaskId>>,
+    /// What collectives have asked executors for since the last run ended.
+    sent_ahead: FxHashSet<(ExecutorId, ObjectId)>,
     scratch: Vec<CollectiveAction>,
 }
 
 impl Moves {
+    /// A file of another dispatcher has come into being: `gatherers` are tasks that waited for it and gather.
+    pub fn arrived(&mut self, object: ObjectId, gatherers: Vec<TaskId>) {
+        self.arrived.entry(object).or_default().extend(gatherers);
+    }
+
+    /// Whether the files of a task are brought together, or will be if that is quicker.
+    pub fn gathers_ahead(&self, task: TaskId) -> bool {
+        self.gathers.contains(&task) || self.roots.contains_key(&task)
+    }
+
+    /// A collective has ended. One that could not bring all, or had to look for other sources, is no example for others.
+    fn learn_from(&mut self, record: &CollectiveRecord) {
+        let Some(case) = self.expected.remove(&record.collective) else { return };
+        if record.n_arrived == record.n_wanted && record.n_wanted > 0 && record.n_moved == 0 {
+            let took_s = record.measured_ns() as f64 / 1e9;
+            self.lessons.learn(Lesson { case, way: record.way, took_s });
+        }
+    }
+
     /// It is gone, and the catalog knows.
     pub fn executor_lost(&mut self, executor: ExecutorId) {
         self.n_gathers_at.remove(&executor);
@@ -107,65 +145,57 @@ impl Dispatcher {
     }
 
     /// A task of a workflow will read its inputs.
-    pub(super) fn learn_reads(&mut self, task: TaskId, array: &TaskArray, i: u32, out: &mut Vec<Action>) {
+    pub(super) fn learn_reads(&mut self, task: TaskId, array: &TaskArray, i: u32) {
         let run = self.run_of(task);
         let inputs = self.inputs_of(run, array, i);
         let stage = self.stage_of(task);
         if !array.template.hints.is_auto() {
-            self.learn_hints(run, stage, &array.template.hints);
+            self.moves.patterns.learn_hints(stage, &array.template.hints);
         }
-        let mut found = vec![];
-        self.moves.patterns.task_reads(stage, &inputs, &mut found);
-        for evidence in found {
-            let evidence = match evidence.object {
-                Some(object) => evidence.named(&unscoped(self.catalog.location(object))),
-                None => evidence,
-            };
-            out.push(Action::FoundPattern { run, evidence });
+        if self.config.group.is_some() {
+            let foreign: Vec<ObjectId> =
+                inputs.iter().copied().filter(|o| self.owner_elsewhere(run, *o).is_some()).collect();
+            self.moves.patterns.made_elsewhere(run, &foreign);
         }
+        self.moves.patterns.task_reads(stage, &inputs);
         if self.moves.patterns.of_task(stage, &inputs).is_some() {
             self.moves.gathers.insert(task);
         }
     }
 
-    /// What the user says of a stage. Who forbids counts before who forces, whoever says it first.
-    fn learn_hints(&mut self, run: RunId, stage: StageId, hints: &Hints) {
-        let known = self.moves.hints.entry(stage).or_default();
-        let all = Hints {
-            multicast: known.multicast.max(hints.multicast),
-            scatter: known.scatter.max(hints.scatter),
-            gather: known.gather.max(hints.gather),
-        };
-        if std::mem::replace(known, all) == all {
-            return;
-        }
-        let simple = |hint: Hint| match hint {
-            Hint::Auto => None,
-            Hint::Always => Some(Wish::Force),
-            Hint::Never => Some(Wish::Forbid),
-        };
-        let gather = match all.gather {
-            GatherHint::Auto => None,
-            GatherHint::Always | GatherHint::Collective | GatherHint::Async => Some(Wish::Force),
-            GatherHint::Never => Some(Wish::Forbid),
-        };
-        let name = self.moves.patterns.name_of(stage).unwrap_or_default().to_owned();
-        for (kind, wish) in [
-            (PatternKind::Multicast, simple(all.multicast)),
-            (PatternKind::Scatter, simple(all.scatter)),
-            (PatternKind::Gather, gather),
-        ] {
-            if let Some(wish) = wish {
-                self.moves.patterns.set_hint(run, Scope::Stage(name.clone()), kind, wish);
+    /// All tasks of a submission are known, which is `run` or has become part of it: what they have in common is reported. Where
+    /// others have a share of them, that is what was found when they were shared out.
+    pub(super) fn report_patterns(
+        &mut self,
+        run: RunId,
+        wide: Option<Box<RunPatterns>>,
+        out: &mut Vec<Action>,
+    ) {
+        // A part that was told nothing has no part in a pattern; its own tasks would show halves of some.
+        let is_part = self.runs.get(&run).is_some_and(|r| r.linked.is_some());
+        let found = match wide.or_else(|| is_part.then(Box::default)) {
+            None => self.moves.patterns.new_of_run(run),
+            Some(wide) => {
+                let RunPatterns { found, multicast, parts } = *wide;
+                let kinds = [(multicast, PatternKind::Multicast), (parts, PatternKind::Scatter)];
+                for (mut location, kind) in
+                    kinds.into_iter().flat_map(|(l, k)| l.into_iter().map(move |l| (l, k)))
+                {
+                    scope_location(self.prefix_of(run), &mut location);
+                    let object = self.catalog.intern(&location);
+                    self.moves.patterns.learn_wide(run, object, kind);
+                }
+                self.moves.patterns.learn_run(run, &found);
+                found
             }
-        }
+        };
+        out.extend(found.into_iter().map(|evidence| Action::FoundPattern { run, evidence }));
     }
 
     /// The run is over: nothing of it need be known any more.
     pub(super) fn forget_patterns(&mut self, run: RunId) {
+        self.moves.sent_ahead = FxHashSet::default();
         self.moves.patterns.run_ended(run);
-        let Moves { patterns, hints, .. } = &mut self.moves;
-        hints.retain(|stage, _| patterns.name_of(*stage).is_some());
     }
 
     /// The patterns that a task takes part in, for people.
@@ -177,18 +207,18 @@ impl Dispatcher {
         }
         let (array, run) = (array.clone(), *run);
         let name = stage_of_task(&array, i);
-        self.moves
-            .patterns
-            .of_run(run)
-            .into_iter()
-            .filter(|e| e.to == name || e.from.as_ref() == Some(&name))
-            .collect()
+        self.moves.patterns.of_run(run).into_iter().filter(|e| e.concerns(&name)).collect()
     }
 
-    /// What an attempt says of its inputs tells of the links.
-    pub(super) fn learn_links(&mut self, inputs: &[InputReport]) {
+    /// What an attempt on `executor` says of its inputs tells of the links. What was on its way there when the attempt came says
+    /// nothing: the attempt waited for a part of the transfer only.
+    pub(super) fn learn_links(&mut self, executor: ExecutorId, inputs: &[InputReport]) {
+        let sent_ahead = &self.moves.sent_ahead;
         let of = |is: fn(&CacheOutcome) -> bool| {
-            let moved = || inputs.iter().filter(|i| is(&i.outcome) && i.wait_ns > 0);
+            let counts = |i: &&InputReport| {
+                is(&i.outcome) && i.wait_ns > 0 && !sent_ahead.contains(&(executor, i.object))
+            };
+            let moved = || inputs.iter().filter(counts);
             let n_objects = moved().count() as u32;
             let bytes = moved().map(|i| i.size_bytes).sum();
             let duration_ns = moved().map(|i| i.wait_ns).max().unwrap_or(0);
@@ -202,8 +232,9 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn links(&self) -> Links {
-        Links { peer: self.moves.peer.link(), home: self.moves.home.link() }
+    /// Links between nodes as they are known now, with nothing in doubt about makers.
+    fn outlook(&self) -> Outlook {
+        Outlook { link: self.moves.peer.estimate(), makers_factor: 1.0 }
     }
 
     /// Executors that may be sent something, with what decides among them: attempts that they have.
@@ -215,13 +246,21 @@ impl Dispatcher {
         of.map(|(id, e)| (*id, e.assigned.len() as u32)).collect()
     }
 
-    fn begin(&mut self, now: Timestamp, plan: &Plan, choice: Option<Choice>) {
+    /// Begins a collective that was chosen, and says what is expected of it.
+    fn begin_chosen(&mut self, now: Timestamp, plan: &Plan, mut choice: Choice, case: Case) {
+        choice.told = Some(self.moves.lessons.tell(&case, choice.way, &choice.link));
+        let id = self.begin(now, plan, Some(choice));
+        self.moves.expected.insert(id, case);
+    }
+
+    fn begin(&mut self, now: Timestamp, plan: &Plan, choice: Option<Choice>) -> CollectiveId {
         let mut actions = std::mem::take(&mut self.moves.scratch);
         self.moves
             .collectives
             .set_links(Links { peer: self.moves.peer.link(), home: self.moves.home.link() });
-        self.moves.collectives.begin(now, plan, choice, &self.catalog, &mut actions);
+        let id = self.moves.collectives.begin(now, plan, choice, &self.catalog, &mut actions);
         self.moves.scratch = actions;
+        id
     }
 
     /// Nodes that may be sent files which would be lost otherwise: bytes sent so far, and for how many there is room.
@@ -247,7 +286,55 @@ impl Dispatcher {
         for group in self.groups_of(made) {
             self.consider_multicast(now, &group, Some(task));
         }
-        self.consider_scatter(now, task, made);
+        self.consider_scatter(now, made);
+    }
+
+    /// Files of other dispatchers have come into being: those that a collective of the run brings are brought to nodes of this
+    /// dispatcher as if they had been made here. What comes while such a collective is under way waits for its end or the next
+    /// tick, and travels together.
+    pub(super) fn bring_imports(&mut self, now: Timestamp, ticked: bool) {
+        if self.moves.arrived.is_empty() || !ticked && self.moves.collectives.n_live() > 0 {
+            return;
+        }
+        let arrived = std::mem::take(&mut self.moves.arrived);
+        if self.config.collectives == CollectiveMode::Off || self.executors.is_empty() {
+            return;
+        }
+        let (mut rooted, mut parts, mut spread) = (BTreeMap::<ExecutorId, Vec<Item>>::new(), vec![], vec![]);
+        for (object, gatherers) in arrived {
+            if !self.is_held_elsewhere(object) {
+                continue;
+            }
+            match self.moves.patterns.wide_kind(object) {
+                Some(PatternKind::Multicast) => spread.push(object),
+                Some(PatternKind::Scatter) if self.catalog.n_holders(object) == 0 => parts.push(object),
+                _ => {}
+            }
+            for task in gatherers {
+                // The first file decides, and the plan has all that is there.
+                if self.moves.gathers.contains(&task) {
+                    self.consider_gather(now, task);
+                } else if let Some(root) = self.moves.roots.get(&task)
+                    && self.executors.contains_key(root)
+                {
+                    let item = self.item_of(object);
+                    rooted.entry(*root).or_default().push(item);
+                }
+            }
+        }
+        for (root, items) in rooted {
+            self.begin(now, &plan::gather(&items, root, Way::AsyncArchives), None);
+        }
+        for group in self.groups_of(&spread) {
+            self.consider_multicast(now, &group, None);
+        }
+        self.deal_out(now, &parts, false);
+    }
+
+    /// An object as a part of a plan. It may come from outside where another dispatcher's executors have it.
+    fn item_of(&self, object: ObjectId) -> Item {
+        let size_bytes = self.catalog.size_bytes(object).unwrap_or(0);
+        Item { object, size_bytes, at_home: self.is_held_elsewhere(object) }
     }
 
     /// Those of `made` that the same tasks read belong together (`Zhang12` §V-F.4).
@@ -266,7 +353,8 @@ impl Dispatcher {
     /// * `maker`: which task has just made it; none for what was read from home.
     pub(super) fn consider_multicast(&mut self, now: Timestamp, group: &[ObjectId], maker: Option<TaskId>) {
         let Some(&object) = group.first() else { return };
-        if self.config.collectives == CollectiveMode::Off || self.executors.len() < 2 {
+        let is_foreign = maker.is_none() && self.is_held_elsewhere(object);
+        if self.config.collectives == CollectiveMode::Off || self.executors.len() < 2 && !is_foreign {
             return;
         }
         let found = self.moves.patterns.of_object(object);
@@ -280,8 +368,10 @@ impl Dispatcher {
         }
         let mut items = Vec::with_capacity(group.len());
         for &object in group {
-            let Some(size_bytes) = self.catalog.size_bytes(object) else { return };
-            items.push(Item { object, size_bytes, at_home: false });
+            if self.catalog.size_bytes(object).is_none() {
+                return;
+            }
+            items.push(self.item_of(object));
         }
         let bytes = items.iter().map(|item| item.size_bytes).sum();
         let share = match maker {
@@ -300,54 +390,72 @@ impl Dispatcher {
         let mut nodes = self.receivers(bytes);
         let n = plan::n_replicas(share, evidence.count, nodes.len());
         let targets = plan::place_replicas(n.saturating_sub(holders.len()), &mut nodes, &holders);
-        if targets.is_empty() || holders.is_empty() {
+        if targets.is_empty() || holders.is_empty() && !is_foreign {
             return;
         }
         let case = MulticastCase {
             n_receivers: targets.len() as u32,
-            n_holders: holders.len() as u32,
+            n_holders: holders.len().max(1) as u32,
             n_objects: items.len() as u64,
             bytes,
             largest_bytes: items.iter().map(|item| item.size_bytes).max().unwrap_or(0),
         };
-        let mut choice = choose_multicast(&case, &self.links().peer, &Streams::default());
+        // Who asks for a multicast gets one, and a program is not run again because of a link that nobody has measured.
+        let is_forced = self.config.collectives == CollectiveMode::TaskReplication;
+        let may_replicate = is_forced || !evidence.hinted && self.moves.peer.is_measured();
+        let mut rerun = None;
+        if let Some(maker) = maker.filter(|_| may_replicate) {
+            let able = self.with_room(maker, &targets);
+            if able.len() == targets.len() || is_forced && !able.is_empty() {
+                rerun = self.rerun_of(maker, &able).map(|rerun| (maker, able, rerun));
+            }
+        }
+        let outlook = Outlook { makers_factor: RERUN_FACTOR, ..self.outlook() };
+        let rerun_is_possible = rerun.as_ref().map(|r| &r.2);
+        let mut choice = choose_multicast(&case, &outlook, &Streams::default(), rerun_is_possible);
         if evidence.hinted {
             choice.insist();
         }
-        // Who asks for a multicast gets one.
-        let is_forced = self.config.collectives == CollectiveMode::TaskReplication;
-        if let Some(maker) = maker.filter(|_| is_forced || !evidence.hinted) {
-            let able = self.with_room(maker, &targets);
-            if (able.len() == targets.len() || is_forced && !able.is_empty())
-                && let Some(s) = self.replication_s(maker, &able)
-            {
-                choice.offer(Way::TaskReplication, s);
-                if is_forced {
-                    choice.force(Way::TaskReplication);
-                }
-                if choice.way == Way::TaskReplication {
-                    return self.replicate_task(now, maker, &able, choice);
-                }
-            }
+        if is_forced && rerun.is_some() {
+            choice.force(Way::TaskReplication);
+        }
+        if choice.way == Way::TaskReplication
+            && let Some((maker, able, _)) = rerun
+        {
+            return self.replicate_task(now, maker, &able, choice);
         }
         if !choice.is_collective() {
             return;
         }
         let load = |e: ExecutorId| self.executors.get(&e).map_or(0, |e| e.assigned.len() as u64);
         let plan = plan::multicast(&items, &targets, &holders, choice.way, load);
-        self.begin(now, &plan, Some(choice));
+        self.begin_chosen(now, &plan, choice, Case::Multicast(case));
     }
 
     /// Deals out the many files that one task made over all nodes.
-    fn consider_scatter(&mut self, now: Timestamp, task: TaskId, made: &[ObjectId]) {
-        let Some(reader) = self.subscribers.get(&task).and_then(|s| s.first()).copied() else { return };
+    fn consider_scatter(&mut self, now: Timestamp, made: &[ObjectId]) {
         if made.len() < 2 || self.executors.len() < 2 {
             return;
         }
-        let (from, to) = (self.stage_of(task), self.stage_of(reader));
-        let found = self.moves.patterns.of_stages(Some(from), to);
-        let Some(evidence) = found.iter().find(|e| e.pattern == PatternKind::Scatter) else { return };
+        let Some(evidence) = self.moves.patterns.of_made(made) else { return };
         let is_forced = evidence.hinted;
+        // What many read is multicast, and what nobody reads stays where it is. Files of the same readers stay together.
+        let mut groups = self.groups_of(made);
+        groups.retain_mut(|group| {
+            group.retain(|object| is_forced || self.moves.patterns.is_part(*object));
+            !group.is_empty()
+        });
+        let place: FxHashMap<ObjectId, usize> = made.iter().enumerate().map(|(n, o)| (*o, n)).collect();
+        groups.sort_by_key(|group| group.iter().map(|o| place[o]).min());
+        let made: Vec<ObjectId> = groups.into_iter().flatten().collect();
+        self.deal_out(now, &made, is_forced);
+    }
+
+    /// Sends each of these files, of which each is read by few, to one node.
+    fn deal_out(&mut self, now: Timestamp, made: &[ObjectId], is_forced: bool) {
+        if made.is_empty() {
+            return;
+        }
         let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
         let bytes: u64 = made.iter().map(size_of).sum();
         let nodes: Vec<(ExecutorId, u64)> = self
@@ -356,7 +464,7 @@ impl Dispatcher {
             .map(|e| (*e, u64::from(self.executors[e].offer.slots)))
             .collect();
         let n_slots: u64 = nodes.iter().map(|n| n.1).sum();
-        if nodes.len() < 2 {
+        if nodes.is_empty() {
             return;
         }
         // Neighbours stay together; node k has the files whose number times the slots lies in its stretch.
@@ -368,30 +476,26 @@ impl Dispatcher {
                 slots_before += nodes[k].1;
             }
             if !self.catalog.holds(nodes[k].0, *object) {
-                needs[k].1.push(Item { object: *object, size_bytes: size_of(object), at_home: false });
+                needs[k].1.push(self.item_of(*object));
             }
         }
         needs.retain(|(_, items)| !items.is_empty());
         let n_objects = needs.iter().map(|(_, items)| items.len() as u64).sum();
         let bytes = needs.iter().flat_map(|(_, items)| items).map(|i| i.size_bytes).sum();
         let case = ScatterCase { n_receivers: needs.len() as u32, n_objects, bytes };
-        let mut choice = choose_scatter(&case, &self.links().peer, &Streams::default());
+        let mut choice = choose_scatter(&case, &self.outlook(), &Streams::default());
         if is_forced {
             choice.insist();
         }
         if choice.is_collective() {
             let plan = plan::scatter(&needs, choice.way);
-            self.begin(now, &plan, Some(choice));
+            self.begin_chosen(now, &plan, choice, Case::Scatter(case));
         }
     }
 
     /// The first file that `task` gathers is there: where it will run, and how the files get there.
     pub(super) fn consider_gather(&mut self, now: Timestamp, task: TaskId) {
         if !self.moves.gathers.remove(&task) || self.config.collectives == CollectiveMode::Off {
-            return;
-        }
-        // What comes from other dispatchers would have to be gathered from nodes that are not ours to plan for.
-        if !self.foreign_inputs(task).is_empty() {
             return;
         }
         let files = self.files_read(task);
@@ -421,26 +525,30 @@ impl Dispatcher {
         let run_s_of = |object: &ObjectId| {
             let maker = self.intermediates.files.get(object).and_then(|file| file.maker);
             let stage = maker.map(|maker| self.arrays[self.locate(maker).0.0 as usize].stage);
-            let ns = stage.and_then(|stage| self.run_times.expected_ns(stage));
-            ns.map_or(RUN_S_ASSUMED, |ns| ns as f64 / 1e9)
+            stage.and_then(|stage| self.run_times.expected_ns(stage)).map(|ns| ns as f64 / 1e9)
         };
         let mut n_unmade = 0;
+        let mut makers_factor = MAKERS_FACTOR;
         let mut appear = vec![];
         for object in &files {
             if self.catalog.holds(root, *object) {
                 continue;
             }
-            let at_s = if self.catalog.n_holders(*object) > 0 {
+            let at_s = if self.catalog.n_holders(*object) > 0 || self.is_held_elsewhere(*object) {
                 0.0
             } else {
                 n_unmade += 1;
-                f64::from(u32::try_from((n_unmade as u64).div_ceil(n_slots)).unwrap_or(u32::MAX))
-                    * run_s_of(object)
+                let run_s = run_s_of(object).unwrap_or_else(|| {
+                    makers_factor = MAKERS_FACTOR_UNKNOWN;
+                    RUN_S_ASSUMED
+                });
+                f64::from(u32::try_from((n_unmade as u64).div_ceil(n_slots)).unwrap_or(u32::MAX)) * run_s
             };
             appear.push((at_s, size_of(object)));
         }
         let case = GatherCase::new(appear, nodes.len() as u32);
-        let mut choice = choose_gather(&case, &self.links().peer, &Streams::default());
+        let outlook = Outlook { makers_factor, ..self.outlook() };
+        let mut choice = choose_gather(&case, &outlook, &Streams::default());
         let (array, _) = self.locate(task);
         let hint = self.arrays[array.0 as usize].array.template.hints.gather;
         let forced = match (hint, self.config.collectives) {
@@ -461,17 +569,26 @@ impl Dispatcher {
             return;
         }
         *self.moves.n_gathers_at.entry(root).or_default() += 1;
+        // What other dispatchers make is brought when it is there, see `bring_imports`.
+        let run = self.run_of(task);
+        let is_awaited =
+            |o: &ObjectId| self.owner_elsewhere(run, *o).is_some() && !self.is_held_elsewhere(*o);
         let items: Vec<Item> = files
             .iter()
-            .map(|object| Item { object: *object, size_bytes: size_of(object), at_home: false })
+            .filter(|object| !is_awaited(object))
+            .map(|object| Item { size_bytes: size_of(object), ..self.item_of(*object) })
             .collect();
+        if items.len() < files.len() {
+            self.moves.roots.insert(task, root);
+        }
         let plan = plan::gather(&items, root, choice.way);
-        self.begin(now, &plan, Some(choice));
+        self.begin_chosen(now, &plan, choice, Case::Gather(case));
     }
 
     /// A task that gathers will not run, or runs now.
     pub(super) fn forget_gather(&mut self, task: TaskId) {
         self.moves.gathers.remove(&task);
+        self.moves.roots.remove(&task);
     }
 
     /// Tells the collectives what has happened, and turns what they want into actions.
@@ -483,6 +600,7 @@ impl Dispatcher {
             for event in std::mem::take(&mut self.moves.pending) {
                 self.moves.collectives.handle(now, event, &self.catalog, &mut actions);
             }
+            self.moves.collectives.take_observations().into_iter().for_each(|o| self.moves.peer.observe(o));
             if actions.is_empty() {
                 break;
             }
@@ -491,19 +609,30 @@ impl Dispatcher {
                     CollectiveAction::Prefetch { executor, batch, objects, sources } => {
                         let mut inputs = vec![];
                         for object in objects {
-                            let sources = sources.iter().filter_map(|s| match s {
-                                Source::Peer(e) => Some(*e),
-                                Source::Home => None,
-                            });
-                            match self.known(object) {
+                            let mut holders: Vec<ExecutorId> = vec![];
+                            for source in &sources {
+                                match source {
+                                    Source::Peer(e) => holders.push(*e),
+                                    // From outside: only other dispatchers' executors are asked ahead.
+                                    Source::Home => {
+                                        if let Some(run) = self.run_of_import(object) {
+                                            self.foreign_sources(executor, run, object, &mut holders);
+                                        }
+                                    }
+                                }
+                            }
+                            self.moves.sent_ahead.insert((executor, object));
+                            match self.known(object).filter(|_| !holders.is_empty()) {
                                 Some(known) => inputs.push(AssignedInput {
                                     object,
                                     known: Some(known),
-                                    sources: sources.collect(),
+                                    sources: holders,
                                     check_home: false,
                                     direct: false,
+                                    watched: false,
                                     stays: self.is_intermediate(object),
                                 }),
+                                // Nobody has it any more.
                                 None => self.moves.pending.push(CollectiveEvent::PrefetchFailed {
                                     executor,
                                     batch,
@@ -519,7 +648,10 @@ impl Dispatcher {
                     CollectiveAction::CancelPrefetch { executor, objects } => {
                         out.push(Action::CancelPrefetch { executor, objects })
                     }
-                    CollectiveAction::Ended { record } => out.push(Action::EndCollective { record }),
+                    CollectiveAction::Ended { record } => {
+                        self.moves.learn_from(&record);
+                        out.push(Action::EndCollective { record });
+                    }
                 }
             }
         }

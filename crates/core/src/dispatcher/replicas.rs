@@ -12,10 +12,11 @@ impl Dispatcher {
         replica: ReplicaAdded,
         out: &mut Vec<Action>,
     ) {
-        let ReplicaAdded { object, digest, size_bytes, version } = replica;
+        let ReplicaAdded { object, digest, size_bytes, version, run, private } = replica;
         if !self.executors.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
             return;
         }
+        let run = run.filter(|run| self.runs.contains_key(run));
         if let Some(maker) = self.making.get(&object)
             && let r = &self.reserved[maker]
             && (r.executor, r.landing) == (executor, false)
@@ -24,16 +25,11 @@ impl Dispatcher {
             let run = self.run_of(*maker);
             self.on_made(executor, run, object, digest, size_bytes, out);
         }
-        let e = &self.executors[&executor];
-        // Whoever asked for these bytes is among the attempts there: runs in between are not told apart.
-        let (first, last) = (e.assigned.first_key_value(), e.assigned.last_key_value());
-        let first = first.map(|(task, _)| self.run_of(*task));
-        let last = last.map(|(task, _)| self.run_of(*task));
         let checked = self.catalog.checked_run(object);
         self.arriving.remove(&object);
         match self.catalog.digest(object) {
             Some(known) if known == digest => {}
-            Some(_) if version.is_none() || checked >= last => {
+            Some(_) if version.is_none() || checked >= run => {
                 // A run has read other bytes under this name already: they stay, these go.
                 self.suspect(object, Some(executor));
                 self.drop_replica(executor, object);
@@ -49,20 +45,22 @@ impl Dispatcher {
                 self.suspect(object, None);
                 self.replace_bytes(executor, object, digest, size_bytes, out);
                 self.catalog.set_version(object, version);
-                let later = |run: &RunId| checked.is_none_or(|c| *run > c);
-                let tasks = self.executors[&executor].assigned.keys();
-                let run = tasks.map(|task| self.run_of(*task)).filter(later).min();
                 self.catalog.set_checked_run(object, run);
-                self.add_replica(executor, object);
+                if !private {
+                    self.add_replica(executor, object);
+                }
                 return;
             }
         }
         let from_home = version.is_some();
         if from_home {
             self.catalog.set_version(object, version);
-            if let Some(run) = first {
+            if let Some(run) = run {
                 self.raise_checked_run(object, run);
             }
+        }
+        if private {
+            return;
         }
         self.add_replica(executor, object);
         if from_home && self.catalog.n_holders(object) == 1 {

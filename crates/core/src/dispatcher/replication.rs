@@ -1,8 +1,8 @@
 //! Tasks that run again where their files are needed, in place of sending the files (`Zhang12` §V-F.5).
 //!
 //! A program that unpacks or generates much out of little is quicker run than its output is sent. When a group of files is to
-//! be multicast, this predicts how long its maker takes at the same nodes; where that is shorter than every tree, the task
-//! is given to them as further attempts ([`Action::ReplicateTask`]). The task itself stays done: nothing waits for these
+//! be multicast, this predicts how long its maker takes at the same nodes; where that is surely enough shorter than every tree
+//! (the rule of [`crate::collective::choose`]) over links that have been measured, the task is given to them as further attempts ([`Action::ReplicateTask`]). The task itself stays done: nothing waits for these
 //! attempts, nothing is counted or journalled for them, and whatever becomes of them, files are fetched as ever.
 //!
 //! What a replica makes counts only if it is the same bytes: otherwise it is dropped, and no task of that stage is
@@ -14,8 +14,8 @@
 //! Not here: tasks that write home, that submit tasks, or whose own inputs are about to be dropped. They are not replicated.
 
 use super::*;
-use crate::collective::cost::{self, MulticastCase, Streams};
-use crate::collective::{Choice, CollectiveId, CollectiveKind, CollectiveRecord, Way};
+use crate::collective::cost::MulticastCase;
+use crate::collective::{Choice, CollectiveId, CollectiveKind, CollectiveRecord, Rerun, Way};
 
 /// What a task took is taken to be this much longer elsewhere: the slots are lent, and somebody may have use for them.
 const RUN_FACTOR: f64 = 1.25;
@@ -48,6 +48,11 @@ struct Replica {
 const FIRST_ATTEMPT: u32 = 1 << 15;
 
 impl Dispatcher {
+    /// Whether an executor runs this attempt beside the one that counts.
+    pub(super) fn has_replica(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
+        self.replication.live.get(&(task, attempt)).is_some_and(|replica| replica.executor == executor)
+    }
+
     /// Those of `targets` that could begin to run `task` now.
     pub(super) fn with_room(&self, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
         let (cpus, memory_bytes) = self.size_of(task);
@@ -57,9 +62,8 @@ impl Dispatcher {
         targets.iter().filter(fits).copied().collect()
     }
 
-    /// Seconds until `task`, run again at `targets`, has made its files there. `None`: it cannot.
-    ///
-    pub(super) fn replication_s(&mut self, task: TaskId, targets: &[ExecutorId]) -> Option<f64> {
+    /// What it takes until `task`, run again at `targets`, has made its files there. `None`: it cannot.
+    pub(super) fn rerun_of(&mut self, task: TaskId, targets: &[ExecutorId]) -> Option<Rerun> {
         let (at, i) = self.locate(task);
         let run = self.run_of(task);
         let ArrayState { array, stage, .. } = &self.arrays[at.0 as usize];
@@ -90,17 +94,15 @@ impl Dispatcher {
             bytes += size_bytes;
             largest_bytes = size_bytes.max(largest_bytes);
         }
-        let inputs_s = match n_missing {
-            0 => 0.0,
-            n_objects => {
-                let n_receivers = targets.len() as u32;
-                let case = MulticastCase { n_receivers, n_holders: 1, n_objects, bytes, largest_bytes };
-                cost::flat_s(&case, &self.links().peer, &Streams::default())
-            }
-        };
+        let n_receivers = targets.len() as u32;
+        let case = MulticastCase { n_receivers, n_holders: 1, n_objects: n_missing, bytes, largest_bytes };
         let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
         let made_bytes: u64 = outputs.iter().map(size_of).sum();
-        Some(run_s * RUN_FACTOR + inputs_s + made_bytes as f64 * DIGEST_S_PER_BYTE)
+        Some(Rerun {
+            run_s: run_s * RUN_FACTOR,
+            inputs: (n_missing > 0).then_some(case),
+            digest_s: made_bytes as f64 * DIGEST_S_PER_BYTE,
+        })
     }
 
     /// Gives `task`, which is done, to `targets` as well.
@@ -155,6 +157,8 @@ impl Dispatcher {
                 outputs: outputs.clone(),
                 staying: (0..outputs.len() as u32).collect(),
                 private_inputs: false,
+                repeated: false,
+                alone: false,
                 why,
             };
             let replica = Replica {
@@ -176,17 +180,18 @@ impl Dispatcher {
         }
     }
 
-    /// An attempt ended that no task waits for: if it was a replica, what it made is of use, or is dropped.
+    /// An attempt ended that no task waits for: if it was a replica, what it made is of use, or is dropped. `false`: it was
+    /// none, but is a late word from an attempt that was given up.
     pub(super) fn on_replica_ended(
         &mut self,
         now: Timestamp,
         executor: ExecutorId,
         report: &AttemptReport,
         out: &mut Vec<Action>,
-    ) {
+    ) -> bool {
         let key = (report.task, report.attempt);
         if self.replication.live.get(&key).is_none_or(|r| r.executor != executor) {
-            return; // a late word from an attempt that was given up
+            return false;
         }
         let r = self.replication.live.remove(&key).expect("it was just seen");
         self.change_load(executor, |e| {
@@ -196,7 +201,8 @@ impl Dispatcher {
         });
         let (mut n_arrived, mut bytes) = (0, 0);
         let mut useless = vec![];
-        let mut as_hoped = report.outcome == Outcome::Done || r.cancelling;
+        // One that was outdone by a copy from elsewhere says so by having been cancelled.
+        let mut as_hoped = matches!(report.outcome, Outcome::Done | Outcome::Cancelled) || r.cancelling;
         if report.outcome == Outcome::Done {
             for made in &report.outputs {
                 let Some(&object) = r.outputs.get(made.output as usize) else { continue };
@@ -221,6 +227,7 @@ impl Dispatcher {
             out.push(Action::DropReplicas { executor, objects: useless });
         }
         self.replica_is_over(now, &r, n_arrived, bytes);
+        true
     }
 
     fn replica_is_over(&mut self, now: Timestamp, r: &Replica, n_arrived: u32, bytes: u64) {

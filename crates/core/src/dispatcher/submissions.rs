@@ -7,6 +7,10 @@
 
 use super::*;
 
+/// Of the tasks of a submission that was given up; runs are numbered from 1.
+const NO_RUN: RunId = RunId(0);
+use eyas_text::shown;
+
 impl Dispatcher {
     pub(super) fn on_array_added(
         &mut self,
@@ -29,26 +33,40 @@ impl Dispatcher {
             (any_run_file(&array.template.inputs), any_run_file(&array.template.outputs));
         let stage = self.run_times.stage(into.unwrap_or(run), &array.template.label);
         self.bases.push(base);
-        self.arrays.push(ArrayState { base, run, array: array.clone(), ends, stage, reads_run, writes_run });
-        let promised = if array.template.promises.is_empty() { 0 } else { u64::from(array.n_tasks) };
-        if let Some(message) = (0..promised).find_map(|i| self.learn_promises(TaskId(base.0 + i)).err()) {
-            out.push(Action::RefuseRun { run, message });
-            return;
+        let n_noted = 0;
+        let state =
+            ArrayState { base, run, array: array.clone(), ends, n_noted, stage, reads_run, writes_run };
+        self.arrays.push(state);
+        let n_promising = if array.template.promises.is_empty() { 0 } else { array.n_tasks };
+        for i in 0..n_promising {
+            self.note_up_to(id, i);
+            if let Err(message) = self.learn_promises(TaskId(base.0 + u64::from(i))) {
+                out.push(Action::RefuseRun { run, message });
+                return;
+            }
         }
-        if !self.learn_makers(run, base, &array, out) || !started {
+        if !self.learn_makers(run, id, &array, out) || !started {
             return;
         }
         self.enqueue(now, run, &[id], out);
     }
 
+    /// What task `i` of an array writes or promises is being noted.
+    fn note_up_to(&mut self, id: ArrayId, i: u32) {
+        let n_noted = &mut self.arrays[id.0 as usize].n_noted;
+        *n_noted = (*n_noted).max(i + 1);
+    }
+
     /// Notes what the tasks of an array write. `false`: somebody else writes the same, the run is refused.
-    fn learn_makers(&mut self, run: RunId, base: TaskId, array: &TaskArray, out: &mut Vec<Action>) -> bool {
+    fn learn_makers(&mut self, run: RunId, id: ArrayId, array: &TaskArray, out: &mut Vec<Action>) -> bool {
         if array.template.outputs.is_empty() {
             return true;
         }
+        let base = self.arrays[id.0 as usize].base;
         let mut location = String::new();
         let is_workflow = self.arrays.last().is_some_and(|a| a.reads_run || a.writes_run);
         for i in 0..array.n_tasks {
+            self.note_up_to(id, i);
             for (_, pattern) in &array.template.outputs {
                 self.location_into(run, array, pattern, i, &mut location);
                 let task = TaskId(base.0 + u64::from(i));
@@ -82,7 +100,12 @@ impl Dispatcher {
             false => "give each its own output",
         };
         let (other, location) = (self.user_id(other), unscoped(location));
-        format!("tasks `{other}` and `{id}` both write `{location}`; {way_out}")
+        format!(
+            "tasks {other} and {id} both write {location}; {way_out}",
+            other = shown(&other),
+            id = shown(id),
+            location = shown(&location)
+        )
     }
 
     /// The task that writes `location` and has not ended; failing that, one that ended badly before a
@@ -137,6 +160,8 @@ impl Dispatcher {
         let arrays = state.arrays.clone();
         self.settle_intermediates(now, run, &arrays, out);
         self.settle_exchange(run, run);
+        let wide = self.run_mut(run).patterns.take();
+        self.report_patterns(run, wide, out);
         self.check_run_end(now, run, out);
     }
 
@@ -156,7 +181,7 @@ impl Dispatcher {
                     let task = TaskId(base.0 + u64::from(i));
                     match self.arrays[id.0 as usize].ends.get(i) {
                         End::Not if !may_depend => true,
-                        End::Not => match self.subscribe(task, &array, i, out) {
+                        End::Not => match self.subscribe(task, &array, i) {
                             Ok(n_missing) => n_missing == 0,
                             Err(sentence) => {
                                 failed.push((task, sentence));
@@ -191,17 +216,11 @@ impl Dispatcher {
     }
 
     /// Counts what `task` has to wait for and subscribes it to each maker. `Err`: one has failed.
-    fn subscribe(
-        &mut self,
-        task: TaskId,
-        array: &TaskArray,
-        i: u32,
-        out: &mut Vec<Action>,
-    ) -> Result<u32, String> {
+    fn subscribe(&mut self, task: TaskId, array: &TaskArray, i: u32) -> Result<u32, String> {
         let run = self.run_of(task);
         let (at, _) = self.locate(task);
         if self.arrays[at.0 as usize].reads_run || self.arrays[at.0 as usize].writes_run {
-            self.learn_reads(task, array, i, out);
+            self.learn_reads(task, array, i);
         }
         let imports = self.foreign_inputs(task);
         let mut makers: Vec<TaskId> = vec![];
@@ -260,25 +279,26 @@ impl Dispatcher {
 
     pub(super) fn maker_failed(&self, maker: TaskId, cancelled: bool) -> String {
         let how = if cancelled { "was cancelled" } else { "failed" };
-        format!("task `{}`, which makes one of its inputs, {how}", self.user_id(maker))
+        format!("task {}, which makes one of its inputs, {how}", shown(&self.user_id(maker)))
     }
 
     pub(super) fn on_run_aborted(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
         let Some(state) = self.runs.get(&run).filter(|r| !r.started) else { return };
         let into = state.into;
         for id in state.arrays.clone() {
-            let a = &self.arrays[id.0 as usize];
-            let template = &a.array.template;
-            let makes_nothing = template.outputs.is_empty() && template.promises.is_empty();
-            let (base, n) = (a.base, if makes_nothing { 0 } else { a.array.n_tasks });
-            for i in 0..n {
+            let ArrayState { base, n_noted, .. } = self.arrays[id.0 as usize];
+            for i in 0..n_noted {
                 self.forget_maker(TaskId(base.0 + u64::from(i)));
                 self.forget_intermediates(TaskId(base.0 + u64::from(i)));
                 self.forget_promises(TaskId(base.0 + u64::from(i)));
             }
         }
-        self.runs.remove(&run);
+        let arrays = self.runs.remove(&run).map(|state| state.arrays).unwrap_or_default();
         self.forget_exports(run);
+        for id in arrays {
+            // The number of the run may be given again.
+            self.arrays[id.0 as usize].run = NO_RUN;
+        }
         if let Some(whole) = into {
             self.close_addition(now, whole, out);
         }
@@ -292,6 +312,7 @@ impl Dispatcher {
         }
         a.ends.set(i, End::of(outcome));
         let run = a.run;
+        self.histories.remove(&task);
         self.count_end(run, task, outcome);
         if *outcome != Outcome::Done {
             // Those who wait for it may not have been told to fail yet.

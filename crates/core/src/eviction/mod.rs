@@ -85,7 +85,7 @@ pub struct UnknownEviction {
 
 impl fmt::Display for UnknownEviction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no eviction policy `{}`; choose one of", self.name)?;
+        write!(f, "there is no eviction policy {}; choose one of", eyas_text::shown(&self.name))?;
         for (i, (name, _)) in POLICIES.iter().enumerate() {
             write!(f, "{}`{name}`", if i == 0 { " " } else { ", " })?;
         }

@@ -4,7 +4,13 @@
 use super::*;
 
 impl Executor {
-    pub(super) fn on_program_ended(&mut self, id: AttemptId, exit: Exit, out: &mut Vec<NodeAction>) {
+    pub(super) fn on_program_ended(
+        &mut self,
+        now: Timestamp,
+        id: AttemptId,
+        exit: Exit,
+        out: &mut Vec<NodeAction>,
+    ) {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         if attempt.state != State::Running {
             return;
@@ -41,6 +47,7 @@ impl Executor {
             };
             self.fail(id, Failure { kind: FailureKind::InputModified, message: message.into() }, out);
         } else if let Err(failure) = exit.result {
+            let failure = self.judge_disk(now, id, failure, exit.disk, out);
             self.fail(id, failure, out);
         } else if exit.outputs.is_empty() {
             self.end(id, Outcome::Done, out);
@@ -51,9 +58,12 @@ impl Executor {
             attempt.outputs = vec![Output::default(); exit.outputs.len()];
             attempt.n_outputs_pending = exit.outputs.len() as u32;
             let objects = attempt.assignment.outputs.clone();
+            let staying = attempt.assignment.staying.clone();
+            let size_of = |i: &u32| exit.outputs[*i as usize].unwrap_or(0);
+            let staying_bytes: u64 = staying.iter().map(size_of).sum();
             for (i, size) in exit.outputs.iter().enumerate() {
                 let (size, object) = (size.unwrap_or(0), objects[i]);
-                let stays = self.attempts[&id].assignment.staying.binary_search(&(i as u32)).is_ok();
+                let stays = staying.binary_search(&(i as u32)).is_ok();
                 if stays {
                     self.drop_earlier(object, out);
                 }
@@ -64,18 +74,15 @@ impl Executor {
                 for object in evicted {
                     self.evicted(object, out);
                 }
-                let budget_bytes = self.cache.budget_bytes();
-                let available_bytes = self.cache.available_bytes();
+                let full = (stays && free && !cached).then(|| self.cache_full("its outputs", staying_bytes));
                 let attempt = self.attempts.get_mut(&id).expect("attempt is here");
                 attempt.outputs[i].cached = cached;
-                if stays && !cached {
-                    // It is hashed all the same, and the attempt fails when all are.
-                    let message = format!(
-                        "output {} with {size} bytes stays on the nodes and does not fit into the {budget_bytes} bytes \
-                         of this node's cache, of which {available_bytes} can be had now; give the nodes more cache",
-                        i + 1
-                    );
-                    attempt.outputs[i].failure = Some(Failure { kind: FailureKind::CacheFull, message });
+                if stays && !free {
+                    // Another copy has come meanwhile and is in use: what this attempt made is not needed.
+                    attempt.outdone = true;
+                } else {
+                    // Where it has no room it is hashed all the same, and the attempt fails when all are.
+                    attempt.outputs[i].failure = full;
                 }
                 let (task, attempt, output) = (id.0, id.1, i as u32);
                 let cache_bytes = cached.then_some(size);
@@ -88,10 +95,13 @@ impl Executor {
         &mut self,
         id: AttemptId,
         output: u32,
+        now: Timestamp,
         result: Result<Fetched, TransferError>,
         out: &mut Vec<NodeAction>,
     ) {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        let no_space = matches!(&result, Err(error) if error.kind == TransferErrorKind::NoSpace);
+        let is_alone = attempt.assignment.alone;
         let object = attempt.assignment.outputs[output as usize];
         let slot = &mut attempt.outputs[output as usize];
         match result {
@@ -110,24 +120,33 @@ impl Executor {
                     slot.cached = false;
                 }
                 let kind = match error.kind {
-                    TransferErrorKind::NoSpace | TransferErrorKind::Dropped => FailureKind::Node,
+                    TransferErrorKind::NoSpace if !is_alone => FailureKind::DiskShared,
+                    TransferErrorKind::NoSpace
+                    | TransferErrorKind::Dropped
+                    | TransferErrorKind::GivenUp
+                    | TransferErrorKind::Shortage => FailureKind::Node,
                     _ => FailureKind::OutputMissing,
                 };
                 slot.failure.get_or_insert(Failure { kind, message: error.message });
             }
         }
         attempt.n_outputs_pending -= 1;
-        if attempt.n_outputs_pending > 0 {
+        let is_last = attempt.n_outputs_pending == 0;
+        if no_space {
+            self.on_no_space(now, 0, out);
+        }
+        if !is_last {
+            return;
+        }
+        let attempt = self.attempts.get_mut(&id).expect("seen above");
+        if attempt.cancelled || attempt.outdone {
+            self.forget_outputs(id, out);
+            self.end(id, Outcome::Cancelled, out);
             return;
         }
         if let Some(failure) = attempt.outputs.iter().find_map(|o| o.failure.clone()) {
             self.forget_outputs(id, out);
             self.fail(id, failure, out);
-            return;
-        }
-        if attempt.cancelled {
-            self.forget_outputs(id, out);
-            self.end(id, Outcome::Cancelled, out);
             return;
         }
         let lands: Vec<u32> = (0..attempt.outputs.len() as u32)
@@ -146,7 +165,7 @@ impl Executor {
         for (i, o) in self.attempts[&id].outputs.clone().iter().enumerate() {
             if let (true, Some(bytes)) = (o.cached, &o.stored) {
                 let object = self.attempts[&id].assignment.outputs[i];
-                self.tell_replica(Some(id), object, bytes, out);
+                self.tell_replica(Some(id), object, bytes, false, out);
             }
         }
         let report = self.report(id, Outcome::Done);
@@ -180,14 +199,26 @@ impl Executor {
                     if let Some(held) = self.held.get_mut(&object) {
                         held.version = Some(version.clone());
                         let bytes = held.clone();
-                        self.tell_replica(Some(id), object, &bytes, out);
+                        self.tell_replica(Some(id), object, &bytes, false, out);
                     }
                     self.home.insert(object, (run, HomeAnswer { version, in_place: false }));
                 }
             }
             Err(error) => {
-                let failure = Failure { kind: FailureKind::StageOut, message: error.message };
-                slot.failure.get_or_insert(failure);
+                let kind = match error.kind {
+                    TransferErrorKind::Shortage => FailureKind::Node,
+                    // The stored copy was damaged or is gone: another attempt makes it again.
+                    TransferErrorKind::Corrupt | TransferErrorKind::NotHeld | TransferErrorKind::Dropped => {
+                        FailureKind::Node
+                    }
+                    _ if slot.cached && !self.cache.is_ready(object) => FailureKind::Node,
+                    _ => FailureKind::StageOut,
+                };
+                slot.failure.get_or_insert(Failure { kind, message: error.message });
+                // As those that had not set out: nobody wants what this attempt made.
+                if slot.cached && attempt.cancelled {
+                    self.doomed.insert(object);
+                }
             }
         }
         let attempt = self.attempts.get_mut(&id).expect("attempt is here");
@@ -202,6 +233,9 @@ impl Executor {
             return;
         }
         let result = match attempt.outputs.iter().find_map(|o| o.failure.clone()) {
+            // The dispatcher process that gave the attempt up may be dead when this is heard, and the next one wants the task
+            // done: it is no fault of the task that its outputs are not home.
+            Some(failure) if attempt.cancelled => Err(Failure { kind: FailureKind::ExecutorLost, ..failure }),
             Some(failure) => Err(failure),
             None => Ok(()),
         };
@@ -214,7 +248,8 @@ impl Executor {
         self.tell(id, NodeMessage::OutputsHome { task: id.0, attempt: id.1, result }, out);
     }
 
-    /// Outputs that have not set out for home stay here.
+    /// Outputs that are not home yet stay here: those that have not set out at once, the others if the driver can still
+    /// stop them.
     pub(super) fn stop_landing(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
         let queued: Vec<Landing> = self.landing_queue.iter().filter(|l| l.attempt == id).copied().collect();
         for landing in queued {
@@ -230,6 +265,9 @@ impl Executor {
                 self.doomed.insert(object);
                 self.drop_if_doomed(object, out);
             }
+        }
+        if self.attempts[&id].n_outputs_pending > 0 {
+            out.push(NodeAction::Halt { task: id.0, attempt: id.1 });
         }
         self.end_when_landed(id, out);
     }
@@ -273,8 +311,9 @@ impl Executor {
             }
             State::Running => out.push(NodeAction::Kill { task: id.0, attempt: id.1 }),
             State::Landing => self.stop_landing(id, out),
-            // Storing ends as cancelled.
-            State::Storing | State::Ended => {}
+            // It ends as cancelled.
+            State::Storing => out.push(NodeAction::Halt { task: id.0, attempt: id.1 }),
+            State::Ended => {}
         }
     }
 

@@ -9,6 +9,8 @@ impl Executor {
             return;
         }
         self.n_pinned -= 1;
+        self.alone = self.alone.filter(|alone| *alone != id);
+        self.n_unpinned += 1;
         let mut objects: Vec<ObjectId> = attempt
             .inputs
             .iter()
@@ -64,7 +66,7 @@ impl Executor {
         self.doomed.remove(&object);
         self.evicted(object, out);
         for a in self.attempts.values_mut() {
-            if was_kept && a.state == State::Landing {
+            if was_kept && matches!(a.state, State::Storing | State::Landing) {
                 // The only copy of an output: the task has to make it again.
                 let outputs = a.outputs.iter_mut().zip(&a.assignment.outputs);
                 for (output, _) in outputs.filter(|(o, of)| o.cached && **of == object) {
@@ -103,13 +105,17 @@ impl Executor {
         by: Option<AttemptId>,
         object: ObjectId,
         bytes: &Fetched,
+        private: bool,
         out: &mut Vec<NodeAction>,
     ) {
+        let run = by.and_then(|id| self.attempts.get(&id)).map(|attempt| attempt.assignment.run);
         let added = ReplicaAdded {
             object,
             digest: bytes.digest,
             size_bytes: bytes.size_bytes,
             version: bytes.version.clone(),
+            run: run.filter(|_| bytes.version.is_some()),
+            private,
         };
         let message = NodeMessage::ReplicaAdded(added);
         match by {

@@ -2,6 +2,7 @@
 
 use super::transfers::failure_of;
 use super::*;
+use std::cmp::Reverse;
 
 impl Executor {
     pub(super) fn on_assigned(
@@ -25,9 +26,14 @@ impl Executor {
             n_unknown: 0,
             n_missing: 0,
             pinned: false,
+            refused: false,
+            refused_alone: false,
+            read_before_bytes: 0,
             overtaken: 0,
             cancelled: false,
+            outdone: false,
             spoiled: false,
+            is_older: false,
             told_private: vec![],
             times: Times { received: now, ..Times::default() },
             cpu_ns: 0,
@@ -155,6 +161,15 @@ impl Executor {
     /// Pins what is here, reserves what is not, and starts the transfers; all or nothing.
     pub(super) fn try_reserve(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) -> bool {
         let attempt = &self.attempts[&id];
+        let is_alone = attempt.assignment.alone;
+        let must_wait = (attempt.refused || is_alone) && self.n_pinned > 0;
+        if must_wait || is_alone && self.n_storing > 0 || self.alone.is_some() {
+            return false;
+        }
+        if let Some(failure) = self.why_disk_too_small(id) {
+            self.fail(id, failure, out);
+            return true;
+        }
         let mut wanted: Vec<(ObjectId, u64, Here)> = attempt
             .inputs
             .iter()
@@ -162,7 +177,8 @@ impl Executor {
             .filter(|(input, _)| input.plan == Plan::Cache)
             .map(|(input, a)| (a.object, input.size_bytes, self.look(a.object, &input.expect)))
             .collect();
-        wanted.sort_unstable_by_key(|w| (w.0, w.1));
+        // Inputs of one object may differ in size: where a copy has come before, that is its size, else what home said earlier.
+        wanted.sort_unstable_by_key(|w| (w.0, Reverse(w.1)));
         wanted.dedup_by_key(|w| w.0);
         let mut private: Vec<ObjectId> = wanted.iter().filter(|w| w.2 == Here::Taken).map(|w| w.0).collect();
         wanted.retain(|w| w.2 != Here::Taken);
@@ -192,16 +208,11 @@ impl Executor {
             let staying: FxHashSet<ObjectId> = inputs.filter(|i| i.stays).map(|i| i.object).collect();
             let staying_bytes: u64 = absent.iter().filter(|w| staying.contains(&w.0)).map(|w| w.1).sum();
             if staying_bytes > self.cache.available_bytes() {
+                let needs_bytes = wanted.iter().filter(|w| staying.contains(&w.0)).map(|w| w.1).sum();
                 for (object, ..) in wanted {
                     self.cache.unpin(object);
                 }
-                let message = format!(
-                    "{staying_bytes} bytes of inputs that are only on nodes do not fit into the {} bytes of this \
-                     node's cache, of which {} can be had now; give the nodes more cache",
-                    self.cache.budget_bytes(),
-                    self.cache.available_bytes()
-                );
-                self.fail(id, Failure { kind: FailureKind::CacheFull, message }, out);
+                self.fail(id, self.cache_full("its inputs", needs_bytes), out);
                 return true;
             }
             absent.sort_unstable_by_key(|w| (!staying.contains(&w.0), w.1, w.0));
@@ -221,6 +232,7 @@ impl Executor {
             self.evicted(object, out);
         }
         self.n_pinned += 1;
+        self.alone = is_alone.then_some(id);
         let attempt = self.attempts.get_mut(&id).expect("attempt is here");
         attempt.state = State::Staging;
         attempt.pinned = true;
@@ -238,7 +250,7 @@ impl Executor {
                     input.outcome = Some(CacheOutcome::LocalHit);
                     self.cache.touch(object);
                     if attempt.assignment.inputs[i].check_home {
-                        let version = input.expect.version.clone();
+                        let version = input.expect.version.clone().filter(|_| !attempt.is_older);
                         confirmed.push((object, Fetched { version, ..self.held[&object].clone() }));
                     }
                 }
@@ -277,7 +289,7 @@ impl Executor {
         }
         // The whole run is held to these bytes: the dispatcher has to know which they are.
         for (object, bytes) in confirmed {
-            self.tell_replica(Some(id), object, &bytes, out);
+            self.tell_replica(Some(id), object, &bytes, false, out);
         }
         self.start_when_ready(now, id);
         true

@@ -12,6 +12,11 @@ impl Executor {
         let attempt = &self.attempts[&id];
         let assigned = &attempt.assignment.inputs[input as usize];
         let expect = attempt.inputs[input as usize].expect.clone();
+        // As much as was reserved: one object has the size of its largest input.
+        let inputs = attempt.inputs.iter().zip(&attempt.assignment.inputs);
+        let of_object =
+            inputs.filter(|(_, a)| a.object == assigned.object).map(|(input, _)| input.size_bytes);
+        let size_bytes = of_object.max().unwrap_or(0);
         let mut sources: VecDeque<Source> = assigned.sources.iter().map(|e| Source::Peer(*e)).collect();
         if expect.known.is_none() || matches!(target, Target::Private { .. }) {
             // Peers can only be asked for bytes with a known digest.
@@ -22,7 +27,7 @@ impl Executor {
         }
         let transfer = Transfer {
             object: assigned.object,
-            size_bytes: attempt.inputs[input as usize].size_bytes,
+            size_bytes,
             expect,
             sources,
             active: None,
@@ -30,6 +35,7 @@ impl Executor {
             story: vec![],
             batch: None,
             awaits: false,
+            watched: assigned.watched,
         };
         self.transfers.insert(target, Box::new(transfer));
         self.transfer_queue.push_back(target);
@@ -81,6 +87,7 @@ impl Executor {
                     story: vec![],
                     batch: Some(batch),
                     awaits,
+                    watched: false,
                 };
                 self.transfers.insert(target, Box::new(transfer));
                 self.transfer_queue.push_back(target);
@@ -115,6 +122,8 @@ impl Executor {
         }
         transfer.active = None;
         self.n_active -= 1;
+        let written_bytes = result.as_ref().map_or(0, |fetched| fetched.size_bytes);
+        self.space.transfer_ended(transfer.size_bytes, written_bytes);
         match source {
             Source::Home => self.n_home_streams -= 1,
             Source::Peer(peer) => {
@@ -143,7 +152,12 @@ impl Executor {
                     {
                         answer.version = version.clone();
                     }
-                    self.tell_replica(transfer.waiters.first().map(|w| w.0), object, &bytes, out);
+                    self.tell_replica(transfer.waiters.first().map(|w| w.0), object, &bytes, false, out);
+                } else if let Target::Private { task, attempt, input } = target
+                    && transfer.waiters.is_empty()
+                {
+                    // Its attempt has ended while this was on its way, or had to go back to wait for space.
+                    out.push(NodeAction::DropPrivate { task, attempt, input });
                 } else if let Target::Private { task, attempt: attempt_no, .. } = target
                     && let Some(version) = &bytes.version
                 {
@@ -154,8 +168,21 @@ impl Executor {
                         // The whole run is held to what its first reader saw. Taken back when the attempt
                         // has ended, as nobody else can have this copy.
                         attempt.told_private.push((transfer.object, bytes.digest));
-                        self.tell_replica(Some((task, attempt_no)), transfer.object, &bytes, out);
+                        self.tell_replica(Some((task, attempt_no)), transfer.object, &bytes, true, out);
                     }
+                }
+                if transfer.watched && matches!(target, Target::Private { .. }) {
+                    let received = transfer.waiters.first().and_then(|(id, _)| self.attempts.get(id));
+                    let moved = InputMoved {
+                        target,
+                        object: transfer.object,
+                        source,
+                        moved_bytes: bytes.size_bytes,
+                        size_bytes: bytes.size_bytes,
+                        moving_ns: received.map_or(0, |a| now.since_ns(a.times.received)),
+                        is_all: true,
+                    };
+                    out.push(NodeAction::Tell { message: NodeMessage::InputMoved(moved) });
                 }
                 let first = match (source, target) {
                     (_, Target::Private { .. }) => CacheOutcome::Direct,
@@ -195,8 +222,26 @@ impl Executor {
                     },
                     ..failure_of(&error)
                 };
+                let batch = transfer.batch;
+                if let Target::Cache(object) = target {
+                    self.cache.abort(object);
+                    self.doomed.remove(&object);
+                }
+                if error.kind == TransferErrorKind::NoSpace {
+                    let is_private = matches!(target, Target::Private { .. });
+                    self.on_no_space(now, if is_private { transfer.size_bytes } else { 0 }, out);
+                }
                 for (id, input) in &transfer.waiters {
-                    let mut failure = failure.clone();
+                    let is_private = matches!(target, Target::Private { .. });
+                    let no_space = error.kind == TransferErrorKind::NoSpace;
+                    if no_space && (!is_private || self.may_find_room(*id)) {
+                        self.wait_for_space(*id, is_private, out);
+                        continue;
+                    }
+                    let mut failure = match self.attempts.contains_key(id) {
+                        true if no_space => self.why_no_room(*id, &failure.message),
+                        _ => failure.clone(),
+                    };
                     let stays = |a: &Attempt| a.assignment.inputs[*input as usize].stays;
                     if failure.kind == FailureKind::InputUnavailable
                         && self.attempts.get(id).is_some_and(|a| stays(a))
@@ -205,12 +250,8 @@ impl Executor {
                     }
                     self.fail(*id, failure, out);
                 }
-                if let Some(batch) = transfer.batch {
+                if let Some(batch) = batch {
                     self.prefetch_failed(batch, transfer.object, error.kind, out);
-                }
-                if let Target::Cache(object) = target {
-                    self.cache.abort(object);
-                    self.doomed.remove(&object);
                 }
             }
         }
@@ -221,10 +262,29 @@ impl Executor {
         self.transfers.contains_key(&Target::Cache(object))
     }
 
+    /// Whether another input of the attempt that asked for this one first is on its way.
+    fn has_another_on_its_way(&self, target: Target) -> bool {
+        let Some((id, asked)) = self.transfers[&target].waiters.first() else { return false };
+        let Some(attempt) = self.attempts.get(id) else { return false };
+        let others = (0u32..).zip(&attempt.assignment.inputs).filter(|(i, _)| i != asked);
+        let (task, attempt) = *id;
+        let is_active = |t: Target| self.transfers.get(&t).is_some_and(|t| t.active.is_some());
+        others.into_iter().any(|(input, assigned)| {
+            is_active(Target::Cache(assigned.object)) || is_active(Target::Private { task, attempt, input })
+        })
+    }
+
     pub(super) fn begin_transfers(&mut self, out: &mut Vec<NodeAction>) {
+        if self.alone.is_some_and(|id| matches!(self.attempts[&id].state, State::Queued | State::Running)) {
+            return;
+        }
         let mut i = 0;
         while i < self.transfer_queue.len() && self.n_active < self.config.transfers_max {
             let target = self.transfer_queue[i];
+            if self.config.inputs_in_turn && self.has_another_on_its_way(target) {
+                i += 1;
+                continue;
+            }
             let transfer = self.transfers.get_mut(&target).expect("queued transfer is here");
             let (by_peer, per_peer_max) = (&self.n_active_by_peer, self.config.transfers_per_peer_max);
             let home_has_room = self.n_home_streams < self.config.home_streams_max;
@@ -242,6 +302,7 @@ impl Executor {
             self.transfer_queue.remove(i);
             transfer.active = Some(source);
             self.n_active += 1;
+            self.space.transfer_began(transfer.size_bytes);
             match source {
                 Source::Home => self.n_home_streams += 1,
                 Source::Peer(peer) => *self.n_active_by_peer.entry(peer).or_default() += 1,
@@ -253,6 +314,7 @@ impl Executor {
                 known: transfer.expect.known.clone(),
                 size_bytes: transfer.size_bytes,
                 awaits: std::mem::take(&mut transfer.awaits) && source != Source::Home,
+                watched: transfer.watched,
             });
         }
     }
@@ -261,7 +323,10 @@ impl Executor {
 pub(super) fn failure_of(error: &TransferError) -> Failure {
     let kind = match error.kind {
         TransferErrorKind::Changed => FailureKind::InputChanged,
-        TransferErrorKind::NoSpace | TransferErrorKind::Dropped => FailureKind::Node,
+        TransferErrorKind::NoSpace
+        | TransferErrorKind::Dropped
+        | TransferErrorKind::GivenUp
+        | TransferErrorKind::Shortage => FailureKind::Node,
         _ => FailureKind::InputUnavailable,
     };
     Failure { kind, message: error.message.clone() }

@@ -41,9 +41,9 @@ impl Membership {
     }
 }
 
-/// The member that gave out a number, see [`Membership::next_number`].
+/// The member that gave out a number, see [`Membership::next_number`]. Nobody gives 0; whoever speaks of it errs.
 pub fn giver_of(number: u32, n_members: u32) -> MemberId {
-    MemberId((number - 1) % n_members)
+    MemberId(number.saturating_sub(1) % n_members)
 }
 
 /// Makes neighbouring numbers unlike each other: SplitMix64's output function.
@@ -87,6 +87,21 @@ pub enum FileState {
     Never { message: String, cancelled: bool },
 }
 
+/// More slots, or tasks that could start, than a member has. What goes beyond is a mistake somewhere, and sums of it could not
+/// be computed.
+const LOAD_MAX: u64 = 1 << 40;
+
+impl MemberLoad {
+    /// `Err` names what no member can have.
+    pub fn check(&self) -> Result<(), String> {
+        match (self.n_slots > LOAD_MAX, self.n_ready > LOAD_MAX) {
+            (true, _) => Err(format!("{} slots", self.n_slots)),
+            (_, true) => Err(format!("{} tasks that could start", self.n_ready)),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What one dispatcher of a group says to another.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
@@ -106,13 +121,39 @@ pub enum LinkMessage {
     File { file: SharedFile, state: FileState },
 }
 
+/// Slots and memory: what a task asks for, or an executor has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug, Default)]
+pub struct Size {
+    pub cpus: u32,
+    pub memory_bytes: u64,
+}
+
+impl Size {
+    pub fn is_within(self, other: Size) -> bool {
+        self.cpus <= other.cpus && self.memory_bytes <= other.memory_bytes
+    }
+}
+
 /// How much a member has to do, told about once a second.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct MemberLoad {
     /// Slots of its executors that take work.
     pub n_slots: u64,
-    /// Tasks that could start.
+    /// Ready tasks that one of these is large enough for.
     pub n_ready: u64,
+    /// Sizes of ready tasks that none of these is large enough for, the smallest first.
+    #[serde(default)]
+    pub unfit: Vec<Size>,
+    /// Sizes of its executors, without those that are within another one.
+    #[serde(default)]
+    pub offers: Vec<Size>,
+}
+
+impl MemberLoad {
+    /// Whether it has an executor that is large enough for a task of that size.
+    pub fn can_take(&self, size: Size) -> bool {
+        self.offers.iter().any(|offer| size.is_within(*offer))
+    }
 }
 
 /// What one part of a run has to know of the others. Files that the rule of names finds (`run:NAME` at the owner of its
@@ -141,6 +182,33 @@ pub struct Known {
 /// Where an executor goes that may go anywhere: to the member with fewest slots.
 pub fn member_for(n_slots: impl Iterator<Item = (MemberId, u64)>) -> Option<MemberId> {
     n_slots.min_by_key(|(member, n)| (*n, *member)).map(|(member, _)| member)
+}
+
+/// The member that an executor belongs to which says hello to `me`: the one that welcomed it last, or that it was sent to
+/// (`told`); whoever was nowhere goes where fewest slots are. `n_slots` has all that are there, `me` among them.
+pub fn home_of(
+    me: MemberId,
+    told: Option<MemberId>,
+    n_slots: impl Iterator<Item = (MemberId, u64)>,
+) -> MemberId {
+    told.or_else(|| member_for(n_slots)).unwrap_or(me)
+}
+
+/// Where an executor looks for its dispatcher at its `n_tries`th try in a row: first where that was when somebody last said
+/// so, then where the join file has it, then at everybody, who know where it is now.
+///
+/// * `member`: where the join file has the member that it belongs to;
+/// * `first`: the dispatcher whose join file it is.
+pub fn to_try<'a, T: ?Sized>(
+    known: Option<&'a T>,
+    member: Option<&'a T>,
+    first: &'a T,
+    all: impl Iterator<Item = &'a T>,
+    n_tries: usize,
+) -> &'a T {
+    let mut places: Vec<&T> = known.into_iter().chain(member).chain([first]).collect();
+    places.extend(all);
+    places[n_tries % places.len()]
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@
 //! What only a look at all tasks can find is found here: two tasks of different parts that write one file, and files
 //! that cross and are not where their name says (further outputs of a task, results at home that other tasks read).
 //!
+//! So are the patterns of the whole, of which each part shows a share only ([`RunPatterns`]).
+//!
 //! What is added to a run that goes on is split in the same way, with what each member said of the files that the run has
 //! ([`split_addition`]); so it is also found here that an added task reads what nobody writes.
 //!
@@ -19,7 +21,9 @@
 use super::{Known, RunLinks, owner_of};
 use crate::array::{Column, Pattern, Piece, TaskArray};
 use crate::dispatcher::{nobody_writes, was_dropped};
+use crate::pattern::{RunPatterns, patterns_by_part};
 use crate::types::*;
+use eyas_text::shown;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -30,6 +34,7 @@ use std::hash::Hasher;
 pub struct Part {
     pub arrays: Vec<TaskArray>,
     pub links: RunLinks,
+    pub patterns: RunPatterns,
 }
 
 /// How the tasks of one array are dealt out.
@@ -58,6 +63,13 @@ fn split_all(arrays: &[TaskArray], n_members: u32, known: Option<&[Known]>) -> R
     let deals: Vec<Deal> = (0..).zip(arrays).map(|(n, array)| deal(array, n, n_members)).collect();
     let mut parts = vec![Part::default(); n_members as usize];
     link(arrays, &deals, n_members, known, &mut parts)?;
+    if n_members > 1 {
+        let owner = |a: u32, i: u32| deals[a as usize].owner(i, arrays[a as usize].n_tasks, n_members).0;
+        let has_made =
+            |location: &str| known.is_some_and(|all| all.iter().any(|k| k.makes.contains(location)));
+        let patterns = patterns_by_part(arrays, n_members, owner, has_made);
+        parts.iter_mut().zip(patterns).for_each(|(part, patterns)| part.patterns = patterns);
+    }
     for (array, deal) in arrays.iter().zip(&deals) {
         for (part, member) in parts.iter_mut().zip(0..) {
             let mine: Cow<'_, [u32]> = match deal {
@@ -179,8 +191,11 @@ fn link(
                     let id = |(a, i): (u32, u32)| arrays[a as usize].fill(&arrays[a as usize].template.id, i);
                     let (first, second) = (id(*other), id((a, i)));
                     return Err(format!(
-                        "tasks `{first}` and `{second}` both write `{text}`; give each its own output, \
-                         or wait until the first one has ended"
+                        "tasks {first} and {second} both write {text}; give each its own output, \
+                         or wait until the first one has ended",
+                        first = shown(&first),
+                        second = shown(&second),
+                        text = shown(&text)
                     ));
                 }
                 same.push((a, i));

@@ -14,7 +14,7 @@ pub enum PatternKind {
     Scatter,
     /// One task reads what many tasks wrote.
     Gather,
-    /// A gather whose program may be applied to any part of the files, and to its own output.
+    /// A gather whose program may be applied to any part of the files, and is applied to its own output.
     Reduce,
     /// Each task reads what one task wrote for it alone.
     Pipeline,
@@ -54,9 +54,12 @@ pub struct Evidence {
     pub from: Option<String>,
     /// The stage that reads.
     pub to: String,
+    /// Further stages: that write (gather), or that read (scatter).
+    #[serde(default)]
+    pub others: Vec<String>,
     /// The object that is spoken of, where it is one, and what people call it.
     pub object: Option<ObjectId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub file: Option<String>,
     /// The count that is held against the threshold: tasks that read the file (multicast; the most of any file where no
     /// object is named), files that a task writes (scatter) or reads (gather, reduce), 1 for a pipeline.
@@ -76,12 +79,31 @@ impl Evidence {
         self.file = Some(file.to_owned());
         self
     }
+
+    /// Whether tasks of `stage` take part in it.
+    pub fn concerns(&self, stage: &str) -> bool {
+        self.to == stage
+            || self.from.as_deref() == Some(stage)
+            || self.others.iter().any(|other| other == stage)
+    }
 }
 
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Evidence { pattern, to, count, n_tasks, n_files, .. } = self;
-        let from = self.from.as_deref().map_or("from home".to_owned(), |s| format!("of stage {s}"));
+        let stages = |first: &str| {
+            let all: Vec<&str> =
+                std::iter::once(first).chain(self.others.iter().map(String::as_str)).collect();
+            match &all[..] {
+                [one] => format!("stage {one}"),
+                [all @ .., last] => format!("stages {} and {last}", all.join(", ")),
+                [] => String::new(),
+            }
+        };
+        let from = self.from.as_deref().map_or("from home".to_owned(), |s| match pattern {
+            PatternKind::Scatter => format!("of stage {s}"),
+            _ => format!("of {}", stages(s)),
+        });
         write!(f, "{pattern}: ")?;
         match pattern {
             PatternKind::Multicast => match (&self.file, self.object) {
@@ -93,11 +115,19 @@ impl fmt::Display for Evidence {
                 let from = self.from.as_deref().unwrap_or("?");
                 write!(
                     f,
-                    "a task of stage {from} writes {count} files, read by {n_tasks} tasks of stage {to}"
+                    "a task of stage {from} writes {count} files, read by {n_tasks} tasks of {}",
+                    stages(to)
                 )?;
             }
-            PatternKind::Gather | PatternKind::Reduce => {
-                write!(f, "a task of stage {to} reads {count} files {from}")?;
+            PatternKind::Gather => write!(f, "a task of stage {to} reads {count} files {from}")?,
+            PatternKind::Reduce if self.hinted => {
+                write!(f, "a task of stage {to} reads {count} files {from}")?
+            }
+            PatternKind::Reduce => {
+                write!(
+                    f,
+                    "{n_tasks} tasks of stage {to} read {n_files} files that the same program wrote, up to {count} at a time, each file once"
+                )?;
             }
             PatternKind::Pipeline => {
                 write!(
@@ -109,7 +139,7 @@ impl fmt::Display for Evidence {
         match (self.hinted, pattern) {
             (true, PatternKind::Reduce) => write!(f, ", and may be applied to any part of them (hint)"),
             (true, _) => write!(f, " (hint)"),
-            (false, PatternKind::Pipeline) => Ok(()),
+            (false, PatternKind::Pipeline | PatternKind::Reduce) => Ok(()),
             (false, _) => write!(f, " (threshold {})", self.threshold),
         }
     }

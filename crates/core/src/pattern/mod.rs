@@ -8,34 +8,44 @@
 //! | pattern | rule | |
 //! |---|---|---|
 //! | multicast | at least [`MULTICAST_READERS_MIN`] tasks of one stage read the file | §V-F.1 |
-//! | gather | a task reads at least [`GATHER_INPUTS_MIN`] files that one stage wrote | §V-G |
-//! | reduce | a gather, and the user says that its program may be applied to any part | §II-A, §V-G |
-//! | scatter | a task writes at least [`SCATTER_OUTPUTS_MIN`] files, the reading stage reads so many per writer, and no file is multicast | §V-G |
-//! | pipeline | each file has one reader in the stage, and each reader one file of it | §V-G: "by default" |
+//! | gather | a task reads at least [`GATHER_INPUTS_MIN`] files that tasks wrote, of whatever stages these are | §V-G |
+//! | reduce | a program reads, several at a time and each once, files that the same program wrote; or the user says that it may be applied to any part | §II-A, §V-G |
+//! | scatter | a task writes at least [`SCATTER_OUTPUTS_MIN`] files that are not multicast, and at least so many tasks, of whatever stages, read them | §V-G |
+//! | pipeline | each file has one reader in the stage, and each reader one file of it, or the files of one writer | §V-G: "by default" |
+//!
+//! Where a rule has no threshold it is [`shape`], by which `eyas graph` draws a workflow that has not run.
 //!
 //! A pair of stages may have several. Files with the same readers are a *file group* and count as one (§V-F.4): consumption
 //! is counted in tasks, of which each reads its group once ([`Patterns::consumption`]), and who sends one of a group on
 //! sends all of it to the same nodes ([`Patterns::readers_key`]).
 //!
 //! Deviations: files read straight from home make no gather, scatter or pipeline, because nothing of them is on the nodes
-//! yet; scatter is judged from counts per stage, so a stage with one task that writes 100 files and another that writes
-//! none of those read counts their average.
+//! yet.
 //!
-//! Invariants: a step costs O(1) per edge (a task with n inputs sorts them), and memory is 16 bytes per object and a
-//! record per pair of stages that share a file. No task is remembered.
+//! Invariants: a step costs O(1) per edge (a task with n inputs sorts them), and memory is 16 bytes per object, a record per
+//! pair of stages that share a file, and one for each task that writes files enough to scatter them, with 8 bytes for each
+//! of these. No other task is remembered.
+//!
+//! Where a run is split over several dispatchers, each has a share of its tasks. Whoever splits it looks at all of them and
+//! tells each part what its own tasks do not show ([`RunPatterns`]); that is noted here ([`Patterns::learn_run`]).
 //!
 //! Not here: what is done about a pattern ([`crate::collective`]), and names of files ([`crate::catalog`]).
 
 mod evidence;
+mod run;
+mod shape;
 mod stage;
 
 pub use evidence::{Evidence, PatternKind};
-pub use stage::{is_one_stage, stage_name, stage_of_task};
+pub use run::{RunPatterns, patterns_by_part};
+pub use shape::{Counts, Shape, shape};
+pub use stage::{is_one_stage, program_of_stage, stage_name, stage_of_task, started_by};
 
+use crate::array::{GatherHint, Hint, Hints};
 use crate::types::{ObjectId, RunId};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Tasks of one stage that read a file, from which it is multicast. With fewer, ordinary copies from peer to peer have
 /// made the second replica before a plan would have.
@@ -44,6 +54,10 @@ pub const MULTICAST_READERS_MIN: u32 = 4;
 pub const GATHER_INPUTS_MIN: u32 = 8;
 /// Files that a task writes for others, from which it scatters.
 pub const SCATTER_OUTPUTS_MIN: u32 = 8;
+/// Files that a task which reduces reads of those that its own program wrote.
+pub const REDUCE_INPUTS_MIN: u32 = 2;
+/// The stage of tasks of the run that are not known here: another dispatcher has them, or they were there before.
+const ELSEWHERE: &str = "(other tasks)";
 /// An odd number near 2³² ÷ the golden ratio, which spreads the bits of small numbers.
 const HASH_FACTOR: u32 = 0x9E37_79B1;
 
@@ -115,11 +129,38 @@ pub struct ReadersKey {
 struct Stage {
     run: RunId,
     name: String,
-    /// Tasks that write, and the most files that one of them writes.
+    /// Tasks that write.
     n_writers: u64,
-    outputs_max: u32,
     /// Tasks that read.
     n_readers: u64,
+    /// Tasks that gather files of several stages, none of which wrote enough of them for a gather.
+    mixed: Mixed,
+}
+
+#[derive(Default)]
+struct Mixed {
+    n_tasks: u64,
+    n_files: u64,
+    /// The most files that one of these tasks reads.
+    fan_in_max: u32,
+    /// In the order in which they were met.
+    makers: Vec<StageRef>,
+}
+
+/// The files of one task that writes at least [`PatternConfig::scatter_outputs_min`] of them.
+struct Scattering {
+    maker: StageId,
+    n_outputs: u32,
+    /// Files with a reader that are not multicast.
+    n_parts: u32,
+    /// Tasks that read one of these, by stage, in the order in which the stages were met.
+    readers: Vec<(StageId, u32)>,
+}
+
+impl Scattering {
+    fn n_readers(&self) -> u32 {
+        self.readers.iter().map(|r| r.1).sum()
+    }
 }
 
 /// A stage number plus one, 0 for none: half the size of an `Option`.
@@ -153,8 +194,6 @@ struct Flow {
     n_tasks: u64,
     fan_in_max: u32,
     readers_max: u32,
-    /// Patterns that were reported, a bit each.
-    told: u8,
 }
 
 /// See the module.
@@ -168,6 +207,17 @@ pub struct Patterns {
     more_readers: BTreeMap<(ObjectId, StageId), u32>,
     /// By maker (none: home) and reader.
     flows: BTreeMap<(StageRef, StageId), Flow>,
+    /// Tasks that may scatter, and which of them wrote a file. `None`: its run is over.
+    scatterings: Vec<Option<Scattering>>,
+    scattering_of: FxHashMap<ObjectId, u32>,
+    /// What the whole run shows of files of which the tasks known here show less: multicast, or parts of a scatter.
+    wide: FxHashMap<ObjectId, (RunId, PatternKind)>,
+    /// Patterns of whole runs of which only a share of the tasks is known here.
+    told: BTreeMap<RunId, Vec<Evidence>>,
+    /// What users say of stages.
+    hints: BTreeMap<StageId, Hints>,
+    /// Patterns that were reported: what writes, what reads, which.
+    reported: BTreeSet<(StageRef, StageId, PatternKind)>,
     /// Tasks that read something, so far.
     n_readers: u64,
     wishes: BTreeMap<(RunId, Scope, PatternKind), Wish>,
@@ -192,8 +242,8 @@ impl Patterns {
             run,
             name: name.to_owned(),
             n_writers: 0,
-            outputs_max: 0,
             n_readers: 0,
+            mixed: Mixed::default(),
         }));
         self.by_name.insert(key, stage);
         stage
@@ -208,6 +258,62 @@ impl Patterns {
         self.wishes.insert((run, scope, pattern), wish);
     }
 
+    /// What the user says of a stage. Who forbids counts before who forces, whoever says it first.
+    pub fn learn_hints(&mut self, stage: StageId, hints: &Hints) {
+        let Some(Stage { run, name, .. }) = self.stages[stage.0 as usize].as_ref() else { return };
+        let (run, name) = (*run, name.clone());
+        let known = self.hints.entry(stage).or_default();
+        let all = Hints {
+            multicast: known.multicast.max(hints.multicast),
+            scatter: known.scatter.max(hints.scatter),
+            gather: known.gather.max(hints.gather),
+        };
+        if std::mem::replace(known, all) == all {
+            return;
+        }
+        let simple = |hint: Hint| match hint {
+            Hint::Auto => None,
+            Hint::Always => Some(Wish::Force),
+            Hint::Never => Some(Wish::Forbid),
+        };
+        let gather = match all.gather {
+            GatherHint::Auto => None,
+            GatherHint::Always | GatherHint::Collective | GatherHint::Async => Some(Wish::Force),
+            GatherHint::Never => Some(Wish::Forbid),
+        };
+        for (kind, wish) in [
+            (PatternKind::Multicast, simple(all.multicast)),
+            (PatternKind::Scatter, simple(all.scatter)),
+            (PatternKind::Gather, gather),
+        ] {
+            if let Some(wish) = wish {
+                self.set_hint(run, Scope::Stage(name.clone()), kind, wish);
+            }
+        }
+    }
+
+    /// The patterns of the whole run, of which only a share of the tasks is known here. What was told of a run before stays.
+    pub fn learn_run(&mut self, run: RunId, found: &[Evidence]) {
+        let told = self.told.entry(run).or_default();
+        told.extend(found.iter().filter(|evidence| !told.contains(evidence)).cloned().collect::<Vec<_>>());
+    }
+
+    /// In the whole run `object` is multicast, or one of the parts of a scatter, whatever the tasks here show.
+    pub fn learn_wide(&mut self, run: RunId, object: ObjectId, kind: PatternKind) {
+        self.wide.insert(object, (run, kind));
+    }
+
+    /// A task of the run makes these that is not known here.
+    pub fn made_elsewhere(&mut self, run: RunId, objects: &[ObjectId]) {
+        let elsewhere = StageRef::of(self.stage(run, ELSEWHERE));
+        for object in objects {
+            let file = self.file_mut(*object);
+            if file.maker == StageRef::default() {
+                file.maker = elsewhere;
+            }
+        }
+    }
+
     /// A task of `stage` will write these. Best told before its readers.
     pub fn task_writes(&mut self, stage: StageId, outputs: &[ObjectId]) {
         if outputs.is_empty() {
@@ -215,7 +321,12 @@ impl Patterns {
         }
         let Some(s) = self.stages[stage.0 as usize].as_mut() else { return };
         s.n_writers += 1;
-        s.outputs_max = s.outputs_max.max(outputs.len() as u32);
+        if outputs.len() >= self.config.scatter_outputs_min as usize {
+            let number = self.scatterings.len() as u32;
+            let n_outputs = outputs.len() as u32;
+            self.scatterings.push(Some(Scattering { maker: stage, n_outputs, n_parts: 0, readers: vec![] }));
+            self.scattering_of.extend(outputs.iter().map(|object| (*object, number)));
+        }
         for &object in outputs {
             let file = self.file_mut(object);
             if file.maker == StageRef::of(stage) {
@@ -238,9 +349,8 @@ impl Patterns {
         }
     }
 
-    /// A task of `stage` will read these. Adds to `found` each pattern between two stages that is seen for the first
-    /// time, named after the file that showed it.
-    pub fn task_reads(&mut self, stage: StageId, inputs: &[ObjectId], found: &mut Vec<Evidence>) {
+    /// A task of `stage` will read these.
+    pub fn task_reads(&mut self, stage: StageId, inputs: &[ObjectId]) {
         if inputs.is_empty() || self.find(stage).is_none() {
             return;
         }
@@ -253,23 +363,65 @@ impl Patterns {
             flow.n_edges += 1;
             flow.n_files += u64::from(n == 1);
             flow.readers_max = flow.readers_max.max(n);
-            if flow.readers_max >= self.config.multicast_readers_min {
-                self.tell(maker, stage, PatternKind::Multicast, Some(object), found);
-            }
         }
+        let (mut n_made, mut most) = (0, 0);
         for same in edges.chunk_by(|a, b| a.0 == b.0) {
             let maker = same[0].0;
             let flow = self.flows.get_mut(&(maker, stage)).expect("its edges were just counted");
             flow.n_tasks += 1;
             flow.fan_in_max = flow.fan_in_max.max(same.len() as u32);
-            for kind in [PatternKind::Gather, PatternKind::Reduce, PatternKind::Scatter] {
-                self.tell(maker, stage, kind, None, found);
+            if maker.get().is_some() {
+                n_made += same.len() as u32;
+                most = most.max(same.len() as u32);
             }
         }
+        if !self.scattering_of.is_empty() {
+            self.count_parts(stage, &edges);
+        }
+        let gather_inputs_min = self.config.gather_inputs_min;
         let s = self.stages[stage.0 as usize].as_mut().expect("it is there");
         s.n_readers += 1;
+        if most < gather_inputs_min && n_made >= gather_inputs_min {
+            s.mixed.n_tasks += 1;
+            s.mixed.n_files += u64::from(n_made);
+            s.mixed.fan_in_max = s.mixed.fan_in_max.max(n_made);
+            for same in edges.chunk_by(|a, b| a.0 == b.0).filter(|same| same[0].0.get().is_some()) {
+                if !s.mixed.makers.contains(&same[0].0) {
+                    s.mixed.makers.push(same[0].0);
+                }
+            }
+        }
         edges.clear();
         self.scratch = edges;
+    }
+
+    /// A task of `stage` reads these; its readers are counted already.
+    fn count_parts(&mut self, stage: StageId, edges: &[(StageRef, ObjectId)]) {
+        let multicast_min = self.config.multicast_readers_min;
+        let mut read: Vec<u32> = vec![];
+        for &(_, object) in edges {
+            let Some(&number) = self.scattering_of.get(&object) else { continue };
+            let readers = self.readers_of(object);
+            let of_stage = readers.iter().find(|r| r.0 == stage).map_or(0, |r| r.1);
+            let n_multicast = readers.iter().filter(|r| r.1 >= multicast_min).count();
+            let Some(scattering) = self.scatterings[number as usize].as_mut() else { continue };
+            if n_multicast == 0 {
+                scattering.n_parts += u32::from(readers.iter().map(|r| r.1).sum::<u32>() == 1);
+                read.push(number);
+            } else if n_multicast == 1 && of_stage == multicast_min {
+                // It was a part until now.
+                scattering.n_parts = scattering.n_parts.saturating_sub(1);
+            }
+        }
+        read.sort_unstable();
+        read.dedup();
+        for number in read {
+            let readers = &mut self.scatterings[number as usize].as_mut().expect("it was just there").readers;
+            match readers.iter_mut().find(|r| r.0 == stage) {
+                Some((_, n)) => *n += 1,
+                None => readers.push((stage, 1)),
+            }
+        }
     }
 
     /// The run is over: its stages are forgotten.
@@ -279,6 +431,18 @@ impl Patterns {
         }
         let Patterns { stages, by_name, more_readers, flows, wishes, .. } = self;
         let lives = |stage: &StageId| stages[stage.0 as usize].is_some();
+        let (scatterings, reported) = (&mut self.scatterings, &mut self.reported);
+        for scattering in scatterings.iter_mut().filter(|s| s.as_ref().is_some_and(|s| !lives(&s.maker))) {
+            *scattering = None;
+        }
+        self.scattering_of.retain(|_, number| scatterings[*number as usize].is_some());
+        if self.scattering_of.is_empty() {
+            scatterings.clear();
+        }
+        reported.retain(|(_, to, _)| lives(to));
+        self.wide.retain(|_, (r, _)| *r != run);
+        self.told.remove(&run);
+        self.hints.retain(|stage, _| lives(stage));
         by_name.retain(|(r, _), _| *r != run);
         more_readers.retain(|(_, stage), _| lives(stage));
         flows.retain(|(_, to), _| lives(to));
@@ -292,9 +456,11 @@ impl Patterns {
         let Some(file) = self.files.get(object.0 as usize) else { return vec![] };
         let maker = self.living(file.maker);
         let readers = self.readers_of(object);
+        let is_wide = self.wide_kind(object) == Some(PatternKind::Multicast);
+        let n_seen = |n: u32| if is_wide { n.max(self.config.multicast_readers_min) } else { n };
         let found = readers.into_iter().filter_map(|(stage, n)| {
             let flow = self.flows.get(&(maker, stage))?;
-            let judged = self.judge(maker, stage, PatternKind::Multicast, Some((object, n)), flow)?;
+            let judged = self.judge(maker, stage, PatternKind::Multicast, Some((object, n_seen(n))), flow)?;
             Some(Evidence { count: n, object: Some(object), n_tasks: u64::from(n), n_files: 1, ..judged })
         });
         found.collect()
@@ -308,25 +474,110 @@ impl Patterns {
     }
 
     /// All patterns of a run, by stages in the order in which they were met: for the log at the end of a submission,
-    /// and for drawing.
+    /// and for people.
     pub fn of_run(&self, run: RunId) -> Vec<Evidence> {
-        let of_run = self.flows.keys().filter(|(_, to)| self.find(*to).is_some_and(|s| s.run == run));
-        let mut pairs: Vec<_> = of_run.copied().collect();
-        pairs.sort_by_key(|(from, to)| (*to, *from));
-        pairs.into_iter().flat_map(|(from, to)| self.of_stages(from.get(), to)).collect()
+        if let Some(told) = self.told.get(&run) {
+            return told.clone();
+        }
+        self.placed_of_run(run).into_iter().map(|(_, evidence)| evidence).collect()
+    }
+
+    /// Those of [`Patterns::of_run`] that have not been given yet.
+    pub fn new_of_run(&mut self, run: RunId) -> Vec<Evidence> {
+        let mut all = self.placed_of_run(run);
+        all.retain(|(place, _)| self.reported.insert(*place));
+        all.into_iter().map(|(_, evidence)| evidence).collect()
+    }
+
+    /// With what writes, what reads, and which pattern it is.
+    fn placed_of_run(&self, run: RunId) -> Vec<((StageRef, StageId, PatternKind), Evidence)> {
+        let is_of_run = |stage: StageId| self.find(stage).is_some_and(|s| s.run == run);
+        let mut all = vec![];
+        for (&(from, to), _) in self.flows.iter().filter(|((_, to), flow)| is_of_run(*to) && flow.n_edges > 0)
+        {
+            let found = self.of_stages(from.get(), to);
+            // One task's parts may be read by several stages: the evidence says so, once.
+            let is_first = |e: &Evidence| {
+                e.pattern != PatternKind::Scatter
+                    || self
+                        .scatter_of_stages(from, to)
+                        .and_then(|s| s.readers.first())
+                        .is_none_or(|first| first.0 == to)
+            };
+            all.extend(found.into_iter().filter(is_first).map(|e| ((from, to, e.pattern), e)));
+        }
+        for to in (0..self.stages.len() as u32).map(StageId).filter(|s| is_of_run(*s)) {
+            let mixed = &self.find(to).expect("it is of the run").mixed;
+            if let Some(&from) = mixed.makers.first()
+                && let Some(evidence) = self.judge_mixed(to)
+            {
+                all.push(((from, to, PatternKind::Gather), evidence));
+            }
+        }
+        all.sort_by_key(|((from, to, kind), _)| (*to, *from, *kind));
+        all.dedup_by_key(|(place, _)| *place);
+        all
     }
 
     /// Whether a task of `stage` that reads these gathers, and from whom most.
     pub fn of_task(&self, stage: StageId, inputs: &[ObjectId]) -> Option<Evidence> {
         let mut edges = vec![];
         self.edges_of(inputs, &mut edges);
-        let most =
-            edges.chunk_by(|a, b| a.0 == b.0).filter(|c| c[0].0.get().is_some()).max_by_key(|c| c.len())?;
+        edges.retain(|edge| edge.0.get().is_some());
+        let most = edges.chunk_by(|a, b| a.0 == b.0).max_by_key(|c| c.len())?;
+        // How many there are counts, not who made them.
+        let n = edges.len() as u32;
         let flow =
-            Flow { fan_in_max: most.len() as u32, n_tasks: 1, n_files: most.len() as u64, ..Flow::default() };
-        [PatternKind::Reduce, PatternKind::Gather]
-            .into_iter()
-            .find_map(|kind| self.judge(most[0].0, stage, kind, None, &flow))
+            Flow { fan_in_max: n, readers_max: 1, n_tasks: 1, n_files: u64::from(n), n_edges: u64::from(n) };
+        let judged = |kind| self.judge(most[0].0, stage, kind, None, &flow);
+        match judged(PatternKind::Gather) {
+            Some(gather) => Some(judged(PatternKind::Reduce).unwrap_or(gather)),
+            None => judged(PatternKind::Reduce).filter(|reduce| reduce.hinted),
+        }
+    }
+
+    /// Whether the task that made these scatters them.
+    pub fn of_made(&self, made: &[ObjectId]) -> Option<Evidence> {
+        let (maker, to) = made.iter().find_map(|object| {
+            let file = self.files.get(object.0 as usize)?;
+            Some((self.living(file.maker), self.living(file.reader).get()?))
+        })?;
+        let scattering =
+            self.scattering_of.get(made.first()?).and_then(|n| self.scatterings[*n as usize].as_ref());
+        let stage = self.find(to)?;
+        let wish = self.wish(stage.run, Scope::Stage(stage.name.clone()), PatternKind::Scatter);
+        let is_wide = made.iter().any(|object| self.wide_kind(*object) == Some(PatternKind::Scatter));
+        match (wish, scattering) {
+            (Some(Wish::Forbid), _) => None,
+            (None, scattering) => self.evidence_of(to, scattering.filter(|s| is_wide || self.scatters(s))?),
+            (Some(Wish::Force), _) => {
+                let flow = self.flows.get(&(maker, to))?;
+                self.judge(maker, to, PatternKind::Scatter, None, flow)
+            }
+        }
+    }
+
+    /// Whether an object is one of several that are dealt out: it has a reader, and is not multicast.
+    pub fn is_part(&self, object: ObjectId) -> bool {
+        let readers = self.readers_of(object);
+        let is_multicast = self.wide_kind(object) == Some(PatternKind::Multicast);
+        !is_multicast
+            && !readers.is_empty()
+            && readers.iter().all(|r| r.1 < self.config.multicast_readers_min)
+    }
+
+    /// What the whole run shows of an object, if the tasks here do not.
+    pub fn wide_kind(&self, object: ObjectId) -> Option<PatternKind> {
+        self.wide.get(&object).map(|(_, kind)| *kind)
+    }
+
+    /// Whether an object is dealt out by its task, or is multicast, as far as is known here.
+    fn kind_of(&self, object: ObjectId) -> Option<PatternKind> {
+        if self.of_object(object).iter().any(|e| e.pattern == PatternKind::Multicast) {
+            return Some(PatternKind::Multicast);
+        }
+        let scattering = self.scatterings[*self.scattering_of.get(&object)? as usize].as_ref()?;
+        (self.scatters(scattering) && self.is_part(object)).then_some(PatternKind::Scatter)
     }
 
     /// How many tasks of `stage` read `object`, of all that read something.
@@ -346,6 +597,8 @@ impl Patterns {
     pub fn heap_bytes(&self) -> usize {
         self.files.capacity() * size_of::<File>()
             + self.more_readers.len() * 24
+            + self.scattering_of.len() * 8
+            + self.scatterings.len() * size_of::<Option<Scattering>>()
             + self.flows.len() * (size_of::<Flow>() + 16)
             + self.stages.iter().flatten().map(|s| size_of::<Stage>() + 2 * s.name.len()).sum::<usize>()
     }
@@ -412,24 +665,50 @@ impl Patterns {
 
     // ------------------------------------------------------------ judging
 
-    fn tell(
-        &mut self,
-        maker: StageRef,
-        to: StageId,
-        kind: PatternKind,
-        object: Option<ObjectId>,
-        found: &mut Vec<Evidence>,
-    ) {
-        let bit = 1u8 << kind as u8;
-        let flow = self.flows[&(maker, to)];
-        if flow.told & bit != 0 {
-            return;
-        }
-        if let Some(mut evidence) = self.judge(maker, to, kind, None, &flow) {
-            evidence.object = object;
-            self.flows.get_mut(&(maker, to)).expect("it was just read").told |= bit;
-            found.push(evidence);
-        }
+    fn scatters(&self, scattering: &Scattering) -> bool {
+        let min = self.config.scatter_outputs_min;
+        scattering.n_parts >= min && scattering.n_readers() >= min
+    }
+
+    /// What one task of `from` deals out to tasks of `to`, and perhaps of others: the most parts that one does.
+    fn scatter_of_stages(&self, from: StageRef, to: StageId) -> Option<&Scattering> {
+        let from = from.get()?;
+        let of_both = |s: &&Scattering| s.maker == from && s.readers.iter().any(|r| r.0 == to);
+        let scattered = self.scatterings.iter().flatten().filter(|s| self.scatters(s)).filter(of_both);
+        scattered.max_by_key(|s| s.n_parts)
+    }
+
+    fn evidence_of(&self, to: StageId, scattering: &Scattering) -> Option<Evidence> {
+        let others = scattering.readers.iter().filter(|r| r.0 != to);
+        Some(Evidence {
+            pattern: PatternKind::Scatter,
+            from: Some(self.find(scattering.maker)?.name.clone()),
+            to: self.find(to)?.name.clone(),
+            others: others.filter_map(|r| Some(self.find(r.0)?.name.clone())).collect(),
+            object: None,
+            file: None,
+            count: scattering.n_outputs,
+            threshold: self.config.scatter_outputs_min,
+            n_tasks: u64::from(scattering.n_readers()),
+            n_files: u64::from(scattering.n_parts),
+            hinted: false,
+        })
+    }
+
+    /// Tasks of `to` that gather what several stages wrote.
+    fn judge_mixed(&self, to: StageId) -> Option<Evidence> {
+        let mixed = &self.find(to)?.mixed;
+        let (first, others) = mixed.makers.split_first()?;
+        let flow = Flow {
+            n_edges: mixed.n_files,
+            n_files: mixed.n_files,
+            n_tasks: mixed.n_tasks,
+            fan_in_max: mixed.fan_in_max,
+            readers_max: 1,
+        };
+        let evidence = self.judge(*first, to, PatternKind::Gather, None, &flow)?;
+        let name = |maker: &StageRef| Some(self.find(maker.get()?)?.name.clone());
+        Some(Evidence { others: others.iter().filter_map(name).collect(), ..evidence })
     }
 
     fn wish(&self, run: RunId, scope: Scope, kind: PatternKind) -> Option<Wish> {
@@ -449,22 +728,36 @@ impl Patterns {
         let from = maker.get().and_then(|s| self.find(s));
         let c = &self.config;
         let multicast = of.map_or(flow.readers_max, |o| o.1);
-        let per_writer = from.map_or(0, |f| flow.n_files / f.n_writers.max(1));
         let gathers = from.is_some() && flow.fan_in_max >= c.gather_inputs_min;
-        let scatters = from.is_some_and(|f| f.outputs_max >= c.scatter_outputs_min)
-            && per_writer >= u64::from(c.scatter_outputs_min)
-            && flow.n_tasks >= u64::from(c.scatter_outputs_min)
-            && flow.readers_max < c.multicast_readers_min;
+        let scattering = match kind {
+            PatternKind::Scatter | PatternKind::Pipeline => self.scatter_of_stages(maker, to),
+            _ => None,
+        };
+        let counts = |from: &Stage| Counts {
+            n_files: flow.n_files,
+            n_reads: flow.n_edges,
+            n_writers: from.n_writers,
+            n_readers: flow.n_tasks,
+            is_own: program_of_stage(&from.name) == program_of_stage(&stage.name),
+        };
+        let has_shape = |is: Shape| from.is_some_and(|from| shape(&counts(from)) == is);
         let (count, threshold, counted) = match kind {
             PatternKind::Multicast => {
                 (multicast, c.multicast_readers_min, multicast >= c.multicast_readers_min)
             }
             PatternKind::Gather => (flow.fan_in_max, c.gather_inputs_min, gathers),
-            // Nothing that can be counted says that a program may be applied to parts.
-            PatternKind::Reduce => (flow.fan_in_max, c.gather_inputs_min, false),
-            PatternKind::Scatter => (from.map_or(0, |f| f.outputs_max), c.scatter_outputs_min, scatters),
+            // A program that is applied to what it has written itself may be applied to parts.
+            PatternKind::Reduce => (
+                flow.fan_in_max,
+                REDUCE_INPUTS_MIN,
+                flow.fan_in_max >= REDUCE_INPUTS_MIN && has_shape(Shape::Reduce),
+            ),
+            PatternKind::Scatter => {
+                (scattering.map_or(0, |s| s.n_outputs), c.scatter_outputs_min, scattering.is_some())
+            }
             PatternKind::Pipeline => {
-                (1, 1, from.is_some() && flow.fan_in_max == 1 && flow.readers_max == 1 && !scatters)
+                let is_one_each = from.is_some() && flow.fan_in_max == 1 && flow.readers_max == 1;
+                (1, 1, scattering.is_none() && (is_one_each || has_shape(Shape::Pipeline)))
             }
         };
         let on_object = of.and_then(|o| self.wish(stage.run, Scope::Object(o.0), kind));
@@ -479,10 +772,14 @@ impl Patterns {
             Some(Wish::Force) => kind != PatternKind::Reduce || (from.is_some() && flow.fan_in_max > 1),
             None => counted,
         };
+        if let Some(scattering) = scattering.filter(|_| is_it && kind == PatternKind::Scatter) {
+            return Some(Evidence { hinted: wish.is_some(), ..self.evidence_of(to, scattering)? });
+        }
         is_it.then(|| Evidence {
             pattern: kind,
             from: from.map(|f| f.name.clone()),
             to: stage.name.clone(),
+            others: vec![],
             object: None,
             file: None,
             count,

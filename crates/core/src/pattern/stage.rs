@@ -24,6 +24,14 @@ pub fn stage_name(label: &str, program: &str, n_inputs: usize, n_outputs: usize)
     }
 }
 
+/// What the tasks of a stage of that name start: the name without the numbers of files.
+pub fn program_of_stage(name: &str) -> &str {
+    name.strip_suffix(')')
+        .and_then(|name| name.rsplit_once('('))
+        .filter(|(_, shape)| shape.contains('→'))
+        .map_or(name, |(program, _)| program)
+}
+
 fn class(n: usize) -> &'static str {
     match n {
         0 => "0",
@@ -72,6 +80,14 @@ fn words(array: &TaskArray, i: u32) -> Box<dyn Iterator<Item = String> + '_> {
 
 fn program_of(array: &TaskArray, i: u32) -> String {
     program_in(words(array, i)).0
+}
+
+/// What the words of a command start: a program, or the script of an interpreter. `None`: an interpreter and no more.
+pub fn started_by(words: impl Iterator<Item = String>) -> Option<String> {
+    match program_in(words) {
+        (program, false) => Some(program),
+        (_, true) => None,
+    }
 }
 
 /// The program that these words start, and whether a further word could have changed that.

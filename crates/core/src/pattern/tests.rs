@@ -7,7 +7,6 @@ const RUN: RunId = RunId(1);
 #[derive(Default)]
 struct Flowing {
     patterns: Patterns,
-    found: Vec<Evidence>,
 }
 
 impl Flowing {
@@ -15,7 +14,7 @@ impl Flowing {
         let ids = |list: &[u32]| list.iter().map(|o| ObjectId(*o)).collect::<Vec<_>>();
         let stage = self.patterns.stage(RUN, stage);
         self.patterns.task_writes(stage, &ids(outputs));
-        self.patterns.task_reads(stage, &ids(inputs), &mut self.found);
+        self.patterns.task_reads(stage, &ids(inputs));
         stage
     }
     fn sentences(&self) -> Vec<String> {
@@ -46,7 +45,7 @@ fn montage(n: u32) -> Flowing {
 
 #[test]
 fn montage_is_seen_as_the_paper_draws_it() {
-    let w = montage(32);
+    let mut w = montage(32);
     let expect = [
         "multicast: up to 32 tasks of stage mProject read the same file from home (threshold 4)",
         "gather: a task of stage mImgtbl reads 32 files of stage mProject (threshold 8)",
@@ -58,17 +57,16 @@ fn montage_is_seen_as_the_paper_draws_it() {
         "gather: a task of stage mAdd reads 32 files of stage mBackground (threshold 8)",
     ];
     assert_eq!(w.sentences(), expect);
-    // Those that act are told when the counts get there, once each.
-    let told: Vec<_> = w.found.iter().map(|e| (e.pattern, e.to.as_str(), e.count)).collect();
-    use PatternKind::{Gather, Multicast};
-    let expect = [
-        (Multicast, "mProject", 4),
-        (Gather, "mImgtbl", 32),
-        (Gather, "mConcatFit", 31),
-        (Multicast, "mBackground", 4),
-        (Gather, "mAdd", 32),
-    ];
-    assert_eq!(told, expect);
+    // Each is reported once; what was added to the run since then is reported with what it has changed.
+    let told =
+        |w: &mut Flowing| w.patterns.new_of_run(RUN).iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(told(&mut w), expect);
+    assert_eq!(told(&mut w), [""; 0]);
+    w.task("mShrink", &[4], &[5]);
+    assert_eq!(
+        told(&mut w),
+        ["pipeline: 1 tasks of stage mShrink read 1 files of stage mAdd, each file by one task"]
+    );
     let header = &w.patterns.of_object(ObjectId(0))[0];
     assert_eq!(
         header.clone().named("region.hdr").to_string(),
@@ -148,13 +146,114 @@ fn a_run_that_ended_leaves_nothing_that_counts() {
     w.patterns.run_ended(RUN);
     assert_eq!(w.patterns.of_run(RUN), []);
     assert_eq!(w.patterns.of_object(ObjectId(0)), []);
-    let (next, mut found) = (w.patterns.stage(RunId(2), "view"), vec![]);
+    let next = w.patterns.stage(RunId(2), "view");
     for _ in 0..3 {
-        w.patterns.task_reads(next, &[ObjectId(0), ObjectId(4)], &mut found);
+        w.patterns.task_reads(next, &[ObjectId(0), ObjectId(4)]);
     }
-    assert_eq!((found.len(), w.patterns.consumption(next, ObjectId(0)).n_readers), (0, 3));
-    w.patterns.task_reads(next, &[ObjectId(4)], &mut found);
+    assert_eq!(w.patterns.new_of_run(RunId(2)), []);
+    assert_eq!(w.patterns.consumption(next, ObjectId(0)).n_readers, 3);
+    w.patterns.task_reads(next, &[ObjectId(4)]);
+    let found = w.patterns.new_of_run(RunId(2));
+    assert_eq!(found.len(), 1);
     assert_eq!(found[0].from, None, "what the other run made is read as if from home");
+}
+
+/// Leaves, and a tree over them of tasks that take at most `arity` files.
+fn tree(n_leaves: u32, arity: usize, name: impl Fn(usize) -> String) -> Flowing {
+    let mut w = Flowing::default();
+    let mut parts: Vec<u32> = (0..n_leaves).collect();
+    for leaf in &parts {
+        w.task("count", &[], &[*leaf]);
+    }
+    let mut next = n_leaves;
+    while parts.len() > 1 {
+        let groups: Vec<Vec<u32>> = parts.chunks(arity).map(<[u32]>::to_vec).collect();
+        parts = vec![];
+        for group in groups {
+            w.task(&name(group.len()), &group, &[next]);
+            parts.push(next);
+            next += 1;
+        }
+    }
+    w
+}
+
+#[test]
+fn a_program_that_gathers_what_it_wrote_reduces() {
+    let labelled = tree(64, 4, |_| "sum".into());
+    let expect = "reduce: 5 tasks of stage sum read 20 files that the same program wrote, up to 4 at a time, each file once";
+    assert!(labelled.sentences().contains(&expect.to_owned()), "{:?}", labelled.sentences());
+    // Without labels the tasks of one tree are of two stages; the program says that they belong together.
+    let name = |n| stage_name("", "sum.py", n, 1);
+    let mut w = tree(64, 16, name);
+    let found = w.patterns.of_run(RUN);
+    let reduce = found.iter().find(|e| e.pattern == PatternKind::Reduce).expect("a reduce");
+    assert_eq!((reduce.from.as_deref(), &*reduce.to), (Some("sum.py(many→1)"), "sum.py(few→1)"));
+    assert!(!reduce.hinted);
+    // Who gathers enough to be sent its files ahead does so here, too.
+    let (few, many) = (w.patterns.stage(RUN, &name(4)), w.patterns.stage(RUN, &name(16)));
+    let ids = |range: std::ops::Range<u32>| range.map(ObjectId).collect::<Vec<_>>();
+    assert!(w.patterns.of_task(many, &ids(0..16)).is_some());
+    assert_eq!(w.patterns.of_task(few, &ids(64..68)), None);
+    // Neither a chain nor a stencil is one.
+    let mut w = Flowing::default();
+    for i in 0..10 {
+        w.task("step", &[i], &[i + 1]);
+    }
+    assert!(w.sentences()[0].starts_with("pipeline: 9 tasks of stage step"), "{:?}", w.sentences());
+    let mut w = Flowing::default();
+    for level in 0..4 {
+        for i in 1..9 {
+            w.task(
+                "relax",
+                &[10 * level + i - 1, 10 * level + i, 10 * level + i + 1],
+                &[10 * (level + 1) + i],
+            );
+        }
+    }
+    assert!(!w.sentences().iter().any(|s| s.starts_with("reduce")), "{:?}", w.sentences());
+}
+
+#[test]
+fn a_gather_counts_inputs_whoever_made_them() {
+    let mut w = Flowing::default();
+    for i in 0..9 {
+        w.task(["cut", "fold", "join"][i as usize % 3], &[], &[i]);
+    }
+    let all = w.task("merge", &[0, 1, 2, 3, 4, 5, 6, 7, 8], &[]);
+    let expect = "gather: a task of stage merge reads 9 files of stages cut, fold and join (threshold 8)";
+    assert_eq!(w.sentences(), [expect]);
+    let ids = |n: u32| (0..n).map(ObjectId).collect::<Vec<_>>();
+    assert_eq!(w.patterns.of_task(all, &ids(9)).map(|e| e.count), Some(9));
+    assert_eq!(w.patterns.of_task(all, &ids(7)), None);
+    let found = w.patterns.of_run(RUN);
+    assert!(["cut", "fold", "join", "merge"].iter().all(|stage| found[0].concerns(stage)));
+}
+
+#[test]
+fn a_scatter_is_one_tasks_parts_whoever_reads_them() {
+    let mut w = Flowing::default();
+    // One task writes twelve parts and a table of contents; others of its stage write one file each.
+    let parts: Vec<u32> = (0..13).collect();
+    w.task("split", &[], &parts);
+    for i in 0..20 {
+        w.task("split", &[], &[100 + i]);
+    }
+    for i in 0..12 {
+        w.task(["even", "odd"][i as usize % 2], &[i, 12], &[]);
+    }
+    let expect = "scatter: a task of stage split writes 13 files, read by 12 tasks of stages even and odd (threshold 8)";
+    let found = w.sentences();
+    assert_eq!(found.iter().filter(|s| s.starts_with("scatter")).collect::<Vec<_>>(), [expect], "{found:?}");
+    let ids: Vec<ObjectId> = parts.iter().map(|o| ObjectId(*o)).collect();
+    assert_eq!(w.patterns.of_made(&ids).map(|e| e.n_files), Some(12));
+    assert_eq!(w.patterns.of_made(&[ObjectId(100)]), None);
+    assert!(w.patterns.is_part(ObjectId(3)) && !w.patterns.is_part(ObjectId(12)), "the table is multicast");
+    // What one task reads whole is no scatter.
+    let mut w = Flowing::default();
+    w.task("split", &[], &parts);
+    w.task("view", &parts, &[]);
+    assert_eq!(w.patterns.of_made(&ids), None);
 }
 
 #[test]
@@ -162,7 +261,7 @@ fn a_million_tasks_cost_little() {
     let mut w = Flowing::default();
     let stage = w.patterns.stage(RUN, "s");
     for i in 0..1_000_000u32 {
-        w.patterns.task_reads(stage, &[ObjectId(0), ObjectId(1 + i)], &mut w.found);
+        w.patterns.task_reads(stage, &[ObjectId(0), ObjectId(1 + i)]);
     }
     assert_eq!(w.patterns.consumption(stage, ObjectId(0)).n_readers, 1_000_000);
     assert!(w.patterns.heap_bytes() < 32 << 20, "{}", w.patterns.heap_bytes());

@@ -64,7 +64,7 @@ fn notify(window: &Window, stage: Stage, mode: Mode) -> Option<Seat> {
     }
 }
 
-/// The executor with most room, the lowest of equals, among those with room for a task of which they are a best
+/// The executor with most room, the next in turn of equals, among those with room for a task of which they are a best
 /// holder.
 fn roomiest_awaited(window: &Window, stage: Stage) -> Option<Seat> {
     let awaited = window.trees().flat_map(|(place, tree)| {
@@ -72,7 +72,8 @@ fn roomiest_awaited(window: &Window, stage: Stage) -> Option<Seat> {
         let of_level = move |level| window.roomiest(tree.all_row(tree.best(level))?, shape, stage);
         (1..=tree.n_levels()).filter_map(of_level)
     });
-    awaited.min_by_key(|(room, seat)| (Reverse(*room), *seat)).map(|(_, seat)| seat)
+    let turn = window.turn();
+    awaited.min_by_key(|(room, seat)| (Reverse(*room), *seat < turn, *seat)).map(|(_, seat)| seat)
 }
 
 /// Part 2, figure 5: which tasks the notified executor gets.

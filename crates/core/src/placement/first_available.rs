@@ -6,7 +6,7 @@
 //! Assumes nothing of the tasks' data. The executor reads each input from home storage, every time.
 //!
 //! Readings:
-//!   - *first available*: the executor with most idle slots, the lowest seat of equals, so that a burst spreads
+//!   - *first available*: the executor with most idle slots, the next in turn of equals, so that a burst spreads
 //!     over the nodes instead of filling one after the other;
 //!   - *head of the queue*: the first task that some executor has room for. A task that needs more slots or memory than
 //!     anyone has idle does not block those behind it;

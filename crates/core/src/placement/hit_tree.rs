@@ -145,7 +145,6 @@ impl HitTree {
         self.n_levels
     }
 
-    #[cfg(any(test, feature = "reference"))]
     pub fn len(&self) -> usize {
         self.len
     }

@@ -12,9 +12,9 @@
 //!     also if it holds some of the files: that is the text's "delayed";
 //!   - "no tasks are returned" read literally would never start anything, since files get into caches by running
 //!     tasks. So a cold task goes to the next free executor;
-//!   - part 1: the head of the queue chooses its best holder with room, of several the one with most, then the lowest
+//!   - part 1: the head of the queue chooses its best holder with room, of several the one with most, then the next in turn
 //!     seat; if it is cold, the next free executor. If it has to wait it blocks nobody: then comes the executor for which
-//!     some task of the window waits (again most room, then lowest seat), then the first cold task that fits
+//!     some task of the window waits (again most room, then the next in turn), then the first cold task that fits
 //!     somewhere, with the next free executor;
 //!   - part 2: that executor gets the tasks that belong to it, fully cached ones first (queue order), then by hit rate;
 //!     cold tasks, in queue order, only if there are none of those;

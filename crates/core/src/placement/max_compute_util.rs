@@ -9,13 +9,13 @@
 //!   - *figure 4, T0*: the first task in queue order that some executor has room for; a task that fits nowhere now
 //!     does not block those behind it;
 //!   - *figure 4, lines 2 to 8*: candidates are counted by the number of T0's files they hold, not by bytes, as
-//!     `candidates[]++` says; ties go to the executor with most idle slots, then to the lowest seat, so that tasks
+//!     `candidates[]++` says; ties go to the executor with most idle slots, then to the next in turn, so that tasks
 //!     which share a database that everybody holds spread over the nodes. Line 5 indexes by `tempSet`, which we take for
 //!     the executor of the loop of line 4. With more than 8 inputs the count is exact too;
 //!   - *figure 4, lines 12 and 13* hand T0 itself to the executor, while the text and figure 5 let the executor pick
 //!     up the best tasks of the window. We follow the text: T0 chooses who is notified, the window decides what it gets;
 //!   - *figure 4, lines 16 and 17* stand inside the loop over candidates; we take them to follow it, or every busy
-//!     candidate would cause a notification. *Next free executor*: most idle slots, then lowest seat;
+//!     candidate would cause a notification. *Next free executor*: most idle slots, then the next in turn;
 //!   - *figure 5, line 24*: `minCacheHit` is not defined. By the text: tasks of the window with all inputs cached come
 //!     first, in queue order; if there are fewer than `m`, those with the highest hit rate (inputs cached / inputs), equal
 //!     rates in queue order. A task without inputs has a hit rate of 100 %;

@@ -93,6 +93,8 @@ pub struct Room {
     /// Only for a queue that plans how inputs move: cpus of the attempts with inputs to move that it may be given. Such
     /// attempts are then not counted in the rest until their inputs are there.
     pub moves: u32,
+    /// It gets nothing for a while, and no task shall wait for it.
+    pub rests: bool,
 }
 
 /// Which part of an executor's [`Room`] a task takes.
@@ -115,6 +117,12 @@ impl Room {
                 self.ahead > 0 && cpus <= self.slots_total && memory_bytes <= self.memory_total_bytes
             }
         }
+    }
+
+    /// Whether a task of that size may wait for this executor: it is large enough when nothing else is there, and does not rest.
+    #[inline]
+    pub fn is_worth_waiting_for(&self, cpus: u32, memory_bytes: u64) -> bool {
+        !self.rests && cpus.max(1) <= self.slots_total && memory_bytes <= self.memory_total_bytes
     }
 
     /// The room that is left when such a task, which fits, has been given.
@@ -220,6 +228,10 @@ pub enum Unplaced {
     WaitingForCopy {
         task: TaskId,
     },
+    /// Executors have room for the head of the queue, and some of these have not been asked yet what they would fetch.
+    NotAsked {
+        task: TaskId,
+    },
     /// The head of the queue is bound to an executor, which is busy, while others are idle.
     QueuedAt {
         task: TaskId,
@@ -250,6 +262,9 @@ impl fmt::Display for Unplaced {
                     f,
                     "task {task} waits for its inputs, which are on their way or whose holders are busy"
                 )
+            }
+            Unplaced::NotAsked { task } => {
+                write!(f, "task {task} is offered to the executors that have room for it, a few at a time")
             }
             Unplaced::NothingFits { task, cpus, memory_bytes: 0 } => {
                 write!(f, "no executor has {cpus} idle slots for task {task}")
@@ -343,7 +358,11 @@ pub fn by_name(name: &str, config: &Config) -> Result<Box<dyn Queue>, String> {
     }
     match of_paper(name, config)? {
         Some(policy) => Ok(Box::new(Windowed { window: Window::new(config.window), policy })),
-        None => Err(format!("there is no placement policy `{name}`; known are {}", NAMES.join(", "))),
+        None => Err(format!(
+            "there is no placement policy {}; known are {}",
+            eyas_text::shown(name),
+            NAMES.join(", ")
+        )),
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Scan<'a> {
     /// In queue order.
     pub tasks: Vec<&'a ReadyTask>,
     pub catalog: &'a Catalog,
-    /// Executors that have joined, in the order of seats.
+    /// Executors that have joined, in the order of seats once around from the one whose turn it is.
     pub executors: Vec<(ExecutorId, Room)>,
 }
 
@@ -56,7 +56,7 @@ impl Scan<'_> {
         } else if self.executors.iter().all(|(_, r)| r.slots_idle == 0 && r.ahead == 0) {
             Unplaced::NoneFree
         } else if [Stage::Idle, Stage::Ahead].iter().any(|s| !self.fitting(head, *s).is_empty())
-            && let Some(&executor) = self.best_holders(head).first()
+            && let Some(executor) = self.best_holders(head).into_iter().min_by_key(|e| self.catalog.seat(*e))
         {
             Unplaced::WaitingForHolder { task, executor }
         } else {
@@ -91,7 +91,7 @@ impl Scan<'_> {
     }
 
     fn next_free(&self, task: &ReadyTask, stage: Stage) -> Option<(ExecutorId, Room)> {
-        // `min_by_key` gives the first of equals, that is the lowest seat.
+        // `min_by_key` gives the first of equals, that is the next in turn.
         self.fitting(task, stage).into_iter().min_by_key(|(_, r)| Reverse(room_of(r, stage)))
     }
 

@@ -10,7 +10,7 @@
 
 use super::{Pick, Policy, QueueKey, ReadyTask, Room, Unplaced, Window};
 use crate::catalog::Catalog;
-use crate::event::{InputReport, Source};
+use crate::event::{InputMoved, InputReport, Source};
 use crate::types::{ExecutorId, ObjectId, TaskId, Timestamp};
 use std::fmt;
 
@@ -20,6 +20,10 @@ pub struct Route {
     pub object: ObjectId,
     /// `None`: it is there already, or on its way there for another attempt.
     pub source: Option<Source>,
+    /// For this attempt only, past the cache.
+    pub direct: bool,
+    /// The executor shall say how it comes along.
+    pub watched: bool,
 }
 
 /// Attempts on one executor whose inputs are still on their way.
@@ -67,10 +71,15 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn sizes(&self) -> Vec<(u32, u64)>;
     /// The tasks of one size, in queue order.
     fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey>;
+    /// How many these are.
+    fn n_of_size(&self, size: (u32, u64)) -> usize;
     /// Adds a task, which is not here yet.
     fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask);
     /// Takes a task out; `false`: it was not here.
     fn leave(&mut self, catalog: &Catalog, key: QueueKey) -> bool;
+
+    /// Whether all tasks are here that may read what those here read, as far as anybody knows.
+    fn set_all_in_sight(&mut self, _all: bool) {}
 
     // ---- executors, as for [`Window`]
 
@@ -98,6 +107,18 @@ pub trait Queue: Send + Sync + fmt::Debug {
         picks: &mut Vec<Pick>,
     ) -> Result<ExecutorId, Unplaced>;
 
+    /// Why the task with that key, which is here, was not placed although somebody has room for it, if the queue knows of each
+    /// task on its own. For people.
+    fn why_not(&self, _key: QueueKey) -> Option<Unplaced> {
+        None
+    }
+
+    /// A task that nobody is worth waiting for: executors that are too small for it, or rest, hold most of its inputs. It fits
+    /// the idle slots of the executor that is given with it.
+    fn find_stranded(&self) -> Option<(ExecutorId, QueueKey)> {
+        None
+    }
+
     /// When waiting alone may have changed what [`Queue::place`] answers, after it had nothing to give.
     fn wake_at(&self) -> Option<Timestamp> {
         None
@@ -119,7 +140,17 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn ended(&mut self, _catalog: &Catalog, _task: TaskId) {}
 
     /// What an attempt on `executor` tells of its inputs.
-    fn learnt(&mut self, _catalog: &Catalog, _executor: ExecutorId, _inputs: &[InputReport]) {}
+    fn learnt(
+        &mut self,
+        _catalog: &Catalog,
+        _executor: ExecutorId,
+        _inputs: &[InputReport],
+        _run_ns: Option<u64>,
+    ) {
+    }
+
+    /// How far a watched input has come to `executor`.
+    fn moved(&mut self, _catalog: &Catalog, _now: Timestamp, _executor: ExecutorId, _moved: &InputMoved) {}
 
     /// The input of a task that is here and lists one, if that is known without its name.
     fn sole_input(&self, _key: QueueKey) -> Option<ObjectId> {
@@ -179,6 +210,9 @@ impl Queue for Windowed {
     fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey> {
         self.window.tasks_of_size(size)
     }
+    fn n_of_size(&self, size: (u32, u64)) -> usize {
+        self.window.n_of_size(size)
+    }
     fn enter(&mut self, catalog: &Catalog, _now: Timestamp, task: &ReadyTask) {
         self.window.enter(catalog, task);
     }
@@ -219,6 +253,13 @@ impl Queue for Windowed {
         picks: &mut Vec<Pick>,
     ) -> Result<ExecutorId, Unplaced> {
         self.policy.place(&self.window, picks)
+    }
+    fn why_not(&self, key: QueueKey) -> Option<Unplaced> {
+        let executor = *self.window.standing(key.task)?.best_holders.first()?;
+        Some(Unplaced::WaitingForHolder { task: key.task, executor })
+    }
+    fn find_stranded(&self) -> Option<(ExecutorId, QueueKey)> {
+        self.window.find_stranded()
     }
     fn heap_bytes(&self) -> usize {
         self.window.heap_bytes()

@@ -15,8 +15,17 @@ struct World {
     n_tasks: u64,
 }
 
-fn slots(slots_idle: u32, slots_total: u32, ahead: u32) -> Room {
-    Room { slots_total, slots_idle, ahead, memory_total_bytes: 9, memory_free_bytes: 9, moves: 0 }
+/// The room of an executor whose memory is of no matter.
+pub(super) fn slots(slots_idle: u32, slots_total: u32, ahead: u32) -> Room {
+    Room {
+        slots_total,
+        slots_idle,
+        ahead,
+        memory_total_bytes: 9,
+        memory_free_bytes: 9,
+        moves: 0,
+        rests: false,
+    }
 }
 
 impl World {
@@ -92,7 +101,8 @@ impl World {
 
     fn scan(&self) -> Scan<'_> {
         let mut executors: Vec<_> = self.rooms.iter().map(|(e, r)| (*e, *r)).collect();
-        executors.sort_by_key(|(e, _)| self.catalog.seat(*e));
+        let turn = self.window.turn();
+        executors.sort_by_key(|(e, _)| self.catalog.seat(*e).map(|seat| (seat < turn, seat)));
         Scan { tasks: self.tasks.values().collect(), catalog: &self.catalog, executors }
     }
 
@@ -144,6 +154,7 @@ fn room() -> impl Strategy<Value = Room> {
         memory_total_bytes: free + used,
         memory_free_bytes: free,
         moves: 0,
+        rests: false,
     })
 }
 
@@ -307,6 +318,34 @@ fn under_max_cache_hit_a_task_waits_for_its_holder_and_blocks_nobody() {
 }
 
 #[test]
+fn a_task_whose_holders_are_all_too_small_for_it_is_found_wherever_it_is_in_the_queue() {
+    let mut world = World::new(10);
+    world.executor(0, slots(2, 2, 0));
+    world.executor(1, slots(0, 1, 0));
+    world.executor(2, slots(0, 1, 0));
+    world.holds(1, &[1, 3]);
+    world.holds(2, &[2, 3]);
+    world.task(0, &[1], 1, 0);
+    assert_eq!(world.window.find_stranded(), None, "its holder is large enough, and busy");
+    let stranded = world.task(0, &[2], 2, 0);
+    let first = world.task(1, &[3], 2, 0);
+    let of = |task| world.window.find_stranded().filter(|(_, key)| key.task == TaskId(task)).map(|(e, _)| e);
+    assert_eq!(of(first), Some(ExecutorId(0)), "of two holders none is large enough");
+    world.holds(0, &[3]);
+    let of = |task| world.window.find_stranded().filter(|(_, key)| key.task == TaskId(task)).map(|(e, _)| e);
+    assert_eq!(of(stranded), Some(ExecutorId(0)), "one of the holders of the other can take it");
+    world.executor(0, slots(1, 2, 0));
+    assert_eq!(world.window.find_stranded(), None, "nobody has room for it now");
+    // Who rests is not waited for either.
+    world.executor(1, Room { rests: true, ..slots(0, 1, 0) });
+    assert_eq!(
+        world.window.find_stranded().map(|(e, _)| e),
+        Some(ExecutorId(0)),
+        "the first task's holder rests"
+    );
+}
+
+#[test]
 fn tasks_that_share_what_everybody_holds_spread_over_the_nodes() {
     for name in ["max-compute-util", "max-cache-hit", "good-cache-compute"] {
         let mut world = World::new(9);
@@ -423,12 +462,6 @@ fn trace(name: &str) -> (u32, u32) {
 /// 720 requests. More hits the longer tasks may wait for them; idle slots are what that costs.
 #[test]
 fn golden_hits_and_ticks() {
-    for (name, expect) in [
-        ("first-available", (0, 409)),
-        ("max-cache-hit", (477, 309)),
-        ("max-compute-util", (411, 308)),
-        ("good-cache-compute", (423, 309)),
-    ] {
-        assert_eq!(trace(name), expect, "{name}");
-    }
+    let names = ["first-available", "max-cache-hit", "max-compute-util", "good-cache-compute"];
+    assert_eq!(names.map(trace), [(0, 409), (471, 306), (412, 307), (430, 305)], "{names:?}");
 }

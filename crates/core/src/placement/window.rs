@@ -23,7 +23,7 @@
 use super::hit_tree::{HitTree, Input, N_CLASSES, Want, class_of};
 use super::{QueueKey, ReadyTask, Room, Stage};
 use crate::catalog::Catalog;
-use crate::executor_set::{Seat, SeatSet, first_common3};
+use crate::executor_set::{Seat, SeatSet, next_common3, seats_in};
 use crate::types::{ExecutorId, ObjectId, TaskId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -43,6 +43,8 @@ pub struct Window {
     by_ahead: BTreeMap<u32, SeatSet>,
     n_slots_total: u64,
     n_slots_idle: u64,
+    /// Where the search among equals begins: behind the executor that was given something last, so that all are in turn.
+    turn: Seat,
     /// Words per row of seats.
     n_words: usize,
 }
@@ -61,6 +63,8 @@ pub(super) struct Shape {
     occupied: u16,
     idle: SeatSet,
     ahead: SeatSet,
+    /// Executors that such a task does not fit even when they have nothing else to do, and those that rest.
+    unable: SeatSet,
     pub trees: [HitTree; N_CLASSES],
 }
 
@@ -74,6 +78,13 @@ impl Shape {
 
     pub fn is_empty(&self) -> bool {
         self.occupied == 0
+    }
+
+    fn set_room(&mut self, seat: Seat, room: &Room) {
+        let (cpus, memory_bytes) = (self.cpus, self.memory_bytes);
+        self.idle.set(seat, room.fits(Stage::Idle, cpus, memory_bytes));
+        self.ahead.set(seat, room.fits(Stage::Ahead, cpus, memory_bytes));
+        self.unable.set(seat, !room.is_worth_waiting_for(cpus, memory_bytes));
     }
 }
 
@@ -120,6 +131,7 @@ impl Window {
             by_ahead: BTreeMap::new(),
             n_slots_total: 0,
             n_slots_idle: 0,
+            turn: Seat(0),
             n_words: 1,
         }
     }
@@ -177,6 +189,12 @@ impl Window {
         keys
     }
 
+    /// How many tasks of one size are here.
+    pub fn n_of_size(&self, size: (u32, u64)) -> usize {
+        let is_such = |place: &Place| (self.shape(*place).cpus, self.shape(*place).memory_bytes) == size;
+        self.trees().filter(|(place, _)| is_such(place)).map(|(_, tree)| tree.len()).sum()
+    }
+
     /// Adds a task. The caller sees to it that it is not in the window yet, and that the window has room.
     pub fn enter(&mut self, catalog: &Catalog, task: &ReadyTask) {
         let shape = self.shape_for(task.cpus, task.memory_bytes);
@@ -230,6 +248,7 @@ impl Window {
                 occupied: 0,
                 idle: SeatSet::default(),
                 ahead: SeatSet::default(),
+                unable: SeatSet::default(),
                 trees: std::array::from_fn(|class| HitTree::new(class, self.n_words)),
             });
             self.shapes.len() - 1
@@ -238,8 +257,7 @@ impl Window {
         (shape.cpus, shape.memory_bytes) = (cpus, memory_bytes);
         for seat in self.is_member.iter() {
             let room = self.members[seat.0 as usize].expect("members sit").room;
-            shape.idle.set(seat, room.fits(Stage::Idle, cpus, memory_bytes));
-            shape.ahead.set(seat, room.fits(Stage::Ahead, cpus, memory_bytes));
+            shape.set_room(seat, &room);
         }
         i
     }
@@ -266,6 +284,7 @@ impl Window {
         }
         self.seat_of.insert(executor, seat);
         self.members[i] = Some(Member { id: executor, room: Room::default() });
+        self.shapes.iter_mut().for_each(|shape| shape.set_room(seat, &Room::default()));
         self.is_member.insert(seat);
         for object in catalog.objects_on(executor) {
             self.replica_changed(object, seat, true);
@@ -282,6 +301,9 @@ impl Window {
         }
         self.members[seat.0 as usize] = None;
         self.is_member.remove(seat);
+        self.shapes.iter_mut().for_each(|shape| {
+            shape.unable.remove(seat);
+        });
     }
 
     /// Replaces what is known of the room on `executor`; nothing happens if it has not joined.
@@ -289,14 +311,15 @@ impl Window {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
         let member = self.members[seat.0 as usize].as_mut().expect("members sit");
         let old = std::mem::replace(&mut member.room, room);
+        if room.slots_idle < old.slots_idle || room.ahead < old.ahead {
+            self.turn = Seat(seat.0 + 1);
+        }
         self.n_slots_total = self.n_slots_total - u64::from(old.slots_total) + u64::from(room.slots_total);
         self.n_slots_idle = self.n_slots_idle - u64::from(old.slots_idle) + u64::from(room.slots_idle);
         move_between(&mut self.by_idle, seat, old.slots_idle, room.slots_idle);
         move_between(&mut self.by_ahead, seat, old.ahead, room.ahead);
         for shape in &mut self.shapes {
-            let (cpus, memory_bytes) = (shape.cpus, shape.memory_bytes);
-            shape.idle.set(seat, room.fits(Stage::Idle, cpus, memory_bytes));
-            shape.ahead.set(seat, room.fits(Stage::Ahead, cpus, memory_bytes));
+            shape.set_room(seat, &room);
         }
     }
 
@@ -387,12 +410,17 @@ impl Window {
             .min_by_key(|place| self.key(*place))
     }
 
-    /// The executor with most room of that stage among those which the shape fits on, the lowest of equals.
+    /// Where the search among equals begins.
+    pub fn turn(&self) -> Seat {
+        self.turn
+    }
+
+    /// The executor with most room of that stage among those which the shape fits on, the next in turn of equals.
     pub(super) fn next_free(&self, shape: &Shape, stage: Stage) -> Option<Seat> {
         Some(self.roomiest(shape.fitting(stage).words(), shape, stage)?.1)
     }
 
-    /// The executor of `row` with most room of that stage, the lowest of equals, and its room; only such as the shape
+    /// The executor of `row` with most room of that stage, the next in turn of equals, and its room; only such as the shape
     /// fits on.
     pub(super) fn roomiest(&self, row: &[u64], shape: &Shape, stage: Stage) -> Option<(u32, Seat)> {
         let by_room = match stage {
@@ -400,8 +428,33 @@ impl Window {
             Stage::Ahead => &self.by_ahead,
         };
         let fitting = shape.fitting(stage).words();
-        let first = |seats: &SeatSet| first_common3(row, fitting, seats.words());
+        let first = |seats: &SeatSet| next_common3(row, fitting, seats.words(), self.turn);
         by_room.iter().rev().find_map(|(&n, seats)| first(seats).map(|seat| (n, seat)))
+    }
+
+    /// The first task in queue order whose best holders are all too small for it, or rest, while an executor has idle slots for
+    /// it: that one, and the task. Where all nodes are alike and well, nothing is searched.
+    pub(super) fn find_stranded(&self) -> Option<(ExecutorId, QueueKey)> {
+        let first = |(place, tree): (Place, &HitTree)| {
+            let Shape { idle, unable, .. } = self.shape(place);
+            let n_levels = if idle.is_empty() || unable.is_empty() { 0 } else { tree.n_levels() };
+            let is_stranded = |node: &u32| {
+                tree.best_row(*node).is_some_and(|row| seats_in(row).all(|seat| unable.contains(seat)))
+            };
+            let of_level = |level| {
+                let plane = tree.best(level);
+                let of_seat = |seat| {
+                    let want = Want::Bit(plane, seat);
+                    let next = |node: &u32| tree.next(tree.key(*node), want);
+                    std::iter::successors(tree.first(want), next).find(is_stranded)
+                };
+                let awaited = seats_in(tree.all_row(plane)?).filter(|seat| unable.contains(*seat));
+                awaited.filter_map(of_seat).map(|node| tree.key(node)).min()
+            };
+            Some(((1..=n_levels).filter_map(of_level).min()?, place))
+        };
+        let (key, place) = self.trees().filter_map(first).min_by_key(|(key, _)| *key)?;
+        Some((self.member(self.next_free(self.shape(place), Stage::Idle)?).id, key))
     }
 
     /// How `task` stands; `None` if it is not in the window.
@@ -456,9 +509,17 @@ impl Window {
                     at = tree.next(key, Want::Any);
                 }
             }
-            for (stage, set) in [(Stage::Idle, &shape.idle), (Stage::Ahead, &shape.ahead)] {
-                let fits = |m: &Member| m.room.fits(stage, shape.cpus, shape.memory_bytes);
-                let expect = (0..self.members.len()).filter(|&i| self.members[i].as_ref().is_some_and(fits));
+            let (cpus, memory_bytes) = (shape.cpus, shape.memory_bytes);
+            for (set, belongs) in [
+                (
+                    &shape.idle,
+                    &(|m: &Member| m.room.fits(Stage::Idle, cpus, memory_bytes)) as &dyn Fn(&Member) -> bool,
+                ),
+                (&shape.ahead, &|m| m.room.fits(Stage::Ahead, cpus, memory_bytes)),
+                (&shape.unable, &|m| !m.room.is_worth_waiting_for(cpus, memory_bytes)),
+            ] {
+                let is_in = |i: &usize| self.members[*i].as_ref().is_some_and(belongs);
+                let expect = (0..self.members.len()).filter(is_in);
                 assert!(set.iter().map(|s| s.0 as usize).eq(expect));
             }
         }

@@ -186,7 +186,11 @@ fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
     }
     match name {
         demand::NAME => Ok(Box::new(demand::ByDemand::default())),
-        _ => Err(format!("there is no provisioning policy `{name}`; known are {}", NAMES.join(", "))),
+        _ => Err(format!(
+            "there is no provisioning policy {}; known are {}",
+            eyas_text::shown(name),
+            NAMES.join(", ")
+        )),
     }
 }
 

@@ -13,12 +13,13 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::link::{Link, Wire};
+use super::link::{Link, Socket, Wire};
 use super::{
     ANSWER_BYTES, Answer, PIECE_HEAD_BYTES, Request, Ticket, TicketKey, VERDICT_BROKEN, VERDICT_CHANGED,
     VERDICT_INTACT,
@@ -31,6 +32,9 @@ const WINDOW: usize = 256;
 
 /// Idle connections kept for one holder.
 const IDLE_LINKS_MAX: usize = 4;
+
+/// How long a client waits before it comes to a crowded door again.
+const DOOR_WAIT: Duration = Duration::from_millis(20);
 
 /// How much of an unwanted answer is read away rather than giving up the connection.
 const DRAIN_BYTES_MAX: u64 = 1 << 20;
@@ -295,9 +299,27 @@ impl PeerClient {
         if pooled && let Some(peer) = self.find_idle(holder) {
             return Ok(peer);
         }
+        let give_up_at = Instant::now() + self.options.connect_timeout;
+        loop {
+            let socket = self.reach(holder)?;
+            match self.greet(holder, socket) {
+                // The holder is there, and closed the connection before it knew who we are: it has many strangers at its
+                // door. It has to be asked again, as nothing is said yet about the objects.
+                Err(error) if error.kind == ErrorKind::Interrupted && Instant::now() < give_up_at => {
+                    thread::sleep(DOOR_WAIT);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn reach(&self, holder: SocketAddr) -> Result<TcpStream> {
+        TcpStream::connect_timeout(&holder, self.options.connect_timeout).map_err(|e| connecting(holder, e))
+    }
+
+    fn greet(&self, holder: SocketAddr, socket: TcpStream) -> Result<Peer> {
         let options = &self.options;
-        let fail = |e| Error::net(OPERATION, format!("connecting to {holder}"), e);
-        let socket = TcpStream::connect_timeout(&holder, options.connect_timeout).map_err(fail)?;
+        let socket = Socket::new(socket);
         let wire = match &options.tls {
             None => Wire::Plain(socket),
             Some(ClientTls { config, server_name }) => {
@@ -306,7 +328,7 @@ impl PeerClient {
                 Wire::TlsClient(Box::new(StreamOwned::new(connection, socket)))
             }
         };
-        let mut link = Link::new(wire, options.idle_timeout).map_err(fail)?;
+        let mut link = Link::new(wire, options.idle_timeout).map_err(|e| connecting(holder, e))?;
         let server_id = link.greet(&self.key, self.client_id).map_err(|mut error| {
             error.context = format!("{holder}: {}", error.context);
             error
@@ -573,6 +595,10 @@ fn changed(holder: SocketAddr) -> Error {
 fn given_up(holder: SocketAddr) -> Error {
     let why = format!("{holder} was still receiving the object, and gave it up");
     Error::new(ErrorKind::NotHeld, OPERATION, why)
+}
+
+fn connecting(holder: SocketAddr, e: std::io::Error) -> Error {
+    Error::net(OPERATION, format!("connecting to {holder}"), e)
 }
 
 fn lost(holder: SocketAddr, e: std::io::Error) -> Error {

@@ -4,9 +4,10 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
@@ -33,18 +34,52 @@ const WAKE_BYTES_MAX: usize = 128 << 10;
 const WELCOME: u8 = 1;
 const NOT_WELCOME: u8 = 0;
 
+/// A socket that can be shut down from elsewhere while it is used: one descriptor, shared.
+#[derive(Clone)]
+pub(super) struct Socket(Arc<TcpStream>);
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream) -> Socket {
+        Socket(Arc::new(stream))
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.0
+    }
+
+    pub(super) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.shutdown(how)
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        (&*self.0).read(into)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 pub(super) enum Wire {
-    Plain(TcpStream),
-    TlsServer(Box<StreamOwned<ServerConnection, TcpStream>>),
-    TlsClient(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Plain(Socket),
+    TlsServer(Box<StreamOwned<ServerConnection, Socket>>),
+    TlsClient(Box<StreamOwned<ClientConnection, Socket>>),
 }
 
 impl Wire {
     pub(super) fn socket(&self) -> &TcpStream {
         match self {
-            Wire::Plain(socket) => socket,
-            Wire::TlsServer(stream) => &stream.sock,
-            Wire::TlsClient(stream) => &stream.sock,
+            Wire::Plain(socket) => socket.stream(),
+            Wire::TlsServer(stream) => stream.sock.stream(),
+            Wire::TlsClient(stream) => stream.sock.stream(),
         }
     }
 }
@@ -128,7 +163,7 @@ impl Link {
         while self.buffered() < n {
             let missing = n - self.buffered();
             let read = match &mut self.wire {
-                Wire::Plain(socket) => read_now(socket, &mut self.buffer[self.end..]),
+                Wire::Plain(socket) => read_now(socket.stream(), &mut self.buffer[self.end..]),
                 tls => {
                     waited |= !is_readable(tls.socket(), 0)?;
                     tls.read(&mut self.buffer[self.end..])
@@ -155,7 +190,7 @@ impl Link {
     fn late(&mut self, n: usize) -> io::Result<bool> {
         let missing = n - self.buffered();
         if let Wire::Plain(socket) = &self.wire {
-            self.end += read_now(socket, &mut self.buffer[self.end..][..missing]).unwrap_or(0);
+            self.end += read_now(socket.stream(), &mut self.buffer[self.end..][..missing]).unwrap_or(0);
         }
         if self.buffered() < n { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(true) }
     }
@@ -222,7 +257,7 @@ impl Link {
             file.read_exact_at(&mut bytes[head.len()..], offset)?;
             return self.send(&bytes);
         };
-        let fd = socket.as_raw_fd();
+        let fd = socket.stream().as_raw_fd();
         send_all(fd, head, libc::MSG_MORE)?;
         let mut at = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let mut left = n;

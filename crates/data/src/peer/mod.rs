@@ -15,7 +15,8 @@
 //! come first in all versions, so that an old peer gets a sentence and not a hang-up.
 //!
 //! A request carries a [`Ticket`] from the dispatcher. It is checked before the store is looked at: without a
-//! valid one the answer does not tell whether the object exists.
+//! valid one the answer does not tell whether the object exists. A ticket is judged by the moment at which its request can have
+//! come at the earliest, so that none expires in a pipeline.
 //!
 //! The last byte of an answer is the holder's verdict after the last byte was sent: if the object changed
 //! while it was sent, it says so. The receiver hashes what it stores in any case.
@@ -138,7 +139,8 @@ pub struct Ticket {
     pub size: u64,
     pub holder_id: u32,
     pub requester_id: u32,
-    /// Milliseconds since the Unix epoch, by the holder's clock.
+    /// Milliseconds since the Unix epoch, by the clock of the dispatcher that signed it. Holders know that clock
+    /// from when they were welcomed, see [`PeerServerOptions::clock`].
     pub expires_unix_ms: u64,
     pub mac: [u8; 32],
 }

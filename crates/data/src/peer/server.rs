@@ -1,13 +1,15 @@
 //! The holder's side: accepts connections and serves objects of one store.
 //!
-//! One thread per connection, at most `connections_max` of them; a peer that cannot show the secret within
-//! `hello_timeout` is gone again. Small objects are gathered into one write; large ones are sent from a mapping; those
+//! One thread and one descriptor per connection. Who has shown the secret is a *member*, everybody else a *stranger*. There
+//! are at most `strangers_max` of these: when one more comes, the one that has been here longest has to go, and whoever
+//! has not shown the secret within `hello_timeout`, however it sends its bytes, goes as well. So strangers never keep members out, and
+//! descriptors are never all taken by them. Small objects are gathered into one write; large ones are sent from a mapping; those
 //! that are still arriving follow their writer.
 //!
 //! Not here: whether a holder should serve (tickets say so), and removing corrupt objects (`on_corrupt` tells
 //! the executor, the core decides).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -20,11 +22,12 @@ use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::link::{Link, Wire};
+use super::link::{Link, Socket, Wire};
 use super::{
     ANSWER_BYTES, Answer, Fault, PIECE_HEAD_BYTES, Request, TicketKey, VERDICT_BROKEN, VERDICT_CHANGED,
     VERDICT_INTACT, now_unix_ms,
 };
+use crate::error::is_shortage;
 use crate::store::{ArrivalEnd, ArrivalReader, BLOCK_BYTES, Begun, WAIT_SLICE};
 use crate::{Digest, Error, ErrorKind, Result, Store};
 
@@ -34,11 +37,19 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// Bytes given to the kernel per call when a large object is sent.
 const SEND_BYTES: usize = 1 << 20;
 
+/// How often strangers are looked through for those whose time is over.
+const STRANGERS_LOOK: Duration = Duration::from_millis(250);
+
+/// How long accepting rests when there is nothing to accept with.
+const SHORTAGE_WAIT: Duration = Duration::from_millis(20);
+
 pub struct PeerServerOptions {
     /// Streams served at a time; one more is answered `Busy`.
     pub streams_max: usize,
-    /// Connections at a time, idle ones included; one more is closed.
+    /// Connections of members at a time, idle ones included; one more is closed.
     pub connections_max: usize,
+    /// Connections at a time that have not shown the secret; for one more the oldest is closed. At least 1.
+    pub strangers_max: usize,
     /// A connection on which nothing moves for this long is closed.
     pub idle_timeout: Duration,
     /// The longest that a client may wait for an object to begin to arrive.
@@ -46,12 +57,14 @@ pub struct PeerServerOptions {
     /// An object that is passed on as it arrives, and of which nothing arrives for this long, is given up. Below
     /// the `idle_timeout` of clients, so that they are told and need not guess.
     pub arrival_idle_timeout: Duration,
-    /// Limit for each step of the hello.
+    /// Limit for all of the hello, the TLS handshake included.
     pub hello_timeout: Duration,
     /// Encrypt. Without it (`signed` mode) peers still prove the secret and show tickets.
     pub tls: Option<Arc<ServerConfig>>,
     /// Told of each object that was found changed while it was asked for. Called from a serving thread.
     pub on_corrupt: Option<Arc<dyn Fn(Digest) + Send + Sync>>,
+    /// Milliseconds since the Unix epoch by the clock of whoever signs the tickets, as far as it is known here.
+    pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Default for PeerServerOptions {
@@ -59,12 +72,14 @@ impl Default for PeerServerOptions {
         PeerServerOptions {
             streams_max: 8,
             connections_max: 1024,
+            strangers_max: 64,
             idle_timeout: Duration::from_secs(60),
             wait_max: Duration::from_secs(60),
             arrival_idle_timeout: Duration::from_secs(20),
             hello_timeout: Duration::from_secs(10),
             tls: None,
             on_corrupt: None,
+            clock: Arc::new(now_unix_ms),
         }
     }
 }
@@ -89,8 +104,51 @@ struct Shared {
     options: PeerServerOptions,
     n_streams: AtomicUsize,
     stopping: AtomicBool,
-    connections: Mutex<HashMap<u64, TcpStream>>,
+    connections: Mutex<Connections>,
     connection_ended: Condvar,
+}
+
+/// Everybody who is connected. The thread of each owns its descriptor together with this.
+#[derive(Default)]
+struct Connections {
+    /// By number, which is the order in which they came.
+    strangers: BTreeMap<u64, Stranger>,
+    members: HashMap<u64, Socket>,
+    /// Strangers that were told to go and whose threads have not ended yet.
+    n_leaving: usize,
+}
+
+struct Stranger {
+    socket: Socket,
+    came: Instant,
+}
+
+impl Connections {
+    fn n(&self) -> usize {
+        self.strangers.len() + self.members.len() + self.n_leaving
+    }
+
+    fn drop_stranger(&mut self, connection: u64) {
+        if let Some(stranger) = self.strangers.remove(&connection) {
+            // Its thread wakes, closes the descriptor and leaves. Closed already by the peer: as good.
+            let _ = stranger.socket.shutdown(Shutdown::Both);
+            self.n_leaving += 1;
+        }
+    }
+
+    fn drop_oldest_stranger(&mut self) {
+        if let Some((&oldest, _)) = self.strangers.first_key_value() {
+            self.drop_stranger(oldest);
+        }
+    }
+
+    fn drop_late_strangers(&mut self, limit: Duration) {
+        while let Some((&oldest, stranger)) = self.strangers.first_key_value()
+            && stranger.came.elapsed() >= limit
+        {
+            self.drop_stranger(oldest);
+        }
+    }
 }
 
 impl PeerServer {
@@ -104,6 +162,8 @@ impl PeerServer {
     ) -> Result<PeerServer> {
         let fail = |e| Error::io("serve the cache to peers", "the listening socket", e);
         let address = listener.local_addr().map_err(fail)?;
+        // A peer may be gone between the word that it is there and its acceptance.
+        listener.set_nonblocking(true).map_err(fail)?;
         let shared = Arc::new(Shared {
             store,
             key,
@@ -144,11 +204,12 @@ impl PeerServer {
         // A panic of the acceptor has been reported by the panic hook; connections are cut all the same.
         let _ = thread.join();
         let mut connections = self.shared.connections();
-        for socket in connections.values() {
+        connections.drop_late_strangers(Duration::ZERO);
+        for socket in connections.members.values() {
             // Already closed by the peer: as good.
             let _ = socket.shutdown(Shutdown::Both);
         }
-        while !connections.is_empty() {
+        while connections.n() > 0 {
             connections = self.shared.connection_ended.wait(connections).expect("see Shared::connections");
         }
     }
@@ -161,47 +222,100 @@ impl Drop for PeerServer {
 }
 
 impl Shared {
-    fn connections(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+    fn connections(&self) -> MutexGuard<'_, Connections> {
         self.connections.lock().expect("only map operations happen under this lock")
     }
 }
 
 fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
+    let PeerServerOptions { connections_max, strangers_max, hello_timeout, .. } = shared.options;
     for connection in 0u64.. {
-        let socket = match listener.accept() {
-            _ if shared.stopping.load(Ordering::SeqCst) => return,
-            Ok((socket, _)) => socket,
-            Err(_) => {
-                // A peer that left before it was accepted, or no descriptors left: both pass.
-                thread::sleep(Duration::from_millis(20));
-                continue;
+        let socket = loop {
+            let accepted = wait_readable(listener, STRANGERS_LOOK).and_then(|()| listener.accept());
+            if shared.stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            shared.connections().drop_late_strangers(hello_timeout);
+            match accepted {
+                Ok((socket, _)) => break Socket::new(socket),
+                Err(e) if e.raw_os_error().is_some_and(is_shortage) => {
+                    shared.connections().drop_oldest_stranger();
+                    thread::sleep(SHORTAGE_WAIT);
+                }
+                // Nobody came, or somebody left again.
+                Err(e)
+                    if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
+                Err(_) => thread::sleep(SHORTAGE_WAIT),
             }
         };
-        let Ok(handle) = socket.try_clone() else { continue };
         {
             let mut connections = shared.connections();
-            if connections.len() >= shared.options.connections_max {
-                continue;
+            while connections.strangers.len() >= strangers_max.max(1) {
+                connections.drop_oldest_stranger();
             }
-            connections.insert(connection, handle);
+            // Threads of strangers that were told to go take a moment.
+            while connections.n_leaving > strangers_max {
+                let waited = shared.connection_ended.wait_timeout(connections, STRANGERS_LOOK);
+                connections = waited.expect("see Shared::connections").0;
+                if shared.stopping.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+            let stranger = Stranger { socket: socket.clone(), came: Instant::now() };
+            connections.strangers.insert(connection, stranger);
         }
-        // Leaves the map also when serving panics, or when no thread can be had.
-        let leave = Leave { shared: Arc::clone(shared), connection };
+        // Leaves the books also when serving panics, or when no thread can be had.
+        let place = Place { shared: Arc::clone(shared), connection };
         let _ = thread::Builder::new().name("peer-serve".into()).stack_size(512 << 10).spawn(move || {
             // What ends a connection is the client's to report: it knows which objects it did not get.
-            let _ = serve(&leave.shared, socket);
+            let _ = serve(&place, socket, connections_max);
         });
     }
 }
 
-struct Leave {
+/// Waits until somebody is there to be accepted. Also returns for no reason.
+fn wait_readable(listener: &TcpListener, at_most: Duration) -> io::Result<()> {
+    let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let timeout_ms = libc::c_int::try_from(at_most.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: one pollfd, alive through the call, whose descriptor is open.
+    match unsafe { libc::poll(&raw mut poll, 1, timeout_ms) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// One connection's place in the books.
+struct Place {
     shared: Arc<Shared>,
     connection: u64,
 }
 
-impl Drop for Leave {
+impl Place {
+    /// The stranger has shown the secret. False: it was told to go before, or there are too many members.
+    fn become_member(&self, members_max: usize) -> bool {
+        let mut connections = self.shared.connections();
+        let has_room = connections.members.len() < members_max;
+        match connections.strangers.remove(&self.connection) {
+            Some(Stranger { socket, .. }) if has_room => {
+                connections.members.insert(self.connection, socket);
+                true
+            }
+            Some(_) => {
+                connections.n_leaving += 1;
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.connections().remove(&self.connection);
+        let mut connections = self.shared.connections();
+        let was_here = connections.strangers.remove(&self.connection).is_some()
+            || connections.members.remove(&self.connection).is_some();
+        connections.n_leaving -= usize::from(!was_here);
+        drop(connections);
         self.shared.connection_ended.notify_all();
     }
 }
@@ -223,8 +337,9 @@ impl Drop for Stream<'_> {
     }
 }
 
-fn serve(shared: &Shared, socket: TcpStream) -> Result<()> {
+fn serve(place: &Place, socket: Socket, members_max: usize) -> Result<()> {
     const OPERATION: &str = "serve a peer";
+    let shared = &*place.shared;
     let options = &shared.options;
     let lost = |e| Error::net(OPERATION, "the connection broke", e);
     let wire = match &options.tls {
@@ -237,17 +352,28 @@ fn serve(shared: &Shared, socket: TcpStream) -> Result<()> {
     };
     let mut link = Link::new(wire, options.hello_timeout).map_err(lost)?;
     let client_id = link.welcome(&shared.key, shared.server_id)?;
+    if !place.become_member(members_max) {
+        return Err(Error::new(ErrorKind::Busy, OPERATION, "there are too many connections"));
+    }
     link.set_idle_timeout(options.idle_timeout).map_err(lost)?;
 
     let mut out = Vec::with_capacity(2 * BLOCK_BYTES);
     let mut stream = None;
+    // When the client was last waited for: a request that was sent ahead has not been here for longer than that, and must
+    // not expire because those before it took their time.
+    let mut asked_unix_ms = (options.clock)();
     loop {
         // Nothing is held back while we wait for the client, who may wait for it.
         if link.buffered() < Request::ENCODED_BYTES || out.len() >= BLOCK_BYTES {
             link.send(&out).map_err(lost)?;
             out.clear();
         }
-        let request = match link.take() {
+        let request = match link.wait(Request::ENCODED_BYTES).and_then(|waited| {
+            if waited {
+                asked_unix_ms = (options.clock)();
+            }
+            link.take()
+        }) {
             Ok(bytes) => Request::decode(&bytes),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && link.buffered() == 0 => return Ok(()),
             Err(e) => return Err(lost(e)),
@@ -255,7 +381,7 @@ fn serve(shared: &Shared, socket: TcpStream) -> Result<()> {
         if stream.is_none() {
             stream = Stream::start(&shared.n_streams, options.streams_max);
         }
-        answer(shared, &mut link, &mut out, client_id, &request, &mut stream)?;
+        answer(shared, &mut link, &mut out, (client_id, asked_unix_ms), &request, &mut stream)?;
         if request.last {
             link.send(&out).map_err(lost)?;
             out.clear();
@@ -265,16 +391,18 @@ fn serve(shared: &Shared, socket: TcpStream) -> Result<()> {
 }
 
 /// Puts the answer to one request into `out`, or sends it if it is large. An error ends the connection.
+///
+/// * `asked_unix_ms`: the moment by which the ticket is judged.
 fn answer<'a>(
     shared: &'a Shared,
     link: &mut Link,
     out: &mut Vec<u8>,
-    client_id: u32,
+    (client_id, asked_unix_ms): (u32, u64),
     request: &Request,
     stream: &mut Option<Stream<'a>>,
 ) -> Result<()> {
     let ticket = &request.ticket;
-    let refusal = match ticket.fault(&shared.key, shared.server_id, client_id, now_unix_ms()) {
+    let refusal = match ticket.fault(&shared.key, shared.server_id, client_id, asked_unix_ms) {
         Some(Fault::Forged) => Some(Answer::TicketForged),
         Some(Fault::OtherHolder | Fault::OtherRequester) => Some(Answer::TicketForOther),
         Some(Fault::Expired) => Some(Answer::TicketExpired),
@@ -444,7 +572,7 @@ fn put_answer(out: &mut Vec<u8>, answer: Answer, len: u64) {
 
 fn send_range(wire: &mut Wire, file: &File, request: &Request) -> io::Result<()> {
     if let Wire::Plain(socket) = wire {
-        return Mapping::new(file, request.offset, request.len)?.send(socket);
+        return Mapping::new(file, request.offset, request.len)?.send(socket.stream());
     }
     // TLS reads the bytes in this process, where a mapping of a file that shrinks would be a SIGBUS.
     let mut block = vec![0; BLOCK_BYTES];

@@ -29,9 +29,29 @@ pub(crate) enum HashedBy {
     Writer,
 }
 
+/// Bytes that lie in the file of an object that is arriving, as part of all such bytes of the store.
+struct OnDisk {
+    shared: Arc<Shared>,
+    bytes: AtomicU64,
+}
+
+impl OnDisk {
+    fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.shared.arriving_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for OnDisk {
+    fn drop(&mut self) {
+        self.shared.arriving_bytes.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+    }
+}
+
 /// Where the bytes of [`Incoming::append_behind`] go: to the file, to those who read behind, and into the hash.
 struct Sink<'a> {
     file: &'a File,
+    counted: &'a OnDisk,
     arrival: Option<Arc<Arrival>>,
     on_disk: Mutex<u64>,
     hasher: Mutex<&'a mut blake3::Hasher>,
@@ -42,6 +62,7 @@ impl Sink<'_> {
         let mut on_disk = self.on_disk.lock().expect("only written under this lock");
         let mut file = self.file;
         file.write_all(bytes)?;
+        self.counted.add(bytes.len() as u64);
         *on_disk += bytes.len() as u64;
         if let Some(arrival) = &self.arrival {
             arrival.update(|progress| progress.readable = *on_disk);
@@ -175,6 +196,7 @@ struct OpenFile {
     file: Arc<File>,
     path: PathBuf,
     hasher: blake3::Hasher,
+    on_disk: OnDisk,
 }
 
 impl Incoming {
@@ -241,10 +263,14 @@ impl Incoming {
         if bytes.is_empty() {
             return Ok(());
         }
+        self.reservation.halt.check().map_err(|e| Error::io("store an object", "its bytes", e))?;
         self.room_for(bytes.len() as u64)?;
         let open = self.open_file()?;
         open.hasher.update(bytes);
         let result = (&*open.file).write_all(bytes);
+        if result.is_ok() {
+            open.on_disk.add(bytes.len() as u64);
+        }
         self.written_or_failed(bytes.len() as u64, result)
     }
 
@@ -262,8 +288,8 @@ impl Incoming {
         let room_bytes = self.reservation.bytes - self.written;
         let on_disk = self.written;
         let arrival = self.watched().0;
-        let OpenFile { file, hasher, .. } = self.open_file()?;
-        let sink = Sink { file, arrival, on_disk: Mutex::new(on_disk), hasher: Mutex::new(hasher) };
+        let OpenFile { file, hasher, on_disk: counted, .. } = self.open_file()?;
+        let sink = Sink { file, counted, arrival, on_disk: Mutex::new(on_disk), hasher: Mutex::new(hasher) };
         let (source, n_bytes, too_many, result) = thread::scope(|scope| {
             let mut behind = Behind {
                 scope,
@@ -293,11 +319,13 @@ impl Incoming {
         let fail = |e| Error::io("read a file into the cache", "the source", e);
         let size = from.metadata().map_err(fail)?.len();
         self.room_for(size)?;
+        let halt = self.reservation.halt.clone();
         if self.written == 0 && size >= REFLINK_BYTES_MIN {
             let open = self.open_file()?;
             if reflink(from, &open.file) {
-                let result = hash_into(&mut open.hasher, &open.file);
+                let result = hash_into(&mut open.hasher, &open.file, &halt);
                 let bytes = result.as_ref().copied().unwrap_or(0);
+                open.on_disk.add(bytes);
                 // The source may have grown since it was looked at.
                 let fits = self.room_for(bytes);
                 self.failed |= fits.is_err();
@@ -311,6 +339,7 @@ impl Incoming {
         let mut at = 0;
         let mut read = |block: &mut Vec<u8>| {
             block.resize(BLOCK_BYTES.min(usize::try_from(size).unwrap_or(BLOCK_BYTES).max(1)), 0);
+            halt.check().map_err(fail)?;
             let n = retry(|| from.read_at(block, at)).map_err(fail)?;
             block.truncate(n);
             at += n as u64;
@@ -379,9 +408,12 @@ impl Incoming {
             ErrorKind::OverBudget { asked_bytes: more_bytes, free_bytes },
             "store an object",
             format!(
-                "{} bytes are more than the {} reserved for it",
-                self.written + more_bytes,
-                self.reservation.bytes
+                "it has at least {}, and {} reserved for it: it grew meanwhile",
+                in_words(self.written + more_bytes),
+                match self.reservation.bytes {
+                    1 => "1 byte was".into(),
+                    n => format!("{n} bytes were"),
+                }
             ),
         ))
     }
@@ -395,13 +427,21 @@ impl Incoming {
             let shared = &self.reservation.shared;
             let n = shared.next_incoming.fetch_add(1, Ordering::Relaxed);
             let path = shared.root.join("incoming").join(n.to_string());
-            let file = new_file(&path, OBJECT_MODE)
-                .map_err(|e| Error::io(OPERATION, path.display().to_string(), e))?;
+            let file = match new_file(&path, OBJECT_MODE) {
+                // Somebody has cleared the folder away.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(shared.root.join("incoming"))
+                        .and_then(|()| new_file(&path, OBJECT_MODE))
+                }
+                made => made,
+            };
+            let file = file.map_err(|e| Error::io(OPERATION, path.display().to_string(), e))?;
             let file = Arc::new(file);
+            let on_disk = OnDisk { shared: Arc::clone(shared), bytes: AtomicU64::new(0) };
             if let Some((_, arrival)) = &self.announced {
                 arrival.update(|progress| progress.file = Some(Arc::clone(&file)));
             }
-            self.open = Some(Box::new(OpenFile { file, path, hasher: blake3::Hasher::new() }));
+            self.open = Some(Box::new(OpenFile { file, path, hasher: blake3::Hasher::new(), on_disk }));
         }
         Ok(self.open.as_mut().expect("opened above"))
     }
@@ -448,6 +488,11 @@ impl fmt::Debug for Incoming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Incoming({} of at most {} bytes)", self.written, self.reservation.bytes)
     }
+}
+
+/// `1 byte`, `2 bytes`
+fn in_words(bytes: u64) -> String {
+    if bytes == 1 { "1 byte".into() } else { format!("{bytes} bytes") }
 }
 
 /// Removes an unfinished file. If that fails, the next start does it.

@@ -45,7 +45,7 @@ enum Word {
     Ended(Box<AttemptReport>, Vec<(String, CacheOutcome, u64)>),
     /// The outputs are home; what was told before is told again to a dispatcher that does not know it.
     Home(Box<AttemptReport>, Vec<(String, CacheOutcome, u64)>),
-    Holds(Vec<String>),
+    Holds(RunId, Vec<String>),
 }
 
 pub struct Cluster {
@@ -62,6 +62,11 @@ pub struct Cluster {
     next_executor: u32,
     next_run: u32,
     told: Vec<Event>,
+    /// Tasks whose programs run so much longer than others.
+    pub longer_ns: BTreeMap<TaskId, u64>,
+    /// Attempts that were given up: what of them is in the journal, and what is on its way there.
+    given_up: Vec<(TaskId, AttemptNo)>,
+    unrecorded: Vec<(TaskId, AttemptNo)>,
     ends: Vec<(TaskId, Outcome)>,
 }
 
@@ -78,6 +83,10 @@ pub fn digest_of(location: &str) -> Digest {
 impl Cluster {
     pub fn new(placement: &str, seed: u64, weather: Weather) -> Cluster {
         let config = DispatcherConfig { placement: placement.into(), ..DispatcherConfig::default() };
+        Cluster::with(config, seed, weather)
+    }
+
+    pub fn with(config: DispatcherConfig, seed: u64, weather: Weather) -> Cluster {
         let mut cluster = Cluster {
             core: Dispatcher::new(config.clone()).unwrap(),
             config,
@@ -92,6 +101,9 @@ impl Cluster {
             next_executor: 0,
             next_run: 1,
             told: vec![],
+            longer_ns: BTreeMap::new(),
+            given_up: vec![],
+            unrecorded: vec![],
             ends: vec![],
         };
         cluster.header();
@@ -132,6 +144,11 @@ impl Cluster {
             self.write(&Line { t: self.now, what: What::Out(action.clone()) });
             self.carry_out(action);
         }
+        // The journal of this world takes no time.
+        for (task, attempt) in std::mem::take(&mut self.unrecorded) {
+            self.given_up.push((task, attempt));
+            self.feed(Event::AttemptGivenUp { task, attempt });
+        }
     }
 
     pub fn join(&mut self, name: &str, slots: u32) -> ExecutorId {
@@ -167,6 +184,7 @@ impl Cluster {
             cache_bytes: 1 << 30,
             held: node.cache.iter().map(held).collect(),
             attempts: node.has.iter().map(|(t, a)| (*t, *a)).collect(),
+            owner: None,
         }
     }
 
@@ -213,6 +231,9 @@ impl Cluster {
         others.into_iter().for_each(|e| self.feed(e));
         for (task, outcome) in self.ends.clone() {
             self.feed(Event::TaskRestored { task, outcome, outputs: vec![] });
+        }
+        for (task, attempt) in self.given_up.clone() {
+            self.feed(Event::AttemptGivenUp { task, attempt });
         }
         commits.into_iter().for_each(|e| self.feed(e));
         // Executors get other numbers now; what they are about to say goes with them.
@@ -301,7 +322,7 @@ impl Cluster {
                 self.nodes.get_mut(&executor).unwrap().has.remove(&task);
                 self.feed(Event::OutputsHome { executor, task, attempt, result: Ok(()) });
             }
-            Word::Holds(locations) => {
+            Word::Holds(run, locations) => {
                 let node = self.nodes.get_mut(&executor).unwrap();
                 let mut added = vec![];
                 for location in locations {
@@ -309,7 +330,15 @@ impl Cluster {
                     let Some(object) = self.core.catalog().find(&location) else { continue };
                     let size_bytes = size_of(&location);
                     let version = Some(HomeVersion { size_bytes, stamp: "1".into() });
-                    added.push(ReplicaAdded { object, digest: digest_of(&location), size_bytes, version });
+                    let digest = digest_of(&location);
+                    added.push(ReplicaAdded {
+                        object,
+                        digest,
+                        size_bytes,
+                        version,
+                        run: Some(run),
+                        private: false,
+                    });
                 }
                 self.feed(Event::ReplicasChanged { executor, added, dropped: vec![] });
             }
@@ -336,6 +365,7 @@ impl Cluster {
                 }
             }
             Action::EndTask { task, outcome } => self.ends.push((task, outcome)),
+            Action::RecordGivenUp { task, attempt } => self.unrecorded.push((task, attempt)),
             _ => {}
         }
     }
@@ -369,6 +399,7 @@ impl Cluster {
         let slot = (0..node.free.len()).min_by_key(|i| node.free[*i]).unwrap();
         let started = ready.max(node.free[slot]);
         let run_ns = self.weather.run_ns + u64::from(assignment.task.0 as u32 % 7) * MS;
+        let run_ns = run_ns + self.longer_ns.get(&assignment.task).copied().unwrap_or(0);
         let exited = started.plus_ns(run_ns);
         node.free[slot] = exited;
         let failed = self.rng.below(100) < self.weather.fail_per_cent;
@@ -407,7 +438,7 @@ impl Cluster {
             self.printed.push(b'\n');
         }
         if !fetched.is_empty() {
-            self.later(ready, executor, Word::Holds(fetched));
+            self.later(ready, executor, Word::Holds(assignment.run, fetched));
         }
         self.later(exited.plus_ns(MS), executor, Word::Ended(Box::new(report), inputs));
     }

@@ -72,6 +72,7 @@ impl Lab {
             memory_bytes: None,
             capture: CaptureLimits::default(),
             keep_sandbox: false,
+            tee: [None, None],
         }
     }
 
@@ -109,7 +110,7 @@ impl Lab {
         loop {
             match self.report() {
                 SlotReport::Ended(report) => return *report,
-                SlotReport::Started { .. } => {}
+                SlotReport::Started { .. } | SlotReport::Printed { .. } => {}
                 other => panic!("unexpected {other:?}"),
             }
         }

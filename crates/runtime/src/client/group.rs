@@ -3,6 +3,9 @@
 //! Each request is served by a task of its own, as some take long. A connection that breaks is made again; a request
 //! that was under way there fails, but for watching a run, which goes on when the dispatcher is back.
 //!
+//! A join file may be a copy that was made before all members were up. Where a member is that the file does not name, or
+//! that does not answer at its address, the members that answer are asked.
+//!
 //! A submission is collected here, split when it is committed, and handed out in two steps: all parts but the first
 //! are prepared, then the first is committed, which decides (see `dispatcher/group.rs`). Before what is added to a run is split,
 //! all members are asked what they know of its files.
@@ -27,6 +30,11 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 const RETRY: Duration = Duration::from_millis(250);
 /// How long nobody at all may answer.
 const LONELY_MAX: Duration = Duration::from_secs(10);
+/// How long a submission waits for members that nobody has met yet.
+const COMING_MAX: Duration = Duration::from_secs(20);
+
+/// Positions of tasks in a member's part of a run are below this bit.
+const MEMBER_SHIFT: u32 = 48;
 
 /// A connection to one member, while there is one.
 #[derive(Default)]
@@ -69,6 +77,8 @@ struct Submission {
 
 struct Shared {
     lines: Vec<Mutex<Line>>,
+    /// Where each member is, or was; empty where nobody has met it yet.
+    addresses: Mutex<Vec<String>>,
     /// Numbers of requests to members, which are not those of the client.
     next: AtomicU64,
     submissions: Mutex<HashMap<RunId, Submission>>,
@@ -86,32 +96,32 @@ impl Group {
         let (tell, replies) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             lines: join.members.iter().map(|_| Mutex::new(Line::default())).collect(),
+            addresses: Mutex::new(join.members.clone()),
             next: AtomicU64::new(1),
             submissions: Mutex::new(HashMap::new()),
             replies: tell,
         });
         let mut first_error = None;
-        let mut opened = vec![];
-        for address in &join.members {
-            let line = if address.is_empty() {
-                Err(NetError::Refused("a dispatcher of the group has never been there".into()))
-            } else {
-                open(address, &join).await
-            };
-            opened.push(match line {
-                Ok(line) => Some(line),
-                Err(e) => {
-                    first_error.get_or_insert(e);
-                    None
+        let mut opened: Vec<Option<_>> = join.members.iter().map(|_| None).collect();
+        let mut tried = vec![false; opened.len()];
+        // Those that answer tell where others are.
+        while let Some(member) = (0..opened.len()).find(|m| !tried[*m] && !shared.address(*m).is_empty()) {
+            tried[member] = true;
+            match open(&shared.address(member), &join).await {
+                Ok((reader, writer, told)) => {
+                    shared.learn(member, &told, None);
+                    opened[member] = Some((reader, writer));
                 }
-            });
+                Err(e) => _ = first_error.get_or_insert(e),
+            }
         }
-        if let Some(e) = first_error.filter(|_| opened.iter().all(Option::is_none)) {
-            return Err(e);
+        if opened.iter().all(Option::is_none) {
+            let nobody = || NetError::Refused("the join file names no dispatcher of its group".into());
+            return Err(first_error.unwrap_or_else(nobody));
         }
         for (member, line) in opened.into_iter().enumerate() {
             // What is asked first finds those that answered.
-            let reader = line.map(|(reader, writer, _)| {
+            let reader = line.map(|(reader, writer)| {
                 shared.line(member).writer = Some(writer);
                 reader
             });
@@ -159,17 +169,29 @@ async fn keep(
             *shared.line(member) = Line::default();
         }
         tokio::time::sleep(RETRY).await;
-        if shared.strong_count() == 0 {
-            return;
-        }
+        let Some(shared) = shared.upgrade() else { return };
         if let Some(Ok(told)) = path.as_ref().map(|path| Join::read(path)) {
+            // Only what the file did not say before is news; a copy says for ever what was true once.
+            if let (Some(now), before) = (told.members.get(member), join.members.get(member))
+                && Some(now) != before
+                && !now.is_empty()
+            {
+                shared.addresses()[member].clone_from(now);
+            }
             join = told;
         }
-        let Some(address) = join.members.get(member).filter(|a| !a.is_empty()) else { continue };
-        if let Ok((new, writer, _)) = open(address, &join).await {
-            let Some(shared) = shared.upgrade() else { return };
-            shared.line(member).writer = Some(writer);
-            reader = Some(new);
+        let address = shared.address(member);
+        let line = match address.is_empty() {
+            true => None,
+            false => open(&address, &join).await.ok(),
+        };
+        match line {
+            Some((new, writer, told)) => {
+                shared.learn(member, &told, None);
+                shared.line(member).writer = Some(writer);
+                reader = Some(new);
+            }
+            None => shared.ask_where(member, &join).await,
         }
     }
 }
@@ -183,12 +205,67 @@ impl Shared {
         self.submissions.lock().expect("nobody panics with it")
     }
 
+    fn addresses(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
+        self.addresses.lock().expect("nobody panics with it")
+    }
+
+    fn address(&self, member: usize) -> String {
+        self.addresses()[member].clone()
+    }
+
+    /// The member `from` told where all are. Of itself it knows best, of others no better than anybody; what is known of `lost`
+    /// is of no use.
+    fn learn(&self, from: usize, told: &[String], lost: Option<usize>) {
+        let mut addresses = self.addresses();
+        if told.len() != addresses.len() {
+            return;
+        }
+        for (member, (known, told)) in addresses.iter_mut().zip(told).enumerate() {
+            let is_better = known.is_empty() || member == from || Some(member) == lost;
+            if is_better && !told.is_empty() {
+                known.clone_from(told);
+            }
+        }
+    }
+
+    /// Asks the members that answer where this one is.
+    async fn ask_where(&self, lost: usize, join: &Join) {
+        for member in (0..self.n_members()).filter(|m| *m != lost) {
+            if self.line(member).writer.is_some()
+                && let Ok((_, _, told)) = open(&self.address(member), join).await
+            {
+                return self.learn(member, &told, Some(lost));
+            }
+        }
+    }
+
     fn n_members(&self) -> usize {
         self.lines.len()
     }
 
+    fn is_away(&self, member: usize) -> bool {
+        self.line(member).writer.is_none()
+    }
+
     fn away(&self, member: usize) -> String {
-        format!("dispatcher {} of {} does not answer", member + 1, self.n_members())
+        let who = format!("dispatcher {} of {}", member + 1, self.n_members());
+        match self.address(member).is_empty() {
+            true => format!("{who} has not come yet: neither the join file nor the others know where it is"),
+            false => format!("{who} does not answer"),
+        }
+    }
+
+    /// Waits for members that nobody has met: the cluster is being started. Those that were there and are away are not
+    /// waited for.
+    async fn wait_for_coming(&self) {
+        let until = tokio::time::Instant::now() + COMING_MAX;
+        let is_coming = |member: usize| self.is_away(member) && self.address(member).is_empty();
+        let mut coming: Vec<usize> = (0..self.n_members()).filter(|m| is_coming(*m)).collect();
+        while !coming.is_empty() && tokio::time::Instant::now() < until {
+            tokio::time::sleep(RETRY / 5).await;
+            // Whoever's address is known by now is connected to next.
+            coming.retain(|member| self.is_away(*member));
+        }
     }
 
     fn tell(&self, number: u64, body: ReplyBody) {
@@ -273,6 +350,7 @@ impl Shared {
             body @ (RequestBody::Explain { .. } | RequestBody::Logs { .. }) => {
                 first_of(self.ask_all(&body).await)
             }
+            RequestBody::Prints { run, which, from } => self.prints(run, which, from).await,
             RequestBody::Shutdown => first_of(self.ask_all(&RequestBody::Shutdown).await),
             body @ RequestBody::Demand { .. } => demand(self.ask_all(&body).await),
             RequestBody::Drain { executor } => {
@@ -301,10 +379,9 @@ impl Shared {
     // ------------------------------------------------------------ submissions
 
     async fn open_run(&self, name: String, keep: bool, into: Option<Addition>) -> Result<ReplyBody, No> {
-        for member in 0..self.n_members() {
-            if self.line(member).writer.is_none() {
-                return Err(No::Away(format!("{}; a run needs all of them", self.away(member))));
-            }
+        self.wait_for_coming().await;
+        if let Some(member) = (0..self.n_members()).find(|m| self.is_away(*m)) {
+            return Err(No::Away(format!("{}; a run needs all of them", self.away(member))));
         }
         let open = RequestBody::OpenRun { name: name.clone(), keep, into: into.clone() };
         let reply = self.ask(0, open).await?;
@@ -449,7 +526,9 @@ impl Shared {
     /// and is asked for when all others have given theirs.
     async fn hand_out(&self, member: usize, run: RunId, part: Part) -> Result<u64, No> {
         let mut refusals = vec![];
-        refusals.extend(self.send(member, RequestBody::LinkRun { run, links: part.links }));
+        refusals.extend(
+            self.send(member, RequestBody::LinkRun { run, links: part.links, patterns: part.patterns }),
+        );
         for array in part.arrays {
             refusals.extend(self.send(member, RequestBody::AddArray { run, array: Arc::new(array) }));
         }
@@ -483,48 +562,44 @@ impl Shared {
             tokio::spawn(async move { shared.watch_part(member, run, interval_ns, tell).await });
         }
         drop(tell);
-        let mut parts: Vec<Option<Result<RunStatus, String>>> = vec![None; self.n_members()];
+        let mut parts: Vec<Option<RunStatus>> = vec![None; self.n_members()];
         let mut lonely = tokio::time::Instant::now();
         loop {
             let told = tokio::time::timeout(RETRY, told.recv()).await;
-            if (0..self.n_members()).any(|m| self.line(m).writer.is_some()) {
+            if (0..self.n_members()).any(|m| !self.is_away(m)) {
                 lonely = tokio::time::Instant::now();
             } else if lonely.elapsed() > LONELY_MAX {
                 let _ = self.replies.send(Err(NetError::Closed));
                 return;
             }
-            let all_told = match told {
-                Ok(Some((member, status))) => {
-                    parts[member] = Some(status);
-                    parts.iter().all(Option::is_some)
+            match told {
+                // Each member has a part of each run; which runs there are, the first one decides.
+                Ok(Some((0, Err(reason)))) => return self.tell(number, ReplyBody::Refused { reason }),
+                Ok(Some((member, Err(reason)))) => {
+                    let who = format!("dispatcher {} of {}", member + 1, self.n_members());
+                    let _ = self.replies.send(Err(NetError::Away(format!("{who} lacks its part: {reason}"))));
+                    return;
                 }
-                Ok(None) => true,
+                Ok(Some((member, Ok(status)))) => parts[member] = Some(status),
+                // Whoever follows a part tells its end, and goes on until then.
+                Ok(None) => return,
                 Err(_) => continue,
-            };
-            let known: Vec<&RunStatus> = parts.iter().flatten().filter_map(|p| p.as_ref().ok()).collect();
-            if known.is_empty() {
-                if let Some(Err(reason)) = parts.iter().flatten().next().filter(|_| all_told) {
-                    return self.tell(number, ReplyBody::Refused { reason: reason.clone() });
-                }
-                continue;
             }
-            let mut whole = sum_of_parts(run, &known);
-            if whole.ended.is_none() || !all_told {
-                whole.ended = None;
+            let known: Vec<&RunStatus> = parts.iter().flatten().collect();
+            let whole = self.sum(run, &known);
+            if whole.ended.is_none() {
                 self.tell(number, ReplyBody::Run(Box::new(whole)));
                 continue;
             }
             // All have ended at some time; have they now?
             let mut again = vec![];
-            for (member, part) in parts.iter().enumerate().filter(|(_, p)| matches!(p, Some(Ok(_)))) {
-                let now = self.ask(member, RequestBody::WatchRun { run, interval_ns: u64::MAX }).await;
-                match (now, part) {
-                    (Ok(ReplyBody::Run(now)), _) => again.push(*now),
-                    (_, Some(Ok(before))) => again.push(RunStatus { ended: None, ..before.clone() }),
-                    _ => {}
+            for (member, before) in parts.iter().flatten().enumerate() {
+                match self.ask(member, RequestBody::WatchRun { run, interval_ns: u64::MAX }).await {
+                    Ok(ReplyBody::Run(now)) => again.push(*now),
+                    _ => again.push(RunStatus { ended: None, ..before.clone() }),
                 }
             }
-            let whole = sum_of_parts(run, &again.iter().collect::<Vec<_>>());
+            let whole = self.sum(run, &again.iter().collect::<Vec<_>>());
             let over = whole.ended.is_some();
             self.tell(number, ReplyBody::Run(Box::new(whole)));
             if over {
@@ -576,6 +651,13 @@ impl Shared {
         }
     }
 
+    /// A run of which these parts are known. It has not ended while one is not.
+    fn sum(&self, run: RunId, parts: &[&RunStatus]) -> RunStatus {
+        let whole = sum_of_parts(run, parts);
+        let ended = whole.ended.filter(|_| parts.len() == self.n_members());
+        RunStatus { ended, ..whole }
+    }
+
     async fn cancel(self: &Arc<Self>, body: &RequestBody) -> Result<ReplyBody, No> {
         let replies = self.ask_all(body).await;
         let of_one_task = matches!(body, RequestBody::Cancel { task: Some(_), .. });
@@ -592,7 +674,7 @@ impl Shared {
                 Err(reason) => refused = refused.or(Some(reason)),
             }
         }
-        let away = (0..self.n_members()).find(|m| self.line(*m).writer.is_none());
+        let away = (0..self.n_members()).find(|m| self.is_away(*m));
         match (away, refused) {
             (Some(member), _) if !of_one_task || n_answers == 0 => {
                 let away = self.away(member);
@@ -600,6 +682,20 @@ impl Shared {
             }
             (None, Some(no)) if n_answers == 0 => Err(no),
             _ => Ok(ReplyBody::Cancelled { n_tasks }),
+        }
+    }
+
+    /// The members' tasks one member after the other: which one it is, is in the upper bits of a position.
+    async fn prints(&self, run: Option<RunId>, which: WhichTasks, from: u64) -> Result<ReplyBody, No> {
+        let member = (from >> MEMBER_SHIFT) as usize;
+        let from = from & ((1 << MEMBER_SHIFT) - 1);
+        match self.ask(member, RequestBody::Prints { run, which, from }).await? {
+            ReplyBody::Prints { run, tasks, next, is_early } => {
+                let after = (member + 1 < self.n_members()).then_some((member as u64 + 1) << MEMBER_SHIFT);
+                let next = next.map(|at| at | (member as u64) << MEMBER_SHIFT).or(after);
+                Ok(ReplyBody::Prints { run, tasks, next, is_early })
+            }
+            body => Ok(body),
         }
     }
 
@@ -639,7 +735,7 @@ impl Shared {
         let mut whole = whole.ok_or_else(nobody)?;
         runs.sort_by_key(|(run, _)| *run);
         whole.runs =
-            runs.iter().map(|(run, parts)| sum_of_parts(*run, &parts.iter().collect::<Vec<_>>())).collect();
+            runs.iter().map(|(run, parts)| self.sum(*run, &parts.iter().collect::<Vec<_>>())).collect();
         whole.executors.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
         whole.warnings = warnings;
         Ok(ReplyBody::Status(Box::new(whole)))
@@ -650,13 +746,17 @@ fn makes_no_sense() -> No {
     No::Refused("the dispatcher's answer to a submission makes no sense".into())
 }
 
-/// The first good answer, else the first refusal.
+/// The first good answer, else who could not be asked, else the first refusal.
 fn first_of(replies: Vec<Result<ReplyBody, No>>) -> Result<ReplyBody, No> {
-    let mut refused = None;
+    let mut refused: Option<No> = None;
     for reply in replies {
-        match reply {
-            Ok(body) => return Ok(body),
-            Err(no) => refused = refused.or(Some(no)),
+        match (reply, &refused) {
+            (Ok(body), _) => return Ok(body),
+            (Err(no), None) => refused = Some(no),
+            (Err(No::Away(away)), Some(No::Refused(reason))) => {
+                refused = Some(No::Away(format!("{reason}; {away}")));
+            }
+            (Err(_), Some(_)) => {}
         }
     }
     Err(refused.expect("a group has a member"))

@@ -20,12 +20,14 @@
 
 use super::service::{Effect, Input, Service};
 use super::{DispatcherError, DispatcherOptions, JOIN_FILE, Record};
-use crate::clock;
+use crate::clock::{self, DispatchersClock};
 use crate::net::{self, Writer};
 use eyas_core::array::TaskArray;
 use eyas_core::event::{AssignedInput, Event};
-use eyas_core::group::{MemberLoad, Membership, RunLinks, member_for};
+use eyas_core::group::{MemberLoad, Membership, RunLinks, home_of};
+use eyas_core::pattern::RunPatterns;
 use eyas_core::*;
+use eyas_text::shown_path;
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
 use serde::{Deserialize, Serialize};
@@ -64,17 +66,20 @@ struct Kept {
 /// `Err`: the directory is a group's, and this dispatcher was not told that it is one of several.
 pub(super) fn check_alone(dir: &Path) -> Result<(), DispatcherError> {
     let Some(Kept { membership: Membership { me, n_members }, .. }) = read_kept(dir) else { return Ok(()) };
-    let (dir, k) = (dir.display(), me.0 + 1);
-    let what = format!(
-        "`{dir}` is of dispatcher {k} of {n_members}; start it as that, with --member {k}/{n_members}"
-    );
+    let (dir, k) = (shown_path(dir), me.0 + 1);
+    let what =
+        format!("{dir} is of dispatcher {k} of {n_members}; start it as that, with --member {k}/{n_members}");
     Err(DispatcherError::Config(what))
 }
 
 /// The join file that a member was given.
 pub(super) fn read_told(options: &DispatcherOptions) -> Result<Option<Join>, DispatcherError> {
     let path = options.group.as_ref().and_then(|g| g.join.as_ref());
-    Ok(path.map(|path| Join::read(path)).transpose()?)
+    match path.map(|path| Join::read(path)).transpose() {
+        // It was here before, and knows the others without that file, whose dispatcher may be away.
+        Err(_) if read_kept(&options.dir).is_some() => Ok(None),
+        told => Ok(told?),
+    }
 }
 
 fn read_kept(dir: &Path) -> Option<Kept> {
@@ -105,12 +110,12 @@ pub(super) struct Group {
     foreign: HashMap<ExecutorId, (String, u32)>,
     /// Which of ours know which of those.
     told: HashSet<(ExecutorId, ExecutorId)>,
+    /// The clocks of the others, as far as they have told them.
+    clocks: BTreeMap<MemberId, DispatchersClock>,
     loads: BTreeMap<MemberId, MemberLoad>,
     load_told: Option<MemberLoad>,
     /// Executors that were sent elsewhere and may not be in the others' loads yet.
     sent: Vec<(MemberId, u64, Timestamp)>,
-    /// Idle ones that are to go.
-    going: BTreeMap<ExecutorId, MemberId>,
     /// Runs in parts.
     linked: BTreeSet<RunId>,
     /// Prepared here; the first member says what becomes of them.
@@ -129,10 +134,10 @@ impl Group {
             members: HashMap::new(),
             foreign: HashMap::new(),
             told: HashSet::new(),
+            clocks: BTreeMap::new(),
             loads: BTreeMap::new(),
             load_told: None,
             sent: vec![],
-            going: BTreeMap::new(),
             linked: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
         }
@@ -160,15 +165,15 @@ impl Service {
         inputs: &mpsc::Sender<Input>,
     ) -> Result<(), DispatcherError> {
         let membership @ Membership { me, n_members } = options.membership;
-        let dir = self.dir.display().to_string();
+        let dir = shown_path(&self.dir).to_string();
         let kept = read_kept(&self.dir);
         if let Some(kept) = kept.as_ref().filter(|kept| kept.membership != membership) {
             let Membership { me, n_members } = kept.membership;
-            let what = format!("`{dir}` is of dispatcher {} of {n_members}", me.0 + 1);
+            let what = format!("{dir} is of dispatcher {} of {n_members}", me.0 + 1);
             return Err(DispatcherError::Config(format!("{what}; that does not change")));
         }
         if let Some(told) = told.filter(|told| told.cluster != join.cluster) {
-            let what = format!("`{dir}` is of cluster {}, the join file of {}", join.cluster, told.cluster);
+            let what = format!("{dir} is of cluster {}, the join file of {}", join.cluster, told.cluster);
             return Err(DispatcherError::Config(what));
         }
         let mut addresses = kept.map_or_else(Vec::new, |kept| kept.addresses);
@@ -206,7 +211,7 @@ impl Service {
         let bytes = serde_json::to_vec_pretty(&kept).expect("plain values");
         // What is lost with it is told again by the others.
         if std::fs::write(&fresh, bytes).and_then(|()| std::fs::rename(&fresh, &path)).is_err() {
-            eprintln!("eyas: cannot write `{}`", path.display());
+            eyas_text::say!("eyas: cannot write {}", shown_path(&path));
         }
     }
 
@@ -230,7 +235,7 @@ impl Service {
         if let Some(join) = &mut group.join {
             join.members.clone_from(&group.addresses);
             if let Err(e) = join.write(&self.dir.join(JOIN_FILE)) {
-                eprintln!("eyas: {e}");
+                eyas_text::say!("eyas: {e}");
             }
         }
         self.keep_group();
@@ -254,7 +259,7 @@ impl Service {
         }
         self.learn_addresses(member, &addresses);
         let group = self.group.as_mut().expect("seen above");
-        writer.send(&Welcome::Member { addresses: group.addresses.clone() });
+        writer.send(&Welcome::Member { addresses: group.addresses.clone(), now: clock::now() });
         group.members.insert(connection, member);
     }
 
@@ -267,6 +272,7 @@ impl Service {
     pub(super) fn on_link_up(&mut self, member: MemberId, writer: Writer) {
         let Some(group) = &mut self.group else { return };
         group.links.insert(member, writer);
+        eyas_text::say!("eyas: dispatcher {} of the group is connected", member.0 + 1);
         group.load_told = None;
         let ours = self.executors.keys().copied().collect::<Vec<_>>();
         let peers = ours.into_iter().map(|executor| self.peer(executor)).collect();
@@ -278,7 +284,9 @@ impl Service {
 
     pub(super) fn on_link_down(&mut self, member: MemberId) {
         let Some(group) = &mut self.group else { return };
-        group.links.remove(&member);
+        if group.links.remove(&member).is_some() {
+            eyas_text::say!("eyas: the connection to dispatcher {} of the group broke", member.0 + 1);
+        }
         group.loads.remove(&member);
         self.feed(Event::MemberSilent { member });
     }
@@ -298,13 +306,32 @@ impl Service {
     pub(super) fn on_member_batch(&mut self, connection: u64, batch: Vec<FromMember>) {
         let Some(group) = &mut self.group else { return };
         let Some(member) = group.members.get(&connection).copied() else { return };
+        let n_members = group.membership.n_members;
         for message in batch {
-            match message {
-                FromMember::Said(messages) => self.feed(Event::MemberTold { member, messages }),
-                FromMember::Peers(peers) => self.on_foreign(peers),
-                FromMember::Load(load) => self.on_load(member, load),
-                FromMember::InDoubt { runs } => self.on_doubts(member, &runs),
-                FromMember::Decided { run, committed } => self.on_decided(run, committed),
+            let event = match message {
+                FromMember::Said(messages) => Event::MemberTold { member, messages },
+                FromMember::Load(load) => Event::MemberLoadChanged { member, load },
+                FromMember::Peers(peers) => {
+                    self.on_foreign(peers);
+                    continue;
+                }
+                FromMember::InDoubt { runs } => {
+                    self.on_doubts(member, &runs);
+                    continue;
+                }
+                FromMember::Decided { run, committed } => {
+                    self.on_decided(run, committed);
+                    continue;
+                }
+            };
+            if let Some(what) = self.core.find_nonsense(&event) {
+                let who = format!("dispatcher {} of {n_members}", member.0 + 1);
+                eyas_text::say!("eyas: {who} speaks of {what}; its connection is closed");
+                return self.on_disconnected(connection);
+            }
+            match event {
+                Event::MemberLoadChanged { load, .. } => self.on_load(member, load),
+                event => self.feed(event),
             }
         }
     }
@@ -335,12 +362,8 @@ impl Service {
         let Some(group) = &mut self.group else { return };
         // It may be another process than the one that was told.
         group.told.retain(|(ours, _)| *ours != executor);
-        let going = group.going.get(&executor).copied();
         self.tell_members(&FromMember::Peers(vec![self.peer(executor)]));
         self.tell_load();
-        if let Some(member) = going {
-            self.send_away(executor, member);
-        }
     }
 
     fn on_foreign(&mut self, peers: Vec<(ExecutorId, String, u32, String)>) {
@@ -353,6 +376,21 @@ impl Service {
                 self.executor_names.insert(executor, name);
             }
         }
+    }
+
+    pub(super) fn learn_clock(&mut self, member: MemberId, now: Timestamp) {
+        if let Some(group) = &mut self.group {
+            group.clocks.entry(member).or_default().said(now);
+        }
+    }
+
+    /// Now, by the clock that `executor` goes by: that of its dispatcher, where it is another one's.
+    pub(super) fn clock_of(&self, executor: ExecutorId) -> Timestamp {
+        let theirs = self
+            .group
+            .as_ref()
+            .and_then(|g| g.clocks.get(&eyas_core::group::giver_of(executor.0, g.membership.n_members)));
+        theirs.map_or_else(clock::now, DispatchersClock::now)
     }
 
     pub(super) fn foreign_data_id(&self, executor: ExecutorId) -> Option<u32> {
@@ -376,36 +414,40 @@ impl Service {
         }
     }
 
-    /// The member that an executor should be at, if not here. One that has attempts knows where it belongs.
+    /// The member that an executor should be at, if not here. Whoever was welcomed anywhere says where that was.
     pub(super) fn elsewhere(&mut self, hello: &ExecutorHello) -> Option<(MemberId, String)> {
         let now = clock::now();
         let ours = self.core.load();
         let group = self.group.as_mut()?;
         let me = group.membership.me;
-        if let Some(member) = hello.member {
-            return (member != me).then(|| (member, group.address(member)));
-        }
-        if !hello.offer.attempts.is_empty() {
-            return None;
-        }
         group.sent.retain(|(_, _, at)| now.since_ns(*at) < SENT_NS);
         // Those that have said hello; one that has not told its load yet has just begun.
         let there = group.members.values().map(|member| {
-            let load = group.loads.get(member).copied().unwrap_or_default();
+            let n_slots = group.loads.get(member).map_or(0, |load| load.n_slots);
             let sent = group.sent.iter().filter(|(to, _, _)| to == member);
-            (*member, load.n_slots + sent.map(|(_, slots, _)| slots).sum::<u64>())
+            (*member, n_slots + sent.map(|(_, slots, _)| slots).sum::<u64>())
         });
-        let member = member_for(there.chain([(me, ours.n_slots)]))?;
+        let member = home_of(me, hello.member, there.chain([(me, ours.n_slots)]));
         if member == me {
             return None;
         }
-        group.sent.push((member, u64::from(hello.offer.slots), now));
+        if hello.member.is_none() {
+            group.sent.push((member, u64::from(hello.offer.slots), now));
+        }
         Some((member, group.address(member)))
     }
 
+    /// An executor says goodbye. If it goes to another member, it may still be asked for files.
+    pub(super) fn remember_peer(&mut self, executor: ExecutorId) {
+        if let Some(group) = &mut self.group
+            && let Some(e) = self.executors.get(&executor)
+        {
+            group.foreign.insert(executor, (e.data_address.clone(), e.data_id));
+        }
+    }
+
     pub(super) fn send_away(&mut self, executor: ExecutorId, member: MemberId) {
-        let Some(group) = &mut self.group else { return };
-        group.going.insert(executor, member);
+        let Some(group) = &self.group else { return };
         let address = group.address(member);
         self.tell(executor, ToExecutor::Redirect { member, address });
     }
@@ -413,11 +455,11 @@ impl Service {
     fn on_load(&mut self, member: MemberId, load: MemberLoad) {
         let Some(group) = &mut self.group else { return };
         // Those that were sent there are in it, or will be in a moment.
-        let before = group.loads.insert(member, load);
-        if before.is_none_or(|b| b.n_slots != load.n_slots) {
+        let before = group.loads.insert(member, load.clone());
+        if before.as_ref().is_none_or(|b| b.n_slots != load.n_slots) {
             group.sent.retain(|(to, _, _)| *to != member);
         }
-        if before != Some(load) {
+        if before.as_ref() != Some(&load) {
             self.feed(Event::MemberLoadChanged { member, load });
         }
     }
@@ -425,8 +467,8 @@ impl Service {
     pub(super) fn tell_load(&mut self) {
         let load = self.core.load();
         let Some(group) = &mut self.group else { return };
-        if group.load_told != Some(load) {
-            group.load_told = Some(load);
+        if group.load_told.as_ref() != Some(&load) {
+            group.load_told = Some(load.clone());
             self.tell_members(&FromMember::Load(load));
         }
     }
@@ -482,6 +524,8 @@ impl Service {
         }
         let whole = into.as_ref().map(|addition| addition.run);
         let why_not = match whole {
+            // There are as many numbers as runs; the last one leaves none for the next.
+            _ if run.0 == u32::MAX => Some(format!("there cannot be a run {run}")),
             _ if self.group.is_none() || self.opens_runs() || self.core.find_run(run).is_some() => {
                 Some(format!("run {run} cannot have a part here"))
             }
@@ -508,13 +552,25 @@ impl Service {
         self.reply(connection, number, body);
     }
 
-    pub(super) fn on_link_run(&mut self, connection: u64, number: u64, run: RunId, links: RunLinks) {
+    pub(super) fn on_link_run(
+        &mut self,
+        connection: u64,
+        number: u64,
+        run: RunId,
+        links: RunLinks,
+        patterns: RunPatterns,
+    ) {
         if self.group.is_none() || self.submitting.get(&run) != Some(&connection) {
             let reason = format!("run {run} has no parts");
             return self.reply(connection, number, ReplyBody::Refused { reason });
         }
         if self.journal_submission(run, &Record::RunLinked { run, links: Cow::Borrowed(&links) }) {
             self.on_linked(run, links);
+        }
+        if patterns != RunPatterns::default()
+            && self.journal_submission(run, &Record::RunPatterns { run, patterns: Cow::Borrowed(&patterns) })
+        {
+            self.feed(Event::RunPatterns { run, patterns });
         }
         if let Some(reason) = self.refused.get(&run).cloned() {
             self.reply(connection, number, ReplyBody::Refused { reason });
@@ -627,16 +683,18 @@ impl Link {
 
     /// Connects, and returns when that is over. `None`: nobody listens to us any more.
     async fn hold(&self, address: &str, addresses: &[String], identity: &Identity) -> Option<()> {
-        let Ok((mut reader, writer)) = net::connect(address, identity).await else { return Some(()) };
         let Membership { me, n_members } = self.membership;
-        writer.send(&Hello::Member { member: me, n_members, addresses: addresses.to_vec() });
-        match reader.next::<Welcome>().await {
-            Ok(Some(Welcome::Member { addresses })) => {
-                let told = Input::Addresses { member: self.member, addresses };
+        let hello = Hello::Member { member: me, n_members, addresses: addresses.to_vec() };
+        let Ok((mut reader, writer, welcome)) = net::enter(address, identity, &hello).await else {
+            return Some(());
+        };
+        match welcome {
+            Welcome::Member { addresses, now } => {
+                let told = Input::Addresses { member: self.member, addresses, now };
                 self.inputs.send(told).await.ok()?;
             }
-            Ok(Some(Welcome::Refused { reason })) => {
-                eprintln!("eyas: the dispatcher at {address} refused: {reason}");
+            Welcome::Refused { reason } => {
+                eyas_text::say!("eyas: the dispatcher at {address} refused: {reason}");
                 return Some(());
             }
             _ => return Some(()),

@@ -10,17 +10,21 @@
 //! Not here: who runs what ([`eyas_core::dispatcher`]), how messages look (`eyas-wire`).
 
 mod group;
+mod incarnation;
+mod place;
+mod printed;
 mod provision;
 mod records;
 mod service;
 
+use crate::descriptors;
 use crate::net;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_journal::{Journal, Notice};
 use eyas_wire::identity::{Identity, IdentityError, Join};
+use incarnation::Incarnation;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -53,15 +57,37 @@ pub struct DispatcherOptions {
     pub group: Option<GroupOptions>,
 }
 
+impl DispatcherOptions {
+    /// One alone, for this machine only, on a free port, with defaults in all else.
+    pub fn local(dir: &Path) -> DispatcherOptions {
+        DispatcherOptions {
+            listen: "127.0.0.1:0".into(),
+            advertise: None,
+            dir: dir.to_path_buf(),
+            config: DispatcherConfig::default(),
+            home_streams: None,
+            home_rate_bytes_per_s: None,
+            event_log: true,
+            capture_head_bytes: 16 << 10,
+            capture_tail_bytes: 16 << 10,
+            until_stdin_closes: false,
+            group: None,
+        }
+    }
+}
+
 #[derive(thiserror::Error, Debug)]
 pub enum DispatcherError {
     #[error("cannot listen on {address}: {source}")]
     Listen { address: String, source: std::io::Error },
-    #[error("cannot use the directory `{path}`: {source}")]
+    #[error("cannot use the directory {}: {source}", eyas_text::shown_path(Path::new(path)))]
     Dir { path: String, source: std::io::Error },
     #[error(transparent)]
     Journal(#[from] eyas_journal::Error),
-    #[error("the journal in `{path}` holds a record that this version of eyas cannot read: {why}")]
+    #[error(
+        "the journal in {} holds a record that this version of eyas cannot read: {why}",
+        eyas_text::shown_path(Path::new(path))
+    )]
     Record { path: String, why: String },
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -72,10 +98,14 @@ pub enum DispatcherError {
 /// Ends of tasks wait so long for company on their way to the disk, unless somebody waits for them.
 const COMMIT_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Connections at a time that have not shown yet that they are members'.
+const STRANGERS_MAX: usize = 256;
+
 pub const JOIN_FILE: &str = "join.json";
 
 /// Runs a dispatcher until it is told to stop. `join.json` is there as soon as it answers.
 pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
+    let descriptors = descriptors::raise();
     let dir_error = |source| DispatcherError::Dir { path: options.dir.display().to_string(), source };
     std::fs::create_dir_all(&options.dir).map_err(dir_error)?;
     let dir = options.dir.canonicalize().map_err(dir_error)?;
@@ -95,6 +125,8 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
         ..eyas_journal::Options::default()
     };
     let (journal, recovered) = Journal::open(&dir.join("journal"), journal_options)?;
+    let is_placed = place::check(&dir)?;
+    let incarnation = Incarnation::begin(&dir).map_err(dir_error)?;
     // One that was killed left its address behind; whoever waits for us must not take it for ours.
     remove_own_join(&join_path);
     let identity_path = dir.join("identity.json");
@@ -106,8 +138,19 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     }
     let identity = Identity::load_or_generate(&identity_path)?;
     let cluster = cluster_name(&identity);
-    let mut service = Service::new(options.clone(), dir.clone(), identity.clone(), cluster.clone(), journal)?;
-    service.recover(recovered)?;
+    let mut service = Service::new(
+        options.clone(),
+        dir.clone(),
+        identity.clone(),
+        cluster.clone(),
+        journal,
+        incarnation.number,
+    )?;
+    service.recover(recovered, is_placed)?;
+    if !is_placed {
+        // A full disk is no reason not to start; it is tried again at the next start.
+        let _ = place::keep(&dir).inspect_err(|e| eprintln!("eyas: {e}"));
+    }
 
     let listen_error = |source| DispatcherError::Listen { address: options.listen.clone(), source };
     let listener = match group::earlier_listener(&options, &dir).await {
@@ -122,19 +165,11 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     }
 
     let server_config = identity.server_config()?;
-    let acceptor = inputs.clone();
-    tokio::spawn(async move {
-        let mut next_connection = 0;
-        loop {
-            let Ok((tcp, peer)) = listener.accept().await else {
-                // Out of file descriptors, most likely: wait for some to come back.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            next_connection += 1;
-            tokio::spawn(serve(next_connection, tcp, peer, server_config.clone(), acceptor.clone()));
-        }
-    });
+    let strangers_max = descriptors.share(8, 16, STRANGERS_MAX);
+    let served = inputs.clone();
+    tokio::spawn(net::keep_door(listener, server_config, strangers_max, move |connection, peer, r, w| {
+        serve(connection, peer, (r, w), served.clone())
+    }));
     let ticker = inputs.clone();
     tokio::spawn(async move {
         let mut interval = tokio::time::interval(Duration::from_millis(250));
@@ -146,12 +181,26 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
             }
         }
     });
+    tokio::spawn(async move {
+        let mut interval = tokio::time::interval(incarnation::RENEWAL);
+        loop {
+            interval.tick().await;
+            let incarnation = incarnation.clone();
+            // On a full disk the last one stays, which is the better part of what it is for.
+            let _ = tokio::task::spawn_blocking(move || incarnation.renew()).await;
+        }
+    });
     stop_on_signals(inputs.clone());
     if options.until_stdin_closes {
         stop_with_parent(inputs.clone());
     }
     drop(inputs);
     join.write(&join_path)?;
+    eyas_text::say!(
+        "eyas: the dispatcher listens on {bound}, others reach it at {}; join file {}",
+        join.address,
+        eyas_text::shown_path(&join_path)
+    );
     let result = crate::run_beside_io(service.run(queue, notices)).await;
     remove_own_join(&join_path);
     result
@@ -196,17 +245,15 @@ fn stop_with_parent(inputs: mpsc::Sender<Input>) {
     });
 }
 
-/// One connection, from handshake to end.
+/// One member's connection, from its hello to its end.
 async fn serve(
     connection: u64,
-    tcp: tokio::net::TcpStream,
     peer: SocketAddr,
-    config: Arc<rustls::ServerConfig>,
+    (mut reader, writer): (net::Reader, net::Writer),
     inputs: mpsc::Sender<Input>,
 ) {
     use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
-    let Ok((mut reader, writer)) = net::accept(tcp, config).await else { return };
-    let Ok(Some(hello)) = reader.next::<Hello>().await else { return };
+    let Ok(Some(hello)) = reader.first::<Hello>().await else { return };
     let is_executor = matches!(hello, Hello::Executor(_));
     let is_member = matches!(hello, Hello::Member { .. });
     if inputs.send(Input::Connected { connection, peer, hello, writer }).await.is_err() {

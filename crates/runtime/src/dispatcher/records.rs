@@ -2,7 +2,8 @@
 
 use eyas_core::array::TaskArray;
 use eyas_core::group::RunLinks;
-use eyas_core::{Digest, Outcome, RunId, TaskId};
+use eyas_core::pattern::RunPatterns;
+use eyas_core::{AttemptNo, Digest, Outcome, RunId, TaskId, Timestamp};
 use eyas_wire::message::Addition;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -50,6 +51,32 @@ pub enum Record<'a> {
     /// This part is complete; from now on only the member that opened the run says what becomes of it.
     RunPrepared {
         run: RunId,
+    },
+    /// A dispatcher process began; what it gives out is known by its name. The first one names the journal.
+    Began {
+        incarnation: u64,
+        /// The directory was put here from elsewhere, perhaps as it was some time ago: what earlier processes gave out is not
+        /// known to be what the journal says of it.
+        is_moved: bool,
+    },
+    /// When a run was opened, and when its last task ended: the latest of each counts.
+    RunOpenedAt {
+        run: RunId,
+        at: Timestamp,
+    },
+    RunEndedAt {
+        run: RunId,
+        at: Timestamp,
+    },
+    /// The attempt was given up, and may still end well where nobody hears of it: that does not count.
+    AttemptGivenUp {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
+    /// The patterns of the whole of which the run is a part.
+    RunPatterns {
+        run: RunId,
+        patterns: Cow<'a, RunPatterns>,
     },
 }
 

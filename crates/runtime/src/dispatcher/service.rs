@@ -1,6 +1,8 @@
 //! The dispatcher's loop. See the parent module.
 
 use super::group::Group;
+use super::place::PLACE_FILE;
+use super::printed::Prints;
 use super::provision::Provision;
 use super::records::Record;
 use super::{DispatcherError, DispatcherOptions};
@@ -14,6 +16,7 @@ use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION, PRINTED_FILE, PrintedLine
 use eyas_core::*;
 use eyas_data::peer::{Ticket, TicketKey};
 use eyas_journal::{ErrorKind, Health, Journal, Notice, Recovered, Seq};
+use eyas_text::{line_of, shown};
 use eyas_wire::identity::Identity;
 use eyas_wire::message::*;
 use std::borrow::Cow;
@@ -24,8 +27,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long a permission to fetch from a peer lasts.
-const PERMIT_MS: u64 = 10 * 60 * 1000;
+/// How long a permission to fetch from a peer lasts. A fetch may wait for hours behind those of other attempts, and one
+/// that is refused then would fail an attempt for nothing; a permission is of no use without the secret.
+const PERMIT_MS: u64 = 24 * 60 * 60 * 1000;
 const HEARTBEAT_NS: u64 = 1_000_000_000;
 /// How often the core hears that time passed.
 const TICK_NS: u64 = 1_000_000_000;
@@ -35,6 +39,8 @@ const BEATS_MISSED_MAX: u64 = 8;
 const BATCH_MAX: usize = 256;
 /// Recorded ends that wait for company on their way to an executor, which only forgets by them; a tick sends fewer.
 const RECORDED_BATCH: usize = 256;
+/// How long the word that a run has ended waits for the event log; the journal has its ends already.
+const LOGGED_MAX: Duration = Duration::from_secs(10);
 /// How many log lines an explanation holds at most.
 const EXPLAIN_LINES_MAX: usize = 200;
 
@@ -69,6 +75,8 @@ pub enum Input {
     Addresses {
         member: MemberId,
         addresses: Vec<String>,
+        /// By its clock.
+        now: Timestamp,
     },
     LinkDown {
         member: MemberId,
@@ -99,12 +107,17 @@ pub(super) enum Effect {
         token: String,
     },
     TaskEnded {
+        task: TaskId,
         run: RunId,
         outcome: Ended,
         ack: Option<(ExecutorId, TaskId, AttemptNo)>,
     },
     TaskRevived {
         run: RunId,
+    },
+    AttemptGivenUp {
+        task: TaskId,
+        attempt: AttemptNo,
     },
 }
 
@@ -123,7 +136,7 @@ pub(super) struct Connection {
 }
 
 pub(super) struct ExecutorConnection {
-    connection: u64,
+    pub(super) connection: u64,
     pub(super) data_address: String,
     pub(super) data_id: u32,
     status: ExecutorStatus,
@@ -163,11 +176,20 @@ pub struct Service {
     pub(super) options: DispatcherOptions,
     pub(super) dir: PathBuf,
     cluster: String,
+    /// Of this process.
     incarnation: u64,
+    /// Of the first process with this journal.
+    journal_name: u64,
+    /// The journal has been read back.
+    has_begun: bool,
     started: Timestamp,
     pub(super) core: Dispatcher,
     journal: Journal,
-    log: Option<EventLog>,
+    /// Submissions that were given up, of which the journal does not say so yet: they were open when the last process died, or
+    /// it had no room.
+    aborts_owed: Vec<RunId>,
+    pub(super) log: Option<EventLog>,
+    pub(super) prints: Prints,
     ticket_key: TicketKey,
     pub(super) connections: HashMap<u64, Connection>,
     pub(super) executors: BTreeMap<ExecutorId, ExecutorConnection>,
@@ -212,12 +234,15 @@ impl Service {
         identity: Identity,
         cluster: String,
         journal: Journal,
+        incarnation: u64,
     ) -> Result<Service, DispatcherError> {
         let mut options = options;
         options.config.scope = cluster.clone();
         options.config.group = options.group.as_ref().map(|g| g.membership);
         let home_limits =
             HomeLimits { bytes_per_s: options.home_rate_bytes_per_s, streams: options.home_streams };
+        // What home may give to all of them need not be found out.
+        options.config.placement_config.affinity.home_bytes_per_s = home_limits.bytes_per_s.unwrap_or(0);
         let core = Dispatcher::new(options.config.clone()).map_err(DispatcherError::Config)?;
         let started = clock::now();
         let header = Header {
@@ -240,11 +265,15 @@ impl Service {
             options,
             dir,
             cluster,
-            incarnation: started.0,
+            incarnation,
+            journal_name: 0,
+            has_begun: false,
             started,
             core,
             journal,
+            aborts_owed: vec![],
             log,
+            prints: Prints::default(),
             connections: HashMap::new(),
             executors: BTreeMap::new(),
             executor_names: BTreeMap::new(),
@@ -273,10 +302,13 @@ impl Service {
 
     /// Brings back what an earlier process had promised. Committed runs continue at the end, when all
     /// that had ended is known.
-    pub fn recover(&mut self, recovered: Recovered) -> Result<(), DispatcherError> {
+    /// `is_placed`: it is the directory that those processes had.
+    pub fn recover(&mut self, recovered: Recovered, is_placed: bool) -> Result<(), DispatcherError> {
         let mut committed = vec![];
         let mut open = BTreeMap::new();
         let mut cancelled = vec![];
+        let mut times: BTreeMap<RunId, (Timestamp, Option<Timestamp>)> = BTreeMap::new();
+        let mut began = vec![];
         let path = self.dir.join("journal").display().to_string();
         let visited = recovered.try_for_each(|_, bytes| -> Result<(), String> {
             match Record::from_bytes(bytes)? {
@@ -312,11 +344,32 @@ impl Service {
                     self.durable.entry(run).or_default().n_done -= 1;
                     self.feed(Event::TaskRevived { task });
                 }
+                Record::AttemptGivenUp { task, attempt } => {
+                    self.feed(Event::AttemptGivenUp { task, attempt })
+                }
                 Record::CancelRequested { run, task } => cancelled.push((run, task)),
                 Record::RunLinked { run, links } => self.on_linked(run, links.into_owned()),
+                Record::RunPatterns { run, patterns } => {
+                    let patterns = patterns.into_owned();
+                    self.feed(Event::RunPatterns { run, patterns })
+                }
                 Record::RunPrepared { run } => {
                     open.remove(&run);
                     self.note_prepared(run);
+                }
+                Record::Began { incarnation, is_moved } => {
+                    if is_moved {
+                        began.clear();
+                    }
+                    began.push(incarnation);
+                }
+                Record::RunOpenedAt { run, at } => {
+                    times.insert(run, (at, None));
+                }
+                Record::RunEndedAt { run, at } => {
+                    if let Some((_, ended)) = times.get_mut(&run) {
+                        *ended = Some(at);
+                    }
                 }
             }
             Ok(())
@@ -325,6 +378,7 @@ impl Service {
         for run in open.into_keys() {
             self.adding.remove(&run);
             self.refused.remove(&run);
+            self.aborts_owed.push(run);
             self.feed(Event::RunAborted { run });
         }
         for run in committed {
@@ -334,8 +388,48 @@ impl Service {
         for (run, task) in cancelled {
             self.feed(Event::CancelRequested { run, task });
         }
+        self.begin(began, is_placed);
+        for (run, (opened, ended)) in times {
+            self.feed(Event::RunRestored { run, opened, ended });
+            if ended.is_none() {
+                // Its last end may have been written, and this not.
+                self.note_end_of(run);
+            }
+        }
         self.feed(Event::Recovered);
         Ok(())
+    }
+
+    fn note_end_of(&mut self, run: RunId) {
+        if let Some(at) = self.core.find_run(run).and_then(|r| r.ended) {
+            self.journal(&Record::RunEndedAt { run, at }, None);
+        }
+    }
+
+    /// Gives this process its name. That is on the disk before anything is given out under it, so that whoever comes after
+    /// this process knows what is its own.
+    fn begin(&mut self, mut began: Vec<u64>, is_placed: bool) {
+        // Later than all before, whatever the clock says.
+        self.incarnation = began.last().map_or(self.incarnation, |last| self.incarnation.max(last + 1));
+        let is_moved = !is_placed && !began.is_empty();
+        if is_moved {
+            // It may be meant so, or be a copy without that file, which nobody can tell apart.
+            eyas_text::say!(
+                "eyas: {dir} has a journal and no `{PLACE_FILE}`: its runs go on here, and tasks that executors of an earlier \
+                 dispatcher have run again; where the journal was copied, see that the other dispatcher is gone for good, as \
+                 both would run the same tasks",
+                dir = eyas_text::shown_path(&self.dir)
+            );
+            began.clear();
+        }
+        began.push(self.incarnation);
+        self.journal_name = began[0];
+        self.journal(&Record::Began { incarnation: self.incarnation, is_moved }, None);
+        // A disk that is full now takes it later, and the journal's notice warns of that. Were this process killed before,
+        // executors with its work would wait for their lease in place of being taken over.
+        let _ = self.journal.flush();
+        self.has_begun = true;
+        began.into_iter().for_each(|incarnation| self.feed(Event::Began { incarnation }));
     }
 
     /// `notices` come on a way of their own, which is never full: the journal must not wait for the loop
@@ -372,6 +466,7 @@ impl Service {
             self.flush();
         }
         let reason = self.stop.take().unwrap_or_default();
+        eyas_text::say!("eyas: the dispatcher ends: {}", line_of(&reason));
         for connection in self.connections.values_mut().filter(|c| c.executor.is_some()) {
             connection.out.push(ToExecutor::Shutdown { reason: reason.clone() });
         }
@@ -417,7 +512,10 @@ impl Service {
             Input::FromMember { connection, batch } => self.on_member_batch(connection, batch),
             Input::LinkUp { member, writer } => self.on_link_up(member, writer),
             Input::LinkDown { member } => self.on_link_down(member),
-            Input::Addresses { member, addresses } => self.learn_addresses(member, &addresses),
+            Input::Addresses { member, addresses, now } => {
+                self.learn_clock(member, now);
+                self.learn_addresses(member, &addresses);
+            }
             Input::Tick => self.on_tick(),
             Input::Stop { reason } => self.stop = Some(reason),
         }
@@ -475,6 +573,15 @@ impl Service {
             }
             // They are for the event log.
             Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
+            Action::RemoveParts { executor, attempts } => {
+                let told = |(task, attempt)| {
+                    let outputs = self.core.task_spec(task).outputs.into_iter();
+                    let at_home = outputs.map(|(_, location)| location).filter(|l| !l.starts_with(RUN_FILE));
+                    (task, attempt, at_home.collect())
+                };
+                let attempts = attempts.into_iter().map(told).collect();
+                self.tell(executor, ToExecutor::RemoveParts { attempts });
+            }
             Action::EndTask { task, outcome } => {
                 let run = self.core.run_of(task);
                 let ended = ended(&outcome);
@@ -482,18 +589,32 @@ impl Service {
                     self.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
                 let record = Record::TaskEnded { task, outcome, outputs };
                 let ack = ack.filter(|(_, acked, _)| *acked == task);
-                let effect = Effect::TaskEnded { run, outcome: ended, ack };
+                let effect = Effect::TaskEnded { task, run, outcome: ended, ack };
                 self.journal(&record, Some(effect));
             }
             Action::ReviveTask { task, .. } => {
                 let run = self.core.run_of(task);
                 self.journal(&Record::TaskRevived { task }, Some(Effect::TaskRevived { run }));
             }
+            Action::RecordGivenUp { task, attempt } => {
+                let effect = Effect::AttemptGivenUp { task, attempt };
+                self.journal(&Record::AttemptGivenUp { task, attempt }, Some(effect));
+            }
             Action::RefuseRun { run, message } => {
                 self.refused.insert(run, message);
             }
-            Action::EndRun { .. } => self.commit_now = true,
+            Action::EndRun { run } => {
+                // What is read back ended before.
+                if self.has_begun {
+                    self.note_end_of(run);
+                }
+                self.commit_now = true;
+            }
             Action::ForgetExecutor { executor } => {
+                eyas_text::say!(
+                    "eyas: executor {} did not come back and is given up",
+                    self.name_of(executor)
+                );
                 if let Some(e) = self.executors.remove(&executor)
                     && let Some(c) = self.connections.get_mut(&e.connection)
                     && c.executor == Some(executor)
@@ -517,12 +638,12 @@ impl Service {
     /// The permission of `executor` to fetch each input from each of its sources, in order.
     fn permits(&self, executor: ExecutorId, inputs: &[AssignedInput]) -> Vec<Permit> {
         let mut permits = vec![];
-        let expires_unix_ms = clock::now().0 / 1_000_000 + PERMIT_MS;
         let requester_id = self.executors.get(&executor).map_or(0, |e| e.data_id);
         for input in inputs {
             let Some(known) = &input.known else { continue };
             for source in &input.sources {
                 let digest = eyas_data::Digest::from(known.digest.0);
+                let expires_unix_ms = self.clock_of(*source).0 / 1_000_000 + PERMIT_MS;
                 let ours = self.executors.get(source).map(|e| e.data_id);
                 let holder_id = ours.or_else(|| self.foreign_data_id(*source)).unwrap_or(0);
                 let (key, size) = (&self.ticket_key, known.size_bytes);
@@ -566,6 +687,18 @@ impl Service {
     /// Appends a record of a submission that is not complete. When the journal has no room for it because
     /// the disk refuses, the submission is refused: waiting would silence the dispatcher for everybody.
     pub(super) fn journal_submission(&mut self, run: RunId, record: &Record<'_>) -> bool {
+        // A later restart reads the journal in this order: what was given up has to be over before somebody else writes the
+        // same files.
+        while let Some(owed) = self.aborts_owed.last().copied() {
+            if !self.append_submission(run, &Record::RunAborted { run: owed }) {
+                return false;
+            }
+            self.aborts_owed.pop();
+        }
+        self.append_submission(run, record)
+    }
+
+    fn append_submission(&mut self, run: RunId, record: &Record<'_>) -> bool {
         let bytes = record.to_bytes();
         let appended = loop {
             match self.journal.append(&bytes) {
@@ -615,8 +748,9 @@ impl Service {
                 self.reply(connection, number, body);
             }
             Effect::RunPrepared { connection, number, run } => self.on_prepared(connection, number, run),
+            Effect::AttemptGivenUp { task, attempt } => self.feed(Event::AttemptGivenUp { task, attempt }),
             Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,
-            Effect::TaskEnded { run, outcome, ack } => {
+            Effect::TaskEnded { run, outcome, ack, .. } => {
                 self.count_durable(run, outcome);
                 if let Some((executor, task, attempt)) = ack {
                     self.acknowledge(executor, task, attempt);
@@ -670,11 +804,26 @@ impl Service {
             c.writer.send(&Welcome::Redirected { member, address });
             return;
         }
-        let known = hello.known_as.filter(|(incarnation, executor)| {
-            *incarnation == self.incarnation && self.executors.contains_key(executor)
-        });
+        if let Err(what) = hello.offer.check() {
+            let c = self.connections.get_mut(&connection).expect("the connection was just inserted");
+            let reason = format!("it offers {what}, which is more than any machine has");
+            eyas_text::say!("eyas: an executor from {peer} was refused: {}", line_of(&reason));
+            c.writer.send(&Welcome::Refused { reason });
+            return;
+        }
+        if !self.core.is_own_work(&hello.offer) {
+            let c = self.connections.get_mut(&connection).expect("the connection was just inserted");
+            c.writer.send(&Welcome::NotMine);
+            let name = shown(&hello.offer.name);
+            eyas_text::say!(
+                "eyas: executor {name} from {peer} has work of another dispatcher and was sent away"
+            );
+            return;
+        }
+        let is_ours = hello.offer.owner == Some(self.incarnation);
+        let known = hello.known_as.filter(|executor| is_ours && self.executors.contains_key(executor));
         let executor = match known {
-            Some((_, executor)) => executor,
+            Some(executor) => executor,
             None => {
                 let group = self.options.config.group;
                 self.last_executor =
@@ -692,12 +841,23 @@ impl Service {
             capture_head_bytes: self.options.capture_head_bytes,
             capture_tail_bytes: self.options.capture_tail_bytes,
         };
-        let welcome =
-            Welcome::Executor { executor, incarnation: self.incarnation, now: clock::now(), settings };
+        let welcome = Welcome::Executor {
+            executor,
+            incarnation: self.incarnation,
+            journal: self.journal_name,
+            member: self.options.config.group.map(|g| g.me),
+            now: clock::now(),
+            settings,
+        };
         let c = self.connections.get_mut(&connection).expect("the connection was just inserted");
         c.writer.send(&welcome);
         c.executor = Some(executor);
         self.executor_names.insert(executor, hello.offer.name.clone());
+        let (name, slots) = (shown(&hello.offer.name), hello.offer.slots);
+        match (known, hello.offer.owner) {
+            (None, None) => eyas_text::say!("eyas: executor {name} joined from {peer}, with {slots} slots"),
+            _ => eyas_text::say!("eyas: executor {name} is back, from {peer}, with {slots} slots"),
+        }
         let entry = ExecutorConnection {
             connection,
             data_address: data_address.clone(),
@@ -725,15 +885,17 @@ impl Service {
         self.feed(Event::ExecutorJoined { executor, offer: hello.offer });
     }
 
-    fn on_disconnected(&mut self, connection: u64) {
+    pub(super) fn on_disconnected(&mut self, connection: u64) {
         let Some(gone) = self.connections.remove(&connection) else { return };
         self.watches.retain(|w| w.connection != connection);
         self.deferred.retain(|(c, _)| *c != connection);
         self.provision.left(connection);
+        self.prints.left(connection);
         self.member_gone(connection);
         if let Some(executor) = gone.executor
             && self.executors.get(&executor).is_some_and(|e| e.connection == connection)
         {
+            eyas_text::say!("eyas: executor {} fell silent", self.name_of(executor));
             self.feed(Event::ExecutorSilent { executor });
         }
         // A submission whose client vanished is not half accepted.
@@ -744,7 +906,13 @@ impl Service {
         }
     }
 
+    /// An executor's name, for people.
+    fn name_of(&self, executor: ExecutorId) -> String {
+        self.executor_names.get(&executor).map_or(format!("{executor}"), |name| shown(name).to_string())
+    }
+
     fn lose(&mut self, executor: ExecutorId, reason: String) {
+        eyas_text::say!("eyas: executor {} left: {}", self.name_of(executor), line_of(&reason));
         if let Some(e) = self.executors.remove(&executor)
             && let Some(c) = self.connections.get_mut(&e.connection)
         {
@@ -763,9 +931,37 @@ impl Service {
         }
     }
 
+    /// What in the message cannot be. Tasks of which this dispatcher does not know are old ones, see [`Self::on_told`].
+    fn find_nonsense(&self, executor: ExecutorId, message: &FromExecutor) -> Option<String> {
+        let event = match message {
+            FromExecutor::Node(NodeMessage::ReplicaAdded(replica)) => {
+                Event::ReplicasChanged { executor, added: vec![replica.clone()], dropped: vec![] }
+            }
+            FromExecutor::Node(NodeMessage::ReplicaDropped(object)) => {
+                Event::ReplicasChanged { executor, added: vec![], dropped: vec![*object] }
+            }
+            FromExecutor::Node(NodeMessage::AttemptEnded { report }) if self.core.has_task(report.task) => {
+                Event::AttemptEnded { executor, report: report.clone() }
+            }
+            FromExecutor::Node(NodeMessage::PrefetchFailed { batch, object, kind }) => {
+                Event::PrefetchFailed { executor, batch: *batch, object: *object, kind: *kind }
+            }
+            FromExecutor::Node(NodeMessage::CacheResized { cache_bytes }) => {
+                Event::CacheResized { executor, cache_bytes: *cache_bytes }
+            }
+            _ => return None,
+        };
+        self.core.find_nonsense(&event)
+    }
+
     fn on_executor_batch(&mut self, executor: ExecutorId, connection: u64, batch: Vec<FromExecutor>) {
         if let Some(e) = self.executors.get_mut(&executor) {
             e.heard = clock::now();
+        }
+        if let Some(what) = batch.iter().find_map(|message| self.find_nonsense(executor, message)) {
+            let reason = format!("the executor speaks of {what}");
+            self.tell(executor, ToExecutor::Shutdown { reason: reason.clone() });
+            return self.lose(executor, reason);
         }
         let (mut added, mut dropped) = (vec![], vec![]);
         for message in batch {
@@ -816,6 +1012,15 @@ impl Service {
                 FromExecutor::Node(NodeMessage::PrefetchFailed { batch, object, kind }) => {
                     self.feed(Event::PrefetchFailed { executor, batch, object, kind })
                 }
+                FromExecutor::Node(NodeMessage::CacheResized { cache_bytes }) => {
+                    self.feed(Event::CacheResized { executor, cache_bytes })
+                }
+                FromExecutor::Node(NodeMessage::InputMoved(moved)) => {
+                    self.feed(Event::InputMoved { executor, moved })
+                }
+                FromExecutor::Node(NodeMessage::PartsRemoved { tasks }) => {
+                    self.feed(Event::PartsRemoved { executor, tasks })
+                }
                 // They were taken above.
                 FromExecutor::Node(NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_)) => {}
                 FromExecutor::Status(status) => {
@@ -830,7 +1035,11 @@ impl Service {
                         log.printed(printed);
                     }
                 }
+                FromExecutor::Looked { ask, has_begun, printed } => {
+                    self.on_looked(executor, ask, has_begun, *printed)
+                }
                 FromExecutor::Bye { reason } => {
+                    self.remember_peer(executor);
                     self.lose(executor, reason);
                     return;
                 }
@@ -921,7 +1130,7 @@ impl Service {
             }
             RequestBody::Status => {
                 let status = self.status();
-                self.reply(connection, number, ReplyBody::Status(Box::new(status)));
+                self.reply_when_logged(connection, number, ReplyBody::Status(Box::new(status)));
             }
             RequestBody::WatchRun { run, interval_ns } => {
                 if self.core.find_run(run).is_none() {
@@ -934,7 +1143,7 @@ impl Service {
                 }
                 let status = self.run_status(run);
                 let over = status.ended.is_some();
-                self.reply(connection, number, ReplyBody::Run(Box::new(status)));
+                self.tell_of_run(connection, number, status);
                 if !over {
                     self.watches.push(Watch { connection, number, run, interval_ns, told: clock::now() });
                 }
@@ -945,9 +1154,10 @@ impl Service {
                 Err(reason) => self.reply(connection, number, ReplyBody::Refused { reason }),
             },
             RequestBody::Logs { run, task } => match self.find(run, &task) {
-                Ok(task) => self.printed(connection, number, task),
+                Ok(task) => self.on_logs(connection, number, task),
                 Err(reason) => self.reply(connection, number, ReplyBody::Refused { reason }),
             },
+            RequestBody::Prints { run, which, from } => self.on_prints(connection, number, run, which, from),
             RequestBody::Shutdown => {
                 self.reply(connection, number, ReplyBody::ShuttingDown);
                 self.stop = Some("the cluster was shut down".into());
@@ -960,7 +1170,9 @@ impl Service {
                 let found = locations.iter().filter_map(upstream).collect();
                 self.reply(connection, number, ReplyBody::Upstream(found));
             }
-            RequestBody::LinkRun { run, links } => self.on_link_run(connection, number, run, links),
+            RequestBody::LinkRun { run, links, patterns } => {
+                self.on_link_run(connection, number, run, links, patterns)
+            }
             RequestBody::PrepareRun { run } => self.on_prepare_run(connection, number, run),
         }
     }
@@ -1002,6 +1214,10 @@ impl Service {
         self.journal(&Record::RunOpened { run, name: name.clone(), keep, into: into.clone() }, None);
         self.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
         self.feed(Event::RunOpened { run, name, keep, into: whole });
+        if whole.is_none() {
+            let at = self.core.find_run(run).expect("it was just opened").opened;
+            self.journal(&Record::RunOpenedAt { run, at }, None);
+        }
     }
 
     /// Whether all tasks of `run` that are here have ended for good.
@@ -1033,7 +1249,10 @@ impl Service {
         let earlier = known.map(|k| k.1).or(adding.map(|a| a.2));
         let answer = match (earlier, known, adding) {
             (Some(other), _, _) if other != *digest => {
-                let reason = format!("the token `{token}` was used to add other tasks to run {run}");
+                let reason = format!(
+                    "the token {token} was used to add other tasks to run {run}",
+                    token = shown(token)
+                );
                 ReplyBody::Refused { reason }
             }
             (_, Some((n_tasks, _)), _) => ReplyBody::RunAccepted { run: *run, n_tasks, again: true },
@@ -1065,8 +1284,10 @@ impl Service {
         self.submitting.remove(&run);
         self.adding.remove(&run);
         self.refused.remove(&run);
-        // Where the journal has no room for this it need not be there: without its commit no run comes back.
-        let _ = self.journal.append(&Record::RunAborted { run }.to_bytes());
+        // Without its commit no run comes back, but until this is in the journal its tasks still have their outputs' names.
+        if self.journal.append(&Record::RunAborted { run }.to_bytes()).is_err() {
+            self.aborts_owed.push(run);
+        }
         self.feed(Event::RunAborted { run });
         self.tell_decided(run);
     }
@@ -1103,8 +1324,8 @@ impl Service {
             TaskName::Number(task) if self.core.has_task(*task) => Ok(*task),
             TaskName::Number(task) => Err(format!("there is no task number {task}")),
             TaskName::User(id) => self.core.find_task(run, id).ok_or_else(|| match run {
-                Some(run) => format!("run {run} has no task `{id}`"),
-                None => format!("no run has a task `{id}`"),
+                Some(run) => format!("run {run} has no task {id}", id = shown(id)),
+                None => format!("no run has a task {id}", id = shown(id)),
             }),
         }
     }
@@ -1120,6 +1341,10 @@ impl Service {
                     .get(&executor)
                     .is_some_and(|e| e.status.running.iter().any(|(t, a, _)| (*t, *a) == (task, attempt)));
                 (if running { "running" } else { "reserved" }, None)
+            }
+            // Nobody is told of an end before the journal has it.
+            TaskState::Done | TaskState::Failed | TaskState::Cancelled if self.is_being_recorded(task) => {
+                ("ending", None)
             }
             TaskState::Done => ("done", None),
             TaskState::Failed => ("failed", None),
@@ -1151,13 +1376,6 @@ impl Service {
         });
     }
 
-    fn printed(&mut self, connection: u64, number: u64, task: TaskId) {
-        self.answer_from_disk(connection, number, move |dir| ReplyBody::Printed {
-            task,
-            printed: printed_by(&dir.join(PRINTED_FILE), task),
-        });
-    }
-
     /// Answers from the log files on a thread of its own, after everything so far is in them.
     fn answer_from_disk(
         &mut self,
@@ -1177,6 +1395,12 @@ impl Service {
         });
     }
 
+    /// Whether the task has ended, and the journal does not have that yet.
+    fn is_being_recorded(&self, task: TaskId) -> bool {
+        let is_its = |effect: &Effect| matches!(effect, Effect::TaskEnded { task: t, .. } if *t == task);
+        self.effects.iter().any(|(_, effect)| is_its(effect))
+    }
+
     // ------------------------------------------------------------ status
 
     fn run_status(&self, run: RunId) -> RunStatus {
@@ -1186,12 +1410,11 @@ impl Service {
         let known = r.n_done + r.n_failed + r.n_cancelled;
         let n_running: usize = self
             .executors
-            .values()
-            .map(|e| {
-                e.status
-                    .running
-                    .iter()
-                    .filter(|(t, _, _)| self.core.has_task(*t) && self.core.run_of(*t) == run)
+            .iter()
+            .map(|(id, e)| {
+                let running = e.status.running.iter();
+                running
+                    .filter(|(t, a, _)| self.core.has_attempt(*id, *t, *a) && self.core.run_of(*t) == run)
                     .count()
             })
             .sum();
@@ -1231,6 +1454,13 @@ impl Service {
         self.executors.get(&executor).map_or(0, |e| e.status.cache_used_bytes)
     }
 
+    /// What the executor said last of itself, but for programs whose end it has told since.
+    fn status_of(&self, executor: ExecutorId) -> ExecutorStatus {
+        let mut status = self.executors.get(&executor).map(|e| e.status.clone()).unwrap_or_default();
+        status.running.retain(|(task, attempt, _)| self.core.has_attempt(executor, *task, *attempt));
+        status
+    }
+
     fn status(&self) -> ClusterStatus {
         let executors = self.core.executors().map(|(id, offer, n_assigned, state)| ExecutorLine {
             executor: id,
@@ -1239,7 +1469,7 @@ impl Service {
             n_assigned: n_assigned as u32,
             cache_bytes: offer.cache_bytes,
             state: state.into(),
-            status: self.executors.get(&id).map(|e| e.status.clone()).unwrap_or_default(),
+            status: self.status_of(id),
         });
         let (own, children) = clock::cpu_ns();
         let lost = self.log.as_ref().map_or(0, EventLog::n_lost);
@@ -1258,7 +1488,15 @@ impl Service {
             executors: executors.collect(),
             own_cpu_ns: own + children,
             own_rss_bytes: clock::rss_bytes(),
-            warnings: self.warning.iter().cloned().chain(lost).chain(self.group_warning()).collect(),
+            warnings: self
+                .warning
+                .iter()
+                .cloned()
+                .chain(lost)
+                .chain(self.group_warning())
+                .chain(self.core.short_of_space())
+                .chain(self.core.resting())
+                .collect(),
             provisioner: self.provision.shown(),
         }
     }
@@ -1278,11 +1516,26 @@ impl Service {
                 return true;
             }
             watch.told = now;
+            if self.core.find_run(watch.run).is_none() {
+                let reason = format!("the submission of run {} was given up", watch.run);
+                self.reply(watch.connection, watch.number, ReplyBody::Refused { reason });
+                return false;
+            }
             let status = self.run_status(watch.run);
-            self.reply(watch.connection, watch.number, ReplyBody::Run(Box::new(status)));
+            self.tell_of_run(watch.connection, watch.number, status);
             !over
         });
         self.watches = watches;
+    }
+
+    /// That a run has ended is told when the log says so, too: whoever hears it may read the log next.
+    fn tell_of_run(&mut self, connection: u64, number: u64, status: RunStatus) {
+        let over = status.ended.is_some();
+        let body = ReplyBody::Run(Box::new(status));
+        match over {
+            true => self.reply_when_logged(connection, number, body),
+            false => self.reply(connection, number, body),
+        }
     }
 
     // ------------------------------------------------------------ time and sending
@@ -1306,6 +1559,7 @@ impl Service {
             self.tell_load();
             self.ask_doubts();
         }
+        self.end_looks();
         self.ticked = true;
         if let Some(log) = &mut self.log {
             log.hand_over();
@@ -1327,6 +1581,19 @@ impl Service {
         if let Some(c) = self.connections.get(&connection) {
             c.writer.send(&Reply { number, body });
         }
+    }
+
+    /// As [`Self::reply`], once everything so far is in the event log. A log whose disk hangs delays the reply by
+    /// [`LOGGED_MAX`] and no more.
+    fn reply_when_logged(&mut self, connection: u64, number: u64, body: ReplyBody) {
+        let Some(flushed) = self.log.as_mut().map(EventLog::flush) else {
+            return self.reply(connection, number, body);
+        };
+        let Some(writer) = self.connections.get(&connection).map(|c| c.writer.clone()) else { return };
+        tokio::task::spawn_blocking(move || {
+            let _ = flushed.recv_timeout(LOGGED_MAX);
+            writer.send(&Reply { number, body });
+        });
     }
 
     fn flush(&mut self) {

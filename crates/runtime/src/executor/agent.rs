@@ -1,13 +1,18 @@
 //! The agent: owns the node's state machine and carries out what it says. See the parent module.
 
+use super::landings::Landings;
 use super::objects::Book;
-use super::slots::Slots;
+use super::rights::{LandingFence, Rights};
+use super::slots::{Slots, WrittenBytes};
+use super::watch::{Watch, Watched, Written};
+use eyas_text::shown;
 mod inputs;
 mod link;
 mod programs;
 
-use super::{DataPlane, ExecutorError, ExecutorOptions};
-use crate::clock;
+use super::{DataPlane, ExecutorError, ExecutorOptions, LastTry};
+use crate::clock::{self, DispatchersClock};
+use crate::descriptors;
 use crate::net::{self, NetError, Writer};
 use eyas_core::array::Command;
 use eyas_core::cache::CacheConfig;
@@ -17,7 +22,7 @@ use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::home_share::{HomeShare, HomeUse};
 use eyas_core::*;
 use eyas_data::{ClientTls, Incoming, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions};
-use eyas_data::{LinkAbility, Store, Stored, Ticket, TicketKey};
+use eyas_data::{Halt, LinkAbility, Store, Stored, Ticket, TicketKey};
 use eyas_runner::protocol as runner;
 use eyas_storage::{Homes, HomesConfig};
 use eyas_wire::identity::{Identity, Join};
@@ -29,6 +34,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -42,9 +48,26 @@ const STUCK_PATIENCE: Duration = Duration::from_millis(100);
 /// How long the end of this process waits for its goodbye to leave.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
 
+/// And how long it waits for landings to remove what they have begun.
+const LAST_LANDINGS_MAX: Duration = Duration::from_secs(2);
+
 type AttemptId = (TaskId, AttemptNo);
 
+/// Who welcomed this executor last, and what it is called there.
+#[derive(Clone, Copy)]
+struct KnownAs {
+    /// The dispatcher's journal, over all its processes.
+    journal: u64,
+    incarnation: u64,
+    executor: ExecutorId,
+}
+
 pub enum Input {
+    /// So much had all programs written when slot processes had come and gone so often.
+    ProgramsWrote {
+        bytes: u64,
+        n_lives: u64,
+    },
     /// A connection is there; the dispatcher has not been greeted yet.
     Connected {
         reader: net::Reader,
@@ -73,6 +96,11 @@ pub enum Input {
         index: usize,
         life: u64,
     },
+    /// Inputs of a program that has ended were read through, as somebody may have written to them.
+    Looked {
+        report: Box<runner::RunReport>,
+        whole: Vec<Watched>,
+    },
     /// Something that ran on a thread of its own is over.
     Event(NodeEvent),
     /// So is a transfer, before its end: the next source need not send these bytes again.
@@ -80,6 +108,10 @@ pub enum Input {
         object: ObjectId,
         begun: Incoming,
         event: NodeEvent,
+    },
+    /// What was left at home by attempts of these tasks is gone.
+    PartsRemoved {
+        tasks: Vec<TaskId>,
     },
     /// A serving thread found an entry of the cache changed.
     FoundCorrupt(eyas_data::Digest),
@@ -105,6 +137,15 @@ struct Context {
     /// Taken back from a slot to be run by another one.
     withdrawn: bool,
     run_spec: Option<runner::RunSpec>,
+    /// What was known of the bytes that programs had written when it was handed to a slot.
+    written_before_bytes: u64,
+    /// Inputs that are linked into its sandbox.
+    watched: Vec<(u32, Watched)>,
+    /// The dispatcher process that gave it.
+    incarnation: u64,
+    repeated: bool,
+    /// Stops the hashing and landing of its outputs.
+    halt: Halt,
 }
 
 #[derive(Default)]
@@ -126,17 +167,24 @@ pub struct Agent {
     book: Book,
     store: Store,
     homes: Homes,
+    /// Whether results may appear at home, and what of them lies there half.
+    rights: Rights,
+    landings: Landings,
+    /// Stops everything that threads of this process do.
+    halt: Halt,
     /// What this executor keeps to, and what the dispatcher knows of its use.
     home_share: HomeShare,
     home_use: HomeUse,
     slots: Slots,
+    /// `None`: the system does not tell who writes to inputs, so they are copied.
+    watch: Option<Watch>,
     _server: PeerServer,
     client: Arc<PeerClient>,
     data_id: u32,
     data_address: String,
     link: Option<Link>,
     life: u64,
-    known_as: Option<(u64, ExecutorId)>,
+    known_as: Option<KnownAs>,
     /// Whose it is, in a group of dispatchers, and where that was last.
     member: Option<MemberId>,
     address: Option<String>,
@@ -145,19 +193,28 @@ pub struct Agent {
     /// Where it goes when it has nothing left.
     going: Option<(MemberId, String)>,
     settings: Settings,
-    clock_ahead_ns: i128,
+    dispatchers_clock: DispatchersClock,
+    /// Cached bytes that nobody needs and that the disk would not let go of.
+    unremoved: Vec<Digest>,
+    /// The room on the cache's disk is being looked at.
+    is_measuring: Arc<AtomicBool>,
     peers: HashMap<ExecutorId, (String, u32)>,
     permits: HashMap<(ObjectId, ExecutorId), Permit>,
     /// First bytes of objects whose source broke off, until the next one is asked or there is none.
     begun: HashMap<ObjectId, Incoming>,
+    written: WrittenBytes,
+    /// How many slot processes have taken the place of another one.
+    n_slot_lives: u64,
     attempts: BTreeMap<AttemptId, Context>,
     by_key: HashMap<u64, AttemptId>,
     next_key: u64,
     counters: Counters,
+    /// Who wants to know what a program has printed so far, by the key of its attempt.
+    looks: HashMap<u64, Vec<u64>>,
     /// What programs printed while no dispatcher listened.
     printed: VecDeque<Printed>,
     last_contact: Instant,
-    last_error: String,
+    last_try: LastTry,
     next_status: Instant,
     /// When the words that wait for company are sent at the latest.
     send_by: Option<Instant>,
@@ -180,9 +237,11 @@ impl Agent {
         let sandboxes = dir.join("sandbox");
         let private = dir.join("private");
         for d in [&sandboxes, &private] {
-            std::fs::create_dir_all(d).map_err(dir_error)?;
+            own_dir(d).map_err(dir_error)?;
         }
+        let (landings, left_at_home) = Landings::open(&dir).map_err(dir_error)?;
         // The store's lock says that no other executor lives here, so what is left is nobody's.
+        eyas_runner::reaper::end_inhabitants(&sandboxes);
         eyas_runner::sandbox::clean_leftovers(&sandboxes, |_| false)?;
         for entry in std::fs::read_dir(&private).map_err(dir_error)?.flatten() {
             let _ = std::fs::remove_file(entry.path());
@@ -190,10 +249,10 @@ impl Agent {
         match store.links_to(&sandboxes)? {
             LinkAbility::HardLink => {}
             LinkAbility::Reflink => {
-                eprintln!("eyas: {}: hard links are refused, inputs are reflinked", dir.display())
+                eyas_text::say!("eyas: {}: hard links are refused, inputs are reflinked", dir.display())
             }
             LinkAbility::Copy => {
-                eprintln!("eyas: {}: hard links are refused, inputs are copied", dir.display())
+                eyas_text::say!("eyas: {}: hard links are refused, inputs are copied", dir.display())
             }
         }
         let core_config = ExecutorConfig {
@@ -206,6 +265,7 @@ impl Agent {
             transfers_max: TRANSFERS_MAX,
             transfers_per_peer_max: TRANSFERS_PER_PEER_MAX,
             home_streams_max: HOME_STREAMS_MAX,
+            inputs_in_turn: false,
         };
         let mut core = Executor::new(core_config).map_err(|e| ExecutorError::Config(e.to_string()))?;
         let held: Vec<(Digest, u64)> = store.scan().into_iter().map(|(d, n)| (Digest(d.into()), n)).collect();
@@ -233,8 +293,14 @@ impl Agent {
                 }),
             ),
         };
+        let dispatchers_clock = DispatchersClock::default();
+        let ticket_clock = dispatchers_clock.clone();
+        let descriptors = descriptors::raise();
         let server_options = PeerServerOptions {
             streams_max: 64,
+            connections_max: descriptors.share(4, 64, 1024),
+            strangers_max: descriptors.share(16, 16, 128),
+            clock: Arc::new(move || ticket_clock.now().0 / 1_000_000),
             tls: server_tls,
             on_corrupt: Some(Arc::new(move |digest| {
                 let _ = corrupt.send(Input::FoundCorrupt(digest));
@@ -252,9 +318,23 @@ impl Agent {
         let client = Arc::new(PeerClient::new(key, data_id, client_options));
         let homes =
             Homes::new(HomesConfig { home_local: options.home_local.clone(), ..HomesConfig::default() })?;
+        if !left_at_home.is_empty() {
+            let (homes, landings) = (homes.clone(), landings.clone());
+            tokio::task::spawn_blocking(move || landings.sweep(&homes, &left_at_home));
+        }
+        let watch = Watch::new()
+            .inspect_err(|e| {
+                eprintln!(
+                    "eyas: {}: the system does not tell who writes to files ({e}), so inputs are copied; raise \
+                     fs.inotify.max_user_instances to have them linked",
+                    dir.display()
+                )
+            })
+            .ok();
         let mut slot_config = runner::SlotConfig::new(&sandboxes);
         // The way to the secret is told only to programs that are to know it.
         let is_told = |name: &[u8]| [JOIN_VARIABLE, RUN_VARIABLE].iter().any(|v| v.as_bytes() == name);
+        slot_config.descriptors_max = Some(descriptors.before);
         slot_config.base_env.retain(|(name, _)| !is_told(name));
         let slots = Slots::start(
             options.slots,
@@ -272,9 +352,13 @@ impl Agent {
             book,
             store,
             homes,
+            rights: Rights::default(),
+            landings,
+            halt: Halt::default(),
             home_share: HomeShare::UNLIMITED,
             home_use: HomeUse::default(),
             slots,
+            watch,
             _server: server,
             client,
             data_id,
@@ -292,23 +376,36 @@ impl Agent {
                 capture_head_bytes: 16 << 10,
                 capture_tail_bytes: 16 << 10,
             },
-            clock_ahead_ns: 0,
+            dispatchers_clock,
+            unremoved: vec![],
+            is_measuring: Arc::default(),
             peers: HashMap::new(),
             permits: HashMap::new(),
             begun: HashMap::new(),
+            written: WrittenBytes::default(),
+            n_slot_lives: 0,
             attempts: BTreeMap::new(),
             by_key: HashMap::new(),
             next_key: 1,
             counters: Counters::default(),
+            looks: HashMap::new(),
             printed: VecDeque::new(),
             last_contact: Instant::now(),
-            last_error: String::new(),
+            last_try: LastTry::default(),
             next_status: Instant::now(),
             send_by: None,
             stop: None,
             options,
         };
         agent.actions = actions;
+        eyas_text::say!(
+            "eyas: executor {} serves its cache on {bound} and joins with {}",
+            shown(&agent.options.name),
+            eyas_text::shown_path(&agent.options.join)
+        );
+        if let Ok((room_bytes, disk_bytes)) = agent.store.room_bytes() {
+            agent.feed(NodeEvent::SpaceMeasured { room_bytes, disk_bytes });
+        }
         agent.carry_out();
         Ok(agent)
     }
@@ -344,13 +441,19 @@ impl Agent {
             self.flush_or_hold();
         }
         self.flush();
+        if let Some(reason) = self.stop.as_ref().filter(|_| result.is_ok()) {
+            eyas_text::say!("eyas: this executor ends: {}", eyas_text::line_of(reason));
+        }
         if let Some(reason) = self.stop.take()
             && let Some(link) = &self.link
         {
             link.writer.send(&vec![FromExecutor::Bye { reason }]);
         }
+        self.halt.stop();
         self.book.flush();
+        let landings = self.landings.clone();
         self.slots.stop().await;
+        await_end(&landings).await;
         if let Some(Link { writer, .. }) = self.link.take() {
             let _ = tokio::time::timeout(LAST_WORDS_MAX, writer.finish()).await;
         }
@@ -366,7 +469,7 @@ impl Agent {
                 if matches!(error, NetError::NotAMember { .. }) && self.known_as.is_none() {
                     return Err(error.into());
                 }
-                self.last_error = error.to_string();
+                self.last_try = LastTry::Failed(error.to_string());
                 self.n_tries += 1;
                 self.connect(RECONNECT_WAIT);
             }
@@ -378,8 +481,12 @@ impl Agent {
                 }
             }
             Input::Disconnected { life } if life == self.life => {
+                let lease_s = self.settings.lease_ns / 1_000_000_000;
+                eyas_text::say!(
+                    "eyas: the connection to the dispatcher broke; trying again for up to {lease_s} s"
+                );
                 self.link = None;
-                self.last_error = "the connection broke".into();
+                self.last_try = LastTry::Failed("the connection broke".into());
                 self.connect(RECONNECT_WAIT);
             }
             Input::Slot { index, life, reports } if self.slots.is_current(index, life) => {
@@ -390,11 +497,22 @@ impl Agent {
             Input::SlotGone { index, life } if self.slots.is_current(index, life) => {
                 self.on_slot_gone(index)?
             }
+            Input::ProgramsWrote { bytes, n_lives } if n_lives == self.n_slot_lives => {
+                self.written.saw(bytes)
+            }
+            Input::ProgramsWrote { .. } => {}
+            Input::Looked { report, whole } => {
+                if let Some(watch) = &mut self.watch {
+                    whole.into_iter().for_each(|watched| watch.settle(watched));
+                }
+                self.take_end(*report);
+            }
             Input::Event(event) => self.on_event(event),
             Input::BrokenOff { object, begun, event } => {
                 self.begun.insert(object, begun);
                 self.on_event(event);
             }
+            Input::PartsRemoved { tasks } => self.tell(NodeMessage::PartsRemoved { tasks }),
             Input::FoundCorrupt(digest) => {
                 for object in self.book.objects_with(Digest(digest.into())) {
                     self.found_damaged(object);
@@ -451,7 +569,9 @@ impl Agent {
                 self.homes.set_limits(None, share.bytes_per_s);
                 self.home_share = share;
             }
-            ToExecutor::Beat => {}
+            ToExecutor::RemoveParts { attempts } => self.remove_parts(attempts),
+            ToExecutor::Look { ask, task, attempt } => self.look(ask, (task, attempt)),
+            ToExecutor::Beat => self.rights.was_answered(),
             ToExecutor::Shutdown { reason } => self.stop = Some(reason),
             ToExecutor::Redirect { member, address } => {
                 self.going = Some((member, address));
@@ -488,6 +608,11 @@ impl Agent {
             cached_outputs: vec![],
             withdrawn: false,
             run_spec: None,
+            written_before_bytes: 0,
+            watched: vec![],
+            incarnation: self.known_as.map_or(0, |k| k.incarnation),
+            repeated: assignment.repeated,
+            halt: self.halt.child(),
         };
         self.attempts.insert(id, context);
         self.feed(NodeEvent::Assigned { assignment });
@@ -532,11 +657,7 @@ impl Agent {
 
     /// Now, by the dispatcher's clock.
     fn dispatcher_now(&self) -> Timestamp {
-        self.by_dispatcher(clock::now().0)
-    }
-
-    fn by_dispatcher(&self, unix_ns: u64) -> Timestamp {
-        Timestamp((i128::from(unix_ns) + self.clock_ahead_ns).max(0) as u64)
+        self.dispatchers_clock.now()
     }
 
     fn on_event(&mut self, event: NodeEvent) {
@@ -563,9 +684,10 @@ impl Agent {
                 result: Err(error),
             } if error.kind == TransferErrorKind::Corrupt => {
                 let location = self.book.location(*object);
-                eprintln!(
-                    "eyas: a peer's copy of `{location}` was refused, it is fetched from elsewhere: {}",
-                    error.message
+                eyas_text::say!(
+                    "eyas: a peer's copy of {location} was refused, it is fetched from elsewhere: {}",
+                    error.message,
+                    location = shown(location)
                 );
             }
             NodeEvent::OutputStored { task, attempt, output, result: Ok(bytes) } => {
@@ -621,13 +743,12 @@ impl Agent {
     fn act(&mut self, action: NodeAction) {
         match action {
             NodeAction::AskHome { object } => self.ask_home(object),
-            NodeAction::Fetch { target, object, known, size_bytes, .. } => {
-                self.fetch_from_home(target, object, known, size_bytes)
+            NodeAction::Fetch { target, object, known, size_bytes, watched, .. } => {
+                self.fetch_from_home(target, object, known, size_bytes, watched)
             }
             NodeAction::Evict { object } => {
                 if let Some(digest) = self.book.clear_digest(object) {
-                    // An entry that is not there any more is as good as removed.
-                    let _ = self.store.remove(&digest.0.into());
+                    self.remove(digest);
                 }
             }
             NodeAction::Start { task, attempt, inputs, private_inputs } => {
@@ -642,11 +763,20 @@ impl Agent {
                     self.slots.cancel(slot, context.key);
                 }
             }
+            NodeAction::Halt { task, attempt } => {
+                if let Some(context) = self.attempts.get(&(task, attempt)) {
+                    context.halt.stop();
+                }
+            }
             NodeAction::StoreOutput { task, attempt, output, object: _, cache_bytes } => {
                 self.store_output((task, attempt), output, cache_bytes)
             }
             NodeAction::Land { task, attempt, output, object, cached } => {
                 self.land((task, attempt), output, object, cached)
+            }
+            NodeAction::DropPrivate { task, attempt, input } => {
+                // One that is not there any more is as good as removed.
+                let _ = std::fs::remove_file(self.private_path((task, attempt), input));
             }
             NodeAction::CleanUp { task, attempt } => self.clean_up((task, attempt)),
             NodeAction::Tell { message } => self.tell(message),
@@ -661,14 +791,12 @@ impl Agent {
         }
         let lease = Duration::from_nanos(self.settings.lease_ns);
         if self.link.is_none() && self.last_contact.elapsed() > lease {
-            return Err(ExecutorError::LeaseEnded {
-                lease_s: lease.as_secs(),
-                last: self.last_error.clone(),
-            });
+            return Err(ExecutorError::LeaseEnded { lease_s: lease.as_secs(), last: self.last_try.clone() });
         }
         if self.link.as_ref().is_some_and(|l| l.welcomed) && self.last_contact.elapsed() > lease {
             // The network swallowed it: treat the connection as broken and make a new one.
             self.link = None;
+            self.last_try = LastTry::Failed("the dispatcher fell silent".into());
             self.life += 1;
             self.last_contact = Instant::now();
             self.connect(Duration::ZERO);
@@ -684,15 +812,59 @@ impl Agent {
         if Instant::now() >= self.next_status {
             self.next_status = Instant::now() + Duration::from_nanos(self.settings.heartbeat_ns);
             self.book.flush();
+            let n_stopped = self.slots.wake_stopped();
+            if n_stopped > 0 {
+                eyas_text::say!(
+                    "eyas: {n_stopped} stopped slot processes of this node go on; to pause a node, stop its executor"
+                );
+            }
+            for digest in std::mem::take(&mut self.unremoved) {
+                // Fetched again meanwhile, it is of use.
+                let is_of_use = |object: &ObjectId| self.core.cache().state(*object).is_some();
+                if !self.book.objects_with(digest).iter().any(is_of_use) {
+                    self.remove(digest);
+                }
+            }
+            self.measure_space();
             let status = self.status();
             if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
                 link.out.push(FromExecutor::Status(Box::new(status)));
+                self.rights.asked();
             }
         }
         Ok(())
     }
 
-    fn status(&self) -> ExecutorStatus {
+    /// Removes bytes from the cache. What a disk that takes no writes keeps is tried again later.
+    fn remove(&mut self, digest: Digest) {
+        match self.store.remove(&digest.0.into()) {
+            Ok(_) => {}
+            // As good as removed.
+            Err(e) if e.kind == eyas_data::ErrorKind::NotHeld => {}
+            Err(_) => self.unremoved.push(digest),
+        }
+    }
+
+    /// Looks at the room on the cache's disk, on a thread of its own: a disk may be slow to say.
+    fn measure_space(&self) {
+        if self.is_measuring.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (store, inputs, is_measuring) =
+            (self.store.clone(), self.inputs.clone(), self.is_measuring.clone());
+        let (slots, n_lives) = (self.slots.pids(), self.n_slot_lives);
+        tokio::task::spawn_blocking(move || {
+            if let Ok((room_bytes, disk_bytes)) = store.room_bytes() {
+                Self::send_event(&inputs, NodeEvent::SpaceMeasured { room_bytes, disk_bytes });
+            }
+            if let Some(bytes) = eyas_runner::tree::written_by_slots(slots) {
+                let _ = inputs.send(Input::ProgramsWrote { bytes, n_lives });
+            }
+            is_measuring.store(false, Ordering::Release);
+        });
+    }
+
+    pub(super) fn status(&self) -> ExecutorStatus {
         let running = self.attempts.iter().filter_map(|(id, c)| Some((id.0, id.1, c.started?)));
         let (own, _) = clock::cpu_ns();
         ExecutorStatus {
@@ -708,6 +880,21 @@ impl Agent {
             program_cpu_ns: self.counters.program_cpu_ns,
         }
     }
+}
+
+/// Landings that were told to stop remove what they have at home so far; one that hangs leaves it for the next start.
+async fn await_end(landings: &Landings) {
+    let deadline = Instant::now() + LAST_LANDINGS_MAX;
+    while landings.n_under_way() > 0 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A directory for this user alone, as inputs that others may not read lie in it.
+fn own_dir(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
 }
 
 fn bytes(text: &str) -> runner::ByteString {

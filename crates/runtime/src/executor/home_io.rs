@@ -2,10 +2,12 @@
 
 use eyas_core::event::*;
 use eyas_core::*;
-use eyas_data::{ErrorKind as DataErrorKind, Store};
+use eyas_data::{ErrorKind as DataErrorKind, Halt, Store};
 use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Version};
+use eyas_text::shown;
 use std::fs::File;
 use std::io::{Read, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 pub(super) fn parse(text: &str) -> Result<Location, TransferError> {
@@ -20,10 +22,33 @@ pub(super) fn temporary(message: &str) -> TransferError {
     TransferError { kind: TransferErrorKind::Temporary, message: message.into() }
 }
 
+pub(super) fn given_up() -> TransferError {
+    TransferError { kind: TransferErrorKind::GivenUp, message: "the attempt was ended meanwhile".into() }
+}
+
+/// A file that nobody else may read, whatever may be done with what it is a copy of. Not one that is there already.
+fn private_file(path: &Path) -> std::io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let make = || File::options().write(true).create_new(true).mode(0o600).open(path);
+    match (make(), path.parent()) {
+        // Somebody has cleared the folder away.
+        (Err(e), Some(folder)) if e.kind() == std::io::ErrorKind::NotFound => {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            make()
+        }
+        (made, _) => made,
+    }
+}
+
 pub(super) fn home_error(e: &eyas_storage::Error) -> TransferError {
     let kind = match e.kind() {
         StorageErrorKind::Changed => TransferErrorKind::Changed,
         StorageErrorKind::NoSpace => TransferErrorKind::NoSpace,
+        StorageErrorKind::GivenUp => TransferErrorKind::GivenUp,
+        StorageErrorKind::Shortage => TransferErrorKind::Shortage,
         _ if e.status() == eyas_storage::Status::Permanent => TransferErrorKind::Unavailable,
         _ => TransferErrorKind::Temporary,
     };
@@ -36,6 +61,8 @@ pub(super) fn data_error(e: &eyas_data::Error) -> TransferError {
         DataErrorKind::Busy => TransferErrorKind::Busy,
         DataErrorKind::Corrupt | DataErrorKind::DigestMismatch { .. } => TransferErrorKind::Corrupt,
         DataErrorKind::NoSpace => TransferErrorKind::NoSpace,
+        DataErrorKind::GivenUp => TransferErrorKind::GivenUp,
+        DataErrorKind::Shortage => TransferErrorKind::Shortage,
         _ => TransferErrorKind::Temporary,
     };
     TransferError { kind, message: e.to_string() }
@@ -43,8 +70,11 @@ pub(super) fn data_error(e: &eyas_data::Error) -> TransferError {
 
 /// Reads an object from home into the cache or into a private file, hashing on the way.
 ///
+/// `moved` hears how many bytes have come, as they come piece by piece.
+///
 /// Where the digest is known it alone says whether home's bytes changed: a task that runs twice writes the same bytes twice,
 /// and the second time with another stamp. A size that is another one needs no reading.
+#[allow(clippy::too_many_arguments, reason = "one call, each of its own kind")]
 pub(super) fn read_home(
     homes: &Homes,
     store: &Store,
@@ -53,6 +83,8 @@ pub(super) fn read_home(
     size_bytes: u64,
     private: Option<&Path>,
     by_file: bool,
+    halt: &Halt,
+    moved: &mut dyn FnMut(u64),
 ) -> Result<Fetched, TransferError> {
     let location = parse(text)?;
     let mut opened = homes.open(&location, None).map_err(|e| home_error(&e))?;
@@ -64,10 +96,11 @@ pub(super) fn read_home(
             Some(known) => {
                 let old = Version::from_text(known.version.stamp.to_string());
                 let change = Version::describe_change(&old, &new_version);
-                format!("`{text}` changed since this run first read it ({change})")
+                format!("{text} changed since this run first read it ({change})", text = shown(text))
             }
             None => format!(
-                "`{text}` has other bytes than this run read before, with the same size and time stamp"
+                "{text} has other bytes than this run read before, with the same size and time stamp",
+                text = shown(text)
             ),
         };
         TransferError { kind: TransferErrorKind::Changed, message }
@@ -78,11 +111,12 @@ pub(super) fn read_home(
     let expected = known.map(|k| k.digest);
     let fetched = match private {
         Some(path) => {
-            let mut file = File::create(path).map_err(|e| disk_error("make a private copy", &e))?;
+            let mut file = private_file(path).map_err(|e| disk_error("make a private copy", &e))?;
             let mut hasher = blake3::Hasher::new();
             let mut buffer = vec![0; 256 << 10];
             let mut size_bytes = 0;
             loop {
+                halt.check().map_err(|_| given_up())?;
                 let n = match opened.reader.read(&mut buffer) {
                     Ok(0) => break,
                     Ok(n) => n,
@@ -91,6 +125,7 @@ pub(super) fn read_home(
                 hasher.update(&buffer[..n]);
                 file.write_all(&buffer[..n]).map_err(|e| disk_error("make a private copy", &e))?;
                 size_bytes += n as u64;
+                moved(n as u64);
             }
             let digest = Digest(*hasher.finalize().as_bytes());
             if expected.is_some_and(|e| e != digest) {
@@ -101,15 +136,29 @@ pub(super) fn read_home(
         None => {
             let size = version.size_bytes;
             if size > size_bytes {
-                let message =
-                    format!("`{text}` grew from {size_bytes} to {size} bytes while it was being read");
+                let message = format!(
+                    "{text} grew from {size_bytes} to {size} bytes while it was being read",
+                    text = shown(text)
+                );
                 return Err(TransferError { kind: TransferErrorKind::Changed, message });
             }
             let reservation = store.reserve(size).map_err(|e| data_error(&e))?;
-            let mut incoming = store.begin(reservation);
+            let mut incoming = store.begin(reservation.until(halt));
+            // What the file was said to have was reserved, so only more than that can be too much.
+            let fill_error = |e: &eyas_data::Error| match e.kind {
+                DataErrorKind::OverBudget { .. } => {
+                    let message = format!(
+                        "{} gave more than the {size} bytes that it had when it was opened: it grew while it was \
+                         being read, or is no ordinary file",
+                        shown(text)
+                    );
+                    TransferError { kind: TransferErrorKind::Changed, message }
+                }
+                _ => data_error(e),
+            };
             match &opened.file {
                 Some(file) if by_file => {
-                    incoming.fill_from_file(file).map_err(|e| data_error(&e))?;
+                    incoming.fill_from_file(file).map_err(|e| fill_error(&e))?;
                     if expected.is_none() {
                         opened.check_unchanged().map_err(|e| home_error(&e))?;
                     }
@@ -119,7 +168,10 @@ pub(super) fn read_home(
                     loop {
                         match opened.reader.read(&mut buffer) {
                             Ok(0) => break,
-                            Ok(n) => incoming.append(&buffer[..n]).map_err(|e| data_error(&e))?,
+                            Ok(n) => {
+                                incoming.append(&buffer[..n]).map_err(|e| fill_error(&e))?;
+                                moved(n as u64);
+                            }
                             Err(e) => {
                                 return Err(home_error(&eyas_storage::Error::from_read("read", text, e)));
                             }
@@ -139,7 +191,8 @@ pub(super) fn read_home(
 
 pub(super) fn disk_error(operation: &str, e: &std::io::Error) -> TransferError {
     let kind = match e.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => TransferErrorKind::NoSpace,
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS) => TransferErrorKind::NoSpace,
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => TransferErrorKind::Shortage,
         _ => TransferErrorKind::Temporary,
     };
     TransferError { kind, message: format!("cannot {operation} on this node: {e}") }
@@ -151,6 +204,7 @@ pub(super) fn keep_output(
     path: &Path,
     n_links: u64,
     cache_bytes: Option<u64>,
+    halt: &Halt,
 ) -> Result<Fetched, TransferError> {
     let fetched = |stored: eyas_data::Stored| Fetched {
         digest: Digest(stored.digest.into()),
@@ -159,7 +213,7 @@ pub(super) fn keep_output(
     };
     match cache_bytes {
         Some(size) => {
-            let reservation = store.reserve(size).map_err(|e| data_error(&e))?;
+            let reservation = store.reserve(size).map_err(|e| data_error(&e))?.until(halt);
             if n_links > 1 {
                 // Somebody else can still write to this file.
                 let file = File::open(path).map_err(|e| disk_error("read an output", &e))?;
@@ -172,9 +226,62 @@ pub(super) fn keep_output(
         None => {
             let mut file = File::open(path).map_err(|e| disk_error("read an output", &e))?;
             let mut hasher = blake3::Hasher::new();
-            let size_bytes =
-                std::io::copy(&mut file, &mut hasher).map_err(|e| disk_error("read an output", &e))?;
+            let (mut block, mut size_bytes) = (vec![0; 256 << 10], 0);
+            loop {
+                halt.check().map_err(|_| given_up())?;
+                let n = match file.read(&mut block) {
+                    Ok(0) => break,
+                    Ok(n) => n,
+                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                    Err(e) => return Err(disk_error("read an output", &e)),
+                };
+                hasher.update(&block[..n]);
+                size_bytes += n as u64;
+            }
             Ok(Fetched { digest: Digest(*hasher.finalize().as_bytes()), size_bytes, version: None })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file under `/proc` is empty when it is asked for its size, and gives bytes all the same: just what a file does
+    /// that grows between the look and the read.
+    #[test]
+    fn a_file_that_gives_more_than_it_had_is_named_with_what_happened() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("cache"), 1 << 20).unwrap();
+        let homes = Homes::new(eyas_storage::HomesConfig::default()).unwrap();
+        let error = read_home(
+            &homes,
+            &store,
+            "/proc/version",
+            None,
+            1 << 20,
+            None,
+            true,
+            &Halt::default(),
+            &mut |_| {},
+        )
+        .expect_err("an error");
+        assert_eq!(error.kind, TransferErrorKind::Changed, "{}", error.message);
+        assert_eq!(
+            error.message,
+            "`/proc/version` gave more than the 0 bytes that it had when it was opened: it grew while it was being \
+             read, or is no ordinary file"
+        );
+    }
+
+    #[test]
+    fn the_last_try_is_told_whatever_came_of_it() {
+        use super::super::{ExecutorError, LastTry};
+        let told = |last| ExecutorError::LeaseEnded { lease_s: 3, last }.to_string();
+        assert_eq!(
+            told(LastTry::default()),
+            "no dispatcher answered for 3 s; a try to connect is still without an answer"
+        );
+        assert_eq!(told(LastTry::Failed("no".into())), "no dispatcher answered for 3 s; the last try: no");
     }
 }

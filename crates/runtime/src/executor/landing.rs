@@ -5,34 +5,47 @@
 //!
 //! Not here: which output goes when ([`eyas_core::executor`]), how home takes it (`eyas-storage`).
 
-use super::home_io::{home_error, parse, temporary, version_of};
+use super::home_io::{disk_error, home_error, parse, version_of};
 use eyas_core::event::{TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion};
-use eyas_storage::Homes;
+use eyas_storage::{Fence, Homes, Part, Put};
+use eyas_text::shown;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+
+/// Whose landing it is.
+pub struct Landing<'a> {
+    /// Permission bits that the program gave the file, where they are known.
+    pub mode: Option<u32>,
+    pub part: Part,
+    pub fence: &'a dyn Fence,
+}
 
 /// Writes the file `path` to `home`, and gives what home says of it then.
 ///
 /// * `expected`: the digest that was recorded for it, where there is one.
 ///
 /// Errors: `Corrupt` when the bytes sent have another digest than `expected`; home has nothing of them then, and
-/// keeps what it had. Else as home says.
+/// keeps what it had. `GivenUp` when the fence of `landing` refused. Else as home says.
 pub fn bring_home(
     homes: &Homes,
     home: &str,
     path: &Path,
     expected: Option<Digest>,
+    landing: Landing,
 ) -> Result<HomeVersion, TransferError> {
     let location = parse(home)?;
-    let file = File::open(path).map_err(|e| temporary(&format!("cannot read the output: {e}")))?;
+    let file = File::open(path).map_err(|e| disk_error("read the output", &e))?;
     let size_bytes = file.metadata().map(|m| m.len()).ok();
     let mut body = Verified { source: file, hasher: blake3::Hasher::new(), expected, wrong: false };
-    let written = homes.write(&location, &mut body, size_bytes);
+    let Landing { mode, part, fence } = landing;
+    let put = Put { size_hint_bytes: size_bytes, mode, part, fence };
+    let written = homes.put(&location, &mut body, &put);
     if body.wrong {
         let message = format!(
-            "the bytes for `{home}` are not those that were cached; the copy on this node was changed"
+            "the bytes for {home} are not those that were cached; the copy on this node was changed",
+            home = shown(home)
         );
         return Err(TransferError { kind: TransferErrorKind::Corrupt, message });
     }
@@ -67,6 +80,11 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
+    /// By somebody who has no rival.
+    fn free() -> Landing<'static> {
+        Landing { mode: None, part: Part::default(), fence: &eyas_storage::Open }
+    }
+
     /// Larger than any one read on the way.
     const N_BYTES: usize = (4 << 20) + 3;
 
@@ -92,7 +110,7 @@ mod tests {
             let output = self.dir.path().join("output");
             fs::write(&output, bytes).unwrap();
             let expected = Digest(*blake3::hash(&self.bytes).as_bytes());
-            bring_home(&self.homes, self.at_home().to_str().unwrap(), &output, Some(expected))
+            bring_home(&self.homes, self.at_home().to_str().unwrap(), &output, Some(expected), free())
         }
 
         fn names_at_home(&self) -> Vec<String> {
@@ -146,7 +164,7 @@ mod tests {
         let scene = Scene::new();
         let output = scene.dir.path().join("output");
         fs::write(&output, b"any").unwrap();
-        bring_home(&scene.homes, scene.at_home().to_str().unwrap(), &output, None).unwrap();
+        bring_home(&scene.homes, scene.at_home().to_str().unwrap(), &output, None, free()).unwrap();
         assert_eq!(fs::read(scene.at_home()).unwrap(), b"any");
     }
 
@@ -154,7 +172,8 @@ mod tests {
     fn an_output_that_is_gone_and_a_home_that_refuses_are_not_called_corrupt() {
         let scene = Scene::new();
         let gone = scene.dir.path().join("gone");
-        let error = bring_home(&scene.homes, scene.at_home().to_str().unwrap(), &gone, None).unwrap_err();
+        let home = scene.at_home();
+        let error = bring_home(&scene.homes, home.to_str().unwrap(), &gone, None, free()).unwrap_err();
         assert_eq!(error.kind, TransferErrorKind::Temporary);
         fs::write(scene.dir.path().join("home"), b"a file where a directory should be").unwrap();
         assert_ne!(scene.bring(&scene.bytes).unwrap_err().kind, TransferErrorKind::Corrupt);

@@ -16,12 +16,15 @@ mod agent;
 mod fetch;
 mod home_io;
 mod landing;
+mod landings;
 mod objects;
+mod rights;
 mod slots;
+mod watch;
 
 use crate::net;
 use agent::{Agent, Input};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 
 /// How an executor is started.
@@ -70,19 +73,41 @@ pub enum ExecutorError {
     Runner(#[from] eyas_runner::Error),
     #[error(transparent)]
     Storage(#[from] eyas_storage::Error),
-    #[error("cannot use the directory `{path}`: {source}")]
+    #[error("cannot use the directory {}: {source}", eyas_text::shown_path(Path::new(path)))]
     Dir { path: String, source: std::io::Error },
     #[error("cannot serve the cache on {address}: {source}")]
     Listen { address: String, source: std::io::Error },
     #[error("{0}")]
     Config(String),
-    #[error("no dispatcher answered for {lease_s} s; the last try: {last}")]
-    LeaseEnded { lease_s: u64, last: String },
+    #[error("no dispatcher answered for {lease_s} s; {last}")]
+    LeaseEnded { lease_s: u64, last: LastTry },
+}
+
+/// How the last try to reach the dispatcher ended.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub enum LastTry {
+    /// It may go on for longer than the lease.
+    #[default]
+    UnderWay,
+    Failed(String),
+}
+
+impl std::fmt::Display for LastTry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LastTry::UnderWay => f.write_str("a try to connect is still without an answer"),
+            LastTry::Failed(why) => write!(f, "the last try: {why}"),
+        }
+    }
 }
 
 /// Runs an executor until the dispatcher ends it, its lease ends, or it is told to stop.
 pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
     let (inputs, queue) = mpsc::unbounded_channel::<Input>();
+    // Old kernels refuse it; what a killed slot process leaves behind is nobody's there.
+    if let Err(e) = eyas_runner::reaper::become_reaper() {
+        eprintln!("eyas: programs may outlive a slot process that is killed: {e}");
+    }
     let agent = Agent::new(options.clone(), inputs.clone())?;
     for kind in [tokio::signal::unix::SignalKind::terminate(), tokio::signal::unix::SignalKind::interrupt()] {
         if let Ok(mut signals) = tokio::signal::unix::signal(kind) {
@@ -102,6 +127,12 @@ pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
         });
     }
     crate::run_beside_io(agent.run(queue)).await
+}
+
+/// Removes what an executor that was killed in `dir` has left at home. For whoever removes that directory, or does not use
+/// it again; one that still runs there is left alone.
+pub fn sweep_home(dir: &Path) {
+    landings::Landings::sweep_dir(dir);
 }
 
 /// This machine's name.

@@ -3,12 +3,48 @@
 use super::agent::Input;
 use eyas_runner::protocol::{Decoder, RunSpec, SlotCommand, SlotConfig, SlotReport, encode_frame};
 use eyas_runner::{SlotHandle, spawn_slot};
-use std::collections::VecDeque;
-use std::path::PathBuf;
+use eyas_runner::{reaper, sandbox};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
+
+/// How long a process that a killed slot process left behind may take to die.
+const STRAYS_MAX: Duration = Duration::from_millis(500);
+
+/// What programs have written, of all slot processes that live. Where the kernel does not count, all of it is zero.
+#[derive(Default)]
+pub struct WrittenBytes {
+    /// As each slot process said with its last report: itself and the programs that had ended.
+    by_slot: BTreeMap<usize, u64>,
+    /// The highest sum that was known, programs that run among it.
+    bytes: u64,
+}
+
+impl WrittenBytes {
+    /// Bytes that were written up to now, at least.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// All slot processes have been looked at.
+    pub fn saw(&mut self, bytes: u64) {
+        self.bytes = self.bytes.max(bytes);
+    }
+
+    pub fn ended(&mut self, slot: usize, bytes: Option<u64>) {
+        self.by_slot.insert(slot, bytes.unwrap_or(0));
+        self.saw(self.by_slot.values().sum());
+    }
+
+    /// What a slot process that is gone had written is not seen any more. Less is known from then on.
+    pub fn slot_gone(&mut self, slot: usize) {
+        self.by_slot.remove(&slot);
+        self.bytes = 0;
+    }
+}
 
 pub struct Slots {
     exe: PathBuf,
@@ -104,8 +140,19 @@ impl Slots {
         send(&mut self.slots[index], &SlotCommand::Cancel { key });
     }
 
-    /// The sandbox of `key` may go.
-    pub fn release(&mut self, index: usize, key: u64) {
+    /// Asks what `key` has printed so far.
+    pub fn look(&mut self, index: usize, key: u64) {
+        send(&mut self.slots[index], &SlotCommand::Look { key });
+    }
+
+    /// The `sandbox` of `key` may go.
+    pub fn release(&mut self, index: usize, key: u64, sandbox: &Path) {
+        if !is_of(sandbox, self.slots[index].process.id()) {
+            // Of a slot process that is gone.
+            let sandbox = sandbox.to_path_buf();
+            tokio::task::spawn_blocking(move || sandbox::remove_tree(&sandbox));
+            return;
+        }
         send(&mut self.slots[index], &SlotCommand::Release { key });
     }
 
@@ -124,13 +171,43 @@ impl Slots {
         self.slots[index].pending.back().map(|key| (index, *key))
     }
 
-    /// A slot process is gone: starts another one in its place; returns what it had.
-    pub fn replace(&mut self, index: usize) -> Result<Vec<u64>, eyas_runner::Error> {
+    /// A slot process is gone: ends what it left behind, removes its sandboxes but those in `used`, and starts another
+    /// one in its place; returns what it had.
+    pub fn replace(&mut self, index: usize, used: Vec<PathBuf>) -> Result<Vec<u64>, eyas_runner::Error> {
+        let gone = &mut self.slots[index].process;
+        let _ = gone.kill();
+        // From then on what it leaves is below us.
+        let _ = gone.wait();
+        let gone = gone.id();
+        let slots: Vec<u32> = self.pids().into_iter().filter(|pid| *pid != gone).collect();
+        let n_left = reaper::end_strays(&slots, STRAYS_MAX);
+        if n_left > 0 {
+            eprintln!("eyas: {n_left} processes that a slot process left behind do not end");
+        }
+        let root = self.config.sandbox_root.as_path().to_path_buf();
+        tokio::task::spawn_blocking(move || {
+            for entry in std::fs::read_dir(&root).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if is_of(&path, gone) && !used.iter().any(|u| u == &path) {
+                    let _ = sandbox::remove_tree(&path);
+                }
+            }
+        });
         let fresh = self.launch(index, self.slots[index].life + 1)?;
-        let mut gone = std::mem::replace(&mut self.slots[index], fresh);
-        let _ = gone.process.kill();
-        let _ = gone.process.wait();
+        let gone = std::mem::replace(&mut self.slots[index], fresh);
         Ok(gone.pending.into_iter().collect())
+    }
+
+    /// Lets slot processes go on that somebody has stopped, as a stopped one keeps no walltime and hears of no cancelling. Who wants
+    /// a node to pause stops its executor. Returns how many there were.
+    pub fn wake_stopped(&self) -> usize {
+        let busy = self.slots.iter().filter(|slot| !slot.pending.is_empty()).map(|slot| slot.process.id());
+        let stopped: Vec<u32> = busy.filter(|pid| is_stopped(*pid)).collect();
+        for pid in &stopped {
+            // SAFETY: a signal to a child that has not been waited for, so that the number is its own.
+            unsafe { libc::kill(*pid as libc::pid_t, libc::SIGCONT) };
+        }
+        stopped.len()
     }
 
     pub fn pids(&self) -> Vec<u32> {
@@ -154,9 +231,22 @@ impl Slots {
                 let _ = process.kill();
                 let _ = process.wait();
             }
+            reaper::end_strays(&[], STRAYS_MAX);
         })
         .await;
     }
+}
+
+/// Whether the process is stopped by a signal, as `/proc` has it.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Its name comes before the state, in parentheses, and may have some of its own.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+}
+
+/// Whether the slot process `pid` has made this sandbox.
+fn is_of(sandbox: &Path, pid: u32) -> bool {
+    sandbox.file_name().is_some_and(|name| eyas_runner::sandbox::slot_pid_of(name) == Some(pid))
 }
 
 fn send(slot: &mut Slot, command: &SlotCommand) {

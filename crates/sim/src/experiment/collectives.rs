@@ -16,8 +16,9 @@ use crate::fluid::{Fluid, ResourceId};
 use eyas_core::catalog::Catalog;
 use eyas_core::collective::cost::{GatherCase, MulticastCase, PIECE_BYTES, ScatterCase, Streams};
 use eyas_core::collective::{
-    BatchId, CarryConfig, Choice, CollectiveAction, CollectiveEvent, CollectiveKind, Collectives, Item, Link,
-    LinkEstimator, Links, Observation, Plan, Way, choose_gather, choose_multicast, choose_scatter, plan,
+    BatchId, CarryConfig, Choice, CollectiveAction, CollectiveEvent, CollectiveKind, Collectives, Estimate,
+    Item, Link, LinkEstimator, Links, Observation, Outlook, Plan, Way, choose_gather, choose_multicast,
+    choose_scatter, plan,
 };
 use eyas_core::event::Source;
 use eyas_core::rng::Rng;
@@ -28,6 +29,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// Transfers from which links are estimated.
 pub const N_PROBES: u32 = 60;
+/// Makers need up to this share more or less than the core expects.
+const MAKERS_SPREAD: f64 = 0.2;
 const GATHER_WAYS: [Way; 4] =
     [Way::CollectiveGather, Way::AsyncArchives, Way::AsyncGather, Way::PlainFetches];
 const MULTICAST_WAYS: [Way; 5] = [
@@ -56,7 +59,7 @@ pub struct Case {
     pub n_nodes: u32,
     pub link: Link,
     /// As estimated from probes.
-    pub seen: Link,
+    pub seen: Estimate,
     files: Vec<File>,
     streams: Streams,
     seed: u64,
@@ -159,7 +162,7 @@ pub fn case(seed: u64, i: u32) -> Case {
                 bytes: (size as u64).clamp(1_000, 1_000_000_000),
                 at: ExecutorId(1 + f % n_sources),
                 ready_s,
-                expected_s: ready_s * draw.about(0.2),
+                expected_s: ready_s * draw.about(MAKERS_SPREAD),
             }
         })
         .collect();
@@ -167,7 +170,7 @@ pub fn case(seed: u64, i: u32) -> Case {
 }
 
 /// What the core thinks of links after some transfers, of which one in ten hung.
-fn probe(link: &Link, draw: &mut Draw) -> Link {
+fn probe(link: &Link, draw: &mut Draw) -> Estimate {
     let mut estimator = LinkEstimator::default();
     for _ in 0..N_PROBES {
         let n_objects = draw.log_even(1.0, 65.0) as u32;
@@ -179,7 +182,7 @@ fn probe(link: &Link, draw: &mut Draw) -> Link {
         let duration_ns = (duration_s * 1e9) as u64;
         estimator.observe(Observation { n_objects, bytes, duration_ns, n_sharing });
     }
-    estimator.link()
+    estimator.estimate()
 }
 
 impl Case {
@@ -210,6 +213,7 @@ impl Case {
     }
 
     fn choose(&self) -> Choice {
+        let outlook = Outlook { link: self.seen, makers_factor: 1.0 + MAKERS_SPREAD };
         let n_objects = self.files.len() as u64;
         let bytes = self.files.iter().map(|f| f.bytes).sum();
         match self.kind {
@@ -217,17 +221,17 @@ impl Case {
                 let sources: BTreeSet<ExecutorId> = self.files.iter().map(|f| f.at).collect();
                 let files = self.files.iter().map(|f| (f.expected_s, f.bytes)).collect();
                 let case = GatherCase::new(files, sources.len() as u32);
-                choose_gather(&case, &self.seen, &self.streams)
+                choose_gather(&case, &outlook, &self.streams)
             }
             CollectiveKind::Scatter => {
                 let n_receivers = self.receivers().len() as u32;
-                choose_scatter(&ScatterCase { n_receivers, n_objects, bytes }, &self.seen, &self.streams)
+                choose_scatter(&ScatterCase { n_receivers, n_objects, bytes }, &outlook, &self.streams)
             }
             CollectiveKind::Multicast | CollectiveKind::Replicate => {
                 let n_receivers = self.receivers().len() as u32;
                 let largest_bytes = self.files.iter().map(|f| f.bytes).max().unwrap_or(0);
                 let case = MulticastCase { n_receivers, n_holders: 1, n_objects, bytes, largest_bytes };
-                choose_multicast(&case, &self.seen, &self.streams)
+                choose_multicast(&case, &outlook, &self.streams, None)
             }
         }
     }
@@ -258,6 +262,39 @@ impl Case {
             CollectiveKind::Multicast | CollectiveKind::Replicate => &MULTICAST_WAYS,
         }
     }
+}
+
+/// What moves in a case without chance.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Even {
+    pub kind: CollectiveKind,
+    pub n_nodes: u32,
+    pub n_files: u32,
+    pub file_bytes: u64,
+}
+
+/// Files of one size over links that the core knows, all there from the beginning: of a gather spread evenly over the other
+/// nodes, else all at one node.
+pub fn even(of: Even, link: Link) -> Case {
+    let Even { kind, n_nodes, n_files, file_bytes } = of;
+    let n_sources = if kind == CollectiveKind::Gather { n_nodes - 1 } else { 1 };
+    let files = (0..n_files)
+        .map(|f| File { bytes: file_bytes, at: ExecutorId(1 + f % n_sources), ready_s: 0.0, expected_s: 0.0 })
+        .collect();
+    Case { kind, n_nodes, link, seen: Estimate::exactly(link), files, streams: Streams::default(), seed: 1 }
+}
+
+/// The way that the core chooses for a case.
+pub fn chosen(case: &Case) -> Way {
+    case.choose().way
+}
+
+/// Carries a case out in one way: seconds that the cost model expects, and seconds that it takes.
+pub fn carried_out(case: &Case, way: Way) -> Tried {
+    let choice = case.choose();
+    let predicted = choice.considered.iter().find(|c| c.0 == way);
+    let predicted_s = predicted.map_or(f64::NAN, |c| c.1 as f64 * 1e-9);
+    Tried { way, predicted_s, measured_s: carried_out_s(case, way) }
 }
 
 /// Chooses a way for a case, and carries out all of them.
@@ -346,7 +383,7 @@ fn carried_out_s(case: &Case, way: Way) -> f64 {
         ..CarryConfig::default()
     };
     let mut core = Collectives::new(config);
-    core.set_links(Links { peer: case.seen, home: case.seen });
+    core.set_links(Links { peer: case.seen.likely, home: case.seen.likely });
     let mut fluid = Fluid::new(0.002);
     let mut ends = || (0..case.n_nodes).map(|_| fluid.add(case.link.bandwidth_bytes_per_s)).collect();
     let (inbound, outbound) = (ends(), ends());
@@ -558,7 +595,8 @@ mod tests {
         let file = File { bytes: 100_000_000, at: ExecutorId(1), ready_s: 0.0, expected_s: 0.0 };
         let streams = Streams::default();
         let kind = CollectiveKind::Multicast;
-        let case = Case { kind, n_nodes: 17, link, seen: link, files: vec![file], streams, seed: 1 };
+        let seen = Estimate::exactly(link);
+        let case = Case { kind, n_nodes: 17, link, seen, files: vec![file], streams, seed: 1 };
         let took = |way| carried_out_s(&case, way);
         let (chain, binomial, flat) =
             (took(Way::Pipelined { arity: 1 }), took(Way::Binomial), took(Way::PlainFetches));

@@ -1,7 +1,7 @@
 //! Experiments: the evaluation of Raicu09 (§5 and §6) as a list, with what the paper says came out.
 //!
 //! In: nothing. Out: [`all`], each [`Experiment`] with its machine, scheduling, faults and workload, so that it can be
-//! simulated alone, and with the paper's numbers and the place where they stand. `eyas repro` runs them and writes the
+//! simulated alone, and with the paper's numbers and the place where they stand. `eyas-lab repro` runs them and writes the
 //! page; nothing here knows how they are shown.
 //!
 //! | module | |
@@ -10,7 +10,10 @@
 //! | [`beyond`] | the same workloads under our own default, without faults and with them |
 //! | [`best`] | what would be possible: all data on local disks, and active storage |
 //! | [`collectives`] | beside the paper: the collective that is chosen against the best of all in hindsight |
+//! | [`micro`] | the micro-benchmarks of §4.2 and §4.3 |
+//! | [`scripting`] | the evaluation of Zhang12: its patterns over many nodes, Montage and BLAST |
 //! | [`stealing`] | beside the paper: queues per node with and without stealing (Zhang12 §V-I), and ours |
+//! | [`worlds`] | beside the paper: random machines and workloads, our default against the paper's policies |
 //!
 //! Invariants: names are unique, and what one is called says what it is; the same name is the same run, to the byte.
 //!
@@ -20,8 +23,11 @@
 pub mod best;
 pub mod beyond;
 pub mod collectives;
+pub mod micro;
 pub mod paper;
+pub mod scripting;
 pub mod stealing;
+pub mod worlds;
 
 use crate::machine::{Faults, Machine};
 use crate::outcome::{Series, Summary};

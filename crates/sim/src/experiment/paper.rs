@@ -265,6 +265,9 @@ pub const ALL_PAIRS: [(&str, &str, &str, &str, u32, u64); 4] = [
     ("ap-1000-sicortex", "1000×1000, 4 s, 5,832 processors", "39", "sicortex-5832", 1000, 4 * S),
 ];
 
+/// At the end of the names of the experiments where a task's two items come one after the other.
+pub const IN_TURN: &str = "-in-turn";
+
 pub fn all_pairs_load(n: u32, compute_ns: u64) -> Load {
     Load::AllPairs(AllPairsConfig { n, compute_ns, ..AllPairsConfig::default() })
 }
@@ -291,16 +294,17 @@ pub fn all_pairs() -> Vec<Experiment> {
     ];
     let one = |i: usize, name: String, what: String, placement: &str, list: Vec<Said>| {
         let (_, _, figure, machine_name, n, compute_ns) = ALL_PAIRS[i];
+        let inputs_in_turn = name.ends_with(IN_TURN);
         Experiment {
             name,
             group: Group::AllPairs,
             what,
             figure,
             machine: machine(machine_name, None),
-            scheduling: scheduling(placement),
+            scheduling: Scheduling { inputs_in_turn, ..scheduling(placement) },
             faults: Faults::default(),
             load: all_pairs_load(n, compute_ns),
-            keeps_series: placement != first_available::NAME,
+            keeps_series: placement != first_available::NAME && !inputs_in_turn,
             is_quick: false,
             said: list,
         }
@@ -312,6 +316,11 @@ pub fn all_pairs() -> Vec<Experiment> {
             one(i, name.into(), format!("GCC, {what}"), gcc, numbers[i].concat())
         })
         .collect();
+    // The paper does not say whether a task's two items are fetched side by side.
+    list.extend((0..4).map(|i| {
+        let (name, what, ..) = ALL_PAIRS[i];
+        one(i, format!("{name}{IN_TURN}"), format!("GCC, {what}, inputs in turn"), gcc, vec![])
+    }));
     // "Running the same workload through Falkon directly against a parallel file system achieves only 26%".
     let (name, what, ..) = ALL_PAIRS[0];
     let fa = said("§5.3", &[(Efficiency, 0.26)]);

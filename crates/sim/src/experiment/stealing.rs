@@ -59,8 +59,8 @@ pub fn cell(
     let scheduling = Scheduling { dispatcher, ..Scheduling::default() };
     let mut all: Vec<Summary> = vec![];
     for seed in 1..=n_seeds {
-        let workload = shape(of, &ShapeConfig { n_slices: machine.nodes, slice_sigma, seed })
-            .map_err(|e| e.to_string())?;
+        let config = ShapeConfig { n_slices: machine.nodes, slice_sigma, seed, ..ShapeConfig::default() };
+        let workload = shape(of, &config).map_err(|e| e.to_string())?;
         let summary = simulate(machine, &scheduling, &Faults::default(), workload, seed, None)?;
         if summary.n_done < summary.n_tasks {
             let first = summary.failure.unwrap_or_default();

@@ -4,6 +4,7 @@
 //! imported workloads need not be in that order; [`in_order`] puts them into it, and leaves alone what already is.
 
 use super::*;
+use eyas_text::shown;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -15,7 +16,7 @@ const NAMED_MAX: usize = 4;
 ///
 /// `Err`: two tasks write one file, a file that is read has neither maker nor size, one that is written has no
 /// size, or tasks wait for each other in a circle.
-pub(super) fn in_order(submissions: Vec<Submission>, sizes: &Sizes) -> Result<Vec<Submission>, Error> {
+pub(crate) fn in_order(submissions: Vec<Submission>, sizes: &Sizes) -> Result<Vec<Submission>, Error> {
     let tasks: Vec<(usize, u32)> = (submissions.iter().enumerate())
         .flat_map(|(s, submission)| (0..submission.array.n_tasks).map(move |i| (s, i)))
         .collect();
@@ -39,8 +40,9 @@ pub(super) fn in_order(submissions: Vec<Submission>, sizes: &Sizes) -> Result<Ve
                 }
                 None if sizes.of(&location).is_none() => {
                     return Err(Error::never_ends(format!(
-                        "task `{}` reads `{location}`, which no task makes and whose size is not known",
-                        user_id(&submissions, (s, i))
+                        "task {} reads {location}, which no task makes and whose size is not known",
+                        shown(&user_id(&submissions, (s, i))),
+                        location = shown(&location)
                     )));
                 }
                 None => {}
@@ -94,12 +96,19 @@ fn makers(
             if sizes.of(&location).is_none() {
                 let id = name(t as u32);
                 return Err(Error::config(format!(
-                    "the size of `{location}`, which task `{id}` writes, is not known"
+                    "the size of {location}, which task {id} writes, is not known",
+                    location = shown(&location),
+                    id = shown(&id)
                 )));
             }
             if let Some(other) = makers.insert(location.clone(), t as u32) {
                 let (a, b) = (name(other), name(t as u32));
-                return Err(Error::config(format!("tasks `{a}` and `{b}` both write `{location}`")));
+                return Err(Error::config(format!(
+                    "tasks {a} and {b} both write {location}",
+                    a = shown(&a),
+                    b = shown(&b),
+                    location = shown(&location)
+                )));
             }
         }
     }
@@ -160,7 +169,7 @@ fn circle(
     let mut names: Vec<String> = circle
         .iter()
         .take(NAMED_MAX)
-        .map(|t| format!("`{}`", user_id(submissions, tasks[*t as usize])))
+        .map(|t| format!("{}", shown(&user_id(submissions, tasks[*t as usize]))))
         .collect();
     if circle.len() > NAMED_MAX {
         names.push(format!("{} more", circle.len() - NAMED_MAX));

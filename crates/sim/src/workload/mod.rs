@@ -21,7 +21,7 @@
 pub mod all_pairs;
 mod arrivals;
 mod error;
-mod links;
+pub(crate) mod links;
 pub mod list;
 pub mod mi;
 pub mod sanity;
@@ -133,7 +133,7 @@ impl ProgramIo {
 }
 
 /// A template of tasks that read `inputs` and write `outputs`, by location, on one slot.
-fn template(id: Pattern, program: &str, inputs: Vec<Pattern>, outputs: Vec<Pattern>) -> Template {
+pub(crate) fn template(id: Pattern, program: &str, inputs: Vec<Pattern>, outputs: Vec<Pattern>) -> Template {
     let named = |prefix: &str, list: Vec<Pattern>| {
         let name = |i: usize| Pattern::literal(format!("{prefix}{i}"));
         list.into_iter().enumerate().map(|(i, location)| (name(i), location)).collect()

@@ -45,24 +45,30 @@ pub struct ShapeConfig {
     pub n_slices: u32,
     /// How uneven these are.
     pub slice_sigma: f64,
+    /// Query files of BLAST, of 16 sequences each: one for 16 cores in the paper.
+    pub n_queries: u32,
+    /// All files that tasks write go home, and those that read them fetch them from there.
+    pub through_home: bool,
     pub seed: u64,
 }
 
 impl Default for ShapeConfig {
     fn default() -> ShapeConfig {
-        ShapeConfig { n_slices: 63, slice_sigma: 0.1, seed: 1 }
+        ShapeConfig { n_slices: 63, slice_sigma: 0.1, n_queries: 16, through_home: false, seed: 1 }
     }
 }
 
 pub fn shape(shape: Shape, config: &ShapeConfig) -> Result<Workload, Error> {
-    let ShapeConfig { n_slices, slice_sigma, seed } = *config;
+    let ShapeConfig { n_slices, slice_sigma, n_queries, through_home, seed } = *config;
     at_least_one("the number of slices", n_slices.into())?;
+    at_least_one("the number of query files", n_queries.into())?;
     if !(0.0..=2.0).contains(&slice_sigma) {
         return Err(Error::config(format!("slices cannot be uneven by {slice_sigma}; say 0 to 2")));
     }
-    let mut maker = Maker { rng: Rng::new(seed), sizes: FxHashMap::default(), submissions: vec![] };
+    let rng = Rng::new(seed);
+    let mut maker = Maker { rng, through_home, sizes: FxHashMap::default(), submissions: vec![] };
     match shape {
-        Shape::Blast => maker.blast(n_slices, slice_sigma),
+        Shape::Blast => maker.blast(n_slices, n_queries, slice_sigma),
         Shape::Montage => maker.montage(),
         Shape::Cybershake => maker.cybershake(),
     }
@@ -84,6 +90,7 @@ pub fn shape(shape: Shape, config: &ShapeConfig) -> Result<Workload, Error> {
 
 struct Maker {
     rng: Rng,
+    through_home: bool,
     sizes: FxHashMap<String, u64>,
     submissions: Vec<Submission>,
 }
@@ -117,10 +124,16 @@ impl Maker {
         outputs: &[(String, u64)],
         seconds: f64,
     ) {
-        let patterns = |list: Vec<&String>| list.into_iter().map(Pattern::literal).collect();
-        let made = patterns(outputs.iter().map(|(location, _)| location).collect());
-        let template = template(Pattern::literal(id), program, patterns(inputs.iter().collect()), made);
-        self.sizes.extend(outputs.iter().cloned());
+        let at = |location: &str| match location.strip_prefix("run:").filter(|_| self.through_home) {
+            Some(name) => format!("made/{name}"),
+            None => location.to_string(),
+        };
+        let made = outputs.iter().map(|(location, _)| Pattern::literal(at(location))).collect();
+        let read = inputs.iter().map(|location| Pattern::literal(at(location))).collect();
+        let sizes: Vec<(String, u64)> =
+            outputs.iter().map(|(location, bytes)| (at(location), *bytes)).collect();
+        let template = template(Pattern::literal(id), program, read, made);
+        self.sizes.extend(sizes);
         self.submissions.push(Submission {
             at: Timestamp(0),
             array: Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] }),
@@ -128,8 +141,7 @@ impl Maker {
         });
     }
 
-    fn blast(&mut self, n_slices: u32, slice_sigma: f64) {
-        const N_QUERIES: usize = 16;
+    fn blast(&mut self, n_slices: u32, n_queries: u32, slice_sigma: f64) {
         const SEQUENCES_PER_QUERY: usize = 16;
         let database = |slice: u32| format!("run:db/{slice}");
         let slices: Vec<f64> = (0..n_slices).map(|_| self.uneven(slice_sigma)).collect();
@@ -137,7 +149,7 @@ impl Maker {
             let raw = self.home(&format!("slice/{slice}"), 64 * MB);
             self.task("makeblastdb", format!("format-{slice}"), &[raw], &[(database(slice), 70 * MB)], 50.0);
         }
-        for query in 0..N_QUERIES {
+        for query in 0..n_queries {
             let sequences = self.home(&format!("query/{query}"), 10 * KB);
             let lengths: Vec<f64> = (0..SEQUENCES_PER_QUERY).map(|_| self.uneven(0.6)).collect();
             let hits = |slice: u32| format!("run:hits/{query}-{slice}");

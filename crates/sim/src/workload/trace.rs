@@ -25,6 +25,7 @@ use eyas_core::log::EVENTS_FILE;
 use eyas_core::types::*;
 use eyas_report::lines::{Entry, Lines};
 use eyas_report::read::{End, Requests, Tally};
+use eyas_text::shown_path;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::path::{Path, PathBuf};
 
@@ -266,6 +267,8 @@ pub struct TaskMeasured {
     pub peer_wait_ns: u64,
     pub home_wait_ns: u64,
     pub output_bytes: u64,
+    /// Of its outputs, those that went home.
+    pub landed_bytes: u64,
     pub cpu_ns: u64,
 }
 
@@ -371,8 +374,8 @@ fn find_dir(path: &Path) -> Result<PathBuf, Error> {
         return Ok(dir);
     }
     let context = match path.exists() {
-        true => format!("there is no event log (`{EVENTS_FILE}`) in `{}`", path.display()),
-        false => format!("`{}` does not exist", path.display()),
+        true => format!("there is no event log (`{EVENTS_FILE}`) in {}", shown_path(path)),
+        false => format!("{} does not exist", shown_path(path)),
     };
     Err(Error::new(ErrorKind::Open, READ, context).hint("name the folder that a run was given with --dir"))
 }
@@ -508,10 +511,17 @@ impl Reader {
             | Event::ReplicasChanged { .. }
             | Event::CancelRequested { .. }
             | Event::PrefetchFailed { .. }
+            | Event::CacheResized { .. }
+            | Event::InputMoved { .. }
+            | Event::PartsRemoved { .. }
             | Event::Ticked
             | Event::RunStarted { .. }
             | Event::Recovered
+            | Event::Began { .. }
+            | Event::AttemptGivenUp { .. }
+            | Event::RunRestored { .. }
             | Event::RunLinked { .. }
+            | Event::RunPatterns { .. }
             | Event::MemberConnected { .. }
             | Event::MemberSilent { .. }
             | Event::MemberTold { .. }
@@ -539,6 +549,8 @@ impl Reader {
             | Action::RecallAttempt { .. }
             | Action::NameObjects { .. }
             | Action::DropReplicas { .. }
+            | Action::RemoveParts { .. }
+            | Action::RecordGivenUp { .. }
             | Action::Prefetch { .. }
             | Action::CancelPrefetch { .. }
             | Action::FoundPattern { .. }
@@ -626,6 +638,7 @@ impl Reader {
             ..self.tasks[report.task.0 as usize]
         };
         (measured.local_bytes, measured.peer_bytes, measured.home_bytes) = (0, 0, 0);
+        measured.landed_bytes = 0;
         let requests = self.requests.entry(run).or_default();
         for input in &report.inputs {
             let (tally, way) = match input.outcome {
@@ -668,7 +681,10 @@ impl Reader {
         }
         for output in &report.outputs {
             if let Some((_, pattern)) = template.outputs.get(output.output as usize) {
-                self.sizes.insert(array.fill(pattern, i), output.size_bytes);
+                let location = array.fill(pattern, i);
+                let lands = !location.starts_with(RUN_FILE);
+                measured.landed_bytes += if lands { output.size_bytes } else { 0 };
+                self.sizes.insert(location, output.size_bytes);
             }
         }
         self.tasks[report.task.0 as usize] = measured;
@@ -676,7 +692,7 @@ impl Reader {
 
     fn finish(self, dir: &Path, torn: bool, config: &TraceConfig) -> Result<Trace, Error> {
         let log = dir.join(EVENTS_FILE);
-        let log = log.display();
+        let log = shown_path(&log);
         let kept = |r: &RunTold| r.committed && !r.aborted;
         let known: Vec<RunId> = self.runs.iter().filter(|(_, r)| kept(r)).map(|(id, _)| *id).collect();
         let chosen: Vec<RunId> = match config.run {
@@ -686,12 +702,12 @@ impl Reader {
         if chosen.is_empty() {
             let context = match (config.run, known.as_slice()) {
                 (None, _) | (_, []) if torn => {
-                    format!("`{log}` breaks off before any submission is complete")
+                    format!("{log} breaks off before any submission is complete")
                 }
-                (None, _) | (_, []) => format!("no run was submitted completely in `{log}`"),
+                (None, _) | (_, []) => format!("no run was submitted completely in {log}"),
                 (Some(run), known) => {
                     let list: Vec<String> = known.iter().map(|id| id.to_string()).collect();
-                    format!("`{log}` has no run {run}; it has {}", list.join(", "))
+                    format!("{log} has no run {run}; it has {}", list.join(", "))
                 }
             };
             return Err(Error::new(ErrorKind::Incomplete, READ, context));
@@ -715,19 +731,19 @@ impl Reader {
         let (n_tasks, n_not) = (tasks.len() as u64, count(End::Not));
         let (n_done, n_failed, n_cancelled) = (count(End::Done), count(End::Failed), count(End::Cancelled));
         if n_tasks == 0 {
-            let context = format!("the run in `{log}` has no tasks");
+            let context = format!("the run in {log} has no tasks");
             return Err(Error::new(ErrorKind::Incomplete, READ, context));
         }
         if n_not > 0 {
             let how = if torn { "it breaks off in the middle of a line" } else { "it stops" };
             let context =
-                format!("`{log}` is not of a whole run: {how}, and {n_not} of {n_tasks} tasks had not ended");
+                format!("{log} is not of a whole run: {how}, and {n_not} of {n_tasks} tasks had not ended",);
             return Err(Error::new(ErrorKind::Incomplete, READ, context)
                 .hint("wait for the run to end, or copy the whole folder"));
         }
         if n_done < n_tasks && !config.allow_failed {
             let context = format!(
-                "{n_failed} of {n_tasks} tasks in `{log}` failed and {n_cancelled} were cancelled, so it does not say how long the work takes"
+                "{n_failed} of {n_tasks} tasks in {log} failed and {n_cancelled} were cancelled, so it does not say how long the work takes",
             );
             return Err(Error::new(ErrorKind::Failed, READ, context)
                 .hint("run it again until all of it is done, or take medians for what is missing"));
@@ -735,7 +751,7 @@ impl Reader {
         let mut runs_ns: Vec<u64> = tasks.iter().filter(|t| t.has_run()).map(TaskMeasured::run_ns).collect();
         runs_ns.sort_unstable();
         if runs_ns.is_empty() {
-            let context = format!("no program in `{log}` has a start and an end");
+            let context = format!("no program in {log} has a start and an end");
             return Err(Error::new(ErrorKind::Failed, READ, context));
         }
         let run_median_ns = runs_ns[(runs_ns.len() - 1) / 2];
@@ -757,7 +773,7 @@ impl Reader {
         let mut sizes = self.sizes;
         let read_bytes = complete_sizes(&submissions, &mut sizes, config.allow_failed);
         let ordered = links::in_order(submissions, &Sizes::Each(sizes.clone())).map_err(|e| Error {
-            context: format!("`{log}`: {}", e.context),
+            context: format!("{log}: {}", e.context),
             operation: READ,
             ..e
         })?;
@@ -890,6 +906,7 @@ mod tests {
                 cache_bytes: 1 << 20,
                 held: vec![],
                 attempts: vec![],
+                owner: None,
             };
             self.add(ms, Event::ExecutorJoined { executor: ExecutorId(n), offer });
         }
@@ -936,11 +953,14 @@ mod tests {
                     sources: vec![],
                     check_home: true,
                     direct: false,
+                    watched: false,
                     stays: false,
                 }],
                 outputs: vec![],
                 staying: vec![],
                 private_inputs: false,
+                repeated: false,
+                alone: false,
                 why,
             };
             self.out(ms, Action::Assign { executor, assignment: assignment.into() });

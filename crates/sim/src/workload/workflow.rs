@@ -15,6 +15,7 @@
 //! Not here: the formats (`eyas-workflow`), which also refuses what cannot be a workflow: two writers, circles.
 
 use super::*;
+use eyas_text::shown;
 use eyas_workflow as flow;
 use std::path::Path;
 
@@ -88,8 +89,12 @@ fn workload(workflow: &flow::Workflow, config: &WorkflowConfig) -> Result<Worklo
             for u in uses {
                 let file = &workflow.files[u.file as usize];
                 let Some(size) = file.size_bytes.or(config.size_missing_bytes) else {
-                    return Err(foreign(format!("file `{}` of task `{}` has no size", file.name, task.id))
-                        .hint("say how large files without a size are taken to be"));
+                    return Err(foreign(format!(
+                        "file {} of task {} has no size",
+                        shown(&file.name),
+                        shown(&task.id)
+                    ))
+                    .hint("say how large files without a size are taken to be"));
                 };
                 sizes.insert(file.name.clone(), size);
                 names.push(file.name.clone());
@@ -110,7 +115,7 @@ fn workload(workflow: &flow::Workflow, config: &WorkflowConfig) -> Result<Worklo
             (Some(run_ns), _) => config.io.compute_ns(run_ns, task_reads, task_writes),
             (None, Some(compute_ns)) => compute_ns,
             (None, None) => {
-                return Err(foreign(format!("task `{}` has no run time", task.id)).hint(
+                return Err(foreign(format!("task {} has no run time", shown(&task.id))).hint(
                     "only recorded or generated executions have run times; say how long the others are taken to be",
                 ));
             }
@@ -118,6 +123,9 @@ fn workload(workflow: &flow::Workflow, config: &WorkflowConfig) -> Result<Worklo
         let patterns = |list: &[String]| list.iter().map(Pattern::literal).collect();
         let mut template =
             template(Pattern::literal(&task.id), "task", patterns(&inputs), patterns(&outputs));
+        if !task.stage.is_empty() {
+            template.label = task.stage.clone();
+        }
         template.cpus = task.cpus.min(config.cpus_max.unwrap_or(u32::MAX).max(1));
         let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] };
         submissions.push(Submission {

@@ -61,7 +61,7 @@ impl World {
                 CollectiveAction::Ended { record } => self.ended.push(record),
             }
         }
-        self.core.sanity_check();
+        self.core.sanity_check(&self.catalog);
     }
 
     fn forget(&mut self, executor: ExecutorId, object: ObjectId) {
@@ -128,6 +128,32 @@ impl World {
             Source::Peer(p) => self.catalog.holds(*p, object),
         })
     }
+}
+
+/// The catalog has all replicas of a message before the collectives hear of the first one.
+#[test]
+fn who_holds_an_object_unheard_of_closes_no_circle() {
+    let mut w = World::new(7, CarryConfig::default());
+    w.arrive(0, 0);
+    let plan = plan::multicast(&[item(0)], &ids(1..4), &ids(0..1), Way::Pipelined { arity: 1 }, |_| 0);
+    w.begin(&plan);
+    assert_eq!(w.flow(0), [(1, Some(0)), (2, Some(1)), (3, Some(2))]);
+    w.catalog.add_replica(ExecutorId(2), ObjectId(0));
+    let (batch, _) = w.asked[&(ExecutorId(1), ObjectId(0))].clone();
+    let failed = CollectiveEvent::PrefetchFailed {
+        executor: ExecutorId(1),
+        batch,
+        object: ObjectId(0),
+        kind: TransferErrorKind::Corrupt,
+    };
+    w.tell(failed);
+    assert_eq!(w.flow(0)[0], (1, Some(2)), "it comes from the new holder, which was to have it from there");
+    // Whoever asks now whether 3 gets it from 6 walks over both.
+    let plan = plan::multicast(&[item(0)], &ids(6..7), &ids(3..4), Way::Pipelined { arity: 1 }, |_| 0);
+    w.begin(&plan);
+    w.tell(CollectiveEvent::ReplicaAdded { executor: ExecutorId(2), object: ObjectId(0) });
+    [1, 3, 6].into_iter().for_each(|e| w.arrive(e, 0));
+    assert_eq!((w.core.n_live(), w.ended.len()), (0, 2));
 }
 
 #[test]

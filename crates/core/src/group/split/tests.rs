@@ -110,7 +110,7 @@ fn parts_hold_every_task_once_and_readers_find_their_makers() {
         arrays.last_mut().unwrap().template.id = by_index("r");
         let parts = split(&arrays, n_members).unwrap();
         assert_eq!(parts.len(), n_members as usize);
-        let whole = Part { arrays, links: RunLinks::default() };
+        let whole = Part { arrays, ..Part::default() };
         let mut all: BTreeMap<String, _> = tasks_of(&whole).into_iter().map(|t| (t.id.clone(), t)).collect();
         let mut makers: BTreeMap<String, MemberId> = BTreeMap::new();
         for (part, member) in parts.iter().zip(0..) {
@@ -134,4 +134,67 @@ fn parts_hold_every_task_once_and_readers_find_their_makers() {
             }
         }
     }
+}
+
+/// One task splits a file for sixteen that search it for one query, and one merges what they found.
+fn blast() -> Vec<TaskArray> {
+    let file = |kind: &str, i: u32| format!("run:{kind}{i}");
+    let all = |kind: &str| (0..16).map(|i| file(kind, i)).collect::<Vec<_>>();
+    let mut tasks = vec![
+        single("split", &[], &all("part")),
+        single("query", &[], &["run:query".into()]),
+        single("merge", &all("found"), &["merged".into()]),
+    ];
+    tasks.iter_mut().for_each(|task| task.template.label = task.fill(&task.template.id, 0));
+    for i in 0..16 {
+        let mut search =
+            single(&format!("s{i}"), &[file("part", i), "run:query".into()], &[file("found", i)]);
+        search.template.label = "search".into();
+        tasks.push(search);
+    }
+    tasks
+}
+
+#[test]
+fn each_part_is_told_the_patterns_of_the_whole() {
+    let arrays = blast();
+    let parts = split(&arrays, 4).unwrap();
+    let sentences: Vec<String> = parts[0].patterns.found.iter().map(ToString::to_string).collect();
+    let expect = [
+        "gather: a task of stage merge reads 16 files of stage search (threshold 8)",
+        "multicast: up to 16 tasks of stage search read the same file of stage query (threshold 4)",
+        "scatter: a task of stage split writes 16 files, read by 16 tasks of stage search (threshold 8)",
+    ];
+    assert_eq!(sentences.into_iter().collect::<BTreeSet<_>>(), expect.map(String::from).into());
+    for (part, member) in parts.iter().zip(0..) {
+        assert_eq!(part.patterns.found, parts[0].patterns.found);
+        // Named are the files that its own tasks write or read and that others have to do with, too.
+        let tasks = tasks_of(part);
+        let named =
+            |l: &String| tasks.iter().any(|t| t.inputs.iter().chain(&t.outputs).any(|(_, of)| of == l));
+        assert!(part.patterns.multicast.iter().chain(&part.patterns.parts).all(named));
+        let searches = tasks.iter().any(|t| t.id.starts_with('s') && t.id != "split");
+        let makes = owner_of("run:query", 4).0 == member;
+        assert_eq!(part.patterns.multicast == ["run:query"], searches || makes, "{member}");
+    }
+    let n_parts: usize = parts.iter().map(|p| p.patterns.parts.len()).sum();
+    assert!(
+        (16..=32).contains(&n_parts),
+        "{n_parts}: with the maker and with the reader, where that is another"
+    );
+    assert_eq!(split(&arrays, 1).unwrap()[0].patterns, RunPatterns::default(), "one part shows all itself");
+    let plain = split(&[numbered(100, vec![by_index("in/")], vec![])], 4).unwrap();
+    assert!(plain.iter().all(|p| p.patterns == RunPatterns::default()));
+}
+
+#[test]
+fn what_is_added_gathers_what_was_there() {
+    let files: Vec<String> = (0..9).map(|i| format!("run:old{i}")).collect();
+    let mut known = vec![Known::default(), Known::default()];
+    known[1].makes.extend(files.iter().cloned());
+    let mut view = single("view", &files, &["out".into()]);
+    view.template.label = "view".into();
+    let parts = split_addition(&[view], &known).unwrap();
+    let found: Vec<String> = parts[0].patterns.found.iter().map(ToString::to_string).collect();
+    assert_eq!(found, ["gather: a task of stage view reads 9 files of stage (other tasks) (threshold 8)"]);
 }

@@ -9,8 +9,14 @@ use super::*;
 const SEED_READERS_MAX: usize = 64;
 /// Inputs of a seed up to which one is exchanged for another: each is held against all others.
 const EXCHANGED_MAX: usize = 64;
+/// Of what a copy takes, one part in so many is waited until it is known how long programs run.
+const FIRST_RUN_PART: f64 = 8.0;
+/// Of so many objects it is known when a task that reads them was taken last.
+const TAKEN_MAX: usize = 4096;
 /// How many of the oldest tasks are looked at.
 const OLDEST_MAX: usize = 16;
+/// Executors that are too small for everything that is queued: how many are passed over at most, twice in a decision.
+const UNFIT_MAX: usize = 64;
 
 /// What fetching an object for an executor would give.
 #[derive(Default)]
@@ -25,6 +31,11 @@ pub(super) struct Worth {
 struct Choice {
     group: u32,
     reason: Reason,
+}
+
+/// Whether there is room for a task of that size with inputs to move.
+fn can_move(room: &Room, cpus: u32, memory_bytes: u64) -> bool {
+    cpus.max(1) <= room.moves && memory_bytes <= room.memory_free_bytes
 }
 
 impl Affinity {
@@ -136,21 +147,65 @@ impl Affinity {
 
     // ---- moves
 
-    /// The executor with most to spare of those not asked since something changed, in turns among equals.
+    /// The executor with most to spare of those not asked since something changed, in turns among equals. One question in a
+    /// decision goes to an executor that has not been asked in this round: whoever has most to spare is asked again and
+    /// again as things change, and must not keep the others from being asked at all.
     fn place_move(&mut self, catalog: &Catalog, now: Timestamp) -> Option<(ExecutorId, Pick)> {
-        for _ in 0..self.config.vain_max {
-            let seat = self.next_to_ask()?;
-            if let Some(choice) = self.choose_move(catalog, now, seat) {
-                self.turn = seat.0 + 1;
-                let seat = self.richest(catalog, now, seat, choice.group);
-                let cpus = self.tasks.classes[self.tasks.group(choice.group).class as usize].cpus;
-                let idle = cpus + self.member(seat).moving.cpus <= self.member(seat).room.slots_idle;
-                let stage = if idle { Stage::Idle } else { Stage::Ahead };
-                return Some(self.pick(catalog, seat, &choice, stage));
+        let n_eager = self.config.vain_max.saturating_sub(1).max(1);
+        let (mut n_vain, mut n_unfit) = (0, 0);
+        while n_vain < n_eager
+            && n_unfit < UNFIT_MAX
+            && let Some(seat) = self.next_among(&self.to_ask)
+        {
+            if let Some(found) = self.ask(catalog, now, seat, &mut n_vain, &mut n_unfit) {
+                return Some(found);
             }
-            self.to_ask.remove(seat);
+        }
+        n_unfit = 0;
+        while n_vain <= n_eager
+            && n_unfit < UNFIT_MAX
+            && let Some(seat) = self.next_among(&self.not_asked)
+        {
+            if let Some(found) = self.ask(catalog, now, seat, &mut n_vain, &mut n_unfit) {
+                return Some(found);
+            }
+        }
+        if self.next_among(&self.not_asked).is_none() {
+            // Whoever is left has no room.
+            self.not_asked.clear();
         }
         None
+    }
+
+    /// What `seat` would move, if anything. Which executors are too small for all that is queued costs next to nothing to
+    /// see, so they are counted apart.
+    fn ask(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        seat: Seat,
+        n_vain: &mut usize,
+        n_unfit: &mut usize,
+    ) -> Option<(ExecutorId, Pick)> {
+        self.not_asked.remove(seat);
+        let room = self.member(seat).room;
+        let classes = || self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
+        if !classes().any(|class| can_move(&room, class.cpus, class.memory_bytes)) {
+            *n_unfit += 1;
+            self.to_ask.remove(seat);
+            return None;
+        }
+        let Some(choice) = self.choose_move(catalog, now, seat) else {
+            *n_vain += 1;
+            self.to_ask.remove(seat);
+            return None;
+        };
+        self.turn = seat.0 + 1;
+        let seat = self.richest(catalog, now, seat, choice.group);
+        let cpus = self.tasks.classes[self.tasks.group(choice.group).class as usize].cpus;
+        let idle = cpus + self.member(seat).moving.cpus <= self.member(seat).room.slots_idle;
+        let stage = if idle { Stage::Idle } else { Stage::Ahead };
+        Some(self.pick(catalog, seat, &choice, stage))
     }
 
     /// Who holds most bytes of what `group` reads and has room for it; `asked` where nobody holds more than that one.
@@ -187,9 +242,10 @@ impl Affinity {
         asked
     }
 
-    fn next_to_ask(&self) -> Option<Seat> {
+    /// The executor of `seats` with most to spare.
+    pub(super) fn next_among(&self, seats: &SeatSet) -> Option<Seat> {
         let (word, bit) = (self.turn as usize / 64, self.turn % 64);
-        let to_ask = self.to_ask.words();
+        let to_ask = seats.words();
         self.by_spare.values().rev().find_map(|seats| {
             let both = |i: usize| seats.words().get(i).unwrap_or(&0) & to_ask.get(i).unwrap_or(&0);
             let n = seats.words().len().min(to_ask.len());
@@ -211,7 +267,7 @@ impl Affinity {
         for i in 0..self.tasks.class_order.len() {
             let c = self.tasks.class_order[i];
             let (class, room) = (&self.tasks.classes[c as usize], self.member(seat).room);
-            if class.cpus.max(1) > room.moves || class.memory_bytes > room.memory_free_bytes {
+            if !can_move(&room, class.cpus, class.memory_bytes) {
                 continue;
             }
             if oldest_first && let Some(choice) = self.oldest(catalog, now, seat, c) {
@@ -276,11 +332,11 @@ impl Affinity {
     fn settle_wants(&mut self, catalog: &Catalog, seat: Seat) {
         let (tasks, member) = (&self.tasks, self.members[seat.0 as usize].as_mut().expect("members sit"));
         member.wants_copies = member.room.slots_idle > member.moving.cpus;
-        let enough = self.config.hits_enough * member.room.slots_total as usize;
+        let enough = self.config.hits_enough.saturating_mul(member.room.slots_total as usize);
         let mut n_hits = 0;
         for (class, full) in member.full.iter_mut().enumerate().filter(|_| !member.wants_copies) {
             // Long lists are taken at their word.
-            if (enough..4 * enough).contains(&full.heap.len()) {
+            if (enough..enough.saturating_mul(4)).contains(&full.heap.len()) {
                 full.heap.retain(|Reverse((_, group))| {
                     tasks.is_group(*group, class as u32)
                         && tasks.inputs(*group).iter().all(|e| holds(catalog, seat, e.object))
@@ -293,15 +349,67 @@ impl Affinity {
 
     /// Whether `object` is free to be copied to `seat` for a task of that age: others may be about to run it.
     fn has_waited(
-        &self,
+        &mut self,
         catalog: &Catalog,
         now: Timestamp,
         seat: Seat,
         object: ObjectId,
         entered_ms: u32,
     ) -> bool {
+        if !self.member(seat).wants_copies {
+            return false;
+        }
+        if self.is_past_copies(catalog, seat, object) {
+            return true;
+        }
         let waited_ms = transfers::wrapping_ms(now).wrapping_sub(entered_ms);
-        self.member(seat).wants_copies && f64::from(waited_ms) * 1e6 > self.steal_after_ns(catalog, object)
+        let after_ns = self.steal_after_ns(catalog, object);
+        let rest_ns = after_ns - f64::from(waited_ms) * 1e6;
+        if rest_ns >= 0.0 {
+            self.note_due(now, rest_ns);
+            return false;
+        }
+        true
+    }
+
+    /// Whether those who hold `object` will have run all tasks that read nothing else before a copy of it could be of use.
+    fn is_soon_done(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, object: ObjectId) -> bool {
+        if self.is_past_copies(catalog, seat, object) {
+            return false;
+        }
+        let copy_ns = self.copy_use_ns(catalog, object);
+        let n_tasks = self.tasks.n_tasks_reading(object);
+        let awaits_ns = match self.run_ns {
+            Some(run_ns) => {
+                let slots = self.n_slots_total as f64 / self.is_member.len().max(1) as f64;
+                let rounds = n_tasks as f64 / (catalog.n_holders(object) as f64 * slots).max(1.0);
+                if rounds * run_ns as f64 >= copy_ns {
+                    return false;
+                }
+                copy_ns + 2.0 * run_ns as f64
+            }
+            // Nobody knows how long they take: one of them is waited for, but only for a part of what a copy takes.
+            None => self.steal_after_ns(catalog, object) / FIRST_RUN_PART,
+        };
+        // Holders may have no room, or be slower than others: they are awaited as long as they take one after the other.
+        if self.taken.len() >= TAKEN_MAX {
+            self.taken.clear();
+        }
+        let (since, n_before) = self.taken.entry(object).or_insert((now, n_tasks));
+        if n_tasks != *n_before {
+            (*since, *n_before) = (now, n_tasks);
+        }
+        let rest_ns = awaits_ns - now.since_ns(*since) as f64;
+        if rest_ns >= 0.0 {
+            self.note_due(now, rest_ns);
+        }
+        rest_ns >= 0.0
+    }
+
+    /// Time alone makes an answer another one, so much later.
+    pub(super) fn note_due(&mut self, now: Timestamp, after_ns: f64) {
+        let at = now.plus_ns(after_ns.clamp(0.0, 1e18) as u64 + 1_000_000);
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
     /// Lazy greedy: what is known of an entry is an upper bound, so the first one that keeps its place when its readers are
@@ -469,12 +577,17 @@ impl Affinity {
     }
 
     /// Whether all that `seat` lacks of `group` and others hold has been waited for.
-    fn may_copy(&self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
-        let member = self.member(seat);
+    fn may_copy(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
         let (_, entered_ms) = self.tasks.head(group);
-        let lacks = |o: &ObjectId| !member.has(catalog, seat, *o) && self.heat(catalog, *o) == Heat::Warm;
-        let mut objects = self.tasks.inputs(group).iter().map(|e| e.object).filter(lacks);
-        objects.all(|o| self.has_waited(catalog, now, seat, o, entered_ms))
+        for i in 0..self.tasks.inputs(group).len() {
+            let object = self.tasks.inputs(group)[i].object;
+            let lacks =
+                !self.member(seat).has(catalog, seat, object) && self.heat(catalog, object) == Heat::Warm;
+            if lacks && !self.has_waited(catalog, now, seat, object, entered_ms) {
+                return false;
+            }
+        }
+        true
     }
 
     /// What others hold or read and tasks read alone, the most waited for first.
@@ -541,8 +654,9 @@ impl Affinity {
         let copies = held.is_some();
         if let Some(object) = held {
             // What most of those find who ask in vain.
-            if !self.has_waited(catalog, now, seat, object, entered_ms)
-                || self.is_busy(catalog, object) && !self.home_is_quick()
+            if self.tasks.group(group).n_inputs == 1 && self.is_soon_done(catalog, now, seat, object)
+                || !self.has_waited(catalog, now, seat, object, entered_ms)
+                || self.is_busy(catalog, object) && !self.home_is_quicker(catalog, now, seat, object)
             {
                 return None;
             }
@@ -576,15 +690,22 @@ impl Affinity {
         if self.by_idle.is_empty() && self.by_ahead.is_empty() && self.by_spare.is_empty() {
             return Unplaced::NoneFree;
         }
+        self.why_not_task(key, class)
+    }
+
+    /// Why the task with that key, of `class`, is not placed although somebody has room for something.
+    pub(super) fn why_not_task(&self, key: QueueKey, class: u32) -> Unplaced {
         let class = &self.tasks.classes[class as usize];
-        let (cpus, memory_bytes) = (class.cpus, class.memory_bytes);
+        let (task, cpus, memory_bytes) = (key.task, class.cpus, class.memory_bytes);
         let fits = |m: &Member| {
-            cpus <= m.room.slots_idle.max(m.room.moves) && memory_bytes <= m.room.memory_free_bytes
+            cpus.max(1) <= m.room.slots_idle.max(m.room.moves) && memory_bytes <= m.room.memory_free_bytes
         };
-        if self.members.iter().flatten().any(fits) {
-            Unplaced::WaitingForCopy { task: key.task }
-        } else {
-            Unplaced::NothingFits { task: key.task, cpus, memory_bytes }
+        if !self.members.iter().flatten().any(fits) {
+            return Unplaced::NothingFits { task, cpus, memory_bytes };
+        }
+        match self.next_among(&self.to_ask).or_else(|| self.next_among(&self.not_asked)) {
+            Some(_) => Unplaced::NotAsked { task },
+            None => Unplaced::WaitingForCopy { task },
         }
     }
 
@@ -621,6 +742,12 @@ impl Affinity {
                     n_waits += 1;
                 }
             }
+            let moves = |reads: &[Direct]| reads[0].seat == seat && reads.iter().any(|read| !read.is_hit);
+            for (task, reads) in &self.direct {
+                if moves(reads) {
+                    moving.insert(*task, self.attempts[task].cpus);
+                }
+            }
             assert_eq!(member.moving.n_attempts as usize, moving.len());
             assert_eq!(member.moving.cpus, moving.values().sum::<u32>());
             for rank in member.near.iter().flatten() {
@@ -628,7 +755,9 @@ impl Affinity {
             }
         }
         assert_eq!(n_waits, self.attempts.values().map(|a| a.waits.len()).sum::<usize>());
-        assert_eq!(self.n_home_reads, arriving.values().sum::<u32>());
+        let n_direct = self.direct.values().map(Vec::len).sum::<usize>() as u32;
+        assert_eq!(n_direct, self.n_direct);
+        assert_eq!(self.n_home_reads, arriving.values().sum::<u32>() + n_direct);
         assert_eq!(self.arriving.len(), arriving.len());
         for (object, n) in &arriving {
             assert_eq!(self.arriving[object].n, *n);

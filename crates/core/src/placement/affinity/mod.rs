@@ -25,6 +25,9 @@
 //!     is slow (its time per byte against that of a copy) and the reader is not late;
 //!   - an executor serves at most [`Config::uploads_max`] attempts at once, the least loaded holder first. A tree from home
 //!     to all who need an object comes about by itself; without the cap all would queue at the first holder;
+//!   - what home gives sooner than the node's disk, if all do so, is read past the cache each time: through the disk it is
+//!     written and read. That holds where reading past the cache spares the disk ([`Config::disk_bytes_per_s`]);
+//!   - nothing is copied that its holders will have done with before the copy is there, by how long programs ran so far;
 //!   - an executor has no more attempts with moving inputs than slots. They do not count as occupying slots for hits:
 //!     waiting for home never blocks what is at hand.
 //!
@@ -39,6 +42,8 @@
 //! read by a great many groups ([`Config::readers_max`]) or held by a great many executors ([`Config::holders_max`]).
 //! What they miss is found by the other rules. A task is never given away beyond room, nor a source used beyond its cap.
 //!
+//! Nobody polls: an answer that time alone makes another one says when ([`Queue::wake_at`]).
+//!
 //! Assumes that inputs are immutable and tasks short compared with the run. Cost: a decision looks at a bounded
 //! number of candidates, each with at most `readers_max` readers; replicas that appear cost one step per reader.
 //!
@@ -48,7 +53,7 @@ use super::queue::{Moving, Queue, Route};
 use super::window::move_between;
 use super::{Pick, QueueKey, ReadyTask, Room, Unplaced};
 use crate::catalog::{Catalog, HoldersView};
-use crate::event::{InputReport, Source};
+use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::{Seat, SeatSet};
 use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
 use rank::{Heat, Rank};
@@ -59,7 +64,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::ops::ControlFlow;
 use tasks::Tasks;
-use transfers::{HomeLoad, Landed};
+use transfers::{HomeLoad, Landed, Mark};
 
 mod choose;
 mod rank;
@@ -102,8 +107,17 @@ pub struct Config {
     pub hits_enough: usize,
     /// The time of a copy until one has been seen, at most; a small object is taken to be there sooner.
     pub copy_ns: u64,
-    /// Home is quick, and nothing is awaited, when a byte from there takes no longer than so many times one from a peer.
+    /// Home is read although a holder is free when a copy takes more than so many times as long.
     pub home_quick: f64,
+    /// What all may read from home together in a second, where that is known; 0: it is learnt.
+    pub home_bytes_per_s: u64,
+    /// What no other task in sight reads is cached all the same, for runs to come.
+    pub keeps_once: bool,
+    /// What one node's disk gives to all who read and write there, where what a task reads past the cache does not touch it; 0: not
+    /// known, or it does. What home gives sooner than the disk is then read past the cache.
+    pub disk_bytes_per_s: u64,
+    /// Before anything is known of home, so much of one object may be on its way from there more than once.
+    pub blind_bytes: u64,
     /// What an executor reads from home is awaited by others for so many times as long as that should take.
     pub await_reads: f64,
     /// The least time that it is awaited, also while nothing is known of home; times the objects being read from there.
@@ -112,7 +126,8 @@ pub struct Config {
     pub oldest_every: u32,
     /// Candidates that are looked at by each rule before it gives up.
     pub tries: usize,
-    /// Executors that are asked in vain per event before the rest has to wait for the next one.
+    /// Executors that are asked without result per event before the rest has to wait for the next one, at least 2: those
+    /// with most room, and one that has waited longest to be asked.
     pub vain_max: usize,
 }
 
@@ -128,6 +143,10 @@ impl Default for Config {
             hits_enough: 4,
             copy_ns: 100_000_000,
             home_quick: 1.5,
+            home_bytes_per_s: 0,
+            keeps_once: true,
+            disk_bytes_per_s: 0,
+            blind_bytes: 8_000_000,
             await_reads: 4.0,
             await_ns: 2_000_000_000,
             oldest_every: 16,
@@ -182,6 +201,13 @@ pub struct Affinity {
     /// Executors that may have a hit; those that may have something to move and have not been asked since.
     has_hits: SeatSet,
     to_ask: SeatSet,
+    /// Something has changed since all were asked again: some answers may be other ones now.
+    changed: bool,
+    /// When time alone makes the first of the answers since then another one.
+    due: Option<Timestamp>,
+    /// Those not asked in this round. The next round begins when all that have room have been asked and something has
+    /// changed since.
+    not_asked: SeatSet,
     stirred: Timestamp,
     /// Where the search for an executor that moves something goes on, so that caches fill evenly.
     turn: u32,
@@ -192,7 +218,15 @@ pub struct Affinity {
     /// Objects that nobody holds and somebody reads from home.
     arriving: FxHashMap<ObjectId, Arriving>,
     n_home_reads: u32,
+    /// What moves past the caches, by the task that reads it.
+    direct: FxHashMap<TaskId, Vec<Direct>>,
+    n_direct: u32,
+    /// Objects that were read so, and are no reason to think that they never can be cached.
+    streamed: FxHashSet<ObjectId>,
+    /// What home gives to reads that go through a disk, and past it.
     home_load: HomeLoad,
+    direct_load: HomeLoad,
+    all_in_sight: bool,
     /// Reads from home that have ended since the last decision was asked for, which is when the time is known.
     landed: Vec<Landed>,
     /// Objects with many holders, all of which are in use.
@@ -203,6 +237,10 @@ pub struct Affinity {
     /// Smoothed time per MiB from when an attempt was received.
     home_ns_per_mib: Option<u64>,
     copy_ns_per_mib: Option<u64>,
+    /// Smoothed time that programs run.
+    run_ns: Option<u64>,
+    /// Objects whose holders are awaited: since when no task that reads them was taken, and how many there were then.
+    taken: FxHashMap<ObjectId, (Timestamp, u64)>,
     /// Objects that are never cached: read in place, or too large. They count for nothing.
     open: FxHashSet<ObjectId>,
     /// Taken for the size of an object until it is known; the mean of those seen.
@@ -232,6 +270,8 @@ struct Member {
     /// Objects on their way here.
     coming: FxHashMap<ObjectId, Coming>,
     moving: Moving,
+    /// Objects that it reads from home.
+    n_home_reads: u32,
     /// Tasks with inputs to move that it was given.
     n_moves: u32,
     /// It has too little to do to leave to others what they hold; settled anew whenever it is asked.
@@ -257,9 +297,8 @@ struct Coming {
     source: Source,
     /// That of the source, if it is a peer: it may leave and come back.
     session: u32,
-    since: Timestamp,
-    /// What [`HomeLoad::reads_ns`] was then.
-    reads_ns: u128,
+    /// When it set out, or was seen last.
+    mark: Mark,
     /// The attempt that it was set in motion for.
     #[cfg_attr(
         not(any(test, feature = "reference")),
@@ -270,10 +309,21 @@ struct Coming {
     tasks: Vec<TaskId>,
 }
 
+/// A read from home for one attempt only.
+struct Direct {
+    seat: Seat,
+    object: ObjectId,
+    mark: Mark,
+    /// A copy of it is there, so that it was given out as a task that needs nothing to move.
+    is_hit: bool,
+}
+
 struct Attempt {
     executor: ExecutorId,
     cpus: u32,
     waits: Vec<ObjectId>,
+    /// Inputs that it reads past the cache and that are still on their way.
+    n_direct: u32,
 }
 
 struct Arriving {
@@ -281,6 +331,8 @@ struct Arriving {
     /// All reads from home under way when it began, itself included.
     n_reads: u32,
     since: Timestamp,
+    /// When it was seen last, how much of it was there, and at what rate that had come.
+    progress: Option<(Timestamp, u64, f64)>,
 }
 
 /// A route for each input that has to move.
@@ -404,19 +456,29 @@ impl Affinity {
             n_slots_idle: 0,
             has_hits: SeatSet::default(),
             to_ask: SeatSet::default(),
+            changed: true,
+            due: None,
+            not_asked: SeatSet::default(),
             stirred: Timestamp::default(),
             turn: 0,
             n_seeds: 0,
             attempts: FxHashMap::default(),
             arriving: FxHashMap::default(),
             n_home_reads: 0,
+            direct: FxHashMap::default(),
+            n_direct: 0,
+            streamed: FxHashSet::default(),
+            all_in_sight: false,
             home_load: HomeLoad::default(),
+            direct_load: HomeLoad::default(),
             landed: vec![],
             busy: FxHashSet::default(),
             none_free: FxHashMap::default(),
             freed: vec![],
             home_ns_per_mib: None,
             copy_ns_per_mib: None,
+            run_ns: None,
+            taken: FxHashMap::default(),
             open: FxHashSet::default(),
             size_bytes_assumed: 1 << 20,
             n_sizes: 0,
@@ -437,7 +499,11 @@ impl Affinity {
 
     /// Everybody who may be given something to move is asked again.
     fn stir(&mut self) {
+        self.changed = true;
         self.to_ask.clone_from(&self.is_member);
+        if self.not_asked.is_empty() {
+            self.not_asked.clone_from(&self.is_member);
+        }
     }
 
     fn stir_ns(&self) -> u64 {
@@ -540,6 +606,7 @@ impl Affinity {
             }
             return;
         }
+        self.changed = true;
         let by_holders = |o: &ObjectId| catalog.n_holders(*o);
         let mut seats = std::mem::take(&mut self.seats);
         let least = *inputs.iter().min_by_key(|o| by_holders(o)).expect("there is one");
@@ -745,6 +812,11 @@ impl Queue for Affinity {
         of_size.flat_map(keys).collect()
     }
 
+    fn n_of_size(&self, size: (u32, u64)) -> usize {
+        let classes = self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
+        classes.filter(|c| (c.cpus, c.memory_bytes) == size).map(|c| c.order.len()).sum()
+    }
+
     fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask) {
         self.enter_at(catalog, transfers::wrapping_ms(now), task);
     }
@@ -752,6 +824,10 @@ impl Queue for Affinity {
     fn leave(&mut self, catalog: &Catalog, key: QueueKey) -> bool {
         let (tasks, facts) = self.tasks_and_facts(catalog);
         tasks.leave(key, |o| facts.of(o))
+    }
+
+    fn set_all_in_sight(&mut self, all: bool) {
+        self.all_in_sight = all;
     }
 
     fn executor_joined(&mut self, catalog: &Catalog, executor: ExecutorId) {
@@ -779,6 +855,7 @@ impl Queue for Affinity {
             told: vec![],
             coming: FxHashMap::default(),
             moving: Moving::default(),
+            n_home_reads: 0,
             n_moves: 0,
             wants_copies: false,
         });
@@ -787,6 +864,7 @@ impl Queue for Affinity {
             let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
             self.walk_readers(catalog, seat, object, start, Walk::Appeared);
         }
+        self.not_asked.insert(seat);
         self.stir();
     }
 
@@ -796,6 +874,19 @@ impl Queue for Affinity {
         self.is_member.remove(seat);
         self.has_hits.remove(seat);
         self.to_ask.remove(seat);
+        self.not_asked.remove(seat);
+        let n_home_reads = &mut self.n_home_reads;
+        let n_direct = &mut self.n_direct;
+        let attempts = &mut self.attempts;
+        self.direct.retain(|task, reads| {
+            if reads.first().is_some_and(|read| read.seat == seat) {
+                attempts.remove(task);
+                *n_home_reads -= reads.len() as u32;
+                *n_direct -= reads.len() as u32;
+                return false;
+            }
+            true
+        });
         let member = self.members[seat.0 as usize].take().expect("members sit");
         let mut coming: Vec<_> = member.coming.into_iter().collect();
         coming.sort_unstable_by_key(|(object, _)| *object);
@@ -845,6 +936,7 @@ impl Queue for Affinity {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
         self.open.remove(&object);
         self.none_free.remove(&object);
+        self.changed = true;
         let walk = if self.land(catalog, seat, object) { Walk::Landed } else { Walk::Appeared };
         self.reheat(catalog, object);
         let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
@@ -857,6 +949,7 @@ impl Queue for Affinity {
 
     fn replica_dropped(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
+        self.changed = true;
         self.reheat(catalog, object);
         for i in 0..self.tasks.class_order.len() {
             let class = self.tasks.class_order[i];
@@ -877,11 +970,17 @@ impl Queue for Affinity {
     ) -> Result<ExecutorId, Unplaced> {
         picks.clear();
         self.home_load.pass(now, self.n_home_reads + self.landed.len() as u32);
-        self.landed.drain(..).for_each(|landed| self.home_load.learn(landed, now));
-        if now.since_ns(self.stirred) >= self.stir_ns() {
+        self.landed
+            .drain(..)
+            .for_each(|l| self.home_load.learn(l.mark, l.size_bytes, now, u64::MAX, l.n_node));
+        // Those who were not asked yet are asked with what is known now.
+        let is_due = self.changed || self.due.is_some_and(|due| due <= now);
+        if is_due && now.since_ns(self.stirred) >= self.stir_ns() {
             self.stirred = now;
             self.forget_busy();
             self.stir();
+            self.changed = false;
+            self.due = None;
         }
         self.decide(catalog, now).map(|(executor, pick)| {
             picks.push(pick);
@@ -889,8 +988,18 @@ impl Queue for Affinity {
         })
     }
 
+    fn why_not(&self, key: QueueKey) -> Option<Unplaced> {
+        let class = self.tasks.group(self.tasks.group_of(key)?).class;
+        Some(self.why_not_task(key, class))
+    }
+
     fn wake_at(&self) -> Option<Timestamp> {
-        Some(self.stirred.plus_ns(self.stir_ns()))
+        let soonest = self.stirred.plus_ns(self.stir_ns());
+        let asks = || self.next_among(&self.to_ask).or_else(|| self.next_among(&self.not_asked)).is_some();
+        match self.changed || asks() {
+            true => Some(soonest),
+            false => self.due.map(|due| due.max(soonest)),
+        }
     }
 
     fn give(
@@ -901,6 +1010,7 @@ impl Queue for Affinity {
         key: QueueKey,
         routes: &mut Vec<Route>,
     ) {
+        self.changed = true;
         self.set_out(catalog, now, executor, key, routes);
     }
 
@@ -908,10 +1018,30 @@ impl Queue for Affinity {
         self.forget_attempt(catalog, task);
     }
 
-    fn learnt(&mut self, catalog: &Catalog, executor: ExecutorId, inputs: &[InputReport]) {
+    fn moved(&mut self, catalog: &Catalog, now: Timestamp, executor: ExecutorId, moved: &InputMoved) {
+        if let Some(&seat) = self.seat_of.get(&executor) {
+            self.watch(catalog, now, seat, moved);
+        }
+    }
+
+    fn learnt(
+        &mut self,
+        catalog: &Catalog,
+        executor: ExecutorId,
+        inputs: &[InputReport],
+        run_ns: Option<u64>,
+    ) {
+        self.changed = true;
+        if let Some(run_ns) = run_ns {
+            transfers::smooth(&mut self.run_ns, run_ns);
+        }
         let mut unseen = None;
         for input in inputs {
             match input.outcome {
+                // As it was told to.
+                CacheOutcome::Direct if self.streamed.contains(&input.object) => {
+                    unseen.get_or_insert(false);
+                }
                 CacheOutcome::InPlace | CacheOutcome::Direct => {
                     unseen = Some(true);
                     self.open_up(catalog, input.object);

@@ -212,6 +212,13 @@ impl Tasks {
         self.readers.get(&object).map_or(0, |r| r.list.len() - r.n_gaps as usize)
     }
 
+    /// Tasks that read `object`.
+    pub fn n_tasks_reading(&self, object: ObjectId) -> u64 {
+        let of = |rank: &Rank| rank.get(object).map_or(0, |entry| u64::from(entry.n_tasks));
+        let classes = self.class_order.iter().map(|c| &self.classes[*c as usize]);
+        classes.map(|class| of(&class.single) + of(&class.multi)).sum()
+    }
+
     /// The groups that read `object`, those that came at about the same time as place `start` of the list first.
     pub fn groups_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = u32> + '_ {
         self.readers_around(object, start).map(|reader| reader.group)

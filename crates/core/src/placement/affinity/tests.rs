@@ -23,6 +23,7 @@ struct World {
     tasks: BTreeMap<QueueKey, ReadyTask>,
     /// Slots of the executors that are here, and whether they get tasks ahead.
     slots: BTreeMap<u32, u32>,
+    memory: BTreeMap<u32, u64>,
     ahead: u32,
     given: BTreeMap<TaskId, Given>,
     n_tasks: u64,
@@ -53,6 +54,7 @@ impl World {
             now: Timestamp(1000 * MS),
             tasks: BTreeMap::new(),
             slots: BTreeMap::new(),
+            memory: BTreeMap::new(),
             ahead: 0,
             given: BTreeMap::new(),
             n_tasks: 0,
@@ -67,7 +69,7 @@ impl World {
         self.update_room(id);
     }
 
-    /// As the dispatcher does it, with memory of 10 for everybody.
+    /// As the dispatcher does it, with memory of 10 for whoever has no other.
     fn update_room(&mut self, id: u32) {
         let Some(&slots) = self.slots.get(&id) else { return };
         let there = self.given.values().filter(|g| g.executor == id);
@@ -79,13 +81,15 @@ impl World {
             _ if moving < slots => slots,
             _ => 0,
         };
+        let memory_total_bytes = self.memory.get(&id).copied().unwrap_or(10);
         let room = Room {
             slots_total: slots,
             slots_idle: slots.saturating_sub(here),
             ahead: (slots + self.ahead).saturating_sub(here.max(slots)),
-            memory_total_bytes: 10,
-            memory_free_bytes: 10u64.saturating_sub(memory),
+            memory_total_bytes,
+            memory_free_bytes: memory_total_bytes.saturating_sub(memory),
             moves,
+            rests: false,
         };
         self.queue.set_room(ExecutorId(id), room);
     }
@@ -214,7 +218,12 @@ impl World {
         if outcome == CacheOutcome::InPlace {
             self.never_cached.insert(ObjectId(object));
         }
-        self.queue.learnt(&self.catalog, ExecutorId(executor), &[input]);
+        self.queue.learnt(&self.catalog, ExecutorId(executor), &[input], None);
+    }
+
+    /// A program has run for so long.
+    fn ran(&mut self, executor: u32, ms: u64) {
+        self.queue.learnt(&self.catalog, ExecutorId(executor), &[], Some(ms * MS));
     }
 
     fn check(&self) {
@@ -305,6 +314,7 @@ fn home_is_read_once_and_copies_make_a_tree() {
     for _ in 0..90 {
         world.task(&[0]);
     }
+    world.ran(0, 1000);
     world.wait_ms(1000);
     assert_eq!(world.place_all().len(), 1, "one reads from home, the others wait for it");
     let mut sizes = vec![];
@@ -454,6 +464,51 @@ fn larger_priorities_come_first() {
 }
 
 #[test]
+fn many_with_more_room_do_not_keep_the_only_one_that_fits_from_being_asked() {
+    for n_thin in [1, 4, 8, 500] {
+        let mut world = World::new(9, Config::default());
+        for e in 0..n_thin {
+            world.executor(e, 2);
+        }
+        world.memory.insert(n_thin, 40);
+        world.executor(n_thin, 1);
+        let heavy = world.sized(0, &[1], 1, 30);
+        // Everybody is asked anew each time, as in a cluster in which nothing else happens.
+        let mut answer = world.place();
+        for _ in 0..n_thin / 32 {
+            assert!(answer.is_ok() || answer == Err(Unplaced::NotAsked { task: TaskId(heavy) }));
+            world.wait_ms(1000);
+            answer = answer.or_else(|_| world.place());
+        }
+        let placed = answer.expect("it fits");
+        assert_eq!((placed.executor, placed.task), (n_thin, heavy));
+        world.check();
+    }
+}
+
+/// Nine executors have more room than the one that is idle, and hits enough to leave to others what these hold.
+#[test]
+fn many_that_refuse_do_not_keep_an_idle_one_from_being_asked() {
+    let mut world = World::new(600, Config::default());
+    world.ahead = 8;
+    for e in 0..9 {
+        world.executor(e, 4);
+        for object in 60 * e..60 * (e + 1) {
+            world.holds(e, &[object]);
+            world.task(&[object]);
+        }
+    }
+    assert_eq!(world.place_all().len(), 9 * 12, "all have as much as they are given ahead");
+    world.executor(9, 1);
+    let mut placed = vec![];
+    for _ in 0..12 {
+        world.wait_ms(1000);
+        placed.extend(world.place_all());
+    }
+    assert!(placed.iter().all(|d| d.executor == 9) && !placed.is_empty(), "{placed:?}");
+}
+
+#[test]
 fn large_tasks_wait_for_room_and_small_ones_pass() {
     let mut world = World::new(9, Config::default());
     world.executor(0, 2);
@@ -495,6 +550,7 @@ fn how_long_tiny_files_take_says_little_of_large_ones() {
     world.holds(0, &[1]);
     // 2 ms each for ten bytes: by that rate ten megabytes would take half an hour.
     (0..100).for_each(|_| world.learn_of(1, 2, CacheOutcome::RemoteHit { from: ExecutorId(0) }, 10, 2));
+    world.ran(1, 1000);
     world.task(&[1]);
     let waits = world.task(&[1]);
     assert_eq!(world.place().unwrap().executor, 0);
@@ -545,12 +601,207 @@ fn a_quick_home_is_read_by_everybody_and_a_late_reader_is_not_awaited() {
         }
         n
     };
-    // As quick as a copy, for one reader: all three together would wait three times as long.
+    // As quick as a copy, for one reader: what all three together would get is not known, so two try.
     read_at_once(&mut world, &[3]);
-    assert_eq!(n_reads(&mut world, 4), 1);
+    assert_eq!(n_reads(&mut world, 4), 2);
     // For all of them: nobody waits for anybody.
     read_at_once(&mut world, &[5, 6, 7]);
     assert_eq!(n_reads(&mut world, 8), 3);
+}
+
+/// One object is read from home by those who have begun to; home gives as much to each, up to a share of the whole.
+struct HomeReads {
+    world: World,
+    /// By executor: when it was seen to begin, and what has come.
+    reads: BTreeMap<u32, (Timestamp, u64)>,
+}
+
+impl HomeReads {
+    fn new(config: Config) -> HomeReads {
+        let mut world = World::new(9, config);
+        (0..16).for_each(|e| world.executor(e, 1));
+        (0..16).for_each(|_| _ = world.task(&[1]));
+        let mut reads = HomeReads { world, reads: BTreeMap::new() };
+        assert_eq!(reads.begin(), 1, "nothing is known of home");
+        reads
+    }
+
+    /// How many begin now.
+    fn begin(&mut self) -> usize {
+        let decided = self.world.place_all();
+        let begun = decided.iter().filter(|d| d.moves == fetched(1));
+        let now = self.world.now;
+        let before = self.reads.len();
+        self.reads.extend(begun.map(|d| (d.executor, (now, 0))));
+        self.reads.len() - before
+    }
+
+    /// They go on for some time, and are heard of at its end.
+    fn pass(&mut self, ms: u64, alone: u64, together: u64) {
+        self.world.wait_ms(ms);
+        let (now, rate) = (self.world.now, alone.min(together / self.reads.len() as u64));
+        for (executor, (since, moved_bytes)) in &mut self.reads {
+            *moved_bytes += rate * ms / 1000;
+            let moved = InputMoved {
+                target: Target::Cache(ObjectId(1)),
+                object: ObjectId(1),
+                source: Source::Home,
+                moved_bytes: *moved_bytes,
+                size_bytes: OBJECT_BYTES,
+                moving_ns: now.since_ns(*since),
+                is_all: false,
+            };
+            self.world.queue.moved(&self.world.catalog, now, ExecutorId(*executor), &moved);
+        }
+    }
+}
+
+#[test]
+fn home_is_tried_by_twice_as_many_while_that_brings_more_and_then_awaited_while_it_comes_along() {
+    // Each gets as much as the first one alone.
+    let mut quick = HomeReads::new(Config::default());
+    let mut begun = vec![];
+    for _ in 0..4 {
+        quick.pass(10, 1_000_000, u64::MAX);
+        begun.push(quick.begin());
+    }
+    assert_eq!(begun, [1, 3, 6, 5]);
+    // Together they get no more than that: nobody else reads, for as long as it comes along.
+    let mut slow = HomeReads::new(Config::default());
+    slow.pass(10, 100_000, 100_000);
+    assert_eq!(slow.begin(), 1);
+    let mut ms = 10;
+    for _ in 0..12 {
+        slow.pass(ms, 100_000, 100_000);
+        assert_eq!(slow.begin(), 0, "after {ms} ms more");
+        ms *= 2;
+    }
+    assert!(ms > 40_000, "longer than anybody waits for what is not known to come along");
+    // Where a limit is known, nobody has to try.
+    let mut limited = HomeReads::new(Config { home_bytes_per_s: 100_000, ..Config::default() });
+    limited.pass(10, 100_000, 100_000);
+    assert_eq!(limited.begin(), 0);
+}
+
+#[test]
+fn what_no_other_task_in_sight_reads_passes_the_cache_by_where_no_run_follows() {
+    for (keeps_once, all_in_sight, passes) in
+        [(false, true, true), (true, true, false), (false, false, false)]
+    {
+        let mut world = World::new(9, Config { keeps_once, ..Config::default() });
+        world.queue.set_all_in_sight(all_in_sight);
+        world.executor(0, 1);
+        world.executor(1, 1);
+        world.task(&[1]);
+        world.task(&[2]);
+        world.task(&[2]);
+        let once = world.place_all().into_iter().find(|d| d.moves == fetched(1)).expect("it is cold");
+        assert_eq!(world.coming().contains(&(once.executor, 1)), !passes);
+        assert!(world.coming().iter().any(|(_, object)| *object == 2), "it is read twice");
+        world.queue.sanity_check(&world.catalog);
+        world.end_all();
+        world.queue.sanity_check(&world.catalog);
+    }
+}
+
+/// How many of four tasks on four nodes read one file past the cache, once a first one reads it from home at that rate.
+fn n_past_cache(disk_bytes_per_s: u64, home_bytes_per_s: u64) -> usize {
+    let mut world = World::new(9, Config { disk_bytes_per_s, home_bytes_per_s, ..Config::default() });
+    world.queue.set_all_in_sight(true);
+    (0..4).for_each(|e| world.executor(e, 1));
+    (0..4).for_each(|_| _ = world.task(&[1]));
+    let first = world.place().unwrap();
+    world.wait_ms(10);
+    let (now, rate) = (world.now, home_bytes_per_s.min(disk_bytes_per_s.max(1)));
+    let moved = InputMoved {
+        target: Target::Cache(ObjectId(1)),
+        object: ObjectId(1),
+        source: Source::Home,
+        moved_bytes: rate / 100,
+        size_bytes: OBJECT_BYTES,
+        moving_ns: 10 * MS,
+        is_all: false,
+    };
+    world.queue.moved(&world.catalog, now, ExecutorId(first.executor), &moved);
+    while world.place().is_ok() {}
+    world.check();
+    let n = world.queue.direct.len();
+    world.end_all();
+    world.check();
+    n
+}
+
+#[test]
+fn what_home_gives_sooner_than_the_disk_passes_the_cache_by() {
+    assert!(n_past_cache(50_000_000, 10_000_000_000) > 0, "home is quicker than the disk");
+    assert_eq!(n_past_cache(5_000_000_000, 100_000_000), 0, "the disk is quicker than home");
+    assert_eq!(n_past_cache(0, 10_000_000_000), 0, "nothing is to be gained by it");
+}
+
+#[test]
+fn what_its_holders_will_soon_have_done_with_is_not_copied() {
+    for (run_ms, n_copies) in [(1, 0), (1000, 1)] {
+        let mut world = World::new(9, Config::default());
+        world.executor(0, 1);
+        world.executor(1, 1);
+        world.holds(0, &[1]);
+        world.ran(0, run_ms);
+        (0..4).for_each(|_| _ = world.task(&[1]));
+        assert_eq!(world.place().unwrap().executor, 0);
+        world.wait_ms(1000);
+        assert_eq!(world.place_all().len(), n_copies, "programs run for {run_ms} ms");
+        // They take none, whatever the reason.
+        world.wait_ms(1000);
+        assert_eq!(world.place_all().len(), 1 - n_copies);
+    }
+}
+
+#[test]
+fn who_waits_is_asked_again_when_time_makes_a_difference_and_not_before() {
+    let mut world = World::new(9, Config::default());
+    world.executor(0, 1);
+    world.executor(1, 1);
+    world.holds(0, &[1]);
+    world.ran(0, 60_000);
+    world.task(&[1]);
+    world.task(&[1]);
+    assert_eq!(world.place().unwrap().executor, 0);
+    let began = world.now;
+    let mut n_asked = 0;
+    let copied = loop {
+        if let Ok(decision) = world.place() {
+            break decision;
+        }
+        n_asked += 1;
+        assert!(n_asked < 5, "asked again and again");
+        world.now = world.queue.wake_at().expect("a copy is to come").max(world.now);
+    };
+    assert_eq!(copied.executor, 1);
+    let waited_ns = world.now.since_ns(began);
+    assert!((100 * MS..120 * MS).contains(&waited_ns), "{waited_ns} ns");
+    // Nobody has room, and time alone will not give any.
+    world.task(&[1]);
+    for _ in 0..5 {
+        assert!(world.place().is_err());
+        world.now = world.queue.wake_at().unwrap_or(world.now);
+    }
+    assert_eq!(world.queue.wake_at(), None);
+}
+
+#[test]
+fn a_node_that_reads_has_less_of_home_for_what_it_reads_besides() {
+    let mut load = HomeLoad::default();
+    let second_ns = 1000 * MS;
+    let mut now = Timestamp(0);
+    for n_reads in [1, 2, 4, 8] {
+        // Each of them on a node of its own: as much for each as for the first one.
+        let mark = load.mark(now, 0, 1);
+        now = now.plus_ns(second_ns);
+        load.pass(now, n_reads);
+        load.learn(mark, 10_000_000, now, second_ns, 1);
+    }
+    assert_eq!(load.forecast(8, 1), Some(1e7));
+    assert_eq!(load.forecast(8, 4), Some(2.5e6), "four share what one node gets");
 }
 
 #[test]

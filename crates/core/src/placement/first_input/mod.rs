@@ -369,6 +369,9 @@ impl Queue for FirstInput {
     fn tasks_of_size(&self, size: Size) -> Vec<QueueKey> {
         self.tasks.iter().filter(|(_, t)| t.size == size).map(|(key, _)| *key).collect()
     }
+    fn n_of_size(&self, size: Size) -> usize {
+        self.tasks.values().filter(|t| t.size == size).count()
+    }
 
     fn enter(&mut self, catalog: &Catalog, _now: Timestamp, task: &ReadyTask) {
         let ReadyTask { key, inputs, first_input, cpus, memory_bytes } = task;
@@ -485,6 +488,11 @@ impl Queue for FirstInput {
             self.has_ahead.remove(seat);
         }
         Err(self.why_unplaced())
+    }
+
+    fn why_not(&self, key: QueueKey) -> Option<Unplaced> {
+        let executor = self.member(self.tasks.get(&key)?.at?).id;
+        Some(Unplaced::QueuedAt { task: key.task, executor })
     }
 
     fn heap_bytes(&self) -> usize {

@@ -1,5 +1,6 @@
 //! `first-input` against the same decisions by scanning everything, and by example.
 
+use super::super::tests::slots;
 use super::*;
 use crate::types::TaskId;
 use proptest::prelude::*;
@@ -99,10 +100,6 @@ struct World {
 }
 
 const NOW: Timestamp = Timestamp(0);
-
-fn slots(slots_idle: u32, slots_total: u32, ahead: u32) -> Room {
-    Room { slots_total, slots_idle, ahead, memory_total_bytes: 9, memory_free_bytes: 9, moves: 0 }
-}
 
 impl World {
     fn new(steals: bool, n_tasks_max: usize) -> World {
@@ -205,6 +202,7 @@ fn op() -> impl Strategy<Value = Op> {
             memory_total_bytes: free + used,
             memory_free_bytes: free,
             moves: 0,
+            rests: false,
         });
     let size = prop_oneof![5 => Just((1, 0)), 1 => (1..4u32, 0..3u64)];
     let inputs = Just((0..8u32).collect::<Vec<_>>())

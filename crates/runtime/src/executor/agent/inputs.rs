@@ -4,13 +4,41 @@
 
 use super::super::fetch::{Broken, Wanted, fetch};
 use super::super::home_io::{data_error, home_error, keep_output, parse, read_home, temporary, version_of};
-use super::super::landing::bring_home;
+use super::super::landing::{Landing, bring_home};
 use super::*;
+use eyas_storage::Part;
+use eyas_text::shown;
 
 /// Objects up to this size share a stream with others; a larger one has its own.
 const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// How long a peer is given to begin to receive what it shall send on.
 const AWAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Says of a transfer how far it has come: after a moment, and each time that it has gone on for twice as long.
+struct Watch {
+    begun: Instant,
+    moved_bytes: u64,
+    /// `None`: nobody wants to know.
+    next: Option<Duration>,
+}
+
+impl Watch {
+    fn new(watched: bool) -> Watch {
+        let next = watched.then_some(Duration::from_nanos(WATCH_NS_MIN));
+        Watch { begun: Instant::now(), moved_bytes: 0, next }
+    }
+
+    /// So many bytes more have come.
+    fn moved(&mut self, n_bytes: u64, say: &impl Fn(u64, Duration)) {
+        self.moved_bytes += n_bytes;
+        let Some(next) = self.next else { return };
+        let moving = self.begun.elapsed();
+        if moving >= next {
+            say(self.moved_bytes, moving);
+            self.next = Some(2 * moving);
+        }
+    }
+}
 
 impl Agent {
     pub(super) fn send_event(inputs: &mpsc::UnboundedSender<Input>, event: NodeEvent) {
@@ -36,6 +64,7 @@ impl Agent {
         object: ObjectId,
         known: Option<Known>,
         size_bytes: u64,
+        watched: bool,
     ) {
         // Home gives it from its beginning, into space of its own.
         self.begun.remove(&object);
@@ -46,14 +75,30 @@ impl Agent {
             Target::Cache(_) => None,
         };
         let by_file = self.home_share.bytes_per_s.is_none();
+        let halt = self.halt.clone();
         tokio::task::spawn_blocking(move || {
-            let read =
-                || read_home(&homes, &store, &text, known.as_ref(), size_bytes, private.as_deref(), by_file);
+            let source = Source::Home;
+            let said = |moved_bytes, moving: Duration| {
+                let moving_ns = moving.as_nanos() as u64;
+                let moved =
+                    InputMoved { target, object, source, moved_bytes, size_bytes, moving_ns, is_all: false };
+                Self::send_event(&inputs, NodeEvent::TransferMoved { moved });
+            };
+            let read = || {
+                let mut watch = Watch::new(watched);
+                let mut seen = |n_bytes| watch.moved(n_bytes, &said);
+                let (known, private) = (known.as_ref(), private.as_deref());
+                read_home(&homes, &store, &text, known, size_bytes, private, by_file, &halt, &mut seen)
+            };
             let result = match read() {
                 // Perhaps it was only touched under our hands: the digest of another reading tells.
                 Err(e) if e.kind == TransferErrorKind::Changed && known.is_some() => read(),
                 result => result,
             };
+            if let (Err(_), Some(path)) = (&result, &private) {
+                // What was written of it takes no room; often it was not even begun.
+                let _ = std::fs::remove_file(path);
+            }
             Self::send_event(&inputs, NodeEvent::TransferEnded { target, source: Source::Home, result });
         });
     }
@@ -128,8 +173,9 @@ impl Agent {
     /// The cached bytes of `object` are not those that were stored.
     pub(super) fn found_damaged(&mut self, object: ObjectId) {
         let location = self.book.location(object);
-        eprintln!(
-            "eyas: the cached copy of `{location}` was changed; it is dropped, the next task fetches it again"
+        eyas_text::say!(
+            "eyas: the cached copy of {location} was changed; it is dropped, the next task fetches it again",
+            location = shown(location)
         );
         self.feed(NodeEvent::FoundCorrupt { object });
     }
@@ -148,13 +194,15 @@ impl Agent {
         let (task, attempt) = id;
         let (store, inputs) = (self.store.clone(), self.inputs.clone());
         let path = self.output_path(id, output);
-        if let Some(context) = self.attempts.get_mut(&id).filter(|_| cache_bytes.is_some()) {
+        let Some(context) = self.attempts.get_mut(&id) else { return };
+        if cache_bytes.is_some() {
             context.cached_outputs.push(output);
         }
+        let halt = context.halt.clone();
         tokio::task::spawn_blocking(move || {
             let result = match path {
                 None => Err(temporary("the output is gone")),
-                Some((path, n_links)) => keep_output(&store, &path, n_links, cache_bytes),
+                Some((path, n_links)) => keep_output(&store, &path, n_links, cache_bytes, &halt),
             };
             Self::send_event(&inputs, NodeEvent::OutputStored { task, attempt, output, result });
         });
@@ -169,13 +217,31 @@ impl Agent {
         let cached_as = if cached { self.book.digest(object) } else { None };
         let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
         let text = self.book.location(object).to_string();
+        let Some(context) = self.attempts.get(&id) else { return };
+        let fence = LandingFence {
+            rights: self.rights.clone(),
+            halt: context.halt.clone(),
+            landings: self.landings.clone(),
+        };
+        let part = Part {
+            work: work_of(self.identity.secret(), task, &text),
+            epoch: context.incarnation,
+            number: attempt.0,
+            replaces: context.repeated,
+        };
+        let mode = match context.output_states.get(output as usize) {
+            Some(runner::OutputState::File { mode, .. }) => Some(*mode),
+            _ => None,
+        };
         if let Some(size) = path.as_ref().and_then(|p| p.metadata().ok()).map(|m| m.len()) {
             self.counters.home_written_bytes += size;
         }
         tokio::task::spawn_blocking(move || {
             let result = match path {
                 None => Err(temporary("the output is gone")),
-                Some(path) => bring_home(&homes, &text, &path, cached_as),
+                Some(path) => {
+                    bring_home(&homes, &text, &path, cached_as, Landing { mode, part, fence: &fence })
+                }
             };
             if let (Err(error), Some(digest)) = (&result, cached_as)
                 && error.kind == TransferErrorKind::Corrupt
@@ -185,6 +251,45 @@ impl Agent {
             Self::send_event(&inputs, NodeEvent::OutputLanded { task, attempt, output, result });
         });
     }
+
+    /// Removes what attempts of other executors, which are gone, have left at home.
+    pub(super) fn remove_parts(&mut self, attempts: Vec<(TaskId, AttemptNo, Vec<String>)>) {
+        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        let secret = self.identity.secret().to_vec();
+        let epoch = self.known_as.map_or(0, |k| k.incarnation);
+        tokio::task::spawn_blocking(move || {
+            let mut tasks = vec![];
+            for (task, attempt, locations) in attempts {
+                for text in locations {
+                    let next = Part {
+                        work: work_of(&secret, task, &text),
+                        epoch,
+                        number: attempt.0.saturating_add(1),
+                        replaces: true,
+                    };
+                    let removed = parse(&text).and_then(|location| {
+                        homes.remove_parts(&location, &next).map_err(|e| home_error(&e))
+                    });
+                    if let Err(e) = removed {
+                        eyas_text::say!(
+                            "eyas: what a lost executor may have left beside {} is not removed: {}",
+                            shown(&text),
+                            e.message
+                        );
+                    }
+                }
+                tasks.push(task);
+            }
+            let _ = inputs.send(Input::PartsRemoved { tasks });
+        });
+    }
+}
+
+/// Names the bringing home of one output in a cluster, whoever does it.
+fn work_of(secret: &[u8], task: TaskId, location: &str) -> u64 {
+    let mut hasher = blake3::Hasher::new_derive_key("eyas: parts of one output at home");
+    hasher.update(secret).update(&task.0.to_le_bytes()).update(location.as_bytes());
+    u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes")) | 1
 }
 
 /// Bytes that were stored a moment ago may be gone when the word of it comes: another object had the same, nobody else was
@@ -218,7 +323,7 @@ mod tests {
         let keep = |name: &str| {
             let path = dir.path().join(name);
             std::fs::write(&path, "the same bytes").unwrap();
-            keep_output(&store, &path, 1, Some(64)).unwrap()
+            keep_output(&store, &path, 1, Some(64), &Halt::default()).unwrap()
         };
         let (first, second) = (keep("first"), keep("second"));
         assert_eq!(first.digest, second.digest);

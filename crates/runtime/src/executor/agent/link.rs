@@ -5,6 +5,7 @@
 
 use super::programs::explain_failure;
 use super::*;
+use eyas_core::group::to_try;
 
 pub(super) const RECONNECT_WAIT: Duration = Duration::from_millis(250);
 /// How long words to the dispatcher wait for company while the slots have work. Waking it for each short
@@ -58,12 +59,13 @@ impl Agent {
             cache_bytes: self.options.cache_bytes,
             held: held.collect(),
             attempts: self.core.attempts(),
+            owner: self.known_as.map(|k| k.incarnation),
         };
         let hello = Hello::Executor(ExecutorHello {
             offer,
             data_address: self.data_address.clone(),
             data_id: self.data_id,
-            known_as: self.known_as,
+            known_as: self.known_as.map(|k| k.executor),
             member: self.member,
         });
         writer.send(&hello);
@@ -85,44 +87,72 @@ impl Agent {
     }
 
     pub(super) fn on_welcomed(&mut self, welcome: Welcome) -> Result<(), ExecutorError> {
-        if let Welcome::Redirected { member, address } = welcome {
-            self.redirect(member, address);
-            return Ok(());
-        }
-        let Welcome::Executor { executor, incarnation, now, settings } = welcome else {
+        let Welcome::Executor { executor, incarnation, journal, member, now, settings } = welcome else {
             let reason = match welcome {
+                Welcome::Redirected { member, address } => {
+                    self.redirect(member, address);
+                    return Ok(());
+                }
+                Welcome::NotMine => {
+                    self.look_elsewhere("the dispatcher that answers did not give out the work that is here");
+                    return Ok(());
+                }
                 Welcome::Refused { reason } => reason,
                 _ => "it took this executor for a client".into(),
             };
             return Err(NetError::Refused(reason).into());
         };
-        if self.known_as.is_none_or(|(known, _)| known != incarnation) {
+        if self.known_as.is_some_and(|k| k.journal == journal && k.incarnation > incarnation) {
+            // What this one would give out was given out before, or is being given out by the other one.
+            self.look_elsewhere(
+                "the dispatcher that answers is an earlier one than the last, or a copy of an earlier one",
+            );
+            return Ok(());
+        }
+        if self.known_as.is_none_or(|k| k.incarnation != incarnation) {
             self.book.forget_pairs();
             self.permits.clear();
+            // Another process said so.
+            self.going = None;
         }
-        self.known_as = Some((incarnation, executor));
+        eyas_text::say!("eyas: the dispatcher has taken this executor in, as number {executor}");
+        self.known_as = Some(KnownAs { journal, incarnation, executor });
+        self.member = member;
         self.n_tries = 0;
-        self.clock_ahead_ns = i128::from(now.0) - i128::from(clock::now().0);
-        // Below that it is the message's way, not the clocks, that differs.
-        if self.clock_ahead_ns.abs() < 100_000_000 {
-            self.clock_ahead_ns = 0;
-        }
+        self.last_try = LastTry::default();
+        self.dispatchers_clock.said(now);
         self.settings = settings;
+        self.rights.connected(self.settings.lease_ns);
         self.home_share.number = 0;
         self.home_use.forget_told();
         self.last_contact = Instant::now();
         self.next_status = Instant::now();
-        let mut again = vec![];
+        self.core.reconnected();
+        let mut again: Vec<NodeMessage> = self.core.unrecorded().collect();
         if let Some(link) = &mut self.link {
             link.welcomed = true;
+            // An attempt may have ended since the hello, and what it read was told on the connection before.
             again.append(&mut link.since_hello);
             link.out.extend(self.printed.drain(..).map(|printed| FromExecutor::Printed(Box::new(printed))));
         }
-        again.extend(self.core.unrecorded().cloned());
+        let cache_bytes = self.core.cache().budget_bytes();
+        if cache_bytes != self.options.cache_bytes {
+            again.push(NodeMessage::CacheResized { cache_bytes });
+        }
         for message in again {
             self.tell(message);
         }
         Ok(())
+    }
+
+    /// Who answered is not the dispatcher whose work this executor has. It may be at this address again later, or at
+    /// another one; when the lease is over before, this executor ends with what it has.
+    fn look_elsewhere(&mut self, why: &str) {
+        self.life += 1;
+        self.link = None;
+        self.last_try = LastTry::Failed(why.into());
+        self.n_tries += 1;
+        self.connect(RECONNECT_WAIT);
     }
 
     /// This executor belongs to another dispatcher of the group.
@@ -149,6 +179,7 @@ impl Agent {
             link.writer.send(&vec![FromExecutor::Bye { reason }]);
         }
         self.known_as = None;
+        self.core.moved();
         self.redirect(member, address);
     }
 
@@ -196,10 +227,24 @@ impl Agent {
                 Some(theirs) => *object = theirs,
                 None => return,
             },
-            NodeMessage::OutputsHome { .. } => {}
+            NodeMessage::InputMoved(moved) => match self.book.theirs(moved.object) {
+                Some(object) => {
+                    moved.object = object;
+                    if let Target::Cache(ours) = &mut moved.target {
+                        *ours = object;
+                    }
+                }
+                None => return,
+            },
+            NodeMessage::OutputsHome { .. }
+            | NodeMessage::CacheResized { .. }
+            | NodeMessage::PartsRemoved { .. } => {}
         }
+        // What the cache holds and what it may hold are told together.
+        let status = matches!(message, NodeMessage::CacheResized { .. }).then(|| self.status());
         if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
             link.out.push(FromExecutor::Node(message));
+            link.out.extend(status.map(|status| FromExecutor::Status(Box::new(status))));
         }
     }
 
@@ -259,7 +304,6 @@ pub(super) fn address_to_try(
         return join.address.clone();
     }
     let theirs = member.and_then(|m| join.members.get(m.0 as usize)).filter(|a| !a.is_empty());
-    let mut all: Vec<&String> = known.iter().chain(theirs).chain([&join.address]).collect();
-    all.extend(join.members.iter().filter(|a| !a.is_empty()));
-    all[n_tries % all.len()].clone()
+    let all = join.members.iter().filter(|a| !a.is_empty());
+    to_try(known.as_ref(), theirs, &join.address, all, n_tries).clone()
 }

@@ -1,6 +1,8 @@
 //! Programs: started on a slot, ended, and what their end means for the task.
 
 use super::*;
+use eyas_core::array::{STDERR_NAME, STDOUT_NAME};
+use eyas_text::shown;
 
 /// Printed texts kept for a dispatcher that is away; the oldest go first.
 const PRINTED_KEPT: usize = 1024;
@@ -17,18 +19,31 @@ impl Agent {
     /// the task's fault, so the attempt is repeated.
     pub(super) fn refuse_damaged(&mut self, id: AttemptId, staged: &[Staged]) -> bool {
         let mut damaged = vec![];
+        let mut unseen = None;
         for staged in staged {
-            let is_there = |digest: Digest| self.store.open_object(&digest.0.into()).is_ok();
-            if let Staged::Cached(object) = staged
-                && !damaged.contains(object)
-                && !self.book.digest(*object).is_some_and(is_there)
-            {
-                damaged.push(*object);
+            let Staged::Cached(object) = staged else { continue };
+            let opened = self.book.digest(*object).map(|digest| self.store.open_object(&digest.0.into()));
+            match opened {
+                Some(Ok(_)) => {}
+                // That it cannot be looked at says nothing about it.
+                Some(Err(error)) if !error.is_damage() => unseen = Some(error),
+                None | Some(Err(_)) if damaged.contains(object) => {}
+                None | Some(Err(_)) => damaged.push(*object),
             }
+        }
+        if let (Some(error), true) = (unseen, damaged.is_empty()) {
+            self.feed(ended_before_start(
+                id,
+                Failure { kind: FailureKind::Node, message: error.to_string() },
+            ));
+            return true;
         }
         let Some(first) = damaged.first() else { return false };
         let name = self.book.location(*first);
-        let message = format!("the cached copy of `{name}` was changed on this node's disk, and was dropped");
+        let message = format!(
+            "the cached copy of {name} was changed on this node's disk, and was dropped",
+            name = shown(name)
+        );
         for object in damaged {
             self.found_damaged(object);
         }
@@ -37,6 +52,11 @@ impl Agent {
     }
 
     pub(super) fn start(&mut self, id: AttemptId, staged: &[Staged], private_inputs: bool) {
+        // Watched first: a write after this look is told.
+        if !private_inputs {
+            self.watch_inputs(id, staged);
+        }
+        self.hear_writes();
         if self.refuse_damaged(id, staged) {
             return;
         }
@@ -55,17 +75,12 @@ impl Agent {
                     outputs: vec![None; n],
                     inputs_modified: vec![],
                     inputs_damaged: vec![],
+                    disk: None,
                 };
                 return self.feed(NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit });
             }
             Command::Exec(argv) => runner::Program::Exec(argv.iter().map(|a| bytes(a)).collect()),
             Command::Shell(line) => runner::Program::Shell(bytes(line)),
-        };
-        let starts = |name: &str| match &context.spec.command {
-            Command::Exec(argv) => {
-                argv[0].strip_prefix("./").unwrap_or(&argv[0]) == name && argv[0].contains('/')
-            }
-            Command::Shell(line) => line.contains(&format!("./{name}")),
         };
         let mut inputs = vec![];
         for (i, ((name, location), staged)) in context.spec.inputs.iter().zip(staged).enumerate() {
@@ -77,17 +92,22 @@ impl Agent {
                 Staged::Private => self.private_path(id, i as u32),
                 Staged::InPlace(_) => PathBuf::from(location),
             };
-            let in_place = matches!(staged, Staged::InPlace(_));
+            let is_watched = context.watched.iter().any(|(input, _)| *input == i as u32);
+            let shares = match staged {
+                Staged::Cached(_) => is_watched,
+                Staged::Private => true,
+                // What lies at home must never be written through a link.
+                Staged::InPlace(_) => false,
+            };
             inputs.push(runner::Input {
                 name: bytes(name),
                 source: runner::ByteString::from(source.as_path()),
-                // What lies at home must never be written through a link.
-                mode: if private_inputs || in_place {
+                mode: if private_inputs || !shares {
                     runner::InputMode::Copy
                 } else {
                     runner::InputMode::Link
                 },
-                executable: starts(name),
+                executable: is_program(&context.spec, name),
             });
         }
         let mut env: Vec<_> = vec![
@@ -112,11 +132,13 @@ impl Agent {
                 tail_bytes: self.settings.capture_tail_bytes,
             },
             keep_sandbox: false,
+            tee: [STDOUT_NAME, STDERR_NAME].map(|name| named_output(&context.spec, name)),
         };
         let slot = self.slots.run(spec.clone());
         let context = self.attempts.get_mut(&id).expect("just seen");
         context.slot = Some(slot);
         context.run_spec = Some(spec);
+        context.written_before_bytes = self.written.bytes();
     }
 
     pub(super) fn on_slot(&mut self, index: usize, report: runner::SlotReport) {
@@ -132,11 +154,103 @@ impl Agent {
                 }
             }
             runner::SlotReport::Ended(report) => self.on_ended(index, *report),
+            runner::SlotReport::Printed { key, printed } => self.on_looked(key, printed),
+        }
+    }
+
+    /// The dispatcher wants to know what an attempt has printed so far.
+    pub(super) fn look(&mut self, ask: u64, id: AttemptId) {
+        let at = self.attempts.get(&id).and_then(|context| Some((context.slot?, context.key)));
+        match at {
+            Some((slot, key)) => {
+                self.looks.entry(key).or_default().push(ask);
+                self.slots.look(slot, key);
+            }
+            None => self.answer_look(ask, id, None),
+        }
+    }
+
+    fn on_looked(&mut self, key: u64, printed: Option<Box<(runner::Captured, runner::Captured)>>) {
+        // One answer for each question, in their order.
+        let Some(asks) = self.looks.get_mut(&key) else { return };
+        let ask = asks.remove(0);
+        if asks.is_empty() {
+            self.looks.remove(&key);
+        }
+        let id = self.by_key.get(&key).copied().unwrap_or_default();
+        self.answer_look(ask, id, printed);
+    }
+
+    fn answer_look(
+        &mut self,
+        ask: u64,
+        (task, attempt): AttemptId,
+        printed: Option<Box<(runner::Captured, runner::Captured)>>,
+    ) {
+        let has_begun = printed.is_some();
+        let (stdout, stderr) = printed.map_or_else(Default::default, |streams| *streams);
+        let printed = Printed { task, attempt, stdout: captured(stdout), stderr: captured(stderr) };
+        if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
+            link.out.push(FromExecutor::Looked { ask, has_begun, printed: Box::new(printed) });
+        }
+    }
+
+    /// Asks to be told of writes to the cached objects that will be linked for this attempt.
+    fn watch_inputs(&mut self, id: AttemptId, staged: &[Staged]) {
+        let (Some(watch), Some(context)) = (&mut self.watch, self.attempts.get_mut(&id)) else { return };
+        for (i, ((name, _), staged)) in context.spec.inputs.iter().zip(staged).enumerate() {
+            let Staged::Cached(object) = staged else { continue };
+            // A program is copied, as it needs another mode.
+            if is_program(&context.spec, name) {
+                continue;
+            }
+            // Where it does not work this input is copied, too.
+            if let Some(digest) = self.book.digest(*object)
+                && let Ok(watched) = watch.begin(digest, &self.store.path_of(&digest.0.into()))
+            {
+                context.watched.push((i as u32, watched));
+            }
+        }
+    }
+
+    /// Takes in who wrote to cached objects. What all processes did that have been waited for is among it.
+    pub(super) fn hear_writes(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        for (digest, written) in watch.read() {
+            match written {
+                Written::Yes => self.store.condemn(&digest.0.into()),
+                Written::Perhaps => self.store.doubt(&digest.0.into()),
+                Written::No => {}
+            }
         }
     }
 
     pub(super) fn on_ended(&mut self, index: usize, report: runner::RunReport) {
         self.slots.ended(index, report.key);
+        self.written.ended(index, report.written_bytes);
+        self.hear_writes();
+        let context = self.by_key.get(&report.key).and_then(|id| self.attempts.get(id));
+        let (Some(watch), Some(context)) = (&self.watch, context) else { return self.take_end(report) };
+        let doubted: Vec<(Digest, Watched)> = context
+            .watched
+            .iter()
+            .filter(|(_, watched)| watch.written(*watched) == Written::Perhaps)
+            .filter_map(|(i, watched)| Some((self.book.digest(context.inputs[*i as usize])?, *watched)))
+            .collect();
+        if doubted.is_empty() {
+            return self.take_end(report);
+        }
+        // The bytes may be right all the same, as when a tool opens what it only reads for writing, too.
+        let (store, inputs, halt) = (self.store.clone(), self.inputs.clone(), self.halt.clone());
+        tokio::task::spawn_blocking(move || {
+            let is_whole = |digest: &Digest| !halt.is_stopped() && store.verify(&digest.0.into()).is_ok();
+            let whole = doubted.into_iter().filter(|(digest, _)| is_whole(digest)).map(|(_, w)| w).collect();
+            let _ = inputs.send(Input::Looked { report: Box::new(report), whole });
+        });
+    }
+
+    /// A program has ended, and what it did to its inputs is known.
+    pub(super) fn take_end(&mut self, report: runner::RunReport) {
         let Some(&id) = self.by_key.get(&report.key) else { return };
         let (task, attempt) = id;
         let Some(context) = self.attempts.get_mut(&id) else { return };
@@ -151,6 +265,7 @@ impl Agent {
         context.started = None;
         context.sandbox = report.sandbox.as_ref().map(|s| s.as_path().to_path_buf());
         let mut result = failure_of(&report, context);
+        let disk = disk_of(&report, context.written_before_bytes);
         for (state, (name, location)) in report.outputs.iter().zip(&context.spec.outputs) {
             if result.is_err() {
                 break;
@@ -160,8 +275,11 @@ impl Agent {
                 runner::OutputState::Missing => "is not there".to_string(),
                 runner::OutputState::NotAFile { what } => format!("is {what}"),
             };
-            let message =
-                format!("the program ended well, but its declared output `{name}` (for `{location}`) {what}");
+            let message = format!(
+                "the program ended well, but its declared output {name} (for {location}) {what}",
+                name = shown(name),
+                location = shown(location)
+            );
             result = Err(Failure { kind: FailureKind::OutputMissing, message });
         }
         let outputs = report.outputs.iter().map(|state| match state {
@@ -173,7 +291,14 @@ impl Agent {
         let inputs_damaged = self.inputs_damaged(id);
         let mut inputs_modified = report.inputs_modified;
         inputs_modified.extend(&inputs_damaged);
-        if report.stdout.total_bytes + report.stderr.total_bytes > 0 {
+        if let (Some(watch), Some(context)) = (&self.watch, self.attempts.get(&id)) {
+            let was_written = |(_, watched): &&(u32, Watched)| watch.written(*watched) != Written::No;
+            inputs_modified.extend(context.watched.iter().filter(was_written).map(|(i, _)| *i));
+        }
+        inputs_modified.sort_unstable();
+        inputs_modified.dedup();
+        // That a later attempt printed nothing has to be known where an earlier one printed something.
+        if report.stdout.total_bytes + report.stderr.total_bytes > 0 || attempt.0 > 1 {
             let printed =
                 Printed { task, attempt, stdout: captured(report.stdout), stderr: captured(report.stderr) };
             match self.link.as_mut().filter(|l| l.welcomed) {
@@ -189,7 +314,7 @@ impl Agent {
         let cpu_ns = report.usage.cpu_user_ns + report.usage.cpu_system_ns;
         self.counters.program_cpu_ns += cpu_ns;
         let unix = |t: u64| {
-            if t == 0 { Timestamp(0) } else { self.by_dispatcher(t + report.times.realtime_base_ns) }
+            if t == 0 { Timestamp(0) } else { self.dispatchers_clock.at(clock::of_monotonic(t)) }
         };
         let exit = Exit {
             result,
@@ -200,6 +325,7 @@ impl Agent {
             outputs,
             inputs_modified,
             inputs_damaged,
+            disk,
         };
         self.feed(NodeEvent::ProgramEnded { task, attempt, exit });
     }
@@ -221,7 +347,16 @@ impl Agent {
 
     /// A slot process ended of itself: what it had is repeated elsewhere, a new one takes its place.
     pub(super) fn on_slot_gone(&mut self, index: usize) -> Result<(), ExecutorError> {
-        for key in self.slots.replace(index)? {
+        let used: Vec<PathBuf> = self.attempts.values().filter_map(|c| c.sandbox.clone()).collect();
+        let keys = self.slots.replace(index, used)?;
+        self.n_slot_lives += 1;
+        self.written.slot_gone(index);
+        self.attempts.values_mut().for_each(|context| context.written_before_bytes = 0);
+        self.hear_writes();
+        for key in keys {
+            for ask in self.looks.remove(&key).unwrap_or_default() {
+                self.answer_look(ask, AttemptId::default(), None);
+            }
             let Some(&(task, attempt)) = self.by_key.get(&key) else { continue };
             let message = "the process that ran it on this node ended".to_string();
             let failure = Failure { kind: FailureKind::Node, message };
@@ -233,8 +368,11 @@ impl Agent {
     pub(super) fn clean_up(&mut self, id: AttemptId) {
         let Some(context) = self.attempts.remove(&id) else { return };
         self.by_key.remove(&context.key);
-        if let (Some(slot), Some(_)) = (context.slot, &context.sandbox) {
-            self.slots.release(slot, context.key);
+        if let (Some(slot), Some(sandbox)) = (context.slot, &context.sandbox) {
+            self.slots.release(slot, context.key, sandbox);
+        }
+        if let Some(watch) = &mut self.watch {
+            context.watched.iter().for_each(|(_, watched)| watch.end(*watched));
         }
         for i in 0..context.inputs.len() as u32 {
             let path = self.private_path(id, i);
@@ -242,6 +380,22 @@ impl Agent {
                 let _ = std::fs::remove_file(path);
             }
         }
+    }
+}
+
+/// The output of that name, if the task declares one.
+fn named_output(spec: &eyas_core::array::TaskSpec, name: &str) -> Option<runner::ByteString> {
+    spec.outputs.iter().any(|(output, _)| output == name).then(|| bytes(name))
+}
+
+/// Whether the task's command starts this input.
+fn is_program(spec: &eyas_core::array::TaskSpec, name: &str) -> bool {
+    match &spec.command {
+        Command::Exec(argv) if argv.is_empty() => false,
+        Command::Exec(argv) => {
+            argv[0].strip_prefix("./").unwrap_or(&argv[0]) == name && argv[0].contains('/')
+        }
+        Command::Shell(line) => line.contains(&format!("./{name}")),
     }
 }
 
@@ -256,6 +410,7 @@ pub(super) fn ended_before_start((task, attempt): AttemptId, failure: Failure) -
         outputs: vec![],
         inputs_modified: vec![],
         inputs_damaged: vec![],
+        disk: None,
     };
     NodeEvent::ProgramEnded { task, attempt, exit }
 }
@@ -323,6 +478,35 @@ pub(super) fn failure_of(report: &runner::RunReport, context: &Context) -> Resul
     Err(Failure { kind, message })
 }
 
+/// What there is to know of the disk of a sandbox whose program failed, or could not be started.
+fn disk_of(report: &runner::RunReport, written_before_bytes: u64) -> Option<DiskSeen> {
+    use runner::{ExitKind, SetupKind};
+    if matches!(report.exit, ExitKind::SetupFailed { kind: SetupKind::NoSpace, .. }) {
+        return Some(DiskSeen { free_bytes: 0, is_full: true, wrote_bytes: None, is_said: true });
+    }
+    // Where that is not known, nothing follows from what was written.
+    let wrote_bytes = report.all_written_bytes.zip(report.free_bytes);
+    Some(DiskSeen {
+        free_bytes: report.free_bytes?,
+        is_full: report.disk_was_full,
+        wrote_bytes: wrote_bytes.map(|(all, _)| all.saturating_sub(written_before_bytes)),
+        is_said: is_said_full(report),
+    })
+}
+
+/// Whether a program's own words, or its end, say that there was no room. A page of a file that is mapped and has no room on the
+/// disk is a bus error.
+fn is_said_full(report: &runner::RunReport) -> bool {
+    const SAYINGS: [&[u8]; 3] = [b"no space left on device", b"disk quota exceeded", b"errno 28"];
+    let says = |text: &[u8]| {
+        let text = text.to_ascii_lowercase();
+        SAYINGS.iter().any(|saying| text.windows(saying.len()).any(|words| words == *saying))
+    };
+    let streams = [&report.stderr, &report.stdout];
+    matches!(report.exit, runner::ExitKind::Signaled { signal: libc::SIGBUS, .. })
+        || streams.into_iter().any(|stream| says(&stream.head.0) || says(&stream.tail.0))
+}
+
 pub(super) fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
@@ -357,8 +541,8 @@ pub(super) fn signal_name(signal: i32) -> &'static str {
 pub(super) fn explain_failure(failure: &mut Failure, context: &Context) {
     if failure.kind == FailureKind::InputModified && context.spec.inputs.len() == 1 {
         failure.message = format!(
-            "the program wrote to its input `{}`; the cached copy was dropped and the task is repeated with a private copy",
-            context.spec.inputs[0].0
+            "the program wrote to its input {}; the cached copy was dropped and the task is repeated with a private copy",
+            shown(&context.spec.inputs[0].0)
         );
     }
 }

@@ -1,0 +1,257 @@
+//! Which clusters there are on this machine, and which one is meant when none is named.
+//!
+//! `$STATE/clusters` has a link to the folder of each cluster that was used here: by `eyas up`, and by `eyas run` and `eyas map`, whose
+//! clusters last as long as they do. A link's name begins with the time when the cluster was last given work, so the newest comes
+//! first. It is removed when another run takes the folder, or the folder is gone; whether anybody listens there is found out by asking.
+//!
+//! Commands that look (`status`, `top`, `logs`, `explain`, `cancel`, `report`) mean the newest, whoever started it; those that give work or
+//! end a cluster (`submit`, `wait`, `down`) mean the newest of `eyas up`.
+
+use crate::args::JoinArgs;
+use crate::local::{default_cluster_dir, dispatcher_dir, state_dir};
+use crate::{Exit, Fault};
+use eyas_runtime::cluster::holder_of;
+use eyas_runtime::dispatcher::JOIN_FILE;
+use eyas_text::shown_path;
+use eyas_wire::identity::Join;
+use std::fs;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Clusters that are remembered; the oldest go first.
+const KEPT_MAX: usize = 64;
+
+/// Who started a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `eyas up`: it stays.
+    Up,
+    /// `eyas run` or `eyas map`, the process of that number: it goes with it.
+    Run(u32),
+}
+
+/// A cluster that was used on this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// The dispatchers' and nodes' folders are in it.
+    pub dir: PathBuf,
+    pub kind: Kind,
+}
+
+impl Known {
+    pub fn join(&self) -> PathBuf {
+        dispatcher_dir(&self.dir).join(JOIN_FILE)
+    }
+
+    /// Whether anybody listens where its join file says. A dispatcher that was killed leaves its file behind.
+    pub fn is_up(&self) -> bool {
+        let join = self.join();
+        join.exists() && listens(&join)
+    }
+
+    /// Whether its log knows of a run.
+    fn has_run(&self) -> bool {
+        let dirs = crate::local::member_dirs(dispatcher_dir(&self.dir));
+        eyas_report::newest_run(&dirs).is_ok_and(|run| run.is_some())
+    }
+
+    pub fn describe(&self) -> String {
+        match self.kind {
+            Kind::Up => format!("the cluster of `eyas up` in {}", shown_path(&self.dir)),
+            Kind::Run(pid) => format!("the run of process {pid} in {}", shown_path(&self.dir)),
+        }
+    }
+}
+
+fn links_dir() -> Result<PathBuf, Fault> {
+    Ok(state_dir()?.join("clusters"))
+}
+
+/// The name of a link: when, and who.
+fn name_of(now_ms: u64, kind: Kind) -> String {
+    match kind {
+        Kind::Up => format!("{now_ms:015}-{}-up", std::process::id()),
+        Kind::Run(pid) => format!("{now_ms:015}-{pid}-run"),
+    }
+}
+
+fn kind_of(name: &str) -> Option<Kind> {
+    let mut parts = name.split('-').skip(1);
+    let pid = parts.next()?.parse().ok()?;
+    match parts.next()? {
+        "up" => Some(Kind::Up),
+        "run" => Some(Kind::Run(pid)),
+        _ => None,
+    }
+}
+
+/// Remembers that the cluster in `dir`, its whole path, is given work now.
+pub fn remember(dir: &Path, kind: Kind) -> Result<(), Fault> {
+    let links = links_dir()?;
+    fs::create_dir_all(&links)?;
+    let now_ms = eyas_runtime::clock::now().0 / 1_000_000;
+    let fresh = links.join(name_of(now_ms, kind));
+    let _ = fs::remove_file(&fresh);
+    std::os::unix::fs::symlink(dir, &fresh)?;
+    let mut seen = 0;
+    for (link, target) in links_newest_first(&links) {
+        let is_other = target.as_deref() == Some(dir) && link != fresh;
+        let is_gone = target.is_none_or(|target| !target.exists());
+        seen += 1;
+        if is_other || is_gone || seen > KEPT_MAX {
+            let _ = fs::remove_file(link);
+        }
+    }
+    Ok(())
+}
+
+/// Remembers that work was given to the cluster with this join file, if it is one of this machine.
+pub fn remember_work(join: &Path) {
+    let Ok(told) = Join::read(join) else { return };
+    let Some(dir) = Path::new(&told.dir).parent() else { return };
+    let known = all().unwrap_or_default().into_iter().find(|known| known.dir == dir);
+    if let Some(known) = known {
+        let _ = remember(dir, known.kind);
+    }
+}
+
+fn links_newest_first(links: &Path) -> Vec<(PathBuf, Option<PathBuf>)> {
+    let mut all: Vec<PathBuf> =
+        fs::read_dir(links).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    all.sort();
+    all.into_iter().rev().map(|link| (link.clone(), fs::read_link(link).ok())).collect()
+}
+
+/// All clusters that were used here and have a folder still, newest first.
+pub fn all() -> Result<Vec<Known>, Fault> {
+    let mut found: Vec<Known> = vec![];
+    for (link, target) in links_newest_first(&links_dir()?) {
+        let kind = link.file_name().and_then(|name| kind_of(name.to_str()?));
+        if let (Some(dir), Some(kind)) = (target.filter(|dir| dir.exists()), kind) {
+            found.push(Known { dir, kind });
+        }
+    }
+    let default = default_cluster_dir()?;
+    let is_known =
+        |known: &Known| known.dir == default || default.canonicalize().is_ok_and(|d| d == known.dir);
+    if dispatcher_dir(&default).exists() && !found.iter().any(is_known) {
+        found.push(Known { dir: default, kind: Kind::Up });
+    }
+    Ok(found)
+}
+
+/// Those that are up, newest first.
+pub fn running() -> Result<Vec<Known>, Fault> {
+    Ok(all()?.into_iter().filter(Known::is_up).collect())
+}
+
+/// What is meant by a command that looks.
+pub enum Meant {
+    /// The cluster with this join file.
+    Live(PathBuf),
+    /// One that is not up any more; its folder tells.
+    Ended(Known),
+}
+
+/// What a command that looks means: what was named, else the newest cluster that was used here.
+pub fn find(join: &JoinArgs) -> Result<Meant, Fault> {
+    if let Some(path) = &join.join {
+        return Ok(Meant::Live(path.clone()));
+    }
+    match newest()? {
+        None => Err(none_up()),
+        Some(newest) if newest.is_up() => Ok(Meant::Live(newest.join())),
+        Some(newest) => Ok(Meant::Ended(newest)),
+    }
+}
+
+/// The newest cluster that is up or has a run to tell of.
+pub fn newest() -> Result<Option<Known>, Fault> {
+    Ok(all()?.into_iter().find(|known| known.is_up() || known.has_run()))
+}
+
+/// The join file for a command that looks at what is up: the one given, else of the newest that is.
+pub fn look_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
+    if let Some(path) = &join.join {
+        return Ok(path.clone());
+    }
+    let running = running()?;
+    match &running[..] {
+        [] => Err(none_up_now()),
+        [one] => Ok(one.join()),
+        [newest, others @ ..] => {
+            eyas_text::say!(
+                "note: this is {}; {} more: `eyas status --all` shows all",
+                newest.describe(),
+                match others.len() {
+                    1 => "there is 1".into(),
+                    n => format!("there are {n}"),
+                }
+            );
+            Ok(newest.join())
+        }
+    }
+}
+
+/// The join file for a command that gives work, waits or ends: the one given, else of the newest cluster of `eyas up`.
+pub fn work_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
+    if let Some(path) = &join.join {
+        return Ok(path.clone());
+    }
+    let ups: Vec<Known> = all()?.into_iter().filter(|known| known.kind == Kind::Up).collect();
+    if let Some(up) = ups.iter().find(|up| up.is_up()) {
+        return Ok(up.join());
+    }
+    // One whose dispatcher lives and does not listen yet is being started.
+    match ups.iter().find(|up| holder_of(&dispatcher_dir(&up.dir).join("journal/lock")).is_some()) {
+        Some(starting) => Ok(starting.join()),
+        None => Err(none_up_now()),
+    }
+}
+
+fn none_up() -> Fault {
+    Fault::new(Exit::Cluster, "no cluster is up")
+        .hint("start one with `eyas up`, or name one with --join FILE or EYAS_JOIN")
+}
+
+/// Nobody listens; was somebody killed?
+fn none_up_now() -> Fault {
+    let newest_up = all().unwrap_or_default().into_iter().find(|known| known.kind == Kind::Up);
+    match newest_up.filter(|known| known.join().exists()) {
+        Some(known) => {
+            let is_default = default_cluster_dir().is_ok_and(|default| default == known.dir);
+            let how = match is_default {
+                true => "`eyas up`".to_string(),
+                false => format!("`eyas up --dir {}`", known.dir.display()),
+            };
+            Fault::new(Exit::Cluster, "no cluster is up; the last one was ended without a word")
+                .hint(format!("{how} starts it again and goes on with what was submitted to it"))
+        }
+        None => none_up(),
+    }
+}
+
+/// Whether anybody listens where the file says.
+fn listens(join: &Path) -> bool {
+    let Ok(join) = Join::read(join) else { return true };
+    let answers = |address: &String| {
+        let at = address.to_socket_addrs();
+        at.is_ok_and(|mut all| all.any(|at| TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok()))
+    };
+    // Any dispatcher of a group will do.
+    std::iter::once(&join.address).chain(&join.members).any(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_links_tell_who_and_sort_by_time() {
+        let (up, run) = (name_of(7, Kind::Up), name_of(123_456_789_012, Kind::Run(42)));
+        assert_eq!((kind_of(&up), kind_of(&run)), (Some(Kind::Up), Some(Kind::Run(42))));
+        assert!(up < run);
+        assert_eq!(kind_of("something else"), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! What is allowed and most likely a mistake: said before anything starts, and done all the same.
+
+use eyas_core::array::Command;
+use eyas_tasklist::TaskList;
+use eyas_text::shown;
+use std::path::Path;
+
+/// Arrays of a list whose first task is looked at.
+const ARRAYS_MAX: usize = 1000;
+
+/// What a map is told.
+pub struct MapWords<'a> {
+    pub command: &'a [String],
+    pub shell: bool,
+    /// Files and patterns, a task for each; none where there is one for each number.
+    pub files: &'a [String],
+    /// The names of the holes that the command may have.
+    pub holes: &'a [String],
+    /// Names that the sandbox has besides.
+    pub with: &'a [String],
+    pub base_dir: &'a Path,
+}
+
+/// Hints on a map, a sentence each.
+pub fn of_map(map: &MapWords<'_>) -> Vec<String> {
+    let mut hints = vec![];
+    let has_hole = |hole: &str| map.command.iter().any(|word| word.replace("{{", "").contains(hole));
+    let tells_of_sources = |hole: &&String| *hole != "index" && !hole.starts_with("out");
+    // The name itself does as well.
+    let is_named = |file: &String| {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        !name.is_empty() && map.command.iter().any(|word| word.contains(name))
+    };
+    if !map.files.is_empty()
+        && !map.files.iter().any(is_named)
+        && !map.holes.iter().filter(tells_of_sources).any(|hole| has_hole(&format!("{{{hole}}}")))
+    {
+        hints.push(
+            "the command has no {in}, so it does not learn which file it is for; write {in} where the file's name goes"
+                .to_string(),
+        );
+    }
+    if map.shell {
+        let quoted = map.command.iter().find_map(|line| quoted_hole(line, map.holes));
+        hints.extend(quoted.map(|hole| {
+            format!(
+                "{{{hole}}} stands in quotes, and gets quotes of its own where it needs them; leave yours out"
+            )
+        }));
+    } else {
+        let of_shell = map.command.iter().find(|word| is_of_shell(word));
+        hints.extend(
+            of_shell.map(|word| {
+                format!("without --shell the word {} is an argument like any other", shown(word))
+            }),
+        );
+        let home = map.command.iter().find(|word| *word == "~" || word.starts_with("~/"));
+        hints.extend(home.map(|word| {
+            format!("without a shell the `~` in {} stands for itself; write the whole path", shown(word))
+        }));
+    }
+    let words = map.command.iter().flat_map(|word| match map.shell {
+        true => word.split_whitespace().collect(),
+        false => vec![word.as_str()],
+    });
+    let undeclared = |word: &&str| {
+        let name = word.strip_prefix("./").unwrap_or(word);
+        let is_path = name.contains('/') && !name.starts_with('/') && !name.contains(['{', '}']);
+        is_path
+            && !map.with.iter().any(|with| with == name || with == word)
+            && map.base_dir.join(name).is_file()
+    };
+    let mut said: Vec<&str> = vec![];
+    for word in words.filter(undeclared) {
+        if !said.contains(&word) {
+            said.push(word);
+            hints.push(format!(
+                "{} is a file here and no input; `--with {word}` brings it into each sandbox, under its own name",
+                shown(word)
+            ));
+        }
+    }
+    hints
+}
+
+/// A hole that stands in quotes in a line for the shell.
+fn quoted_hole<'h>(line: &str, holes: &'h [String]) -> Option<&'h str> {
+    let mut quote = None;
+    let mut chars = line.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match (c, quote) {
+            ('\\', None | Some('"')) => drop(chars.next()),
+            ('\'' | '"', None) => quote = Some(c),
+            (c, Some(q)) if c == q => quote = None,
+            ('{', Some(_)) => {
+                let after = &line[at + 1..];
+                let is_here = |hole: &&String| {
+                    after.strip_prefix(hole.as_str()).is_some_and(|end| end.starts_with('}'))
+                };
+                if let Some(hole) = holes.iter().find(is_here) {
+                    return Some(hole);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A word that means something to a shell alone.
+fn is_of_shell(word: &str) -> bool {
+    matches!(word, "|" | "||" | "&&" | ";" | "&" | "<" | ">" | ">>" | "2>" | "2>&1" | "&>")
+        || word.len() > 1 && (word.starts_with('>') || word.starts_with("2>"))
+}
+
+/// Hints on a list, of each kind one: programs beside the list that tasks start and do not have, and words for a shell where there
+/// is none.
+pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
+    let (mut lacks, mut no_shell) = (Found::default(), Found::default());
+    for array in list.arrays.iter().take(ARRAYS_MAX) {
+        let task = array.expand(0);
+        let words: Vec<&str> = match &task.command {
+            Command::Exec(argv) => argv.iter().map(String::as_str).take(1).collect(),
+            Command::Shell(line) => line.split_whitespace().collect(),
+        };
+        // Without declared files, a line of a list of commands runs where they are.
+        let is_in_place =
+            |line: &str| line.starts_with("cd ") && task.inputs.is_empty() && task.outputs.is_empty();
+        if matches!(&task.command, Command::Shell(line) if is_in_place(line)) {
+            continue;
+        }
+        let is_lacking = |word: &&str| {
+            let Some(name) = word.strip_prefix("./") else { return false };
+            !task.inputs.iter().any(|(input, _)| input == name) && base_dir.join(name).is_file()
+        };
+        lacks.take(&task.id, words.into_iter().find(is_lacking), array.n_tasks);
+        if let Command::Exec(argv) = &task.command {
+            no_shell.take(
+                &task.id,
+                argv.iter().map(String::as_str).find(|word| is_of_shell(word)),
+                array.n_tasks,
+            );
+        }
+    }
+    let lacks = lacks.first.as_ref().map(|(_, word)| {
+        format!(
+            "{} starts {}, which is a file here and not among its inputs; a task finds its inputs in its sandbox, and nothing \
+             else of yours",
+            lacks.whose(),
+            shown(word)
+        )
+    });
+    let no_shell = no_shell.first.as_ref().map(|(_, word)| {
+        format!(
+            "{} has the word {} in a list of words, where it is an argument like any other; a command that is one string \
+             goes to a shell",
+            no_shell.whose(),
+            shown(word)
+        )
+    });
+    lacks.into_iter().chain(no_shell).collect()
+}
+
+/// Tasks with a likely mistake: the first one with the word that shows it, and how many.
+#[derive(Default)]
+struct Found {
+    first: Option<(String, String)>,
+    n: u64,
+}
+
+impl Found {
+    fn take(&mut self, id: &str, word: Option<&str>, n_tasks: u32) {
+        let Some(word) = word else { return };
+        self.first.get_or_insert_with(|| (id.to_string(), word.to_string()));
+        self.n += u64::from(n_tasks);
+    }
+
+    fn whose(&self) -> String {
+        let id = self.first.as_ref().map_or("", |(id, _)| id);
+        match self.n {
+            0 | 1 => format!("task {}", shown(id)),
+            n => format!("task {} (and {} more like it)", shown(id), n - 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hints(command: &[&str], shell: bool, base_dir: &Path) -> Vec<String> {
+        let command: Vec<String> = command.iter().map(|word| (*word).to_string()).collect();
+        let holes = ["in", "out", "stem", "name", "index", ""].map(String::from);
+        of_map(&MapWords {
+            command: &command,
+            shell,
+            files: &["in/*.txt".into()],
+            holes: &holes,
+            with: &[],
+            base_dir,
+        })
+    }
+
+    #[test]
+    fn each_likely_mistake_gets_one_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("tools")).unwrap();
+        std::fs::write(dir.path().join("tools/cut.py"), "").unwrap();
+        for (command, shell, expect) in [
+            (&["wc", "-l"][..], false, Some("no {in}")),
+            (&["wc", "{{in}}"], false, Some("no {in}")),
+            (&["wc", "{in}"], false, None),
+            (&["wc", "{in}", ">", "{out}"], false, Some("without --shell the word `>`")),
+            (&["wc", "{in}", ">{out}"], false, Some("without --shell the word `>{out}`")),
+            (&["wc < {in} > {out}"], true, None),
+            (&["wc '{in}'"], true, Some("{in} stands in quotes")),
+            (&["echo \"a {stem} b\""], true, Some("{stem} stands in quotes")),
+            (&["awk '{print $1}' {in}"], true, None),
+            (&["echo \\'{in}\\'"], true, None),
+            (&["cat", "~/x", "{in}"], false, Some("the `~` in `~/x`")),
+            (&["cat ~/x {in}"], true, None),
+            (&["python3", "tools/cut.py", "{in}"], false, Some("--with tools/cut.py")),
+            (&["python3", "tools/other.py", "{in}"], false, None),
+        ] {
+            let hints = hints(command, shell, dir.path());
+            match expect {
+                None => assert_eq!(hints, [""; 0], "{command:?}"),
+                Some(text) => assert!(hints.len() == 1 && hints[0].contains(text), "{command:?}: {hints:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The program `eyas`: it parses, wires up and prints. Nothing is decided here; text for people stays here.
+//!
+//! `eyas-lab` stands on this too: it takes from here what a cluster on this machine is made of, what the simulator's options
+//! are, and how results and errors are printed.
+
+// All that is printed passes `eyas_text::Printer`; `clippy.toml` beside this refuses the streams themselves.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+/// A line of results, on standard output.
+#[macro_export]
+macro_rules! show {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(eyas_text::raw_unless_terminal(), $($text)*);
+    }};
+}
+
+mod add;
+pub mod args;
+mod bench;
+mod clusters;
+mod commands;
+mod connect;
+mod hints;
+mod json;
+pub mod local;
+mod logs;
+pub mod machine;
+mod map;
+mod predict;
+pub mod print;
+mod printed;
+mod progress;
+mod replaces;
+mod resume;
+pub mod sim;
+mod tasks;
+mod tell;
+mod tmpfs;
+mod top;
+mod up;
+mod workflow;
+
+use args::{Cli, Verb};
+use clap::Parser;
+use std::process::ExitCode;
+
+/// What the command's end means to a script; documented in `docs/reference/cli.md`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// All tasks ended well.
+    Good = 0,
+    /// Some task failed or was cancelled.
+    TasksFailed = 1,
+    /// The input is wrong; nothing was started.
+    BadInput = 2,
+    /// The cluster cannot be reached, refused, or went away.
+    Cluster = 3,
+    /// Anything else went wrong.
+    Other = 4,
+    /// Ended by ^C.
+    Interrupted = 130,
+}
+
+/// An error with the exit code that it should give, and what to do about it.
+#[derive(Debug)]
+pub struct Fault {
+    pub exit: Exit,
+    pub message: String,
+    pub hint: Option<String>,
+    /// The reader of what this program prints is gone.
+    pub nobody_reads: bool,
+}
+
+impl Fault {
+    pub fn new(exit: Exit, message: impl std::fmt::Display) -> Fault {
+        Fault { exit, message: message.to_string(), hint: None, nobody_reads: false }
+    }
+    pub fn hint(mut self, hint: impl Into<String>) -> Fault {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl From<eyas_tasklist::Error> for Fault {
+    fn from(e: eyas_tasklist::Error) -> Fault {
+        Fault::new(Exit::BadInput, e)
+    }
+}
+impl From<eyas_runtime::net::NetError> for Fault {
+    fn from(e: eyas_runtime::net::NetError) -> Fault {
+        use eyas_runtime::net::NetError;
+        match e {
+            NetError::Connect { address, source } => {
+                let message = format!("cannot reach the dispatcher at {address}: {}", print::reason(&source));
+                Fault::new(Exit::Cluster, message)
+                    .hint("start a cluster with `eyas up`, or name another one with --join")
+            }
+            // The dispatcher understood, and says what is wrong with what was asked.
+            NetError::Refused(reason) => Fault::new(Exit::BadInput, reason),
+            e => Fault::new(Exit::Cluster, e),
+        }
+    }
+}
+impl From<eyas_runtime::cluster::ClusterError> for Fault {
+    fn from(e: eyas_runtime::cluster::ClusterError) -> Fault {
+        Fault::new(Exit::Cluster, e)
+    }
+}
+impl From<eyas_report::Error> for Fault {
+    fn from(e: eyas_report::Error) -> Fault {
+        Fault::new(Exit::BadInput, e)
+    }
+}
+impl From<std::io::Error> for Fault {
+    fn from(e: std::io::Error) -> Fault {
+        let nobody_reads = e.kind() == std::io::ErrorKind::BrokenPipe;
+        Fault { nobody_reads, ..Fault::new(Exit::Other, print::reason(&e)) }
+    }
+}
+
+/// The program, from its arguments to its exit status.
+pub fn main() -> ExitCode {
+    // A slot process must be the first thing this program is, before any thread or allocation of note.
+    if std::env::args_os().nth(1).is_some_and(|a| a == local::SLOT_ARGUMENT) {
+        eyas_runner::slot_main(0);
+    }
+    live(|cli: Cli| run(cli.verb))
+}
+
+/// A program from its arguments to its exit status: parses them, runs what they say, and prints what was wrong.
+pub fn live<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Fault>) -> ExitCode {
+    match A::try_parse() {
+        Ok(arguments) => end(run(arguments)),
+        Err(e) => {
+            tell_usage(&e);
+            ExitCode::from(if e.use_stderr() { Exit::BadInput as u8 } else { 0 })
+        }
+    }
+}
+
+/// The exit status of a command that ended so; an error is printed.
+fn end(result: Result<Exit, Fault>) -> ExitCode {
+    match result {
+        Ok(exit) => ExitCode::from(exit as u8),
+        // A reader that has seen enough (`eyas status | head`) ends the program quietly. SIGPIPE could
+        // do that, but it would also end a dispatcher whose peer vanishes.
+        Err(fault) if fault.nobody_reads => ExitCode::from(fault.exit as u8),
+        Err(fault) => {
+            eyas_text::say!("error: {}", fault.message);
+            if let Some(hint) = fault.hint {
+                eyas_text::say!("hint: {hint}");
+            }
+            ExitCode::from(fault.exit as u8)
+        }
+    }
+}
+
+/// What clap has to say; its words are ours, and it repeats the user's.
+fn tell_usage(e: &clap::Error) {
+    use std::io::Write;
+    let text = e.render();
+    let wants_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let _ = match (e.use_stderr(), wants_colours) {
+        (true, true) if eyas_text::stderr_is_terminal() => {
+            write!(eyas_text::printed_stderr(), "{}", text.ansi())
+        }
+        (true, _) => write!(eyas_text::stderr(), "{text}"),
+        (false, true) if eyas_text::stdout_is_terminal() => {
+            write!(eyas_text::printed_stdout(), "{}", text.ansi())
+        }
+        (false, _) => write!(eyas_text::stdout(), "{text}"),
+    };
+}
+
+fn run(verb: Verb) -> Result<Exit, Fault> {
+    match verb {
+        Verb::Map(args) => map::map(args),
+        Verb::Run(args) => commands::run(args),
+        Verb::Submit(args) => commands::submit(args),
+        Verb::Wait(args) => commands::wait(args),
+        Verb::Status(args) => commands::status(args),
+        Verb::Top(args) => top::top(args),
+        Verb::Logs(args) => logs::logs(args),
+        Verb::Tasks(args) => tasks::tasks(args),
+        Verb::Explain(args) => tell::explain(args),
+        Verb::Report(args) => tell::report(args),
+        Verb::Export(args) => workflow::export(args),
+        Verb::Convert(args) => workflow::convert(args),
+        Verb::Graph(args) => workflow::graph(args),
+        Verb::Replay(args) => tell::replay(args),
+        Verb::Cancel(args) => commands::cancel(args),
+        Verb::Up(args) => up::up(args),
+        Verb::Down(args) => up::down(args),
+        Verb::Sim(args) => sim::sim(*args),
+        Verb::Predict(args) => predict::predict(args),
+        Verb::Bench(args) => bench::bench(&args),
+        Verb::Dispatcher(args) => commands::dispatcher(args),
+        Verb::Executor(args) => commands::executor(args),
+        Verb::Provider(args) => commands::provider(args),
+    }
+}

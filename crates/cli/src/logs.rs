@@ -1,0 +1,211 @@
+//! `eyas logs`: what tasks print, also while they run.
+
+use crate::args::LogsArgs;
+use crate::commands::{client_runtime, task_name};
+use crate::connect::connect;
+use crate::local::Source;
+use crate::printed::{self, Piece, Prints, Seen};
+use crate::{Exit, Fault, local};
+use eyas_core::RunId;
+use eyas_runtime::client::Client;
+use eyas_runtime::eventlog::to_message;
+use eyas_text::Printer;
+use eyas_wire::message::{PrintedState, TaskPrinted, WhichTasks};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a task that is followed is asked about.
+const FOLLOW_EVERY: Duration = Duration::from_millis(250);
+/// Answers with what tasks printed that are shown at once while their run goes on.
+const PULLED_MAX: u32 = 16;
+
+pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
+    if let Some(task) = &args.task {
+        task_name(task)?;
+    }
+    let source = local::source(&args.of.join, args.of.dir.as_deref())?;
+    let run = args.run.map(RunId);
+    match (&args.task, source) {
+        (Some(task), Source::Live(join)) => follow(&join, run, task, args.follow),
+        (Some(task), Source::Ended(dirs)) => {
+            let story = eyas_report::story_from_group(&dirs, task, run)?;
+            let state = match story.state.as_str() {
+                "done" => PrintedState::Done,
+                "failed" => PrintedState::Failed,
+                "cancelled" => PrintedState::Cancelled,
+                _ => PrintedState::Queued,
+            };
+            let printed = TaskPrinted {
+                task: story.task,
+                run: story.run,
+                user_id: story.user_id,
+                state,
+                reason: story.reason,
+                attempts: story.printed.iter().map(to_message).collect(),
+            };
+            let mut seen = Seen::default();
+            show_new(&printed, &mut seen)?;
+            if seen.is_empty() {
+                eyas_text::say!("{}", printed::nothing_printed(&printed));
+            }
+            Ok(Exit::Good)
+        }
+        (None, Source::Live(join)) => failed_live(&join, run),
+        (None, Source::Ended(dirs)) => failed_ended(&dirs, run),
+    }
+}
+
+fn follow(join: &Path, run: Option<RunId>, task: &str, follow: bool) -> Result<Exit, Fault> {
+    let name = task_name(task)?;
+    client_runtime().block_on(async {
+        let mut client = Client::connect(join).await?;
+        let (mut seen, mut said) = (Seen::default(), None);
+        loop {
+            let printed = printed::of_task(&mut client, run, name.clone()).await?;
+            show_new(&printed, &mut seen)?;
+            // What keeps it from printing is said once for each state that it is in.
+            if seen.is_empty() && said != Some(printed.state) {
+                eyas_text::say!("{}", printed::nothing_printed(&printed));
+                said = Some(printed.state);
+            }
+            if !follow || printed.state.is_over() {
+                return Ok(Exit::Good);
+            }
+            tokio::time::sleep(FOLLOW_EVERY).await;
+        }
+    })
+}
+
+/// Shows what a task has printed since the last time, each stream on its own.
+fn show_new(task: &TaskPrinted, seen: &mut Seen) -> std::io::Result<()> {
+    let several = task.attempts.len() > 1;
+    for attempt in &task.attempts {
+        let ([stdout, stderr], is_first) = seen.take(attempt);
+        if several && is_first {
+            eyas_text::say!("--- attempt {}", attempt.attempt);
+        }
+        write_pieces(eyas_text::printed_stdout(), &stdout)?;
+        write_pieces(eyas_text::printed_stderr(), &stderr)?;
+    }
+    Ok(())
+}
+
+/// Into a pipe or a file it goes byte by byte; a terminal gets text and colours.
+pub fn write_pieces<W: Write>(mut out: Printer<W>, pieces: &[Piece<'_>]) -> std::io::Result<()> {
+    for piece in pieces {
+        match piece {
+            Piece::Bytes(bytes) => out.write_all(bytes)?,
+            Piece::Cut(n_bytes) => out.write_all(Piece::cut_mark(*n_bytes).as_bytes())?,
+        }
+    }
+    out.finish()
+}
+
+fn failed_live(join: &Path, run: Option<RunId>) -> Result<Exit, Fault> {
+    client_runtime().block_on(async {
+        let mut client = Client::connect(join).await?;
+        let mut failed = Prints::new(run, WhichTasks::Failed);
+        let mut n = 0;
+        loop {
+            let tasks = failed.pull(&mut client).await?;
+            if tasks.is_empty() {
+                break;
+            }
+            for task in &tasks {
+                show_grouped(task)?;
+                n += 1;
+            }
+        }
+        if n == 0 {
+            eyas_text::say!("no task of run {} has failed", failed.run().unwrap_or_default());
+        }
+        Ok(Exit::Good)
+    })
+}
+
+fn failed_ended(dirs: &[PathBuf], run: Option<RunId>) -> Result<Exit, Fault> {
+    let (run, failed) = eyas_report::failed_printed(dirs, run)?;
+    for task in &failed {
+        show_grouped(&TaskPrinted {
+            task: task.task,
+            run,
+            user_id: task.user_id.clone(),
+            state: PrintedState::Failed,
+            reason: Some(task.message.clone()),
+            attempts: task.printed.iter().map(to_message).collect(),
+        })?;
+    }
+    if failed.is_empty() {
+        eyas_text::say!("no task of run {run} has failed");
+    }
+    Ok(Exit::Good)
+}
+
+/// All that a task printed, under a heading, on standard output.
+fn show_grouped(task: &TaskPrinted) -> std::io::Result<()> {
+    writeln!(eyas_text::stdout(), "{}", printed::heading(task))?;
+    let mut seen = Seen::default();
+    for attempt in &task.attempts {
+        if task.attempts.len() > 1 {
+            writeln!(eyas_text::stdout(), "--- attempt {}", attempt.attempt)?;
+        }
+        for pieces in seen.take(attempt).0 {
+            let ends_line = !matches!(pieces.last(), Some(Piece::Bytes(bytes)) if !bytes.ends_with(b"\n"));
+            write_pieces(eyas_text::printed_stdout(), &pieces)?;
+            if !ends_line {
+                writeln!(eyas_text::stdout())?;
+            }
+        }
+    }
+    if seen.is_empty() {
+        writeln!(eyas_text::stdout(), "(it printed nothing)")?;
+    }
+    Ok(())
+}
+
+/// Shows what the tasks of a run print, each when it has ended and all before it have, while somebody waits for the run.
+pub struct InOrder {
+    join: PathBuf,
+    client: Client,
+    prints: Prints,
+}
+
+impl InOrder {
+    /// A connection of its own: the one that waits for the run drops answers to other questions.
+    pub async fn begin(join: &Path, run: RunId) -> Result<InOrder, Fault> {
+        let client = Client::connect(join).await?;
+        let prints = Prints::new(Some(run), WhichTasks::Ended);
+        Ok(InOrder { join: join.to_path_buf(), client, prints })
+    }
+
+    /// Shows what is ready, all of it or so much that its reader need not wait for long; `before` is called before anything is
+    /// shown.
+    pub async fn show(&mut self, all: bool, mut before: impl FnMut()) -> Result<(), Fault> {
+        for n_pulled in 0.. {
+            if !all && n_pulled == PULLED_MAX {
+                break;
+            }
+            let tasks = match self.prints.pull(&mut self.client).await {
+                Ok(tasks) => tasks,
+                // The dispatcher was started again.
+                Err(fault) if fault.exit == Exit::Cluster => {
+                    self.client = connect(&self.join).await?;
+                    continue;
+                }
+                Err(fault) => return Err(fault),
+            };
+            if tasks.is_empty() {
+                return Ok(());
+            }
+            before();
+            for task in &tasks {
+                // Of an earlier attempt nothing counts.
+                let Some(last) = task.attempts.last() else { continue };
+                write_pieces(eyas_text::printed_stdout(), &printed::beyond(&last.stdout, 0))?;
+                write_pieces(eyas_text::printed_stderr(), &printed::beyond(&last.stderr, 0))?;
+            }
+        }
+        Ok(())
+    }
+}

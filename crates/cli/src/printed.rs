@@ -1,0 +1,205 @@
+//! What tasks print, on its way to people: what is new of a stream, what was cut, and whole runs in order.
+//!
+//! A node keeps the first and the last bytes of each stream. What lies between is said where it is missing.
+
+use crate::print::size;
+use crate::{Exit, Fault};
+use eyas_core::{AttemptNo, RunId};
+use eyas_runtime::client::Client;
+use eyas_text::shown;
+use eyas_wire::message::{
+    Captured, Printed, PrintedState, ReplyBody, RequestBody, TaskName, TaskPrinted, WhichTasks,
+};
+use std::collections::BTreeMap;
+
+/// How everything that a program prints is kept.
+pub const KEEP_ALL: &str =
+    "\"stdout\": \"FILE\" in a task list keeps all, and so does --shell with --out FILE and > {out} in a map";
+
+/// A piece of a stream.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Piece<'a> {
+    Bytes(&'a [u8]),
+    /// So many bytes are not kept.
+    Cut(u64),
+}
+
+impl Piece<'_> {
+    /// The sentence in the place of bytes that are not there.
+    pub fn cut_mark(n_bytes: u64) -> String {
+        format!("\n[... {} not kept; {KEEP_ALL} ...]\n", size(n_bytes))
+    }
+}
+
+/// What a stream has beyond its first `seen` bytes.
+pub fn beyond(captured: &Captured, seen: u64) -> Vec<Piece<'_>> {
+    let Captured { head, tail, total_bytes } = captured;
+    let after_head = seen.max(head.len() as u64);
+    let tail_at = total_bytes.saturating_sub(tail.len() as u64).max(head.len() as u64);
+    let from = |bytes: &'_ [u8], n: u64| bytes.len().min(n as usize);
+    let mut pieces = vec![Piece::Bytes(&head[from(head, seen)..])];
+    if after_head < tail_at {
+        pieces.push(Piece::Cut(tail_at - after_head));
+    }
+    pieces.push(Piece::Bytes(&tail[from(tail, after_head.saturating_sub(tail_at))..]));
+    pieces.retain(|piece| *piece != Piece::Bytes(b""));
+    pieces
+}
+
+/// What was shown of a task's attempts, so that only what is new is shown next.
+#[derive(Default)]
+pub struct Seen(BTreeMap<AttemptNo, [u64; 2]>);
+
+impl Seen {
+    /// The new pieces of an attempt's two streams, which count as shown from here on; and whether it is the first time
+    /// that this attempt prints anything.
+    pub fn take<'a>(&mut self, printed: &'a Printed) -> ([Vec<Piece<'a>>; 2], bool) {
+        let is_first = !self.0.contains_key(&printed.attempt);
+        let streams = [&printed.stdout, &printed.stderr];
+        if streams.iter().all(|stream| stream.total_bytes == 0) {
+            return ([vec![], vec![]], false);
+        }
+        let seen = self.0.entry(printed.attempt).or_default();
+        let mut i = 0;
+        let pieces = streams.map(|stream| {
+            let pieces = beyond(stream, seen[i]);
+            seen[i] = seen[i].max(stream.total_bytes);
+            i += 1;
+            pieces
+        });
+        (pieces, is_first)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What is to be said of a task that has printed nothing.
+pub fn nothing_printed(task: &TaskPrinted) -> String {
+    let name = shown(&task.user_id);
+    let because = |reason: &Option<String>| reason.as_ref().map_or(String::new(), |r| format!(": {r}"));
+    match task.state {
+        PrintedState::Queued => format!("task {name} is queued and has not begun{}", because(&task.reason)),
+        PrintedState::Given => {
+            format!(
+                "task {name} is at an executor and has not begun: its inputs are on their way, or it waits for a slot"
+            )
+        }
+        PrintedState::Running => format!("task {name} runs and has printed nothing so far"),
+        PrintedState::Silent => {
+            format!(
+                "task {name} is at an executor that does not answer now; what it has printed is not known"
+            )
+        }
+        PrintedState::Done => format!("task {name} printed nothing"),
+        PrintedState::Failed => format!("task {name} failed and printed nothing{}", because(&task.reason)),
+        PrintedState::Cancelled => format!("task {name} was cancelled and printed nothing"),
+    }
+}
+
+/// The heading over what one of several tasks printed.
+pub fn heading(task: &TaskPrinted) -> String {
+    let what = match task.state {
+        PrintedState::Failed => "failed",
+        PrintedState::Done => "is done",
+        PrintedState::Cancelled => "was cancelled",
+        _ => "has not ended",
+    };
+    let why =
+        task.reason.as_ref().map_or(String::new(), |reason| format!(": {}", eyas_text::line_of(reason)));
+    format!("=== task {} of run {} {what}{why}", shown(&task.user_id), task.run)
+}
+
+/// Asks what a task has printed so far.
+pub async fn of_task(
+    client: &mut Client,
+    run: Option<RunId>,
+    task: TaskName,
+) -> Result<Box<TaskPrinted>, Fault> {
+    match client.ask(RequestBody::Logs { run, task }).await? {
+        ReplyBody::Printed(printed) => Ok(printed),
+        _ => Err(makes_no_sense()),
+    }
+}
+
+fn makes_no_sense() -> Fault {
+    Fault::new(Exit::Cluster, "the dispatcher's answer makes no sense")
+}
+
+/// What the tasks of a run printed, in their order, as far as that is known.
+pub struct Prints {
+    run: Option<RunId>,
+    which: WhichTasks,
+    next: Option<u64>,
+}
+
+impl Prints {
+    /// `run`: `None` for the newest.
+    pub fn new(run: Option<RunId>, which: WhichTasks) -> Prints {
+        Prints { run, which, next: Some(0) }
+    }
+
+    /// The run, once it is known.
+    pub fn run(&self) -> Option<RunId> {
+        self.run
+    }
+
+    /// The next few tasks; none when there are no more, or not yet.
+    pub async fn pull(&mut self, client: &mut Client) -> Result<Vec<TaskPrinted>, Fault> {
+        while let Some(from) = self.next {
+            let ask = RequestBody::Prints { run: self.run, which: self.which, from };
+            let ReplyBody::Prints { run, tasks, next, is_early } = client.ask(ask).await? else {
+                return Err(makes_no_sense());
+            };
+            (self.run, self.next) = (Some(run), next);
+            if !tasks.is_empty() || is_early {
+                return Ok(tasks);
+            }
+        }
+        Ok(vec![])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn captured(total: u64, ends: usize) -> (Vec<u8>, Captured) {
+        let whole: Vec<u8> = (0..total).map(|i| b'a' + (i % 26) as u8).collect();
+        let head_end = whole.len().min(ends);
+        let tail_at = head_end.max(whole.len().saturating_sub(ends));
+        let (head, tail) = (whole[..head_end].to_vec(), whole[tail_at..].to_vec());
+        (whole, Captured { head, tail, total_bytes: total })
+    }
+
+    /// However a stream grows between two looks: what is shown and what is said to be missing are the whole of it.
+    #[test]
+    fn what_is_shown_piece_by_piece_is_the_whole_but_for_what_is_said_to_be_cut() {
+        for steps in [vec![0, 3, 10, 30, 31, 80, 81], vec![100], vec![5, 5, 12, 200], vec![10, 20, 21]] {
+            let (mut seen, mut at) = (Seen::default(), 0);
+            for total in steps {
+                let (whole, stdout) = captured(total, 10);
+                let printed = Printed { stdout, ..Printed::default() };
+                for piece in &seen.take(&printed).0[0] {
+                    match piece {
+                        Piece::Bytes(bytes) => {
+                            assert_eq!(*bytes, &whole[at..at + bytes.len()]);
+                            at += bytes.len();
+                        }
+                        Piece::Cut(n) => at += *n as usize,
+                    }
+                }
+                assert_eq!(at as u64, total);
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_whose_bytes_were_replaced_does_no_harm() {
+        let odd = Captured { head: vec![b'x'; 30], tail: vec![], total_bytes: 10 };
+        assert_eq!(beyond(&odd, 50), vec![]);
+        let odd = Captured { head: vec![b'x'; 30], tail: vec![b'y'; 30], total_bytes: 40 };
+        assert_eq!(beyond(&odd, 0).len(), 2);
+    }
+}

@@ -1,0 +1,185 @@
+//! What lies already where a run would write: said before anything starts, or refused.
+//!
+//! In: a list of tasks. Looked at are the places of outputs as this machine sees them; what it does not see is not there.
+//! Three things are found:
+//!
+//! * files that outputs would replace, which is said, and refused with `--no-replace`;
+//! * the same for stand-ins, whose zeros must never take the place of a file: refused;
+//! * an output that is an input of the same run under another name (through a symbolic link): refused, as the run would
+//!   read what it is about to replace. Under one name the two are one file, and link two tasks.
+//!
+//! A folder that many names are asked of is listed once, so that a million outputs are not a million questions to
+//! a shared storage.
+
+use crate::print::count;
+use crate::{Exit, Fault};
+use clap::Args;
+use eyas_core::array::{Pattern, TaskArray};
+use eyas_tasklist::TaskList;
+use eyas_text::shown_path;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Names asked of one folder before it is listed.
+const ASKED_MAX: u32 = 512;
+
+#[derive(Args, Clone, Copy, Default)]
+pub struct ReplaceArgs {
+    /// Refuse to start when a file exists where an output goes
+    #[arg(long)]
+    pub no_replace: bool,
+}
+
+/// Says how many files `list` would replace, or refuses; `are_stand_ins`: its programs only make zeros.
+pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<(), Fault> {
+    let mut disk = Disk::default();
+    let mut found: FxHashSet<String> = FxHashSet::default();
+    for_each_path(
+        list,
+        |array| &array.template.outputs,
+        |path| {
+            if disk.find(path).is_some() && !found.contains(path) {
+                found.insert(path.to_owned());
+            }
+            Ok(())
+        },
+    )?;
+    // The least, so that the same files give the same sentence.
+    let Some(example) = found.iter().min() else { return Ok(()) };
+    let n = found.len() as u64;
+    let example = shown_path(Path::new(example));
+    let files = match n {
+        1 => format!("the existing file {example}"),
+        n => format!("{} existing files, among them {example}", count(n)),
+    };
+    if are_stand_ins {
+        return Err(Fault::new(Exit::BadInput, format!("stand-ins would replace {files}, with zeros"))
+            .hint("--out DIR puts what they write into another folder"));
+    }
+    if args.no_replace {
+        return Err(Fault::new(Exit::BadInput, format!("the run would replace {files}"))
+            .hint("name another place for its outputs, or leave out --no-replace"));
+    }
+    let mut places: FxHashMap<PathBuf, &str> = FxHashMap::default();
+    for path in &found {
+        if let Some(real) = disk.real_place(path) {
+            places.insert(real, path);
+        }
+    }
+    for_each_path(
+        list,
+        |array| &array.template.inputs,
+        |path| {
+            if found.contains(path) {
+                return Ok(());
+            }
+            let real = match disk.find(path) {
+                None => return Ok(()),
+                Some(Kind::Link) => fs::canonicalize(path).ok(),
+                Some(Kind::File) => disk.real_place(path),
+            };
+            let Some(output) = real.and_then(|real| places.get(&real)) else { return Ok(()) };
+            let message = format!(
+                "the run would replace one of its inputs: its output {} is the input {}",
+                shown_path(Path::new(output)),
+                shown_path(Path::new(path))
+            );
+            Err(Fault::new(Exit::BadInput, message).hint("name another place for the output"))
+        },
+    )?;
+    match n {
+        1 => eyas_text::say!("note: {files} will be replaced"),
+        n => eyas_text::say!("note: {} existing files will be replaced, among them {example}", count(n)),
+    }
+    Ok(())
+}
+
+/// Calls `visit` with each local path among the files that `of` picks; one that all tasks of an array have, once.
+fn for_each_path(
+    list: &TaskList,
+    of: impl Fn(&TaskArray) -> &[(Pattern, Pattern)],
+    mut visit: impl FnMut(&str) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut path = String::new();
+    for array in &list.arrays {
+        for (_, location) in of(array).iter().filter(|(_, l)| array.may_begin(l, "/")) {
+            let n_different = if location.is_constant() { array.n_tasks.min(1) } else { array.n_tasks };
+            for i in 0..n_different {
+                path.clear();
+                array.fill_into(location, i, &mut path);
+                if path.starts_with('/') {
+                    visit(&path)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Anything but a symbolic link or a folder.
+    File,
+    Link,
+}
+
+/// What is there, by folders.
+#[derive(Default)]
+struct Disk {
+    folders: FxHashMap<String, Folder>,
+}
+
+#[derive(Default)]
+struct Folder {
+    n_asked: u32,
+    /// All that is in it; nothing where it cannot be read.
+    listed: Option<FxHashMap<OsString, Kind>>,
+    /// Its path without symbolic links, once that was asked for.
+    real: Option<Option<PathBuf>>,
+}
+
+impl Disk {
+    /// `path` is absolute. Folders are not found: nothing replaces them.
+    fn find(&mut self, path: &str) -> Option<Kind> {
+        let (parent, name) = path.rsplit_once('/')?;
+        if !self.folders.contains_key(parent) {
+            // What is not there needs no further questions.
+            let listed = (!folder(parent).is_dir()).then(FxHashMap::default);
+            self.folders.insert(parent.to_owned(), Folder { listed, ..Folder::default() });
+        }
+        let entry = self.folders.get_mut(parent)?;
+        entry.n_asked += 1;
+        if entry.n_asked > ASKED_MAX && entry.listed.is_none() {
+            let all = fs::read_dir(folder(parent)).into_iter().flatten().flatten();
+            let kinds = all.filter_map(|e| Some((e.file_name(), kind(e.file_type().ok()?)?)));
+            entry.listed = Some(kinds.collect());
+        }
+        match &entry.listed {
+            Some(listed) => listed.get(std::ffi::OsStr::new(name)).copied(),
+            None => kind(fs::symlink_metadata(path).ok()?.file_type()),
+        }
+    }
+
+    /// Where a file of this name is written: its folder's links are followed, its own is replaced.
+    fn real_place(&mut self, path: &str) -> Option<PathBuf> {
+        let (parent, name) = path.rsplit_once('/')?;
+        let entry = self.folders.entry(parent.to_owned()).or_default();
+        let real = entry.real.get_or_insert_with(|| fs::canonicalize(folder(parent)).ok());
+        Some(real.as_ref()?.join(name))
+    }
+}
+
+/// The folder before the last `/` of a path.
+fn folder(parent: &str) -> &Path {
+    Path::new(if parent.is_empty() { "/" } else { parent })
+}
+
+fn kind(of: fs::FileType) -> Option<Kind> {
+    match of {
+        of if of.is_dir() => None,
+        of if of.is_symlink() => Some(Kind::Link),
+        _ => Some(Kind::File),
+    }
+}

@@ -1,0 +1,61 @@
+//! Folders that lie in memory: what nodes cache there takes memory from the programs.
+
+use crate::print::size;
+use eyas_text::shown_path;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The kinds of file systems that keep their files in memory (`statfs`).
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Says so where `dir`, or where it will be made, is in memory. `cache_bytes`: what all nodes may cache there.
+pub fn say_so(dir: &Path, cache_bytes: u64) {
+    if dir.ancestors().find(|at| at.exists()).is_some_and(is_in_memory) {
+        eyas_text::say!(
+            "note: {} is in memory (tmpfs): what is cached there, up to {}, and the files of running programs count as \
+             memory; --dir DIR, or EYAS_STATE, names a folder on a disk",
+            shown_path(dir),
+            size(cache_bytes)
+        );
+    }
+}
+
+/// Whether the folder is on a file system that keeps its files in memory.
+pub fn is_in_memory(dir: &Path) -> bool {
+    let Ok(path) = CString::new(dir.as_os_str().as_bytes()) else { return false };
+    let mut of = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: `path` ends in a NUL byte, and `of` has room for what the call writes; on failure it stays zero.
+    let of = unsafe {
+        libc::statfs(path.as_ptr(), of.as_mut_ptr());
+        of.assume_init()
+    };
+    // The type of the field differs between C libraries; the numbers have 32 bits.
+    IN_MEMORY.contains(&(of.f_type as u64 & 0xffff_ffff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the kernel says which mounts are in memory, that is what is found.
+    #[test]
+    fn what_the_kernel_lists_as_in_memory_is_found() {
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+        for line in mounts.lines() {
+            let mut words = line.split(' ');
+            let (Some(_), Some(at), Some(kind)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
+            // A later mount may lie over this one.
+            let is_last = mounts.lines().filter(|l| l.split(' ').nth(1) == Some(at)).count() == 1;
+            if is_last
+                && Path::new(at).is_dir()
+                && ["tmpfs", "ext4", "xfs", "btrfs", "overlay"].contains(&kind)
+            {
+                assert_eq!(is_in_memory(Path::new(at)), kind == "tmpfs", "{line}");
+            }
+        }
+        assert!(!is_in_memory(Path::new("/no/such/folder")));
+    }
+}

@@ -1,0 +1,215 @@
+//! `eyas up` and `eyas down`: a local cluster that stays.
+//!
+//! `up` makes the cluster whole: it starts the dispatchers that are not there and the nodes that are missing, and takes over those that
+//! are. So it brings a cluster back whose dispatcher was killed (its nodes live on for the length of their lease, and come
+//! back with what they run), and one that lost a node.
+
+use crate::args::{JoinArgs, UpArgs};
+use crate::clusters::{self, Kind};
+use crate::commands::{client_runtime, cluster_status, sweep_homes};
+use crate::print::plural;
+use crate::{Exit, Fault, local, tmpfs};
+use eyas_runtime::client::Client;
+use eyas_runtime::cluster::{LocalCluster, Plan, holder_of};
+use eyas_runtime::net::NetError;
+use eyas_text::shown_path;
+use eyas_wire::message::{ClusterStatus, RequestBody};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a node may take to join, besides the lease of one that was there before.
+const JOIN_MAX: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
+
+pub fn up(args: UpArgs) -> Result<Exit, Fault> {
+    let dir = match &args.cluster.dir {
+        Some(dir) => dir.clone(),
+        None => local::default_cluster_dir()?,
+    };
+    let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
+    tmpfs::say_so(&dir, args.cluster.node.cache.saturating_mul(u64::from(args.cluster.nodes.max)));
+    let join = plan.join_of(0);
+    let nodes = args.cluster.nodes;
+    client_runtime().block_on(async {
+        let Some(dispatchers) = await_dispatchers(&plan).await else {
+            let pid = holder_of(&plan.lock_of(0)).unwrap_or_default();
+            let message =
+                format!("process {pid} has the cluster in {} and does not answer", shown_path(&dir));
+            return Err(Fault::new(Exit::Cluster, message)
+                .hint("it may be on its way to its end: try again, or end that process"));
+        };
+        let was_up = dispatchers.is_empty();
+        let mut cluster = LocalCluster::default();
+        cluster.start_dispatchers(&plan, &dispatchers)?;
+        let mut client = Client::connect(&join).await?;
+        if plan.provider_args.is_some() {
+            if was_up {
+                return Err(is_up_already(&dir));
+            }
+            await_free_nodes(&dir).await?;
+            cluster.start_provider(&plan)?;
+        }
+        let started = fill(&mut client, &mut cluster, &plan, &dir).await?;
+        // Ready means that all nodes have joined which are there without work, and that whoever starts the others has.
+        loop {
+            let status = cluster_status(&mut client).await?;
+            let has_provisioner = plan.provider_args.is_none() || status.provisioner.is_some();
+            if has_provisioner && connected(&status).count() >= nodes.min as usize {
+                break;
+            }
+            if let Some((name, why)) = cluster.find_ended() {
+                return Err(Fault::new(Exit::Cluster, format!("{name} ended: {why}")));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        cluster.detach();
+        if was_up && started.is_empty() {
+            return Err(is_up_already(&dir));
+        }
+        clusters::remember(&dir, Kind::Up)?;
+        let mut out = eyas_text::raw_unless_terminal();
+        if was_up {
+            writeln!(out, "{} started; the rest of the cluster was up", started.join(", "))?;
+        } else {
+            let at_most = if nodes.are_fixed() { String::new() } else { format!(", at most {}", nodes.max) };
+            let up = plural(u64::from(nodes.min), "node");
+            writeln!(out, "{up} up{at_most}; join file: {}", join.display())?;
+        }
+        Ok(Exit::Good)
+    })
+}
+
+fn is_up_already(dir: &Path) -> Fault {
+    let message = format!("a cluster is up already in {}", shown_path(dir));
+    Fault::new(Exit::Cluster, message).hint("`eyas down` ends it, `eyas status` shows it")
+}
+
+/// The dispatchers whose directories no process has.
+fn missing_dispatchers(plan: &Plan) -> Vec<usize> {
+    (0..plan.dispatchers.len()).filter(|i| holder_of(&plan.lock_of(*i)).is_none()).collect()
+}
+
+/// Waits until the first dispatcher answers, which may just have been started, or a dispatcher is missing: one that has
+/// just been killed may take a moment to be gone. Gives those that are missing, or `None` if neither came.
+async fn await_dispatchers(plan: &Plan) -> Option<Vec<usize>> {
+    let join = plan.join_of(0);
+    let deadline = Instant::now() + crate::connect::PATIENCE;
+    loop {
+        let missing = missing_dispatchers(plan);
+        if !missing.is_empty() || (join.exists() && Client::connect(&join).await.is_ok()) {
+            return Some(missing);
+        }
+        if Instant::now() > deadline {
+            return None;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn connected(status: &ClusterStatus) -> impl Iterator<Item = &str> {
+    status.executors.iter().filter(|e| e.state != "silent").map(|e| e.name.as_str())
+}
+
+/// Starts the nodes of `plan` that are not there, and waits until all have joined. One that is there, from before the
+/// dispatcher was killed, joins by itself or ends when its lease does; then another one takes its place. Gives the names of those that
+/// were started.
+async fn fill(
+    client: &mut Client,
+    cluster: &mut LocalCluster,
+    plan: &Plan,
+    dir: &Path,
+) -> Result<Vec<String>, Fault> {
+    let names = (1..=plan.executor_args.len() as u32).map(local::node_name);
+    let mut missing: BTreeMap<String, usize> = names.enumerate().map(|(i, name)| (name, i)).collect();
+    let deadline = Instant::now() + JOIN_MAX + Duration::from_nanos(plan.lease_ns);
+    let (mut started, mut taken_over) = (vec![], BTreeMap::new());
+    loop {
+        let status = cluster_status(client).await?;
+        for name in connected(&status) {
+            missing.remove(name);
+        }
+        if missing.is_empty() {
+            break;
+        }
+        for (name, i) in &missing {
+            let holder = holder_of(&dir.join(name).join("cache/lock"));
+            if started.contains(name) {
+                if let Some(why) = cluster.end_of(name) {
+                    return Err(Fault::new(Exit::Cluster, format!("{name} ended: {why}")));
+                }
+            } else if let Some(pid) = holder {
+                if taken_over.insert(name.clone(), pid).is_none() {
+                    eyas_text::say!(
+                        "note: {name} (process {pid}) is there from before; it joins again, or ends within its lease"
+                    );
+                }
+            } else {
+                cluster.start_node(plan, *i)?;
+                started.push(name.clone());
+            }
+        }
+        if Instant::now() > deadline {
+            let (name, _) = missing.iter().next().expect("some are missing");
+            let log = plan.dir.join(format!("{name}.log"));
+            let message = match taken_over.get(name) {
+                Some(pid) if !started.contains(name) => {
+                    format!("{name} (process {pid}) is there from before, and neither joins again nor ends")
+                }
+                _ => format!("{name} has not joined within {} s", JOIN_MAX.as_secs()),
+            };
+            return Err(Fault::new(Exit::Cluster, message).hint(format!("see {}", shown_path(&log))));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(started)
+}
+
+/// Where nodes come and go, those of before end with the part that started them.
+async fn await_free_nodes(dir: &Path) -> Result<(), Fault> {
+    let deadline = Instant::now() + JOIN_MAX;
+    let mut has_said = false;
+    loop {
+        let held = |node: &PathBuf| holder_of(&node.join("cache/lock"));
+        let nodes = local::node_dirs(dir);
+        let Some((node, pid)) = nodes.iter().find_map(|node| Some((node, held(node)?))) else {
+            return Ok(());
+        };
+        if Instant::now() > deadline {
+            let message = format!("process {pid}, of before, still uses {}", shown_path(node));
+            return Err(Fault::new(Exit::Cluster, message).hint("end that process, then try again"));
+        }
+        if !std::mem::replace(&mut has_said, true) {
+            eyas_text::say!("note: waiting for the nodes of before to end");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
+    let path = clusters::work_join(&args)?;
+    client_runtime().block_on(async {
+        let mut client = match Client::connect(&path).await {
+            Ok(client) => client,
+            Err(e @ (NetError::Connect { .. } | NetError::NoAnswer { .. })) => {
+                let hint = format!("nobody answers; if the cluster was killed, remove {}", shown_path(&path));
+                return Err(Fault::from(e).hint(hint));
+            }
+            // Nobody was asked, or somebody is there: the file is of use still.
+            Err(e) => return Err(e.into()),
+        };
+        client.ask(RequestBody::Shutdown).await?;
+        // The join file goes when the dispatcher does.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while path.exists() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // A local cluster's nodes lie beside its dispatcher.
+        if let Some(dir) = path.parent().and_then(Path::parent) {
+            sweep_homes(dir);
+        }
+        writeln!(eyas_text::stdout(), "the cluster has ended")?;
+        Ok(Exit::Good)
+    })
+}

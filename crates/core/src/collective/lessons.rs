@@ -1,0 +1,284 @@
+//! How long collectives take here, from those that have ended: what is told of a prediction.
+//!
+//! In: [`Lesson`]s, one per collective that brought all it should. Out: for another one [`Told`], the time that is expected and
+//! the factor within which nine in ten such expectations are right.
+//!
+//! Why not the cost model with the links as measured: that is good for choosing between ways, because what it leaves out
+//! is left out of all of them. But nodes share processors and switches, a request passes the dispatcher, and makers wait for slots, for
+//! other tasks and for their processes. So for each kind of collective the model's numbers (latency, cost per object, seconds per byte, a factor
+//! on the time that makers need, and what each arrival costs all nodes together) are fitted anew to whole collectives, with the links as
+//! measured for a prior. They stand for what collectives of that kind meet in this cluster, and not for one link; how far
+//! the lessons lie off them is what is not known.
+//!
+//! Not here: choosing, which [`super::choose`] does with the links.
+
+use super::Way;
+use super::cost::{self, GatherCase, MulticastCase, ScatterCase, Streams};
+use super::fit::{self, Normal};
+use super::links::Link;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// A predicted time is told only if nine in ten are this close to the measured one.
+pub const PROMISE: f64 = 1.5;
+/// Lessons that are kept of each kind.
+const WINDOW: usize = 24;
+/// Lessons that are learnt before the numbers are fitted anew, once there are many.
+const FIT_EVERY: u32 = 12;
+/// What an object that arrives is taken to cost the dispatcher and processors that nodes share, in seconds.
+const ARRIVAL_S: f64 = 100e-6;
+/// Numbers that are fitted: latency, cost per object, seconds per byte, makers' time, cost of an arrival.
+const N: usize = 5;
+/// Nine in ten collectives meet numbers within this factor of the links', makers within this of what they are expected to need,
+/// and arrivals within this of [`ARRIVAL_S`].
+const PRIOR_FACTORS: [f64; N] = [5.0, 5.0, 5.0, 10.0, 30.0];
+const ROUNDS: usize = 3;
+const STEPS: usize = 8;
+/// More doubt than this is not told apart.
+const DOUBT_MAX: f64 = 1e6;
+
+/// What a collective had to do.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Case {
+    Gather(GatherCase),
+    Multicast(MulticastCase),
+    Scatter(ScatterCase),
+}
+
+impl Case {
+    fn kind(&self) -> usize {
+        match self {
+            Case::Gather(_) => 0,
+            Case::Multicast(_) => 1,
+            Case::Scatter(_) => 2,
+        }
+    }
+
+    /// Objects times receivers.
+    fn n_arrivals(&self) -> u64 {
+        match self {
+            Case::Gather(case) => case.n_objects(),
+            Case::Multicast(case) => case.n_objects * u64::from(case.n_receivers),
+            Case::Scatter(case) => case.n_objects,
+        }
+    }
+
+    /// What a way is predicted to take; `makers_factor`: on the time until files that are not there appear.
+    pub fn seconds(&self, way: Way, link: &Link, makers_factor: f64, streams: &Streams) -> f64 {
+        match (self, way) {
+            (Case::Gather(case), _) => {
+                let case = case.delayed(makers_factor);
+                match way {
+                    Way::CollectiveGather => cost::gather_collective_s(&case, link, streams),
+                    Way::AsyncArchives => cost::gather_async_archives_s(&case, link, streams),
+                    Way::AsyncGather => cost::gather_async_s(&case, link, streams),
+                    _ => cost::plain_fetches_s(&case, link, streams),
+                }
+            }
+            (Case::Multicast(case), Way::Binomial) => cost::binomial_s(case, link),
+            (Case::Multicast(case), Way::Pipelined { arity }) => {
+                cost::pipelined_s(case, arity, link, streams)
+            }
+            (Case::Multicast(case), _) => cost::flat_s(case, link, streams),
+            (Case::Scatter(case), Way::Archives) => cost::scatter_archives_s(case, link, streams),
+            (Case::Scatter(case), _) => cost::scatter_plain_s(case, link, streams),
+        }
+    }
+}
+
+/// A collective that has ended with all that it wanted.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Lesson {
+    pub case: Case,
+    pub way: Way,
+    pub took_s: f64,
+}
+
+/// What is expected of a collective.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Told {
+    pub expected_ns: u64,
+    /// Nine in ten such expectations are within this factor of what is measured.
+    pub doubt: f64,
+}
+
+/// The numbers of one kind of collective: logarithms of factors on the links', and how sure they are.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Fitted {
+    around: Link,
+    x: [f64; N],
+    axes: [[f64; N]; N],
+    noise: f64,
+}
+
+#[derive(Default)]
+struct Kind {
+    lessons: VecDeque<Lesson>,
+    fitted: Option<Fitted>,
+    n_since: u32,
+}
+
+/// Lessons by kind of collective.
+#[derive(Default)]
+pub struct Lessons {
+    kinds: [Kind; 3],
+}
+
+impl Lessons {
+    pub fn learn(&mut self, lesson: Lesson) {
+        let kind = &mut self.kinds[lesson.case.kind()];
+        if kind.lessons.len() == WINDOW {
+            kind.lessons.pop_front();
+        }
+        kind.lessons.push_back(lesson);
+        kind.n_since += 1;
+        if kind.lessons.len() < WINDOW || kind.n_since >= FIT_EVERY {
+            kind.fitted = None;
+        }
+    }
+
+    /// What is to be expected of a collective, where `around` is the link as measured.
+    pub fn tell(&mut self, case: &Case, way: Way, around: &Link) -> Told {
+        let kind = &mut self.kinds[case.kind()];
+        let streams = Streams::default();
+        if kind.fitted.is_none() {
+            (kind.fitted, kind.n_since) = (Some(fit(&kind.lessons, around, &streams)), 0);
+        }
+        let fitted = kind.fitted.expect("it was just fitted");
+        let seconds = |x: &[f64; N]| seconds(case, way, &fitted.around, x, &streams);
+        let likely_s = seconds(&fitted.x);
+        let off = |axis: &[f64; N]| {
+            let at = |sign: f64| std::array::from_fn(|i| fitted.x[i] + sign * axis[i]);
+            [at(1.0), at(-1.0)].iter().map(|x| libm::log(seconds(x) / likely_s).abs()).fold(0.0, f64::max)
+        };
+        let noise = fitted.noise * fit::NINE_IN_TEN;
+        let square = fitted.axes.iter().map(off).map(|x| x * x).sum::<f64>() + noise * noise;
+        Told { expected_ns: (likely_s * 1e9) as u64, doubt: libm::exp(square.sqrt()).min(DOUBT_MAX) }
+    }
+}
+
+/// At least a nanosecond. `x`: logarithms of factors.
+fn seconds(case: &Case, way: Way, around: &Link, x: &[f64; N], streams: &Streams) -> f64 {
+    let [latency, per_object, byte, makers, arrival] = x.map(libm::exp);
+    let link = Link {
+        latency_s: around.latency_s * latency,
+        per_object_s: around.per_object_s * per_object,
+        bandwidth_bytes_per_s: around.bandwidth_bytes_per_s / byte,
+    };
+    (case.seconds(way, &link, makers, streams) + case.n_arrivals() as f64 * ARRIVAL_S * arrival).max(1e-9)
+}
+
+fn fit(lessons: &VecDeque<Lesson>, around: &Link, streams: &Streams) -> Fitted {
+    /// The costs have no simple derivatives.
+    const SMALL: f64 = 0.01;
+    let deviations = PRIOR_FACTORS.map(fit::deviation_of);
+    let mut weights = vec![1.0; lessons.len()];
+    let (mut x, mut noise) = ([0.0; N], fit::NOISE_ASSUMED);
+    let ln_s =
+        |lesson: &Lesson, x: &[f64; N]| libm::log(seconds(&lesson.case, lesson.way, around, x, streams));
+    let error = |lesson: &Lesson, x: &[f64; N]| libm::log(lesson.took_s.max(1e-9)) - ln_s(lesson, x);
+    let normal = |x: &[f64; N], weights: &[f64], noise: f64| {
+        let mut normal = Normal::prior(&deviations, x);
+        for (lesson, weight) in lessons.iter().zip(weights) {
+            let at = ln_s(lesson, x);
+            let parts = std::array::from_fn(|i| {
+                let mut moved = *x;
+                moved[i] += SMALL;
+                (ln_s(lesson, &moved) - at) / SMALL
+            });
+            normal.add(&parts, error(lesson, x), weight / (noise * noise));
+        }
+        normal
+    };
+    for _ in 0..ROUNDS {
+        for _ in 0..STEPS {
+            let step = normal(&x, &weights, noise).step();
+            x = std::array::from_fn(|i| x[i] + step[i]);
+            if step.iter().all(|s| s.abs() < 1e-3) {
+                break;
+            }
+        }
+        let errors: Vec<f64> = lessons.iter().map(|lesson| error(lesson, &x)).collect();
+        noise = fit::judge(&errors, &mut weights);
+    }
+    Fitted { around: *around, x, axes: normal(&x, &weights, noise).axes(), noise }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// What the links are measured to be, and what collectives meet: nodes that share two processors.
+    const LINK: Link = Link { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 1e9 };
+    const MET: Link = Link { latency_s: 8e-3, per_object_s: 5e-4, bandwidth_bytes_per_s: 2.2e8 };
+
+    fn multicast(n_objects: u64, file_bytes: u64) -> Case {
+        let bytes = n_objects * file_bytes;
+        Case::Multicast(MulticastCase {
+            n_receivers: 5,
+            n_holders: 1,
+            n_objects,
+            bytes,
+            largest_bytes: file_bytes,
+        })
+    }
+
+    fn gather(n_files: u32, file_bytes: u64) -> Case {
+        let at_s = |i: u32| f64::from(i / 6 + 1) * 5e-3;
+        Case::Gather(GatherCase::new((0..n_files).map(|i| (at_s(i), file_bytes)).collect(), 6))
+    }
+
+    const SIZES: [(u64, u64); 6] =
+        [(64, 1_000), (16, 10_000), (8, 100_000), (4, 1_000_000), (2, 10_000_000), (1, 100_000_000)];
+
+    /// Collectives of all sizes, with noise: (of those that are told, within what is promised; told; all).
+    fn live(makes: impl Fn(u64, u64) -> Case, way: Way, makers: f64, noise: f64) -> (u32, u32, u32) {
+        let (mut lessons, mut rng) = (Lessons::default(), Rng::new(9));
+        let (mut n_near, mut n_told, mut n) = (0, 0, 0);
+        for i in 0..60 {
+            let (n_objects, bytes) = SIZES[(i * 5 + i / 6) % 6];
+            let case = makes(n_objects, bytes);
+            let told = lessons.tell(&case, way, &LINK);
+            let even = rng.below(2_000_001) as f64 / 1e6 - 1.0;
+            let arrivals_s = case.n_arrivals() as f64 * 7e-4;
+            let met_s = case.seconds(way, &MET, makers, &Streams::default()) + arrivals_s;
+            let took_s = met_s * libm::exp(noise * even);
+            let ratio = told.expected_ns as f64 / 1e9 / took_s;
+            if told.doubt <= PROMISE {
+                n_told += 1;
+                n_near += u32::from((1.0 / PROMISE..=PROMISE).contains(&ratio));
+            }
+            n += 1;
+            lessons.learn(Lesson { case, way, took_s });
+        }
+        (n_near, n_told, n)
+    }
+
+    #[test]
+    fn what_collectives_meet_is_learnt_and_nine_in_ten_of_what_is_told_are_near() {
+        let chain = Way::Pipelined { arity: 1 };
+        let kinds: [(&dyn Fn(u64, u64) -> Case, Way); 2] =
+            [(&multicast, chain), (&|n, bytes| gather(n as u32 * 4, bytes), Way::AsyncArchives)];
+        for (makes, way) in kinds {
+            let (n_near, n_told, n) = live(makes, way, 4.0, 0.15);
+            assert!(n_told * 2 > n, "{way}: {n_told} of {n} told");
+            assert!(n_near * 10 >= n_told * 9, "{way}: {n_near} of {n_told} near");
+        }
+    }
+
+    #[test]
+    fn where_the_same_takes_now_this_and_now_that_nothing_is_told() {
+        let (_, n_told, _) = live(multicast, Way::Pipelined { arity: 1 }, 1.0, 1.5);
+        assert_eq!(n_told, 0);
+    }
+
+    #[test]
+    fn the_first_of_its_kind_is_not_told() {
+        let mut lessons = Lessons::default();
+        let told = lessons.tell(&multicast(1, 1_000_000), Way::Binomial, &LINK);
+        assert!(told.doubt > PROMISE && told.doubt < 10.0, "{told:?}");
+        let sent_s = multicast(1, 1_000_000).seconds(Way::Binomial, &LINK, 1.0, &Streams::default());
+        assert_eq!(told.expected_ns, ((sent_s + 5.0 * ARRIVAL_S) * 1e9) as u64);
+    }
+}

@@ -1,0 +1,76 @@
+//! What attempts that were lost with their executors may have left at home, where no later attempt takes it away.
+//!
+//! An output goes home under a temporary name. An executor that is killed meanwhile leaves that file; the next attempt of the
+//! task that brings its outputs home removes it, as its name says whose it is. Where the task ends without such an attempt, an
+//! executor is asked to remove it: one that is connected, else the next one that joins. Whoever goes without an answer is
+//! followed by another, so the same may be asked twice, which is harmless.
+//!
+//! After a restart it is not known what was given out before; of tasks from before it is asked after another attempt failed
+//! or was cancelled. Not here: how the names are made and removed (`eyas_storage::Part`).
+
+use super::*;
+
+#[derive(Default)]
+pub(super) struct Leftovers {
+    /// The latest attempt of each task that nobody was asked about.
+    unasked: BTreeMap<TaskId, AttemptNo>,
+    asked: BTreeMap<(ExecutorId, TaskId), AttemptNo>,
+}
+
+impl Leftovers {
+    pub(super) fn removed(&mut self, executor: ExecutorId, tasks: &[TaskId]) {
+        for task in tasks {
+            self.asked.remove(&(executor, *task));
+        }
+    }
+
+    /// The executor is gone, or its connection was: it may not have heard of it.
+    pub(super) fn ask_anew(&mut self, executor: ExecutorId) {
+        let of_it = (executor, TaskId(0))..=(executor, TaskId(u64::MAX));
+        let again: Vec<_> = self.asked.range(of_it).map(|(key, attempt)| (*key, *attempt)).collect();
+        for (key, attempt) in again {
+            self.asked.remove(&key);
+            self.unasked.insert(key.1, attempt);
+        }
+    }
+}
+
+impl Dispatcher {
+    /// The task ended, and not well.
+    pub(super) fn note_leftovers(&mut self, task: TaskId, history: &History) {
+        let may_have_left = history.may_have_left || (task.0 < self.n_recovered && self.lands(task));
+        if may_have_left {
+            self.leftovers.unasked.insert(task, AttemptNo(history.n_attempts));
+        }
+    }
+
+    pub(super) fn ask_for_leftovers(&mut self, out: &mut Vec<Action>) {
+        if self.leftovers.unasked.is_empty() {
+            return;
+        }
+        let is_connected = |(_, e): &(_, &ExecutorState)| e.silent_since.is_none();
+        // Rather one that stays.
+        let able = self.executors.iter().filter(is_connected).min_by_key(|(id, e)| (e.draining, **id));
+        let Some((&executor, _)) = able else { return };
+        let attempts: Vec<_> = std::mem::take(&mut self.leftovers.unasked).into_iter().collect();
+        for (task, attempt) in &attempts {
+            self.leftovers.asked.insert((executor, *task), *attempt);
+        }
+        out.push(Action::RemoveParts { executor, attempts });
+    }
+
+    pub(super) fn check_leftovers(&self) {
+        let Leftovers { unasked, asked } = &self.leftovers;
+        assert!(unasked.is_empty() || self.silent.len() == self.executors.len(), "{unasked:?}");
+        for (executor, task) in asked.keys() {
+            assert!(self.executors.contains_key(executor), "{executor:?}");
+            assert!(!matches!(self.end_of(*task), End::Not | End::Done), "{task:?}");
+        }
+    }
+
+    /// Tasks whose leftovers are still to be removed, and who of the executors was asked.
+    pub fn leftovers(&self) -> impl Iterator<Item = (TaskId, Option<ExecutorId>)> {
+        let asked = self.leftovers.asked.keys().map(|(executor, task)| (*task, Some(*executor)));
+        self.leftovers.unasked.keys().map(|task| (*task, None)).chain(asked)
+    }
+}

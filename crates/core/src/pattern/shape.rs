@@ -1,0 +1,80 @@
+//! The shape of what one stage reads of another, by counts alone.
+//!
+//! In: [`Counts`] of files, reads, writers and readers. Out: one [`Shape`]. No threshold is asked, so it says what a flow *is* and
+//! not what pays: `eyas graph` draws a workflow by it, and [`super::Patterns`] finds pipelines and reduces by it while a run
+//! goes on. A gather of two files is a gather here; whether it is worth a collective is told by the thresholds of
+//! [`super::PatternConfig`].
+//!
+//! Not here: who counts.
+
+/// What moves from the tasks of one stage to those of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    pub n_files: u64,
+    /// Tasks times files.
+    pub n_reads: u64,
+    pub n_writers: u64,
+    pub n_readers: u64,
+    /// The program that reads is the one that writes.
+    pub is_own: bool,
+}
+
+/// See [`shape`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Shape {
+    /// Each reader has its own file, and each writer one reader.
+    Pipeline,
+    /// The same files for many readers.
+    Multicast,
+    /// Files of few writers, each for another reader.
+    Scatter,
+    /// Files of many writers for one reader, or in groups for fewer readers.
+    Gather,
+    /// A gather by a program that also gathers what it has written itself.
+    Reduce,
+    /// Many to many in no such order.
+    Exchange,
+    /// No file: one waits for the other.
+    Order,
+}
+
+impl Shape {
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Pipeline => "pipeline",
+            Shape::Multicast => "multicast",
+            Shape::Scatter => "scatter",
+            Shape::Gather => "gather",
+            Shape::Reduce => "reduce",
+            Shape::Exchange => "exchange",
+            Shape::Order => "order",
+        }
+    }
+}
+
+/// The shape of a flow, by these rules, of which the first that fits holds:
+///
+/// * no files: order;
+/// * as many files, writers and readers, each file read once: pipeline (also one to one);
+/// * files are read more than once and each reader reads all of them: multicast;
+/// * each file is read once, by fewer tasks than there are files: gather, and reduce if the program reads its own;
+/// * each file is read once, by more tasks than write: scatter;
+/// * files are read by at least twice as many tasks as write them: multicast;
+/// * else: exchange.
+pub fn shape(counts: &Counts) -> Shape {
+    let &Counts { n_files, n_reads, n_writers, n_readers, is_own } = counts;
+    let once = n_reads == n_files;
+    match () {
+        () if n_files == 0 => Shape::Order,
+        () if once && n_writers == n_readers && n_files == n_readers => Shape::Pipeline,
+        () if n_readers > 1 && n_reads == n_files.saturating_mul(n_readers) => Shape::Multicast,
+        () if once && n_readers < n_files.max(n_writers) && n_readers <= n_writers => match is_own {
+            true => Shape::Reduce,
+            false if n_writers == n_readers => Shape::Pipeline,
+            false => Shape::Gather,
+        },
+        () if once => Shape::Scatter,
+        () if n_readers >= n_writers.saturating_mul(2) => Shape::Multicast,
+        () => Shape::Exchange,
+    }
+}

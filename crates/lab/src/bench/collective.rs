@@ -1,0 +1,284 @@
+//! `eyas-lab bench multicast` and `eyas-lab bench gather`: one object to many nodes, and many files to one, over links
+//! of a known rate, beside the least time that the links allow.
+//!
+//! What the nodes do is the real data plane ([`super::net`]); who fetches from whom is laid out here, so the figures
+//! are those of the shapes and of the transfers, without a dispatcher.
+//!
+//! Not here: choosing a shape, which the core does.
+
+use super::net::{Answer, Command, How, Net, Shape, Source};
+use super::table::{Row, Table};
+use super::{Common, failed, median, note};
+use clap::Args;
+use eyas_cli::{Exit, Fault};
+use eyas_data::Digest;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a node may wait for the one before it in a chain or tree.
+const WAIT_MS: u64 = 50_000;
+
+#[derive(Args)]
+struct NetArgs {
+    /// Nodes besides the one that sends to all or receives from all
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=200))]
+    nodes: u32,
+    /// Rate of each node's link, in and out, in Mbit/s
+    #[arg(long, default_value_t = 1000, value_name = "MBIT", value_parser = clap::value_parser!(u64).range(1..))]
+    link: u64,
+    /// Hold all answers back for this long, in milliseconds (by a relay, which costs processor time)
+    #[arg(long, default_value_t = 0.0, value_name = "MS")]
+    delay: f64,
+    /// Rounds, each with all measurements in turn
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]
+    rounds: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+pub struct MulticastArgs {
+    /// Size of the object, in MB
+    #[arg(long, default_value_t = 100, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    size: u64,
+    /// Measure the pipelined chain and the bare streams only
+    #[arg(long)]
+    chain_only: bool,
+    #[command(flatten)]
+    net: NetArgs,
+}
+
+#[derive(Args)]
+pub struct GatherArgs {
+    /// Number of files, spread evenly over the nodes
+    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    files: u64,
+    /// Size of each file, in KB
+    #[arg(long, default_value_t = 100, value_name = "KB", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    size: u64,
+    #[command(flatten)]
+    net: NetArgs,
+}
+
+impl NetArgs {
+    fn start(&self, dir: &Path, cache_bytes: u64) -> Result<Net, Fault> {
+        if !(0.0..=10_000.0).contains(&self.delay) {
+            return Err(Fault::new(Exit::BadInput, "--delay is from 0 to 10000 ms"));
+        }
+        note(&format!("{} network namespaces, links of {} Mbit/s", self.nodes + 1, self.link));
+        let delay = Duration::from_secs_f64(self.delay / 1e3);
+        Net::start(dir, &Shape { n_nodes: self.nodes + 1, link_mbit: self.link, delay, cache_bytes })
+    }
+
+    fn link_bytes_per_s(&self) -> f64 {
+        self.link as f64 * 1e6 / 8.0
+    }
+}
+
+/// What one measurement took.
+struct Cost {
+    wall_s: f64,
+    cpu_s: f64,
+    /// Share of all processors that was busy, with the kernel's network and with whatever else ran.
+    busy: f64,
+}
+
+fn measure(net: &mut Net, work: impl FnOnce(&mut Net) -> Result<(), Fault>) -> Result<Cost, Fault> {
+    let (busy, cpu, start) = (Busy::now(), net.cpu(), Instant::now());
+    work(net)?;
+    let wall_s = start.elapsed().as_secs_f64();
+    Ok(Cost { wall_s, cpu_s: (net.cpu() - cpu).as_secs_f64(), busy: Busy::now().share_since(&busy) })
+}
+
+/// Processor time of the machine, in ticks.
+struct Busy {
+    busy: u64,
+    all: u64,
+}
+
+impl Busy {
+    fn now() -> Busy {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let first = stat.lines().next().unwrap_or_default();
+        // user nice system idle iowait irq softirq steal; what follows is contained in these.
+        let ticks: Vec<u64> = first.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
+        let all = ticks.iter().sum();
+        Busy { busy: all - ticks.iter().skip(3).take(2).sum::<u64>(), all }
+    }
+
+    fn share_since(&self, before: &Busy) -> f64 {
+        (self.busy - before.busy) as f64 / (self.all - before.all).max(1) as f64
+    }
+}
+
+fn add_rows(table: &mut Table, what: &str, costs: &[Cost], ideal_s: f64, target: Option<[&'static str; 2]>) {
+    let of = |part: fn(&Cost) -> f64| median(&costs.iter().map(part).collect::<Vec<_>>());
+    let row = Row::new(what, of(|c| c.wall_s), "s").against("ideal", ideal_s);
+    table.row(match target {
+        Some([must, aim]) => row.target(must, aim),
+        None => row,
+    });
+    table.row(Row::new("  processor time of the nodes", of(|c| c.cpu_s), "s"));
+    table.row(Row::new("  processors busy", 100.0 * of(|c| c.busy), "%"));
+}
+
+/// Seconds for one object of a byte over a connection that is there: request, answer, store.
+fn latency_s(net: &mut Net) -> Result<f64, Fault> {
+    const N: u64 = 64;
+    let digests = put(net, &[1], 1000, N, 8)?.remove(0);
+    let objects: Vec<(Digest, u64)> = digests.iter().map(|digest| (*digest, 8)).collect();
+    let mut times = Vec::new();
+    for one in objects.chunks(1) {
+        let from = vec![Source { node: 1, objects: one.to_vec() }];
+        let command = Command::Fetch { from, wait_ms: 0, how: How::ObjectByObject };
+        if let [Answer::Done { wall_ns }] = net.run(&[(0, command)])?[..] {
+            times.push(wall_ns as f64 / 1e9);
+        }
+    }
+    net.run(&[(0, Command::Drop { digests: digests.clone() }), (1, Command::Drop { digests })])?;
+    Ok(median(&times))
+}
+
+/// Makes objects on each of `nodes`; gives their digests by node.
+fn put(
+    net: &mut Net,
+    nodes: &[u32],
+    seed: u64,
+    n_objects: u64,
+    object_bytes: u64,
+) -> Result<Vec<Vec<Digest>>, Fault> {
+    let commands: Vec<(u32, Command)> = nodes
+        .iter()
+        .map(|&node| (node, Command::Put { seed: seed + u64::from(node), n_objects, object_bytes }))
+        .collect();
+    net.run(&commands)?
+        .into_iter()
+        .map(|answer| match answer {
+            Answer::Made { digests } => Ok(digests),
+            _ => Err(failed("a node gave another answer than was asked for")),
+        })
+        .collect()
+}
+
+pub fn multicast(args: &MulticastArgs) -> Result<Exit, Fault> {
+    let size = args.size * 1_000_000;
+    let n = args.net.nodes;
+    args.net.common.run(|dir| {
+        let mut net = args.net.start(dir, size + (1 << 20))?;
+        let latency_s = latency_s(&mut net)?;
+        let digest = put(&mut net, &[0], 1, 1, size)?[0][0];
+        let n_rounds = f64::from(n).log2().ceil();
+        let ideal_s = size as f64 / args.net.link_bytes_per_s() + n_rounds * latency_s;
+
+        let fetch = |node: u32, from: u32| {
+            let from = vec![Source { node: from, objects: vec![(digest, size)] }];
+            (node, Command::Fetch { from, wait_ms: WAIT_MS, how: How::AllAtOnce })
+        };
+        let all_at_once =
+            |parent: &dyn Fn(u32) -> u32| (1..=n).map(|node| fetch(node, parent(node))).collect();
+        // Steps: within one all at once, the next when it is done.
+        type Steps = Vec<Vec<(u32, Command)>>;
+        let from_source: Steps = vec![all_at_once(&|_| 0)];
+        let chain: Steps = vec![all_at_once(&|node| node - 1)];
+        let tree: Steps = vec![all_at_once(&|node| (node - 1) / 2)];
+        let binomial: Steps = (0..)
+            .map(|round| 1u32 << round)
+            .take_while(|&n_have| n_have <= n)
+            .map(|n_have| (n_have..(2 * n_have).min(n + 1)).map(|node| fetch(node, node - n_have)).collect())
+            .collect();
+        let plain: Steps =
+            vec![(1..=n).map(|node| (node, Command::Plain { from: node - 1, n_bytes: size })).collect()];
+        let mut shapes = vec![
+            ("all from the source", from_source, None),
+            ("binomial tree, whole objects", binomial, None),
+            ("binary tree, passed on", tree, None),
+            ("chain, passed on", chain, Some(["ratio 2.00", "1.15"])),
+            // What the machine needs for the chain's links alone: nothing stored, hashed or passed on.
+            ("plain streams over all links of the chain at once", plain, None),
+        ];
+        if args.chain_only {
+            shapes.drain(..3);
+        }
+        let mut costs: Vec<Vec<Cost>> = shapes.iter().map(|_| vec![]).collect();
+        for round in 1..=args.net.rounds {
+            for ((name, steps, _), costs) in shapes.iter().zip(&mut costs) {
+                let cost =
+                    measure(&mut net, |net| steps.iter().try_for_each(|step| net.run(step).map(drop)))?;
+                note(&format!("round {round}: {name}: {:.2} s, ideal {ideal_s:.2} s", cost.wall_s));
+                costs.push(cost);
+                let stored = matches!(steps[0][0].1, Command::Fetch { .. });
+                let drop_all: Vec<(u32, Command)> = (1..=n)
+                    .filter(|_| stored)
+                    .map(|node| (node, Command::Drop { digests: vec![digest] }))
+                    .collect();
+                net.run(&drop_all)?;
+            }
+        }
+        let mut table = Table::new(format!(
+            "multicast: {} MB from one node to {n} others, links of {} Mbit/s",
+            args.size, args.net.link
+        ));
+        for ((name, _, target), costs) in shapes.iter().zip(&costs) {
+            add_rows(&mut table, name, costs, ideal_s, *target);
+        }
+        note_net(&mut table, latency_s, "size / rate of a link + log2(nodes) latencies");
+        Ok(table)
+    })
+}
+
+pub fn gather(args: &GatherArgs) -> Result<Exit, Fault> {
+    let n = args.net.nodes;
+    let (size, per_node) = (args.size * 1000, args.files.div_ceil(u64::from(n)));
+    let total_bytes = per_node * u64::from(n) * size;
+    args.net.common.run(|dir| {
+        let mut net = args.net.start(dir, total_bytes + (1 << 20))?;
+        let latency_s = latency_s(&mut net)?;
+        let ideal_s = total_bytes as f64 / args.net.link_bytes_per_s();
+        let holders: Vec<u32> = (1..=n).collect();
+        let digests = put(&mut net, &holders, 1, per_node, size)?;
+        let sources: Vec<Source> = holders
+            .iter()
+            .zip(&digests)
+            .map(|(&node, digests)| Source { node, objects: digests.iter().map(|d| (*d, size)).collect() })
+            .collect();
+        let hows = [
+            ("one file after the other", How::ObjectByObject, None),
+            ("batches, one holder after the other", How::SourceBySource, None),
+            ("batches, all holders at once", How::AllAtOnce, Some(["ratio 1.50", "1.20"])),
+        ];
+        let mut costs: [Vec<Cost>; 3] = Default::default();
+        for round in 1..=args.net.rounds {
+            for ((name, how, _), costs) in hows.iter().zip(&mut costs) {
+                let command = Command::Fetch { from: sources.clone(), wait_ms: 0, how: *how };
+                let cost = measure(&mut net, |net| net.run(&[(0, command)]).map(drop))?;
+                note(&format!("round {round}: {name}: {:.2} s, ideal {ideal_s:.2} s", cost.wall_s));
+                costs.push(cost);
+                net.run(&[(0, Command::Drop { digests: digests.concat() })])?;
+            }
+        }
+        let mut table = Table::new(format!(
+            "gather: {} files of {} KB from {n} nodes to one, links of {} Mbit/s",
+            per_node * u64::from(n),
+            args.size,
+            args.net.link
+        ));
+        for ((name, _, target), costs) in hows.iter().zip(&costs) {
+            add_rows(&mut table, name, costs, ideal_s, *target);
+        }
+        let speedups: Vec<f64> =
+            costs[0].iter().zip(&costs[2]).map(|(slow, fast)| slow.wall_s / fast.wall_s).collect();
+        table.row(
+            Row::new("  times as fast as one after the other", median(&speedups), "").target("5", "more"),
+        );
+        note_net(&mut table, latency_s, "bytes / rate of the receiver's link");
+        Ok(table)
+    })
+}
+
+fn note_net(table: &mut Table, latency_s: f64, ideal: &str) {
+    table.note(format!(
+        "latency (one object of 8 bytes, asked for and stored): {:.2} ms; ideal: {ideal}. Headers of Ethernet, IP and TCP \
+         take about 5 % of a link. Where the processors are busy all the time, they are what is measured.",
+        latency_s * 1e3
+    ));
+}

@@ -1,0 +1,170 @@
+//! `eyas-lab bench`: what this build does on this machine, beside a reference taken in the same run.
+//!
+//! In: what to measure and how often. Out: one [`Table`], for people on standard output and, with
+//! `--json`, for programs. Figures of one machine are worth something only as ratios, so each benchmark
+//! measures its reference in turn with its subject and gives medians; a busy machine slows both.
+//!
+//! Everything that is written goes under one folder, which is removed at the end.
+//!
+//! Not here: the measured loops of single parts, which live beside them (`eyas_runner::bench`,
+//! `eyas_data::bench`, `eyas_journal::bench`), and judging a figure, which the reader does: targets are
+//! printed beside it.
+
+mod app;
+mod choose;
+mod cluster;
+mod collective;
+mod data;
+pub mod decide;
+mod dispatch;
+mod files;
+pub mod index;
+mod journal;
+mod memory;
+mod net;
+mod predict;
+mod promise;
+mod store;
+mod table;
+mod transfer;
+mod workflow;
+
+use clap::{Args, Subcommand};
+use eyas_cli::machine::Machine;
+use eyas_cli::{Exit, Fault};
+use std::path::{Path, PathBuf};
+use table::Table;
+
+#[derive(Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Tasks a second through a real dispatcher and executor, beside a bare loop of spawners
+    Dispatch(dispatch::DispatchArgs),
+    /// One placement decision at a million queued tasks; memory of queue and catalog
+    Decide(decide::DecideArgs),
+    /// The catalog of who holds what, with a million entries
+    Index(index::IndexArgs),
+    /// A workflow of a million tasks through the decision core
+    Workflow(workflow::WorkflowArgs),
+    /// Objects from a peer's cache, beside one plain TCP stream
+    Transfer(transfer::TransferArgs),
+    /// Objects into, out of and off the cache directory, beside plain file operations
+    Cache(store::CacheArgs),
+    /// Records made durable, beside plain appends
+    Journal(journal::JournalArgs),
+    /// The collective that is chosen, beside the best of all in hindsight, over simulated cases; or predictions beside real ones
+    Collective(choose::CollectiveArgs),
+    /// Many tasks over shared files on four nodes with cold caches, beside xargs
+    Data(data::DataArgs),
+    /// Files of one size from local disk, limited shared storage and caches, with and without a wrapper script
+    Files(files::FilesArgs),
+    /// One object to 16 nodes over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
+    Multicast(collective::MulticastArgs),
+    /// 4,000 files from 16 nodes to one over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
+    Gather(collective::GatherArgs),
+    /// Recorded runs predicted to fewer nodes, beside the same lists run there, with home as the bottleneck
+    Predict(predict::PredictArgs),
+    /// A real application step by step: all files through home, files on the nodes, placement by data
+    App(app::AppArgs),
+    /// One node of `multicast` or `gather`
+    #[command(hide = true)]
+    NetNode(net::NodeArgs),
+}
+
+/// What all benchmarks take.
+#[derive(Args)]
+struct Common {
+    /// Also write the figures to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where the benchmark makes its own folder [default: the folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Common {
+    /// Runs a benchmark in a folder of its own and shows what it measured.
+    fn run(&self, measure: impl FnOnce(&Path) -> Result<Table, Fault>) -> Result<Exit, Fault> {
+        let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let dir = parent.join(format!("eyas-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).map_err(|e| {
+            Fault::new(Exit::Other, format!("cannot make the folder `{}`: {e}", dir.display()))
+        })?;
+        let machine = Machine::here();
+        let measured = dir.canonicalize().map_err(Fault::from).and_then(|dir| measure(&dir));
+        let removed = eyas_runner::sandbox::remove_tree(&dir);
+        let table = measured?;
+        removed.map_err(|e| Fault::new(Exit::Other, e))?;
+        let machine = machine.ended();
+        show!("{}\n{}", machine.line(), table.text());
+        if let Some(path) = &self.json {
+            let fail = |e: &dyn std::fmt::Display| {
+                Fault::new(Exit::Other, format!("cannot write `{}`: {e}", path.display()))
+            };
+            let text = serde_json::to_string_pretty(&table.json(&machine)).map_err(|e| fail(&e))?;
+            std::fs::write(path, text + "\n").map_err(|e| fail(&e))?;
+        }
+        Ok(Exit::Good)
+    }
+}
+
+pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
+    match args.what {
+        Bench::Dispatch(args) => dispatch::bench(&args),
+        Bench::Decide(args) => decide::bench(&args),
+        Bench::Index(args) => index::bench(&args),
+        Bench::Workflow(args) => workflow::bench(&args),
+        Bench::Transfer(args) => transfer::bench(&args),
+        Bench::Cache(args) => store::bench(&args),
+        Bench::Journal(args) => journal::bench(&args),
+        Bench::Collective(args) => choose::bench(&args),
+        Bench::Data(args) => data::bench(&args),
+        Bench::Files(args) => files::bench(&args),
+        Bench::Predict(args) => predict::bench(&args),
+        Bench::App(args) => app::bench(&args),
+        Bench::Multicast(args) => collective::multicast(&args),
+        Bench::Gather(args) => collective::gather(&args),
+        Bench::NetNode(args) => net::node(&args),
+    }
+}
+
+/// Any error of a measured part.
+fn failed(e: impl std::fmt::Display) -> Fault {
+    Fault::new(Exit::Other, e)
+}
+
+/// Says on a terminal what is going on; tables come late.
+fn note(text: &str) {
+    eyas_text::say!("bench: {text}");
+}
+
+/// The value at `share` of the sorted values; NaN where there are none.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
+    sorted.get(at).copied().unwrap_or(f64::NAN)
+}
+
+fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// A small generator: benchmarks are the same each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.next() as usize % n
+    }
+}

@@ -1,0 +1,482 @@
+//! A network of this machine's own for benchmarks: namespaces on a bridge, links of a given rate, and in each
+//! namespace one process with a cache that serves and fetches over the real data plane.
+//!
+//! In: number of nodes, rate of the links, delay. Out: [`Net`], which takes [`Command`]s to nodes and gives their answers.
+//! Namespaces are named `eyas-bench-PID-N`. They and the nodes go with the `Net`, also after an error and on
+//! SIGINT, SIGTERM and SIGHUP; those of a benchmark that was killed are removed by the next one.
+//!
+//! Both ends of each link are shaped (token bucket), so a node has the rate once in and once out. Delay, where asked for, is
+//! made by a relay in front of each node's server that holds each answer's bytes back for that long, since not
+//! every kernel has a queue that delays; it costs processor time.
+//!
+//! Not here: what is measured.
+
+use super::failed;
+use eyas_cli::{Exit, Fault};
+use eyas_data::{
+    Digest, FetchEnd, FetchItem, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions, Store, Ticket,
+    TicketKey,
+};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const NAME: &str = "eyas-bench";
+const PORT: u16 = 7700;
+/// Where a node sends as many bytes as it is asked for, for [`Command::Plain`].
+const PLAIN_PORT: u16 = 7701;
+/// More than any node of a benchmark serves at once: the limit is not what is measured.
+const STREAMS_MAX: usize = 256;
+/// Bytes that a link may send at once after silence. Less, and the timer of the bucket limits the rate.
+const BURST: &str = "256kb";
+
+/// What a bare stream gives to the kernel, or takes from it, per call.
+const PLAIN_BLOCK_BYTES: usize = 256 << 10;
+
+/// What a node is told, one JSON line each.
+#[derive(Serialize, Deserialize)]
+pub enum Command {
+    /// Make objects that are like those of no other `seed`.
+    Put { seed: u64, n_objects: u64, object_bytes: u64 },
+    /// Fetch from all sources at once.
+    Fetch { from: Vec<Source>, wait_ms: u64, how: How },
+    /// Drop these objects.
+    Drop { digests: Vec<Digest> },
+    /// Receive bytes from a node by one bare stream, and do nothing with them.
+    Plain { from: u32, n_bytes: u64 },
+}
+
+#[derive(Serialize, Deserialize, Clone)]
+pub struct Source {
+    pub node: u32,
+    pub objects: Vec<(Digest, u64)>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Copy)]
+pub enum How {
+    /// All sources at once, the objects of each in one batch.
+    AllAtOnce,
+    /// One source after the other, the objects of each in one batch.
+    SourceBySource,
+    /// One object after the other.
+    ObjectByObject,
+}
+
+/// What a node answers, one JSON line each.
+#[derive(Serialize, Deserialize)]
+pub enum Answer {
+    Ready,
+    Made { digests: Vec<Digest> },
+    Done { wall_ns: u64 },
+    Failed { why: String },
+}
+
+#[derive(clap::Args)]
+pub struct NodeArgs {
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long)]
+    listen: SocketAddr,
+    #[arg(long)]
+    id: u32,
+    #[arg(long)]
+    cache_bytes: u64,
+    #[arg(long)]
+    delay_us: u64,
+}
+
+fn key() -> TicketKey {
+    TicketKey::from_secret(b"a secret for measuring only")
+}
+
+fn address_of(node: u32) -> SocketAddrV4 {
+    let [high, low] = u16::try_from(node + 10).expect("a few nodes").to_be_bytes();
+    SocketAddrV4::new(Ipv4Addr::new(10, 77, high, low), PORT)
+}
+
+/// One node, in its namespace: obeys the lines on standard input until there are no more.
+pub fn node(args: &NodeArgs) -> Result<Exit, Fault> {
+    let store = Store::open(&args.dir, args.cache_bytes).map_err(failed)?;
+    let public = TcpListener::bind(args.listen)?;
+    let options = PeerServerOptions { streams_max: STREAMS_MAX, ..Default::default() };
+    let listener = if args.delay_us == 0 {
+        public
+    } else {
+        let inner = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let (to, delay) = (inner.local_addr()?, Duration::from_micros(args.delay_us));
+        thread::spawn(move || relay(&public, to, delay));
+        inner
+    };
+    let plain = TcpListener::bind((args.listen.ip(), PLAIN_PORT))?;
+    thread::spawn(move || plain_server(&plain));
+    let server = PeerServer::start(listener, store.clone(), key(), args.id, options).map_err(failed)?;
+    let client = PeerClient::new(key(), args.id, PeerClientOptions::default());
+    let mut out = eyas_text::stdout();
+    let mut answer = |answer: &Answer| -> Result<(), Fault> {
+        let line = serde_json::to_string(answer).map_err(failed)?;
+        writeln!(out, "{line}")?;
+        Ok(out.flush()?)
+    };
+    answer(&Answer::Ready)?;
+    for line in std::io::stdin().lock().lines() {
+        let command: Command = serde_json::from_str(&line?).map_err(failed)?;
+        let done = match command {
+            Command::Put { seed, n_objects, object_bytes } => (0..n_objects)
+                .map(|n| put(&store, (seed << 32) | n, object_bytes))
+                .collect::<eyas_data::Result<_>>()
+                .map(|digests| Answer::Made { digests }),
+            Command::Fetch { from, wait_ms, how } => {
+                let started = Instant::now();
+                let wait = Duration::from_millis(wait_ms);
+                fetch_all(&store, &client, args.id, &from, wait, how).map(|()| Answer::Done {
+                    wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                })
+            }
+            Command::Drop { digests } => digests
+                .iter()
+                .try_for_each(|digest| store.remove(digest).map(drop))
+                .map(|()| Answer::Done { wall_ns: 0 }),
+            Command::Plain { from, n_bytes } => {
+                plain_client(from, n_bytes)?;
+                Ok(Answer::Done { wall_ns: 0 })
+            }
+        };
+        answer(&done.unwrap_or_else(|e| Answer::Failed { why: e.to_string() }))?;
+    }
+    drop(server);
+    Ok(Exit::Good)
+}
+
+fn fetch_all(
+    store: &Store,
+    client: &PeerClient,
+    id: u32,
+    from: &[Source],
+    wait: Duration,
+    how: How,
+) -> eyas_data::Result<()> {
+    let fetch = |source: &Source, objects: &[(Digest, u64)]| {
+        let items = objects
+            .iter()
+            .map(|&(digest, size)| {
+                let ticket = Ticket::issue(&key(), digest, size, source.node, id, u64::MAX);
+                Ok(FetchItem { ticket, into: store.begin(store.reserve(size)?) })
+            })
+            .collect::<eyas_data::Result<Vec<_>>>()?;
+        let mut failure = None;
+        client.fetch_waiting(SocketAddr::V4(address_of(source.node)), items, wait, |_, end| {
+            if let FetchEnd::Failed { error, .. } = end {
+                failure.get_or_insert(error);
+            }
+        });
+        failure.map_or(Ok(()), Err)
+    };
+    match how {
+        How::AllAtOnce if from.len() > 1 => thread::scope(|scope| {
+            let fetches: Vec<_> =
+                from.iter().map(|source| scope.spawn(|| fetch(source, &source.objects))).collect();
+            fetches.into_iter().try_for_each(|fetch| fetch.join().expect("fetching does not panic"))
+        }),
+        How::AllAtOnce | How::SourceBySource => {
+            from.iter().try_for_each(|source| fetch(source, &source.objects))
+        }
+        How::ObjectByObject => from
+            .iter()
+            .try_for_each(|source| source.objects.chunks(1).try_for_each(|object| fetch(source, object))),
+    }
+}
+
+fn put(store: &Store, content: u64, object_bytes: u64) -> eyas_data::Result<Digest> {
+    let mut incoming = store.begin(store.reserve(object_bytes)?);
+    let mut block = vec![0u8; usize::try_from(object_bytes.min(1 << 20)).expect("at most 1 MiB")];
+    let mut left = object_bytes;
+    while left > 0 {
+        let n = block.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mark = [content.to_le_bytes(), left.to_le_bytes()].concat();
+        let marked = mark.len().min(n);
+        block[..marked].copy_from_slice(&mark[..marked]);
+        incoming.append(&block[..n])?;
+        left -= n as u64;
+    }
+    Ok(incoming.finish(None)?.digest)
+}
+
+/// Sends each client as many bytes as it asks for.
+fn plain_server(listener: &TcpListener) {
+    while let Ok((mut socket, _)) = listener.accept() {
+        thread::spawn(move || -> std::io::Result<()> {
+            let mut n_bytes = [0; 8];
+            socket.read_exact(&mut n_bytes)?;
+            let (block, mut left) = (vec![0; PLAIN_BLOCK_BYTES], u64::from_le_bytes(n_bytes));
+            while left > 0 {
+                let n = block.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                left -= socket.write(&block[..n])? as u64;
+            }
+            Ok(())
+        });
+    }
+}
+
+fn plain_client(from: u32, n_bytes: u64) -> std::io::Result<()> {
+    let mut socket = TcpStream::connect(SocketAddrV4::new(*address_of(from).ip(), PLAIN_PORT))?;
+    socket.write_all(&n_bytes.to_le_bytes())?;
+    let (mut block, mut left) = (vec![0; PLAIN_BLOCK_BYTES], n_bytes);
+    while left > 0 {
+        match socket.read(&mut block)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            n => left -= n as u64,
+        }
+    }
+    Ok(())
+}
+
+/// Takes connections for the server at `to` and holds what it answers back for `delay`.
+fn relay(public: &TcpListener, to: SocketAddr, delay: Duration) {
+    while let Ok((client, _)) = public.accept() {
+        thread::spawn(move || -> std::io::Result<()> {
+            let server = TcpStream::connect(to)?;
+            for socket in [&client, &server] {
+                socket.set_nodelay(true)?;
+            }
+            let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
+            thread::spawn(move || {
+                let ended = std::io::copy(&mut from_client, &mut to_server);
+                // The server shall see the end, too; it may have closed before.
+                let _ = to_server.shutdown(Shutdown::Write);
+                ended
+            });
+            let (held_back, due) = mpsc::sync_channel::<(Instant, Vec<u8>)>(256);
+            let mut to_client = client;
+            thread::spawn(move || -> std::io::Result<()> {
+                for (when, bytes) in due {
+                    thread::sleep(when.saturating_duration_since(Instant::now()));
+                    to_client.write_all(&bytes)?;
+                }
+                to_client.shutdown(Shutdown::Write)
+            });
+            let mut from_server = server;
+            loop {
+                let mut bytes = vec![0; 64 << 10];
+                let n = from_server.read(&mut bytes)?;
+                bytes.truncate(n);
+                if n == 0 || held_back.send((Instant::now() + delay, bytes)).is_err() {
+                    return Ok(());
+                }
+            }
+        });
+    }
+}
+
+/// What a network is made of.
+pub struct Shape {
+    pub n_nodes: u32,
+    /// Of each link, in each direction, in Mbit/s (10⁶ bits).
+    pub link_mbit: u64,
+    pub delay: Duration,
+    pub cache_bytes: u64,
+}
+
+/// Nodes in namespaces. Dropping it removes all.
+pub struct Net {
+    nodes: Vec<Node>,
+    cleaner: Cleaner,
+}
+
+struct Node {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Net {
+    /// Builds the network and starts the nodes, whose caches are below `dir`.
+    pub fn start(dir: &Path, shape: &Shape) -> Result<Net, Fault> {
+        // SAFETY: no arguments, no effects.
+        if unsafe { libc::geteuid() } != 0 {
+            return Err(Fault::new(Exit::Other, "this benchmark makes network namespaces, so it needs root"));
+        }
+        remove_left_overs();
+        let cleaner = Cleaner::start(dir)?;
+        let mut net = Net { nodes: vec![], cleaner };
+        let name = |n: &dyn std::fmt::Display| format!("{NAME}-{}-{n}", std::process::id());
+        let bridge = name(&"bridge");
+        ip(&["netns", "add", &bridge])?;
+        ip(&["-n", &bridge, "link", "add", "br0", "type", "bridge"])?;
+        ip(&["-n", &bridge, "link", "set", "br0", "up"])?;
+        let program = std::env::current_exe()?;
+        for n in 0..shape.n_nodes {
+            let (namespace, end) = (name(&n), format!("ve{n}"));
+            ip(&["netns", "add", &namespace])?;
+            ip(&[
+                "-n", &bridge, "link", "add", &end, "type", "veth", "peer", "name", "eth0", "netns",
+                &namespace,
+            ])?;
+            ip(&["-n", &bridge, "link", "set", &end, "master", "br0", "up"])?;
+            ip(&["-n", &namespace, "addr", "add", &format!("{}/16", address_of(n).ip()), "dev", "eth0"])?;
+            ip(&["-n", &namespace, "link", "set", "eth0", "up"])?;
+            ip(&["-n", &namespace, "link", "set", "lo", "up"])?;
+            let rate = format!("{}mbit", shape.link_mbit);
+            for (namespace, device) in [(&namespace, "eth0"), (&bridge, end.as_str())] {
+                let shaper = ["tbf", "rate", &rate, "burst", BURST, "latency", "50ms"];
+                let arguments = [&["-n", namespace, "qdisc", "add", "dev", device, "root"], &shaper[..]];
+                tool("tc", &arguments.concat())?;
+            }
+            let mut child = std::process::Command::new("ip")
+                .args(["netns", "exec", &namespace])
+                .arg(&program)
+                .args(["bench", "net-node", "--id", &n.to_string()])
+                .args(["--listen", &address_of(n).to_string()])
+                .args(["--cache-bytes", &shape.cache_bytes.to_string()])
+                .args(["--delay-us", &shape.delay.as_micros().to_string()])
+                .arg("--dir")
+                .arg(dir.join(format!("node-{n}")))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .map_err(|e| failed(format!("cannot start a node: {e}")))?;
+            net.cleaner.shared.pids().push(child.id());
+            let input = child.stdin.take();
+            let output = BufReader::new(child.stdout.take().expect("piped above"));
+            net.nodes.push(Node { child, input, output });
+        }
+        for n in 0..shape.n_nodes {
+            net.answer(n)?;
+        }
+        Ok(net)
+    }
+
+    /// Tells nodes what to do, all at once, and waits for all answers, which come in the order of `commands`.
+    pub fn run(&mut self, commands: &[(u32, Command)]) -> Result<Vec<Answer>, Fault> {
+        for (node, command) in commands {
+            let mut line = serde_json::to_string(command).map_err(failed)?;
+            line.push('\n');
+            let input = self.nodes[*node as usize].input.as_mut().expect("open until the end");
+            input.write_all(line.as_bytes())?;
+        }
+        commands.iter().map(|(node, _)| self.answer(*node)).collect()
+    }
+
+    fn answer(&mut self, node: u32) -> Result<Answer, Fault> {
+        let mut line = String::new();
+        self.nodes[node as usize].output.read_line(&mut line)?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Failed { why }) => Err(failed(format!("node {node}: {why}"))),
+            Ok(answer) => Ok(answer),
+            Err(_) => Err(failed(format!("node {node} ended unexpectedly"))),
+        }
+    }
+
+    /// Processor time of all nodes so far.
+    pub fn cpu(&self) -> Duration {
+        let pids: Vec<u32> = self.nodes.iter().map(|node| node.child.id()).collect();
+        Duration::from_nanos(super::cluster::tree_cpu_ns(&pids))
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        // The cleaner has killed the nodes, which is an error for whoever talks to them, and is about to end us.
+        while self.cleaner.shared.interrupted.load(Ordering::SeqCst) {
+            thread::park();
+        }
+        for node in &mut self.nodes {
+            node.input = None;
+        }
+        for node in &mut self.nodes {
+            // It ends when its input does; one that cannot be waited for is gone.
+            let _ = node.child.wait();
+        }
+        self.cleaner.shared.pids().clear();
+        remove_namespaces(|pid| pid == std::process::id());
+    }
+}
+
+/// Removes nodes, namespaces and files when a signal ends this process.
+struct Cleaner {
+    shared: Arc<CleanerShared>,
+}
+
+struct CleanerShared {
+    interrupted: AtomicBool,
+    pids: Mutex<Vec<u32>>,
+}
+
+impl CleanerShared {
+    fn pids(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.pids.lock().expect("only pushes happen under this lock")
+    }
+}
+
+impl Cleaner {
+    fn start(dir: &Path) -> Result<Cleaner, Fault> {
+        let shared = Arc::new(CleanerShared { interrupted: AtomicBool::new(false), pids: Mutex::default() });
+        // SAFETY: `set` is initialised by sigemptyset before it is used. The mask is changed in this thread, from
+        // which the one that waits and all later ones inherit it.
+        let set = unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            set
+        };
+        let cleaner = Cleaner { shared: Arc::clone(&shared) };
+        let dir = dir.to_path_buf();
+        thread::Builder::new().name("bench-clean".into()).spawn(move || {
+            let mut signal = 0;
+            // SAFETY: both are alive through the call.
+            while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
+            shared.interrupted.store(true, Ordering::SeqCst);
+            for pid in shared.pids().iter() {
+                // SAFETY: no memory is involved. These are children that nobody has waited for.
+                unsafe { libc::kill((*pid).cast_signed(), libc::SIGKILL) };
+            }
+            remove_namespaces(|pid| pid == std::process::id());
+            // A node may not be quite dead; what it leaves is in the folder for temporary files.
+            let _ = eyas_runner::sandbox::remove_tree(&dir);
+            std::process::exit(Exit::Interrupted as i32);
+        })?;
+        Ok(cleaner)
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), Fault> {
+    tool("ip", arguments).map(drop)
+}
+
+/// Runs a tool of iproute2 and gives what it prints.
+fn tool(program: &str, arguments: &[&str]) -> Result<String, Fault> {
+    let output =
+        std::process::Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| {
+            failed(format!("cannot run `{program}`: {e}")).hint("`ip` and `tc` are in the package iproute2")
+        })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(failed(format!("`{program} {}` failed: {}", arguments.join(" "), said.trim())))
+}
+
+/// Removes the namespaces of benchmarks that are no more.
+fn remove_left_overs() {
+    remove_namespaces(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+}
+
+/// Removes the namespaces of those benchmarks (by process id) that `whose` names, as far as possible.
+fn remove_namespaces(whose: impl Fn(u32) -> bool) {
+    let Ok(list) = tool("ip", &["netns", "list"]) else { return };
+    for name in list.lines().filter_map(|line| line.split_whitespace().next()) {
+        let pid = name.strip_prefix(NAME).and_then(|rest| rest.strip_prefix('-')?.split('-').next());
+        if pid.and_then(|pid| pid.parse().ok()).is_some_and(&whose) {
+            // The next benchmark tries again.
+            let _ = ip(&["netns", "del", name]);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! `eyas-lab bench workflow`: a workflow of a million tasks through the decision core.
+//!
+//! The shape is Montage's (`Zhang12` table II): a third of the tasks each project one image; each two neighbours are
+//! compared; the comparisons are gathered, so many at a time; each projection is corrected with the gathered table. All
+//! files but the last stay on the nodes. Executors are played: an attempt ends at once and well, what it lacks was
+//! copied. Timed is everything that the dispatcher does: submission (makers, readers, patterns), and from then on waking,
+//! placing, collectives, replicas and dropping what nobody will read. Network, journal and programs are not in it
+//! (see `eyas-lab bench dispatch`).
+
+use super::memory::held_by;
+use super::table::{Row, Table};
+use super::{Common, failed, note};
+use clap::Args;
+use eyas_cli::{Exit, Fault};
+use eyas_core::array::{Column, Command, Pattern, TaskArray, Template};
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
+use eyas_core::event::*;
+use eyas_core::*;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+const RUN: RunId = RunId(1);
+const FILE_BYTES: u64 = 1_000_000;
+
+#[derive(Args)]
+pub struct WorkflowArgs {
+    /// Tasks of the workflow, about
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(100..))]
+    tasks: u32,
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    executors: u32,
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    slots: u32,
+    /// Comparisons that one task gathers
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..))]
+    gathered: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub fn bench(args: &WorkflowArgs) -> Result<Exit, Fault> {
+    args.common.run(|_| {
+        let mut table = Table::new(format!(
+            "workflow: about {} tasks, {} executors with {} slots",
+            args.tasks, args.executors, args.slots
+        ));
+        note("making the workflow");
+        let arrays = workflow(args)?;
+        let n_tasks: u64 = arrays.iter().map(|a| u64::from(a.n_tasks)).sum();
+        // With the core given back too, so that what it holds is weighed.
+        let (bytes, (cost, _core)) = held_by(|| resolve(args, &arrays));
+        let Cost { submitted_s, resolved_s, n_tasks_done, n_prefetched, n_dropped } = cost?;
+        if n_tasks_done != n_tasks {
+            return Err(failed(format!("{n_tasks_done} of {n_tasks} tasks ended well")));
+        }
+        table.row(
+            Row::new("submitted and resolved", n_tasks as f64 / (submitted_s + resolved_s), "tasks/s")
+                .target("30,000 tasks/s", "100,000 tasks/s"),
+        );
+        table.row(Row::new("  submission", submitted_s * 1e6 / n_tasks as f64, "µs/task"));
+        table.row(Row::new("  resolution", resolved_s * 1e6 / n_tasks as f64, "µs/task"));
+        table.row(Row::new("files brought ahead of their readers", n_prefetched as f64, ""));
+        table.row(Row::new("replicas dropped after their last reader", n_dropped as f64, ""));
+        if let Some(bytes) = bytes {
+            let row = Row::new("held by the dispatcher at the end", bytes as f64 / 1e6, "MB");
+            table.row(row.target("1,000 MB", ""));
+        }
+        Ok(table)
+    })
+}
+
+struct Cost {
+    submitted_s: f64,
+    resolved_s: f64,
+    n_tasks_done: u64,
+    n_prefetched: u64,
+    n_dropped: u64,
+}
+
+/// The four stages; each column holds one name per task.
+fn workflow(args: &WorkflowArgs) -> Result<Vec<Arc<TaskArray>>, Fault> {
+    let n = (args.tasks / 3).max(2);
+    let column = |values: &mut dyn Iterator<Item = String>| -> Result<Column, Fault> {
+        let mut column = Column::default();
+        for value in values {
+            if !column.push(&value) {
+                return Err(failed("a stage has more than 4 GiB of names"));
+            }
+        }
+        column.shrink_to_fit();
+        Ok(column)
+    };
+    let file = |name: &str, column: u32| (Pattern::literal(name), Pattern::column(column));
+    let form = |label: &str, inputs: Vec<(Pattern, Pattern)>, outputs: Vec<(Pattern, Pattern)>| Template {
+        inputs,
+        outputs,
+        label: label.into(),
+        ..Template::new(
+            Pattern(vec![array::Piece::Literal(format!("{label}-")), array::Piece::Index]),
+            Command::Exec(vec![Pattern::literal("/bin/true")]),
+        )
+    };
+    let mut arrays = vec![];
+    let mut add = |n_tasks: u32, template: Template, columns: Vec<Column>| {
+        arrays.push(Arc::new(TaskArray { n_tasks, first_index: 0, template, columns }));
+    };
+    let proj = |i: u32| format!("run:proj/{i}");
+    let raw = column(&mut (0..n).map(|i| format!("/sky/{i}.fits")))?;
+    let projected = || column(&mut (0..n).map(proj));
+    add(n, form("project", vec![file("in", 0)], vec![file("out", 1)]), vec![raw, projected()?]);
+    let next = column(&mut (0..n).map(|i| proj((i + 1) % n)))?;
+    let diffs = column(&mut (0..n).map(|i| format!("run:diff/{i}")))?;
+    let inputs = vec![file("a", 0), file("b", 1)];
+    add(n, form("diff", inputs, vec![file("out", 2)]), vec![projected()?, next, diffs]);
+    let k = args.gathered;
+    for (g, start) in (0..n).step_by(k as usize).enumerate() {
+        let inputs = (start..(start + k).min(n))
+            .map(|i| (Pattern::literal(format!("{i}")), Pattern::literal(format!("run:diff/{i}"))));
+        let out = vec![(Pattern::literal("table"), Pattern::literal(format!("run:fit/{g}")))];
+        add(1, form("concat", inputs.collect(), out), vec![]);
+    }
+    let fits = column(&mut (0..n).map(|i| format!("run:fit/{}", i / k)))?;
+    let done = column(&mut (0..n).map(|i| format!("/sky/corrected/{i}.fits")))?;
+    let inputs = vec![file("in", 0), file("table", 1)];
+    add(n, form("background", inputs, vec![file("out", 2)]), vec![projected()?, fits, done]);
+    Ok(arrays)
+}
+
+fn digest_of(object: ObjectId) -> Digest {
+    let mut bytes = [0; 32];
+    bytes[..4].copy_from_slice(&object.0.to_le_bytes());
+    Digest(bytes)
+}
+
+/// What the played executors still have to tell.
+enum Told {
+    Ended(ExecutorId, Box<Assignment>),
+    Prefetched(ExecutorId, Vec<ObjectId>),
+}
+
+/// The state machine is given back so that what it holds can be weighed.
+fn resolve(args: &WorkflowArgs, arrays: &[Arc<TaskArray>]) -> (Result<Cost, Fault>, Option<Dispatcher>) {
+    let mut core = match Dispatcher::new(DispatcherConfig::default()) {
+        Ok(core) => core,
+        Err(e) => return (Err(failed(e)), None),
+    };
+    let (mut out, mut now) = (vec![], 1_000_000_000u64);
+    for e in 1..=args.executors {
+        let offer = Offer {
+            name: format!("node{e}"),
+            slots: args.slots,
+            memory_bytes: 1 << 40,
+            cache_bytes: 1 << 50,
+            ..Offer::default()
+        };
+        core.handle(Timestamp(now), Event::ExecutorJoined { executor: ExecutorId(e), offer }, &mut out);
+    }
+    let begun = Instant::now();
+    core.handle(
+        Timestamp(now),
+        Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None },
+        &mut out,
+    );
+    for array in arrays {
+        core.handle(Timestamp(now), Event::ArrayAdded { run: RUN, array: array.clone() }, &mut out);
+    }
+    core.handle(Timestamp(now), Event::RunCommitted { run: RUN }, &mut out);
+    let submitted_s = begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    let mut told: VecDeque<Told> = VecDeque::new();
+    let (mut n_tasks_done, mut n_prefetched, mut n_dropped) = (0, 0, 0);
+    loop {
+        for action in out.drain(..) {
+            match action {
+                Action::Assign { executor, assignment } => told.push_back(Told::Ended(executor, assignment)),
+                Action::Prefetch { executor, inputs, .. } => {
+                    n_prefetched += inputs.len() as u64;
+                    told.push_back(Told::Prefetched(executor, inputs.iter().map(|i| i.object).collect()))
+                }
+                Action::EndTask { outcome: Outcome::Done, .. } => n_tasks_done += 1,
+                Action::DropReplicas { objects, .. } => n_dropped += objects.len() as u64,
+                _ => {}
+            }
+        }
+        now += 1_000;
+        let added = |object, version: Option<HomeVersion>| ReplicaAdded {
+            object,
+            digest: digest_of(object),
+            size_bytes: FILE_BYTES,
+            version,
+            run: None,
+            private: false,
+        };
+        match told.pop_front() {
+            Some(Told::Prefetched(executor, objects)) => {
+                let added = objects.into_iter().map(|o| added(o, None)).collect();
+                core.handle(
+                    Timestamp(now),
+                    Event::ReplicasChanged { executor, added, dropped: vec![] },
+                    &mut out,
+                );
+            }
+            Some(Told::Ended(executor, assignment)) => {
+                let version =
+                    |stays: bool| (!stays).then(|| HomeVersion { size_bytes: FILE_BYTES, stamp: "1".into() });
+                let lacking = assignment.inputs.iter().filter(|i| !core.catalog().holds(executor, i.object));
+                let fetched: Vec<ReplicaAdded> = lacking
+                    .map(|i| ReplicaAdded {
+                        run: (!i.stays).then_some(assignment.run),
+                        ..added(i.object, version(i.stays))
+                    })
+                    .collect();
+                let outcome_of = |input: &AssignedInput| match input.sources.first() {
+                    Some(from) => CacheOutcome::RemoteHit { from: *from },
+                    None => CacheOutcome::Miss,
+                };
+                let inputs = assignment.inputs.iter().map(|i| InputReport {
+                    object: i.object,
+                    outcome: if core.catalog().holds(executor, i.object) {
+                        CacheOutcome::LocalHit
+                    } else {
+                        outcome_of(i)
+                    },
+                    size_bytes: FILE_BYTES,
+                    wait_ns: 1_000_000,
+                });
+                let inputs = inputs.collect();
+                if !fetched.is_empty() {
+                    let event = Event::ReplicasChanged { executor, added: fetched, dropped: vec![] };
+                    core.handle(Timestamp(now), event, &mut out);
+                }
+                let (task, attempt) = (assignment.task, assignment.attempt);
+                let outputs = (0..).zip(&assignment.outputs).map(|(output, object)| OutputReport {
+                    output,
+                    digest: digest_of(*object),
+                    size_bytes: FILE_BYTES,
+                });
+                let t = Timestamp(now);
+                let report = AttemptReport {
+                    task,
+                    attempt,
+                    outcome: Outcome::Done,
+                    times: Times {
+                        received: t,
+                        inputs_ready: t,
+                        started: t,
+                        exited: Timestamp(now + 1_000_000),
+                    },
+                    inputs,
+                    outputs: outputs.collect(),
+                    cpu_ns: 1_000_000,
+                    rss_bytes_max: 0,
+                };
+                core.handle(t, Event::AttemptEnded { executor, report: report.into() }, &mut out);
+                if assignment.staying.len() < assignment.outputs.len() {
+                    let event = Event::OutputsHome { executor, task, attempt, result: Ok(()) };
+                    core.handle(t, event, &mut out);
+                }
+            }
+            None if core.n_ready() > 0 => {
+                now += 10_000_000;
+                core.handle(Timestamp(now), Event::Ticked, &mut out);
+            }
+            None => break,
+        }
+    }
+    let cost = Cost {
+        submitted_s,
+        resolved_s: begun.elapsed().as_secs_f64(),
+        n_tasks_done,
+        n_prefetched,
+        n_dropped,
+    };
+    (Ok(cost), Some(core))
+}

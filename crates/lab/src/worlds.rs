@@ -1,0 +1,187 @@
+//! `eyas-lab worlds`: random worlds, a placement policy against others.
+//!
+//! Each world's line says what it is and how long it took under each policy; at the end stand the worst, each with the command
+//! that repeats it alone, and how many took how much longer than the best of the others. What a seed gives does not depend on
+//! how many worlds live at once.
+
+use clap::Args;
+use eyas_cli::print::{count, plural, size};
+use eyas_cli::sim::{bad, seconds, write_json};
+use eyas_cli::{Exit, Fault};
+use eyas_core::placement;
+use eyas_sim::experiment::worlds::{self, Compared, World, compare};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[derive(Args)]
+pub struct WorldsArgs {
+    /// How many worlds
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    seeds: u64,
+    /// The first one's seed
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    from: u64,
+    /// Whose worlds these are; the default is that of `eyas run`
+    #[arg(long, value_name = "POLICY", default_value = worlds::PLACEMENT)]
+    placement: String,
+    /// What it is compared with
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',',
+        default_values_t = worlds::OTHERS.map(String::from))]
+    against: Vec<String>,
+    /// How many of the worst are shown at the end
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    worst: usize,
+    /// Only the end
+    #[arg(long, short)]
+    quiet: bool,
+    /// End with status 1 where a world takes more than so many times as long as the best of the others
+    #[arg(long, value_name = "RATIO")]
+    at_most: Option<f64>,
+    /// Worlds that live at once [default: one per processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    jobs: Option<u64>,
+    /// Also write everything that came out to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+struct Lived {
+    world: String,
+    compared: Compared,
+}
+
+pub fn compare_all(args: &WorldsArgs) -> Result<Exit, Fault> {
+    let Some(end) = args.from.checked_add(args.seeds).filter(|_| args.seeds > 0) else {
+        return Err(bad("--seeds has to be at least 1, and the last seed below 2^64"));
+    };
+    for name in args.against.iter().chain([&args.placement]) {
+        placement::by_name(name, &placement::Config::default()).map_err(bad)?;
+    }
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let jobs = args.jobs.map_or(processors, |n| n as usize).min(args.seeds as usize);
+    writeln!(
+        eyas_text::stdout(),
+        "eyas {}, seeds {}..{end}: {} against {}",
+        env!("CARGO_PKG_VERSION"),
+        args.from,
+        args.placement,
+        args.against.join(", ")
+    )?;
+    // By seed; what is done is printed as far as nothing before it is missing.
+    let lived: Mutex<(Vec<Option<Result<Lived, String>>>, usize)> =
+        Mutex::new(((0..args.seeds).map(|_| None).collect(), 0));
+    let next = AtomicUsize::new(0);
+    let live = || loop {
+        let i = next.fetch_add(1, Ordering::Relaxed);
+        if i as u64 >= args.seeds {
+            return;
+        }
+        let world = World::from_seed(args.from + i as u64);
+        let compared = compare(&world, &args.placement, &args.against);
+        let compared = compared.map(|compared| Lived { world: describe(&world), compared });
+        let mut all = lived.lock().expect("nobody panics with it");
+        all.0[i] = Some(compared);
+        while let Some(Some(result)) = all.0.get(all.1) {
+            if !args.quiet
+                && let Ok(lived) = result
+            {
+                // The stream is taken for this line alone: each thread of the worlds writes to it.
+                let _ = writeln!(eyas_text::stdout(), "{}", line(args, all.1, lived));
+            }
+            all.1 += 1;
+        }
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..jobs).map(|_| scope.spawn(live)).collect();
+        live();
+        others.into_iter().for_each(|t| t.join().expect("a world does not panic"));
+    });
+    let (all, _) = lived.into_inner().expect("nobody panics with it");
+    let all: Vec<Lived> =
+        all.into_iter().map(|one| one.expect("all have lived")).collect::<Result<_, _>>().map_err(bad)?;
+    if let Some(path) = &args.json {
+        let of = |(i, l): (usize, &Lived)| {
+            serde_json::json!({
+                "seed": args.from + i as u64, "world": l.world, "ratio": l.compared.ratio(),
+                "makespan_s": l.compared.makespan_s, "others_s": l.compared.others_s,
+            })
+        };
+        let worlds: Vec<_> = all.iter().enumerate().map(of).collect();
+        let json = serde_json::json!({
+            "placement": args.placement, "against": args.against, "worlds": worlds,
+        });
+        write_json(path, &json)?;
+    }
+    write!(eyas_text::stdout(), "{}", summary(args, &all))?;
+    let worst = all.iter().map(|l| l.compared.ratio()).fold(0.0, f64::max);
+    match args.at_most {
+        Some(most) if worst > most => Ok(Exit::TasksFailed),
+        _ => Ok(Exit::Good),
+    }
+}
+
+fn describe(world: &World) -> String {
+    let m = &world.machine;
+    let (n_files, bytes) = world.files();
+    format!(
+        "{:<6} {} of {} on {} x {}, {} in {}, disk {}/s, link {}/s, home {}/s, of it one node {}/s, caches of {}",
+        world.kind.name(),
+        plural(world.n_tasks(), "task"),
+        seconds(world.compute_mean_s()),
+        m.nodes,
+        m.slots_per_node,
+        size(bytes),
+        plural(n_files, "file"),
+        size(m.disk_bytes_per_s as u64),
+        size(m.nic_bytes_per_s as u64),
+        size(m.home_bytes_per_s as u64),
+        size(m.home_client_bytes_per_s as u64),
+        size(m.cache_bytes_per_node),
+    )
+}
+
+fn line(args: &WorldsArgs, i: usize, lived: &Lived) -> String {
+    let times: Vec<String> = lived.compared.others_s.iter().map(|s| seconds(*s)).collect();
+    format!(
+        "{:>6} {:>6.3}  {:>10} against {}; {}",
+        args.from + i as u64,
+        lived.compared.ratio(),
+        seconds(lived.compared.makespan_s),
+        times.join(", "),
+        lived.world
+    )
+}
+
+fn summary(args: &WorldsArgs, all: &[Lived]) -> String {
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by(|a, b| all[*b].compared.ratio().total_cmp(&all[*a].compared.ratio()));
+    let mut text = String::new();
+    for &i in order.iter().take(args.worst).take_while(|i| all[**i].compared.ratio() > 1.0) {
+        let lived = &all[i];
+        let best = &args.against[lived.compared.best().0];
+        text += &format!(
+            "{:.3} of {best}: {}\n      eyas-lab worlds --seeds 1 --from {}\n",
+            lived.compared.ratio(),
+            lived.world,
+            args.from + i as u64
+        );
+    }
+    let beyond = |limit: f64| all.iter().filter(|l| l.compared.ratio() > limit).count() as u64;
+    let ratios: Vec<f64> = order.iter().map(|i| all[*i].compared.ratio()).collect();
+    let mean_log = ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len().max(1) as f64;
+    text += &format!(
+        "{}: {} takes {:.3} of the best of the others' time in the geometric mean, {:.3} in the median, {:.3} at most; \
+         more than 1 % longer in {}, 5 % in {}, 10 % in {}\n",
+        plural(all.len() as u64, "world"),
+        args.placement,
+        mean_log.exp(),
+        ratios[ratios.len() / 2],
+        ratios[0],
+        count(beyond(1.01)),
+        count(beyond(1.05)),
+        count(beyond(1.10)),
+    );
+    text
+}

@@ -1,0 +1,352 @@
+//! What ran when, by node and slot: the data of a Gantt chart, and the chart.
+//!
+//! The log says on which node an attempt ran and not in which slot. Slots are told apart here: a program takes the lowest slots
+//! of its node that are free when it starts.
+//!
+//! Memory and the size of the drawing are bounded: at most [`LANES_MAX`] slots are drawn, and of many attempts those that lie so close
+//! that they could not be told apart become one bar, which then looks like the worst of them, and is the paler the longer
+//! the slot was idle between them.
+
+use crate::chart;
+use crate::html::escape;
+use crate::metrics::Measure;
+use crate::read::{AttemptRecord, How};
+use crate::units::{count, duration, plural};
+use std::fmt::Write;
+
+/// Slots that are drawn.
+pub const LANES_MAX: usize = 64;
+/// With more attempts than this, neighbours become one bar and bars have no names.
+const NAMED_MAX: usize = 2500;
+/// Where neighbours become one bar, a slot has at most about so many of them.
+const PARTS: u64 = 100;
+
+/// Attempts in one slot that follow each other closely; mostly one.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bar {
+    pub from_ns: u64,
+    pub to_ns: u64,
+    /// The end of the slot's wait for inputs of the first of them; `from_ns` where it waited for nothing.
+    pub wait_from_ns: u64,
+    /// Of that time: a program ran.
+    pub busy_ns: u64,
+    pub how: How,
+    pub n: u64,
+    /// The task; empty where there are too many to name.
+    pub name: String,
+}
+
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct NodeLanes {
+    pub name: String,
+    /// When the node was there.
+    pub present: Vec<(u64, u64)>,
+    pub slots: Vec<Vec<Bar>>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Lanes {
+    pub span_ns: u64,
+    pub nodes: Vec<NodeLanes>,
+    /// All slots, of which `nodes` may have the first only.
+    pub n_slots: u64,
+}
+
+/// Worse ends have higher numbers.
+fn badness(how: How) -> u8 {
+    match how {
+        How::Done => 0,
+        How::Open => 1,
+        How::Cancelled => 2,
+        How::Lost => 3,
+        How::Failed => 4,
+    }
+}
+
+pub(crate) fn lanes(m: &Measure) -> Lanes {
+    let span_ns = m.stop.since_ns(m.start);
+    let mut all = Lanes { span_ns, ..Lanes::default() };
+    let mut by_row: Vec<Vec<&AttemptRecord>> = vec![vec![]; m.log.executors.len()];
+    let began = |a: &AttemptRecord| if a.started.0 > 0 { a.started } else { a.assigned };
+    for a in m.attempts() {
+        let ran = a.started.0 > 0 && a.exited > a.started;
+        // A lost attempt left no times: it had its node from the assignment on.
+        if ran || (a.how == How::Lost && a.over > a.assigned) {
+            by_row[a.executor as usize].push(a);
+        }
+    }
+    let mut n_drawn = 0;
+    let mut drawn: Vec<(usize, usize)> = vec![];
+    for (row, e) in m.log.executors.iter().enumerate() {
+        if m.presence(e).is_empty() && by_row[row].is_empty() {
+            continue;
+        }
+        all.n_slots += u64::from(e.slots);
+        let n = (e.slots as usize).min(LANES_MAX - n_drawn);
+        n_drawn += n;
+        if n > 0 {
+            drawn.push((row, n));
+        }
+    }
+    drawn.sort_by_cached_key(|(row, _)| natural(&m.log.executors[*row].name));
+    let n_attempts: usize = drawn.iter().map(|(row, _)| by_row[*row].len()).sum();
+    let named = n_attempts <= NAMED_MAX;
+    let part_ns = if named { 0 } else { span_ns / PARTS };
+    for (row, n) in drawn {
+        let e = &m.log.executors[row];
+        let attempts = &mut by_row[row];
+        attempts.sort_by_key(|a| (began(a), a.task));
+        // All slots are followed, so that those that are drawn have what was really theirs.
+        let mut free_ns = vec![0u64; (e.slots as usize).clamp(1, 4096)];
+        let mut slots: Vec<Vec<Bar>> = vec![vec![]; n];
+        for a in attempts.iter() {
+            let from_ns = began(a).since_ns(m.start);
+            let over = if a.started.0 > 0 { a.exited } else { a.over };
+            let to_ns = over.since_ns(m.start).min(span_ns);
+            for _ in 0..a.cpus.max(1) {
+                let lowest = free_ns.iter().position(|free| *free <= from_ns);
+                let lane = match lowest {
+                    Some(lane) => lane,
+                    // It was given ahead and waited for a slot that somebody else had.
+                    None if a.started.0 == 0 => continue,
+                    // Clocks of two machines differ by a little.
+                    None => (0..free_ns.len()).min_by_key(|i| free_ns[*i]).expect("there is a slot"),
+                };
+                let was_free_ns = std::mem::replace(&mut free_ns[lane], to_ns);
+                let Some(bars) = slots.get_mut(lane) else { continue };
+                let received_ns = a.received.since_ns(m.start);
+                let has_waited = a.received.0 > 0 && a.inputs_ready > a.received && a.input_bytes() > 0;
+                let wait_from_ns =
+                    if has_waited { received_ns.max(was_free_ns).min(from_ns) } else { from_ns };
+                push(
+                    bars,
+                    Bar {
+                        from_ns,
+                        to_ns: to_ns.max(from_ns),
+                        wait_from_ns,
+                        busy_ns: to_ns.saturating_sub(from_ns),
+                        how: a.how,
+                        n: 1,
+                        name: if named { m.log.user_id(a.task) } else { String::new() },
+                    },
+                    part_ns,
+                );
+            }
+        }
+        let present =
+            m.presence(e).into_iter().map(|(from, to)| (from.since_ns(m.start), to.since_ns(m.start)));
+        all.nodes.push(NodeLanes { name: e.name.clone(), present: present.collect(), slots });
+    }
+    all
+}
+
+/// Adds a bar, to the last one where both together are no longer than `part_ns`.
+fn push(bars: &mut Vec<Bar>, bar: Bar, part_ns: u64) {
+    match bars.last_mut() {
+        Some(last) if bar.to_ns.saturating_sub(last.from_ns) < part_ns => {
+            last.to_ns = last.to_ns.max(bar.to_ns);
+            last.busy_ns += bar.busy_ns;
+            last.n += bar.n;
+            if badness(bar.how) > badness(last.how) {
+                last.how = bar.how;
+            }
+        }
+        _ => bars.push(bar),
+    }
+}
+
+/// Class in the style sheet, and the word for it.
+fn looks(how: How) -> (&'static str, &'static str) {
+    match how {
+        How::Done => ("g-done", "done"),
+        How::Open => ("g-open", "not ended"),
+        How::Cancelled => ("g-cancelled", "cancelled"),
+        How::Lost => ("g-lost", "lost with its node"),
+        How::Failed => ("g-failed", "failed"),
+    }
+}
+
+/// Legend and drawing; empty without attempts.
+pub fn draw(lanes: &Lanes) -> String {
+    let n_lanes: usize = lanes.nodes.iter().map(|n| n.slots.len()).sum();
+    if n_lanes == 0 || lanes.span_ns == 0 {
+        return String::new();
+    }
+    let (lane, gap) = match n_lanes {
+        0..=16 => (18.0, 10.0),
+        17..=32 => (13.0, 7.0),
+        _ => (9.0, 5.0),
+    };
+    let (width, left, right) = chart::GEOMETRY;
+    let x = |ns: u64| left + ns as f64 / lanes.span_ns as f64 * (width - left - right);
+    let mut body = String::new();
+    let mut y = 6.0;
+    let mut seen = vec![];
+    let (mut is_waiting, mut is_pale) = (false, false);
+    for node in &lanes.nodes {
+        let full = escape(&node.name);
+        let n_slots = node.slots.len() as f64;
+        let _ = writeln!(
+            body,
+            "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\"><title>{full}</title>{}</text>",
+            left - 8.0,
+            y + 4.0 + lane / 2.0,
+            escape(&short(&node.name))
+        );
+        for (from, to) in &node.present {
+            let _ = writeln!(
+                body,
+                "<rect class=\"g-there\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
+                x(*from),
+                (x(*to) - x(*from)).max(0.5),
+                n_slots * lane
+            );
+        }
+        for bars in &node.slots {
+            for bar in bars {
+                let (class, word) = looks(bar.how);
+                if !seen.contains(&bar.how) {
+                    seen.push(bar.how);
+                }
+                if x(bar.from_ns) - x(bar.wait_from_ns) >= 0.5 {
+                    is_waiting = true;
+                    let _ = write!(
+                        body,
+                        "<rect class=\"g-wait\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
+                        x(bar.wait_from_ns),
+                        y + lane * 0.3,
+                        x(bar.from_ns) - x(bar.wait_from_ns),
+                        lane * 0.4
+                    );
+                }
+                let share = bar.busy_ns as f64 / (bar.to_ns - bar.from_ns).max(1) as f64;
+                let pale = match share {
+                    s if s > 0.95 || bar.n == 1 => String::new(),
+                    s => format!(" opacity=\"{:.2}\"", s.max(0.15)),
+                };
+                is_pale |= !pale.is_empty();
+                let _ = write!(
+                    body,
+                    "<rect class=\"{class}\"{pale} x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\">",
+                    x(bar.from_ns),
+                    y + 1.0,
+                    (x(bar.to_ns) - x(bar.from_ns)).max(0.8),
+                    lane - 2.0
+                );
+                if bar.name.is_empty() {
+                    let _ = writeln!(body, "<title>{}</title></rect>", plural(bar.n, "attempt"));
+                } else {
+                    let (ran, at) = (duration(bar.to_ns - bar.from_ns), duration(bar.from_ns));
+                    let _ = writeln!(
+                        body,
+                        "<title>{}: {word}, {ran}, from {at}</title></rect>",
+                        escape(&bar.name)
+                    );
+                }
+            }
+            y += lane;
+        }
+        y += gap;
+    }
+    let height = y + 34.0;
+    let mut svg = format!(
+        "<svg class=\"chart gantt\" viewBox=\"0 0 {width} {height:.0}\" role=\"img\" \
+         aria-label=\"which programs ran when, by node and slot\">\n{body}"
+    );
+    svg.push_str(&chart::time_axis(lanes.span_ns as f64, y));
+    svg.push_str("</svg>\n");
+    seen.sort_by_key(|how| badness(*how));
+    let mut legend: String = seen
+        .iter()
+        .map(|how| {
+            let (class, word) = looks(*how);
+            format!("<span><i class=\"{class}\"></i>{word}</span>")
+        })
+        .collect();
+    if is_waiting {
+        legend += "<span><i class=\"g-wait\"></i>the slot waits for its task's inputs</span>";
+    }
+    legend += "<span><i class=\"g-there\"></i>idle</span>";
+    if is_pale {
+        legend += "<span>paler: idle between programs</span>";
+    }
+    let mut out = format!(
+        "<div class=\"legend\">{legend}</div>\n<div class=\"scroll\"><div class=\"wide\">{svg}</div></div>\n"
+    );
+    if (n_lanes as u64) < lanes.n_slots {
+        let all = count(lanes.n_slots);
+        let _ = writeln!(out, "<p class=\"soft\">The first {n_lanes} of {all} slots.</p>");
+    }
+    out
+}
+
+/// A key that sorts names as people count: `node2` before `node10`.
+pub(crate) fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut parts = vec![];
+    let mut rest = name;
+    while !rest.is_empty() {
+        let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(text);
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let (number, after) = after.split_at(digits);
+        parts.push((word.to_string(), number.parse().unwrap_or(u64::MAX)));
+        rest = after;
+    }
+    parts
+}
+
+/// The end of a name that is too long for the margin: nodes of one cluster mostly begin alike.
+fn short(name: &str) -> String {
+    const CHARS: usize = 11;
+    match name.chars().count() {
+        0..=CHARS => name.into(),
+        n => format!("…{}", name.chars().skip(n - CHARS + 1).collect::<String>()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bar(from_ns: u64, to_ns: u64, how: How) -> Bar {
+        Bar {
+            from_ns,
+            to_ns,
+            wait_from_ns: from_ns,
+            busy_ns: to_ns - from_ns,
+            how,
+            n: 1,
+            name: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_one_bar_that_looks_like_its_worst() {
+        let mut bars = vec![];
+        for i in 0..100 {
+            push(&mut bars, bar(10 * i, 10 * i + 5, if i == 30 { How::Failed } else { How::Done }), 100);
+        }
+        assert_eq!(bars.len(), 10);
+        assert_eq!(bars.iter().map(|b| (b.n, b.busy_ns)).collect::<Vec<_>>(), [(10, 50); 10]);
+        let failed: Vec<u64> = bars.iter().filter(|b| b.how == How::Failed).map(|b| b.from_ns).collect();
+        assert_eq!(failed, [300]);
+        let mut apart = vec![];
+        (0..100).for_each(|i| push(&mut apart, bar(10 * i, 10 * i + 5, How::Done), 0));
+        assert_eq!(apart.len(), 100);
+    }
+
+    #[test]
+    fn names_are_sorted_as_people_count() {
+        let mut names = ["node10", "node2", "b", "node2:1", ""];
+        names.sort_by_cached_key(|n| natural(n));
+        assert_eq!(names, ["", "b", "node2", "node2:1", "node10"]);
+    }
+
+    #[test]
+    fn long_names_keep_their_ends() {
+        assert_eq!(
+            [short("node1"), short("cluster-rack7-node0412")],
+            ["node1".to_string(), "…7-node0412".into()]
+        );
+    }
+}

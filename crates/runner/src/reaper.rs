@@ -1,0 +1,79 @@
+//! What a slot process leaves behind that was killed: the executor is the reaper above it.
+//!
+//! A slot process ends what its program started; one that is killed cannot. The program itself dies with it, but what the
+//! program started becomes the executor's child, also when it called `setsid` or forked twice, because the executor
+//! is the nearest reaper above it. So whatever is a child of the executor and no slot process of its is a stray.
+//!
+//! Where executor and slot process are killed together nobody is left to do this. The next executor in the same directory
+//! finds such processes by their environment, which names a sandbox of that directory.
+
+use crate::{sys, tree};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Between two looks at processes that take a moment to die.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Orphans below this process become its children from now on.
+pub fn become_reaper() -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    sys::check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }).map(drop)
+}
+
+/// Ends all children of this process but `slots`, and what they leave in turn. Returns how many would not go within
+/// `give_up_after`: they wait in the kernel, and are dead when they come back from there.
+pub fn end_strays(slots: &[u32], give_up_after: Duration) -> usize {
+    let give_up = Instant::now() + give_up_after;
+    loop {
+        let is_slot = |pid: &i32| slots.contains(&pid.unsigned_abs());
+        let mut strays = tree::children_of(std::process::id());
+        strays.retain(|pid| !is_slot(pid));
+        for &pid in &strays {
+            // A child that nobody has waited for keeps its number, so the signal cannot reach a stranger.
+            sys::kill(pid, libc::SIGKILL);
+        }
+        // What they have started becomes our child only when they are dead.
+        strays.retain(|&pid| !is_reaped(pid));
+        if strays.is_empty() && tree::children_of(std::process::id()).iter().all(is_slot) {
+            return 0;
+        }
+        if Instant::now() >= give_up {
+            return strays.len();
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Ends processes whose environment says that they belong to a sandbox in `root`. Call it when nobody else can
+/// run programs there. Returns how many there were.
+pub fn end_inhabitants(root: &Path) -> usize {
+    let mut needle = b"EYAS_SANDBOX=".to_vec();
+    needle.extend_from_slice(root.as_os_str().as_bytes());
+    needle.push(b'/');
+    let mut n_ended = 0;
+    let Ok(processes) = std::fs::read_dir("/proc") else { return 0 };
+    for entry in processes.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        if pid.unsigned_abs() == std::process::id() {
+            continue;
+        }
+        // Another user's cannot be read, and is none of ours.
+        let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
+        if environment.split(|b| *b == 0).any(|variable| variable.starts_with(&needle)) {
+            n_ended += usize::from(sys::kill(pid, libc::SIGKILL));
+        }
+    }
+    n_ended
+}
+
+/// Whether the child is dead and has been waited for, now or before.
+fn is_reaped(pid: libc::pid_t) -> bool {
+    let mut status = 0;
+    // SAFETY: `status` is a valid place.
+    let found = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG | libc::__WALL) };
+    found != 0
+}

@@ -1,0 +1,168 @@
+//! Numbers of a dispatcher's processes, and the time that they gave last: both only grow, whatever the clock does.
+//!
+//! A restarted dispatcher may find the machine's clock earlier than it was. Its *incarnation*, by which executors tell
+//! one process from the other, and the times in its log go on after those of the process before, because both are
+//! kept in its directory:
+//!
+//! ```text
+//! <dir>/incarnation.json   {"incarnation": 18123…, "given_ns": 18123…, "boot": "6f1c…", "monotonic_ns": 523…}
+//! ```
+//!
+//! The file is durable before anybody is welcomed. A process of the same boot goes on where the one before would be now,
+//! as both count by the monotonic clock. After a boot that clock begins anew; then the time in the file, which is
+//! renewed every [`RENEWAL`], is the last one known, and a new process begins that much later, so that no time is given
+//! twice.
+
+use crate::clock;
+use eyas_core::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const FILE: &str = "incarnation.json";
+
+/// How often the time in the file is renewed.
+pub const RENEWAL: Duration = Duration::from_secs(10);
+
+/// A clock that is behind by less than this needs no word: a restart within [`RENEWAL`] of the last is no wonder.
+const BEHIND_SAID_NS: u64 = 60_000_000_000;
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    incarnation: u64,
+    given_ns: u64,
+    /// Which boot of which machine it was; empty where that is not known.
+    #[serde(default)]
+    boot: String,
+    /// What its monotonic clock said when `given_ns` was given.
+    #[serde(default)]
+    monotonic_ns: u64,
+}
+
+impl Kept {
+    /// What the clock of the process that kept this may have said until `monotonic_ns` of the boot `boot`.
+    fn last_given(&self, boot: &str, monotonic_ns: u64) -> Timestamp {
+        let since_ns = match monotonic_ns.checked_sub(self.monotonic_ns) {
+            Some(since_ns) if self.boot == boot && !boot.is_empty() => since_ns,
+            _ => u64::try_from(RENEWAL.as_nanos()).expect("some seconds"),
+        };
+        Timestamp(self.given_ns.saturating_add(since_ns))
+    }
+}
+
+/// Names this boot of this machine. Empty where the system does not say.
+fn boot() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// The present process of a dispatcher.
+#[derive(Clone)]
+pub struct Incarnation {
+    path: PathBuf,
+    /// Larger than that of every earlier process of this directory.
+    pub number: u64,
+}
+
+impl Incarnation {
+    /// Begins a process in the dispatcher's directory `dir`, which it has locked. From now on [`clock::now`] gives
+    /// later times than any earlier process did.
+    pub fn begin(dir: &Path) -> io::Result<Incarnation> {
+        let path = dir.join(FILE);
+        let kept = match fs::read(&path) {
+            // A torn file says nothing; then the wall clock alone makes the number a new one.
+            Ok(bytes) => serde_json::from_slice::<Kept>(&bytes).ok(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(e),
+        };
+        let mut number = 0;
+        if let Some(kept) = kept {
+            let behind_ns = clock::go_on_from(kept.last_given(&boot(), clock::monotonic_ns()));
+            if behind_ns > BEHIND_SAID_NS {
+                eprintln!(
+                    "eyas: the clock of this machine is {} s behind the last time that is recorded in `{}`; times \
+                     go on from there. Was the clock set back? Nothing depends on it but the times that are shown",
+                    behind_ns / 1_000_000_000,
+                    dir.display()
+                );
+            }
+            number = kept.incarnation.saturating_add(1);
+        }
+        let incarnation = Incarnation { path, number: number.max(clock::now().0) };
+        incarnation.keep(true)?;
+        Ok(incarnation)
+    }
+
+    /// Notes that times up to now were given.
+    pub fn renew(&self) -> io::Result<()> {
+        self.keep(false)
+    }
+
+    fn keep(&self, durable: bool) -> io::Result<()> {
+        let monotonic_ns = clock::monotonic_ns();
+        let given_ns = clock::of_monotonic(monotonic_ns).0;
+        let kept = Kept { incarnation: self.number, given_ns, boot: boot(), monotonic_ns };
+        let temporary = self.path.with_extension("json.tmp");
+        let mut file = File::create(&temporary)?;
+        file.write_all(&serde_json::to_vec(&kept).expect("two numbers"))?;
+        if durable {
+            file.sync_all()?;
+        }
+        fs::rename(&temporary, &self.path)?;
+        if durable {
+            File::open(self.path.parent().expect("it lies in a directory"))?.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_grow_although_the_clock_went_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Incarnation::begin(dir.path()).unwrap();
+        // As if the first process had lived where the clock was an hour ahead.
+        let ahead_ns = 3_600_000_000_000;
+        let given_ns = clock::now().0 + ahead_ns;
+        let kept = Kept {
+            incarnation: first.number + ahead_ns,
+            given_ns,
+            boot: boot(),
+            monotonic_ns: clock::monotonic_ns(),
+        };
+        fs::write(dir.path().join(FILE), serde_json::to_vec(&kept).unwrap()).unwrap();
+        let second = Incarnation::begin(dir.path()).unwrap();
+        assert!(second.number > kept.incarnation);
+        assert!(clock::now().0 > given_ns);
+        second.renew().unwrap();
+        let third = Incarnation::begin(dir.path()).unwrap();
+        assert!(third.number > second.number);
+    }
+
+    #[test]
+    fn a_process_of_the_same_boot_goes_on_where_the_one_before_would_be() {
+        let second_ns = 1_000_000_000;
+        let kept =
+            Kept { incarnation: 1, given_ns: 100 * second_ns, boot: "b".into(), monotonic_ns: 7 * second_ns };
+        assert_eq!(kept.last_given("b", 10 * second_ns), Timestamp(103 * second_ns));
+        assert_eq!(kept.last_given("b", 7 * second_ns), Timestamp(100 * second_ns));
+        // Another boot, another machine's clock, or a system that does not say: what was given since the last renewal.
+        for (boot, monotonic_ns) in [("c", 10 * second_ns), ("", 10 * second_ns), ("b", second_ns)] {
+            assert_eq!(kept.last_given(boot, monotonic_ns), Timestamp(110 * second_ns));
+        }
+        let unknown = Kept { boot: String::new(), ..kept };
+        assert_eq!(unknown.last_given("", 10 * second_ns), Timestamp(110 * second_ns));
+    }
+
+    #[test]
+    fn a_torn_file_does_not_keep_a_dispatcher_from_starting() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FILE), b"{\"incarnation\": 17").unwrap();
+        assert!(Incarnation::begin(dir.path()).unwrap().number > 0);
+    }
+}

@@ -1,0 +1,53 @@
+//! Who has a directory: the process that its lock file names, if it lives.
+//!
+//! The lock is not tried: whoever starts at this moment must not find it taken by somebody who only looks.
+
+use std::path::Path;
+
+/// The process that holds the lock file, as far as that can be seen from outside.
+pub fn holder_of(lock: &Path) -> Option<u32> {
+    let pid: u32 = std::fs::read_to_string(lock).ok()?.trim().parse().ok()?;
+    is_ours(pid).then_some(pid)
+}
+
+/// Whether the process lives and is an eyas. Numbers of processes are used again.
+fn is_ours(pid: u32) -> bool {
+    // SAFETY: signal 0 only asks whether the process exists.
+    if pid == 0 || unsafe { libc::kill(pid as i32, 0) } != 0 {
+        return false;
+    }
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // One that has ended and was not waited for holds nothing.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    if after_name.trim_start().starts_with(['Z', 'X']) {
+        return false;
+    }
+    let file_of = |link: &str| {
+        let exe = std::fs::read_link(link).ok()?;
+        let name = exe.file_name()?.to_string_lossy().into_owned();
+        // The file may have been replaced by a newer one meanwhile.
+        Some(name.trim_end_matches(" (deleted)").to_string())
+    };
+    file_of(&format!("/proc/{pid}/exe")) == file_of("/proc/self/exe")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_held_by_a_living_process_of_this_program_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = dir.path().join("lock");
+        assert_eq!(holder_of(&lock), None);
+        let own = std::process::id();
+        for (text, held) in [(format!("{own}\n"), Some(own)), ("1\n".into(), None), ("x".into(), None)] {
+            std::fs::write(&lock, text).unwrap();
+            assert_eq!(holder_of(&lock), held);
+        }
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        std::fs::write(&lock, child.id().to_string()).unwrap();
+        assert_eq!(holder_of(&lock), None, "another program");
+        child.wait().unwrap();
+    }
+}

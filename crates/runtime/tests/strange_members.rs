@@ -1,0 +1,190 @@
+//! Members whose messages make no sense: the dispatcher says so, and goes on for the others. And members whom a crowd shuts out.
+
+use eyas_core::event::{AttemptReport, InputReport, NodeMessage, Offer, ReplicaAdded, Times};
+use eyas_core::{AttemptNo, CacheOutcome, Digest, ObjectId, Outcome, TaskId, Timestamp};
+use eyas_runtime::client::Client;
+use eyas_runtime::dispatcher::{DispatcherOptions, run};
+use eyas_runtime::net::{self, Reader, Writer};
+use eyas_wire::identity::{Identity, Join};
+use eyas_wire::message::*;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+fn options(dir: &Path) -> DispatcherOptions {
+    DispatcherOptions { capture_head_bytes: 100, capture_tail_bytes: 100, ..DispatcherOptions::local(dir) }
+}
+
+async fn joined(join: &Join, offer: Offer) -> (Reader, Writer, Welcome) {
+    let hello =
+        ExecutorHello { offer, data_address: "127.0.0.1:1".into(), data_id: 7, known_as: None, member: None };
+    net::enter(&join.address, &join.identity, &Hello::Executor(hello)).await.unwrap()
+}
+
+/// What the dispatcher tells the executor last.
+async fn shut_down(reader: &mut Reader) -> String {
+    loop {
+        for message in reader.next::<Vec<ToExecutor>>().await.unwrap().expect("a message") {
+            if let ToExecutor::Shutdown { reason } = message {
+                return reason;
+            }
+        }
+    }
+}
+
+fn offer() -> Offer {
+    Offer { name: "odd".into(), slots: 1, memory_bytes: 1 << 30, cache_bytes: 1 << 30, ..Offer::default() }
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_ends_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().to_path_buf();
+    let dispatcher = std::thread::spawn(move || {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(run(options(&at)))
+    });
+    let join_path = dir.path().join("join.json");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !join_path.exists() {
+        assert!(Instant::now() < deadline && !dispatcher.is_finished(), "the dispatcher does not come up");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let join = Join::read(&join_path).unwrap();
+        for (offer, expect) in [
+            (Offer { slots: u32::MAX, ..offer() }, "4294967295 slots"),
+            (Offer { cache_bytes: u64::MAX, ..offer() }, "a cache of 18446744073709551615 bytes"),
+        ] {
+            match joined(&join, offer).await {
+                (_, _, Welcome::Refused { reason }) => assert!(reason.contains(expect), "{reason}"),
+                (_, _, other) => panic!("{other:?}"),
+            }
+        }
+        let input =
+            InputReport { object: ObjectId(63), outcome: CacheOutcome::Miss, size_bytes: 1, wait_ns: 0 };
+        let report = AttemptReport {
+            task: TaskId(0),
+            attempt: AttemptNo(1),
+            outcome: Outcome::Done,
+            times: Times::default(),
+            inputs: vec![input],
+            outputs: vec![],
+            cpu_ns: 0,
+            rss_bytes_max: 0,
+        };
+        let added = ReplicaAdded {
+            object: ObjectId(63),
+            digest: Digest([1; 32]),
+            size_bytes: 1,
+            version: None,
+            run: None,
+            private: false,
+        };
+        // Of a task that nobody knows nothing is believed, and the end is only acknowledged.
+        for (message, expect) in [
+            (NodeMessage::ReplicaAdded(added), Some("object 63, which nobody named")),
+            (NodeMessage::ReplicaDropped(ObjectId(u32::MAX)), Some("object 4294967295, which nobody named")),
+            (NodeMessage::AttemptEnded { report: Arc::new(report) }, None),
+        ] {
+            let (mut reader, writer, welcome) = joined(&join, offer()).await;
+            assert!(matches!(welcome, Welcome::Executor { .. }), "{welcome:?}");
+            assert!(writer.send(&vec![FromExecutor::Node(message)]));
+            if let Some(expect) = expect {
+                let reason = shut_down(&mut reader).await;
+                assert!(reason.contains(expect), "{reason}");
+            }
+        }
+        let mut client = Client::connect(&join_path).await.unwrap();
+        assert!(matches!(client.ask(RequestBody::Status).await.unwrap(), ReplyBody::Status(_)));
+        client.ask(RequestBody::Shutdown).await.unwrap();
+    });
+    dispatcher.join().unwrap().unwrap();
+}
+
+#[test]
+fn who_is_shut_out_before_the_welcome_comes_again() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let identity = Identity::generate().unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        // A crowd makes it close the first connections when their greeting is over for the other side.
+        let door = net::keep_door(
+            listener,
+            identity.server_config().unwrap(),
+            8,
+            |connection, _, _, writer| async move {
+                if connection > 3 {
+                    writer.send(&Welcome::Client {
+                        incarnation: connection,
+                        now: Timestamp(0),
+                        members: vec![],
+                    });
+                    writer.finish().await;
+                }
+            },
+        );
+        let door = tokio::spawn(door);
+        let hello = Hello::Client { name: "late".into() };
+        let (_, _, welcome) = net::enter(&address, &identity, &hello).await.unwrap();
+        assert!(matches!(welcome, Welcome::Client { incarnation: 4, .. }), "{welcome:?}");
+        door.abort();
+    });
+}
+
+/// Who has been let in is no stranger any more: nobody's connection stays open with nobody to listen to it.
+#[test]
+fn who_is_let_in_while_strangers_have_to_go_is_listened_to() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let identity = Arc::new(Identity::generate().unwrap());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let config = identity.server_config().unwrap();
+        // As in a dispatcher, whose service answers.
+        let answering = Arc::new(Mutex::new(vec![]));
+        let door = net::keep_door(listener, config, 2, move |connection, _, mut reader, writer| {
+            let answering = answering.clone();
+            async move {
+                let Ok(Some(Hello::Client { name })) = reader.first::<Hello>().await else { return };
+                answering.lock().unwrap().push(writer.clone());
+                writer.send(&Welcome::Client {
+                    incarnation: connection,
+                    now: Timestamp(0),
+                    members: vec![name],
+                });
+                while let Ok(Some(asked)) = reader.next::<u64>().await {
+                    writer.send(&(asked + 1));
+                }
+            }
+        });
+        let door = tokio::spawn(door);
+        let crowd_at = address.clone();
+        let crowd = tokio::spawn(async move {
+            loop {
+                let _ = tokio::net::TcpStream::connect(&crowd_at).await;
+            }
+        });
+        let members = (0..4).map(|k| {
+            let (identity, address) = (identity.clone(), address.clone());
+            tokio::spawn(async move {
+                for i in 0..400 {
+                    let hello = Hello::Client { name: format!("{k}.{i}") };
+                    let (mut reader, writer, _) = net::enter(&address, &identity, &hello).await.unwrap();
+                    writer.send(&7_u64);
+                    let answer = tokio::time::timeout(Duration::from_secs(20), reader.next::<u64>()).await;
+                    // It may be shut out, but is never left without a word.
+                    assert!(answer.expect("somebody listens").is_ok_and(|a| a.is_none_or(|a| a == 8)));
+                }
+            })
+        });
+        for member in members.collect::<Vec<_>>() {
+            member.await.unwrap();
+        }
+        crowd.abort();
+        door.abort();
+    });
+}

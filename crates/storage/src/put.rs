@@ -1,0 +1,77 @@
+//! How one object is written beyond its bytes: whose writing it is, and who may still stop it.
+//!
+//! A writer may be stopped for minutes and go on when another one has long done its work. Two things keep its bytes from
+//! home then. Its [`Fence`] is asked between blocks and right before the name appears. And a later writer of the
+//! same object removes the parts of earlier ones before its own name appears ([`Part::replaces`]), so whoever is stopped
+//! between the last question and the rename finds nothing to rename. Why that leaves no gap, with its assumptions:
+//! `docs/decisions/0026-landing-fence.md`.
+
+use crate::error::{Error, ErrorKind, Status};
+use std::path::Path;
+
+/// Asked while an object is being written. A refusal is a sentence's end: why the writing was given up.
+pub trait Fence: Sync {
+    /// Between two blocks.
+    fn may_go_on(&self) -> Result<(), String>;
+
+    /// When all bytes are at home under a temporary name, right before the name appears. May wait for an answer.
+    fn may_appear(&self) -> Result<(), String>;
+
+    /// A temporary object is about to be made: whoever finds this noted and not ended may remove it.
+    fn part_begins(&self, part: &Path) {
+        let _ = part;
+    }
+
+    /// It is gone, or has become the object.
+    fn part_ended(&self, part: &Path) {
+        let _ = part;
+    }
+}
+
+/// Lets everything pass.
+pub struct Open;
+
+impl Fence for Open {
+    fn may_go_on(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn may_appear(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Names the writer of a temporary object. Of two with the same `work` the one with the smaller (`epoch`, `number`) is
+/// the earlier one, and has no right to the object any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// The same for all who write one object for the same purpose, and for nobody else.
+    pub work: u64,
+    pub epoch: u64,
+    pub number: u32,
+    /// There may be parts of earlier writers: they are removed before this one's object appears. Costs a listing of
+    /// the directory.
+    pub replaces: bool,
+}
+
+/// One writing.
+#[derive(Clone, Copy)]
+pub struct Put<'a> {
+    /// The expected size, so that a full disk is noticed before the first byte.
+    pub size_hint_bytes: Option<u64>,
+    /// Permission bits of the object, where the home has such; `None`: what this process makes files with.
+    pub mode: Option<u32>,
+    pub part: Part,
+    pub fence: &'a dyn Fence,
+}
+
+impl Put<'_> {
+    /// By somebody who has no rival and is not stopped.
+    pub fn simple(size_hint_bytes: Option<u64>) -> Put<'static> {
+        Put { size_hint_bytes, mode: None, part: Part::default(), fence: &Open }
+    }
+}
+
+pub(crate) fn given_up(operation: &'static str, location: impl std::fmt::Display, why: String) -> Error {
+    Error::new(ErrorKind::GivenUp, Status::Permanent, operation, location, why)
+}

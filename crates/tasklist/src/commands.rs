@@ -1,0 +1,175 @@
+//! Lists of commands: a line for the shell is a task. Blank lines and comments are skipped.
+//!
+//! `{in:PATH}` declares an input and stands for its name in the sandbox, `{out:PATH}` an output. Everything else in a line is the
+//! shell's, braces included. A task that declares a file runs in a sandbox with its inputs, as tasks of other lists do. A
+//! task that declares none runs in the folder from which the list was submitted, and what it reads and writes there is its own business.
+
+use crate::error::{Error, Result, shown};
+use crate::line::{File, Task};
+use crate::lines::Lines;
+use crate::list::Builder;
+use crate::location;
+use crate::read::{ReadOptions, explain};
+use crate::template::quoted;
+use crate::{TaskList, map};
+use eyas_core::array::Command;
+use std::collections::{HashMap, HashSet};
+use std::io::BufRead;
+use std::path::Path;
+
+const INPUT: &str = "{in:";
+const OUTPUT: &str = "{out:";
+
+/// Reads a list of commands; relative paths are taken from `base_dir`. Gives all of it or the first mistake.
+pub fn read_commands(reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Result<TaskList> {
+    let origin = |e: Error| e.origin(&options.origin);
+    let base = location::base_text(base_dir).map_err(origin)?;
+    let mut builder = Builder::new(base.clone(), &options.id_prefix);
+    if options.is_addition {
+        builder.has_others();
+    }
+    let mut lines = Lines::new(reader, options, "a list of commands");
+    loop {
+        let Some((number, text)) = lines.next().map_err(origin)? else {
+            return builder.finish().map_err(origin);
+        };
+        let at = |e: Error| origin(e.at(number, None));
+        let line = text.trim();
+        if number == 1 && line.starts_with("#!") {
+            return Err(at(Error::invalid("this is a script, and each line of a list of commands is a task of its own")
+                .hint("without its first line it is a list of commands; as one task a script is a line like `sh script.sh`")));
+        }
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if line.ends_with('\\') && !line.ends_with("\\\\") {
+            let message = "the line ends in a backslash, as if it went on in the next";
+            return Err(at(Error::invalid(message).hint("a task is one line")));
+        }
+        let task = task(line, &base).map_err(at)?;
+        builder.add(&task, number).map_err(|refused| origin(explain(refused, text, number)))?;
+    }
+}
+
+/// The task on `line`.
+fn task<'l>(line: &'l str, base: &str) -> Result<Task<'l>> {
+    let (mut inputs, mut outputs): (Vec<File<'l>>, Vec<File<'l>>) = (vec![], vec![]);
+    // Of each kind and location, the name in the sandbox.
+    let mut known: HashMap<(&str, String), String> = HashMap::new();
+    let mut taken: HashSet<String> = HashSet::new();
+    let mut command = String::new();
+    let mut rest = line;
+    while let Some((at, mark)) = next_mark(rest) {
+        command.push_str(&rest[..at]);
+        let path = &rest[at + mark.len()..];
+        let Some(end) = path.find('}') else {
+            let message = format!("{} is never closed", shown(mark));
+            return Err(Error::invalid(message).hint(format!("write it as {mark}PATH}}")));
+        };
+        let mut location = String::new();
+        location::push_location(&mut location, &path[..end], base)?;
+        rest = &path[end + 1..];
+        let files = if mark == INPUT { &mut inputs } else { &mut outputs };
+        let name = known.entry((mark, location)).or_insert_with_key(|(_, location)| {
+            let own = location::file_name(location).into_owned();
+            let mut name = own.clone();
+            let mut n = files.len() + 1;
+            while !taken.insert(name.clone()) {
+                name = format!("{}{n}-{own}", if mark == INPUT { "in" } else { "out" });
+                n += 1;
+            }
+            files.push(File { name: Some(name.clone().into()), location: location.clone().into() });
+            name
+        });
+        command.push_str(&quoted(&map::dashed(name)));
+    }
+    command.push_str(rest);
+    if inputs.is_empty() && outputs.is_empty() {
+        command = format!("cd {} || exit; {line}", quoted(base));
+    }
+    Ok(Task {
+        inputs,
+        outputs,
+        // Every line that changes the folder first would be of one stage.
+        label: program(line).into(),
+        ..Task::new(Command::Shell(command.into()))
+    })
+}
+
+fn next_mark(text: &str) -> Option<(usize, &'static str)> {
+    let mark_at = |(at, _): (usize, &str)| {
+        let mark = [INPUT, OUTPUT].into_iter().find(|mark| text[at..].starts_with(mark))?;
+        Some((at, mark))
+    };
+    text.match_indices('{').find_map(mark_at)
+}
+
+/// The name of the program that a line begins with, behind variables that are set for it.
+fn program(line: &str) -> String {
+    let is_setting = |word: &&str| {
+        word.split_once('=').is_some_and(|(name, _)| {
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        })
+    };
+    let word = line.split_whitespace().find(|word| !is_setting(word)).unwrap_or("");
+    let is_name = |c: char| c.is_alphanumeric() || "._+-".contains(c);
+    word.rsplit('/').next().unwrap_or(word).chars().filter(|c| is_name(*c)).take(60).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eyas_core::array::TaskSpec;
+
+    fn read(text: &str) -> Result<Vec<TaskSpec>> {
+        let list = read_commands(text.as_bytes(), Path::new("/ba se"), &ReadOptions::default())?;
+        let all = list.arrays.iter().flat_map(|array| (0..array.n_tasks).map(|i| array.expand(i)));
+        Ok(all.collect())
+    }
+
+    #[test]
+    fn a_line_is_a_task_and_files_are_declared_in_it() {
+        let tasks = read("# comment\n\n  echo {a,b} > x  \r\nA=1 /bin/sort {in:in/a b} {in:in/a b} {in:-c} -o {out:o/a b}\n").unwrap();
+        assert_eq!(tasks.len(), 2);
+        let of = |id: &str| tasks.iter().find(|task| task.id == id).unwrap();
+        let plain = of("3");
+        assert_eq!(plain.command, Command::Shell("cd '/ba se' || exit; echo {a,b} > x".into()));
+        assert_eq!((plain.inputs.len(), plain.label.as_str()), (0, "echo"));
+        let staged = of("4");
+        let command = "A=1 /bin/sort 'a b' 'a b' ./-c -o 'out1-a b'";
+        assert_eq!(staged.command, Command::Shell(command.into()));
+        let file = |name: &str, at: &str| (name.to_owned(), at.to_owned());
+        assert_eq!(staged.inputs, [file("a b", "/ba se/in/a b"), file("-c", "/ba se/-c")]);
+        assert_eq!(
+            (&staged.outputs[..], staged.label.as_str()),
+            (&[file("out1-a b", "/ba se/o/a b")][..], "sort")
+        );
+    }
+
+    #[test]
+    fn mistakes_have_a_line() {
+        for (text, expect) in [
+            ("echo\n\necho \\\n", "task list, line 3: the line ends in a backslash"),
+            ("#!/bin/sh\necho\n", "task list, line 1: this is a script"),
+            ("cat {in:a\n", "task list, line 1: `{in:` is never closed"),
+            ("cat {in:s3://a}\n", "task list, line 1: the scheme `s3`"),
+            (
+                "a > {out:o}\nb > {out:o}\n",
+                "task list, line 2: the task writes `/ba se/o`, and so does task `1` on line 1",
+            ),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.starts_with(expect), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_as_a_task_list_is_the_same() {
+        let text = "echo $HOME \"it's\"\ncat {in:a*} > {out:b}\n";
+        let list = read_commands(text.as_bytes(), Path::new("/base"), &ReadOptions::default()).unwrap();
+        let lines: String =
+            list.arrays.iter().flat_map(|a| (0..a.n_tasks).map(|i| crate::to_jsonl(a, i) + "\n")).collect();
+        let again = crate::read(lines.as_bytes(), Path::new("/other"), &ReadOptions::default()).unwrap();
+        assert_eq!(again.arrays, list.arrays);
+    }
+}

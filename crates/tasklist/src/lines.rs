@@ -1,0 +1,49 @@
+//! The lines of a list, one after the other, with a limit on their length.
+
+use crate::error::{Error, Result};
+use crate::read::ReadOptions;
+use std::io::{BufRead, Read};
+
+/// Reads a list line by line. Memory: one line.
+pub(crate) struct Lines<'o, R> {
+    reader: R,
+    line_bytes_max: u64,
+    /// What the list should be, for whoever gave another file.
+    kind: &'o str,
+    number: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'o, R: BufRead> Lines<'o, R> {
+    /// `kind` is what the list should be, with its article.
+    pub fn new(reader: R, options: &ReadOptions, kind: &'o str) -> Lines<'o, R> {
+        Lines { reader, line_bytes_max: options.line_bytes_max, kind, number: 0, buffer: Vec::new() }
+    }
+
+    /// The number of the next line, from 1, and its text without what ends it; `None` after the last one.
+    ///
+    /// Errors name the line: it cannot be read, is too long, or is not UTF-8.
+    pub fn next(&mut self) -> Result<Option<(u64, &str)>> {
+        self.buffer.clear();
+        self.number += 1;
+        let number = self.number;
+        let limit = self.line_bytes_max.saturating_add(1);
+        let n = (&mut self.reader)
+            .take(limit)
+            .read_until(b'\n', &mut self.buffer)
+            .map_err(|e| Error::io("cannot read the list", e).at(number, None))?;
+        if n == 0 {
+            return Ok(None);
+        }
+        if n as u64 == limit && self.buffer.last() != Some(&b'\n') {
+            let message = format!("the line has more than {} bytes", self.line_bytes_max);
+            return Err(Error::invalid(message).hint(format!("is this {}?", self.kind)).at(number, None));
+        }
+        let text = std::str::from_utf8(&self.buffer).map_err(|e| {
+            let column = String::from_utf8_lossy(&self.buffer[..e.valid_up_to()]).chars().count() as u64 + 1;
+            Error::invalid("the line is not UTF-8").at(number, Some(column))
+        })?;
+        let text = if number == 1 { text.strip_prefix('\u{feff}').unwrap_or(text) } else { text };
+        Ok(Some((number, text.trim_end_matches(['\n', '\r']))))
+    }
+}

@@ -1,0 +1,159 @@
+//! Inputs that stand for several files: patterns (`data/*.txt`) and directories (`data/`), as the disk has them when the list is read.
+//!
+//! A pattern stands for the files that match it, a directory for all files below it, whatever their names. A file whose own name
+//! has a `*` in it is meant by that name, as long as it is there; a `file://` URL is never a pattern. What matches nothing may
+//! be the name of a file that a task of the list writes; that is known at the end of the list. What a task of the list would write
+//! into a directory, or next to the matches of a pattern, is not there yet and would be missing without a word, so that is refused.
+
+use crate::error::{Error, ErrorKind, Result, shown};
+use crate::glob::{glob, is_pattern};
+use crate::line::{File, Task};
+use crate::list::{Refused, bad};
+use crate::location::{self, RUN_FILE};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+/// What inputs of a list stand for, looked up once each.
+pub(crate) struct Several<'a> {
+    base_dir: &'a Path,
+    base: String,
+    patterns: HashMap<String, Option<Vec<String>>>,
+    directories: HashMap<String, Vec<String>>,
+    pub expected: Expected,
+}
+
+/// What has to be seen at the end of the list.
+#[derive(Default)]
+pub(crate) struct Expected {
+    /// Patterns that matched nothing, by their location: a task may write a file of that name.
+    pub unmatched: Vec<(String, Error)>,
+    /// Directories that were read, ending in `/`: no task may write there. With the line and what was written.
+    pub directories: Vec<(String, u64, String)>,
+}
+
+impl<'a> Several<'a> {
+    pub fn new(base_dir: &'a Path, base: String) -> Several<'a> {
+        let (patterns, directories) = (HashMap::new(), HashMap::new());
+        Several { base_dir, base, patterns, directories, expected: Expected::default() }
+    }
+
+    /// Puts files in the place of inputs that stand for several.
+    pub fn expand(&mut self, task: &mut Task<'_>, number: u64) -> std::result::Result<(), Refused> {
+        if !task.inputs.iter().any(|file| stands_for_several(&file.location)) {
+            return Ok(());
+        }
+        let mut inputs = Vec::with_capacity(task.inputs.len());
+        for file in std::mem::take(&mut task.inputs) {
+            let text = file.location.as_ref();
+            if !stands_for_several(text) {
+                inputs.push(file);
+            } else if let Some(directory) = text.strip_suffix('/') {
+                self.push_directory(&mut inputs, file.name.as_deref(), directory, number)
+                    .map_err(|e| bad(text, e.field("inputs")))?;
+            } else if let Some(found) = self.find(text, number).map_err(|e| bad(text, e.field("inputs")))? {
+                let name_of = |location: &str| {
+                    let own = location.rsplit('/').next().unwrap_or(location);
+                    file.name.as_ref().map(|name| Cow::Owned(format!("{name}/{own}")))
+                };
+                inputs.extend(found.into_iter().map(|l| File { name: name_of(&l), location: l.into() }));
+            } else {
+                inputs.push(file);
+            }
+        }
+        task.inputs = inputs;
+        Ok(())
+    }
+
+    /// The files that match; `None`: it is meant literally.
+    fn find(&mut self, text: &str, number: u64) -> Result<Option<Vec<String>>> {
+        if let Some(known) = self.patterns.get(text) {
+            return Ok(known.clone());
+        }
+        let found = match fs::symlink_metadata(self.base_dir.join(text)) {
+            Ok(_) => None,
+            Err(_) => match glob(text, self.base_dir) {
+                Ok(found) => Some(found),
+                Err(e) => {
+                    let mut location = String::new();
+                    location::push_location(&mut location, text, &self.base)?;
+                    let e = e.field("inputs").at(number, None);
+                    self.expected.unmatched.push((location, e));
+                    None
+                }
+            },
+        };
+        self.patterns.insert(text.to_owned(), found.clone());
+        Ok(found)
+    }
+
+    fn push_directory(
+        &mut self,
+        inputs: &mut Vec<File<'_>>,
+        name: Option<&str>,
+        directory: &str,
+        number: u64,
+    ) -> Result<()> {
+        let name = match name {
+            Some(name) => name.strip_suffix('/').unwrap_or(name).to_owned(),
+            None => directory.rsplit('/').next().unwrap_or(directory).to_owned(),
+        };
+        if matches!(name.as_str(), "" | "." | "..") {
+            let text = format!("{directory}/");
+            return Err(Error::invalid(format!(
+                "the directory {} gives no name in the sandbox",
+                shown(&text)
+            ))
+            .hint("write an object: {\"name in the sandbox\": \"directory/\"}"));
+        }
+        if !self.directories.contains_key(directory) {
+            let mut found = vec![];
+            walk(&self.base_dir.join(format!("{directory}/")), "", &mut found).map_err(|e| {
+                Error::io(format!("cannot list the directory {}", shown(&format!("{directory}/"))), e)
+            })?;
+            if found.is_empty() {
+                let message =
+                    format!("there is no file in the directory {}", shown(&format!("{directory}/")));
+                return Err(Error::new(ErrorKind::NotFound, message));
+            }
+            found.sort_unstable();
+            let mut location = String::new();
+            location::push_location(&mut location, &format!("{directory}/x"), &self.base)?;
+            location.pop();
+            self.expected.directories.push((location, number, format!("{directory}/")));
+            self.directories.insert(directory.to_owned(), found);
+        }
+        inputs.extend(self.directories[directory].iter().map(|below| File {
+            name: Some(format!("{name}/{below}").into()),
+            location: format!("{directory}/{below}").into(),
+        }));
+        Ok(())
+    }
+}
+
+/// A path that ends in `/` or has a wildcard. URLs and files of the run are meant literally.
+fn stands_for_several(text: &str) -> bool {
+    (text.ends_with('/') || is_pattern(text))
+        && !text.starts_with(RUN_FILE)
+        && location::split_scheme(text).is_none()
+}
+
+/// All files below `directory`, whose name in what is found begins with `prefix`. Links to files count as files; links to directories are
+/// not followed, so a circle cannot trap it.
+fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else {
+            let what = format!("the name {} is not UTF-8", eyas_text::shown_path(Path::new(&name)));
+            return Err(std::io::Error::other(what));
+        };
+        if entry.file_type()?.is_dir() {
+            walk(&entry.path(), &format!("{prefix}{name}/"), found)?;
+        } else if fs::metadata(entry.path()).is_ok_and(|meta| meta.is_file()) {
+            found.push(format!("{prefix}{name}"));
+        }
+    }
+    Ok(())
+}

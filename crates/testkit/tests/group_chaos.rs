@@ -1,0 +1,96 @@
+//! Worlds of several dispatchers, drawn from their seeds. `eyas-lab chaos --groups` runs more.
+
+use eyas_testkit::group_world::{GroupOptions, simulate};
+use eyas_testkit::world::Summary;
+
+fn live(options: &GroupOptions) -> Summary {
+    simulate(options).unwrap_or_else(|violation| {
+        panic!("{options:?}\n{}\n{}", violation.tail.join("\n"), violation.message)
+    })
+}
+
+#[test]
+fn groups_with_faults_keep_the_promises() {
+    let worlds: Vec<Summary> = (0..300).map(|seed| live(&GroupOptions::from_seed(seed))).collect();
+    let sum = |of: fn(&Summary) -> u64| worlds.iter().map(of).sum::<u64>();
+    let (n_done, n_revivals) = (sum(|s| s.n_done), sum(|s| s.n_revivals));
+    assert!(n_done > 5_000 && n_revivals > 20, "the worlds do something: {n_done}, {n_revivals} again");
+    let n_collectives = sum(|s| s.n_collectives);
+    assert!(n_collectives > 100, "{n_collectives} collectives brought something");
+}
+
+#[test]
+fn groups_without_faults_run_nothing_twice() {
+    for seed in 0..40 {
+        let options = GroupOptions::calm(seed);
+        assert_eq!(live(&options).n_revivals, 0, "{options:?}");
+    }
+}
+
+/// With four dispatchers each knows the patterns that one finds; the worlds compare that themselves.
+#[test]
+fn four_dispatchers_plan_for_the_whole_run() {
+    let n_collectives: u64 = (0..60)
+        .map(|seed| GroupOptions { n_members: 4, n_blocks: 2, ..GroupOptions::calm(seed) })
+        .map(|o| GroupOptions { slots: vec![2; 8], memory_bytes: vec![1000; 8], ..o })
+        .map(|options| live(&options).n_collectives)
+        .sum();
+    assert!(n_collectives > 500, "{n_collectives} collectives brought something");
+}
+
+/// Most dispatchers have tasks that none of their own nodes is large enough for.
+#[test]
+fn groups_of_uneven_nodes_keep_the_promises() {
+    let uneven = |o: GroupOptions| o.with("uneven").expect("it is one of them");
+    let n_done: u64 = (0..150)
+        .map(|seed| {
+            let calm = live(&uneven(GroupOptions::calm(seed)));
+            calm.n_done + live(&uneven(GroupOptions::from_seed(seed))).n_done
+        })
+        .sum();
+    assert!(n_done > 5_000, "the worlds do something: {n_done}");
+}
+
+#[test]
+fn equal_options_give_equal_traces() {
+    for seed in [1, 7, 42] {
+        assert_eq!(live(&GroupOptions::from_seed(seed)), live(&GroupOptions::from_seed(seed)));
+    }
+}
+
+/// Seeds that once broke a promise, by what was wrong then.
+mod found {
+    use super::*;
+
+    /// As worlds were drawn when these were found.
+    fn then(seed: u64) -> GroupOptions {
+        GroupOptions { n_blocks: 0, ..GroupOptions::from_seed(seed) }
+    }
+
+    #[test]
+    fn a_run_that_was_given_up_had_tasks_in_the_one_that_got_its_number() {
+        live(&then(13475));
+    }
+
+    #[test]
+    fn an_attempt_that_a_dead_dispatcher_had_given_up_failed_its_task() {
+        live(&then(9000898));
+    }
+
+    #[test]
+    fn an_executor_did_not_hear_that_it_was_sent_elsewhere_and_got_nothing_for_ever() {
+        live(&then(9002671));
+    }
+
+    #[test]
+    fn a_dispatcher_whose_tasks_were_done_dropped_files_of_the_others_until_a_task_failed() {
+        live(&GroupOptions::calm(15002354).with("uneven").expect("there is such a kind"));
+    }
+
+    #[test]
+    fn executors_went_in_circles_and_took_the_only_copies_along() {
+        [10929, 12498, 20630].iter().for_each(|seed| {
+            live(&then(*seed));
+        });
+    }
+}

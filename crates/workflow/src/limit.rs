@@ -1,0 +1,74 @@
+//! How much a small file may stand for.
+//!
+//! In every format a short text can stand for a long one many times over: variables, aliases, names in catalogs, the
+//! category of many rules. What a file stands for is counted as it grows, and a file that stands for far more than
+//! any workflow needs is refused with its place, long before memory is short. A large file may stand for more.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{Task, Use};
+use eyas_core::array::Command;
+
+/// What any file may stand for.
+const BYTES_FREE: u64 = 128 << 20;
+/// What comes to that for each byte of the file.
+const BYTES_PER_BYTE: u64 = 4;
+/// Memory of a piece of text beside its characters.
+pub(crate) const PIECE_BYTES: u64 = 32;
+/// Memory of a task, or of a file that one uses, beside its text.
+const ITEM_BYTES: u64 = 64;
+
+/// Counts down to zero.
+pub(crate) struct Allowance {
+    left: u64,
+    max: u64,
+}
+
+impl Allowance {
+    /// For a file of `n_bytes`.
+    pub fn of_file(n_bytes: usize) -> Allowance {
+        Allowance::of(BYTES_PER_BYTE.saturating_mul(n_bytes as u64).saturating_add(BYTES_FREE))
+    }
+
+    /// For what is made of something that takes `n_bytes` in memory.
+    pub fn made_of(n_bytes: u64) -> Allowance {
+        Allowance::of(BYTES_PER_BYTE.saturating_mul(n_bytes).max(BYTES_FREE))
+    }
+
+    fn of(max: u64) -> Allowance {
+        Allowance { left: max, max }
+    }
+
+    /// Takes `n_bytes`; `what` begins the sentence that says that there is no more.
+    pub fn take(&mut self, n_bytes: u64, what: &str) -> Result<()> {
+        match self.left.checked_sub(n_bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => {
+                let message = format!(
+                    "{what} more than {} MiB of text, which is more than a file of this size may stand for",
+                    self.max >> 20
+                );
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+        }
+    }
+}
+
+/// Roughly what a task takes in memory.
+pub(crate) fn weight(task: &Task) -> u64 {
+    let text = |text: &String| PIECE_BYTES + text.len() as u64;
+    let used = |u: &Use| ITEM_BYTES + u.name.as_ref().map_or(0, |name| name.len() as u64);
+    ITEM_BYTES
+        + text(&task.id)
+        + text(&task.stage)
+        + match &task.command {
+            None => 0,
+            Some(Command::Exec(argv)) => argv.iter().map(text).sum(),
+            Some(Command::Shell(line)) => text(line),
+        }
+        + task.env.iter().map(|(name, value)| text(name) + text(value)).sum::<u64>()
+        + task.inputs.iter().chain(&task.outputs).map(used).sum::<u64>()
+        + task.promises.iter().map(text).sum::<u64>()
+}

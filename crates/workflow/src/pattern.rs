@@ -1,0 +1,91 @@
+//! Regular expressions that come with a file, and how much work looking for them may be.
+//!
+//! Comparing takes time in proportion to the text's length *and* to the size of the compiled pattern, which a few letters
+//! make large: `((a?){100}){100}`. So a [`Pattern`] knows its size, and whoever compares it with many texts has a
+//! [`Work`] that ends.
+
+use regex_lite::{Captures, Regex, RegexBuilder};
+use std::cell::Cell;
+
+/// Bytes that a compiled pattern may take; people's take about a thousand.
+const SIZES: std::ops::RangeInclusive<u32> = 9..=20;
+/// Of text times bytes of pattern, for all comparisons of a file. A processor does 2 to 30 of these in a nanosecond.
+const WORK_MAX: u64 = 1 << 33;
+/// Compiling, in the same unit, by byte of pattern.
+const COMPILING: u64 = 64;
+
+/// A regular expression that is compared with the whole of a text.
+pub(crate) struct Pattern {
+    regex: Regex,
+    size_bytes: u64,
+}
+
+impl Pattern {
+    /// The error says what is wrong with `text`.
+    pub fn new(text: &str) -> Result<Pattern, String> {
+        let whole = format!("^(?:{text})$");
+        let mut last = None;
+        // What a pattern takes is told only by the first limit that it passes.
+        for size in SIZES {
+            match RegexBuilder::new(&whole).size_limit(1 << size).build() {
+                Ok(regex) => return Ok(Pattern { regex, size_bytes: 1 << size }),
+                Err(e) => last = Some(e.to_string()),
+            }
+        }
+        Err(last.unwrap_or_default())
+    }
+
+    /// `None`: it was too much work, see [`Work::do_some`].
+    pub fn matches(&self, text: &str, work: &Work) -> Option<bool> {
+        work.do_some(self, text).then(|| self.regex.is_match(text))
+    }
+
+    /// As [`Self::matches`], with the parts that the pattern names.
+    pub fn captures<'t>(&self, text: &'t str, work: &Work) -> Option<Option<Captures<'t>>> {
+        work.do_some(self, text).then(|| self.regex.captures(text))
+    }
+}
+
+/// What was done with the patterns of one file.
+#[derive(Default)]
+pub(crate) struct Work(Cell<u64>);
+
+impl Work {
+    /// Whether another comparison may be made. That it may not is for the reader of the file to say.
+    fn do_some(&self, pattern: &Pattern, text: &str) -> bool {
+        self.count((text.len() as u64 + 1).saturating_mul(pattern.size_bytes))
+    }
+
+    /// Whether this pattern may have been compiled, beside all others.
+    pub fn count_compiling(&self, pattern: &Pattern) -> bool {
+        self.count(COMPILING * pattern.size_bytes)
+    }
+
+    fn count(&self, more: u64) -> bool {
+        self.0.set(self.0.get().saturating_add(more));
+        self.0.get() <= WORK_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_is_counted_by_what_it_is_compiled_to() {
+        let (small, large) = (Pattern::new("a.*\\.fits").unwrap(), Pattern::new("((a?){20}){20}b").unwrap());
+        assert!(
+            small.size_bytes <= 2048 && large.size_bytes > 10_000,
+            "{} {}",
+            small.size_bytes,
+            large.size_bytes
+        );
+        let work = Work::default();
+        let text = "a".repeat(10_000);
+        let n = (0..1000).take_while(|_| large.matches(&text, &work) == Some(false)).count();
+        assert!((1..100).contains(&n), "{n}");
+        assert_eq!(small.matches("a.fits", &Work::default()), Some(true));
+        assert!(Pattern::new("((a?){100}){1000}").is_err_and(|e| e.contains("size")));
+        assert!(Pattern::new("(").is_err());
+    }
+}

@@ -1,0 +1,140 @@
+"""What lies at home already: a run says what it replaces, and never replaces what it must not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from harness import Run
+
+MAKEFLOW = """\
+one.n: one.txt
+\twc -w < one.txt > one.n
+two.n: one.txt
+\twc -c < one.txt > two.n
+sum: one.n two.n
+\tcat one.n two.n > sum
+"""
+
+
+@pytest.fixture
+def exported(run: Run, tmp_path: Path) -> Path:
+    """A run that has been written as WfFormat; its results lie in `done`."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "one.txt").write_text("a b c\n")
+    (tmp_path / "work" / "w.makeflow").write_text('MAKEFLOW_OUTPUTS="one.n"\n' + MAKEFLOW)
+    run("run", "work/w.makeflow", "--out", "done", "--dir", "cluster", cwd=tmp_path)
+    assert (tmp_path / "done" / "sum").read_text().split() == ["3", "6"]
+    run("export", "--dir", "cluster", "--wfformat", "r.json", cwd=tmp_path)
+    return tmp_path / "r.json"
+
+
+def written_locations(path: Path) -> list[str | None]:
+    """Where the file says that the files are which its tasks write; `None`: nowhere."""
+    spec = json.loads(path.read_text())["workflow"]["specification"]
+    written = {name for task in spec["tasks"] for name in task["outputFiles"]}
+    return [f.get("eyas", {}).get("location") for f in spec["files"] if f["id"] in written]
+
+
+def test_stand_ins_of_an_exported_run_leave_its_results_alone(
+    run: Run, exported: Path, tmp_path: Path
+) -> None:
+    before = {p.name: p.read_text() for p in (tmp_path / "done").iterdir()}
+    assert set(before) == {"one.n", "sum"}
+    run("run", "--stand-ins", "--out", "elsewhere", exported, cwd=tmp_path)
+    assert {p.name: p.read_text() for p in (tmp_path / "done").iterdir()} == before
+    assert {p.name: p.stat().st_size for p in (tmp_path / "elsewhere").iterdir()} == {
+        name: len(text) for name, text in before.items()
+    }
+
+
+def test_an_exported_run_names_its_outputs_relatively(run: Run, exported: Path, tmp_path: Path) -> None:
+    assert written_locations(exported) == [None, None, None]
+    # It runs again, where the inputs still are, into another folder.
+    run("run", exported, "--out", "again", cwd=tmp_path)
+    assert (tmp_path / "again" / "sum").read_text() == (tmp_path / "done" / "sum").read_text()
+
+
+def test_out_wins_over_locations_in_the_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("x\n")
+    tasks = [
+        {"id": "a", "command": "cp in a", "inputs": ["in"], "outputs": {"a": "here/deep/a"}},
+        {"id": "b", "command": "cat a a > b", "inputs": ["here/deep/a"], "outputs": {"b": "here/b"}},
+    ]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(t) + "\n" for t in tasks))
+    run("convert", "tasks.jsonl", "--to", "wfformat", "-o", "w.json", cwd=tmp_path)
+    run("run", "w.json", "--out", "there", cwd=tmp_path)
+    assert not (tmp_path / "here").exists()
+    assert (tmp_path / "there" / "deep" / "a").read_text() == "x\n"
+    assert (tmp_path / "there" / "b").read_text() == "x\nx\n"
+    # Without --out the file's own places count.
+    run("run", "w.json", cwd=tmp_path)
+    assert (tmp_path / "here" / "deep" / "a").exists()
+
+
+def test_stand_ins_never_write_where_something_lies(run: Run, exported: Path, tmp_path: Path) -> None:
+    before = (tmp_path / "done" / "sum").read_text()
+    done = run("run", "--stand-ins", "--out", "done", exported, cwd=tmp_path, status=2)
+    assert "stand-ins" in done.stderr and "done/" in done.stderr and "--out" in done.stderr
+    assert (tmp_path / "done" / "sum").read_text() == before
+
+
+def test_a_run_says_what_it_will_replace_or_refuses(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for n in range(3):
+        (tmp_path / "in" / f"{n}.txt").write_text(str(n))
+    command = ("map", "in/*", "--out", "out/{name}", "--slots", "2")
+    tail = ("--shell", "--", "cat {in} > {out}")
+    first = run(*command, *tail, cwd=tmp_path)
+    assert "replaced" not in first.stderr
+    (tmp_path / "out" / "2.txt").unlink()
+    (tmp_path / "in" / "0.txt").write_text("new")
+    refused = run(*command, "--no-replace", *tail, cwd=tmp_path, status=2)
+    assert "2 existing files" in refused.stderr and f"{tmp_path}/out/" in refused.stderr
+    assert (tmp_path / "out" / "0.txt").read_text() == "0"
+    second = run(*command, *tail, cwd=tmp_path)
+    assert "2 existing files will be replaced" in second.stderr
+    assert (tmp_path / "out" / "0.txt").read_text() == "new"
+
+
+def test_no_run_replaces_one_of_its_own_inputs(run: Run, tmp_path: Path) -> None:
+    """The same file by two names: through a link to its folder, and through a link to itself."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("precious")
+    (tmp_path / "same").symlink_to("data")
+    (tmp_path / "link").symlink_to("data/x")
+    for source in ("same/x", "link"):
+        task = {"command": "tr a-z A-Z < i > o", "inputs": {"i": source}, "outputs": {"o": "data/x"}}
+        (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+        done = run("run", "tasks.jsonl", cwd=tmp_path, status=2)
+        assert "data/x" in done.stderr and "input" in done.stderr, done.stderr
+        assert (tmp_path / "data" / "x").read_text() == "precious"
+
+
+def test_a_result_does_not_take_the_place_of_an_input(run: Run, exported: Path, tmp_path: Path) -> None:
+    """A workflow whose result would go where another task's input lies is refused, not linked by it."""
+    (tmp_path / "one.n").write_text("an input of the same name\n")
+    text = exported.read_text()
+    input_ = str(tmp_path / "work" / "one.txt")
+    assert input_ in text
+    exported.write_text(text.replace(input_, str(tmp_path / "one.n")))
+    done = run("run", exported, "--out", tmp_path, cwd=tmp_path, status=2)
+    assert "one.n" in done.stderr and "input" in done.stderr
+    assert (tmp_path / "one.n").read_text() == "an input of the same name\n"
+
+
+def test_a_submission_says_it_too(run: Run, tmp_path: Path) -> None:
+    task = {"command": "echo > o", "outputs": {"o": "made"}}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    (tmp_path / "made").write_text("before")
+    run("up", "--nodes", "1", "--slots", "1", cwd=tmp_path)
+    try:
+        refused = run("submit", "tasks.jsonl", "--no-replace", cwd=tmp_path, status=2)
+        assert "made" in refused.stderr
+        done = run("submit", "tasks.jsonl", cwd=tmp_path)
+        assert "will be replaced" in done.stderr
+        run("wait", cwd=tmp_path)
+        assert (tmp_path / "made").read_text() == "\n"
+    finally:
+        run("down", cwd=tmp_path)
