@@ -6,6 +6,7 @@
 //! therefore go by the dispatcher's, which they learn when they are welcomed.
 
 use eyas_core::Timestamp;
+use eyas_session::clock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -75,11 +76,7 @@ pub struct DispatchersClock {
 impl DispatchersClock {
     /// The dispatcher said just now that it is `now` there.
     pub fn said(&self, now: Timestamp) {
-        let ahead_ns = i128::from(now.0) - i128::from(self::now().0);
-        let ahead_ns = ahead_ns.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
-        // Below that it is the message's way, not the clocks, that differs.
-        let ahead_ns = if ahead_ns.unsigned_abs() < 100_000_000 { 0 } else { ahead_ns };
-        self.ahead_ns.store(ahead_ns, Ordering::Relaxed);
+        self.ahead_ns.store(clock::ahead_ns(self::now(), now), Ordering::Relaxed);
     }
 
     pub fn now(&self) -> Timestamp {
@@ -88,7 +85,7 @@ impl DispatchersClock {
 
     /// What it is there when it is `here` here.
     pub fn at(&self, here: Timestamp) -> Timestamp {
-        Timestamp(here.0.saturating_add_signed(self.ahead_ns.load(Ordering::Relaxed)))
+        clock::there(here, self.ahead_ns.load(Ordering::Relaxed))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A simulated world of several dispatchers: uneven nodes, links that break, dispatchers and nodes that die.
 //!
 //! In: [`GroupOptions`]. Out: a [`Summary`], or a [`Violation`]. The state machines are the real ones, in the drivers of
-//! [`crate::service`] and [`crate::node`]; network, programs, journals and time are models, and all chance comes from
+//! [`crate::process`] and [`crate::node`]; network, programs, journals and time are models, and all chance comes from
 //! the seed.
 //!
 //! A client submits each run in parts to all members, and again where one of them dies before the first has decided. Executors
@@ -21,8 +21,8 @@
 
 use crate::build;
 use crate::home::{digest_of, hash};
-use crate::node::{AttemptId, Link, Node, Stored};
-use crate::service::{FromNode, Journal, Service, ToMember, ToNode, sentences};
+use crate::node::{AttemptId, Node, Stored};
+use crate::process::{FromNode, Journal, News, Process, ToNode, sentences};
 use crate::world::{Summary, Violation};
 use eyas_core::array::{GatherHint, Hint, Hints, TaskArray, TaskSpec};
 use eyas_core::cache::CacheConfig;
@@ -33,6 +33,7 @@ use eyas_core::group::split::{Part, split};
 use eyas_core::group::{Membership, to_try};
 use eyas_core::rng::Rng;
 use eyas_core::*;
+use eyas_wire::message::{FromMember, ToExecutor, Welcome};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 
@@ -242,7 +243,7 @@ enum Ev {
         from: usize,
         to: usize,
         life: u64,
-        message: ToMember,
+        message: FromMember,
     },
     Durable {
         m: usize,
@@ -278,7 +279,7 @@ struct Plan {
 }
 
 struct Member {
-    service: Option<Service>,
+    process: Option<Process>,
     config: DispatcherConfig,
     journal: Journal,
     n_scheduled: usize,
@@ -352,7 +353,7 @@ impl World {
                 ..DispatcherConfig::default()
             };
             Member {
-                service: None,
+                process: None,
                 config,
                 journal: Journal::default(),
                 n_scheduled: 0,
@@ -372,7 +373,7 @@ impl World {
                 home_streams_max: 1 + rng.below(4) as u32,
                 inputs_in_turn: false,
             };
-            Node::new(executor, *memory_bytes)
+            Node { number: n as usize, ..Node::new(executor, *memory_bytes) }
         };
         let nodes: Vec<Node> = o.slots.iter().zip(&o.memory_bytes).enumerate().map(node).collect();
         World {
@@ -551,8 +552,8 @@ impl World {
             let PlanState::Accepted(run) = plan.state else { continue };
             let expected = patterns_of_one(&plan.arrays);
             for (m, member) in self.members.iter().enumerate() {
-                let Some(service) = &member.service else { continue };
-                assert_eq!(service.found_in(run), expected, "the patterns of run {run} at member {m}");
+                let Some(process) = &member.process else { continue };
+                assert_eq!(process.found_in(run), expected, "the patterns of run {run} at member {m}");
             }
         }
     }
@@ -564,10 +565,7 @@ impl World {
             Ev::Tick => {
                 self.after(S, Ev::Tick);
                 for m in 0..self.members.len() {
-                    self.with(m, |service, now, journal| {
-                        service.feed(now, journal, Event::Ticked);
-                        service.ask_and_tell();
-                    });
+                    self.with(m, |process, now| process.tick(now));
                 }
             }
             Ev::NodeTick { n, epoch } => self.on_node_tick(n, epoch),
@@ -576,37 +574,35 @@ impl World {
             Ev::Connect { n, epoch } => self.on_connect(n, epoch),
             Ev::NodeCut { n, life } => {
                 let node = &mut self.nodes[n];
-                if node.link.as_ref().is_some_and(|l| l.life == life) {
-                    node.link = None;
+                if node.life == Some(life) {
+                    node.disconnect();
                     let (epoch, wait) = (node.epoch, node.cut_until.since_ns(self.now));
                     self.after(wait + S / 4, Ev::Connect { n, epoch });
                 }
             }
-            Ev::Cut { m, life } => {
-                self.with(m, |service, now, journal| service.on_disconnected(now, journal, life))
-            }
+            Ev::Cut { m, life } => self.with(m, |process, now| process.on_disconnected(now, life)),
             Ev::ToNode { n, life, batch } => self.on_to_node(n, life, batch),
             Ev::FromNode { m, life, batch } => {
-                self.with(m, |service, now, journal| service.on_batch(now, journal, life, batch))
+                self.with(m, |process, now| process.on_batch(now, life, batch))
             }
             Ev::LinkTry { from, to } => self.on_link_try(from, to),
             Ev::LinkDown { from, to, life } => {
                 if self.links.get(&(from, to)) == Some(&life) {
                     self.links.remove(&(from, to));
                     let member = MemberId(to as u32);
-                    self.with(from, |service, now, journal| service.on_link_down(now, journal, member));
+                    self.with(from, |process, now| process.on_link_down(now, member));
+                    self.with(to, |process, now| process.on_disconnected(now, life));
                     self.after(S / 5, Ev::LinkTry { from, to });
                 }
             }
             Ev::ToMember { from, to, life, message } => {
                 if self.links.get(&(from, to)) == Some(&life) {
-                    let member = MemberId(from as u32);
-                    self.with(to, |service, now, journal| service.on_member(now, journal, member, message));
+                    self.with(to, |process, now| process.on_member(now, life, message));
                 }
             }
             Ev::Durable { m, incarnation, n } => {
-                if self.members[m].service.as_ref().is_some_and(|s| s.incarnation == incarnation) {
-                    self.with(m, |service, now, journal| service.on_durable(now, journal, n));
+                if self.members[m].process.as_ref().is_some_and(|s| s.incarnation() == incarnation) {
+                    self.with(m, |process, now| process.on_durable(now, n));
                 }
             }
             Ev::Done { n, epoch, work } => {
@@ -624,49 +620,49 @@ impl World {
     /// One step of a client that submits a run, or the next try at it.
     fn on_client(&mut self, plan: usize) {
         let takes = self.lasts(self.o.message_ns_max);
-        let all_up = self.members.iter().all(|m| m.service.is_some());
+        let all_up = self.members.iter().all(|m| m.process.is_some());
         match self.plans[plan].state {
-            PlanState::Waits if all_up => {
-                // The first member gives the number.
-                let run = self.members[0].service.as_ref().expect("just seen").next_run();
-                self.take_part(plan, run, 0);
-            }
+            // The first member gives the number.
+            PlanState::Waits if all_up => self.take_part(plan, None, 0),
             PlanState::Waits => self.after(S, Ev::Client { plan }),
-            PlanState::Opened(run, n) if n < self.members.len() => self.take_part(plan, run, n),
+            PlanState::Opened(run, n) if n < self.members.len() => self.take_part(plan, Some(run), n),
             PlanState::Opened(run, _) => {
-                let is_prepared = |m: &Member| {
-                    let group = m.service.as_ref().and_then(|s| s.group.as_ref());
-                    group.is_some_and(|group| group.in_doubt.contains(&run))
-                };
+                let is_prepared =
+                    |m: &Member| m.process.as_ref().is_some_and(|s| s.in_doubt().contains(&run));
                 if !self.members[1..].iter().all(is_prepared) {
                     // They are on their way to the disk; who dies before is noticed in `kill_member`.
                     return self.after(takes + MS, Ev::Client { plan });
                 }
                 self.plans[plan].state = PlanState::Committing(run);
-                self.with(0, |service, _, journal| service.commit_run(journal, run));
+                let mut done = Ok(());
+                self.with(0, |process, now| done = process.commit(now, run));
+                done.expect("promise 4: a submission is refused that clashes with nothing");
             }
             PlanState::Committing(_) | PlanState::Accepted(_) => {}
         }
     }
 
-    /// Member `m` gets its part of the run.
-    fn take_part(&mut self, plan: usize, run: RunId, m: usize) {
+    /// Member `m` gets its part of the run, which has this number if the first member has given it one.
+    fn take_part(&mut self, plan: usize, run: Option<RunId>, m: usize) {
         let part = self.plans[plan].parts[m].clone();
-        let mut taken = Ok(());
-        self.with(m, |service, now, journal| taken = service.take_part(now, journal, run, &part));
-        if taken.is_err() {
+        let mut taken = Err(String::new());
+        self.with(m, |process, now| taken = process.take_part(now, run, &part));
+        match (taken, run) {
+            (Ok(run), _) => {
+                self.plans[plan].state = PlanState::Opened(run, m + 1);
+                let takes = self.lasts(self.o.message_ns_max);
+                self.after(takes, Ev::Client { plan });
+            }
             // Its own earlier try is in doubt there; when that is decided it is tried again.
-            return self.give_up(plan, run);
+            (Err(_), Some(run)) => self.give_up(plan, run),
+            (Err(_), None) => self.after(S, Ev::Client { plan }),
         }
-        self.plans[plan].state = PlanState::Opened(run, m + 1);
-        let takes = self.lasts(self.o.message_ns_max);
-        self.after(takes, Ev::Client { plan });
     }
 
     /// A client whose submission broke off leaves all members, and tries again later.
     fn give_up(&mut self, plan: usize, run: RunId) {
         for m in 0..self.members.len() {
-            self.with(m, |service, now, journal| service.client_gone(now, journal, run));
+            self.with(m, |process, now| process.client_gone(now, run));
         }
         self.plans[plan].state = PlanState::Waits;
         self.after(S, Ev::Client { plan });
@@ -674,53 +670,52 @@ impl World {
 
     // ------------------------------------------------------------ dispatchers
 
-    fn with(&mut self, m: usize, act: impl FnOnce(&mut Service, Timestamp, &mut Journal)) {
-        let Some(mut service) = self.members[m].service.take() else { return };
-        act(&mut service, self.now, &mut self.members[m].journal);
-        for (task, outcome, by) in std::mem::take(&mut service.ended) {
+    fn with(&mut self, m: usize, act: impl FnOnce(&mut Process, Timestamp)) {
+        let Some(mut process) = self.members[m].process.take() else { return };
+        act(&mut process, self.now);
+        let News { ended, revived, accepted, durable, to_nodes, to_members, closed } =
+            process.settle(self.now);
+        for (task, outcome, by) in ended {
             self.trace(format!("             {m}: ended {task:?} {outcome:?}"));
-            self.check_ended(m, &service, task, &outcome, by);
+            self.check_ended(m, &process, task, &outcome, by);
         }
-        for (task, lost) in std::mem::take(&mut service.revived) {
+        for (task, lost) in revived {
             self.trace(format!("             {m}: revived {task:?} for {lost:?}"));
             self.members[m].promised.remove(&task);
             self.n_revivals += 1;
         }
-        for run in std::mem::take(&mut service.accepted) {
+        for run in accepted {
             self.plans.iter_mut().filter(|p| p.state == PlanState::Committing(run)).for_each(|plan| {
                 plan.state = PlanState::Accepted(run);
             });
         }
-        for task in std::mem::take(&mut service.durable) {
-            self.check_durable(m, &service, task);
+        for task in durable {
+            self.check_durable(m, &process, task);
         }
-        let mut batches = vec![];
-        for (life, connection) in &mut service.connections {
-            if !connection.out.is_empty() {
-                batches.push((*life, connection.node, std::mem::take(&mut connection.out)));
-            }
-        }
-        let told = service.group.as_mut().map(|group| std::mem::take(&mut group.out)).unwrap_or_default();
-        let incarnation = service.incarnation;
-        self.members[m].service = Some(service);
-        for (life, n, batch) in batches {
+        let (incarnation, n_records) = (process.incarnation(), process.journal().records.len());
+        self.members[m].process = Some(process);
+        for (life, n, batch) in to_nodes {
             for message in &batch {
                 self.check_message(m, n, message);
             }
             let at = self.arrival(life, true);
             self.after(at, Ev::ToNode { n, life, batch });
         }
-        for (member, message) in told {
+        for (member, message) in to_members {
             let (from, to) = (m, member.0 as usize);
             if let Some(life) = self.links.get(&(from, to)).copied() {
                 let at = self.arrival(life, false);
                 self.after(at, Ev::ToMember { from, to, life, message });
             }
         }
-        if self.members[m].journal.records.len() > self.members[m].n_scheduled {
+        for (life, n) in closed {
+            let at = self.arrival(life, true);
+            self.after(at, Ev::NodeCut { n, life });
+        }
+        if n_records > self.members[m].n_scheduled {
             let takes = self.lasts(self.o.durable_ns_max);
             let member = &mut self.members[m];
-            let n = member.journal.records.len();
+            let n = n_records;
             member.n_scheduled = n;
             member.durable_at = member.durable_at.max(self.now.0 + takes);
             let at = member.durable_at - self.now.0;
@@ -730,16 +725,15 @@ impl World {
 
     fn on_start_member(&mut self, m: usize) {
         let member = &mut self.members[m];
-        if member.service.is_some() {
+        if member.process.is_some() {
             return;
         }
         member.n_processes += 1;
         // Names of processes differ over all members, as times do.
         let incarnation = member.n_processes * u64::from(self.o.n_members) + m as u64;
-        let mut service = Service::new(&member.config, incarnation);
-        service.recover(self.now, &mut member.journal);
+        let process = Process::start(&member.config, incarnation, self.now, &mut member.journal);
         for task in &member.promised {
-            let state = service.core.task_state(*task);
+            let state = process.core().task_state(*task);
             assert_eq!(
                 state,
                 TaskState::Done,
@@ -748,18 +742,18 @@ impl World {
         }
         for plan in &mut self.plans {
             let (PlanState::Accepted(run) | PlanState::Committing(run)) = plan.state else { continue };
-            let is_there = service.core.find_run(run).is_some();
+            let is_there = process.core().find_run(run).is_some();
             let accepted = matches!(plan.state, PlanState::Accepted(_));
             assert!(is_there || !accepted, "promise 1: member {m} has lost {run:?}");
             if m == 0 {
                 // Its client asks what became of it.
-                let is_accepted = service.core.is_accepted(run);
+                let is_accepted = process.core().is_accepted(run);
                 assert!(is_accepted || !accepted, "promise 1: the first member has lost {run:?}");
                 plan.state = if is_accepted { PlanState::Accepted(run) } else { PlanState::Waits };
             }
         }
-        self.members[m].service = Some(service);
-        self.with(m, |_, _, _| ());
+        self.members[m].process = Some(process);
+        self.with(m, |_, _| ());
         for plan in 0..self.plans.len() {
             if m == 0 && self.plans[plan].state == PlanState::Waits {
                 self.after(S, Ev::Client { plan });
@@ -768,7 +762,9 @@ impl World {
     }
 
     fn kill_member(&mut self, m: usize) {
-        let Some(service) = self.members[m].service.take() else { return };
+        let Some(process) = self.members[m].process.take() else { return };
+        let connections: Vec<(u64, usize)> = process.connections().collect();
+        self.members[m].journal = process.into_journal();
         let member = &self.members[m];
         let n_durable = member.journal.n_durable;
         let n_more = (member.journal.records.len() - n_durable) as u64;
@@ -777,13 +773,15 @@ impl World {
         member.journal.records.truncate(kept);
         member.journal.n_durable = kept;
         member.n_scheduled = kept;
-        for (life, connection) in &service.connections {
+        for (life, n) in connections {
             let takes = self.upto(self.o.message_ns_max);
-            self.after(takes, Ev::NodeCut { n: connection.node, life: *life });
+            self.after(takes, Ev::NodeCut { n, life });
         }
         for other in (0..self.members.len()).filter(|other| *other != m) {
-            if self.links.remove(&(m, other)).is_some() {
+            if let Some(life) = self.links.remove(&(m, other)) {
                 self.after(S / 5, Ev::LinkTry { from: m, to: other });
+                let takes = self.upto(self.o.message_ns_max);
+                self.after(takes, Ev::Cut { m: other, life });
             }
             if let Some(life) = self.links.get(&(other, m)).copied() {
                 let takes = self.upto(self.o.message_ns_max);
@@ -804,13 +802,15 @@ impl World {
             return;
         }
         let is_cut = self.links_cut_until.get(&(from, to)).is_some_and(|until| *until > self.now);
-        if is_cut || self.members[from].service.is_none() || self.members[to].service.is_none() {
+        if is_cut || self.members[from].process.is_none() || self.members[to].process.is_none() {
             return self.after(S / 5, Ev::LinkTry { from, to });
         }
-        self.links.insert((from, to), self.next_life);
+        let life = self.next_life;
+        self.links.insert((from, to), life);
         self.next_life += 1;
-        let member = MemberId(to as u32);
-        self.with(from, |service, now, journal| service.on_link_up(now, journal, member));
+        let (theirs, ours, n) = (MemberId(to as u32), MemberId(from as u32), self.members.len() as u32);
+        self.with(to, |process, now| process.on_member_connected(now, life, ours, n));
+        self.with(from, |process, now| process.on_link_up(now, theirs));
     }
 
     // ------------------------------------------------------------ nodes
@@ -834,7 +834,7 @@ impl World {
             return;
         }
         node.is_up = false;
-        if let Some(life) = node.link.take().map(|l| l.life) {
+        if let Some(life) = node.disconnect() {
             let takes = self.lasts(3 * S).max(self.o.message_ns_max);
             let (_, m) = self.lives[&life];
             self.after(takes, Ev::Cut { m, life });
@@ -845,7 +845,7 @@ impl World {
 
     fn on_connect(&mut self, n: usize, epoch: u64) {
         let node = &self.nodes[n];
-        if !node.is_up || node.epoch != epoch || node.link.is_some() {
+        if !node.is_up || node.epoch != epoch || node.life.is_some() {
             return;
         }
         if node.cut_until > self.now {
@@ -854,18 +854,17 @@ impl World {
         }
         let all: Vec<usize> = (0..self.members.len()).collect();
         let Search { known, n_tries } = self.searches[n];
-        let theirs = node.member.map(|m| m.0 as usize);
+        let theirs = node.link.member().map(|m| m.0 as usize);
         let m = *to_try(known.as_ref(), theirs.as_ref(), &all[0], all.iter(), n_tries);
-        if self.members[m].service.is_none() {
+        if self.members[m].process.is_none() {
             self.searches[n].n_tries += 1;
             return self.after(S / 4, Ev::Connect { n, epoch });
         }
         let life = self.next_life;
         self.next_life += 1;
         self.lives.insert(life, (n, m));
-        self.members[m].service.as_mut().expect("just seen").on_connected(life, n);
-        let hello = self.nodes[n].hello();
-        self.nodes[n].link = Some(Link { life, welcomed: false, since_hello: vec![], out: vec![] });
+        self.members[m].process.as_mut().expect("just seen").on_connected(life, n);
+        let hello = self.nodes[n].connect(life);
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { m, life, batch: vec![hello] });
     }
@@ -873,58 +872,58 @@ impl World {
     fn on_to_node(&mut self, n: usize, life: u64, batch: Vec<ToNode>) {
         let (_, m) = self.lives[&life];
         for message in batch {
-            if self.nodes[n].link.as_ref().is_none_or(|l| l.life != life) {
+            if self.nodes[n].life != Some(life) {
                 return;
             }
             match &message {
-                ToNode::NotMine | ToNode::Redirected { .. } => {
-                    // It leaves, and looks where it was sent, or further.
-                    let search = &mut self.searches[n];
-                    (search.known, search.n_tries) = match message {
-                        ToNode::Redirected { member } => (Some(member.0 as usize), 0),
-                        _ => (search.known, search.n_tries + 1),
-                    };
-                    self.nodes[n].event_of(self.now, message);
-                    let epoch = self.nodes[n].epoch;
-                    self.after(MS, Ev::Cut { m, life });
-                    return self.after(S / 4, Ev::Connect { n, epoch });
-                }
-                ToNode::Welcome { executor, .. } => {
-                    self.searches[n].n_tries = 0;
-                    self.peers.insert(*executor, n);
-                }
-                ToNode::Assign { assignment, spec } => {
-                    let id = (assignment.task, assignment.attempt);
-                    if !self.nodes[n].contexts.contains_key(&id) {
-                        let name = self.name_of(spec);
-                        self.given.insert((n, id.0, id.1), Given { member: m, name, outputs: vec![] });
+                ToNode::Welcome(welcome) => match &**welcome {
+                    Welcome::Executor { executor, .. } => {
+                        self.searches[n].n_tries = 0;
+                        self.peers.insert(*executor, n);
+                    }
+                    turned_away => {
+                        // It leaves, and looks where it was sent, or further.
+                        let search = &mut self.searches[n];
+                        (search.known, search.n_tries) = match turned_away {
+                            Welcome::Redirected { member, .. } => (Some(member.0 as usize), 0),
+                            _ => (search.known, search.n_tries + 1),
+                        };
+                        self.nodes[n].events_of(self.now, message);
+                        let epoch = self.nodes[n].epoch;
+                        self.after(MS, Ev::Cut { m, life });
+                        return self.after(S / 4, Ev::Connect { n, epoch });
+                    }
+                },
+                ToNode::Says(said) => {
+                    if let ToExecutor::Assign(assign) = &**said {
+                        let id = (assign.assignment.task, assign.assignment.attempt);
+                        if !self.nodes[n].contexts.contains_key(&id) {
+                            let name = self.name_of(&assign.spec);
+                            self.given.insert((n, id.0, id.1), Given { member: m, name, outputs: vec![] });
+                        }
                     }
                 }
-                _ => {}
             }
             self.nodes[n].last_contact = self.now;
-            if let Some(event) = self.nodes[n].event_of(self.now, message) {
+            for event in self.nodes[n].events_of(self.now, message) {
                 self.feed(n, event);
             }
         }
         self.go_elsewhere(n);
         self.flush_node(n);
+        if self.nodes[n].is_ended {
+            self.stop_node(n);
+        }
     }
 
     /// A node that is to go to another dispatcher says goodbye when nothing is left.
     fn go_elsewhere(&mut self, n: usize) {
-        let node = &mut self.nodes[n];
-        let can_go = node.core.attempts().is_empty() && node.link.as_ref().is_some_and(|l| l.welcomed);
-        let Some(member) = node.going.filter(|_| can_go) else { return };
-        node.link.as_mut().expect("just seen").out.push(FromNode::Bye);
-        self.flush_node(n);
-        let node = &mut self.nodes[n];
-        (node.going, node.known_as, node.member) = (None, None, Some(member));
-        node.core.moved();
-        let life = node.link.take().expect("just seen").life;
-        let epoch = node.epoch;
+        let Some((member, life, words)) = self.nodes[n].go() else { return };
+        let epoch = self.nodes[n].epoch;
         self.searches[n] = Search { known: Some(member.0 as usize), n_tries: 0 };
         let (_, m) = self.lives[&life];
+        let at = self.arrival(life, false);
+        self.after(at, Ev::FromNode { m, life, batch: words });
         let at = self.arrival(life, false);
         self.after(at, Ev::Cut { m, life });
         self.after(MS, Ev::Connect { n, epoch });
@@ -935,20 +934,18 @@ impl World {
         if !node.is_up || node.epoch != epoch {
             return;
         }
-        if node.link.is_none() && self.now.since_ns(node.last_contact) > LEASE_NS {
+        if node.life.is_none() && self.now.since_ns(node.last_contact) > LEASE_NS {
             return self.stop_node(n);
         }
         self.after(S, Ev::NodeTick { n, epoch });
+        self.nodes[n].beat();
         self.feed(n, NodeEvent::Ticked);
         self.go_elsewhere(n);
         self.flush_node(n);
     }
 
     fn flush_node(&mut self, n: usize) {
-        let Some(link) = self.nodes[n].link.as_mut().filter(|l| l.welcomed && !l.out.is_empty()) else {
-            return;
-        };
-        let (life, batch) = (link.life, std::mem::take(&mut link.out));
+        let Some((life, batch)) = self.nodes[n].take_words() else { return };
         let (_, m) = self.lives[&life];
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { m, life, batch });
@@ -971,7 +968,7 @@ impl World {
                 }
                 NodeAction::Evict { object } => {
                     self.nodes[n].store.remove(&object);
-                    self.nodes[n].book.forget_nameless(object);
+                    self.nodes[n].book.clear_digest(object);
                     continue;
                 }
                 NodeAction::Start { task, attempt, inputs, .. } => {
@@ -1101,6 +1098,7 @@ impl World {
                 let (_, digest) = self.given[&(n, id.0, id.1)].outputs[output as usize];
                 if cache_bytes.is_some() {
                     self.nodes[n].store.insert(object, Stored { digest, size_bytes: OUTPUT_BYTES });
+                    self.nodes[n].book.set_digest(object, digest);
                 }
                 let result = Ok(Fetched { digest, size_bytes: OUTPUT_BYTES, version: None });
                 NodeEvent::OutputStored { task: id.0, attempt: id.1, output, result }
@@ -1128,7 +1126,7 @@ impl World {
                 let lasts = self.lasts(self.o.away_ns_max);
                 let node = &mut self.nodes[n];
                 node.cut_until = self.now.plus_ns(lasts);
-                if let Some(life) = node.link.as_ref().map(|l| l.life) {
+                if let Some(life) = node.life {
                     self.after(0, Ev::NodeCut { n, life });
                     let takes = self.lasts(3 * S);
                     let (_, m) = self.lives[&life];
@@ -1153,8 +1151,10 @@ impl World {
     }
 
     fn check_message(&self, m: usize, n: usize, message: &ToNode) {
-        if let ToNode::Assign { assignment, .. } = message {
-            let task = assignment.task;
+        if let ToNode::Says(said) = message
+            && let ToExecutor::Assign(assign) = &**said
+        {
+            let task = assign.assignment.task;
             let is_done = self.members[m].promised.contains(&task);
             assert!(!is_done, "promise 1: {task:?} of member {m} is done, and node {n} gets it");
         }
@@ -1163,19 +1163,19 @@ impl World {
     fn check_ended(
         &self,
         m: usize,
-        service: &Service,
+        process: &Process,
         task: TaskId,
         outcome: &Outcome,
         by: Option<(ExecutorId, AttemptNo)>,
     ) {
-        let name = service.core.user_id(task);
+        let name = process.core().user_id(task);
         assert_eq!(
             *outcome,
             Outcome::Done,
             "promise 4: {name}, {task:?} of member {m}, ends without a cause"
         );
         let (executor, attempt) = by.expect("promise 2: a task is done without an attempt");
-        let n = service.node_of(executor).expect("the executor that ended a task is known");
+        let n = process.node_of(executor).expect("the executor that ended a task is known");
         let ran = self.ran.get(&(m, n, task, attempt));
         assert_eq!(
             ran,
@@ -1184,14 +1184,14 @@ impl World {
         );
     }
 
-    fn check_durable(&mut self, m: usize, service: &Service, task: TaskId) {
-        if service.core.task_state(task) != TaskState::Done {
+    fn check_durable(&mut self, m: usize, process: &Process, task: TaskId) {
+        if process.core().task_state(task) != TaskState::Done {
             return; // it runs again since
         }
         self.members[m].promised.insert(task);
-        for (_, location) in service.core.task_spec(task).outputs {
+        for (_, location) in process.core().task_spec(task).outputs {
             let is_home = location.starts_with(RUN_FILE) || self.home.contains_key(&location);
-            let name = service.core.user_id(task);
+            let name = process.core().user_id(task);
             assert!(is_home, "promise 1: {name} of member {m} is done, {location} is not at home");
         }
     }
@@ -1207,8 +1207,9 @@ impl World {
 
     fn is_over(&self) -> bool {
         let ended = |m: &Member, run: RunId| {
-            let found = m.service.as_ref().and_then(|s| s.core.find_run(run));
-            found.is_some_and(|r| r.ended.is_some()) && m.journal.n_durable == m.journal.records.len()
+            let found = m.process.as_ref().and_then(|s| s.core().find_run(run));
+            let is_written = |s: &Process| s.journal().n_durable == s.journal().records.len();
+            found.is_some_and(|r| r.ended.is_some()) && m.process.as_ref().is_some_and(is_written)
         };
         self.plans.iter().all(|plan| match plan.state {
             PlanState::Accepted(run) => self.members.iter().all(|m| ended(m, run)),
@@ -1219,28 +1220,32 @@ impl World {
     fn what_is_left(&self) -> String {
         let mut text = String::new();
         for (m, member) in self.members.iter().enumerate() {
-            let Some(service) = &member.service else {
+            let Some(process) = &member.process else {
                 let _ = writeln!(text, "  member {m} is away");
                 continue;
             };
-            for task in (0..).map(TaskId).take_while(|t| service.core.has_task(*t)) {
-                let state = service.core.task_state(task);
+            for task in (0..).map(TaskId).take_while(|t| process.core().has_task(*t)) {
+                let state = process.core().task_state(task);
                 if state != TaskState::Done {
-                    let waits = service.core.waits_for(task);
+                    let waits = process.core().waits_for(task);
                     let _ = writeln!(
                         text,
                         "  member {m}: {task:?} {}: {state:?}; {waits}",
-                        service.core.user_id(task)
+                        process.core().user_id(task)
                     );
                 }
             }
-            let doubts = service.group.as_ref().map(|group| &group.in_doubt);
+            let doubts = process.in_doubt();
             let _ = writeln!(text, "  member {m}: in doubt {doubts:?}");
         }
         for (n, node) in self.nodes.iter().enumerate() {
             let attempts = node.core.attempts();
-            let _ =
-                writeln!(text, "  node {n}: up {}, of {:?}, attempts {attempts:?}", node.is_up, node.member);
+            let _ = writeln!(
+                text,
+                "  node {n}: up {}, of {:?}, attempts {attempts:?}",
+                node.is_up,
+                node.link.member()
+            );
         }
         for plan in &self.plans {
             let _ = writeln!(text, "  plan {:?}", plan.state);
@@ -1267,8 +1272,8 @@ impl World {
         }
         assert_eq!(self.home, wanted, "promise 2: home is as after a plain run");
         let mut n_done = 0;
-        for service in self.members.iter().filter_map(|m| m.service.as_ref()) {
-            n_done += service.core.runs().map(|(_, r)| r.n_done).sum::<u64>();
+        for process in self.members.iter().filter_map(|m| m.process.as_ref()) {
+            n_done += process.core().runs().map(|(_, r)| r.n_done).sum::<u64>();
         }
         let n_tasks: u64 = self.plans.iter().flat_map(|p| &p.arrays).map(|a| u64::from(a.n_tasks)).sum();
         assert_eq!(n_done, n_tasks, "promise 4: each task is done once");
@@ -1286,8 +1291,8 @@ impl World {
             n_collectives: self
                 .members
                 .iter()
-                .filter_map(|m| m.service.as_ref())
-                .map(Service::n_collectives)
+                .filter_map(|m| m.process.as_ref())
+                .map(Process::n_collectives)
                 .sum(),
         }
     }

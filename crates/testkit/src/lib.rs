@@ -8,9 +8,11 @@
 //! | [`world`] | one dispatcher and some executors, virtual network, disks, programs, journal and time |
 //! | [`home`] | home storage with every version that it ever had |
 //! | [`two_mark`] | the sequential 2Mark over several stores, its offline optimum, and the search for what breaks its bound |
-//! | [`node`], [`service`] | what the live drivers do around the two state machines, without their I/O |
+//! | [`process`] | a dispatcher process: the live dispatcher's session over a journal in memory |
+//! | [`node`] | what the live executor does around its state machine, without its I/O |
 //!
-//! The simulator runs the state machines of `eyas-core` as they are; only what surrounds them is a model.
+//! The simulator runs the state machines of `eyas-core` and the dispatcher's session of `eyas-session` as they are; only what
+//! surrounds them is a model.
 //! Nothing here depends on the machine: one seed, one sequence of events, one trace hash.
 
 pub mod bench;
@@ -19,6 +21,6 @@ pub mod group_world;
 pub mod home;
 pub mod node;
 pub mod options;
-pub mod service;
+pub mod process;
 pub mod two_mark;
 pub mod world;

@@ -1,72 +1,19 @@
-//! What an executor's live driver does around its state machine: names of objects, files on disk, the link.
+//! What an executor's live driver does around its state machine and its session: files on disk, contexts of attempts.
 //!
-//! Written after `eyas-runtime`'s `executor/agent.rs` and `executor/objects.rs`. How long things take and
-//! how they end is the world's to say.
+//! Written after `eyas-runtime`'s `executor/agent.rs`; names of objects and the way to the dispatcher are `eyas-session`'s. How
+//! long things take and how they end is the world's to say.
 
-use crate::service::{FromNode, ToNode};
+use crate::process::{FromNode, ToNode};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::lease::Lease;
 use eyas_core::*;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use eyas_session::executor::link::About;
+use eyas_session::executor::{Book, Link, Welcomed};
+use eyas_wire::message::{ExecutorStatus, FromExecutor, ToExecutor, Welcome};
+use std::collections::{BTreeMap, HashMap};
 
 pub type AttemptId = (TaskId, AttemptNo);
-
-const NAMELESS: &str = "digest:";
-
-/// Names of objects, as the live executor keeps them.
-#[derive(Default)]
-pub struct Book {
-    locations: Vec<String>,
-    by_location: BTreeMap<String, ObjectId>,
-    theirs: BTreeMap<ObjectId, ObjectId>,
-    ours: BTreeMap<ObjectId, ObjectId>,
-    nameless: BTreeMap<Digest, ObjectId>,
-}
-
-impl Book {
-    pub fn intern(&mut self, location: &str) -> ObjectId {
-        if let Some(object) = self.by_location.get(location) {
-            return *object;
-        }
-        let object = ObjectId(self.locations.len() as u32);
-        self.locations.push(location.into());
-        self.by_location.insert(location.into(), object);
-        object
-    }
-
-    /// As [`Self::intern`], but bytes that lie here without a name get this one.
-    fn intern_known(&mut self, location: &str, digest: Option<Digest>) -> ObjectId {
-        if let Some(digest) = digest
-            && !self.by_location.contains_key(location)
-            && let Some(object) = self.nameless.remove(&digest)
-        {
-            self.by_location.remove(&self.locations[object.0 as usize]);
-            self.locations[object.0 as usize] = location.into();
-            self.by_location.insert(location.into(), object);
-            return object;
-        }
-        self.intern(location)
-    }
-
-    pub fn location(&self, object: ObjectId) -> &str {
-        &self.locations[object.0 as usize]
-    }
-
-    fn find_name(&self, object: ObjectId) -> Option<&str> {
-        Some(self.location(object)).filter(|l| !l.starts_with(NAMELESS))
-    }
-
-    fn is_run_file(&self, object: ObjectId) -> bool {
-        self.location(object).starts_with(RUN_FILE)
-    }
-
-    fn pair(&mut self, ours: ObjectId, theirs: ObjectId) {
-        self.theirs.insert(ours, theirs);
-        self.ours.insert(theirs, ours);
-    }
-}
 
 /// One file of the cache.
 #[derive(Clone, PartialEq, Debug)]
@@ -96,14 +43,6 @@ pub struct Context {
     pub had_no_room: bool,
 }
 
-pub struct Link {
-    pub life: u64,
-    pub welcomed: bool,
-    /// Told between the hello and its answer.
-    pub since_hello: Vec<NodeMessage>,
-    pub out: Vec<FromNode>,
-}
-
 /// Everything that went into the state machine, for the replay.
 pub enum Logged {
     Restore(ObjectId, Fetched, Vec<NodeAction>),
@@ -119,6 +58,10 @@ pub struct Node {
     pub epoch: u64,
     pub is_up: bool,
     pub is_draining: bool,
+    /// Its dispatcher has told it to end.
+    pub is_ended: bool,
+    /// Its name on the data plane.
+    pub number: usize,
     pub core: Executor,
     pub book: Book,
     pub store: BTreeMap<ObjectId, Stored>,
@@ -132,12 +75,11 @@ pub struct Node {
     /// Its estimate of the dispatcher's clock is ahead by so much.
     pub clock_ahead_ns: u64,
     pub contexts: BTreeMap<AttemptId, Context>,
-    pub link: Option<Link>,
-    pub known_as: Option<(u64, ExecutorId)>,
-    /// Whose it is, in a group of dispatchers.
-    pub member: Option<MemberId>,
-    /// Where it goes once its last attempt has ended.
-    pub going: Option<MemberId>,
+    /// The connection to a dispatcher, while there is one.
+    pub life: Option<u64>,
+    pub link: Link,
+    /// Its dispatcher is to hear that it is to be let go.
+    pub asks_to_go: bool,
     pub peers: BTreeMap<ExecutorId, usize>,
     pub last_contact: Timestamp,
     /// By how much the clock that its times are of is ahead of true time.
@@ -160,6 +102,8 @@ impl Node {
             epoch: 0,
             is_up: false,
             is_draining: false,
+            is_ended: false,
+            number: 0,
             book: Book::default(),
             store: BTreeMap::new(),
             private: BTreeMap::new(),
@@ -168,10 +112,9 @@ impl Node {
             written_bytes: 0,
             clock_ahead_ns: 0,
             contexts: BTreeMap::new(),
-            link: None,
-            known_as: None,
-            member: None,
-            going: None,
+            life: None,
+            link: Link::default(),
+            asks_to_go: false,
             peers: BTreeMap::new(),
             last_contact: Timestamp(0),
             ahead_ns: 0,
@@ -189,32 +132,26 @@ impl Node {
         let old_book = std::mem::take(&mut self.book);
         let fresh = Node::new(self.config.clone(), self.memory_bytes);
         let (epoch, cut_until, others_bytes) = (self.epoch + 1, self.cut_until, self.others_bytes);
-        *self = Node { epoch, cut_until, others_bytes, is_up: true, last_contact: now, ..fresh };
+        let number = self.number;
+        *self = Node { epoch, cut_until, others_bytes, number, is_up: true, last_contact: now, ..fresh };
         let mut out = vec![];
         if !cache_survives {
             return out;
         }
-        let files: BTreeSet<Digest> = old_store.values().map(|s| s.digest).collect();
-        for digest in files {
-            let of = |o: &&ObjectId| old_store[*o].digest == digest;
-            let size_bytes =
-                old_store.values().find(|s| s.digest == digest).expect("it has a file").size_bytes;
-            let named = old_store.keys().filter(of).find_map(|o| {
-                let version = old_held.get(o)?.version.clone()?;
-                Some((old_book.find_name(*o)?.to_string(), version))
-            });
-            let (object, version) = match named {
-                Some((location, version)) if !self.book.by_location.contains_key(&location) => {
-                    (self.book.intern(&location), Some(version))
-                }
-                _ => {
-                    let object = self.book.intern(&format!("{NAMELESS}{digest}"));
-                    self.book.nameless.insert(digest, object);
-                    (object, None)
-                }
-            };
-            self.store.insert(object, Stored { digest, size_bytes });
-            let bytes = Fetched { digest, size_bytes, version };
+        let files: BTreeMap<Digest, u64> = old_store.values().map(|s| (s.digest, s.size_bytes)).collect();
+        let named = |(object, stored): (&ObjectId, &Stored)| {
+            let version = old_held.get(object)?.version.clone()?;
+            Some((stored.digest, (old_book.find_name(*object)?.to_string(), version)))
+        };
+        let mut origins = HashMap::new();
+        for (digest, origin) in old_store.iter().filter_map(named) {
+            origins.entry(digest).or_insert(origin);
+        }
+        let held: Vec<(Digest, u64)> = files.into_iter().collect();
+        let (book, objects) = Book::restore(&held, origins);
+        self.book = book;
+        for (object, bytes) in objects {
+            self.store.insert(object, Stored { digest: bytes.digest, size_bytes: bytes.size_bytes });
             let mut actions = vec![];
             self.core.restore(object, bytes.clone(), &mut actions);
             out.extend(actions.iter().cloned());
@@ -239,66 +176,88 @@ impl Node {
         (cached, private + self.scratch.values().sum::<u64>() + self.others_bytes)
     }
 
-    pub fn hello(&self) -> FromNode {
-        let held = self.core.held().into_iter().map(|(object, bytes)| Held {
-            digest: bytes.digest,
-            size_bytes: bytes.size_bytes,
-            origin: self
-                .book
-                .find_name(object)
-                .map(str::to_string)
-                .zip(bytes.version.or_else(|| self.book.is_run_file(object).then(HomeVersion::default))),
-        });
-        let offer = Offer {
+    fn about(&self) -> About {
+        About {
             name: String::new(),
             slots: self.config.slots,
             memory_bytes: self.memory_bytes,
             cache_bytes: self.config.cache.budget_bytes,
-            held: held.collect(),
-            attempts: self.core.attempts(),
-            owner: self.known_as.map(|(incarnation, _)| incarnation),
-        };
-        FromNode::Hello { offer: Box::new(offer), known_as: self.known_as, member: self.member }
+            data_address: String::new(),
+            data_id: self.number as u32,
+        }
     }
 
-    pub fn on_welcome(
-        &mut self,
-        now: Timestamp,
-        executor: ExecutorId,
-        incarnation: u64,
-        member: Option<MemberId>,
-    ) {
-        self.member = member;
-        if self.known_as.is_none_or(|(known, _)| known != incarnation) {
-            self.going = None;
-            self.book.theirs.clear();
-            self.book.ours.clear();
+    /// It has a connection: what it says first.
+    pub fn connect(&mut self, life: u64) -> FromNode {
+        self.life = Some(life);
+        FromNode::Hello(Box::new(self.link.connect(&self.core, &self.book, &self.about())))
+    }
+
+    /// Its connection is gone; gives the one that it had.
+    pub fn disconnect(&mut self) -> Option<u64> {
+        self.link.disconnect();
+        self.life.take()
+    }
+
+    /// What it has to say now, and on which connection.
+    pub fn take_words(&mut self) -> Option<(u64, Vec<FromNode>)> {
+        let life = self.life.filter(|_| self.link.is_welcomed())?;
+        let mut words = to_batch(self.link.take_words());
+        if std::mem::take(&mut self.asks_to_go) {
+            words.push(FromNode::Drain);
         }
-        self.known_as = Some((incarnation, executor));
-        self.core.reconnected();
-        self.log.push((now, Logged::Reconnected));
-        let mut again: Vec<NodeMessage> = self.core.unrecorded().collect();
-        if let Some(link) = &mut self.link {
-            link.welcomed = true;
-            // An attempt may have ended since the hello, and what it read was told on the connection before.
-            again.append(&mut link.since_hello);
-            if self.is_draining {
-                link.out.push(FromNode::Drain);
+        (!words.is_empty()).then_some((life, words))
+    }
+
+    /// Where it goes now, if it is to go to another dispatcher and has nothing left: with its last words here.
+    pub fn go(&mut self) -> Option<(MemberId, u64, Vec<FromNode>)> {
+        let (member, _, words) = self.link.go(&mut self.core)?;
+        let life = self.life.take().expect("it was welcomed");
+        Some((member, life, to_batch(words)))
+    }
+
+    /// The events that a message is for the state machine.
+    pub fn events_of(&mut self, now: Timestamp, message: ToNode) -> Vec<NodeEvent> {
+        match message {
+            ToNode::Welcome(welcome) => {
+                self.on_first(now, *welcome);
+                vec![]
             }
-        }
-        for message in again {
-            self.tell(message);
-        }
-        let cache_bytes = self.core.cache().budget_bytes();
-        if cache_bytes != self.config.cache.budget_bytes {
-            self.tell(NodeMessage::CacheResized { cache_bytes });
+            ToNode::Says(message) => match *message {
+                ToExecutor::Recorded { ended } => {
+                    let event = |(task, attempt)| NodeEvent::EndRecorded { task, attempt };
+                    ended.into_iter().map(event).collect()
+                }
+                message => self.event_said(message).into_iter().collect(),
+            },
         }
     }
 
-    /// The event that a message is for the state machine, if it is one.
-    pub fn event_of(&mut self, now: Timestamp, message: ToNode) -> Option<NodeEvent> {
+    /// The first message on a connection. Whoever drives this node has it look elsewhere, where it is not taken in.
+    fn on_first(&mut self, now: Timestamp, welcome: Welcome) {
+        let about = self.about();
+        match self.link.welcome(welcome, &mut self.core, &mut self.book, &about) {
+            Welcomed::Taken { now: theirs, again, .. } => {
+                // Below that it is the message's way, not the clocks, that differs.
+                let ours_ns = now.0 - self.clock_ahead_ns;
+                if theirs.0.abs_diff(ours_ns) >= 1_000_000_000 {
+                    self.ahead_ns += theirs.0 as i64 - ours_ns as i64;
+                }
+                self.log.push((now, Logged::Reconnected));
+                self.asks_to_go = self.is_draining;
+                for message in again {
+                    self.tell(message);
+                }
+            }
+            Welcomed::Elsewhere(_) | Welcomed::Redirected(..) => self.life = None,
+            Welcomed::Refused(reason) => panic!("a node is refused: {reason}"),
+        }
+    }
+
+    fn event_said(&mut self, message: ToExecutor) -> Option<NodeEvent> {
         Some(match message {
-            ToNode::Assign { mut assignment, spec } => {
+            ToExecutor::Assign(assign) => {
+                let (mut assignment, spec) = (assign.assignment, assign.spec);
                 let id = (assignment.task, assignment.attempt);
                 if self.contexts.contains_key(&id) {
                     return None;
@@ -315,7 +274,7 @@ impl Node {
                 }
                 let context = Context {
                     run: assignment.run,
-                    incarnation: self.known_as.map_or(0, |(incarnation, _)| incarnation),
+                    incarnation: self.link.incarnation(),
                     assignment: (*assignment).clone(),
                     outputs: spec.outputs.iter().map(|(_, location)| location.clone()).collect(),
                     seen: vec![],
@@ -329,20 +288,21 @@ impl Node {
                 self.contexts.insert(id, context);
                 NodeEvent::Assigned { assignment }
             }
-            ToNode::Cancel { task, attempt } => NodeEvent::CancelRequested { task, attempt },
-            ToNode::Recall { task, attempt } => NodeEvent::RecallRequested { task, attempt },
-            ToNode::Prefetch { batch, mut inputs, locations } => {
+            ToExecutor::Cancel { task, attempt } => NodeEvent::CancelRequested { task, attempt },
+            ToExecutor::Recall { task, attempt } => NodeEvent::RecallRequested { task, attempt },
+            ToExecutor::Prefetch { batch, mut inputs, locations, .. } => {
                 for (input, location) in inputs.iter_mut().zip(&locations) {
-                    let ours = self.book.intern(location);
+                    let known = input.known.as_ref().map(|k| k.digest);
+                    let ours = self.book.intern_known(location, known);
                     self.book.pair(ours, input.object);
                     input.object = ours;
                 }
                 NodeEvent::PrefetchRequested { batch, inputs }
             }
-            ToNode::CancelPrefetch { objects } => NodeEvent::PrefetchCancelled {
-                objects: objects.iter().filter_map(|o| self.book.ours.get(o).copied()).collect(),
+            ToExecutor::CancelPrefetch { objects } => NodeEvent::PrefetchCancelled {
+                objects: objects.iter().filter_map(|o| self.book.ours(*o)).collect(),
             },
-            ToNode::Named { objects } => {
+            ToExecutor::Named { objects } => {
                 for (theirs, location, digest) in objects {
                     let ours = self.book.intern_known(&location, digest);
                     self.book.pair(ours, theirs);
@@ -352,100 +312,53 @@ impl Node {
                 }
                 return None;
             }
-            ToNode::Drop { objects } => NodeEvent::DropRequested {
-                objects: objects.iter().filter_map(|o| self.book.ours.get(o).copied()).collect(),
+            ToExecutor::Drop { objects } => NodeEvent::DropRequested {
+                objects: objects.iter().filter_map(|o| self.book.ours(*o)).collect(),
             },
-            ToNode::Recorded { task, attempt } => NodeEvent::EndRecorded { task, attempt },
-            ToNode::Pong => {
+            ToExecutor::Recorded { .. } => unreachable!("it is more than one event"),
+            ToExecutor::Beat => {
                 self.lease.was_answered();
                 return None;
             }
             // No home here has halves of files.
-            ToNode::RemoveParts { tasks } => {
+            ToExecutor::RemoveParts { attempts } => {
+                let tasks = attempts.into_iter().map(|(task, ..)| task).collect();
                 self.tell(NodeMessage::PartsRemoved { tasks });
                 return None;
             }
-            ToNode::Peers { peers } => {
-                self.peers.extend(peers);
+            ToExecutor::Peers { peers } => {
+                self.peers.extend(peers.into_iter().map(|(executor, _, node)| (executor, node as usize)));
                 return None;
             }
-            ToNode::Welcome { executor, incarnation, member, now: theirs } => {
-                // Below that it is the message's way, not the clocks, that differs.
-                let ours_ns = now.0 - self.clock_ahead_ns;
-                if theirs.0.abs_diff(ours_ns) >= 1_000_000_000 {
-                    self.ahead_ns += theirs.0 as i64 - ours_ns as i64;
-                }
-                self.on_welcome(now, executor, incarnation, member);
+            ToExecutor::Redirect { member, address } => {
+                self.link.redirect(member, address);
                 return None;
             }
-            ToNode::Redirected { member } => {
-                self.member = Some(member);
-                self.link = None;
-                return None;
-            }
-            ToNode::Redirect { member } => {
-                self.going = Some(member);
-                return None;
-            }
-            // Whoever drives this node has it look for its own dispatcher.
-            ToNode::NotMine => {
-                self.link = None;
+            // Home has no limits here, and nobody asks what programs have printed.
+            ToExecutor::Home(_) | ToExecutor::Look { .. } => return None,
+            ToExecutor::Shutdown { .. } => {
+                self.is_ended = true;
                 return None;
             }
         })
     }
 
-    /// Translates a message into the dispatcher's numbers and puts it on the link, if there is one.
-    pub fn tell(&mut self, mut message: NodeMessage) {
-        if let Some(link) = self.link.as_mut().filter(|l| !l.welcomed) {
-            link.since_hello.push(message);
-            return;
-        }
-        let theirs = &self.book.theirs;
-        match &mut message {
-            NodeMessage::ReplicaAdded(added) => match theirs.get(&added.object) {
-                Some(object) => added.object = *object,
-                None => return,
-            },
-            NodeMessage::ReplicaDropped(object) => match theirs.get(object) {
-                Some(theirs) => *object = *theirs,
-                None => return,
-            },
-            NodeMessage::AttemptEnded { report } => {
-                Arc::make_mut(report).inputs.retain_mut(|input| match theirs.get(&input.object) {
-                    Some(object) => {
-                        input.object = *object;
-                        true
-                    }
-                    None => false,
-                })
-            }
-            NodeMessage::PrefetchFailed { object, .. } => match theirs.get(object) {
-                Some(theirs) => *object = *theirs,
-                None => return,
-            },
-            NodeMessage::InputMoved(moved) => match theirs.get(&moved.object) {
-                Some(object) => {
-                    moved.object = *object;
-                    if let Target::Cache(ours) = &mut moved.target {
-                        *ours = *object;
-                    }
-                }
-                None => return,
-            },
-            NodeMessage::OutputsHome { .. }
-            | NodeMessage::CacheResized { .. }
-            | NodeMessage::PartsRemoved { .. } => {}
-        }
-        if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
-            link.out.push(FromNode::Node(message));
-        }
+    /// It says that it is there, as every second.
+    pub fn beat(&mut self) {
+        self.link.say(FromExecutor::Status(Box::<ExecutorStatus>::default()));
+    }
+
+    /// It leaves of its own accord.
+    pub fn say_bye(&mut self) {
+        self.link.say(FromExecutor::Bye { reason: "it leaves".into() });
+    }
+
+    /// Says what its state machine has to say.
+    pub fn tell(&mut self, message: NodeMessage) {
+        self.link.tell(&self.book, message);
     }
 }
 
-impl Book {
-    /// The object left the cache; bytes without a name are then nothing any more.
-    pub fn forget_nameless(&mut self, object: ObjectId) {
-        self.nameless.retain(|_, o| *o != object);
-    }
+fn to_batch(words: Vec<FromExecutor>) -> Vec<FromNode> {
+    words.into_iter().map(|word| FromNode::Says(Box::new(word))).collect()
 }

@@ -45,8 +45,6 @@ pub struct Options {
     pub output_lands: u64,
     /// Of the runs, how many keep their files on the nodes.
     pub run_is_kept: u64,
-    /// Of the runs, how many start before they are complete.
-    pub run_streams: u64,
     /// Submissions into each run while it goes on, at most.
     pub n_additions_max: u64,
     /// Who made a file that many read runs again at its readers, wherever it can.
@@ -138,7 +136,6 @@ impl Options {
             fan_out_max: 1,
             output_lands: 0,
             run_is_kept: 0,
-            run_streams: 0,
             n_additions_max: 0,
             replicates: false,
             staying_differ: false,
@@ -250,7 +247,6 @@ impl Options {
             fan_out_max: 3,
             output_lands: 150,
             run_is_kept: 100,
-            run_streams: 300,
             n_additions_max: 3,
             cache_bytes: 1_000_000,
             ..Options::calm(seed)
@@ -273,7 +269,6 @@ impl Options {
             fan_out_max: one_of(r, &[1, 1, 2, 4]),
             output_lands: one_of(r, &[0, 100, 500]),
             run_is_kept: one_of(r, &[0, 0, 0, 300]),
-            run_streams: one_of(r, &[0, 300]),
             staying_differ: r.below(2) == 0,
             cache_bytes: one_of(r, &[500, 5_000, 20_000, 100_000, 1_000_000, 1_000_000]),
             // From a generator of its own, like the additions themselves: what was found by a seed is found again
@@ -321,7 +316,6 @@ impl Options {
                 n_dispatcher_kills: self.n_dispatcher_kills.max(1 + r.below(3)),
                 n_node_kills: self.n_node_kills.max(1 + r.below(3)),
                 // Who submits to a dispatcher that dies submits again, so nothing may have started.
-                run_streams: 0,
                 outputs_differ: false,
                 ..self
             },

@@ -24,9 +24,9 @@
 
 use crate::build;
 use crate::home::{Content, Home, digest_of, hash};
-use crate::node::{AttemptId, Link, Logged, Node, Stored};
+use crate::node::{AttemptId, Logged, Node, Stored};
 use crate::options::Options;
-use crate::service::{FromNode, Journal, Record, Service, ToNode};
+use crate::process::{FromNode, Journal, News, Process, ToNode};
 use eyas_core::array::{Hint, Hints, TaskArray};
 use eyas_core::cache::{CacheConfig, ReplicaState};
 use eyas_core::dispatcher::{CollectiveMode, Dispatcher, DispatcherConfig, REVIVALS_MAX, TaskState};
@@ -34,6 +34,7 @@ use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::rng::Rng;
 use eyas_core::*;
+use eyas_session::dispatcher::Record;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -288,7 +289,6 @@ enum PlanState {
 struct Plan {
     arrays: Vec<Arc<TaskArray>>,
     keep: bool,
-    streams: bool,
     state: PlanState,
     /// The tasks are added to the run of this plan.
     into: Option<usize>,
@@ -319,7 +319,7 @@ struct World {
     config: DispatcherConfig,
     home: Home,
     nodes: Vec<Node>,
-    service: Option<Service>,
+    process: Option<Process>,
     journal: Journal,
     n_scheduled: usize,
     durable_at: u64,
@@ -411,6 +411,7 @@ impl World {
         if o.uneven {
             make_uneven(&o, &mut nodes);
         }
+        nodes.iter_mut().enumerate().for_each(|(n, node)| node.number = n);
         World {
             rng,
             now: Timestamp(S),
@@ -422,7 +423,7 @@ impl World {
             config,
             home: Home::default(),
             nodes,
-            service: None,
+            process: None,
             journal: Journal::default(),
             n_scheduled: 0,
             durable_at: 0,
@@ -548,17 +549,8 @@ impl World {
         for plan in 0..self.o.n_runs as usize {
             let workflow = self.o.n_layers_max > 0;
             let keep = workflow && self.chance(self.o.run_is_kept);
-            // Who submits to a dispatcher that dies submits again, so nothing may have started.
-            let streams = workflow && self.chance(self.o.run_streams) && self.o.n_dispatcher_kills == 0;
-            let arrays = if workflow { self.make_workflow(plan, streams) } else { self.make_run(plan) };
-            self.plans.push(Plan {
-                arrays,
-                keep,
-                streams,
-                state: PlanState::Waits,
-                into: None,
-                is_bad: false,
-            });
+            let arrays = if workflow { self.make_workflow(plan) } else { self.make_run(plan) };
+            self.plans.push(Plan { arrays, keep, state: PlanState::Waits, into: None, is_bad: false });
             let at = self.upto(self.o.faults_until_ns / 2);
             self.after(at, Ev::Submit { plan });
         }
@@ -629,11 +621,10 @@ impl World {
     }
 
     /// Layers of tasks; each reads files of earlier layers and some of home. Different runs use equal names.
-    fn make_workflow(&mut self, plan: usize, streams: bool) -> Vec<Arc<TaskArray>> {
-        // Readers may be submitted before the makers; what goes home is then only waited for in a run that is
-        // complete before it starts.
+    fn make_workflow(&mut self, plan: usize) -> Vec<Arc<TaskArray>> {
+        // Readers may be submitted before the makers.
         let shuffled = self.chance(300);
-        let output_lands = if shuffled && streams { 0 } else { self.o.output_lands };
+        let output_lands = self.o.output_lands;
         let n_layers = 1 + self.rng.below(self.o.n_layers_max);
         let mut layers: Vec<Vec<String>> = vec![];
         let mut tasks = vec![];
@@ -727,7 +718,6 @@ impl World {
                 self.plans.push(Plan {
                     arrays: tasks.iter().map(build::Task::array).collect(),
                     keep: false,
-                    streams: false,
                     state: PlanState::Waits,
                     into: Some(whole),
                     is_bad,
@@ -769,12 +759,12 @@ impl World {
             Ev::Wake => {
                 if self.wakes_at == Some(self.now) {
                     self.wakes_at = None;
-                    self.with_service(|service, now, journal| service.feed(now, journal, Event::Ticked));
+                    self.with_process(|process, now| process.wake(now));
                 }
             }
             Ev::Tick => {
                 self.after(S, Ev::Tick);
-                self.with_service(|service, now, journal| service.feed(now, journal, Event::Ticked));
+                self.with_process(|process, now| process.tick(now));
                 self.check_reasons();
                 self.check_starving();
                 for plan in 0..self.plans.len() {
@@ -790,34 +780,36 @@ impl World {
             Ev::Connect { n, epoch } => self.on_connect(n, epoch),
             Ev::NodeCut { n, life } => {
                 let node = &mut self.nodes[n];
-                if node.link.as_ref().is_some_and(|l| l.life == life) {
-                    node.link = None;
+                if node.life == Some(life) {
+                    node.disconnect();
                     let (epoch, wait) = (node.epoch, node.cut_until.since_ns(self.now));
                     self.after(wait + S / 4, Ev::Connect { n, epoch });
                 }
             }
-            Ev::Cut { life } => {
-                self.with_service(|service, now, journal| service.on_disconnected(now, journal, life))
-            }
+            Ev::Cut { life } => self.with_process(|process, now| process.on_disconnected(now, life)),
             Ev::ToNode { n, life, batch } => {
                 for message in batch {
-                    if self.nodes[n].link.as_ref().is_none_or(|l| l.life != life) {
+                    if self.nodes[n].life != Some(life) {
                         return;
                     }
                     self.nodes[n].last_contact = self.now;
                     let now = self.clock_of(n);
-                    if let Some(event) = self.nodes[n].event_of(now, message) {
+                    for event in self.nodes[n].events_of(now, message) {
                         self.feed(n, event);
+                    }
+                    if self.nodes[n].is_ended {
+                        self.flush_node(n);
+                        return self.stop_node(n);
                     }
                 }
                 self.flush_node(n);
             }
             Ev::FromNode { life, batch } => {
-                self.with_service(|service, now, journal| service.on_batch(now, journal, life, batch))
+                self.with_process(|process, now| process.on_batch(now, life, batch))
             }
             Ev::Durable { incarnation, n } => {
-                if self.service.as_ref().is_some_and(|s| s.incarnation == incarnation) {
-                    self.with_service(|service, now, journal| service.on_durable(now, journal, n));
+                if self.process.as_ref().is_some_and(|s| s.incarnation() == incarnation) {
+                    self.with_process(|process, now| process.on_durable(now, n));
                 }
             }
             Ev::Done { n, epoch, work } => {
@@ -837,22 +829,22 @@ impl World {
     }
 
     fn submit(&mut self, plan: usize) {
-        if self.plans[plan].state != PlanState::Waits || self.service.is_none() {
+        if self.plans[plan].state != PlanState::Waits || self.process.is_none() {
             return;
         }
         if let Some(whole) = self.plans[plan].into {
             return self.open_addition(plan, whole);
         }
-        let Plan { keep, streams, .. } = self.plans[plan];
+        let keep = self.plans[plan].keep;
         let arrays = self.plans[plan].arrays.clone();
-        let mut run = None;
-        self.with_service(|service, now, journal| run = service.submit(now, journal, &arrays, keep, streams));
+        let mut run = Err(String::new());
+        self.with_process(|process, now| run = process.submit(now, &arrays, keep));
         self.plans[plan].state = match run {
-            Some(run) => {
+            Ok(run) => {
                 self.run_since.insert(run, self.now);
                 PlanState::Submitted(run)
             }
-            None => panic!("promise 4: a submission is refused that clashes with nothing"),
+            Err(why) => panic!("promise 4: a submission is refused that clashes with nothing: {why}"),
         };
     }
 
@@ -868,9 +860,8 @@ impl World {
         };
         let arrays = self.plans[plan].arrays.clone();
         let mut opened = Err(String::new());
-        self.with_service(|service, now, journal| {
-            opened = service.open_addition(now, journal, whole, &arrays)
-        });
+        let token = format!("plan {plan}");
+        self.with_process(|process, now| opened = process.open_addition(now, whole, &token, &arrays));
         match opened {
             Ok(run) => {
                 self.plans[plan].state = PlanState::Opened(run);
@@ -883,17 +874,17 @@ impl World {
     }
 
     fn complete(&mut self, plan: usize, run: RunId, goes_away: bool) {
-        if self.plans[plan].state != PlanState::Opened(run) || self.service.is_none() {
+        if self.plans[plan].state != PlanState::Opened(run) || self.process.is_none() {
             return;
         }
         if goes_away {
-            self.with_service(|service, now, journal| service.abort(now, journal, run));
+            self.with_process(|process, now| process.client_gone(now, run));
             self.plans[plan].state = PlanState::Waits;
             let wait = self.lasts(5 * S);
             return self.after(wait, Ev::Submit { plan });
         }
         let mut done = Ok(());
-        self.with_service(|service, now, journal| done = service.commit_addition(now, journal, run));
+        self.with_process(|process, now| done = process.commit(now, run));
         match done {
             Ok(()) => {
                 assert!(!self.plans[plan].is_bad, "tasks are added that clash with the run's");
@@ -912,30 +903,30 @@ impl World {
 
     // ------------------------------------------------------------ the dispatcher
 
-    fn with_service(&mut self, act: impl FnOnce(&mut Service, Timestamp, &mut Journal)) {
-        let Some(mut service) = self.service.take() else { return };
+    fn with_process(&mut self, act: impl FnOnce(&mut Process, Timestamp)) {
+        let Some(mut process) = self.process.take() else { return };
         let now = self.told_by(self.ahead_ns);
         assert!(now >= self.given, "the dispatcher's time goes back");
         self.given = now;
         // Put back when something panics? The world ends then, and only its trace is looked at.
-        act(&mut service, now, &mut self.journal);
-        let ended = std::mem::take(&mut service.ended);
+        act(&mut process, now);
+        let News { ended, revived, accepted, durable, to_nodes, closed, .. } = process.settle(now);
         for (task, outcome, by) in ended {
             self.trace(format!("             ended {task:?} {outcome:?}"));
-            self.on_ended(&service, task, outcome, by);
+            self.on_ended(&process, task, outcome, by);
         }
-        for (task, lost) in std::mem::take(&mut service.revived) {
+        for (task, lost) in revived {
             self.trace(format!("             revived {task:?} for {lost:?}"));
-            self.on_revived(&service, task, lost);
+            self.on_revived(&process, task, lost);
         }
-        for run in std::mem::take(&mut service.accepted) {
+        for run in accepted {
             for plan in &mut self.plans {
                 if plan.state == PlanState::Submitted(run) {
                     plan.state = PlanState::Accepted(run);
                 }
             }
         }
-        for task in std::mem::take(&mut service.durable) {
+        for task in durable {
             if let Some(outputs) = self.done.get(&task) {
                 self.promised.insert(task);
                 for (location, digest) in outputs.iter().filter(|(l, _)| !l.starts_with(RUN_FILE)) {
@@ -948,15 +939,10 @@ impl World {
                 }
             }
         }
-        let mut batches = vec![];
-        for (life, connection) in &mut service.connections {
-            if !connection.out.is_empty() {
-                batches.push((*life, connection.node, std::mem::take(&mut connection.out)));
-            }
-        }
-        let incarnation = service.incarnation;
-        let wakes_at = service.core.wake_at().filter(|_| self.o.uneven);
-        self.service = Some(service);
+        let incarnation = process.incarnation();
+        let wakes_at = process.wake_at().filter(|_| self.o.uneven);
+        let n_records = process.journal().records.len();
+        self.process = Some(process);
         // As the live driver: as soon as it may be, never in the past.
         let true_time = |at: Timestamp| Timestamp(at.0.saturating_add_signed(-self.ahead_ns));
         if let Some(at) = wakes_at.map(|at| true_time(at).max(self.now.plus_ns(1)))
@@ -965,12 +951,16 @@ impl World {
             self.wakes_at = Some(at);
             self.after(at.since_ns(self.now), Ev::Wake);
         }
-        for (life, n, batch) in batches {
+        for (life, n, batch) in to_nodes {
             let at = self.arrival(life, true);
             self.after(at, Ev::ToNode { n, life, batch });
         }
-        if self.journal.records.len() > self.n_scheduled {
-            self.n_scheduled = self.journal.records.len();
+        for (life, n) in closed {
+            let at = self.arrival(life, true);
+            self.after(at, Ev::NodeCut { n, life });
+        }
+        if n_records > self.n_scheduled {
+            self.n_scheduled = n_records;
             let takes = self.lasts(self.o.durable_ns_max);
             self.durable_at = self.durable_at.max(self.now.0 + takes);
             let n = self.n_scheduled;
@@ -988,27 +978,27 @@ impl World {
 
     fn on_ended(
         &mut self,
-        service: &Service,
+        process: &Process,
         task: TaskId,
         outcome: Outcome,
         by: Option<(ExecutorId, AttemptNo)>,
     ) {
         if let Outcome::Failed(failure) = &outcome {
-            self.check_failure(service, task, failure);
+            self.check_failure(process, task, failure);
         }
         if outcome != Outcome::Done {
             return;
         }
         let (executor, attempt) = by.expect("promise 2: a task is done without an attempt");
-        let n = service.node_of(executor).expect("the executor that ended a task is known");
+        let n = process.node_of(executor).expect("the executor that ended a task is known");
         let witness = self.witnesses.get(&(n, task, attempt)).cloned();
         let witness = witness.unwrap_or_else(|| panic!("promise 2: {task:?} is done and never ran"));
         assert!(!witness.spoiled, "promise 2: {task:?} is done, its input was changed while it ran");
-        let run = service.core.run_of(task);
+        let run = process.core().run_of(task);
         for (location, digest, in_place) in witness.seen {
             // Files that stay on the nodes may be made again, with other bytes.
             let stays = location.starts_with(RUN_FILE);
-            if in_place || stays || witness.incarnation != service.incarnation {
+            if in_place || stays || witness.incarnation != process.incarnation() {
                 continue;
             }
             let first = *self.read.entry((run, location.clone())).or_insert((digest, task));
@@ -1026,10 +1016,10 @@ impl World {
     }
 
     /// Nothing fails that this world gives no cause to.
-    fn check_failure(&self, service: &Service, task: TaskId, failure: &Failure) {
+    fn check_failure(&self, process: &Process, task: TaskId, failure: &Failure) {
         let o = &self.o;
         let bad_transfers = o.transfer_fails + o.n_home_outages > 0;
-        let run = service.core.find_run(service.core.run_of(task)).expect("its run is known");
+        let run = process.core().find_run(process.core().run_of(task)).expect("its run is known");
         let is_caused = match failure.kind {
             FailureKind::ExitCode(_) => o.task_fails > 0,
             FailureKind::InputUnavailable => {
@@ -1074,27 +1064,27 @@ impl World {
     }
 
     /// A task that was done runs again: only when a file of it is gone that somebody has yet to read.
-    fn on_revived(&mut self, service: &Service, task: TaskId, lost: ObjectId) {
+    fn on_revived(&mut self, process: &Process, task: TaskId, lost: ObjectId) {
         assert!(!self.o.loses_nothing(), "{task:?} runs again although nothing is ever lost");
         self.n_revivals += 1;
         self.done.remove(&task);
         self.promised.remove(&task);
-        let n_holders = service.core.catalog().n_holders(lost);
+        let n_holders = process.core().catalog().n_holders(lost);
         assert_eq!(n_holders, 0, "{task:?} runs again for {lost:?}, which is there");
         let of_task = |r: &&Record| matches!(r, Record::TaskRevived { task: t } if *t == task);
-        let n = self.journal.records.iter().filter(of_task).count();
+        let n = process.journal().records.iter().filter(of_task).count();
         assert!(n <= 1 + REVIVALS_MAX as usize, "{task:?} has run again {n} times");
     }
 
     /// Files of runs that have ended and that are still on nodes although nobody will read them.
     fn files_left(&self) -> Option<String> {
-        let Some(service) = &self.service else { return None };
+        let Some(process) = &self.process else { return None };
         let is_left = |location: &str| {
             location.starts_with(RUN_FILE)
-                && !service.core.runs().any(|(run, r)| r.keep && location.contains(&format!(".{run}/")))
+                && !process.core().runs().any(|(run, r)| r.keep && location.contains(&format!(".{run}/")))
         };
         let mut text = String::new();
-        let catalog = service.core.catalog();
+        let catalog = process.core().catalog();
         for object in (0..catalog.n_objects() as u32).map(ObjectId) {
             if is_left(catalog.location(object)) && catalog.n_holders(object) > 0 {
                 let holders: Vec<ExecutorId> = catalog.holders_of(object).collect();
@@ -1114,7 +1104,7 @@ impl World {
     }
 
     fn on_start_dispatcher(&mut self) {
-        let mut service = Service::new(&self.config, self.next_incarnation);
+        let incarnation = self.next_incarnation;
         self.next_incarnation += 1;
         self.read.clear();
         self.ready_since.clear();
@@ -1124,20 +1114,21 @@ impl World {
             let behind_ns = self.given.plus_ns(RENEWAL_NS).since_ns(self.told_by(self.ahead_ns));
             self.ahead_ns += behind_ns as i64;
         }
-        service.recover(self.told_by(self.ahead_ns), &mut self.journal);
+        let now = self.told_by(self.ahead_ns);
+        let process = Process::start(&self.config, incarnation, now, &mut self.journal);
         for task in &self.promised {
-            let state = service.core.task_state(*task);
+            let state = process.core().task_state(*task);
             assert_eq!(state, TaskState::Done, "promise 1: {task:?} was done before the restart");
         }
         self.done.retain(|task, _| {
-            service.core.has_task(*task) && service.core.task_state(*task) == TaskState::Done
+            process.core().has_task(*task) && process.core().task_state(*task) == TaskState::Done
         });
         for plan in &mut self.plans {
             if let PlanState::Opened(_) = plan.state {
                 plan.state = PlanState::Waits;
             }
             if let PlanState::Submitted(run) | PlanState::Accepted(run) = plan.state {
-                let is_there = service.committed.contains(&run);
+                let is_there = process.journal().is_committed(run);
                 assert!(
                     is_there || matches!(plan.state, PlanState::Submitted(_)),
                     "promise 1: {run:?} is lost"
@@ -1145,21 +1136,23 @@ impl World {
                 plan.state = if is_there { PlanState::Accepted(run) } else { PlanState::Waits };
             }
         }
-        self.service = Some(service);
-        self.with_service(|_, _, _| ());
+        self.process = Some(process);
+        self.with_process(|_, _| ());
     }
 
     fn kill_dispatcher(&mut self) {
-        let Some(service) = self.service.take() else { return };
+        let Some(process) = self.process.take() else { return };
+        self.replay_dispatcher(&process);
+        let connections: Vec<(u64, usize)> = process.connections().collect();
+        self.journal = process.into_journal();
         let kept = self.journal.n_durable as u64
             + self.upto((self.journal.records.len() - self.journal.n_durable) as u64);
         self.journal.records.truncate(kept as usize);
         self.journal.n_durable = kept as usize;
         self.n_scheduled = kept as usize;
-        self.replay_dispatcher(&service);
-        for (life, connection) in &service.connections {
+        for (life, n) in connections {
             let takes = self.upto(self.o.message_ns_max);
-            self.after(takes, Ev::NodeCut { n: connection.node, life: *life });
+            self.after(takes, Ev::NodeCut { n, life });
         }
         let away = *[50 * MS, 3 * S, 20 * S].get(self.rng.below(3) as usize).expect("three of them");
         let away = self.upto(away);
@@ -1192,7 +1185,7 @@ impl World {
         }
         node.is_up = false;
         node.stopped = None;
-        let life = node.link.take().map(|l| l.life);
+        let life = node.disconnect();
         self.replay_node(n);
         if let Some(life) = life {
             let takes = self.lasts(3 * S);
@@ -1204,10 +1197,10 @@ impl World {
 
     fn on_connect(&mut self, n: usize, epoch: u64) {
         let node = &mut self.nodes[n];
-        if !node.is_up || node.epoch != epoch || node.link.is_some() {
+        if !node.is_up || node.epoch != epoch || node.life.is_some() {
             return;
         }
-        if node.cut_until > self.now || self.service.is_none() {
+        if node.cut_until > self.now || self.process.is_none() {
             let wait = node.cut_until.since_ns(self.now).max(S / 4);
             self.after(wait, Ev::Connect { n, epoch });
             return;
@@ -1216,10 +1209,9 @@ impl World {
         let node = &mut self.nodes[n];
         let life = self.next_life;
         self.next_life += 1;
-        self.service.as_mut().expect("just seen").on_connected(life, n);
-        let hello = node.hello();
+        self.process.as_mut().expect("just seen").on_connected(life, n);
+        let hello = node.connect(life);
         node.lease.connected(LEASE_NS);
-        node.link = Some(Link { life, welcomed: false, since_hello: vec![], out: vec![] });
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { life, batch: vec![hello] });
     }
@@ -1229,20 +1221,17 @@ impl World {
         if !node.is_up || node.epoch != epoch {
             return;
         }
-        if self.o.n_stops > 0
-            && let Some(link) = node.link.as_mut().filter(|l| l.welcomed)
-        {
-            link.out.push(FromNode::Ping);
+        node.beat();
+        if self.o.n_stops > 0 && node.link.is_welcomed() {
             node.lease.asked(self.now);
         }
-        let is_lost = node.link.is_none() && self.now.since_ns(node.last_contact) > LEASE_NS;
-        let leaves =
-            node.is_draining && node.core.is_idle() && node.link.as_ref().is_some_and(|l| l.welcomed);
+        let is_lost = node.life.is_none() && self.now.since_ns(node.last_contact) > LEASE_NS;
+        let leaves = node.is_draining && node.core.is_idle() && node.link.is_welcomed();
         if is_lost {
             return self.stop_node(n);
         }
         if leaves {
-            self.nodes[n].link.as_mut().expect("just seen").out.push(FromNode::Bye);
+            self.nodes[n].say_bye();
             self.flush_node(n);
             return self.stop_node(n);
         }
@@ -1285,10 +1274,7 @@ impl World {
     }
 
     fn flush_node(&mut self, n: usize) {
-        let Some(link) = self.nodes[n].link.as_mut().filter(|l| l.welcomed && !l.out.is_empty()) else {
-            return;
-        };
-        let (life, batch) = (link.life, std::mem::take(&mut link.out));
+        let Some((life, batch)) = self.nodes[n].take_words() else { return };
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { life, batch });
     }
@@ -1358,7 +1344,7 @@ impl World {
                         self.check_eviction(n, object, &ended);
                     }
                     self.nodes[n].store.remove(&object);
-                    self.nodes[n].book.forget_nameless(object);
+                    self.nodes[n].book.clear_digest(object);
                 }
                 NodeAction::Start { task, attempt, inputs, private_inputs } => {
                     self.start((n, epoch), (task, attempt), &inputs, private_inputs)
@@ -1493,6 +1479,7 @@ impl World {
                     let stored = Stored { digest: bytes.digest, size_bytes: bytes.size_bytes };
                     match target {
                         Target::Cache(object) => {
+                            node.book.set_digest(object, stored.digest);
                             node.store.insert(object, stored);
                         }
                         Target::Private { task, attempt, input } => {
@@ -1517,6 +1504,7 @@ impl World {
                     if cache_bytes.is_some() {
                         self.nodes[n].written_bytes += size_bytes;
                         self.nodes[n].store.insert(object, Stored { digest, size_bytes });
+                        self.nodes[n].book.set_digest(object, digest);
                     }
                     Ok(Fetched { digest, size_bytes, version: None })
                 };
@@ -1702,7 +1690,7 @@ impl World {
                 self.after(lasts, Ev::Fault(Fault::Continue(n)));
                 self.nodes[n].stopped = Some(vec![]);
                 // Nothing is heard of it, until the dispatcher gives the connection up.
-                if let Some(life) = self.nodes[n].link.as_ref().map(|l| l.life)
+                if let Some(life) = self.nodes[n].life
                     && lasts > 3 * S
                 {
                     let takes = S + self.upto(2 * S);
@@ -1720,8 +1708,7 @@ impl World {
                 let lasts = self.lasts(self.o.cut_ns_max);
                 let node = &mut self.nodes[n];
                 node.cut_until = self.now.plus_ns(lasts);
-                if let Some(link) = &node.link {
-                    let life = link.life;
+                if let Some(life) = node.life {
                     self.after(0, Ev::NodeCut { n, life });
                     let takes = self.lasts(3 * S);
                     self.after(takes, Ev::Cut { life });
@@ -1760,12 +1747,12 @@ impl World {
                 let run = runs[self.rng.below(runs.len() as u64) as usize];
                 let whole = self.chance(200);
                 let pick = self.rng.next_u64();
-                self.with_service(|service, now, journal| {
-                    let n = (0..).take_while(|t| service.core.has_task(TaskId(*t))).count() as u64;
+                self.with_process(|process, now| {
+                    let n = (0..).take_while(|t| process.core().has_task(TaskId(*t))).count() as u64;
                     let of_run: Vec<TaskId> =
-                        (0..n).map(TaskId).filter(|t| service.core.run_of(*t) == run).collect();
+                        (0..n).map(TaskId).filter(|t| process.core().run_of(*t) == run).collect();
                     let task = (!whole).then(|| of_run[(pick % of_run.len() as u64) as usize]);
-                    service.cancel(now, journal, run, task);
+                    process.cancel(now, run, task);
                 });
             }
             Fault::FillDisk(n) => {
@@ -1777,9 +1764,7 @@ impl World {
             Fault::Drain(n) => {
                 let node = &mut self.nodes[n];
                 node.is_draining = true;
-                if let Some(link) = node.link.as_mut().filter(|l| l.welcomed) {
-                    link.out.push(FromNode::Drain);
-                }
+                node.asks_to_go = true;
                 self.flush_node(n);
             }
         }
@@ -1820,9 +1805,9 @@ impl World {
     }
 
     fn check_reasons(&self) {
-        let Some(service) = &self.service else { return };
-        for task in (0..).map(TaskId).take_while(|t| service.core.has_task(*t)) {
-            match service.core.task_state(task) {
+        let Some(process) = &self.process else { return };
+        for task in (0..).map(TaskId).take_while(|t| process.core().has_task(*t)) {
+            match process.core().task_state(task) {
                 TaskState::Ready { reason: None } => panic!("promise 4: {task:?} waits without a reason"),
                 TaskState::Waiting { n_missing: 0 } => panic!("promise 4: {task:?} waits for nothing"),
                 _ => {}
@@ -1833,8 +1818,8 @@ impl World {
     /// A ready task starts if a node has been idle and large enough for it for a while. Some policies keep a task for the
     /// node that has its files: these may wait for as long as that, or any other that is large enough, has something to do.
     fn check_starving(&mut self) {
-        let Some(service) = &self.service else { return };
-        let core = &service.core;
+        let Some(process) = &self.process else { return };
+        let core = process.core();
         let now = self.now;
         let mut idle: BTreeMap<ExecutorId, Timestamp> = BTreeMap::new();
         let mut large: Vec<(ExecutorId, u32, u64)> = vec![];
@@ -1886,19 +1871,19 @@ impl World {
     }
 
     fn is_over(&self) -> bool {
-        let Some(service) = &self.service else { return false };
+        let Some(process) = &self.process else { return false };
         let all_in =
             self.plans.iter().all(|p| matches!(p.state, PlanState::Accepted(_) | PlanState::Refused));
         all_in
-            && service.core.runs().all(|(_, r)| r.ended.is_some())
-            && self.journal.n_durable == self.journal.records.len()
+            && process.core().runs().all(|(_, r)| r.ended.is_some())
+            && process.journal().n_durable == process.journal().records.len()
     }
 
     fn what_is_left(&self) -> String {
-        let Some(service) = &self.service else { return "there is no dispatcher".into() };
+        let Some(process) = &self.process else { return "there is no dispatcher".into() };
         let mut text = String::new();
-        for task in (0..).map(TaskId).take_while(|t| service.core.has_task(*t)) {
-            let state = service.core.task_state(task);
+        for task in (0..).map(TaskId).take_while(|t| process.core().has_task(*t)) {
+            let state = process.core().task_state(task);
             if !matches!(state, TaskState::Done | TaskState::Failed | TaskState::Cancelled) {
                 let _ = writeln!(text, "  {task:?}: {state:?}");
             }
@@ -1913,8 +1898,8 @@ impl World {
     }
 
     fn check_end(&mut self) -> Summary {
-        let service = self.service.take().expect("the dispatcher lives at the end");
-        self.replay_dispatcher(&service);
+        let process = self.process.take().expect("the dispatcher lives at the end");
+        self.replay_dispatcher(&process);
         for n in 0..self.nodes.len() {
             if self.nodes[n].is_up {
                 self.replay_node(n);
@@ -1922,7 +1907,7 @@ impl World {
         }
         let mut last_writer: BTreeMap<String, Digest> = BTreeMap::new();
         for (task, outputs) in &self.done {
-            assert_eq!(service.core.task_state(*task), TaskState::Done, "promise 1");
+            assert_eq!(process.core().task_state(*task), TaskState::Done, "promise 1");
             last_writer.extend(outputs.iter().filter(|(l, _)| !l.starts_with(RUN_FILE)).cloned());
         }
         for (location, digest) in last_writer {
@@ -1930,7 +1915,7 @@ impl World {
             assert_eq!(at_home, Some(digest), "promise 1: {location} is at home as recorded");
         }
         let sum =
-            |f: fn(&eyas_core::dispatcher::RunState) -> u64| service.core.runs().map(|(_, r)| f(r)).sum();
+            |f: fn(&eyas_core::dispatcher::RunState) -> u64| process.core().runs().map(|(_, r)| f(r)).sum();
         Summary {
             trace_hash: self.trace_hash,
             n_events: self.n_events,
@@ -1938,13 +1923,13 @@ impl World {
             n_failed: sum(|r| r.n_failed),
             n_cancelled: sum(|r| r.n_cancelled),
             n_revivals: self.n_revivals,
-            n_collectives: service.n_collectives(),
+            n_collectives: process.n_collectives(),
         }
     }
 
-    fn replay_dispatcher(&self, service: &Service) {
-        let mut core = Dispatcher::new(self.config.clone()).expect("it was made before");
-        for (now, event, actions) in &service.log {
+    fn replay_dispatcher(&self, process: &Process) {
+        let mut core = Dispatcher::new(process.config().clone()).expect("it was made before");
+        for (now, event, actions) in process.log() {
             let mut again = vec![];
             core.handle(*now, event.clone(), &mut again);
             assert_eq!(&again, actions, "promise 5: the dispatcher decides otherwise on {event:?}");

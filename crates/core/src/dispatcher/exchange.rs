@@ -841,7 +841,6 @@ impl Dispatcher {
     pub(super) fn on_member_silent(&mut self, member: MemberId) {
         self.exchange.connected.remove(&member);
         self.exchange.outbox.remove(&member);
-        self.exchange.loads.remove(&member);
     }
 
     pub(super) fn on_member_load(&mut self, member: MemberId, load: MemberLoad) {

@@ -4,7 +4,7 @@ use crate::{Rng, Target, arbitrary};
 use eyas_data::{Digest, Ticket, TicketKey};
 use eyas_runner::protocol::Decoder;
 use eyas_runner::{SlotCommand, SlotReport};
-use eyas_runtime::dispatcher::Record;
+use eyas_session::dispatcher::Record;
 use eyas_wire::frame;
 use eyas_wire::message::*;
 use serde::Serialize;

@@ -1,26 +1,23 @@
-//! The dispatcher's process: the core's state machine with connections, journal and event log around it.
+//! The dispatcher's process: a session with connections, journal and event log around it.
 //!
-//! One task (the *loop*) owns the state machine and everything that is decided from it. Connections,
-//! the journal's thread and the clock only send it [`Input`]s, which it takes in batches; what it has
-//! to say is collected per connection and sent as one frame after each batch.
+//! One task (the *loop*, [`service`]) owns the session ([`eyas_session::dispatcher`]) and everything that is decided from it.
+//! Connections, the journal's thread and the clock only send it [`Arrival`]s, which it takes in batches. What the session does
+//! in return, it does through [`live`].
 //!
-//! Order of promises: a submission is accepted, and the end of a task is told to anybody, only when the
-//! journal says that it is durable. Until then it is an [`Effect`] in `effects`.
-//!
-//! Not here: who runs what ([`eyas_core::dispatcher`]), how messages look (`eyas-wire`).
+//! Not here: what is owed to whom (`eyas-session`), who runs what ([`eyas_core::dispatcher`]), how messages look (`eyas-wire`).
 
 mod group;
 mod incarnation;
+mod live;
 mod place;
 mod printed;
-mod provision;
-mod records;
 mod service;
 
 use crate::descriptors;
 use crate::net;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_journal::{Journal, Notice};
+use eyas_session::dispatcher::Input;
 use eyas_wire::identity::{Identity, IdentityError, Join};
 use incarnation::Incarnation;
 use std::net::SocketAddr;
@@ -30,8 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 pub use group::GroupOptions;
-pub use records::Record;
-use service::{Input, Service};
+use service::{Arrival, Service};
 
 /// How a dispatcher is started.
 #[derive(Clone, Debug)]
@@ -114,7 +110,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     if options.group.is_none() {
         group::check_alone(&dir)?;
     }
-    let (inputs, queue) = mpsc::channel::<Input>(1024);
+    let (inputs, queue) = mpsc::channel::<Arrival>(1024);
     // The journal's lock also keeps a second dispatcher out of this directory, so it comes first.
     let (notify, notices) = mpsc::unbounded_channel();
     let journal_options = eyas_journal::Options {
@@ -138,14 +134,8 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     }
     let identity = Identity::load_or_generate(&identity_path)?;
     let cluster = cluster_name(&identity);
-    let mut service = Service::new(
-        options.clone(),
-        dir.clone(),
-        identity.clone(),
-        cluster.clone(),
-        journal,
-        incarnation.number,
-    )?;
+    let mut service =
+        Service::new(&options, dir.clone(), &identity, cluster.clone(), journal, incarnation.number)?;
     service.recover(recovered, is_placed)?;
     if !is_placed {
         // A full disk is no reason not to start; it is tried again at the next start.
@@ -176,7 +166,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
             interval.tick().await;
-            if ticker.send(Input::Tick).await.is_err() {
+            if ticker.send(Arrival::Session(Input::Tick)).await.is_err() {
                 return;
             }
         }
@@ -224,24 +214,25 @@ fn advertised(bound: SocketAddr) -> String {
     bound.to_string()
 }
 
-fn stop_on_signals(inputs: mpsc::Sender<Input>) {
+fn stop_on_signals(inputs: mpsc::Sender<Arrival>) {
     use tokio::signal::unix::{SignalKind, signal};
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         if let Ok(mut signals) = signal(kind) {
             let inputs = inputs.clone();
             tokio::spawn(async move {
                 signals.recv().await;
-                let _ = inputs.send(Input::Stop { reason: "the dispatcher was told to stop".into() }).await;
+                let stop = Input::Stop { reason: "the dispatcher was told to stop".into() };
+                let _ = inputs.send(Arrival::Session(stop)).await;
             });
         }
     }
 }
 
-fn stop_with_parent(inputs: mpsc::Sender<Input>) {
+fn stop_with_parent(inputs: mpsc::Sender<Arrival>) {
     std::thread::spawn(move || {
         crate::cluster::wait_for_stdin_to_close();
-        let _ = inputs
-            .blocking_send(Input::Stop { reason: "the process that started the cluster is gone".into() });
+        let stop = Input::Stop { reason: "the process that started the cluster is gone".into() };
+        let _ = inputs.blocking_send(Arrival::Session(stop));
     });
 }
 
@@ -250,13 +241,13 @@ async fn serve(
     connection: u64,
     peer: SocketAddr,
     (mut reader, writer): (net::Reader, net::Writer),
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<Arrival>,
 ) {
     use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
     let Ok(Some(hello)) = reader.first::<Hello>().await else { return };
     let is_executor = matches!(hello, Hello::Executor(_));
     let is_member = matches!(hello, Hello::Member { .. });
-    if inputs.send(Input::Connected { connection, peer, hello, writer }).await.is_err() {
+    if inputs.send(Arrival::Connected { connection, peer, hello, writer }).await.is_err() {
         return;
     }
     loop {
@@ -276,9 +267,9 @@ async fn serve(
                 _ => break,
             }
         };
-        if inputs.send(input).await.is_err() {
+        if inputs.send(Arrival::Session(input)).await.is_err() {
             return;
         }
     }
-    let _ = inputs.send(Input::Disconnected { connection }).await;
+    let _ = inputs.send(Arrival::Session(Input::Disconnected { connection })).await;
 }

@@ -1,7 +1,7 @@
 //! The agent: owns the node's state machine and carries out what it says. See the parent module.
 
 use super::landings::Landings;
-use super::objects::Book;
+use super::origins::Origins;
 use super::rights::{LandingFence, Rights};
 use super::slots::{Slots, WrittenBytes};
 use super::watch::{Watch, Watched, Written};
@@ -24,11 +24,13 @@ use eyas_core::*;
 use eyas_data::{ClientTls, Incoming, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions};
 use eyas_data::{Halt, LinkAbility, Store, Stored, Ticket, TicketKey};
 use eyas_runner::protocol as runner;
+use eyas_session::executor::link::About;
+use eyas_session::executor::{Book, Link};
 use eyas_storage::{Homes, HomesConfig};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
 use inputs::unless_dropped;
-use link::{Link, RECONNECT_WAIT};
+use link::RECONNECT_WAIT;
 use programs::{JOIN_VARIABLE, RUN_VARIABLE, process_cpu_ns};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -52,15 +54,6 @@ const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
 const LAST_LANDINGS_MAX: Duration = Duration::from_secs(2);
 
 type AttemptId = (TaskId, AttemptNo);
-
-/// Who welcomed this executor last, and what it is called there.
-#[derive(Clone, Copy)]
-struct KnownAs {
-    /// The dispatcher's journal, over all its processes.
-    journal: u64,
-    incarnation: u64,
-    executor: ExecutorId,
-}
 
 pub enum Input {
     /// So much had all programs written when slot processes had come and gone so often.
@@ -165,6 +158,7 @@ pub struct Agent {
     core: Executor,
     actions: Vec<NodeAction>,
     book: Book,
+    origins: Origins,
     store: Store,
     homes: Homes,
     /// Whether results may appear at home, and what of them lies there half.
@@ -180,18 +174,15 @@ pub struct Agent {
     watch: Option<Watch>,
     _server: PeerServer,
     client: Arc<PeerClient>,
-    data_id: u32,
-    data_address: String,
-    link: Option<Link>,
+    about: About,
+    /// What is said to the dispatcher, and the way on which it leaves.
+    link: Link,
+    writer: Option<Writer>,
     life: u64,
-    known_as: Option<KnownAs>,
-    /// Whose it is, in a group of dispatchers, and where that was last.
-    member: Option<MemberId>,
+    /// Where the dispatcher was last, in a group of them.
     address: Option<String>,
     /// Tries to connect in vain since it last was welcome.
     n_tries: u32,
-    /// Where it goes when it has nothing left.
-    going: Option<(MemberId, String)>,
     settings: Settings,
     dispatchers_clock: DispatchersClock,
     /// Cached bytes that nobody needs and that the disk would not let go of.
@@ -269,7 +260,7 @@ impl Agent {
         };
         let mut core = Executor::new(core_config).map_err(|e| ExecutorError::Config(e.to_string()))?;
         let held: Vec<(Digest, u64)> = store.scan().into_iter().map(|(d, n)| (Digest(d.into()), n)).collect();
-        let (book, held) = Book::open(&dir, &held).map_err(dir_error)?;
+        let (origins, book, held) = Origins::open(&dir, &held).map_err(dir_error)?;
         let mut actions = vec![];
         for (object, bytes) in held {
             core.restore(object, bytes, &mut actions);
@@ -350,6 +341,7 @@ impl Agent {
             core,
             actions: vec![],
             book,
+            origins,
             store,
             homes,
             rights: Rights::default(),
@@ -361,15 +353,19 @@ impl Agent {
             watch,
             _server: server,
             client,
-            data_id,
-            data_address,
-            link: None,
+            about: About {
+                name: options.name.clone(),
+                slots: options.slots,
+                memory_bytes: options.memory_bytes,
+                cache_bytes: options.cache_bytes,
+                data_address,
+                data_id,
+            },
+            link: Link::default(),
+            writer: None,
             life: 0,
-            known_as: None,
-            member: None,
             address: None,
             n_tries: 0,
-            going: None,
             settings: Settings {
                 lease_ns: 15_000_000_000,
                 heartbeat_ns: 1_000_000_000,
@@ -445,16 +441,16 @@ impl Agent {
             eyas_text::say!("eyas: this executor ends: {}", eyas_text::line_of(reason));
         }
         if let Some(reason) = self.stop.take()
-            && let Some(link) = &self.link
+            && let Some(writer) = &self.writer
         {
-            link.writer.send(&vec![FromExecutor::Bye { reason }]);
+            writer.send(&vec![FromExecutor::Bye { reason }]);
         }
         self.halt.stop();
-        self.book.flush();
+        self.origins.flush();
         let landings = self.landings.clone();
         self.slots.stop().await;
         await_end(&landings).await;
-        if let Some(Link { writer, .. }) = self.link.take() {
+        if let Some(writer) = self.writer.take() {
             let _ = tokio::time::timeout(LAST_WORDS_MAX, writer.finish()).await;
         }
         result
@@ -466,7 +462,7 @@ impl Agent {
         match input {
             Input::Connected { reader, writer } => self.on_connected(reader, writer),
             Input::NotConnected { error } => {
-                if matches!(error, NetError::NotAMember { .. }) && self.known_as.is_none() {
+                if matches!(error, NetError::NotAMember { .. }) && self.link.known_as().is_none() {
                     return Err(error.into());
                 }
                 self.last_try = LastTry::Failed(error.to_string());
@@ -485,7 +481,7 @@ impl Agent {
                 eyas_text::say!(
                     "eyas: the connection to the dispatcher broke; trying again for up to {lease_s} s"
                 );
-                self.link = None;
+                self.disconnect();
                 self.last_try = LastTry::Failed("the connection broke".into());
                 self.connect(RECONNECT_WAIT);
             }
@@ -574,7 +570,7 @@ impl Agent {
             ToExecutor::Beat => self.rights.was_answered(),
             ToExecutor::Shutdown { reason } => self.stop = Some(reason),
             ToExecutor::Redirect { member, address } => {
-                self.going = Some((member, address));
+                self.link.redirect(member, address);
                 self.go_elsewhere();
             }
         }
@@ -610,7 +606,7 @@ impl Agent {
             run_spec: None,
             written_before_bytes: 0,
             watched: vec![],
-            incarnation: self.known_as.map_or(0, |k| k.incarnation),
+            incarnation: self.link.incarnation(),
             repeated: assignment.repeated,
             halt: self.halt.child(),
         };
@@ -674,7 +670,7 @@ impl Agent {
                 if let Target::Cache(object) = target {
                     self.book.set_digest(*object, bytes.digest);
                     if let Some(version) = &bytes.version {
-                        self.book.note_origin(*object, bytes.digest, version);
+                        self.origins.note(self.book.location(*object), bytes.digest, version);
                     }
                 }
             }
@@ -786,16 +782,16 @@ impl Agent {
     // ------------------------------------------------------------ time
 
     fn on_tick(&mut self) -> Result<(), ExecutorError> {
-        if self.going.is_some() {
+        if self.link.is_going() {
             self.go_elsewhere();
         }
         let lease = Duration::from_nanos(self.settings.lease_ns);
-        if self.link.is_none() && self.last_contact.elapsed() > lease {
+        if !self.link.is_connected() && self.last_contact.elapsed() > lease {
             return Err(ExecutorError::LeaseEnded { lease_s: lease.as_secs(), last: self.last_try.clone() });
         }
-        if self.link.as_ref().is_some_and(|l| l.welcomed) && self.last_contact.elapsed() > lease {
+        if self.link.is_welcomed() && self.last_contact.elapsed() > lease {
             // The network swallowed it: treat the connection as broken and make a new one.
-            self.link = None;
+            self.disconnect();
             self.last_try = LastTry::Failed("the dispatcher fell silent".into());
             self.life += 1;
             self.last_contact = Instant::now();
@@ -811,7 +807,7 @@ impl Agent {
         self.feed(NodeEvent::Ticked);
         if Instant::now() >= self.next_status {
             self.next_status = Instant::now() + Duration::from_nanos(self.settings.heartbeat_ns);
-            self.book.flush();
+            self.origins.flush();
             let n_stopped = self.slots.wake_stopped();
             if n_stopped > 0 {
                 eyas_text::say!(
@@ -827,8 +823,7 @@ impl Agent {
             }
             self.measure_space();
             let status = self.status();
-            if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
-                link.out.push(FromExecutor::Status(Box::new(status)));
+            if self.link.say(FromExecutor::Status(Box::new(status))) {
                 self.rights.asked();
             }
         }

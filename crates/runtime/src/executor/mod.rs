@@ -17,7 +17,7 @@ mod fetch;
 mod home_io;
 mod landing;
 mod landings;
-mod objects;
+mod origins;
 mod rights;
 mod slots;
 mod watch;

@@ -302,7 +302,8 @@ mod tests {
     fn n_phases(system: System, requests: &[Request]) -> i64 {
         let (mut phase, mut n_phases) = (HashSet::new(), 0);
         for request in requests {
-            if !phase.contains(&request.object) && (n_phases == 0 || phase.len() == system.capacity().into())
+            if !phase.contains(&request.object)
+                && (n_phases == 0 || phase.len() == usize::from(system.capacity()))
             {
                 phase.clear();
                 n_phases += 1;

@@ -137,7 +137,7 @@ impl Agent {
                 digest: known.digest.0.into(),
                 size: known.size_bytes,
                 holder_id,
-                requester_id: self.data_id,
+                requester_id: self.about.data_id,
                 expires_unix_ms: permit.expires_unix_ms,
                 mac: permit.mac,
             };
@@ -256,7 +256,7 @@ impl Agent {
     pub(super) fn remove_parts(&mut self, attempts: Vec<(TaskId, AttemptNo, Vec<String>)>) {
         let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
         let secret = self.identity.secret().to_vec();
-        let epoch = self.known_as.map_or(0, |k| k.incarnation);
+        let epoch = self.link.incarnation();
         tokio::task::spawn_blocking(move || {
             let mut tasks = vec![];
             for (task, attempt, locations) in attempts {

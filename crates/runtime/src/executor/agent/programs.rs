@@ -190,9 +190,7 @@ impl Agent {
         let has_begun = printed.is_some();
         let (stdout, stderr) = printed.map_or_else(Default::default, |streams| *streams);
         let printed = Printed { task, attempt, stdout: captured(stdout), stderr: captured(stderr) };
-        if let Some(link) = self.link.as_mut().filter(|l| l.welcomed) {
-            link.out.push(FromExecutor::Looked { ask, has_begun, printed: Box::new(printed) });
-        }
+        self.link.say(FromExecutor::Looked { ask, has_begun, printed: Box::new(printed) });
     }
 
     /// Asks to be told of writes to the cached objects that will be linked for this attempt.
@@ -301,14 +299,13 @@ impl Agent {
         if report.stdout.total_bytes + report.stderr.total_bytes > 0 || attempt.0 > 1 {
             let printed =
                 Printed { task, attempt, stdout: captured(report.stdout), stderr: captured(report.stderr) };
-            match self.link.as_mut().filter(|l| l.welcomed) {
-                Some(link) => link.out.push(FromExecutor::Printed(Box::new(printed))),
-                None => {
-                    if self.printed.len() == PRINTED_KEPT {
-                        self.printed.pop_front();
-                    }
-                    self.printed.push_back(printed);
+            if self.link.is_welcomed() {
+                self.link.say(FromExecutor::Printed(Box::new(printed)));
+            } else {
+                if self.printed.len() == PRINTED_KEPT {
+                    self.printed.pop_front();
                 }
+                self.printed.push_back(printed);
             }
         }
         let cpu_ns = report.usage.cpu_user_ns + report.usage.cpu_system_ns;

@@ -1,22 +1,18 @@
 //! The dispatcher's side of provisioning: it tells what there is to do, and ends nodes that have drained.
 //!
-//! Whoever starts and ends nodes ([`crate::provider`]) is a client that asks about once a second. It decides by
+//! Whoever starts and ends nodes is a client that asks about once a second. It decides by
 //! [`eyas_core::provisioning`]; nothing is decided here.
 //!
 //! A node that was asked to leave is told to end when the core has nothing of it any more (its outputs are home)
 //! and every end that it told is in the journal.
 
-use super::service::{Effect, Service};
-use crate::clock;
-use eyas_core::event::Event;
+use super::*;
 use eyas_core::provisioning::NodeView;
-use eyas_core::*;
-use eyas_wire::message::*;
 use std::collections::BTreeSet;
 
 /// What the dispatcher remembers of provisioning.
 #[derive(Default)]
-pub struct Provision {
+pub(super) struct Provision {
     /// The provisioner's connection and what it said of itself last.
     provisioner: Option<(u64, Provisioner)>,
     /// Executors that were asked to leave and have not been told to end.
@@ -27,17 +23,17 @@ pub struct Provision {
 
 impl Provision {
     /// A client's connection is gone.
-    pub fn left(&mut self, connection: u64) {
+    pub(super) fn left(&mut self, connection: u64) {
         self.provisioner.take_if(|(of, _)| *of == connection);
     }
 
-    pub fn shown(&self) -> Option<Provisioner> {
+    pub(super) fn shown(&self) -> Option<Provisioner> {
         self.provisioner.as_ref().map(|(_, p)| p.clone())
     }
 }
 
-impl Service {
-    pub fn on_demand(&mut self, connection: u64, number: u64, provisioner: Provisioner) {
+impl<O: Outside> Session<O> {
+    pub(super) fn on_demand(&mut self, connection: u64, number: u64, provisioner: Provisioner) {
         let n_pending = provisioner.n_pending;
         self.provision.provisioner = Some((connection, provisioner));
         let mut views = std::mem::take(&mut self.provision.views);
@@ -50,7 +46,7 @@ impl Service {
             (NodeView { cached_bytes, ..*view }, offer.name.clone())
         });
         let status = DemandStatus {
-            now: clock::now(),
+            now: self.now,
             n_ready: demand.n_ready,
             n_running: demand.n_running,
             task_ns_mean: demand.task_ns_mean,
@@ -60,10 +56,10 @@ impl Service {
         self.reply(connection, number, ReplyBody::Demand(Box::new(status)));
     }
 
-    pub fn on_drain(&mut self, connection: u64, number: u64, executor: ExecutorId) {
+    pub(super) fn on_drain(&mut self, connection: u64, number: u64, executor: ExecutorId) {
         if !self.core.executors().any(|(id, ..)| id == executor) {
             let reason = format!("there is no executor {executor}");
-            return self.reply(connection, number, ReplyBody::Refused { reason });
+            return self.refuse(connection, number, reason);
         }
         self.feed(Event::ExecutorDraining { executor });
         self.provision.draining.insert(executor);
@@ -71,18 +67,14 @@ impl Service {
     }
 
     /// Tells executors to end that were asked to leave and have nothing left.
-    pub fn end_drained(&mut self) {
+    pub(super) fn end_drained(&mut self) {
         if self.provision.draining.is_empty() {
             return;
         }
-        let now = crate::clock::now();
+        let now = self.now;
         let draining = self.provision.draining.iter().copied();
         let mut busy: BTreeSet<ExecutorId> = draining.filter(|e| !self.core.may_leave(now, *e)).collect();
-        for (_, effect) in &self.effects {
-            if let Effect::TaskEnded { ack: Some((executor, ..)), .. } = effect {
-                busy.insert(*executor);
-            }
-        }
+        busy.extend(self.unacknowledged());
         let (draining, drained) =
             std::mem::take(&mut self.provision.draining).into_iter().partition(|e| busy.contains(e));
         self.provision.draining = draining;
@@ -95,7 +87,7 @@ impl Service {
     }
 
     /// Nodes that take work, if nodes come and go.
-    pub fn n_nodes(&self) -> Option<u32> {
+    pub(super) fn n_nodes(&self) -> Option<u32> {
         self.provision.provisioner.as_ref()?;
         Some(self.core.executors().filter(|(.., state)| *state == "connected").count() as u32)
     }

@@ -1,28 +1,17 @@
-//! Names of objects: this executor numbers them itself, so that its numbers outlive a dispatcher process.
+//! Names of objects: an executor numbers them itself, so that its numbers outlive a dispatcher process.
 //!
-//! A dispatcher's numbers hold for one connection to one dispatcher process; the book translates. What a
-//! cached object is called and which version of it home had is also kept in a small file beside the
-//! cache, so that a restarted executor knows the origin of what it holds.
+//! A dispatcher's numbers hold for one connection to one dispatcher process; the book translates. Equal bytes are one file of
+//! the cache, whatever they are called: the book knows how many objects share each file.
 
 use eyas_core::event::Fetched;
 use eyas_core::{Digest, HomeVersion, ObjectId};
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
 
-const ORIGINS_FILE: &str = "origins.jsonl";
 /// The location of an object that is held and of which only the digest is known.
 const NAMELESS: &str = "digest:";
 
-#[derive(Serialize, Deserialize)]
-struct Origin {
-    digest: Digest,
-    location: String,
-    version: HomeVersion,
-}
-
+/// See the module.
+#[derive(Default)]
 pub struct Book {
     locations: Vec<String>,
     by_location: HashMap<String, ObjectId>,
@@ -33,40 +22,21 @@ pub struct Book {
     digest_of: HashMap<ObjectId, Digest>,
     n_users: HashMap<Digest, u32>,
     nameless: HashMap<Digest, ObjectId>,
-    origins: BufWriter<File>,
 }
 
 impl Book {
-    /// Opens the origins file in `dir`; returns what it says of objects that are `held`, by digest.
-    pub fn open(dir: &Path, held: &[(Digest, u64)]) -> std::io::Result<(Book, Vec<(ObjectId, Fetched)>)> {
-        let path: PathBuf = dir.join(ORIGINS_FILE);
-        let mut known: HashMap<Digest, (String, HomeVersion)> = HashMap::new();
-        if let Ok(file) = File::open(&path) {
-            // A torn last line is what a killed executor leaves; it is one origin less.
-            for line in BufReader::new(file).lines().map_while(Result::ok) {
-                if let Ok(o) = serde_json::from_str::<Origin>(&line) {
-                    known.insert(o.digest, (o.location, o.version));
-                }
-            }
-        }
-        let fresh = path.with_extension("tmp");
-        let mut book = Book {
-            locations: vec![],
-            by_location: HashMap::new(),
-            theirs: HashMap::new(),
-            ours: HashMap::new(),
-            digest_of: HashMap::new(),
-            n_users: HashMap::new(),
-            nameless: HashMap::new(),
-            origins: BufWriter::new(File::create(&fresh)?),
-        };
+    /// Of a process that finds `held` in its cache: digests and sizes. `origins`: which of it came from where, as an earlier
+    /// process kept it. Gives the objects too, in the order of `held`.
+    pub fn restore(
+        held: &[(Digest, u64)],
+        mut origins: HashMap<Digest, (String, HomeVersion)>,
+    ) -> (Book, Vec<(ObjectId, Fetched)>) {
+        let mut book = Book::default();
         let mut objects = vec![];
         for &(digest, size_bytes) in held {
-            let (object, version) = match known.remove(&digest) {
+            let (object, version) = match origins.remove(&digest) {
                 Some((location, version)) if !book.by_location.contains_key(&location) => {
-                    let object = book.intern(&location);
-                    book.note_origin(object, digest, &version);
-                    (object, Some(version))
+                    (book.intern(&location), Some(version))
                 }
                 _ => {
                     let object = book.intern(&format!("{NAMELESS}{digest}"));
@@ -77,9 +47,7 @@ impl Book {
             book.set_digest(object, digest);
             objects.push((object, Fetched { digest, size_bytes, version }));
         }
-        book.origins.flush()?;
-        std::fs::rename(&fresh, &path)?;
-        Ok((book, objects))
+        (book, objects)
     }
 
     pub fn intern(&mut self, location: &str) -> ObjectId {
@@ -165,17 +133,5 @@ impl Book {
         self.n_users.remove(&digest);
         self.nameless.remove(&digest);
         Some(digest)
-    }
-
-    /// Remembers over a restart where the bytes came from.
-    pub fn note_origin(&mut self, object: ObjectId, digest: Digest, version: &HomeVersion) {
-        let origin = Origin { digest, location: self.location(object).to_string(), version: version.clone() };
-        // A full disk costs the name, not the object.
-        let _ = serde_json::to_writer(&mut self.origins, &origin);
-        let _ = self.origins.write_all(b"\n");
-    }
-
-    pub fn flush(&mut self) {
-        let _ = self.origins.flush();
     }
 }

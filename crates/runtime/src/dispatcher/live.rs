@@ -1,0 +1,234 @@
+//! What a live dispatcher's session acts on: the journal's file, connections, the event log, tickets.
+
+use super::group::Whereabouts;
+use super::printed::{Index, lines_about, printed_by, read_printed};
+use crate::clock;
+use crate::eventlog::EventLog;
+use crate::net::Writer;
+use eyas_core::event::{Action, Event};
+use eyas_core::log::{EVENTS_FILE, PRINTED_FILE};
+use eyas_core::{MemberId, Timestamp};
+use eyas_data::peer::{Ticket, TicketKey};
+use eyas_journal::{ErrorKind, Health, Journal};
+use eyas_session::dispatcher::{Answer, Outside, Permission, Record, Seq};
+use eyas_wire::message::*;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long an answer waits for the event log where that has to have everything first; the journal has it already.
+const LOGGED_MAX: Duration = Duration::from_secs(10);
+/// A journal that is full for the moment is tried again so often.
+const FULL_WAIT: Duration = Duration::from_millis(1);
+
+/// See the module.
+pub(super) struct Live {
+    dir: PathBuf,
+    journal: Journal,
+    ticket_key: TicketKey,
+    pub(super) log: Option<EventLog>,
+    pub(super) writers: HashMap<u64, Writer>,
+    /// Our connections to the other dispatchers of the group.
+    pub(super) links: BTreeMap<MemberId, Writer>,
+    /// Where the dispatchers of the group are, and who has to hear of it.
+    pub(super) whereabouts: Option<Whereabouts>,
+    /// Where in the file the words of each task are.
+    printed: Arc<Mutex<Index>>,
+}
+
+impl Live {
+    pub fn new(dir: PathBuf, journal: Journal, ticket_key: TicketKey) -> Live {
+        Live {
+            dir,
+            journal,
+            ticket_key,
+            log: None,
+            writers: HashMap::new(),
+            links: BTreeMap::new(),
+            whereabouts: None,
+            printed: Arc::default(),
+        }
+    }
+
+    /// The dispatcher ends: the event log is written, and what is queued on connections may still leave.
+    pub fn into_writers(self) -> Vec<Writer> {
+        drop(self.log);
+        self.writers.into_values().collect()
+    }
+
+    /// Sends what `make` makes of the files in the directory, on a thread of its own, once everything that was said so far is
+    /// in them. `at_most`: a log whose disk hangs delays the answer so long and no longer.
+    fn answer_from_disk(
+        &mut self,
+        connection: u64,
+        number: u64,
+        at_most: Option<Duration>,
+        make: impl FnOnce(&Path) -> ReplyBody + Send + 'static,
+    ) {
+        let flushed = self.log.as_mut().map(EventLog::flush);
+        let Some(writer) = self.writers.get(&connection).cloned() else { return };
+        let dir = self.dir.clone();
+        tokio::task::spawn_blocking(move || {
+            // Should the log have ended, its files have all that they will have.
+            let _ = match (flushed, at_most) {
+                (Some(flushed), Some(at_most)) => flushed.recv_timeout(at_most).is_ok(),
+                (Some(flushed), None) => flushed.recv().is_ok(),
+                (None, _) => true,
+            };
+            writer.send(&Reply { number, body: make(&dir) });
+        });
+    }
+
+    fn reply(&self, connection: u64, number: u64, body: ReplyBody) {
+        if let Some(writer) = self.writers.get(&connection) {
+            writer.send(&Reply { number, body });
+        }
+    }
+}
+
+impl Outside for Live {
+    fn append(&mut self, record: &Record<'_>) -> Result<Seq, String> {
+        let bytes = record.to_bytes();
+        let appended =
+            self.journal.append_uncommitted(&bytes).or_else(|_| self.journal.append_waiting(&bytes));
+        appended.map(|seq| seq.0).map_err(|e| e.to_string())
+    }
+
+    fn try_append(&mut self, record: &Record<'_>) -> Result<Seq, String> {
+        let bytes = record.to_bytes();
+        loop {
+            match self.journal.append(&bytes) {
+                Ok(seq) => return Ok(seq.0),
+                Err(e) => match self.journal.health() {
+                    // The disk is only slow.
+                    Health::Good if e.kind == ErrorKind::Full => std::thread::sleep(FULL_WAIT),
+                    Health::Stalled(stall) => return Err(stall.to_string()),
+                    Health::Good | Health::Closed => return Err(e.to_string()),
+                },
+            }
+        }
+    }
+
+    fn commit(&mut self, now: bool) {
+        match now {
+            true => self.journal.commit(),
+            false => self.journal.commit_soon(),
+        }
+    }
+
+    fn flush(&mut self) {
+        // The journal's notice says what is wrong with the disk.
+        let _ = self.journal.flush();
+    }
+
+    fn welcome(&mut self, connection: u64, welcome: Welcome) {
+        if let Some(writer) = self.writers.get(&connection) {
+            writer.send(&welcome);
+        }
+    }
+
+    fn send(&mut self, connection: u64, batch: &mut Vec<ToExecutor>) {
+        if let Some(writer) = self.writers.get(&connection) {
+            writer.send(batch);
+        }
+    }
+
+    fn answer(&mut self, connection: u64, number: u64, answer: Answer) {
+        match answer {
+            Answer::Now(body) => self.reply(connection, number, body),
+            Answer::Logged(body) if self.log.is_none() => self.reply(connection, number, body),
+            Answer::Logged(body) => {
+                self.answer_from_disk(connection, number, Some(LOGGED_MAX), move |_| body)
+            }
+            Answer::Explained(mut explained) => {
+                self.answer_from_disk(connection, number, None, move |dir| {
+                    explained.log_lines = lines_about(&dir.join(EVENTS_FILE), explained.task);
+                    explained.printed = printed_by(&dir.join(PRINTED_FILE), explained.task);
+                    ReplyBody::Explained(explained)
+                });
+            }
+            Answer::Printed { asked, live } => {
+                let index = self.printed.clone();
+                self.answer_from_disk(connection, number, None, move |dir| {
+                    let mut tasks = [asked];
+                    read_printed(&index, &dir.join(PRINTED_FILE), &mut tasks);
+                    let [mut asked] = tasks;
+                    // It may have ended since, and what it printed be in the file.
+                    let is_there = |l: &Printed| asked.attempts.iter().any(|p| p.attempt == l.attempt);
+                    let live = live.filter(|live| !is_there(live));
+                    asked.attempts.extend(live);
+                    ReplyBody::Printed(Box::new(asked))
+                });
+            }
+            Answer::Prints { run, mut tasks, next, is_early } => {
+                let index = self.printed.clone();
+                self.answer_from_disk(connection, number, None, move |dir| {
+                    read_printed(&index, &dir.join(PRINTED_FILE), &mut tasks);
+                    ReplyBody::Prints { run, tasks, next, is_early }
+                });
+            }
+        }
+    }
+
+    fn tell_member(&mut self, member: MemberId, message: &FromMember) {
+        if let Some(link) = self.links.get(&member) {
+            link.send(&std::slice::from_ref(message));
+        }
+    }
+
+    fn close(&mut self, connection: u64) {
+        self.writers.remove(&connection);
+    }
+
+    fn permit(&self, permission: &Permission) -> Permit {
+        let Permission { digest, size_bytes, holder_id, requester_id, expires_unix_ms } = *permission;
+        let digest = eyas_data::Digest::from(digest.0);
+        let ticket =
+            Ticket::issue(&self.ticket_key, digest, size_bytes, holder_id, requester_id, expires_unix_ms);
+        Permit { expires_unix_ms, mac: ticket.mac }
+    }
+
+    fn keep_addresses(&mut self, addresses: &[String]) {
+        if let Some(whereabouts) = &mut self.whereabouts {
+            whereabouts.changed(addresses);
+        }
+    }
+
+    fn log_event(&mut self, now: Timestamp, event: &Event) {
+        if let Some(log) = &mut self.log {
+            log.event(now, event);
+        }
+    }
+
+    fn log_action(&mut self, now: Timestamp, action: &Action) {
+        if let Some(log) = &mut self.log {
+            log.action(now, action);
+        }
+    }
+
+    fn log_printed(&mut self, printed: Box<Printed>) {
+        if let Some(log) = &self.log {
+            log.printed(printed);
+        }
+    }
+
+    fn log_settled(&mut self, ticked: bool) {
+        if let Some(log) = self.log.as_mut().filter(|log| ticked || log.is_piece()) {
+            log.hand_over();
+        }
+    }
+
+    fn n_log_lines_lost(&self) -> u64 {
+        self.log.as_ref().map_or(0, EventLog::n_lost)
+    }
+
+    fn usage(&self) -> (u64, u64) {
+        let (own, children) = clock::cpu_ns();
+        (own + children, clock::rss_bytes())
+    }
+
+    fn say(&mut self, line: String) {
+        eyas_text::say!("{line}");
+    }
+}

@@ -1,0 +1,67 @@
+//! Where the bytes of the cache came from, in a small file beside it, so that a restarted executor knows the origin of what it
+//! holds.
+
+use eyas_core::event::Fetched;
+use eyas_core::{Digest, HomeVersion, ObjectId};
+use eyas_session::executor::Book;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const ORIGINS_FILE: &str = "origins.jsonl";
+
+#[derive(Serialize, Deserialize)]
+struct Origin {
+    digest: Digest,
+    location: String,
+    version: HomeVersion,
+}
+
+/// See the module.
+pub struct Origins {
+    out: BufWriter<File>,
+}
+
+impl Origins {
+    /// Opens the origins file in `dir`, and makes the book of what is `held`.
+    pub fn open(
+        dir: &Path,
+        held: &[(Digest, u64)],
+    ) -> std::io::Result<(Origins, Book, Vec<(ObjectId, Fetched)>)> {
+        let path: PathBuf = dir.join(ORIGINS_FILE);
+        let mut known: HashMap<Digest, (String, HomeVersion)> = HashMap::new();
+        if let Ok(file) = File::open(&path) {
+            // A torn last line is what a killed executor leaves; it is one origin less.
+            for line in BufReader::new(file).lines().map_while(Result::ok) {
+                if let Ok(o) = serde_json::from_str::<Origin>(&line) {
+                    known.insert(o.digest, (o.location, o.version));
+                }
+            }
+        }
+        let (book, objects) = Book::restore(held, known);
+        let fresh = path.with_extension("tmp");
+        let mut origins = Origins { out: BufWriter::new(File::create(&fresh)?) };
+        for (object, bytes) in &objects {
+            if let Some(version) = &bytes.version {
+                origins.note(book.location(*object), bytes.digest, version);
+            }
+        }
+        origins.out.flush()?;
+        std::fs::rename(&fresh, &path)?;
+        Ok((origins, book, objects))
+    }
+
+    /// Remembers over a restart where the bytes came from.
+    pub fn note(&mut self, location: &str, digest: Digest, version: &HomeVersion) {
+        let origin = Origin { digest, location: location.to_string(), version: version.clone() };
+        // A full disk costs the name, not the object.
+        let _ = serde_json::to_writer(&mut self.out, &origin);
+        let _ = self.out.write_all(b"\n");
+    }
+
+    pub fn flush(&mut self) {
+        let _ = self.out.flush();
+    }
+}

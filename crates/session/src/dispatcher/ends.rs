@@ -1,0 +1,186 @@
+//! What becomes true for others once the journal has it: accepted submissions, ends of tasks, attempts that were given up.
+
+use super::*;
+
+/// What waits for a record to be durable.
+pub(super) enum Effect {
+    RunAccepted {
+        connection: u64,
+        number: u64,
+        run: RunId,
+    },
+    RunPrepared {
+        connection: u64,
+        number: u64,
+        run: RunId,
+    },
+    /// Somebody asks for what is on its way to the disk already.
+    AddedAgain {
+        connection: u64,
+        number: u64,
+        run: RunId,
+        token: String,
+    },
+    TaskEnded {
+        task: TaskId,
+        run: RunId,
+        outcome: Ended,
+        teller: Option<(ExecutorId, AttemptNo)>,
+    },
+    TaskRevived {
+        run: RunId,
+    },
+    AttemptGivenUp {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Ended {
+    Done,
+    Failed,
+    Cancelled,
+}
+
+impl From<&Outcome> for Ended {
+    fn from(outcome: &Outcome) -> Ended {
+        match outcome {
+            Outcome::Done => Ended::Done,
+            Outcome::Failed(_) => Ended::Failed,
+            Outcome::Cancelled => Ended::Cancelled,
+        }
+    }
+}
+
+/// The latest end of a task, while the journal is still writing it.
+pub(super) struct Recording {
+    seq: Seq,
+    /// Whose word it was.
+    teller: Option<(ExecutorId, AttemptNo)>,
+}
+
+/// Ends that are durable, per run.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Durable {
+    pub(super) n_done: u64,
+    pub(super) n_failed: u64,
+    pub(super) n_cancelled: u64,
+}
+
+impl Durable {
+    pub(super) fn n_ended(self) -> u64 {
+        self.n_done + self.n_failed + self.n_cancelled
+    }
+}
+
+impl<O: Outside> Session<O> {
+    /// Appends a record; its effect waits until it is durable. A journal that is full makes everything wait:
+    /// nothing more is accepted until the disk takes what there is.
+    pub(super) fn journal(&mut self, record: &Record<'_>, effect: Option<Effect>) -> Option<Seq> {
+        self.commit_now |= !matches!(record, Record::TaskEnded { .. });
+        match self.outside.append(record) {
+            Ok(seq) => {
+                self.effects.extend(effect.map(|effect| (seq, effect)));
+                Some(seq)
+            }
+            Err(why) => {
+                self.stop = Some(format!("the journal takes no more: {why}"));
+                None
+            }
+        }
+    }
+
+    /// The core has ended a task, by the word of `teller` if there was one.
+    pub(super) fn record_end(
+        &mut self,
+        task: TaskId,
+        outcome: Outcome,
+        teller: Option<(ExecutorId, AttemptNo)>,
+    ) {
+        let outputs = self.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
+        let (run, ended) = (self.core.run_of(task), Ended::from(&outcome));
+        let effect = Effect::TaskEnded { task, run, outcome: ended, teller };
+        if let Some(seq) = self.journal(&Record::TaskEnded { task, outcome, outputs }, Some(effect)) {
+            self.recording.insert(task, Recording { seq, teller });
+        }
+    }
+
+    /// The journal has everything up to `durable` on the disk.
+    pub(super) fn on_durable(&mut self, durable: Seq) {
+        while self.effects.front().is_some_and(|(seq, _)| *seq <= durable) {
+            let (seq, effect) = self.effects.pop_front().expect("just seen");
+            self.take_effect(seq, effect);
+        }
+    }
+
+    fn take_effect(&mut self, seq: Seq, effect: Effect) {
+        match effect {
+            Effect::RunAccepted { connection, number, run } => {
+                self.submitting.remove(&run);
+                let (whole, n_tasks) = self.on_committed(run);
+                self.reply(connection, number, ReplyBody::RunAccepted { run: whole, n_tasks, again: false });
+                self.tell_decided(run);
+            }
+            Effect::AddedAgain { connection, number, run, token } => {
+                let body = match self.added.get(&(run, token)) {
+                    Some(known) => ReplyBody::RunAccepted { run, n_tasks: known.n_tasks(), again: true },
+                    None => ReplyBody::Refused { reason: "who submitted this first gave it up".into() },
+                };
+                self.reply(connection, number, body);
+            }
+            Effect::RunPrepared { connection, number, run } => self.on_prepared(connection, number, run),
+            Effect::AttemptGivenUp { task, attempt } => self.feed(Event::AttemptGivenUp { task, attempt }),
+            Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,
+            Effect::TaskEnded { task, run, outcome, teller } => {
+                self.count_durable(run, outcome);
+                // A task that was revived since may have another end, which is still being written.
+                if self.recording.get(&task).is_some_and(|recording| recording.seq == seq) {
+                    self.recording.remove(&task);
+                }
+                if let Some((executor, attempt)) = teller {
+                    self.acknowledge(executor, task, attempt);
+                }
+            }
+        }
+    }
+
+    pub(super) fn count_durable(&mut self, run: RunId, outcome: Ended) {
+        let durable = self.durable.entry(run).or_default();
+        match outcome {
+            Ended::Done => durable.n_done += 1,
+            Ended::Failed => durable.n_failed += 1,
+            Ended::Cancelled => durable.n_cancelled += 1,
+        }
+    }
+
+    pub(super) fn acknowledge(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) {
+        let Some(out) = self.out(executor) else { return };
+        if let Some(ToExecutor::Recorded { ended }) = out.last_mut() {
+            ended.push((task, attempt));
+        } else {
+            out.push(ToExecutor::Recorded { ended: vec![(task, attempt)] });
+        }
+    }
+
+    /// Whether the task has ended, and the journal does not have that yet.
+    pub(super) fn is_being_recorded(&self, task: TaskId) -> bool {
+        self.recording.contains_key(&task)
+    }
+
+    /// Whether the journal is writing an end of `task` that this executor told of this attempt.
+    pub(super) fn is_recording(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
+        self.recording.get(&task).is_some_and(|recording| recording.teller == Some((executor, attempt)))
+    }
+
+    /// Executors that told ends which the journal is still writing.
+    pub(super) fn unacknowledged(&self) -> impl Iterator<Item = ExecutorId> {
+        self.recording.values().filter_map(|recording| recording.teller).map(|(executor, _)| executor)
+    }
+
+    pub(super) fn note_end_of(&mut self, run: RunId) {
+        if let Some(at) = self.core.find_run(run).and_then(|r| r.ended) {
+            self.journal(&Record::RunEndedAt { run, at }, None);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Executors: hello, messages, silence, goodbye.
+
+use super::*;
+use eyas_core::dispatcher::TaskState;
+
+/// How long a permission to fetch from a peer lasts. A fetch may wait for hours behind those of other attempts, and one
+/// that is refused then would fail an attempt for nothing; a permission is of no use without the secret.
+const PERMIT_MS: u64 = 24 * 60 * 60 * 1000;
+/// An executor's connection that was silent for so many heartbeats is taken to be broken.
+const BEATS_MISSED_MAX: u64 = 8;
+
+#[derive(Default)]
+pub(super) struct Connection {
+    pub(super) executor: Option<ExecutorId>,
+    /// Collected for an executor, sent as one frame.
+    pub(super) out: Vec<ToExecutor>,
+}
+
+pub(super) struct ExecutorConnection {
+    pub(super) connection: u64,
+    pub(super) data_address: String,
+    pub(super) data_id: u32,
+    pub(super) status: ExecutorStatus,
+    pub(super) heard: Timestamp,
+}
+
+impl<O: Outside> Session<O> {
+    pub(super) fn on_executor(&mut self, connection: u64, peer: SocketAddr, hello: ExecutorHello) {
+        if let Some(instead) = self.turn_away(peer, &hello) {
+            return self.outside.welcome(connection, instead);
+        }
+        let is_ours = hello.offer.owner == Some(self.options.incarnation);
+        let known = hello.known_as.filter(|executor| is_ours && self.executors.contains_key(executor));
+        let executor = known.unwrap_or_else(|| self.next_executor());
+        let welcome = Welcome::Executor {
+            executor,
+            incarnation: self.options.incarnation,
+            journal: self.journal_name,
+            member: self.options.config.group.map(|g| g.me),
+            now: self.now,
+            settings: self.settings(),
+        };
+        self.outside.welcome(connection, welcome);
+        let (name, slots) = (shown(&hello.offer.name).to_string(), hello.offer.slots);
+        self.say(match (known, hello.offer.owner) {
+            (None, None) => format!("eyas: executor {name} joined from {peer}, with {slots} slots"),
+            _ => format!("eyas: executor {name} is back, from {peer}, with {slots} slots"),
+        });
+        self.executor_names.insert(executor, hello.offer.name.clone());
+        self.connect(executor, connection, peer, &hello);
+        let share = self.home_shares.joined(executor);
+        self.tell(executor, ToExecutor::Home(share));
+        self.tell_peers_of(executor);
+        self.feed(Event::ExecutorJoined { executor, offer: hello.offer });
+    }
+
+    /// What an executor hears in place of a welcome, where it cannot stay.
+    fn turn_away(&mut self, peer: SocketAddr, hello: &ExecutorHello) -> Option<Welcome> {
+        if let Some((member, address)) = self.elsewhere(hello) {
+            return Some(Welcome::Redirected { member, address });
+        }
+        if let Err(what) = hello.offer.check() {
+            let reason = format!("it offers {what}, which is more than any machine has");
+            self.say(format!("eyas: an executor from {peer} was refused: {}", line_of(&reason)));
+            return Some(Welcome::Refused { reason });
+        }
+        if !self.core.is_own_work(&hello.offer) {
+            let name = shown(&hello.offer.name);
+            self.say(format!(
+                "eyas: executor {name} from {peer} has work of another dispatcher and was sent away"
+            ));
+            return Some(Welcome::NotMine);
+        }
+        None
+    }
+
+    fn next_executor(&mut self) -> ExecutorId {
+        let last = self.last_executor;
+        self.last_executor = self.options.config.group.map_or(last + 1, |g| g.next_number(last));
+        ExecutorId(self.last_executor)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            lease_ns: self.options.config.lease_ns,
+            heartbeat_ns: HEARTBEAT_NS,
+            capture_head_bytes: self.options.capture_head_bytes,
+            capture_tail_bytes: self.options.capture_tail_bytes,
+        }
+    }
+
+    /// The connection is this executor's from now on; all executors hear where each other serve their caches.
+    fn connect(&mut self, executor: ExecutorId, connection: u64, peer: SocketAddr, hello: &ExecutorHello) {
+        let data_address = match hello.data_address.strip_prefix(':') {
+            Some(port) => SocketAddr::new(peer.ip(), port.parse().unwrap_or(0)).to_string(),
+            None => hello.data_address.clone(),
+        };
+        let its = (executor, data_address.clone(), hello.data_id);
+        let entry = ExecutorConnection {
+            connection,
+            data_address,
+            data_id: hello.data_id,
+            status: ExecutorStatus::default(),
+            heard: self.now,
+        };
+        if let Some(old) = self.executors.insert(executor, entry)
+            && let Some(old) = self.connections.get_mut(&old.connection)
+        {
+            old.executor = None;
+        }
+        self.connections.get_mut(&connection).expect("the connection was just inserted").executor =
+            Some(executor);
+        let peers = self.executors.iter().map(|(id, e)| (*id, e.data_address.clone(), e.data_id)).collect();
+        self.tell(executor, ToExecutor::Peers { peers });
+        let others: Vec<ExecutorId> = self.executors.keys().copied().filter(|e| *e != executor).collect();
+        for other in others {
+            self.tell(other, ToExecutor::Peers { peers: vec![its.clone()] });
+        }
+    }
+
+    /// The executor's connection is gone. It may come back until its lease ends.
+    pub(super) fn on_silent(&mut self, executor: ExecutorId, connection: u64) {
+        if self.executors.get(&executor).is_some_and(|e| e.connection == connection) {
+            self.say(format!("eyas: executor {} fell silent", self.name_of(executor)));
+            self.feed(Event::ExecutorSilent { executor });
+        }
+    }
+
+    /// A connection on which an executor has said nothing for long counts as broken.
+    pub(super) fn leave_the_silent(&mut self) {
+        let is_silent =
+            |e: &&ExecutorConnection| self.now.since_ns(e.heard) > BEATS_MISSED_MAX * HEARTBEAT_NS;
+        let silent: Vec<u64> = self.executors.values().filter(is_silent).map(|e| e.connection).collect();
+        for connection in silent {
+            self.on_disconnected(connection);
+        }
+    }
+
+    /// The core has given up an executor that did not come back.
+    pub(super) fn forget(&mut self, executor: ExecutorId) {
+        self.say(format!("eyas: executor {} did not come back and is given up", self.name_of(executor)));
+        self.disconnect(executor);
+    }
+
+    fn disconnect(&mut self, executor: ExecutorId) {
+        if let Some(e) = self.executors.remove(&executor)
+            && let Some(c) = self.connections.get_mut(&e.connection)
+            && c.executor == Some(executor)
+        {
+            c.executor = None;
+        }
+        self.home_shares.left(executor);
+    }
+
+    /// An executor's name, for people.
+    pub(super) fn name_of(&self, executor: ExecutorId) -> String {
+        self.executor_names.get(&executor).map_or(format!("{executor}"), |name| shown(name).to_string())
+    }
+
+    pub(super) fn lose(&mut self, executor: ExecutorId, reason: String) {
+        self.say(format!("eyas: executor {} left: {}", self.name_of(executor), line_of(&reason)));
+        self.disconnect(executor);
+        self.feed(Event::ExecutorLost { executor, reason });
+    }
+
+    /// Tells new shares of home storage, where that is due.
+    pub(super) fn share_home(&mut self) {
+        let mut told = vec![];
+        self.home_shares.divide(self.now, &mut told);
+        for (executor, share) in told {
+            self.tell(executor, ToExecutor::Home(share));
+        }
+    }
+
+    /// What in the message cannot be. Tasks of which this dispatcher does not know are old ones, see [`Self::on_told`].
+    pub(super) fn find_nonsense(&self, executor: ExecutorId, message: &FromExecutor) -> Option<String> {
+        let event = match message {
+            FromExecutor::Node(NodeMessage::ReplicaAdded(replica)) => {
+                Event::ReplicasChanged { executor, added: vec![replica.clone()], dropped: vec![] }
+            }
+            FromExecutor::Node(NodeMessage::ReplicaDropped(object)) => {
+                Event::ReplicasChanged { executor, added: vec![], dropped: vec![*object] }
+            }
+            FromExecutor::Node(NodeMessage::AttemptEnded { report }) if self.core.has_task(report.task) => {
+                Event::AttemptEnded { executor, report: report.clone() }
+            }
+            FromExecutor::Node(NodeMessage::PrefetchFailed { batch, object, kind }) => {
+                Event::PrefetchFailed { executor, batch: *batch, object: *object, kind: *kind }
+            }
+            FromExecutor::Node(NodeMessage::CacheResized { cache_bytes }) => {
+                Event::CacheResized { executor, cache_bytes: *cache_bytes }
+            }
+            _ => return None,
+        };
+        self.core.find_nonsense(&event)
+    }
+
+    pub(super) fn on_executor_batch(&mut self, executor: ExecutorId, batch: Vec<FromExecutor>) {
+        if let Some(e) = self.executors.get_mut(&executor) {
+            e.heard = self.now;
+        }
+        if let Some(what) = batch.iter().find_map(|message| self.find_nonsense(executor, message)) {
+            let reason = format!("the executor speaks of {what}");
+            self.tell(executor, ToExecutor::Shutdown { reason: reason.clone() });
+            return self.lose(executor, reason);
+        }
+        let (mut added, mut dropped) = (vec![], vec![]);
+        for message in batch {
+            // Changes of the cache go together, but keep their place before the reports that follow them.
+            match message {
+                FromExecutor::Node(NodeMessage::ReplicaAdded(replica)) => {
+                    dropped.retain(|object| *object != replica.object);
+                    added.push(replica);
+                    continue;
+                }
+                FromExecutor::Node(NodeMessage::ReplicaDropped(object)) => {
+                    added.retain(|replica| replica.object != object);
+                    dropped.push(object);
+                    continue;
+                }
+                _ => {}
+            }
+            if !added.is_empty() || !dropped.is_empty() {
+                let (added, dropped) = (std::mem::take(&mut added), std::mem::take(&mut dropped));
+                self.feed(Event::ReplicasChanged { executor, added, dropped });
+            }
+            match message {
+                FromExecutor::Node(NodeMessage::AttemptEnded { report }) => {
+                    self.keep_outputs(executor, &report);
+                    let (task, attempt) = (report.task, report.attempt);
+                    self.on_told(executor, task, attempt, Event::AttemptEnded { executor, report });
+                }
+                FromExecutor::Node(NodeMessage::OutputsHome { task, attempt, result }) => {
+                    let event = Event::OutputsHome { executor, task, attempt, result };
+                    self.on_told(executor, task, attempt, event);
+                }
+                FromExecutor::Node(NodeMessage::PrefetchFailed { batch, object, kind }) => {
+                    self.feed(Event::PrefetchFailed { executor, batch, object, kind })
+                }
+                FromExecutor::Node(NodeMessage::CacheResized { cache_bytes }) => {
+                    self.feed(Event::CacheResized { executor, cache_bytes })
+                }
+                FromExecutor::Node(NodeMessage::InputMoved(moved)) => {
+                    self.feed(Event::InputMoved { executor, moved })
+                }
+                FromExecutor::Node(NodeMessage::PartsRemoved { tasks }) => {
+                    self.feed(Event::PartsRemoved { executor, tasks })
+                }
+                // They were taken above.
+                FromExecutor::Node(NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_)) => {}
+                FromExecutor::Status(status) => {
+                    if let Some(e) = self.executors.get_mut(&executor) {
+                        e.status = *status;
+                    }
+                    self.tell(executor, ToExecutor::Beat);
+                }
+                FromExecutor::Home(report) => self.home_shares.reported(self.now, executor, report),
+                FromExecutor::Printed(printed) => self.outside.log_printed(printed),
+                FromExecutor::Looked { ask, has_begun, printed } => {
+                    self.on_looked(executor, ask, has_begun, *printed)
+                }
+                FromExecutor::Bye { reason } => {
+                    self.remember_peer(executor);
+                    self.lose(executor, reason);
+                    return;
+                }
+            }
+        }
+        if !added.is_empty() || !dropped.is_empty() {
+            self.feed(Event::ReplicasChanged { executor, added, dropped });
+        }
+    }
+
+    /// What the attempt wrote is needed again when its end is recorded.
+    fn keep_outputs(&mut self, executor: ExecutorId, report: &AttemptReport) {
+        // An attempt that was given up may come back late: its outputs do not count.
+        let is_current = self.core.has_task(report.task)
+            && matches!(
+                self.core.task_state(report.task),
+                TaskState::Reserved { executor: e, attempt: a, .. } if (e, a) == (executor, report.attempt)
+            );
+        if is_current && !report.outputs.is_empty() {
+            let outputs = report.outputs.iter().map(|o| (o.digest, o.size_bytes)).collect();
+            self.outputs.insert(report.task, outputs);
+        }
+    }
+
+    /// An executor reported on an attempt: the core hears it, and the executor hears when it is recorded.
+    fn on_told(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo, event: Event) {
+        if !self.core.has_task(task) {
+            self.acknowledge(executor, task, attempt);
+            return;
+        }
+        self.feed_acking(event, Some((executor, task, attempt)));
+        let is_landing = matches!(
+            self.core.task_state(task),
+            TaskState::Reserved { executor: e, attempt: a, landing: true } if e == executor && a == attempt
+        );
+        // Nothing to record (the attempt will be repeated, or was given up): the executor may forget it at once. It may also
+        // have reported this again after a reconnect, while the journal still writes what it had reported first.
+        if !is_landing && !self.is_recording(executor, task, attempt) {
+            self.acknowledge(executor, task, attempt);
+        }
+    }
+
+    pub(super) fn assign(&mut self, executor: ExecutorId, assignment: Box<Assignment>) {
+        let spec = self.core.task_spec(assignment.task);
+        self.tell_foreign_peers(executor, &assignment.inputs);
+        let permits = self.permits(executor, &assignment.inputs);
+        self.tell(executor, ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits })));
+    }
+
+    /// The permission of `executor` to fetch each input from each of its sources, in order.
+    pub(super) fn permits(&self, executor: ExecutorId, inputs: &[AssignedInput]) -> Vec<Permit> {
+        let mut permits = vec![];
+        let requester_id = self.executors.get(&executor).map_or(0, |e| e.data_id);
+        for input in inputs {
+            let Some(known) = &input.known else { continue };
+            for source in &input.sources {
+                let ours = self.executors.get(source).map(|e| e.data_id);
+                let permission = Permission {
+                    digest: known.digest,
+                    size_bytes: known.size_bytes,
+                    holder_id: ours.or_else(|| self.foreign_data_id(*source)).unwrap_or(0),
+                    requester_id,
+                    expires_unix_ms: self.clock_of(*source).0 / 1_000_000 + PERMIT_MS,
+                };
+                permits.push(self.outside.permit(&permission));
+            }
+        }
+        permits
+    }
+
+    pub(super) fn tell(&mut self, executor: ExecutorId, message: ToExecutor) {
+        if let Some(out) = self.out(executor) {
+            out.push(message);
+        }
+    }
+
+    pub(super) fn out(&mut self, executor: ExecutorId) -> Option<&mut Vec<ToExecutor>> {
+        let connection = self.executors.get(&executor)?.connection;
+        Some(&mut self.connections.get_mut(&connection)?.out)
+    }
+
+    pub(super) fn is_connected(&self, executor: ExecutorId) -> bool {
+        self.executors.get(&executor).is_some_and(|e| self.connections.contains_key(&e.connection))
+    }
+}

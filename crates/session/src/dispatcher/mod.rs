@@ -1,0 +1,494 @@
+//! The dispatcher's side of the control plane: what is owed to clients, executors and other dispatchers, around the core's state
+//! machine.
+//!
+//! A [`Session`] takes [`Input`]s with the time; what it does, it does through [`Outside`]. After some inputs its driver calls
+//! [`Session::settle`], which sends what was collected for each executor as one frame.
+//!
+//! Order of promises: a submission is accepted, and the end of a task is told to anybody, only when the journal says that it is
+//! durable ([`Input::Durable`]). Until then it is an [`ends::Effect`] that waits.
+//!
+//! | module | owes |
+//! |---|---|
+//! | [`submissions`] | that a submission is accepted as a whole, once, and only when it is durable |
+//! | [`parts`] | the same for a run that several dispatchers have parts of |
+//! | [`ends`] | that an end counts, and is acknowledged, when it is durable |
+//! | [`executors`] | hello, messages, permits, silence and goodbye of executors |
+//! | [`members`] | what one dispatcher of a group tells the others |
+//! | [`provision`] | that a node which was asked to leave ends when it has nothing left |
+//! | [`requests`], [`status`], [`prints`] | answers to clients |
+//! | [`recover`] | that a later process of the same journal owes what this one did |
+
+mod ends;
+mod executors;
+mod members;
+mod outside;
+mod parts;
+mod prints;
+mod provision;
+mod records;
+mod recover;
+mod requests;
+mod status;
+mod submissions;
+
+pub use outside::{Answer, Outside, Permission, Seq};
+pub use records::Record;
+
+use ends::{Durable, Effect, Ended, Recording};
+use executors::{Connection, ExecutorConnection};
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
+use eyas_core::event::*;
+use eyas_core::home_share::{HomeLimits, HomeShares};
+use eyas_core::*;
+use eyas_text::{line_of, shown};
+use eyas_wire::message::*;
+use members::Group;
+use prints::Prints;
+use provision::Provision;
+use recover::Reading;
+use status::Watch;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use submissions::{Added, Adding};
+
+/// How often an executor says that it is there.
+pub const HEARTBEAT_NS: u64 = 1_000_000_000;
+/// Recorded ends that wait for company on their way to an executor, which only forgets by them; a tick sends fewer.
+const RECORDED_BATCH: usize = 256;
+/// How often the core hears that time passed.
+const TICK_NS: u64 = 1_000_000_000;
+
+/// What a session is told, beside the time.
+pub enum Input {
+    Connected {
+        connection: u64,
+        peer: SocketAddr,
+        hello: Hello,
+    },
+    Disconnected {
+        connection: u64,
+    },
+    FromExecutor {
+        connection: u64,
+        batch: Vec<FromExecutor>,
+    },
+    FromClient {
+        connection: u64,
+        request: Request,
+    },
+    FromMember {
+        connection: u64,
+        batch: Vec<FromMember>,
+    },
+    /// Our own connection to another dispatcher of the group is there.
+    LinkUp {
+        member: MemberId,
+    },
+    /// Another dispatcher said where all of them are.
+    Addresses {
+        member: MemberId,
+        addresses: Vec<String>,
+        /// By its clock.
+        now: Timestamp,
+    },
+    LinkDown {
+        member: MemberId,
+    },
+    /// The journal has everything up to this on the disk.
+    Durable(Seq),
+    /// The journal's disk takes nothing, and why; or it takes something again.
+    JournalStalled(Option<String>),
+    /// The time has come that [`Session::wake_at`] asked for.
+    Woken,
+    /// Comes a few times a second.
+    Tick,
+    Stop {
+        reason: String,
+    },
+}
+
+/// How a session is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub config: DispatcherConfig,
+    pub home_limits: HomeLimits,
+    /// Kept of each of a program's two output streams, from its start and from its end.
+    pub capture_head_bytes: u32,
+    pub capture_tail_bytes: u32,
+    /// There is an event log, and what programs print is kept.
+    pub keeps_log: bool,
+    /// Of this process: larger than those of all earlier ones with the same journal, as far as its driver knows them.
+    pub incarnation: u64,
+    pub cluster: String,
+}
+
+/// One dispatcher process. See the module.
+pub struct Session<O> {
+    outside: O,
+    options: Options,
+    /// Of the first process with this journal.
+    journal_name: u64,
+    /// What was read of the journal, until all of it was.
+    reading: Reading,
+    /// The journal has been read back.
+    has_begun: bool,
+    started: Timestamp,
+    /// Of the input that is being taken.
+    now: Timestamp,
+    core: Dispatcher,
+    /// Submissions that were given up, of which the journal does not say so yet: they were open when the last process died, or
+    /// it had no room.
+    aborts_owed: Vec<RunId>,
+    prints: Prints,
+    connections: BTreeMap<u64, Connection>,
+    executors: BTreeMap<ExecutorId, ExecutorConnection>,
+    /// Names outlive their executors: explanations speak of those too.
+    executor_names: BTreeMap<ExecutorId, String>,
+    last_executor: u32,
+    next_run: u32,
+    /// Who submits a run that is not committed yet.
+    submitting: BTreeMap<RunId, u64>,
+    refused: BTreeMap<RunId, String>,
+    /// Submissions into runs, by the number of the submission.
+    adding: BTreeMap<RunId, Adding>,
+    /// Requests that wait until a submission into a run in parts is decided.
+    deferred: Vec<(u64, Request)>,
+    /// A submission was decided since: the deferred requests are looked at again.
+    decided: bool,
+    /// What was added, by run and token.
+    added: BTreeMap<(RunId, String), Added>,
+    effects: VecDeque<(Seq, Effect)>,
+    /// Ends that the journal is still writing.
+    recording: HashMap<TaskId, Recording>,
+    /// Somebody waits for what was appended to the journal since the last commit.
+    commit_now: bool,
+    /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
+    outputs: HashMap<TaskId, Vec<(Digest, u64)>>,
+    durable: BTreeMap<RunId, Durable>,
+    watches: Vec<Watch>,
+    warning: Option<String>,
+    provision: Provision,
+    home_shares: HomeShares,
+    /// Where this is one of several dispatchers.
+    group: Option<Group>,
+    core_ticked: Timestamp,
+    actions: Vec<Action>,
+    /// Time passed since the last sending: nothing waits for company.
+    ticked: bool,
+    stop: Option<String>,
+}
+
+impl<O: Outside> Session<O> {
+    /// `Err`: a sentence about what is wrong with the options.
+    pub fn new(options: Options, outside: O, now: Timestamp) -> Result<Session<O>, String> {
+        let mut options = options;
+        options.config.scope = options.cluster.clone();
+        // What home may give to all of them need not be found out.
+        options.config.placement_config.affinity.home_bytes_per_s =
+            options.home_limits.bytes_per_s.unwrap_or(0);
+        Ok(Session {
+            core: Dispatcher::new(options.config.clone())?,
+            group: options.config.group.map(Group::new),
+            home_shares: HomeShares::new(options.home_limits),
+            outside,
+            options,
+            journal_name: 0,
+            reading: Reading::default(),
+            has_begun: false,
+            started: now,
+            now,
+            aborts_owed: vec![],
+            prints: Prints::default(),
+            connections: BTreeMap::new(),
+            executors: BTreeMap::new(),
+            executor_names: BTreeMap::new(),
+            last_executor: 0,
+            next_run: 1,
+            submitting: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            adding: BTreeMap::new(),
+            deferred: vec![],
+            decided: false,
+            added: BTreeMap::new(),
+            effects: VecDeque::new(),
+            recording: HashMap::new(),
+            commit_now: false,
+            outputs: HashMap::new(),
+            durable: BTreeMap::new(),
+            watches: vec![],
+            warning: None,
+            provision: Provision::default(),
+            core_ticked: now,
+            actions: vec![],
+            ticked: false,
+            stop: None,
+        })
+    }
+
+    /// The options, as the core has them.
+    pub fn config(&self) -> &DispatcherConfig {
+        &self.options.config
+    }
+
+    /// Of this process, as the journal has it since [`Self::end_recovery`].
+    pub fn incarnation(&self) -> u64 {
+        self.options.incarnation
+    }
+
+    pub fn core(&self) -> &Dispatcher {
+        &self.core
+    }
+
+    pub fn outside(&self) -> &O {
+        &self.outside
+    }
+
+    pub fn outside_mut(&mut self) -> &mut O {
+        &mut self.outside
+    }
+
+    /// The process is gone; what it had outside outlives it.
+    pub fn into_outside(self) -> O {
+        self.outside
+    }
+
+    /// The executor whose connection this is.
+    pub fn executor_on(&self, connection: u64) -> Option<ExecutorId> {
+        self.connections.get(&connection)?.executor
+    }
+
+    /// Submissions in parts that are prepared here, and of which the first member has not said what became of them.
+    pub fn in_doubt(&self) -> Vec<RunId> {
+        self.group.iter().flat_map(|group| group.in_doubt.iter().copied()).collect()
+    }
+
+    /// Why the dispatcher is to end, if it is.
+    pub fn stops(&self) -> Option<&str> {
+        self.stop.as_deref()
+    }
+
+    /// When [`Input::Woken`] is due.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        self.core.wake_at().into_iter().chain(self.home_shares.wake_at()).min()
+    }
+
+    /// Takes one input, which came at `now`.
+    pub fn handle(&mut self, now: Timestamp, input: Input) {
+        self.now = now;
+        match input {
+            Input::Connected { connection, peer, hello } => self.on_connected(connection, peer, hello),
+            Input::Disconnected { connection } => self.on_disconnected(connection),
+            Input::FromExecutor { connection, batch } => {
+                let Some(executor) = self.connections.get(&connection).and_then(|c| c.executor) else {
+                    return;
+                };
+                self.on_executor_batch(executor, batch);
+            }
+            Input::FromClient { connection, request } => self.on_request(connection, request),
+            Input::FromMember { connection, batch } => self.on_member_batch(connection, batch),
+            Input::LinkUp { member } => self.on_link_up(member),
+            Input::LinkDown { member } => self.on_link_down(member),
+            Input::Addresses { member, addresses, now } => {
+                self.learn_clock(member, now);
+                self.learn_addresses(member, &addresses);
+            }
+            Input::Durable(seq) => self.on_durable(seq),
+            Input::JournalStalled(why) => {
+                self.warning = why.map(|stall| format!("the journal waits: {stall}"))
+            }
+            Input::Woken => {
+                if self.core.wake_at().is_some_and(|at| at <= now) {
+                    self.feed(Event::Ticked);
+                }
+            }
+            Input::Tick => self.on_tick(),
+            Input::Stop { reason } => self.stop = Some(reason),
+        }
+    }
+
+    /// All inputs that were there have been taken: what waited for that is done, and what was collected is sent.
+    pub fn settle(&mut self, now: Timestamp) {
+        self.now = now;
+        self.take_deferred();
+        self.end_drained();
+        self.share_home();
+        self.outside.commit(std::mem::take(&mut self.commit_now));
+        self.tell_watchers();
+        self.send_all();
+    }
+
+    /// Tells all executors that this dispatcher ends.
+    pub fn say_goodbye(&mut self) {
+        let reason = self.stop.clone().unwrap_or_default();
+        self.say(format!("eyas: the dispatcher ends: {}", line_of(&reason)));
+        for connection in self.connections.values_mut().filter(|c| c.executor.is_some()) {
+            connection.out.push(ToExecutor::Shutdown { reason: reason.clone() });
+        }
+        self.send_all();
+        self.outside.flush();
+    }
+
+    fn on_connected(&mut self, connection: u64, peer: SocketAddr, hello: Hello) {
+        self.connections.insert(connection, Connection::default());
+        match hello {
+            Hello::Executor(hello) => self.on_executor(connection, peer, hello),
+            Hello::Client { .. } => {
+                let members = self.group.as_ref().map_or(vec![], |g| g.addresses().to_vec());
+                let incarnation = self.options.incarnation;
+                self.outside.welcome(connection, Welcome::Client { incarnation, now: self.now, members });
+            }
+            Hello::Member { member, n_members, addresses } => {
+                self.on_member(connection, member, n_members, addresses)
+            }
+        }
+    }
+
+    fn on_disconnected(&mut self, connection: u64) {
+        let Some(gone) = self.connections.remove(&connection) else { return };
+        self.outside.close(connection);
+        self.watches.retain(|w| w.connection != connection);
+        self.deferred.retain(|(c, _)| *c != connection);
+        self.provision.left(connection);
+        self.prints.left(connection);
+        self.member_gone(connection);
+        if let Some(executor) = gone.executor {
+            self.on_silent(executor, connection);
+        }
+        // A submission whose client vanished is not half accepted.
+        let orphans: Vec<RunId> =
+            self.submitting.iter().filter(|(_, c)| **c == connection).map(|(run, _)| *run).collect();
+        for run in orphans {
+            self.abort(run);
+        }
+    }
+
+    fn on_tick(&mut self) {
+        self.leave_the_silent();
+        // Every tick the core hears is in the log, as it may change what it does later; so they are few.
+        if self.now.since_ns(self.core_ticked) >= TICK_NS {
+            self.core_ticked = self.now;
+            self.feed(Event::Ticked);
+            self.tell_load();
+            self.ask_doubts();
+        }
+        self.end_looks();
+        self.ticked = true;
+    }
+
+    // ------------------------------------------------------------ the core and its actions
+
+    /// One event into the core; its actions are carried out at once.
+    fn feed(&mut self, event: Event) {
+        self.feed_acking(event, None);
+    }
+
+    /// As [`Self::feed`]; a task that ends by this event is acknowledged to the executor named.
+    fn feed_acking(&mut self, event: Event, ack: Option<(ExecutorId, TaskId, AttemptNo)>) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.outside.log_event(self.now, &event);
+        self.core.handle(self.now, event, &mut actions);
+        actions.iter().for_each(|action| self.outside.log_action(self.now, action));
+        for action in actions.drain(..) {
+            self.carry_out(action, ack);
+        }
+        self.actions = actions;
+    }
+
+    fn carry_out(&mut self, action: Action, ack: Option<(ExecutorId, TaskId, AttemptNo)>) {
+        match action {
+            Action::Assign { executor, assignment } | Action::ReplicateTask { executor, assignment } => {
+                self.assign(executor, assignment)
+            }
+            Action::CancelAttempt { executor, task, attempt } => {
+                self.tell(executor, ToExecutor::Cancel { task, attempt })
+            }
+            Action::RecallAttempt { executor, task, attempt } => {
+                self.tell(executor, ToExecutor::Recall { task, attempt })
+            }
+            Action::NameObjects { executor, objects } => {
+                let catalog = self.core.catalog();
+                let named = |o: ObjectId| (o, catalog.location(o).to_string(), catalog.digest(o));
+                let objects = objects.into_iter().map(named).collect();
+                self.tell(executor, ToExecutor::Named { objects })
+            }
+            Action::DropReplicas { executor, objects } => self.tell(executor, ToExecutor::Drop { objects }),
+            Action::Prefetch { executor, batch, inputs } => {
+                let locations = inputs.iter().map(|i| self.core.location(i.object).to_string()).collect();
+                let permits = self.permits(executor, &inputs);
+                self.tell(executor, ToExecutor::Prefetch { batch, inputs, locations, permits });
+            }
+            Action::CancelPrefetch { executor, objects } => {
+                self.tell(executor, ToExecutor::CancelPrefetch { objects })
+            }
+            // They are for the event log.
+            Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
+            Action::RemoveParts { executor, attempts } => {
+                let told = |(task, attempt)| {
+                    let outputs = self.core.task_spec(task).outputs.into_iter();
+                    let at_home = outputs.map(|(_, location)| location).filter(|l| !l.starts_with(RUN_FILE));
+                    (task, attempt, at_home.collect())
+                };
+                let attempts = attempts.into_iter().map(told).collect();
+                self.tell(executor, ToExecutor::RemoveParts { attempts });
+            }
+            Action::EndTask { task, outcome } => {
+                let teller = ack.filter(|(_, acked, _)| *acked == task);
+                let teller = teller.map(|(executor, _, attempt)| (executor, attempt));
+                self.record_end(task, outcome, teller);
+            }
+            Action::ReviveTask { task, .. } => {
+                let run = self.core.run_of(task);
+                self.journal(&Record::TaskRevived { task }, Some(Effect::TaskRevived { run }));
+            }
+            Action::RecordGivenUp { task, attempt } => {
+                let effect = Effect::AttemptGivenUp { task, attempt };
+                self.journal(&Record::AttemptGivenUp { task, attempt }, Some(effect));
+            }
+            Action::RefuseRun { run, message } => {
+                self.refused.insert(run, message);
+            }
+            Action::EndRun { run } => {
+                // What is read back ended before.
+                if self.has_begun {
+                    self.note_end_of(run);
+                }
+                self.commit_now = true;
+            }
+            Action::ForgetExecutor { executor } => self.forget(executor),
+            Action::TellMember { member, messages } => self.tell_member(member, &FromMember::Said(messages)),
+            Action::SendAway { executor, member } => self.send_away(executor, member),
+        }
+    }
+
+    // ------------------------------------------------------------ sending
+
+    fn say(&mut self, line: String) {
+        self.outside.say(line);
+    }
+
+    fn reply(&mut self, connection: u64, number: u64, body: ReplyBody) {
+        self.answer(connection, number, Answer::Now(body));
+    }
+
+    fn refuse(&mut self, connection: u64, number: u64, reason: String) {
+        self.reply(connection, number, ReplyBody::Refused { reason });
+    }
+
+    fn answer(&mut self, connection: u64, number: u64, answer: Answer) {
+        if self.connections.contains_key(&connection) {
+            self.outside.answer(connection, number, answer);
+        }
+    }
+
+    fn send_all(&mut self) {
+        for (number, connection) in self.connections.iter_mut().filter(|(_, c)| !c.out.is_empty()) {
+            let can_wait = matches!(&connection.out[..], [ToExecutor::Recorded { ended }] if ended.len() < RECORDED_BATCH);
+            if can_wait && !self.ticked {
+                continue;
+            }
+            self.outside.send(*number, &mut connection.out);
+            connection.out.clear();
+        }
+        self.outside.log_settled(std::mem::take(&mut self.ticked));
+    }
+}

@@ -1,0 +1,203 @@
+//! Runs in parts.
+//!
+//! A run is opened at the first member, which is also the one that decides: a client hands each part to its dispatcher,
+//! has all others *prepare* theirs (durable; from then on they do not give up on their own), and commits at the first
+//! one. What that has in its journal is what happened: it tells the others, and tells those again that were away. A run
+//! that it does not know was not committed.
+//!
+//! What is added to a run in parts is a submission in parts into it. The first member lets in one after the other; each of the
+//! others begins with it when it has heard what became of the one before. So what a client hears when it asks all members about files
+//! ([`eyas_core::dispatcher::Dispatcher::consult`]) holds until its own submission is decided.
+//!
+//! Not here: how a submission is split ([`eyas_core::group::split`]), what files cross (`core`'s `exchange`).
+
+use super::*;
+use eyas_core::array::TaskArray;
+use eyas_core::group::RunLinks;
+use eyas_core::pattern::RunPatterns;
+use std::borrow::Cow;
+
+impl<O: Outside> Session<O> {
+    fn opens_runs(&self) -> bool {
+        self.group.as_ref().is_none_or(Group::is_first)
+    }
+
+    /// Why no run can be opened here, if it cannot.
+    pub(super) fn why_not_opened(&self) -> Option<String> {
+        (!self.opens_runs()).then(|| "the runs of a group are opened at its first dispatcher".into())
+    }
+
+    /// Whether `run` is one in parts, as far as this member was told.
+    pub(super) fn is_in_parts(&self, run: RunId) -> bool {
+        self.group.as_ref().is_some_and(|g| g.linked.contains(&run))
+    }
+
+    /// Whether what became of the run `whole`, or of a submission into it, is decided and not known here yet. `again`: it is
+    /// begun anew, so the first member has given up what has its token.
+    fn is_in_doubt(&mut self, again: &Addition) -> bool {
+        let Some(group) = &self.group else { return false };
+        let into = |run: &RunId| self.addition_of(*run).filter(|a| a.run == again.run);
+        let given_up = group.in_doubt.iter().find(|run| into(run).is_some_and(|a| a.token == again.token));
+        if let Some(run) = given_up.copied() {
+            self.forget_prepared(run);
+            self.abort(run);
+        }
+        let Some(group) = &self.group else { return false };
+        group
+            .in_doubt
+            .iter()
+            .any(|run| *run == again.run || self.addition_of(*run).is_some_and(|a| a.run == again.run))
+    }
+
+    pub(super) fn on_join_run(&mut self, connection: u64, request: Request) {
+        let Request { number, body: RequestBody::JoinRun { run, name, keep, into } } = request else {
+            return;
+        };
+        if self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&run)) {
+            // The first member gives the number again: it was killed before it had the other run for sure.
+            self.forget_prepared(run);
+            self.abort(run);
+        }
+        if let Some(addition) = &into
+            && self.is_in_doubt(addition)
+        {
+            // The first member does one after the other, and tells in a moment what became of the one before.
+            let body = RequestBody::JoinRun { run, name, keep, into };
+            return self.deferred.push((connection, Request { number, body }));
+        }
+        let whole = into.as_ref().map(|addition| addition.run);
+        let why_not = match whole {
+            // There are as many numbers as runs; the last one leaves none for the next.
+            _ if run.0 == u32::MAX => Some(format!("there cannot be a run {run}")),
+            _ if self.group.is_none() || self.opens_runs() || self.core.find_run(run).is_some() => {
+                Some(format!("run {run} cannot have a part here"))
+            }
+            Some(whole) => self.core.why_closed(whole),
+            None => None,
+        };
+        if let Some(reason) = why_not {
+            return self.refuse(connection, number, reason);
+        }
+        self.next_run = self.next_run.max(run.0 + 1);
+        let was_over = whole.is_some_and(|whole| self.is_over(whole));
+        self.open(connection, run, name, keep, into);
+        self.reply(connection, number, ReplyBody::RunOpened { run, was_over });
+    }
+
+    pub(super) fn on_consult(&mut self, connection: u64, number: u64, run: RunId, array: &TaskArray) {
+        let body = match array.check() {
+            Err(why) => ReplyBody::Refused { reason: format!("a group of tasks is malformed: {why}") },
+            Ok(()) if self.submitting.get(&run) != Some(&connection) => {
+                ReplyBody::Refused { reason: format!("run {run} is not being submitted by this client") }
+            }
+            Ok(()) => ReplyBody::Consulted(Box::new(self.core.consult(run, array))),
+        };
+        self.reply(connection, number, body);
+    }
+
+    pub(super) fn on_link_run(
+        &mut self,
+        connection: u64,
+        number: u64,
+        run: RunId,
+        links: RunLinks,
+        patterns: RunPatterns,
+    ) {
+        if self.group.is_none() || self.submitting.get(&run) != Some(&connection) {
+            let reason = format!("run {run} has no parts");
+            return self.refuse(connection, number, reason);
+        }
+        if self.journal_submission(run, &Record::RunLinked { run, links: Cow::Borrowed(&links) }) {
+            self.on_linked(run, links);
+        }
+        if patterns != RunPatterns::default()
+            && self.journal_submission(run, &Record::RunPatterns { run, patterns: Cow::Borrowed(&patterns) })
+        {
+            self.feed(Event::RunPatterns { run, patterns });
+        }
+        if let Some(reason) = self.refused.get(&run).cloned() {
+            self.refuse(connection, number, reason);
+        }
+    }
+
+    pub(super) fn on_linked(&mut self, run: RunId, links: RunLinks) {
+        if let Some(group) = &mut self.group {
+            group.linked.insert(run);
+            self.feed(Event::RunLinked { run, links });
+        }
+    }
+
+    pub(super) fn on_prepare_run(&mut self, connection: u64, number: u64, run: RunId) {
+        if self.submitting.get(&run) != Some(&connection) {
+            let reason = format!("run {run} is not being submitted by this client");
+            self.refuse(connection, number, reason);
+        } else if let Some(reason) = self.refused.remove(&run) {
+            self.abort(run);
+            self.refuse(connection, number, reason);
+        } else {
+            let effect = Effect::RunPrepared { connection, number, run };
+            self.journal(&Record::RunPrepared { run }, Some(effect));
+        }
+    }
+
+    /// A part is durable: its client may go now.
+    pub(super) fn on_prepared(&mut self, connection: u64, number: u64, run: RunId) {
+        if self.submitting.remove(&run).is_none() {
+            return; // the client went away before
+        }
+        self.note_prepared(run);
+        let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
+        self.reply(connection, number, ReplyBody::RunPrepared { run, n_tasks });
+    }
+
+    pub(super) fn note_prepared(&mut self, run: RunId) {
+        if let Some(group) = &mut self.group {
+            group.in_doubt.insert(run);
+        }
+    }
+
+    pub(super) fn forget_prepared(&mut self, run: RunId) {
+        if let Some(group) = &mut self.group {
+            group.in_doubt.remove(&run);
+        }
+    }
+
+    /// The first member tells what became of a submission in parts. Who does not hear it asks.
+    pub(super) fn tell_decided(&mut self, run: RunId) {
+        if self.opens_runs() {
+            let committed = self.core.is_accepted(run);
+            self.tell_members(&FromMember::Decided { run, committed });
+        }
+    }
+
+    /// Asks the first member for what is in doubt here: from time to time, as its word may have come too early or not at
+    /// all.
+    pub(super) fn ask_doubts(&mut self) {
+        let Some(group) = self.group.as_ref().filter(|group| !group.in_doubt.is_empty()) else { return };
+        let runs = group.in_doubt.iter().copied().collect();
+        self.tell_member(MemberId(0), &FromMember::InDoubt { runs });
+    }
+
+    pub(super) fn on_doubts(&mut self, member: MemberId, runs: &[RunId]) {
+        // What is not known here was never committed.
+        for run in runs.iter().copied() {
+            if self.opens_runs() && !self.submitting.contains_key(&run) {
+                let committed = self.core.is_accepted(run);
+                self.tell_member(member, &FromMember::Decided { run, committed });
+            }
+        }
+    }
+
+    pub(super) fn on_decided(&mut self, run: RunId, committed: bool) {
+        if !self.group.as_mut().is_some_and(|group| group.in_doubt.remove(&run)) {
+            return;
+        }
+        if committed {
+            // Should it not become durable: it would be in doubt again, and told the same again.
+            self.journal(&Record::RunCommitted { run }, None);
+            self.on_committed(run);
+        } else {
+            self.abort(run);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What programs print, for people who ask: of one task, of those that failed, of a whole run in order.
+//!
+//! What ended attempts printed is the driver's to add ([`Answer::Printed`], [`Answer::Prints`]). What a running program has
+//! printed so far only its slot process knows, so its executor is asked ([`ToExecutor::Look`]) and the answer waits for it,
+//! for a while.
+
+use super::*;
+use eyas_core::dispatcher::TaskState;
+
+/// How long an executor has to say what a program has printed so far.
+const LOOK_NS: u64 = 5_000_000_000;
+/// Tasks in one answer, each with at most what an attempt's report holds of its streams.
+const TASKS_IN_ANSWER: usize = 64;
+/// Tasks of a run that are looked at for one answer, so that nothing else waits for long.
+const LOOKED_AT_MAX: usize = 100_000;
+
+/// What people have asked for.
+#[derive(Default)]
+pub(super) struct Prints {
+    last_ask: u64,
+    looks: BTreeMap<u64, Look>,
+}
+
+/// Somebody who waits for what a running program has printed.
+struct Look {
+    connection: u64,
+    number: u64,
+    task: TaskId,
+    executor: ExecutorId,
+    asked: Timestamp,
+}
+
+impl Prints {
+    /// A client's connection is gone.
+    pub(super) fn left(&mut self, connection: u64) {
+        self.looks.retain(|_, look| look.connection != connection);
+    }
+}
+
+impl<O: Outside> Session<O> {
+    pub(super) fn on_logs(&mut self, connection: u64, number: u64, task: TaskId) {
+        let state = self.core.task_state(task);
+        if let TaskState::Reserved { executor, attempt, landing: false } = state {
+            let ask = self.prints.last_ask + 1;
+            if self.is_connected(executor) {
+                self.prints.last_ask = ask;
+                let look = Look { connection, number, task, executor, asked: self.now };
+                self.prints.looks.insert(ask, look);
+                return self.tell(executor, ToExecutor::Look { ask, task, attempt });
+            }
+        }
+        self.answer_logs(connection, number, task, None);
+    }
+
+    /// An executor said what a program has printed so far.
+    pub(super) fn on_looked(&mut self, executor: ExecutorId, ask: u64, has_begun: bool, printed: Printed) {
+        if self.prints.looks.get(&ask).is_none_or(|look| look.executor != executor) {
+            return;
+        }
+        let Some(Look { connection, number, task, .. }) = self.prints.looks.remove(&ask) else { return };
+        let printed = Printed { task, ..printed };
+        self.answer_logs(connection, number, task, Some((has_begun, printed)));
+    }
+
+    /// Answers for those executors that do not.
+    pub(super) fn end_looks(&mut self) {
+        let now = self.now;
+        let is_late = |look: &Look| now.since_ns(look.asked) > LOOK_NS || !self.is_connected(look.executor);
+        let late: Vec<u64> =
+            self.prints.looks.iter().filter(|(_, look)| is_late(look)).map(|(ask, _)| *ask).collect();
+        for ask in late {
+            let Some(Look { connection, number, task, .. }) = self.prints.looks.remove(&ask) else {
+                continue;
+            };
+            self.answer_logs(connection, number, task, None);
+        }
+    }
+
+    /// `live`: whether its program has begun, and what that has printed so far.
+    fn answer_logs(&mut self, connection: u64, number: u64, task: TaskId, live: Option<(bool, Printed)>) {
+        let (state, reason) = match self.core.task_state(task) {
+            TaskState::Submitting => (PrintedState::Queued, None),
+            TaskState::Waiting { .. } => (PrintedState::Queued, Some(self.core.waits_for(task))),
+            TaskState::Ready { reason } => (PrintedState::Queued, reason),
+            TaskState::Reserved { landing: true, .. } => (PrintedState::Running, None),
+            TaskState::Reserved { .. } => match &live {
+                Some((true, _)) => (PrintedState::Running, None),
+                Some((false, _)) => (PrintedState::Given, None),
+                None => (PrintedState::Silent, None),
+            },
+            TaskState::Done => (PrintedState::Done, None),
+            TaskState::Failed => (PrintedState::Failed, self.core.failure_of(task)),
+            TaskState::Cancelled => (PrintedState::Cancelled, None),
+        };
+        let live = live.filter(|(has_begun, _)| *has_begun && !state.is_over()).map(|(_, printed)| printed);
+        let asked = TaskPrinted {
+            task,
+            run: self.core.run_of(task),
+            user_id: self.core.user_id(task),
+            state,
+            reason,
+            attempts: vec![],
+        };
+        let keeps_it = !asked.state.is_over() || self.options.keeps_log;
+        self.answer_printed(connection, number, keeps_it, Answer::Printed { asked, live });
+    }
+
+    pub(super) fn on_prints(
+        &mut self,
+        connection: u64,
+        number: u64,
+        run: Option<RunId>,
+        which: WhichTasks,
+        from: u64,
+    ) {
+        let newest = || self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| run).last();
+        let found = run.or_else(newest).filter(|run| self.core.find_run(*run).is_some());
+        let Some(run) = found else {
+            let reason = run.map_or("nothing was submitted".into(), |run| format!("there is no run {run}"));
+            return self.refuse(connection, number, reason);
+        };
+        let (mut tasks, mut next, mut is_early) = (vec![], None, false);
+        for (n, task) in self.core.tasks_of(run, from).enumerate() {
+            let at = from + n as u64;
+            if tasks.len() == TASKS_IN_ANSWER || n == LOOKED_AT_MAX {
+                next = Some(at);
+                break;
+            }
+            let state = match self.core.find_end(task) {
+                Some(TaskState::Done) => PrintedState::Done,
+                Some(TaskState::Failed) => PrintedState::Failed,
+                Some(_) => PrintedState::Cancelled,
+                None if which == WhichTasks::Ended => {
+                    (next, is_early) = (Some(at), true);
+                    break;
+                }
+                None => continue,
+            };
+            if which == WhichTasks::Ended || state == PrintedState::Failed {
+                let reason = self.core.failure_of(task).filter(|_| state == PrintedState::Failed);
+                let user_id = self.core.user_id(task);
+                tasks.push(TaskPrinted { task, run, user_id, state, reason, attempts: vec![] });
+            }
+        }
+        let keeps_it = tasks.is_empty() || self.options.keeps_log;
+        self.answer_printed(connection, number, keeps_it, Answer::Prints { run, tasks, next, is_early });
+    }
+
+    fn answer_printed(&mut self, connection: u64, number: u64, keeps_it: bool, answer: Answer) {
+        if keeps_it {
+            return self.answer(connection, number, answer);
+        }
+        let reason = "this cluster keeps nothing of what programs print (--no-event-log)".into();
+        self.refuse(connection, number, reason);
+    }
+}

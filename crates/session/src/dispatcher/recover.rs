@@ -1,0 +1,138 @@
+//! Brings back what earlier processes of this journal had promised.
+//!
+//! The driver gives the journal's records in their order to [`Session::recover`], and calls [`Session::end_recovery`] then.
+
+use super::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What the records that were read so far said, and later ones may still change.
+#[derive(Default)]
+pub(super) struct Reading {
+    committed: Vec<RunId>,
+    open: BTreeSet<RunId>,
+    cancelled: Vec<(RunId, Option<TaskId>)>,
+    /// When runs were opened and ended.
+    times: BTreeMap<RunId, (Timestamp, Option<Timestamp>)>,
+    /// The processes that began with the journal.
+    began: Vec<u64>,
+}
+
+impl<O: Outside> Session<O> {
+    /// Takes the next record of the journal. `Err`: what is wrong with it.
+    pub fn recover(&mut self, now: Timestamp, record: Record<'_>) -> Result<(), String> {
+        self.now = now;
+        match record {
+            Record::RunOpened { run, name, keep, into } => {
+                self.next_run = self.next_run.max(run.0 + 1);
+                self.reading.open.insert(run);
+                let whole = into.as_ref().map(|addition| addition.run);
+                self.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
+                self.feed(Event::RunOpened { run, name, keep, into: whole });
+            }
+            Record::ArrayAdded { run, array } => {
+                array.check()?;
+                self.feed(Event::ArrayAdded { run, array: Arc::new(array.into_owned()) });
+            }
+            Record::RunCommitted { run } => {
+                self.reading.open.remove(&run);
+                self.reading.committed.push(run);
+            }
+            Record::RunAborted { run } => {
+                self.reading.open.remove(&run);
+                self.adding.remove(&run);
+                self.refused.remove(&run);
+                self.forget_prepared(run);
+                self.feed(Event::RunAborted { run });
+            }
+            Record::TaskEnded { task, outcome, outputs } => {
+                let run = self.core.run_of(task);
+                self.count_durable(run, Ended::from(&outcome));
+                self.feed(Event::TaskRestored { task, outcome, outputs });
+            }
+            Record::TaskRevived { task } => {
+                let run = self.core.run_of(task);
+                self.durable.entry(run).or_default().n_done -= 1;
+                self.feed(Event::TaskRevived { task });
+            }
+            Record::AttemptGivenUp { task, attempt } => self.feed(Event::AttemptGivenUp { task, attempt }),
+            Record::CancelRequested { run, task } => self.reading.cancelled.push((run, task)),
+            Record::RunLinked { run, links } => self.on_linked(run, links.into_owned()),
+            Record::RunPatterns { run, patterns } => {
+                let patterns = patterns.into_owned();
+                self.feed(Event::RunPatterns { run, patterns })
+            }
+            Record::RunPrepared { run } => {
+                self.reading.open.remove(&run);
+                self.note_prepared(run);
+            }
+            Record::Began { incarnation, is_moved } => {
+                if is_moved {
+                    self.reading.began.clear();
+                }
+                self.reading.began.push(incarnation);
+            }
+            Record::RunOpenedAt { run, at } => {
+                self.reading.times.insert(run, (at, None));
+            }
+            Record::RunEndedAt { run, at } => {
+                if let Some((_, ended)) = self.reading.times.get_mut(&run) {
+                    *ended = Some(at);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The journal has been read to its end: committed runs go on. `is_placed`: it is where those processes had it. Gives
+    /// whether it was brought here from elsewhere, so that nothing is known of what they had given out.
+    pub fn end_recovery(&mut self, now: Timestamp, is_placed: bool) -> bool {
+        self.now = now;
+        let Reading { committed, open, cancelled, times, began } = std::mem::take(&mut self.reading);
+        for run in open {
+            self.adding.remove(&run);
+            self.refused.remove(&run);
+            self.aborts_owed.push(run);
+            self.feed(Event::RunAborted { run });
+        }
+        for run in committed {
+            self.forget_prepared(run);
+            self.on_committed(run);
+        }
+        for (run, task) in cancelled {
+            self.feed(Event::CancelRequested { run, task });
+        }
+        let is_moved = self.begin(began, is_placed);
+        for (run, (opened, ended)) in times {
+            self.feed(Event::RunRestored { run, opened, ended });
+            if ended.is_none() {
+                // Its last end may have been written, and this not.
+                self.note_end_of(run);
+            }
+        }
+        self.feed(Event::Recovered);
+        is_moved
+    }
+
+    /// Gives this process its name. That is on the disk before anything is given out under it, so that whoever comes after
+    /// this process knows what is its own.
+    fn begin(&mut self, mut began: Vec<u64>, is_placed: bool) -> bool {
+        // Later than all before, whatever the clock says.
+        if let Some(last) = began.last() {
+            self.options.incarnation = self.options.incarnation.max(last + 1);
+        }
+        let is_moved = !is_placed && !began.is_empty();
+        if is_moved {
+            began.clear();
+        }
+        began.push(self.options.incarnation);
+        self.journal_name = began[0];
+        self.journal(&Record::Began { incarnation: self.options.incarnation, is_moved }, None);
+        // A disk that is full now takes it later, and the journal's notice warns of that. Were this process killed before,
+        // executors with its work would wait for their lease in place of being taken over.
+        self.outside.flush();
+        self.has_begun = true;
+        began.into_iter().for_each(|incarnation| self.feed(Event::Began { incarnation }));
+        is_moved
+    }
+}

@@ -1,0 +1,137 @@
+//! What clients ask for, but for submissions and printed output.
+
+use super::*;
+use eyas_core::dispatcher::TaskState;
+
+impl<O: Outside> Session<O> {
+    pub(super) fn on_request(&mut self, connection: u64, request: Request) {
+        let number = request.number;
+        match &request.body {
+            RequestBody::OpenRun { .. } => return self.on_open(connection, request),
+            RequestBody::JoinRun { .. } => return self.on_join_run(connection, request),
+            _ => {}
+        }
+        match request.body {
+            // They were taken above.
+            RequestBody::OpenRun { .. } | RequestBody::JoinRun { .. } => {}
+            RequestBody::AddArray { run, array } => self.on_array(connection, number, run, array),
+            RequestBody::CommitRun { run } => self.on_commit(connection, number, run),
+            RequestBody::AbortRun { run } => {
+                if self.submitting.get(&run) == Some(&connection) {
+                    self.abort(run);
+                }
+            }
+            RequestBody::Status => {
+                let status = self.status();
+                self.answer(connection, number, Answer::Logged(ReplyBody::Status(Box::new(status))));
+            }
+            RequestBody::WatchRun { run, interval_ns } => self.on_watch(connection, number, run, interval_ns),
+            RequestBody::Cancel { run, task } => self.on_cancel(connection, number, run, task),
+            RequestBody::Explain { run, task } => match self.find(run, &task) {
+                Ok(task) => self.explain(connection, number, task),
+                Err(reason) => self.refuse(connection, number, reason),
+            },
+            RequestBody::Logs { run, task } => match self.find(run, &task) {
+                Ok(task) => self.on_logs(connection, number, task),
+                Err(reason) => self.refuse(connection, number, reason),
+            },
+            RequestBody::Prints { run, which, from } => self.on_prints(connection, number, run, which, from),
+            RequestBody::Shutdown => {
+                self.reply(connection, number, ReplyBody::ShuttingDown);
+                self.stop = Some("the cluster was shut down".into());
+            }
+            RequestBody::Demand { provisioner } => self.on_demand(connection, number, provisioner),
+            RequestBody::Drain { executor } => self.on_drain(connection, number, executor),
+            RequestBody::Consult { run, array } => self.on_consult(connection, number, run, &array),
+            RequestBody::Upstream { run, locations } => {
+                let upstream = |l: &String| Some((l.clone(), self.core.upstream(run, l)?));
+                let found = locations.iter().filter_map(upstream).collect();
+                self.reply(connection, number, ReplyBody::Upstream(found));
+            }
+            RequestBody::LinkRun { run, links, patterns } => {
+                self.on_link_run(connection, number, run, links, patterns)
+            }
+            RequestBody::PrepareRun { run } => self.on_prepare_run(connection, number, run),
+        }
+    }
+
+    fn on_cancel(&mut self, connection: u64, number: u64, run: Option<RunId>, task: Option<TaskName>) {
+        let task = match task.map(|name| self.find(run, &name)).transpose() {
+            Ok(task) => task,
+            Err(reason) => return self.refuse(connection, number, reason),
+        };
+        let runs: Vec<RunId> = match (task, run) {
+            (Some(task), _) => vec![self.core.run_of(task)],
+            (None, Some(run)) if self.core.find_run(run).is_some() => vec![run],
+            (None, Some(run)) => {
+                let reason = format!("there is no run {run}");
+                return self.refuse(connection, number, reason);
+            }
+            (None, None) => self.core.runs().filter(|(_, r)| r.ended.is_none()).map(|(id, _)| id).collect(),
+        };
+        let left = |core: &Dispatcher, run: &RunId| {
+            let r = core.find_run(*run).expect("runs are never forgotten");
+            r.n_ready + r.n_waiting + r.n_reserved
+        };
+        let mut n_tasks = 0;
+        for run in runs {
+            n_tasks += if task.is_some() { 1 } else { left(&self.core, &run) };
+            self.journal(&Record::CancelRequested { run, task }, None);
+            self.feed(Event::CancelRequested { run, task });
+        }
+        self.reply(connection, number, ReplyBody::Cancelled { n_tasks });
+    }
+
+    fn find(&self, run: Option<RunId>, name: &TaskName) -> Result<TaskId, String> {
+        match name {
+            TaskName::Number(task) if self.core.has_task(*task) => Ok(*task),
+            TaskName::Number(task) => Err(format!("there is no task number {task}")),
+            TaskName::User(id) => self.core.find_task(run, id).ok_or_else(|| match run {
+                Some(run) => format!("run {run} has no task {id}", id = shown(id)),
+                None => format!("no run has a task {id}", id = shown(id)),
+            }),
+        }
+    }
+
+    fn explain(&mut self, connection: u64, number: u64, task: TaskId) {
+        let (state, reason) = match self.core.task_state(task) {
+            TaskState::Waiting { .. } => ("waiting", Some(self.core.waits_for(task))),
+            TaskState::Ready { reason } => ("ready", reason),
+            TaskState::Reserved { landing: true, .. } => ("landing", None),
+            TaskState::Reserved { executor, attempt, .. } => {
+                let running = self
+                    .executors
+                    .get(&executor)
+                    .is_some_and(|e| e.status.running.iter().any(|(t, a, _)| (*t, *a) == (task, attempt)));
+                (if running { "running" } else { "reserved" }, None)
+            }
+            // Nobody is told of an end before the journal has it.
+            TaskState::Done | TaskState::Failed | TaskState::Cancelled if self.is_being_recorded(task) => {
+                ("ending", None)
+            }
+            TaskState::Done => ("done", None),
+            TaskState::Failed => ("failed", None),
+            TaskState::Cancelled => ("cancelled", None),
+            TaskState::Submitting => ("submitting", None),
+        };
+        let mut explained = Explained {
+            task,
+            run: self.core.run_of(task),
+            user_id: self.core.user_id(task),
+            state: state.into(),
+            reason,
+            executors: self.executor_names.iter().map(|(id, n)| (*id, n.clone())).collect(),
+            patterns: self.core.patterns_of(task).iter().map(|e| e.to_string()).collect(),
+            ..Explained::default()
+        };
+        let spec = self.core.task_spec(task);
+        for (_, location) in spec.inputs.iter().chain(&spec.outputs) {
+            if let Some(object) = self.core.catalog().find(location) {
+                explained.objects.push((object, location.clone()));
+            }
+        }
+        explained.submitted = self.core.find_run(explained.run).map(|r| r.opened);
+        explained.spec = Some(spec);
+        self.answer(connection, number, Answer::Explained(Box::new(explained)));
+    }
+}

@@ -1,0 +1,160 @@
+//! How runs and the cluster are doing: what is durable counts, and nothing else.
+
+use super::*;
+use eyas_core::dispatcher::RunState;
+
+/// A client that hears of a run whenever something changed.
+pub(super) struct Watch {
+    pub(super) connection: u64,
+    number: u64,
+    run: RunId,
+    interval_ns: u64,
+    /// When it heard last.
+    told: Timestamp,
+}
+
+impl<O: Outside> Session<O> {
+    fn run_status(&self, run: RunId) -> RunStatus {
+        let r: &RunState = self.core.find_run(run).expect("the run was looked up");
+        let durable = self.durable.get(&run).copied().unwrap_or_default();
+        let n_ended = durable.n_ended();
+        let known = r.n_done + r.n_failed + r.n_cancelled;
+        let n_running: usize = self
+            .executors
+            .iter()
+            .map(|(id, e)| {
+                let running = e.status.running.iter();
+                running
+                    .filter(|(t, a, _)| self.core.has_attempt(*id, *t, *a) && self.core.run_of(*t) == run)
+                    .count()
+            })
+            .sum();
+        let n_running = (n_running as u64).min(r.n_reserved - r.n_landing);
+        RunStatus {
+            run,
+            name: r.name.clone(),
+            n_tasks: r.n_tasks,
+            n_waiting: r.n_waiting,
+            n_ready: r.n_ready,
+            n_reserved: r.n_reserved - r.n_landing - n_running,
+            n_running,
+            // Ended, but not durable yet: not told as an end.
+            n_landing: r.n_landing + known.saturating_sub(n_ended),
+            n_done: durable.n_done,
+            n_failed: durable.n_failed,
+            n_cancelled: durable.n_cancelled,
+            local_bytes: r.local_bytes,
+            peer_bytes: r.peer_bytes,
+            home_bytes: r.home_bytes,
+            opened: r.opened,
+            ended: r.ended.filter(|_| n_ended == r.n_tasks),
+            failures: self.durable_failures(r, durable.n_failed),
+            n_nodes: self.n_nodes(),
+        }
+    }
+
+    /// The latest failures that may be told: `n_failed` of the run's are durable, and they become so in order.
+    fn durable_failures(&self, run: &RunState, n_failed: u64) -> Vec<(String, String)> {
+        let n_told = run.failures.len().saturating_sub((run.n_failed - n_failed) as usize);
+        let told = run.failures.iter().take(n_told);
+        told.map(|(task, failure)| (self.core.user_id(*task), failure.message.clone())).collect()
+    }
+
+    /// What the executor said last that its cache holds.
+    pub(super) fn cached_bytes(&self, executor: ExecutorId) -> u64 {
+        self.executors.get(&executor).map_or(0, |e| e.status.cache_used_bytes)
+    }
+
+    /// What the executor said last of itself, but for programs whose end it has told since.
+    fn status_of(&self, executor: ExecutorId) -> ExecutorStatus {
+        let mut status = self.executors.get(&executor).map(|e| e.status.clone()).unwrap_or_default();
+        status.running.retain(|(task, attempt, _)| self.core.has_attempt(executor, *task, *attempt));
+        status
+    }
+
+    pub(super) fn status(&self) -> ClusterStatus {
+        let executors = self.core.executors().map(|(id, offer, n_assigned, state)| ExecutorLine {
+            executor: id,
+            name: offer.name.clone(),
+            slots: offer.slots,
+            n_assigned: n_assigned as u32,
+            cache_bytes: offer.cache_bytes,
+            state: state.into(),
+            status: self.status_of(id),
+        });
+        let (own_cpu_ns, own_rss_bytes) = self.outside.usage();
+        let lost = self.outside.n_log_lines_lost();
+        let lost = (lost > 0).then(|| format!("{lost} lines of the event log could not be written"));
+        ClusterStatus {
+            cluster: self.options.cluster.clone(),
+            now: self.now,
+            started: self.started,
+            placement: self.options.config.placement.clone(),
+            runs: self
+                .core
+                .runs()
+                .filter(|(_, r)| r.committed)
+                .map(|(run, _)| self.run_status(run))
+                .collect(),
+            executors: executors.collect(),
+            own_cpu_ns,
+            own_rss_bytes,
+            warnings: self
+                .warning
+                .iter()
+                .cloned()
+                .chain(lost)
+                .chain(self.group_warning())
+                .chain(self.core.short_of_space())
+                .chain(self.core.resting())
+                .collect(),
+            provisioner: self.provision.shown(),
+        }
+    }
+
+    pub(super) fn tell_watchers(&mut self) {
+        if self.watches.is_empty() {
+            return;
+        }
+        let now = self.now;
+        let mut watches = std::mem::take(&mut self.watches);
+        watches.retain_mut(|watch| {
+            let durable = self.durable.get(&watch.run).copied().unwrap_or_default();
+            let n_ended = durable.n_ended();
+            let over =
+                self.core.find_run(watch.run).is_some_and(|r| r.ended.is_some() && n_ended == r.n_tasks);
+            if !over && now.since_ns(watch.told) < watch.interval_ns {
+                return true;
+            }
+            watch.told = now;
+            if self.core.find_run(watch.run).is_none() {
+                let reason = format!("the submission of run {} was given up", watch.run);
+                self.refuse(watch.connection, watch.number, reason);
+                return false;
+            }
+            let status = self.run_status(watch.run);
+            self.tell_of_run(watch.connection, watch.number, status);
+            !over
+        });
+        self.watches = watches;
+    }
+
+    /// That a run has ended is told when the event log says so, too: whoever hears it may read the log next.
+    fn tell_of_run(&mut self, connection: u64, number: u64, status: RunStatus) {
+        let over = status.ended.is_some();
+        let body = ReplyBody::Run(Box::new(status));
+        self.answer(connection, number, if over { Answer::Logged(body) } else { Answer::Now(body) });
+    }
+
+    pub(super) fn on_watch(&mut self, connection: u64, number: u64, run: RunId, interval_ns: u64) {
+        if self.core.find_run(run).is_none() {
+            return self.refuse(connection, number, format!("there is no run {run}"));
+        }
+        let status = self.run_status(run);
+        let over = status.ended.is_some();
+        self.tell_of_run(connection, number, status);
+        if !over {
+            self.watches.push(Watch { connection, number, run, interval_ns, told: self.now });
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Submissions: of runs, of parts of runs, and into runs that go on.
+//!
+//! A submission is accepted when its commit is durable, and not before. One whose client goes away before that is given up.
+
+use super::*;
+use eyas_core::array::TaskArray;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A submission into a run that goes on.
+pub(super) struct Adding {
+    pub(super) addition: Addition,
+    /// Its commit is on its way to the disk.
+    pub(super) sealed: bool,
+}
+
+/// What was added to a run with a token.
+pub(super) struct Added {
+    digest: Digest,
+    n_tasks: u64,
+}
+
+impl Added {
+    pub(super) fn n_tasks(&self) -> u64 {
+        self.n_tasks
+    }
+}
+
+impl<O: Outside> Session<O> {
+    pub(super) fn on_open(&mut self, connection: u64, request: Request) {
+        let Request { number, body: RequestBody::OpenRun { name, keep, into } } = request else { return };
+        if let Some(reason) = self.why_not_opened() {
+            return self.refuse(connection, number, reason);
+        }
+        let mut was_over = false;
+        if let Some(addition) = &into {
+            if self.is_answered(connection, number, addition) {
+                return;
+            }
+            let whole = addition.run;
+            if self.is_in_parts(whole) && self.adding.values().any(|a| a.addition.run == whole) {
+                let body = RequestBody::OpenRun { name, keep, into };
+                return self.deferred.push((connection, Request { number, body }));
+            }
+            was_over = self.is_over(whole);
+        }
+        let run = RunId(self.next_run);
+        self.next_run += 1;
+        self.open(connection, run, name, keep, into);
+        self.reply(connection, number, ReplyBody::RunOpened { run, was_over });
+    }
+
+    /// A submission begins: of a run, of a part of one, or into one.
+    pub(super) fn open(
+        &mut self,
+        connection: u64,
+        run: RunId,
+        name: String,
+        keep: bool,
+        into: Option<Addition>,
+    ) {
+        self.submitting.insert(run, connection);
+        let whole = into.as_ref().map(|addition| addition.run);
+        self.journal(&Record::RunOpened { run, name: name.clone(), keep, into: into.clone() }, None);
+        self.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
+        self.feed(Event::RunOpened { run, name, keep, into: whole });
+        if whole.is_none() {
+            let at = self.core.find_run(run).expect("it was just opened").opened;
+            self.journal(&Record::RunOpenedAt { run, at }, None);
+        }
+    }
+
+    /// Whether all tasks of `run` that are here have ended for good.
+    pub(super) fn is_over(&self, run: RunId) -> bool {
+        self.core.find_run(run).is_some_and(|r| r.ended.is_some())
+    }
+
+    /// What the submission `run` adds to, if it is not a run of its own.
+    pub(super) fn addition_of(&self, run: RunId) -> Option<&Addition> {
+        self.adding.get(&run).map(|adding| &adding.addition)
+    }
+
+    /// Requests that waited for what has been decided now.
+    pub(super) fn take_deferred(&mut self) {
+        if std::mem::take(&mut self.decided) {
+            for (connection, request) in std::mem::take(&mut self.deferred) {
+                self.on_request(connection, request);
+            }
+        }
+    }
+
+    /// Whether somebody who wants to add tasks to a run has got an answer, or will get one, without a submission.
+    fn is_answered(&mut self, connection: u64, number: u64, wanted: &Addition) -> bool {
+        let Addition { run, token, digest } = wanted;
+        let is_same = |a: &Adding| (a.addition.run, &a.addition.token) == (*run, token);
+        let adding = self.adding.iter().find(|(_, a)| is_same(a));
+        let adding = adding.map(|(first, a)| (*first, a.sealed, a.addition.digest));
+        let known = self.added.get(&(*run, token.clone())).map(|a| (a.n_tasks, a.digest));
+        let earlier = known.map(|k| k.1).or(adding.map(|a| a.2));
+        let answer = match (earlier, known, adding) {
+            (Some(other), _, _) if other != *digest => {
+                let reason = format!(
+                    "the token {token} was used to add other tasks to run {run}",
+                    token = shown(token)
+                );
+                ReplyBody::Refused { reason }
+            }
+            (_, Some((n_tasks, _)), _) => ReplyBody::RunAccepted { run: *run, n_tasks, again: true },
+            (_, None, Some((_, true, _))) => {
+                // Its commit is not durable yet.
+                let seq = self.effects.back().expect("the commit waits for the disk").0;
+                let again = Effect::AddedAgain { connection, number, run: *run, token: token.clone() };
+                self.effects.push_back((seq, again));
+                return true;
+            }
+            (_, None, unsealed) => {
+                // The same client, whose connection broke, and that is not known yet.
+                unsealed.into_iter().for_each(|(first, _, _)| self.abort(first));
+                match self.core.why_closed(*run) {
+                    Some(reason) => ReplyBody::Refused { reason },
+                    None if self.submitting.contains_key(run) => {
+                        ReplyBody::Refused { reason: format!("run {run} is being submitted itself") }
+                    }
+                    None => return false,
+                }
+            }
+        };
+        self.reply(connection, number, answer);
+        true
+    }
+
+    /// Appends a record of a submission that is not complete. When the journal has no room for it because
+    /// the disk refuses, the submission is refused: waiting would silence the dispatcher for everybody.
+    pub(super) fn journal_submission(&mut self, run: RunId, record: &Record<'_>) -> bool {
+        // A later restart reads the journal in this order: what was given up has to be over before somebody else writes the
+        // same files.
+        while let Some(owed) = self.aborts_owed.last().copied() {
+            if !self.append_submission(run, &Record::RunAborted { run: owed }) {
+                return false;
+            }
+            self.aborts_owed.pop();
+        }
+        self.append_submission(run, record)
+    }
+
+    fn append_submission(&mut self, run: RunId, record: &Record<'_>) -> bool {
+        let appended = self.outside.try_append(record);
+        if let Err(why) = &appended {
+            self.refused.insert(run, format!("the dispatcher cannot keep this submission: {why}"));
+        }
+        appended.is_ok()
+    }
+
+    pub(super) fn abort(&mut self, run: RunId) {
+        self.decided = true;
+        self.submitting.remove(&run);
+        self.adding.remove(&run);
+        self.refused.remove(&run);
+        // Without its commit no run comes back, but until this is in the journal its tasks still have their outputs' names.
+        if self.outside.try_append(&Record::RunAborted { run }).is_err() {
+            self.aborts_owed.push(run);
+        }
+        self.feed(Event::RunAborted { run });
+        self.tell_decided(run);
+    }
+
+    /// The submission `run` is durable. Gives the run that its tasks are in now, and how many they are.
+    pub(super) fn on_committed(&mut self, run: RunId) -> (RunId, u64) {
+        self.decided = true;
+        let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
+        self.feed(Event::RunCommitted { run });
+        let Some(Adding { addition: Addition { run: whole, token, digest }, .. }) = self.adding.remove(&run)
+        else {
+            return (run, n_tasks);
+        };
+        self.added.insert((whole, token), Added { digest, n_tasks });
+        // Read back from the journal: ends of its tasks.
+        let ended = self.durable.remove(&run).unwrap_or_default();
+        let durable = self.durable.entry(whole).or_default();
+        durable.n_done += ended.n_done;
+        durable.n_failed += ended.n_failed;
+        durable.n_cancelled += ended.n_cancelled;
+        (whole, n_tasks)
+    }
+
+    pub(super) fn on_array(&mut self, connection: u64, number: u64, run: RunId, array: Arc<TaskArray>) {
+        if self.submitting.get(&run) != Some(&connection) || self.refused.contains_key(&run) {
+            return;
+        }
+        if let Err(why) = array.check() {
+            self.refused.insert(run, format!("a group of tasks is malformed: {why}"));
+            return;
+        }
+        if self.journal_submission(run, &Record::ArrayAdded { run, array: Cow::Borrowed(&array) }) {
+            self.feed(Event::ArrayAdded { run, array });
+        }
+        if let Some(reason) = self.refused.get(&run).cloned() {
+            self.refuse(connection, number, reason);
+        }
+    }
+
+    pub(super) fn on_commit(&mut self, connection: u64, number: u64, run: RunId) {
+        if self.submitting.get(&run) != Some(&connection) {
+            let reason = format!("run {run} is not being submitted by this client");
+            return self.refuse(connection, number, reason);
+        }
+        if let Some(reason) = self.refused.remove(&run).or_else(|| self.core.why_not_added(run)) {
+            self.abort(run);
+            return self.refuse(connection, number, reason);
+        }
+        if let Some(adding) = self.adding.get_mut(&run) {
+            adding.sealed = true;
+        }
+        let effect = Effect::RunAccepted { connection, number, run };
+        self.journal(&Record::RunCommitted { run }, Some(effect));
+    }
+}

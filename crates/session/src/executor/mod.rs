@@ -1,0 +1,14 @@
+//! The executor's side of the control plane: names of objects, and what is said to which dispatcher.
+//!
+//! | module | gives |
+//! |---|---|
+//! | [`book`] | an executor's own numbers of objects, and a dispatcher's numbers of them |
+//! | [`link`] | hello and welcome, words until they are sent, whose this executor is |
+//!
+//! Not here: when to connect and to whom (the driver), what happens on the node (`eyas_core::executor`).
+
+pub mod book;
+pub mod link;
+
+pub use book::Book;
+pub use link::{Link, Welcomed};

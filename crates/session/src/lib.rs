@@ -1,0 +1,16 @@
+//! eyas-session: what two sides of the control plane owe each other, without socket, clock or disk.
+//!
+//! | module | gives |
+//! |---|---|
+//! | [`dispatcher`] | the dispatcher's side: submissions, ends, executors, other dispatchers of the group, status |
+//! | [`executor`] | the executor's side: names of objects, hello and welcome, words until they are sent |
+//! | [`clock`] | another machine's clock, as it is estimated from what that machine said |
+//!
+//! A session takes inputs and times, and acts through a trait that its driver implements. The live dispatcher and the worlds of
+//! the fault simulation drive the same session, so that what is tested is what runs.
+//!
+//! Not here: who runs what (`eyas-core`), how messages look (`eyas-wire`), sockets, files and threads (`eyas-runtime`).
+
+pub mod clock;
+pub mod dispatcher;
+pub mod executor;

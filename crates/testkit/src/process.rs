@@ -1,0 +1,566 @@
+//! One dispatcher process of a world: the live dispatcher's session over a journal, connections and clients that the world has.
+//!
+//! What decides, and what is owed to whom, is `eyas-session`'s [`Session`] as it ships. Here is only what a process has
+//! around it: a journal in memory, of which the world says what is durable; messages, which the world carries; clients, which
+//! submit and cancel by the requests that a live client sends.
+
+use eyas_core::array::TaskArray;
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
+use eyas_core::event::*;
+use eyas_core::group::split::Part;
+use eyas_core::home_share::HomeLimits;
+use eyas_core::*;
+use eyas_session::dispatcher::{Answer, Input, Options, Outside, Permission, Record, Seq, Session};
+use eyas_wire::message::*;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+/// What outlives a dispatcher. Only the first `n_durable` records surely do.
+#[derive(Default)]
+pub struct Journal {
+    pub records: Vec<Record<'static>>,
+    pub n_durable: usize,
+}
+
+impl Journal {
+    /// Whether the submission `run` was committed.
+    pub fn is_committed(&self, run: RunId) -> bool {
+        self.records.iter().any(|r| matches!(r, Record::RunCommitted { run: of } if *of == run))
+    }
+}
+
+/// What a node hears on its connection.
+#[derive(Clone, Debug)]
+pub enum ToNode {
+    Welcome(Box<Welcome>),
+    Says(Box<ToExecutor>),
+}
+
+/// What a dispatcher hears of a node.
+#[derive(Clone, Debug)]
+pub enum FromNode {
+    Hello(Box<ExecutorHello>),
+    Says(Box<FromExecutor>),
+    /// Somebody asks the dispatcher to let it go.
+    Drain,
+}
+
+impl From<NodeMessage> for FromNode {
+    fn from(message: NodeMessage) -> FromNode {
+        FromNode::Says(Box::new(FromExecutor::Node(message)))
+    }
+}
+
+/// What the session acts on: everything is kept for the world to see.
+#[derive(Default)]
+pub struct Shell {
+    journal: Journal,
+    to_nodes: Vec<(u64, Vec<ToNode>)>,
+    to_members: Vec<(MemberId, FromMember)>,
+    answers: Vec<(u64, u64, Answer)>,
+    closed: Vec<u64>,
+    /// Everything that went in and came out, for the replay.
+    log: Vec<(Timestamp, Event, Vec<Action>)>,
+    /// Whose word the core hears now, if an attempt ends by it.
+    teller: Option<(TaskId, ExecutorId, AttemptNo)>,
+    ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
+    revived: Vec<(TaskId, ObjectId)>,
+}
+
+impl Shell {
+    fn push(&mut self, record: &Record<'_>) -> Seq {
+        // As on a disk: nothing is kept but bytes.
+        self.journal.records.push(Record::from_bytes(&record.to_bytes()).expect("it was just written"));
+        self.journal.records.len() as Seq
+    }
+}
+
+impl Outside for Shell {
+    fn append(&mut self, record: &Record<'_>) -> Result<Seq, String> {
+        Ok(self.push(record))
+    }
+
+    fn try_append(&mut self, record: &Record<'_>) -> Result<Seq, String> {
+        Ok(self.push(record))
+    }
+
+    fn commit(&mut self, _: bool) {}
+
+    fn flush(&mut self) {
+        self.journal.n_durable = self.journal.records.len();
+    }
+
+    fn welcome(&mut self, connection: u64, welcome: Welcome) {
+        self.to_nodes.push((connection, vec![ToNode::Welcome(Box::new(welcome))]));
+    }
+
+    fn send(&mut self, connection: u64, batch: &mut Vec<ToExecutor>) {
+        let batch = batch.drain(..).map(|message| ToNode::Says(Box::new(message)));
+        self.to_nodes.push((connection, batch.collect()));
+    }
+
+    fn answer(&mut self, connection: u64, number: u64, answer: Answer) {
+        self.answers.push((connection, number, answer));
+    }
+
+    fn tell_member(&mut self, member: MemberId, message: &FromMember) {
+        self.to_members.push((member, message.clone()));
+    }
+
+    fn close(&mut self, connection: u64) {
+        self.closed.push(connection);
+    }
+
+    fn permit(&self, permission: &Permission) -> Permit {
+        Permit { expires_unix_ms: permission.expires_unix_ms, mac: [0; 32] }
+    }
+
+    fn keep_addresses(&mut self, _: &[String]) {}
+
+    fn log_event(&mut self, now: Timestamp, event: &Event) {
+        self.teller = match event {
+            Event::AttemptEnded { executor, report } => Some((report.task, *executor, report.attempt)),
+            Event::OutputsHome { executor, task, attempt, .. } => Some((*task, *executor, *attempt)),
+            _ => None,
+        };
+        self.log.push((now, event.clone(), vec![]));
+    }
+
+    fn log_action(&mut self, _: Timestamp, action: &Action) {
+        match action {
+            Action::EndTask { task, outcome } => {
+                let by = self.teller.filter(|(of, ..)| of == task).map(|(_, e, attempt)| (e, attempt));
+                self.ended.push((*task, outcome.clone(), by));
+            }
+            Action::ReviveTask { task, lost } => self.revived.push((*task, *lost)),
+            _ => {}
+        }
+        self.log.last_mut().expect("actions come of events").2.push(action.clone());
+    }
+
+    fn log_printed(&mut self, _: Box<Printed>) {}
+
+    fn log_settled(&mut self, _: bool) {}
+
+    fn n_log_lines_lost(&self) -> u64 {
+        0
+    }
+
+    fn usage(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn say(&mut self, _: String) {}
+}
+
+/// What came of a process since the world looked last.
+#[derive(Default)]
+pub struct News {
+    /// Tasks that ended, with the attempt that ended them.
+    pub ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
+    /// Tasks that were done and have to run again.
+    pub revived: Vec<(TaskId, ObjectId)>,
+    /// Submissions that clients were told are accepted.
+    pub accepted: Vec<RunId>,
+    /// Ends that became durable, but for those of tasks that run again.
+    pub durable: Vec<TaskId>,
+    /// Per connection, with the node that has it.
+    pub to_nodes: Vec<(u64, usize, Vec<ToNode>)>,
+    pub to_members: Vec<(MemberId, FromMember)>,
+    /// Connections of nodes that the dispatcher has ended.
+    pub closed: Vec<(u64, usize)>,
+}
+
+/// Numbers of clients' connections begin here; the world's own are below.
+const CLIENTS: u64 = 1 << 40;
+
+/// See the module.
+pub struct Process {
+    session: Session<Shell>,
+    /// The nodes that are connected.
+    nodes: BTreeMap<u64, usize>,
+    /// Which node each executor is, those that left among them.
+    executors: BTreeMap<ExecutorId, usize>,
+    n_clients: u64,
+    n_requests: u64,
+    /// The submission that each client makes.
+    submissions: BTreeMap<u64, RunId>,
+    durable: Vec<TaskId>,
+}
+
+impl Process {
+    /// A process begins and reads the journal.
+    pub fn start(
+        config: &DispatcherConfig,
+        incarnation: u64,
+        now: Timestamp,
+        journal: &mut Journal,
+    ) -> Process {
+        let options = Options {
+            config: config.clone(),
+            home_limits: HomeLimits::default(),
+            capture_head_bytes: 0,
+            capture_tail_bytes: 0,
+            keeps_log: true,
+            incarnation,
+            cluster: config.scope.clone(),
+        };
+        let shell = Shell { journal: std::mem::take(journal), ..Shell::default() };
+        let records = shell.journal.records.clone();
+        let mut session = Session::new(options, shell, now).expect("the options name a policy");
+        for record in records {
+            session.recover(now, record).expect("it was written by a session");
+        }
+        session.end_recovery(now, true);
+        let shell = session.outside();
+        for (_, _, actions) in &shell.log {
+            let was_refused =
+                |a: &Action| matches!(a, Action::RefuseRun { run, .. } if shell.journal.is_committed(*run));
+            assert!(!actions.iter().any(was_refused), "a recovered run is refused");
+        }
+        Process {
+            session,
+            nodes: BTreeMap::new(),
+            executors: BTreeMap::new(),
+            n_clients: 0,
+            n_requests: 0,
+            submissions: BTreeMap::new(),
+            durable: vec![],
+        }
+    }
+
+    /// The process is killed; its journal stays as it is.
+    pub fn into_journal(self) -> Journal {
+        self.session.into_outside().journal
+    }
+
+    pub fn journal(&self) -> &Journal {
+        &self.session.outside().journal
+    }
+
+    pub fn core(&self) -> &Dispatcher {
+        self.session.core()
+    }
+
+    /// The options of the core, for the replay.
+    pub fn config(&self) -> &DispatcherConfig {
+        self.session.config()
+    }
+
+    pub fn incarnation(&self) -> u64 {
+        self.session.incarnation()
+    }
+
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        self.session.wake_at()
+    }
+
+    /// Everything that went into the state machine and came out of it.
+    pub fn log(&self) -> &[(Timestamp, Event, Vec<Action>)] {
+        &self.session.outside().log
+    }
+
+    /// The node that an executor is or was.
+    pub fn node_of(&self, executor: ExecutorId) -> Option<usize> {
+        self.executors.get(&executor).copied()
+    }
+
+    /// Connections of nodes, and of which ones.
+    pub fn connections(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.nodes.iter().map(|(life, n)| (*life, *n))
+    }
+
+    /// Submissions in parts of which this member does not know yet what became of them.
+    pub fn in_doubt(&self) -> Vec<RunId> {
+        self.session.in_doubt()
+    }
+
+    /// The patterns of `run` that this process has reported.
+    pub fn found_in(&self, run: RunId) -> Vec<String> {
+        sentences(self.actions(), run)
+    }
+
+    /// Collectives that are over, and for which something was brought.
+    pub fn n_collectives(&self) -> u64 {
+        let brought = |a: &&Action| matches!(a, Action::EndCollective { record } if record.n_arrived > 0);
+        self.actions().filter(brought).count() as u64
+    }
+
+    fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.log().iter().flat_map(|(_, _, actions)| actions)
+    }
+
+    /// One input at a time; the books are checked after each.
+    fn handle(&mut self, now: Timestamp, input: Input) {
+        self.session.handle(now, input);
+        self.session.core().sanity_check();
+    }
+
+    /// All inputs of this moment are in: what came of them.
+    pub fn settle(&mut self, now: Timestamp) -> News {
+        self.session.settle(now);
+        self.session.core().sanity_check();
+        let shell = self.session.outside_mut();
+        let sent = std::mem::take(&mut shell.to_nodes);
+        let mut news = News {
+            ended: std::mem::take(&mut shell.ended),
+            revived: std::mem::take(&mut shell.revived),
+            durable: std::mem::take(&mut self.durable),
+            to_members: std::mem::take(&mut shell.to_members),
+            ..News::default()
+        };
+        let closed = std::mem::take(&mut shell.closed);
+        for (connection, _, answer) in std::mem::take(&mut shell.answers) {
+            if let Answer::Now(ReplyBody::RunAccepted { .. }) = answer {
+                news.accepted.extend(self.submissions.get(&connection));
+            }
+        }
+        for (life, batch) in sent {
+            let Some(n) = self.nodes.get(&life).copied() else { continue };
+            for message in &batch {
+                if let ToNode::Welcome(welcome) = message
+                    && let Welcome::Executor { executor, .. } = &**welcome
+                {
+                    self.executors.insert(*executor, n);
+                }
+            }
+            news.to_nodes.push((life, n, batch));
+        }
+        for life in closed {
+            news.closed.extend(self.nodes.remove(&life).map(|n| (life, n)));
+        }
+        news
+    }
+
+    pub fn tick(&mut self, now: Timestamp) {
+        self.handle(now, Input::Tick);
+    }
+
+    pub fn wake(&mut self, now: Timestamp) {
+        self.handle(now, Input::Woken);
+    }
+
+    /// The first `n` records are on the disk.
+    pub fn on_durable(&mut self, now: Timestamp, n: usize) {
+        let journal = &mut self.session.outside_mut().journal;
+        let before = journal.n_durable.min(n);
+        journal.n_durable = journal.n_durable.max(n);
+        for (at, record) in journal.records[..n].iter().enumerate().skip(before) {
+            let Record::TaskEnded { task, .. } = record else { continue };
+            // One that runs again since has another end, which will be durable later.
+            let is_revived = |r: &Record| matches!(r, Record::TaskRevived { task: t } if t == task);
+            if !journal.records[at..].iter().any(is_revived) {
+                self.durable.push(*task);
+            }
+        }
+        self.handle(now, Input::Durable(n as Seq));
+    }
+
+    // ------------------------------------------------------------ nodes
+
+    /// The node `n` has a connection; its hello comes later.
+    pub fn on_connected(&mut self, life: u64, n: usize) {
+        self.nodes.insert(life, n);
+    }
+
+    pub fn on_disconnected(&mut self, now: Timestamp, life: u64) {
+        self.nodes.remove(&life);
+        self.handle(now, Input::Disconnected { connection: life });
+    }
+
+    pub fn on_batch(&mut self, now: Timestamp, life: u64, batch: Vec<FromNode>) {
+        let mut said = vec![];
+        for message in batch {
+            if !self.nodes.contains_key(&life) {
+                return;
+            }
+            match message {
+                FromNode::Says(message) => said.push(*message),
+                FromNode::Hello(hello) => {
+                    let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+                    let hello = Hello::Executor(*hello);
+                    self.handle(now, Input::Connected { connection: life, peer, hello });
+                }
+                FromNode::Drain => {
+                    self.say(now, life, &mut said);
+                    if let Some(executor) = self.session.executor_on(life) {
+                        let client = self.connect_client(now);
+                        self.request(now, client, RequestBody::Drain { executor });
+                    }
+                }
+            }
+        }
+        self.say(now, life, &mut said);
+    }
+
+    fn say(&mut self, now: Timestamp, life: u64, said: &mut Vec<FromExecutor>) {
+        let batch = std::mem::take(said);
+        if !batch.is_empty() {
+            self.handle(now, Input::FromExecutor { connection: life, batch });
+        }
+    }
+
+    // ------------------------------------------------------------ clients
+
+    fn connect_client(&mut self, now: Timestamp) -> u64 {
+        self.n_clients += 1;
+        let connection = CLIENTS + self.n_clients;
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 2));
+        self.handle(now, Input::Connected { connection, peer, hello: Hello::Client { name: String::new() } });
+        connection
+    }
+
+    /// What is answered at once.
+    fn request(&mut self, now: Timestamp, connection: u64, body: RequestBody) -> Option<ReplyBody> {
+        self.n_requests += 1;
+        let number = self.n_requests;
+        self.handle(now, Input::FromClient { connection, request: Request { number, body } });
+        let mut answers = self.session.outside().answers.iter();
+        match answers.find(|(c, n, _)| (*c, *n) == (connection, number)) {
+            Some((_, _, Answer::Now(body))) => Some(body.clone()),
+            Some((_, _, answer)) => panic!("{answer:?} is no answer to a submission"),
+            None => None,
+        }
+    }
+
+    /// As [`Self::request`]; a refusal is an error.
+    fn ask(&mut self, now: Timestamp, client: u64, body: RequestBody) -> Result<Option<ReplyBody>, String> {
+        match self.request(now, client, body) {
+            Some(ReplyBody::Refused { reason }) => Err(reason),
+            answer => Ok(answer),
+        }
+    }
+
+    /// A client opens a submission. `Err`: why it is refused.
+    fn open(&mut self, now: Timestamp, client: u64, body: RequestBody) -> Result<RunId, String> {
+        match self.ask(now, client, body)? {
+            Some(ReplyBody::RunOpened { run, .. }) => {
+                self.submissions.insert(client, run);
+                Ok(run)
+            }
+            answer => panic!("a submission is opened, and the answer is {answer:?}"),
+        }
+    }
+
+    fn fill(
+        &mut self,
+        now: Timestamp,
+        client: u64,
+        run: RunId,
+        arrays: impl Iterator<Item = Arc<TaskArray>>,
+    ) -> Result<(), String> {
+        for array in arrays {
+            self.ask(now, client, RequestBody::AddArray { run, array })?;
+        }
+        Ok(())
+    }
+
+    /// A client submits a run. It is accepted when its record is durable. `Err`: why it is refused.
+    pub fn submit(&mut self, now: Timestamp, arrays: &[Arc<TaskArray>], keep: bool) -> Result<RunId, String> {
+        let client = self.connect_client(now);
+        let run = self.open(now, client, RequestBody::OpenRun { name: "a run".into(), keep, into: None })?;
+        self.fill(now, client, run, arrays.iter().cloned())?;
+        self.ask(now, client, RequestBody::CommitRun { run })?;
+        Ok(run)
+    }
+
+    /// A client begins a submission into `whole` and fills it. `Err`: why it is refused.
+    pub fn open_addition(
+        &mut self,
+        now: Timestamp,
+        whole: RunId,
+        token: &str,
+        arrays: &[Arc<TaskArray>],
+    ) -> Result<RunId, String> {
+        let client = self.connect_client(now);
+        let into = Addition { run: whole, token: token.into(), digest: Digest::default() };
+        let run = self.open(
+            now,
+            client,
+            RequestBody::OpenRun { name: String::new(), keep: false, into: Some(into) },
+        )?;
+        let filled = self.fill(now, client, run, arrays.iter().cloned());
+        if filled.is_err() {
+            self.client_gone(now, run);
+        }
+        filled.map(|()| run)
+    }
+
+    fn client_of(&self, run: RunId) -> Option<u64> {
+        self.submissions.iter().rev().find(|(_, of)| **of == run).map(|(client, _)| *client)
+    }
+
+    /// The client that makes the submission has said all; it is accepted when its record is durable.
+    pub fn commit(&mut self, now: Timestamp, run: RunId) -> Result<(), String> {
+        let client = self.client_of(run).expect("it was opened by a client");
+        self.ask(now, client, RequestBody::CommitRun { run }).map(|_| ())
+    }
+
+    /// The client that makes the submission goes away.
+    pub fn client_gone(&mut self, now: Timestamp, run: RunId) {
+        if let Some(client) = self.client_of(run) {
+            self.submissions.remove(&client);
+            self.handle(now, Input::Disconnected { connection: client });
+        }
+    }
+
+    pub fn cancel(&mut self, now: Timestamp, run: RunId, task: Option<TaskId>) {
+        let client = self.connect_client(now);
+        let task = task.map(TaskName::Number);
+        self.request(now, client, RequestBody::Cancel { run: Some(run), task });
+    }
+
+    /// A client brings this member's part of a run. `run`: the number that the first member gave it; none at the first member
+    /// itself. At other members the part is prepared then. `Err`: why it is refused.
+    pub fn take_part(&mut self, now: Timestamp, run: Option<RunId>, part: &Part) -> Result<RunId, String> {
+        let client = self.connect_client(now);
+        let (name, keep, into) = (String::new(), false, None);
+        let body = match run {
+            None => RequestBody::OpenRun { name, keep, into },
+            Some(run) => RequestBody::JoinRun { run, name, keep, into },
+        };
+        let is_first = run.is_none();
+        let run = self.open(now, client, body)?;
+        let (links, patterns) = (part.links.clone(), part.patterns.clone());
+        self.ask(now, client, RequestBody::LinkRun { run, links, patterns })?;
+        self.fill(now, client, run, part.arrays.iter().cloned().map(Arc::new))?;
+        if !is_first {
+            self.ask(now, client, RequestBody::PrepareRun { run })?;
+        }
+        Ok(run)
+    }
+
+    // ------------------------------------------------------------ other dispatchers
+
+    /// Our connection to another member is there.
+    pub fn on_link_up(&mut self, now: Timestamp, member: MemberId) {
+        self.handle(now, Input::LinkUp { member });
+    }
+
+    pub fn on_link_down(&mut self, now: Timestamp, member: MemberId) {
+        self.handle(now, Input::LinkDown { member });
+    }
+
+    /// Another member has connected to us.
+    pub fn on_member_connected(&mut self, now: Timestamp, life: u64, member: MemberId, n_members: u32) {
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 3));
+        let hello = Hello::Member { member, n_members, addresses: vec![] };
+        self.handle(now, Input::Connected { connection: life, peer, hello });
+    }
+
+    pub fn on_member(&mut self, now: Timestamp, life: u64, message: FromMember) {
+        self.handle(now, Input::FromMember { connection: life, batch: vec![message] });
+    }
+}
+
+/// The patterns of `run` among these, as sentences in order.
+pub fn sentences<'a>(actions: impl Iterator<Item = &'a Action>, run: RunId) -> Vec<String> {
+    let found = actions.filter_map(|action| match action {
+        Action::FoundPattern { run: of, evidence } if *of == run => Some(evidence.to_string()),
+        _ => None,
+    });
+    let mut found: Vec<String> = found.collect();
+    found.sort();
+    found
+}
