@@ -7,14 +7,14 @@
 //! Relative paths are refused within a task where they lead into its sandbox, which goes when it ends.
 
 use crate::args::SubmitArgs;
-use crate::commands::{Accepted, client_runtime, stream_list};
+use crate::commands::client_runtime;
 use crate::print::plural;
 use crate::{Exit, Fault, json, replaces, workflow};
 use eyas_core::{Digest, RunId};
-use eyas_runtime::client::Client;
-use eyas_runtime::net::NetError;
+use eyas_client::{Accepted, Client};
+use eyas_net::NetError;
 use eyas_tasklist::{ReadOptions, TaskList};
-use eyas_wire::message::{Addition, RequestBody};
+use eyas_wire::message::Addition;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -93,8 +93,8 @@ async fn insist(
 ) -> Result<Accepted, NetError> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let open = RequestBody::OpenRun { name: name.to_owned(), keep: false, into: Some(addition.clone()) };
-        let said = async { stream_list(&mut Client::connect(join).await?, list, open).await };
+        let (addition, arrays) = (addition.clone(), list.shared_arrays());
+        let said = async { Client::connect(join).await?.add(name, addition, arrays).await };
         match said.await {
             Err(e) if is_patient && can_pass(&e) && Instant::now() < until => tokio::time::sleep(PAUSE).await,
             said => return said,

@@ -10,11 +10,10 @@ use crate::resume::Origin;
 use crate::{Exit, Fault, hints, json, local, replaces, resume, tmpfs};
 use eyas_core::RunId;
 use eyas_core::TaskId;
-use eyas_runtime::client::Client;
+use eyas_client::Client;
 use eyas_runtime::cluster::LocalCluster;
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorOptions};
-use eyas_runtime::net::NetError;
 use eyas_runtime::provider::ProviderOptions;
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_text::{line_of, shown, shown_path};
@@ -24,7 +23,6 @@ use eyas_workflow::Format;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -277,17 +275,22 @@ fn forget_old_runs(newest: &Path) {
 
 /// An earlier embedded run in this folder broke off: what it had not finished is not this run's.
 async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
-    let ReplyBody::Status(status) = client.ask(RequestBody::Status).await? else { return Ok(()) };
-    for run in status.runs.iter().filter(|r| r.ended.is_none()) {
+    for run in client.status().await?.runs.iter().filter(|r| r.ended.is_none()) {
         eyas_text::say!(
             "an earlier run in {} broke off with {} of {} tasks done; what was left of it is cancelled",
             shown_path(dir),
             count(run.n_done),
             count(run.n_tasks)
         );
-        client.ask(RequestBody::Cancel { run: Some(run.run), task: None }).await?;
+        client.cancel(Some(run.run), None).await?;
     }
     Ok(())
+}
+
+/// Streams a list to the dispatcher; returns when the submission is durable.
+async fn submit_list(client: &mut Client, submission: &Submission) -> Result<RunId, Fault> {
+    let Submission { list, name, keep, .. } = submission;
+    Ok(client.submit(name, *keep, list.shared_arrays()).await?)
 }
 
 /// Streams a list to the dispatcher with that join file, which may be on another machine.
@@ -304,48 +307,6 @@ async fn submit_to(client: &mut Client, join: &Path, submission: &Submission) ->
 fn dir_of(join: &Path) -> Option<PathBuf> {
     let dir = PathBuf::from(Join::read(join).ok()?.dir);
     dir.is_dir().then_some(dir)
-}
-
-/// Streams a list to the dispatcher; returns when the submission is durable.
-async fn submit_list(client: &mut Client, submission: &Submission) -> Result<RunId, Fault> {
-    let Submission { list, name, keep, .. } = submission;
-    let open = RequestBody::OpenRun { name: name.clone(), keep: *keep, into: None };
-    Ok(stream_list(client, list, open).await?.run)
-}
-
-/// What the dispatcher said to a submission.
-pub struct Accepted {
-    pub run: RunId,
-    /// These tasks had been accepted before.
-    pub again: bool,
-}
-
-/// As [`submit_list`], beginning with `open`.
-pub async fn stream_list(
-    client: &mut Client,
-    list: &TaskList,
-    open: RequestBody,
-) -> Result<Accepted, NetError> {
-    let makes_no_sense = || NetError::Refused("its answer to a submission makes no sense".into());
-    let run = match client.ask(open).await? {
-        ReplyBody::RunOpened { run, .. } => run,
-        ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
-        _ => return Err(makes_no_sense()),
-    };
-    for array in &list.arrays {
-        client.send(RequestBody::AddArray { run, array: Arc::new(array.clone()) })?;
-    }
-    let number = client.send(RequestBody::CommitRun { run })?;
-    loop {
-        let reply = client.next().await?;
-        match reply.body {
-            ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
-            // The first refusal tells the reason; the one to the commit repeats it.
-            ReplyBody::Refused { reason } => return Err(NetError::Refused(reason)),
-            _ if reply.number == number => return Err(makes_no_sense()),
-            _ => {}
-        }
-    }
 }
 
 /// How the following of a run ended.
@@ -374,7 +335,7 @@ async fn follow(
     let mut last = RunStatus { run, ..RunStatus::default() };
     let mut progress = Progress::new();
     let interval_ns = progress.interval_ns();
-    let mut watch = client.send(RequestBody::WatchRun { run, interval_ns })?;
+    let mut watch = client.watch(run, interval_ns)?;
     let mut n_lost = 0;
     let mut interrupts = 0;
     let mut asked_to_end = AskedToEnd::listen()?;
@@ -396,7 +357,7 @@ async fn follow(
                             () = asked_to_end.next() => return Ok(End { exit: Exit::Interrupted, status: last }),
                         };
                         eyas_text::say!("note: the dispatcher is back");
-                        watch = client.send(RequestBody::WatchRun { run, interval_ns })?;
+                        watch = client.watch(run, interval_ns)?;
                         continue;
                     }
                 };
@@ -536,7 +497,7 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
     let path = clusters::work_join(&args.join)?;
     client_runtime().block_on(async {
         let mut client = connect(&path).await?;
-        let ClusterStatus { runs, warnings, .. } = cluster_status(&mut client).await?;
+        let ClusterStatus { runs, warnings, .. } = client.status().await?;
         // A dispatcher that is away, for instance: what it has is waited for, however long that is.
         warnings.iter().for_each(|warning| eyas_text::say!("warning: {}", line_of(warning)));
         let runs = match args.run {
@@ -570,13 +531,6 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
 }
 
 // ---------------------------------------------------------------- looking
-
-pub async fn cluster_status(client: &mut Client) -> Result<ClusterStatus, Fault> {
-    match client.ask(RequestBody::Status).await? {
-        ReplyBody::Status(status) => Ok(*status),
-        _ => Err(Fault::new(Exit::Cluster, "the dispatcher's answer makes no sense")),
-    }
-}
 
 pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
     if !args.all {
@@ -612,7 +566,7 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
 fn status_of(join: &Path) -> Result<ClusterStatus, Fault> {
     client_runtime().block_on(async {
         let mut client = connect(join).await?;
-        cluster_status(&mut client).await
+        Ok(client.status().await?)
     })
 }
 
@@ -694,9 +648,7 @@ pub fn cancel(args: CancelArgs) -> Result<Exit, Fault> {
         let wanted: Vec<Option<TaskName>> =
             if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
         for task in wanted {
-            if let ReplyBody::Cancelled { n_tasks } = client.ask(RequestBody::Cancel { run, task }).await? {
-                n += n_tasks;
-            }
+            n += client.cancel(run, task).await?;
         }
         Ok::<u64, Fault>(n)
     })?;

@@ -1,9 +1,9 @@
 //! Connections that wait for a dispatcher which is being started again: for a while, and not without saying so.
 
 use crate::Fault;
-use eyas_runtime::client::Client;
+use eyas_client::Client;
 use eyas_runtime::cluster::holder_of;
-use eyas_runtime::net::NetError;
+use eyas_net::NetError;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

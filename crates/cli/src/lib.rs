@@ -87,9 +87,9 @@ impl From<eyas_tasklist::Error> for Fault {
         Fault::new(Exit::BadInput, e)
     }
 }
-impl From<eyas_runtime::net::NetError> for Fault {
-    fn from(e: eyas_runtime::net::NetError) -> Fault {
-        use eyas_runtime::net::NetError;
+impl From<eyas_net::NetError> for Fault {
+    fn from(e: eyas_net::NetError) -> Fault {
+        use eyas_net::NetError;
         match e {
             NetError::Connect { address, source } => {
                 let message = format!("cannot reach the dispatcher at {address}: {}", print::reason(&source));

@@ -7,7 +7,7 @@ use crate::local::Source;
 use crate::printed::{self, Piece, Prints, Seen};
 use crate::{Exit, Fault, local};
 use eyas_core::RunId;
-use eyas_runtime::client::Client;
+use eyas_client::Client;
 use eyas_runtime::eventlog::to_message;
 use eyas_text::Printer;
 use eyas_wire::message::{PrintedState, TaskPrinted, WhichTasks};
@@ -62,7 +62,7 @@ fn follow(join: &Path, run: Option<RunId>, task: &str, follow: bool) -> Result<E
         let mut client = Client::connect(join).await?;
         let (mut seen, mut said) = (Seen::default(), None);
         loop {
-            let printed = printed::of_task(&mut client, run, name.clone()).await?;
+            let printed = client.printed(run, name.clone()).await?;
             show_new(&printed, &mut seen)?;
             // What keeps it from printing is said once for each state that it is in.
             if seen.is_empty() && said != Some(printed.state) {

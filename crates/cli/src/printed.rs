@@ -3,12 +3,12 @@
 //! A node keeps the first and the last bytes of each stream. What lies between is said where it is missing.
 
 use crate::print::size;
-use crate::{Exit, Fault};
+use crate::Fault;
 use eyas_core::{AttemptNo, RunId};
-use eyas_runtime::client::Client;
+use eyas_client::Client;
 use eyas_text::shown;
 use eyas_wire::message::{
-    Captured, Printed, PrintedState, ReplyBody, RequestBody, TaskName, TaskPrinted, WhichTasks,
+    Captured, Printed, PrintedState, TaskPrinted, WhichTasks,
 };
 use std::collections::BTreeMap;
 
@@ -111,22 +111,6 @@ pub fn heading(task: &TaskPrinted) -> String {
     format!("=== task {} of run {} {what}{why}", shown(&task.user_id), task.run)
 }
 
-/// Asks what a task has printed so far.
-pub async fn of_task(
-    client: &mut Client,
-    run: Option<RunId>,
-    task: TaskName,
-) -> Result<Box<TaskPrinted>, Fault> {
-    match client.ask(RequestBody::Logs { run, task }).await? {
-        ReplyBody::Printed(printed) => Ok(printed),
-        _ => Err(makes_no_sense()),
-    }
-}
-
-fn makes_no_sense() -> Fault {
-    Fault::new(Exit::Cluster, "the dispatcher's answer makes no sense")
-}
-
 /// What the tasks of a run printed, in their order, as far as that is known.
 pub struct Prints {
     run: Option<RunId>,
@@ -148,13 +132,10 @@ impl Prints {
     /// The next few tasks; none when there are no more, or not yet.
     pub async fn pull(&mut self, client: &mut Client) -> Result<Vec<TaskPrinted>, Fault> {
         while let Some(from) = self.next {
-            let ask = RequestBody::Prints { run: self.run, which: self.which, from };
-            let ReplyBody::Prints { run, tasks, next, is_early } = client.ask(ask).await? else {
-                return Err(makes_no_sense());
-            };
-            (self.run, self.next) = (Some(run), next);
-            if !tasks.is_empty() || is_early {
-                return Ok(tasks);
+            let prints = client.prints(self.run, self.which, from).await?;
+            (self.run, self.next) = (Some(prints.run), prints.next);
+            if !prints.tasks.is_empty() || prints.is_early {
+                return Ok(prints.tasks);
             }
         }
         Ok(vec![])

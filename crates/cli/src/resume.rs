@@ -26,12 +26,11 @@ use eyas_core::log::EVENTS_FILE;
 use eyas_core::pattern::stage_of_task;
 use eyas_core::types::{Digest, RUN_FILE};
 use eyas_report::memo::{CARRIED_FILE, Ended, Memo, Recipe, Record};
-use eyas_runtime::client::Client;
+use eyas_client::Client;
 use eyas_storage::{ErrorKind, Homes, HomesConfig, Location};
 use eyas_tasklist::TaskList;
 use eyas_text::{shown, shown_path};
 use eyas_wire::identity::Join;
-use eyas_wire::message::RequestBody;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -605,7 +604,7 @@ fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&Path>) -> Re
 /// moment's tasks run again.
 fn complete_log(join: &Path) {
     let _ = commands::client_runtime()
-        .block_on(async { Client::connect(join).await.ok()?.ask(RequestBody::Status).await.ok() });
+        .block_on(async { Client::connect(join).await.ok()?.status().await.ok() });
 }
 
 // ---------------------------------------------------------------- for commands

@@ -3,7 +3,7 @@
 //! What is told is what the event log says. Of a cluster that is up, the dispatcher says besides which programs run now.
 
 use crate::args::{SourceArgs, TasksArgs};
-use crate::commands::{client_runtime, cluster_status};
+use crate::commands::client_runtime;
 use crate::connect::connect;
 use crate::local::Source;
 use crate::print::{count, time};
@@ -129,7 +129,7 @@ fn read(of: &SourceArgs) -> Result<Logs, Fault> {
         Source::Live(path) => {
             // A dispatcher completes its log when it is asked how things are.
             let status =
-                client_runtime().block_on(async { cluster_status(&mut connect(&path).await?).await })?;
+                client_runtime().block_on(async { Ok::<_, Fault>(connect(&path).await?.status().await?) })?;
             let told = Join::read(&path).map_err(|e| Fault::new(Exit::Cluster, e))?;
             let dir = PathBuf::from(told.dir);
             if !dir.join(EVENTS_FILE).exists() {

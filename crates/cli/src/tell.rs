@@ -2,16 +2,16 @@
 //! folder of one that is over.
 
 use crate::args::{ReplayArgs, ReportArgs, TaskArgs};
-use crate::commands::{client_runtime, cluster_status, task_name};
+use crate::commands::{client_runtime, task_name};
 use crate::local::Source;
 use crate::print::count;
 use crate::{Exit, Fault, json, local};
 use eyas_core::RunId;
 use eyas_core::log::{PrintedLine, PrintedStream};
 use eyas_report::TaskStory;
-use eyas_runtime::client::Client;
+use eyas_client::Client;
 use eyas_text::{shown, shown_path};
-use eyas_wire::message::{Captured, Explained, ReplyBody, RequestBody};
+use eyas_wire::message::{Captured, Explained};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -24,11 +24,8 @@ pub fn explain(args: TaskArgs) -> Result<Exit, Fault> {
         }
         Source::Live(path) => client_runtime().block_on(async {
             let mut client = Client::connect(&path).await?;
-            let story = match client.ask(RequestBody::Explain { run, task: name }).await? {
-                ReplyBody::Explained(explained) => story_of(*explained),
-                _ => return Err(Fault::new(Exit::Cluster, "the dispatcher's answer makes no sense")),
-            };
-            Ok((story, cluster_status(&mut client).await?.runs.last().map(|run| run.run)))
+            let story = story_of(client.explain(run, name).await?);
+            Ok::<_, Fault>((story, client.status().await?.runs.last().map(|run| run.run)))
         })?,
     };
     if let Some(newest) = newest.filter(|newest| run.is_none() && *newest != story.run) {

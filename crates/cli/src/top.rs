@@ -13,8 +13,8 @@ use crate::args::JoinArgs;
 use crate::print::{count, nodes_of, plural, size, time};
 use crate::{Exit, Fault, clusters};
 use eyas_core::{RunId, Timestamp};
-use eyas_runtime::client::Client;
-use eyas_wire::message::{ClusterStatus, ExecutorLine, ReplyBody, RequestBody, RunStatus};
+use eyas_client::Client;
+use eyas_wire::message::{ClusterStatus, ExecutorLine, RunStatus};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -61,7 +61,7 @@ pub fn top(args: JoinArgs) -> Result<Exit, Fault> {
     // The first answer comes before the screen is taken, so that a plain error stays plain.
     let mut client = runtime.block_on(Client::connect(&path))?;
     let mut view = View::default();
-    view.take(runtime.block_on(ask(&mut client))?);
+    view.take(Box::new(runtime.block_on(client.status())?));
     let (updates, news) = mpsc::channel();
     std::thread::spawn(move || runtime.block_on(poll(path, client, updates)));
 
@@ -71,23 +71,15 @@ pub fn top(args: JoinArgs) -> Result<Exit, Fault> {
     result.map(|()| Exit::Good).map_err(Fault::from)
 }
 
-async fn ask(client: &mut Client) -> Result<Box<ClusterStatus>, Fault> {
-    match client.ask(RequestBody::Status).await? {
-        ReplyBody::Status(status) => Ok(status),
-        _ => Err(Fault::new(Exit::Cluster, "the dispatcher's answer makes no sense")),
-    }
-}
-
-/// Asks until nobody listens any more.
 async fn poll(path: PathBuf, client: Client, updates: mpsc::Sender<Update>) {
     let mut client = Some(client);
     loop {
         let update = match client.as_mut() {
-            Some(connected) => match ask(connected).await {
-                Ok(status) => Update::Status(status),
-                Err(fault) => {
+            Some(connected) => match connected.status().await {
+                Ok(status) => Update::Status(Box::new(status)),
+                Err(e) => {
                     client = None;
-                    Update::Gone(fault.message)
+                    Update::Gone(e.to_string())
                 }
             },
             None => match Client::connect(&path).await {

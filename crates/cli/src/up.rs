@@ -6,14 +6,14 @@
 
 use crate::args::{JoinArgs, UpArgs};
 use crate::clusters::{self, Kind};
-use crate::commands::{client_runtime, cluster_status, sweep_homes};
+use crate::commands::{client_runtime, sweep_homes};
 use crate::print::plural;
 use crate::{Exit, Fault, local, tmpfs};
-use eyas_runtime::client::Client;
+use eyas_client::Client;
 use eyas_runtime::cluster::{LocalCluster, Plan, holder_of};
-use eyas_runtime::net::NetError;
+use eyas_net::NetError;
 use eyas_text::shown_path;
-use eyas_wire::message::{ClusterStatus, RequestBody};
+use eyas_wire::message::ClusterStatus;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         let started = fill(&mut client, &mut cluster, &plan, &dir).await?;
         // Ready means that all nodes have joined which are there without work, and that whoever starts the others has.
         loop {
-            let status = cluster_status(&mut client).await?;
+            let status = client.status().await?;
             let has_provisioner = plan.provider_args.is_none() || status.provisioner.is_some();
             if has_provisioner && connected(&status).count() >= nodes.min as usize {
                 break;
@@ -126,7 +126,7 @@ async fn fill(
     let deadline = Instant::now() + JOIN_MAX + Duration::from_nanos(plan.lease_ns);
     let (mut started, mut taken_over) = (vec![], BTreeMap::new());
     loop {
-        let status = cluster_status(client).await?;
+        let status = client.status().await?;
         for name in connected(&status) {
             missing.remove(name);
         }
@@ -199,7 +199,7 @@ pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
             // Nobody was asked, or somebody is there: the file is of use still.
             Err(e) => return Err(e.into()),
         };
-        client.ask(RequestBody::Shutdown).await?;
+        client.shut_down().await?;
         // The join file goes when the dispatcher does.
         let deadline = Instant::now() + Duration::from_secs(10);
         while path.exists() && Instant::now() < deadline {

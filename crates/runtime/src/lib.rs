@@ -7,12 +7,10 @@
 //! |---|---|
 //! | [`dispatcher`] | the dispatcher's process: connections, journal, event log around the core |
 //! | [`executor`] | an executor's process: slots, cache directory, transfers around the core |
-//! | [`client`] | a client's connection |
 //! | [`cluster`] | a local cluster of several processes |
 //! | [`provider`] | nodes of a local cluster that come and go |
-//! | [`net`], [`eventlog`], [`clock`], [`descriptors`] | what they share |
+//! | [`eventlog`], [`clock`], [`descriptors`] | what they share |
 
-pub mod client;
 pub mod clock;
 pub mod cluster;
 pub mod descriptors;
@@ -20,7 +18,6 @@ pub mod dispatcher;
 pub mod eventlog;
 pub mod executor;
 mod holder;
-pub mod net;
 pub mod provider;
 
 /// Runs a loop among the tasks that read and write its connections. What wakes it then mostly runs on the

@@ -12,12 +12,12 @@
 //!
 //! Not here: how many nodes there should be.
 
-use crate::client::Client;
+use eyas_client::Client;
 use crate::cluster::{ClusterError, Part, wait_for_stdin_to_close};
-use crate::net::NetError;
+use eyas_net::NetError;
 use eyas_core::provisioning::{Demand, NodeView, ProvisionAction, ProvisionConfig, Provisioner};
 use eyas_core::{ExecutorId, Timestamp};
-use eyas_wire::message::{self, DemandStatus, ReplyBody, RequestBody};
+use eyas_wire::message::{self, DemandStatus};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -137,9 +137,7 @@ impl Provider {
             nodes_max: config.nodes_max,
             n_pending,
         };
-        let ReplyBody::Demand(status) = self.client.ask(RequestBody::Demand { provisioner }).await? else {
-            return Err(NetError::Closed.into());
-        };
+        let status = self.client.demand(provisioner).await?;
         self.note_joined(&status);
         self.note_ended(status.now)?;
         let views: Vec<NodeView> = self.nodes.values_mut().filter_map(|node| node.view(&status)).collect();
@@ -161,8 +159,8 @@ impl Provider {
                 }
                 ProvisionAction::Release { executor } => {
                     // One that has just been lost is refused; it leaves the list by itself.
-                    match self.client.ask(RequestBody::Drain { executor }).await {
-                        Ok(_) | Err(NetError::Refused(_)) => {}
+                    match self.client.drain(executor).await {
+                        Ok(()) | Err(NetError::Refused(_)) => {}
                         Err(e) => return Err(e.into()),
                     }
                 }

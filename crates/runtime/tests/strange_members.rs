@@ -2,9 +2,9 @@
 
 use eyas_core::event::{AttemptReport, InputReport, NodeMessage, Offer, ReplicaAdded, Times};
 use eyas_core::{AttemptNo, CacheOutcome, Digest, ObjectId, Outcome, TaskId, Timestamp};
-use eyas_runtime::client::Client;
+use eyas_client::Client;
 use eyas_runtime::dispatcher::{DispatcherOptions, run};
-use eyas_runtime::net::{self, Reader, Writer};
+use eyas_net::{self as net, Reader, Writer};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
 use std::path::Path;

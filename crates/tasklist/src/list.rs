@@ -33,6 +33,13 @@ pub struct TaskList {
     pub n_dependencies: u64,
 }
 
+impl TaskList {
+    /// The arrays as they are sent: one at a time, however long the list is.
+    pub fn shared_arrays(&self) -> impl Iterator<Item = std::sync::Arc<TaskArray>> {
+        self.arrays.iter().cloned().map(std::sync::Arc::new)
+    }
+}
+
 /// Where the task at a place of the list came from.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {

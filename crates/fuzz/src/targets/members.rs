@@ -14,7 +14,7 @@ use eyas_core::log::{EVENTS_FILE, Header, Line, What};
 use eyas_core::pattern::RunPatterns;
 use eyas_core::*;
 use eyas_runtime::dispatcher::{DispatcherError, DispatcherOptions, GroupOptions, JOIN_FILE, run};
-use eyas_runtime::net::{self, Reader, Writer};
+use eyas_net::{self as net, Reader, Writer};
 use eyas_tasklist::ReadOptions;
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;

@@ -4,7 +4,7 @@ use super::failed;
 use eyas_cli::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use eyas_cli::{Exit, Fault, local};
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, Template};
-use eyas_runtime::client::Client;
+use eyas_client::Client;
 use eyas_runtime::cluster::LocalCluster;
 use eyas_wire::message::{ClusterStatus, ReplyBody, RequestBody, RunStatus};
 use std::collections::HashMap;
@@ -93,10 +93,7 @@ impl Cluster {
     }
 
     pub fn status(&mut self) -> Result<ClusterStatus, Fault> {
-        match self.runtime.block_on(self.client.ask(RequestBody::Status))? {
-            ReplyBody::Status(status) => Ok(*status),
-            _ => Err(nonsense()),
-        }
+        Ok(self.runtime.block_on(self.client.status())?)
     }
 
     /// Submits `arrays` as one run and waits for its end; every task has to end well. The clock runs from

@@ -7,7 +7,7 @@
 
 use super::service::{Arrival, Service};
 use super::{DispatcherError, DispatcherOptions, JOIN_FILE};
-use crate::net;
+use eyas_net as net;
 use eyas_core::MemberId;
 use eyas_core::group::Membership;
 use eyas_session::dispatcher::Input;

@@ -4,7 +4,7 @@ use super::group::Whereabouts;
 use super::printed::{Index, lines_about, printed_by, read_printed};
 use crate::clock;
 use crate::eventlog::EventLog;
-use crate::net::Writer;
+use eyas_net::Writer;
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, PRINTED_FILE};
 use eyas_core::{MemberId, Timestamp};

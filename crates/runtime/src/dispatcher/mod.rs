@@ -14,7 +14,7 @@ mod printed;
 mod service;
 
 use crate::descriptors;
-use crate::net;
+use eyas_net as net;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_journal::{Journal, Notice};
 use eyas_session::dispatcher::Input;

@@ -5,7 +5,7 @@ use super::place::PLACE_FILE;
 use super::{DispatcherError, DispatcherOptions};
 use crate::clock;
 use crate::eventlog::EventLog;
-use crate::net::Writer;
+use eyas_net::Writer;
 use eyas_core::MemberId;
 use eyas_core::home_share::HomeLimits;
 use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION};

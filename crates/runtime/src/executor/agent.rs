@@ -13,7 +13,7 @@ mod programs;
 use super::{DataPlane, ExecutorError, ExecutorOptions, LastTry};
 use crate::clock::{self, DispatchersClock};
 use crate::descriptors;
-use crate::net::{self, NetError, Writer};
+use eyas_net::{self as net, NetError, Writer};
 use eyas_core::array::Command;
 use eyas_core::cache::CacheConfig;
 use eyas_core::collective::BatchId;

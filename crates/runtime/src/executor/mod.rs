@@ -22,7 +22,7 @@ mod rights;
 mod slots;
 mod watch;
 
-use crate::net;
+use eyas_net as net;
 use agent::{Agent, Input};
 use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;

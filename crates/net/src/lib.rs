@@ -1,4 +1,4 @@
-//! Connections of the control plane: TLS among members, a preamble, then frames.
+//! eyas-net: connections of the control plane: TLS among members, a preamble, then frames.
 //!
 //! [`connect`] and [`keep_door`] give a [`Reader`] and a [`Writer`] once both sides have shown that they are
 //! members and speak the same protocol version. Until then whoever connects is a *stranger*, of whom there are few at a

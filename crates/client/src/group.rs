@@ -11,7 +11,7 @@
 //! all members are asked what they know of its files.
 
 use super::open;
-use crate::net::{NetError, Reader, Writer};
+use eyas_net::{NetError, Reader, Writer};
 use eyas_core::RunId;
 use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::{Upstream, find_circle, has_ended};
