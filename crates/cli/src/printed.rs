@@ -2,14 +2,12 @@
 //!
 //! A node keeps the first and the last bytes of each stream. What lies between is said where it is missing.
 
-use crate::print::size;
 use crate::Fault;
-use eyas_core::{AttemptNo, RunId};
+use crate::print::size;
 use eyas_client::Client;
+use eyas_core::{AttemptNo, RunId};
 use eyas_text::shown;
-use eyas_wire::message::{
-    Captured, Printed, PrintedState, TaskPrinted, WhichTasks,
-};
+use eyas_wire::message::{Captured, Printed, PrintedState, TaskPrinted, WhichTasks};
 use std::collections::BTreeMap;
 
 /// How everything that a program prints is kept.

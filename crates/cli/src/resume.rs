@@ -21,12 +21,12 @@
 
 use crate::print::{command_line, count, plural, size};
 use crate::{Exit, Fault, commands, local};
+use eyas_client::Client;
 use eyas_core::array::TaskSpec;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::pattern::stage_of_task;
 use eyas_core::types::{Digest, RUN_FILE};
 use eyas_report::memo::{CARRIED_FILE, Ended, Memo, Recipe, Record};
-use eyas_client::Client;
 use eyas_storage::{ErrorKind, Homes, HomesConfig, Location};
 use eyas_tasklist::TaskList;
 use eyas_text::{shown, shown_path};
@@ -603,8 +603,8 @@ fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&Path>) -> Re
 /// A dispatcher that is up writes its log a moment late, unless it is asked how things are. Should that fail, the last
 /// moment's tasks run again.
 fn complete_log(join: &Path) {
-    let _ = commands::client_runtime()
-        .block_on(async { Client::connect(join).await.ok()?.status().await.ok() });
+    let _ =
+        commands::client_runtime().block_on(async { Client::connect(join).await.ok()?.status().await.ok() });
 }
 
 // ---------------------------------------------------------------- for commands

@@ -12,8 +12,8 @@
 use crate::args::JoinArgs;
 use crate::print::{count, nodes_of, plural, size, time};
 use crate::{Exit, Fault, clusters};
-use eyas_core::{RunId, Timestamp};
 use eyas_client::Client;
+use eyas_core::{RunId, Timestamp};
 use eyas_wire::message::{ClusterStatus, ExecutorLine, RunStatus};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;

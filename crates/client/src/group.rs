@@ -11,12 +11,12 @@
 //! all members are asked what they know of its files.
 
 use super::open;
-use eyas_net::{NetError, Reader, Writer};
 use eyas_core::RunId;
 use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::{Upstream, find_circle, has_ended};
 use eyas_core::group::split::{Part, split, split_addition};
 use eyas_core::group::{Known, giver_of};
+use eyas_net::{NetError, Reader, Writer};
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
 use std::collections::{BTreeSet, HashMap};

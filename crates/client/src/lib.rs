@@ -9,10 +9,10 @@
 
 mod group;
 
-use eyas_net::{self as net, NetError, Reader, Writer};
-use eyas_wire::identity::Join;
 use eyas_core::array::TaskArray;
 use eyas_core::{ExecutorId, RunId};
+use eyas_net::{self as net, NetError, Reader, Writer};
+use eyas_wire::identity::Join;
 use eyas_wire::message::*;
 use group::Group;
 use std::path::Path;
@@ -112,7 +112,8 @@ impl Client {
         addition: Addition,
         arrays: impl IntoIterator<Item = Arc<TaskArray>>,
     ) -> Result<Accepted, NetError> {
-        self.stream(RequestBody::OpenRun { name: name.into(), keep: false, into: Some(addition) }, arrays).await
+        self.stream(RequestBody::OpenRun { name: name.into(), keep: false, into: Some(addition) }, arrays)
+            .await
     }
 
     async fn stream(

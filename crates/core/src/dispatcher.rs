@@ -74,6 +74,7 @@ use crate::catalog::Catalog;
 use crate::collective::CollectiveEvent;
 use crate::event::*;
 use crate::group::Membership;
+use crate::home_share::{HomeLimits, HomeShares};
 use crate::pattern::RunPatterns;
 use crate::placement::{self, Mode, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, Unplaced};
 use crate::provisioning::{Demand, NodeView};
@@ -112,6 +113,9 @@ pub struct DispatcherConfig {
     /// Which of several dispatchers this is, where there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Membership>,
+    /// What home storage allows, for all executors of this dispatcher together.
+    #[serde(default)]
+    pub home_limits: HomeLimits,
 }
 
 impl Default for DispatcherConfig {
@@ -125,6 +129,7 @@ impl Default for DispatcherConfig {
             collectives: CollectiveMode::default(),
             scope: "here".into(),
             group: None,
+            home_limits: HomeLimits::default(),
         }
     }
 }
@@ -354,6 +359,7 @@ pub struct Dispatcher {
     subscribers: FxHashMap<TaskId, Vec<TaskId>>,
     intermediates: Intermediates,
     leftovers: Leftovers,
+    home_shares: HomeShares,
     given_up: GivenUp,
     moves: Moves,
     exchange: Exchange,
@@ -421,6 +427,7 @@ impl Dispatcher {
     pub fn new(config: DispatcherConfig) -> Result<Dispatcher, String> {
         let queue = placement::by_name(&config.placement, &config.placement_config)?;
         Ok(Dispatcher {
+            home_shares: HomeShares::new(config.home_limits),
             config,
             catalog: Catalog::new(),
             queue,
@@ -562,6 +569,7 @@ impl Dispatcher {
             Event::PrefetchFailed { executor, batch, object, kind } => {
                 self.moves.pending.push(CollectiveEvent::PrefetchFailed { executor, batch, object, kind })
             }
+            Event::HomeUsed { executor, report } => self.home_shares.reported(now, executor, report),
             Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),
@@ -597,5 +605,6 @@ impl Dispatcher {
         self.bring_imports(now, ticked);
         self.carry_collectives(now, out);
         self.ask_for_leftovers(out);
+        self.share_home(now, out);
     }
 }

@@ -8,6 +8,7 @@
 use crate::array::TaskArray;
 use crate::collective::{BatchId, CollectiveRecord};
 use crate::group::{LinkMessage, MemberLoad, RunLinks};
+use crate::home_share::{HomeReport, HomeShare};
 use crate::pattern::{Evidence, RunPatterns};
 use crate::placement::Reason;
 use crate::types::*;
@@ -74,6 +75,8 @@ pub enum Event {
     InputMoved { executor: ExecutorId, moved: InputMoved },
     /// A prefetch did not bring this object, whatever was tried.
     PrefetchFailed { executor: ExecutorId, batch: BatchId, object: ObjectId, kind: TransferErrorKind },
+    /// How an executor uses home, where that is limited.
+    HomeUsed { executor: ExecutorId, report: HomeReport },
     /// The executor has done what [`Action::RemoveParts`] asked for, as far as home let it.
     PartsRemoved { executor: ExecutorId, tasks: Vec<TaskId> },
     /// Somebody wants these tasks ended: one, or a whole run.
@@ -257,6 +260,8 @@ pub enum Action {
     /// Remove these replicas: their bytes are not what the catalog says any more.
     DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
     /// Remove what these attempts, and earlier ones of the same tasks, may have left at home of outputs that were on their
+    /// What the executor may use of home from now on; where home is limited, the first one comes when it joins.
+    ShareHome { executor: ExecutorId, share: HomeShare },
     /// way. The tasks have ended. The executor answers with `PartsRemoved`.
     RemoveParts { executor: ExecutorId, attempts: Vec<(TaskId, AttemptNo)> },
     /// The task reached its last state. Journal it before telling anybody.
@@ -519,6 +524,10 @@ pub enum NodeEvent {
     SpaceMeasured {
         room_bytes: u64,
         disk_bytes: u64,
+    },
+    /// This node may have so many transfers from and to home at once; at least 1. Those that run go on.
+    HomeShared {
+        streams: u32,
     },
     /// The dispatcher has durably recorded the end of this attempt.
     EndRecorded {

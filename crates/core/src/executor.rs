@@ -67,7 +67,7 @@ pub struct ExecutorConfig {
     pub transfers_max: u32,
     /// Of these, from one peer.
     pub transfers_per_peer_max: u32,
-    /// Of these, from or to home. Changed by [`Executor::set_home_streams`].
+    /// Of these, from or to home. Changed by [`NodeEvent::HomeShared`].
     pub home_streams_max: u32,
     /// An attempt's inputs come one after the other, as when a wrapper around the program fetches them, and not side by side.
     pub inputs_in_turn: bool,
@@ -378,6 +378,7 @@ impl Executor {
             NodeEvent::SpaceMeasured { room_bytes, disk_bytes } => {
                 self.on_space_measured(room_bytes, disk_bytes, out)
             }
+            NodeEvent::HomeShared { streams } => self.config.home_streams_max = streams.max(1),
             NodeEvent::Ticked => {}
         }
         self.settle_space(now, out);
@@ -438,11 +439,6 @@ impl Executor {
         let mut held: Vec<_> = self.held.iter().map(|(o, f)| (*o, f.clone())).collect();
         held.sort_by_key(|(object, _)| *object);
         held
-    }
-
-    /// This node's share of the streams that home storage allows; at least 1.
-    pub fn set_home_streams(&mut self, streams_max: u32) {
-        self.config.home_streams_max = streams_max.max(1);
     }
 
     /// Transfers from and to home that are under way.

@@ -41,7 +41,7 @@ const PLAN_NS_PER_MESSAGE: u64 = 1_000_000;
 const EXACT_N_MAX: usize = 16;
 
 /// What home storage allows, for all executors of this dispatcher together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct HomeLimits {
     pub bytes_per_s: Option<u64>,
     /// Transfers at once.

@@ -514,6 +514,7 @@ impl Reader {
             | Event::CacheResized { .. }
             | Event::InputMoved { .. }
             | Event::PartsRemoved { .. }
+            | Event::HomeUsed { .. }
             | Event::Ticked
             | Event::Recovered
             | Event::Began { .. }
@@ -565,6 +566,7 @@ impl Reader {
             | Action::NameObjects { .. }
             | Action::DropReplicas { .. }
             | Action::RemoveParts { .. }
+            | Action::ShareHome { .. }
             | Action::RecordGivenUp { .. }
             | Action::Prefetch { .. }
             | Action::CancelPrefetch { .. }

@@ -12,11 +12,11 @@
 //!
 //! Not here: how many nodes there should be.
 
-use eyas_client::Client;
 use crate::cluster::{ClusterError, Part, wait_for_stdin_to_close};
-use eyas_net::NetError;
+use eyas_client::Client;
 use eyas_core::provisioning::{Demand, NodeView, ProvisionAction, ProvisionConfig, Provisioner};
 use eyas_core::{ExecutorId, Timestamp};
+use eyas_net::NetError;
 use eyas_wire::message::{self, DemandStatus};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

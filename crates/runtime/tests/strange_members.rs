@@ -1,10 +1,10 @@
 //! Members whose messages make no sense: the dispatcher says so, and goes on for the others. And members whom a crowd shuts out.
 
+use eyas_client::Client;
 use eyas_core::event::{AttemptReport, InputReport, NodeMessage, Offer, ReplicaAdded, Times};
 use eyas_core::{AttemptNo, CacheOutcome, Digest, ObjectId, Outcome, TaskId, Timestamp};
-use eyas_client::Client;
-use eyas_runtime::dispatcher::{DispatcherOptions, run};
 use eyas_net::{self as net, Reader, Writer};
+use eyas_runtime::dispatcher::{DispatcherOptions, run};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
 use std::path::Path;

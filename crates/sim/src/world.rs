@@ -716,7 +716,7 @@ impl<'a> World<'a> {
                 // Its executors know the dispatcher's numbers.
                 Action::NameObjects { .. } | Action::ForgetExecutor { .. } => {}
                 // No executor is lost here.
-                Action::RemoveParts { .. } => {}
+                Action::RemoveParts { .. } | Action::ShareHome { .. } => {}
                 // There is no journal.
                 Action::RecordGivenUp { task, attempt } => {
                     self.inbox.push_back(Event::AttemptGivenUp { task, attempt })

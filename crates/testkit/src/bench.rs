@@ -142,6 +142,10 @@ impl Cluster {
                     let list: Vec<String> = attempts.iter().map(|(t, a)| format!("{t}.{a}")).collect();
                     format!("remove parts of {} on {executor}", list.join(", "))
                 }
+                Action::ShareHome { executor, share } => {
+                    let rate = share.bytes_per_s.map_or("any rate".into(), |rate| format!("{rate} B/s"));
+                    format!("share {rate}, {} streams with {executor}", share.streams)
+                }
                 Action::CancelPrefetch { executor, .. } => format!("cancel prefetch on {executor}"),
                 Action::FoundPattern { evidence, .. } => {
                     self.found.push(evidence.to_string());

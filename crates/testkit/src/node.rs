@@ -6,6 +6,7 @@
 use crate::process::{FromNode, ToNode};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::home_share::{HomeShare, HomeUse};
 use eyas_core::lease::Lease;
 use eyas_core::*;
 use eyas_session::executor::link::About;
@@ -80,6 +81,10 @@ pub struct Node {
     pub link: Link,
     /// Its dispatcher is to hear that it is to be let go.
     pub asks_to_go: bool,
+    /// What it may use of home, what it has moved, and what its dispatcher knows of that.
+    pub home_share: HomeShare,
+    pub home_bytes: u64,
+    pub home_use: HomeUse,
     pub peers: BTreeMap<ExecutorId, usize>,
     pub last_contact: Timestamp,
     /// By how much the clock that its times are of is ahead of true time.
@@ -115,6 +120,9 @@ impl Node {
             life: None,
             link: Link::default(),
             asks_to_go: false,
+            home_share: HomeShare::UNLIMITED,
+            home_bytes: 0,
+            home_use: HomeUse::default(),
             peers: BTreeMap::new(),
             last_contact: Timestamp(0),
             ahead_ns: 0,
@@ -245,6 +253,8 @@ impl Node {
                 }
                 self.log.push((now, Logged::Reconnected));
                 self.asks_to_go = self.is_draining;
+                self.home_share.number = 0;
+                self.home_use.forget_told();
                 for message in again {
                     self.tell(message);
                 }
@@ -334,8 +344,12 @@ impl Node {
                 self.link.redirect(member, address);
                 return None;
             }
-            // Home has no limits here, and nobody asks what programs have printed.
-            ToExecutor::Home(_) | ToExecutor::Look { .. } => return None,
+            ToExecutor::Home(share) => {
+                self.home_share = share;
+                NodeEvent::HomeShared { streams: share.streams.min(self.config.home_streams_max) }
+            }
+            // Nobody asks what programs have printed.
+            ToExecutor::Look { .. } => return None,
             ToExecutor::Shutdown { .. } => {
                 self.is_ended = true;
                 return None;
@@ -346,6 +360,18 @@ impl Node {
     /// It says that it is there, as every second.
     pub fn beat(&mut self) {
         self.link.say(FromExecutor::Status(Box::<ExecutorStatus>::default()));
+    }
+
+    /// It says how it uses home, where that is limited, and there is something new.
+    pub fn report_home(&mut self, now: Timestamp) {
+        // Before the first word of a dispatcher about its shares an answer would be to another one.
+        if self.home_share.number > 0 && self.link.is_welcomed() {
+            let n_streams = self.core.n_home_streams();
+            let report = self.home_use.report(now, n_streams, self.home_bytes, self.home_share);
+            report.into_iter().for_each(|report| {
+                self.link.say(FromExecutor::Home(report));
+            });
+        }
     }
 
     /// It leaves of its own accord.

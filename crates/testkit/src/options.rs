@@ -3,6 +3,7 @@
 //! [`Options::from_seed`] draws everything from the seed, the kinds of faults included: a world in which
 //! everything fails a little finds other mistakes than one in which only one thing fails a lot.
 
+use eyas_core::home_share::HomeLimits;
 use eyas_core::placement::{
     affinity, first_available, first_input, good_cache_compute, max_cache_hit, max_compute_util,
 };
@@ -45,6 +46,8 @@ pub struct Options {
     pub output_lands: u64,
     /// Of the runs, how many keep their files on the nodes.
     pub run_is_kept: u64,
+    /// What home allows all nodes together.
+    pub home_limits: HomeLimits,
     /// Submissions into each run while it goes on, at most.
     pub n_additions_max: u64,
     /// Who made a file that many read runs again at its readers, wherever it can.
@@ -136,6 +139,7 @@ impl Options {
             fan_out_max: 1,
             output_lands: 0,
             run_is_kept: 0,
+            home_limits: HomeLimits::default(),
             n_additions_max: 0,
             replicates: false,
             staying_differ: false,
@@ -230,6 +234,12 @@ impl Options {
             // Smaller than the budget, which by itself may be any size.
             o.disk_bytes = o.object_bytes_max * one_of(disk, &[1, 6, 20, 100]);
             o.n_disk_fills = perhaps(disk, 500, 6);
+        }
+        let home = &mut Rng::new(seed ^ 0x686f_6d65_206c_696d);
+        if home.below(3) == 0 {
+            let bytes_per_s = one_of(home, &[None, Some(1_000_000), Some(10)]);
+            let streams = one_of(home, &[None, Some(1), Some(3), Some(20)]);
+            o.home_limits = HomeLimits { bytes_per_s, streams };
         }
         o.faults_until_ns = one_of(r, &[5 * S, 30 * S, 100 * S]);
         // Two attempts that write different bytes are only told apart where nobody writes unasked: an

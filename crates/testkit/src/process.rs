@@ -8,7 +8,6 @@ use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
 use eyas_core::group::split::Part;
-use eyas_core::home_share::HomeLimits;
 use eyas_core::*;
 use eyas_session::dispatcher::{Answer, Input, Options, Outside, Permission, Record, Seq, Session};
 use eyas_wire::message::*;
@@ -199,7 +198,6 @@ impl Process {
     ) -> Process {
         let options = Options {
             config: config.clone(),
-            home_limits: HomeLimits::default(),
             capture_head_bytes: 0,
             capture_tail_bytes: 0,
             keeps_log: true,

@@ -388,6 +388,7 @@ impl World {
         config.placement_config.first_input_queued_max = o.window;
         config.placement_config.tasks_per_decision = o.tasks_per_decision;
         config.lease_ns = LEASE_NS;
+        config.home_limits = o.home_limits;
         if o.replicates {
             config.collectives = CollectiveMode::TaskReplication;
         }
@@ -1274,6 +1275,8 @@ impl World {
     }
 
     fn flush_node(&mut self, n: usize) {
+        let now = self.clock_of(n);
+        self.nodes[n].report_home(now);
         let Some((life, batch)) = self.nodes[n].take_words() else { return };
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { life, batch });
@@ -1476,6 +1479,9 @@ impl World {
                 });
                 if let Ok(bytes) = &result {
                     let node = &mut self.nodes[n];
+                    if source == Source::Home {
+                        node.home_bytes += bytes.size_bytes;
+                    }
                     let stored = Stored { digest: bytes.digest, size_bytes: bytes.size_bytes };
                     match target {
                         Target::Cache(object) => {

@@ -2,6 +2,7 @@
 
 use eyas_core::dispatcher::TaskState;
 use eyas_core::event::Event;
+use eyas_core::home_share::{HomeReport, HomeShare};
 use eyas_core::*;
 use eyas_testkit::bench::Cluster;
 use eyas_testkit::build::{Task, array_of, reads, task, writes};
@@ -614,4 +615,21 @@ fn a_node_of_a_thousand_slots_is_given_tasks() {
     // From its first end on the node's tasks are known to take a while.
     c.done(1, (0, 1));
     assert!(given(&mut c) >= 1);
+}
+
+#[test]
+fn home_is_shared_by_those_who_use_it_and_what_one_leaves_goes_to_the_others() {
+    let mut c = Cluster::with(|config| config.home_limits.streams = Some(4));
+    c.node(1, 1).expect(&["share any rate, 1 streams with 1"]);
+    c.node(2, 1).expect(&["share any rate, 1 streams with 2"]);
+    let share = |number, streams| HomeShare { number, bytes_per_s: None, streams };
+    let report = |share| HomeReport { active: true, moved_bytes: 0, share };
+    c.feed(Event::HomeUsed { executor: ExecutorId(1), report: report(share(1, 1)) });
+    c.wait(1).expect(&["share any rate, 3 streams with 1"]);
+    // It wakes for that, and says nothing twice.
+    assert_eq!(c.core.wake_at(), None);
+    c.wait(1).expect(&[]);
+    c.feed(Event::HomeUsed { executor: ExecutorId(1), report: report(share(2, 3)) });
+    c.feed(Event::ExecutorLost { executor: ExecutorId(2), reason: "it left".into() });
+    c.wait(1).expect(&["share any rate, 4 streams with 1"]);
 }

@@ -341,8 +341,12 @@ impl Dispatcher {
     }
 
     /// When the driver should send [`Event::Ticked`] although nothing happened: a ready task was left waiting, and
-    /// time alone may change that.
+    /// time alone may change that; or shares of home are due.
     pub fn wake_at(&self) -> Option<Timestamp> {
+        self.placement_wakes_at().into_iter().chain(self.home_shares.wake_at()).min()
+    }
+
+    fn placement_wakes_at(&self) -> Option<Timestamp> {
         let waits =
             matches!(self.unplaced, Some(Unplaced::WaitingForCopy { .. } | Unplaced::NotAsked { .. }));
         if !waits || self.queue.is_empty() || self.hold_until.is_some() || !self.has_idle_slot() {
@@ -402,6 +406,7 @@ impl Dispatcher {
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         self.catalog.sanity_check();
+        self.home_shares.sanity_check();
         self.check_intermediates();
         self.moves.collectives.sanity_check(&self.catalog);
         if self.config.group.is_some() {

@@ -26,6 +26,9 @@ impl Dispatcher {
         }
         let (mut held_before, mut made) = (vec![], vec![]);
         self.leftovers.ask_anew(executor);
+        if self.config.home_limits != HomeLimits::default() {
+            out.push(Action::ShareHome { executor, share: self.home_shares.joined(executor) });
+        }
         self.forget_replicas_on(now, executor);
         self.silent.remove(&executor);
         if let Some(known) = self.executors.remove(&executor) {
@@ -296,6 +299,13 @@ impl Dispatcher {
         }
     }
 
+    /// Says new shares of home, where that is due.
+    pub(super) fn share_home(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        let mut shares = vec![];
+        self.home_shares.divide(now, &mut shares);
+        out.extend(shares.into_iter().map(|(executor, share)| Action::ShareHome { executor, share }));
+    }
+
     pub(super) fn on_executor_lost(
         &mut self,
         now: Timestamp,
@@ -305,6 +315,7 @@ impl Dispatcher {
     ) {
         let Some(lost) = self.executors.remove(&executor) else { return };
         self.silent.remove(&executor);
+        self.home_shares.left(executor);
         let objects = self.catalog.executor_left(executor);
         self.forget_brought(executor);
         if lost.moving_to.is_some() {

@@ -3,8 +3,8 @@
 use super::failed;
 use eyas_cli::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use eyas_cli::{Exit, Fault, local};
-use eyas_core::array::{Command, Pattern, Piece, TaskArray, Template};
 use eyas_client::Client;
+use eyas_core::array::{Command, Pattern, Piece, TaskArray, Template};
 use eyas_runtime::cluster::LocalCluster;
 use eyas_wire::message::{ClusterStatus, ReplyBody, RequestBody, RunStatus};
 use std::collections::HashMap;

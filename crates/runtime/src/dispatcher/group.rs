@@ -7,9 +7,9 @@
 
 use super::service::{Arrival, Service};
 use super::{DispatcherError, DispatcherOptions, JOIN_FILE};
-use eyas_net as net;
 use eyas_core::MemberId;
 use eyas_core::group::Membership;
+use eyas_net as net;
 use eyas_session::dispatcher::Input;
 use eyas_text::shown_path;
 use eyas_wire::identity::{Identity, Join};

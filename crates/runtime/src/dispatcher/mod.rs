@@ -14,9 +14,9 @@ mod printed;
 mod service;
 
 use crate::descriptors;
-use eyas_net as net;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_journal::{Journal, Notice};
+use eyas_net as net;
 use eyas_session::dispatcher::Input;
 use eyas_wire::identity::{Identity, IdentityError, Join};
 use incarnation::Incarnation;

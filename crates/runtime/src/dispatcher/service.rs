@@ -5,12 +5,12 @@ use super::place::PLACE_FILE;
 use super::{DispatcherError, DispatcherOptions};
 use crate::clock;
 use crate::eventlog::EventLog;
-use eyas_net::Writer;
 use eyas_core::MemberId;
 use eyas_core::home_share::HomeLimits;
 use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION};
 use eyas_data::peer::TicketKey;
 use eyas_journal::{Journal, Notice, Recovered};
+use eyas_net::Writer;
 use eyas_session::dispatcher::{Input, Options, Record, Session};
 use eyas_wire::identity::Identity;
 use eyas_wire::message::Hello;
@@ -49,11 +49,10 @@ impl Service {
     ) -> Result<Service, DispatcherError> {
         let mut config = options.config.clone();
         config.group = options.group.as_ref().map(|g| g.membership);
-        let home_limits =
+        config.home_limits =
             HomeLimits { bytes_per_s: options.home_rate_bytes_per_s, streams: options.home_streams };
         let session_options = Options {
             config,
-            home_limits,
             capture_head_bytes: options.capture_head_bytes,
             capture_tail_bytes: options.capture_tail_bytes,
             keeps_log: options.event_log,

@@ -13,7 +13,6 @@ mod programs;
 use super::{DataPlane, ExecutorError, ExecutorOptions, LastTry};
 use crate::clock::{self, DispatchersClock};
 use crate::descriptors;
-use eyas_net::{self as net, NetError, Writer};
 use eyas_core::array::Command;
 use eyas_core::cache::CacheConfig;
 use eyas_core::collective::BatchId;
@@ -23,6 +22,7 @@ use eyas_core::home_share::{HomeShare, HomeUse};
 use eyas_core::*;
 use eyas_data::{ClientTls, Incoming, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions};
 use eyas_data::{Halt, LinkAbility, Store, Stored, Ticket, TicketKey};
+use eyas_net::{self as net, NetError, Writer};
 use eyas_runner::protocol as runner;
 use eyas_session::executor::link::About;
 use eyas_session::executor::{Book, Link};
@@ -561,7 +561,7 @@ impl Agent {
                 }
             }
             ToExecutor::Home(share) => {
-                self.core.set_home_streams(share.streams.min(HOME_STREAMS_MAX));
+                self.feed(NodeEvent::HomeShared { streams: share.streams.min(HOME_STREAMS_MAX) });
                 self.homes.set_limits(None, share.bytes_per_s);
                 self.home_share = share;
             }

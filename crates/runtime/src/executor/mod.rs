@@ -22,8 +22,8 @@ mod rights;
 mod slots;
 mod watch;
 
-use eyas_net as net;
 use agent::{Agent, Input};
+use eyas_net as net;
 use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 

@@ -48,8 +48,10 @@ impl<O: Outside> Session<O> {
         });
         self.executor_names.insert(executor, hello.offer.name.clone());
         self.connect(executor, connection, peer, &hello);
-        let share = self.home_shares.joined(executor);
-        self.tell(executor, ToExecutor::Home(share));
+        // Another dispatcher may have limited it before.
+        if self.options.config.home_limits == HomeLimits::default() {
+            self.tell(executor, ToExecutor::Home(HomeShare::UNLIMITED));
+        }
         self.tell_peers_of(executor);
         self.feed(Event::ExecutorJoined { executor, offer: hello.offer });
     }
@@ -149,7 +151,6 @@ impl<O: Outside> Session<O> {
         {
             c.executor = None;
         }
-        self.home_shares.left(executor);
     }
 
     /// An executor's name, for people.
@@ -161,15 +162,6 @@ impl<O: Outside> Session<O> {
         self.say(format!("eyas: executor {} left: {}", self.name_of(executor), line_of(&reason)));
         self.disconnect(executor);
         self.feed(Event::ExecutorLost { executor, reason });
-    }
-
-    /// Tells new shares of home storage, where that is due.
-    pub(super) fn share_home(&mut self) {
-        let mut told = vec![];
-        self.home_shares.divide(self.now, &mut told);
-        for (executor, share) in told {
-            self.tell(executor, ToExecutor::Home(share));
-        }
     }
 
     /// What in the message cannot be. Tasks of which this dispatcher does not know are old ones, see [`Self::on_told`].
@@ -254,7 +246,7 @@ impl<O: Outside> Session<O> {
                     }
                     self.tell(executor, ToExecutor::Beat);
                 }
-                FromExecutor::Home(report) => self.home_shares.reported(self.now, executor, report),
+                FromExecutor::Home(report) => self.feed(Event::HomeUsed { executor, report }),
                 FromExecutor::Printed(printed) => self.outside.log_printed(printed),
                 FromExecutor::Looked { ask, has_begun, printed } => {
                     self.on_looked(executor, ask, has_begun, *printed)

@@ -38,7 +38,7 @@ use ends::{Durable, Effect, Ended, Recording};
 use executors::{Connection, ExecutorConnection};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
-use eyas_core::home_share::{HomeLimits, HomeShares};
+use eyas_core::home_share::{HomeLimits, HomeShare};
 use eyas_core::*;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::*;
@@ -111,7 +111,6 @@ pub enum Input {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub config: DispatcherConfig,
-    pub home_limits: HomeLimits,
     /// Kept of each of a program's two output streams, from its start and from its end.
     pub capture_head_bytes: u32,
     pub capture_tail_bytes: u32,
@@ -168,7 +167,6 @@ pub struct Session<O> {
     watches: Vec<Watch>,
     warning: Option<String>,
     provision: Provision,
-    home_shares: HomeShares,
     /// Where this is one of several dispatchers.
     group: Option<Group>,
     core_ticked: Timestamp,
@@ -185,11 +183,10 @@ impl<O: Outside> Session<O> {
         options.config.scope = options.cluster.clone();
         // What home may give to all of them need not be found out.
         options.config.placement_config.affinity.home_bytes_per_s =
-            options.home_limits.bytes_per_s.unwrap_or(0);
+            options.config.home_limits.bytes_per_s.unwrap_or(0);
         Ok(Session {
             core: Dispatcher::new(options.config.clone())?,
             group: options.config.group.map(Group::new),
-            home_shares: HomeShares::new(options.home_limits),
             outside,
             options,
             journal_name: 0,
@@ -269,7 +266,7 @@ impl<O: Outside> Session<O> {
 
     /// When [`Input::Woken`] is due.
     pub fn wake_at(&self) -> Option<Timestamp> {
-        self.core.wake_at().into_iter().chain(self.home_shares.wake_at()).min()
+        self.core.wake_at()
     }
 
     /// Takes one input, which came at `now`.
@@ -311,7 +308,6 @@ impl<O: Outside> Session<O> {
         self.now = now;
         self.take_deferred();
         self.end_drained();
-        self.share_home();
         self.outside.commit(std::mem::take(&mut self.commit_now));
         self.tell_watchers();
         self.send_all();
@@ -417,6 +413,7 @@ impl<O: Outside> Session<O> {
                 let permits = self.permits(executor, &inputs);
                 self.tell(executor, ToExecutor::Prefetch { batch, inputs, locations, permits });
             }
+            Action::ShareHome { executor, share } => self.tell(executor, ToExecutor::Home(share)),
             Action::CancelPrefetch { executor, objects } => {
                 self.tell(executor, ToExecutor::CancelPrefetch { objects })
             }

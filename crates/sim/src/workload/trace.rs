@@ -514,6 +514,7 @@ impl Reader {
             | Event::CacheResized { .. }
             | Event::InputMoved { .. }
             | Event::PartsRemoved { .. }
+            | Event::HomeUsed { .. }
             | Event::Ticked
             | Event::RunStarted { .. }
             | Event::Recovered
@@ -550,6 +551,7 @@ impl Reader {
             | Action::NameObjects { .. }
             | Action::DropReplicas { .. }
             | Action::RemoveParts { .. }
+            | Action::ShareHome { .. }
             | Action::RecordGivenUp { .. }
             | Action::Prefetch { .. }
             | Action::CancelPrefetch { .. }
