@@ -14,7 +14,7 @@ use eyas_core::TaskId;
 use eyas_runtime::cluster::LocalCluster;
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorOptions};
-use eyas_runtime::provider::ProviderOptions;
+use eyas_runtime::provider::{Local, ProviderOptions};
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_text::{line_of, shown, shown_path};
 use eyas_wire::identity::Join;
@@ -731,17 +731,13 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
     let slots = args.node.slots.unwrap_or(1);
     let config = local::provision_config(args.nodes, &args.provision, slots);
     let (to, dir, node) = (join.clone(), args.dir, args.node);
-    let options = ProviderOptions {
-        exe: std::env::current_exe()?,
-        log_dir: join.parent().unwrap_or(Path::new(".")).to_path_buf(),
-        join,
-        node_name: local::node_name,
-        node_args: Box::new(move |number| local::executor_arguments(&to, &dir, number, &node)),
-        config,
-        until_stdin_closes: args.until_stdin_closes,
-    };
+    let log_dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let node_args = move |number| local::executor_arguments(&to, &dir, number, &node);
+    let source = Local::new(std::env::current_exe()?, log_dir, local::node_name, node_args);
+    let until_stdin_closes = args.until_stdin_closes;
+    let options = ProviderOptions { join, node_name: local::node_name, config, until_stdin_closes };
     client_runtime()
-        .block_on(eyas_runtime::provider::run(options))
+        .block_on(eyas_runtime::provider::run(options, source))
         .map(|()| Exit::Good)
         .map_err(|e| Fault::new(Exit::Cluster, e))
 }
