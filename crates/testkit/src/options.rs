@@ -79,6 +79,8 @@ pub struct Options {
     pub disk_bytes: u64,
     /// How often something else takes a part of such a disk, for a while.
     pub n_disk_fills: u64,
+    /// The same of the dispatcher's journal.
+    pub n_journal_fills: u64,
     /// What a program writes to such a disk while it runs, at most; each task as much each time. It deletes that when it ends, and
     /// fails when it finds no room.
     pub scratch_bytes_max: u64,
@@ -161,6 +163,7 @@ impl Options {
             n_drains: 0,
             disk_bytes: 0,
             n_disk_fills: 0,
+            n_journal_fills: 0,
             scratch_bytes_max: 0,
             clock_ahead_ns_max: 0,
             uneven: false,
@@ -235,6 +238,7 @@ impl Options {
             o.disk_bytes = o.object_bytes_max * one_of(disk, &[1, 6, 20, 100]);
             o.n_disk_fills = perhaps(disk, 500, 6);
         }
+        o.n_journal_fills = perhaps(&mut Rng::new(seed ^ 0x6675_6c6c_206a_6f75), 250, 4);
         let home = &mut Rng::new(seed ^ 0x686f_6d65_206c_696d);
         if home.below(3) == 0 {
             let bytes_per_s = one_of(home, &[None, Some(1_000_000), Some(10)]);

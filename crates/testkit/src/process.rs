@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub struct Journal {
     pub records: Vec<Record<'static>>,
     pub n_durable: usize,
+    /// Its disk takes nothing now.
+    pub is_full: bool,
 }
 
 impl Journal {
@@ -81,13 +83,18 @@ impl Outside for Shell {
     }
 
     fn try_append(&mut self, record: &Record<'_>) -> Result<Seq, String> {
-        Ok(self.push(record))
+        match self.journal.is_full {
+            true => Err(NO_SPACE.into()),
+            false => Ok(self.push(record)),
+        }
     }
 
     fn commit(&mut self, _: bool) {}
 
     fn flush(&mut self) {
-        self.journal.n_durable = self.journal.records.len();
+        if !self.journal.is_full {
+            self.journal.n_durable = self.journal.records.len();
+        }
     }
 
     fn welcome(&mut self, connection: u64, welcome: Welcome) {
@@ -171,6 +178,8 @@ pub struct News {
     pub closed: Vec<(u64, usize)>,
 }
 
+/// What the disk says under a journal that is full.
+pub const NO_SPACE: &str = "no space left on the disk";
 /// Numbers of clients' connections begin here; the world's own are below.
 const CLIENTS: u64 = 1 << 40;
 
@@ -335,6 +344,12 @@ impl Process {
         self.handle(now, Input::Tick);
     }
 
+    /// The journal's disk takes nothing any more, or takes something again.
+    pub fn set_full(&mut self, now: Timestamp, is_full: bool) {
+        self.session.outside_mut().journal.is_full = is_full;
+        self.handle(now, Input::JournalStalled(is_full.then(|| NO_SPACE.into())));
+    }
+
     pub fn wake(&mut self, now: Timestamp) {
         self.handle(now, Input::Woken);
     }
@@ -458,9 +473,12 @@ impl Process {
     pub fn submit(&mut self, now: Timestamp, arrays: &[Arc<TaskArray>], keep: bool) -> Result<RunId, String> {
         let client = self.connect_client(now);
         let run = self.open(now, client, RequestBody::OpenRun { name: "a run".into(), keep, into: None })?;
-        self.fill(now, client, run, arrays.iter().cloned())?;
-        self.ask(now, client, RequestBody::CommitRun { run })?;
-        Ok(run)
+        let filled = self.fill(now, client, run, arrays.iter().cloned());
+        let done = filled.and_then(|()| self.ask(now, client, RequestBody::CommitRun { run }));
+        if done.is_err() {
+            self.client_gone(now, run);
+        }
+        done.map(|_| run)
     }
 
     /// A client begins a submission into `whole` and fills it. `Err`: why it is refused.

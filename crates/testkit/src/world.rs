@@ -26,7 +26,7 @@ use crate::build;
 use crate::home::{Content, Home, digest_of, hash};
 use crate::node::{AttemptId, Logged, Node, Stored};
 use crate::options::Options;
-use crate::process::{FromNode, Journal, News, Process, ToNode};
+use crate::process::{FromNode, Journal, NO_SPACE, News, Process, ToNode};
 use eyas_core::array::{Hint, Hints, TaskArray};
 use eyas_core::cache::{CacheConfig, ReplicaState};
 use eyas_core::dispatcher::{CollectiveMode, Dispatcher, DispatcherConfig, REVIVALS_MAX, TaskState};
@@ -216,6 +216,9 @@ pub enum Fault {
     /// Something else takes a part of the disk, or gives it back.
     FillDisk(usize),
     FreeDisk(usize),
+    /// The same under the journal.
+    FillJournal,
+    FreeJournal,
 }
 
 /// What happens, and when it is dealt with.
@@ -323,6 +326,8 @@ struct World {
     journal: Journal,
     n_scheduled: usize,
     durable_at: u64,
+    /// The journal's disk takes nothing until then.
+    full_until: Timestamp,
     next_incarnation: u64,
     next_life: u64,
     /// When the last message of each connection and direction arrives.
@@ -428,6 +433,7 @@ impl World {
             journal: Journal::default(),
             n_scheduled: 0,
             durable_at: 0,
+            full_until: Timestamp(0),
             next_incarnation: 1,
             next_life: 1,
             arrives: BTreeMap::new(),
@@ -565,7 +571,7 @@ impl World {
         }
         self.after(S, Ev::Tick);
         let n_nodes = self.o.n_nodes;
-        let kinds: [(u64, fn(usize) -> Fault); 10] = [
+        let kinds: [(u64, fn(usize) -> Fault); 11] = [
             (self.o.n_node_kills, Fault::KillNode),
             (self.o.n_stops, Fault::Stop),
             (self.o.n_link_cuts, Fault::Cut),
@@ -576,6 +582,7 @@ impl World {
             (self.o.n_cancels, |_| Fault::Cancel),
             (self.o.n_drains, Fault::Drain),
             (self.o.n_disk_fills, Fault::FillDisk),
+            (self.o.n_journal_fills, |_| Fault::FillJournal),
         ];
         for (count, fault) in kinds {
             for _ in 0..count {
@@ -845,6 +852,8 @@ impl World {
                 self.run_since.insert(run, self.now);
                 PlanState::Submitted(run)
             }
+            // Who is refused as the journal is full tries again later.
+            Err(why) if why.contains(NO_SPACE) => return self.after(S, Ev::Submit { plan }),
             Err(why) => panic!("promise 4: a submission is refused that clashes with nothing: {why}"),
         };
     }
@@ -870,6 +879,7 @@ impl World {
                 let takes = self.lasts(3 * S);
                 self.after(takes, Ev::Complete { plan, run, goes_away });
             }
+            Err(why) if why.contains(NO_SPACE) => self.after(S, Ev::Submit { plan }),
             Err(why) => self.refused(plan, &why),
         }
     }
@@ -963,7 +973,7 @@ impl World {
         if n_records > self.n_scheduled {
             self.n_scheduled = n_records;
             let takes = self.lasts(self.o.durable_ns_max);
-            self.durable_at = self.durable_at.max(self.now.0 + takes);
+            self.durable_at = self.durable_at.max(self.now.0 + takes).max(self.full_until.0);
             let n = self.n_scheduled;
             self.after(self.durable_at - self.now.0, Ev::Durable { incarnation, n });
         }
@@ -1139,6 +1149,13 @@ impl World {
         }
         self.process = Some(process);
         self.with_process(|_, _| ());
+    }
+
+    fn set_full(&mut self, is_full: bool) {
+        match self.process {
+            Some(_) => self.with_process(|process, now| process.set_full(now, is_full)),
+            None => self.journal.is_full = is_full,
+        }
     }
 
     fn kill_dispatcher(&mut self) {
@@ -1767,6 +1784,17 @@ impl World {
                 self.after(lasts, Ev::Fault(Fault::FreeDisk(n)));
             }
             Fault::FreeDisk(n) => self.nodes[n].others_bytes = 0,
+            Fault::FillJournal => {
+                let lasts = self.lasts(30 * S);
+                self.full_until = self.full_until.max(self.now.plus_ns(lasts));
+                self.set_full(true);
+                self.after(lasts, Ev::Fault(Fault::FreeJournal));
+            }
+            Fault::FreeJournal => {
+                if self.now >= self.full_until {
+                    self.set_full(false);
+                }
+            }
             Fault::Drain(n) => {
                 let node = &mut self.nodes[n];
                 node.is_draining = true;
