@@ -1,7 +1,7 @@
 //! Tasks back to JSON Lines, for round trips and for `submit` from one cluster to another.
 
-use crate::glob::is_pattern;
 use crate::line::{GATHER_HINTS, HINTS};
+use crate::several::stands_for_several;
 use eyas_core::array::{Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
 use serde_json::{Value, json};
 
@@ -15,8 +15,8 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
     };
     let text = |s: &str| Value::from(s).to_string();
     // By hand: a JSON map of this library would sort the names, and order is part of a task.
-    let place = |location: &str| match location.starts_with('/') && is_pattern(location) {
-        // A path would be taken for a pattern.
+    let place = |location: &str| match location.starts_with('/') && stands_for_several(location) {
+        // A path would be taken for a pattern, or for the files in a directory.
         true => {
             let encoded = location.replace('%', "%25").replace('*', "%2A").replace('?', "%3F");
             text(&format!("file://{encoded}"))

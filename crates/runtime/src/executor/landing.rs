@@ -1,16 +1,16 @@
-//! The way of one output home: read here, hashed on its way, written there under a temporary name.
+//! The way of one output home: read here, hashed on its way, written there under a temporary name. A directory goes as the one object that
+//! it is, and home makes a directory of it again.
 //!
 //! An output with the bytes of an input shares its cached copy, which a program may write to at any moment, also
 //! after a look at it. So what is sent is what is hashed, and a wrong end keeps home from taking any of it.
 //!
 //! Not here: which output goes when ([`eyas_core::executor`]), how home takes it (`eyas-storage`).
 
-use super::home_io::{disk_error, home_error, parse, version_of};
+use super::home_io::{disk_error, home_error, open_object, parse, version_of};
 use eyas_core::event::{TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion};
 use eyas_storage::{Fence, Homes, Part, Put};
 use eyas_text::shown;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub struct Landing<'a> {
     pub fence: &'a dyn Fence,
 }
 
-/// Writes the file `path` to `home`, and gives what home says of it then.
+/// Writes the file or directory `path` to `home`, and gives what home says of it then.
 ///
 /// * `expected`: the digest that was recorded for it, where there is one.
 ///
@@ -36,11 +36,10 @@ pub fn bring_home(
     landing: Landing,
 ) -> Result<HomeVersion, TransferError> {
     let location = parse(home)?;
-    let file = File::open(path).map_err(|e| disk_error("read the output", &e))?;
-    let size_bytes = file.metadata().map(|m| m.len()).ok();
-    let mut body = Verified { source: file, hasher: blake3::Hasher::new(), expected, wrong: false };
+    let (source, size_bytes) = open_object(path).map_err(|e| disk_error("read the output", &e))?;
+    let mut body = Verified { source, hasher: blake3::Hasher::new(), expected, wrong: false };
     let Landing { mode, part, fence } = landing;
-    let put = Put { size_hint_bytes: size_bytes, mode, part, fence };
+    let put = Put { size_hint_bytes: Some(size_bytes), mode, part, fence };
     let written = homes.put(&location, &mut body, &put);
     if body.wrong {
         let message = format!(
