@@ -27,7 +27,7 @@ const ASKED_MAX: u32 = 512;
 
 #[derive(Args, Clone, Copy, Default)]
 pub struct ReplaceArgs {
-    /// Refuse to start when a file exists where an output goes
+    /// Refuse to start when a file, or a directory with something in it, exists where an output goes
     #[arg(long)]
     pub no_replace: bool,
 }

@@ -22,7 +22,7 @@
 //!   3. what is neither a file nor a directory nor such a link is refused by its name.
 //!
 //! Why not tar: it has many ways to say one tree, extensions for long names, and paths that have to be checked for where they
-//! lead. The form is that of Nix's archives (Dolstra06 §5.2), with one more bit of shortness.
+//! lead. The form is that of Nix's archives, which they have for the same reason.
 //!
 //! Not here: digests, and where a directory is brought to; what changes while it is read is noticed as far as sizes and
 //! times tell.
