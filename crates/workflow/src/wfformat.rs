@@ -662,7 +662,7 @@ fn ids<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
         if plain(name) {
             return name.to_owned();
         }
-        let tail = name.rsplit('/').next().unwrap_or(name);
+        let tail = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name);
         let mut base: String = tail.chars().map(|c| if is_fine(c) { c } else { '_' }).collect();
         if base.is_empty() {
             base.push('_');
