@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,12 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("options", [(), ("--nodes", "3", "--slots", "1"), ("--dispatchers", "2", "--nodes", "2")])
-def test_it_goes_home_whole_and_to_those_who_read_it(run: Run, tmp_path: Path, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "options", [(), ("--nodes", "3", "--slots", "1"), ("--dispatchers", "2", "--nodes", "2")]
+)
+def test_it_goes_home_whole_and_to_those_who_read_it(
+    run: Run, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     look = "ls -A r/empty > seen; r/run >> seen; cat r/link/b r/a >> seen; test ! -w r/a || test $(id -u) = 0"
     write_list(
         tmp_path / "l.jsonl",
@@ -173,7 +178,8 @@ def test_a_file_in_its_place_is_not_replaced(run: Run, tmp_path: Path) -> None:
     place.unlink()
     # One that comes while the task runs.
     write_list(
-        tmp_path / "l.jsonl", {"id": "r", "command": f"{MAKE} && echo late > {place}", "outputs": {"r": "out/"}}
+        tmp_path / "l.jsonl",
+        {"id": "r", "command": f"{MAKE} && echo late > {place}", "outputs": {"r": "out/"}},
     )
     why = failures(run("run", "l.jsonl", status=1))["r"]
     assert f"cannot write `{place}/`: it is a file, and a directory is to be written there" in why
@@ -188,7 +194,11 @@ def test_a_file_in_its_place_is_not_replaced(run: Run, tmp_path: Path) -> None:
             ["out/r/"],
             "a directory that cannot be taken: `l` in it is a symbolic link to `../../../etc`, which leads out",
         ),
-        ("mkdir r; ln -s /etc r/l", ["out/r/"], "`l` in it is a symbolic link to `/etc`, which is an absolute path"),
+        (
+            "mkdir r; ln -s /etc r/l",
+            ["out/r/"],
+            "`l` in it is a symbolic link to `/etc`, which is an absolute path",
+        ),
         ("mkdir -p r/s; mkfifo r/s/p", ["out/r/"], "`s/p` in it is a named pipe"),
         ("echo x > r", ["out/r/"], "is a file, and a location that ends in `/` is for a directory"),
         ("true", ["out/r/"], "its declared output `r` (for `{at}/out/r/`) is not there"),
@@ -209,7 +219,12 @@ def test_resume_looks_at_what_is_in_it(run: Run, tmp_path: Path) -> None:
     write_list(
         tmp_path / "l.jsonl",
         {"id": "make", "command": f"echo make >> {ran}; {MAKE}", "outputs": ["out/r/"]},
-        {"id": "read", "command": f"echo read >> {ran}; cat r/a > b", "inputs": ["out/r/"], "outputs": ["out/b"]},
+        {
+            "id": "read",
+            "command": f"echo read >> {ran}; cat r/a > b",
+            "inputs": ["out/r/"],
+            "outputs": ["out/b"],
+        },
     )
     run("run", "l.jsonl")
     made = tmp_path / "out" / "r"
@@ -243,7 +258,12 @@ def test_a_failed_run_goes_on_where_it_was(run: Run, tmp_path: Path) -> None:
     write_list(
         tmp_path / "l.jsonl",
         {"id": "make", "command": MAKE, "outputs": {"r": "run:r/"}},
-        {"id": "read", "command": f"test -e {mark} && cp -a r s", "inputs": ["run:r/"], "outputs": {"s": "out/"}},
+        {
+            "id": "read",
+            "command": f"test -e {mark} && cp -a r s",
+            "inputs": ["run:r/"],
+            "outputs": {"s": "out/"},
+        },
     )
     run("run", "l.jsonl", status=1)
     mark.touch()
@@ -257,6 +277,10 @@ MANY = "mkdir r; i=0; while [ $i -lt 300 ]; do head -c 5000 /dev/urandom > r/$i;
 
 def parts(home: Path) -> list[Path]:
     return sorted(home.glob(".eyas-part-*"))
+
+
+def is_on_its_way(home: Path, but: set[Path]) -> bool:
+    return any(names(part) for part in set(parts(home)) - but)
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "replaced"])
@@ -288,11 +312,9 @@ def test_an_executor_that_is_killed_on_the_way_home_leaves_no_half(
             killed = cluster.executor("N1")
             if not cluster.ran():
                 cluster.submit([cluster.task("a", MANY, outputs={"r": f"{place}/"})])
-            before = parts(cluster.home)
+            before = set(parts(cluster.home))
             wait_until(
-                lambda before=before: any(names(part) for part in set(parts(cluster.home)) - set(before)),
-                "a directory that is on its way home",
-                alive=killed,
+                partial(is_on_its_way, cluster.home, before), "a directory on its way home", alive=killed
             )
             kill_now(killed)
             assert is_there == place.exists()
