@@ -50,35 +50,40 @@ pub fn read(reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Res
     let mut lines = Lines::new(reader, options, "a task list");
     // From the first task on that reads a directory which none before it writes: one behind it may.
     let mut waiting: Vec<(u64, String)> = vec![];
-    let mut take = |several: &mut Several<'_>, text: &str, number: u64| {
-        let mut task = parse(text, number).map_err(origin)?;
-        several.expand(&mut task, number).map_err(|refused| origin(explain(refused, text, number)))?;
-        let parts = reduce::expand(task, &options.id_prefix, number);
-        for task in parts.map_err(|e| origin(e.at(number, None)))? {
-            builder.add(&task, number).map_err(|refused| origin(explain(refused, text, number)))?;
-        }
-        Ok(())
-    };
     while let Some((number, text)) = lines.next().map_err(origin)? {
         if text.trim().is_empty() {
             continue;
         }
-        // Most lines have nothing that ends in a slash.
-        if !waiting.is_empty() || text.contains("/\"") || text.contains("\\u002") {
-            let task = parse(text, number).map_err(origin)?;
-            several.learn(&task);
-            if !waiting.is_empty() || several.reads_directory(&task) {
-                waiting.push((number, text.to_owned()));
-                continue;
-            }
+        let task = parse(text, number).map_err(origin)?;
+        several.learn(&task);
+        if !waiting.is_empty() || several.reads_directory(&task) {
+            waiting.push((number, text.to_owned()));
+            continue;
         }
-        take(&mut several, text, number)?;
+        take(&mut builder, &mut several, options, task, text, number).map_err(origin)?;
     }
     for (number, text) in waiting {
-        take(&mut several, &text, number)?;
+        let task = parse(&text, number).map_err(origin)?;
+        take(&mut builder, &mut several, options, task, &text, number).map_err(origin)?;
     }
     builder.expect(several.expected);
     builder.finish().map_err(origin)
+}
+
+/// Adds the task on a line, or the parts that it stands for.
+fn take(
+    builder: &mut Builder,
+    several: &mut Several<'_>,
+    options: &ReadOptions,
+    mut task: line::Task<'_>,
+    text: &str,
+    number: u64,
+) -> Result<()> {
+    several.expand(&mut task, number).map_err(|refused| explain(refused, text, number))?;
+    for task in reduce::expand(task, &options.id_prefix, number).map_err(|e| e.at(number, None))? {
+        builder.add(&task, number).map_err(|refused| explain(refused, text, number))?;
+    }
+    Ok(())
 }
 
 fn parse(text: &str, number: u64) -> Result<line::Task<'_>> {

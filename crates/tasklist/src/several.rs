@@ -17,6 +17,9 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
+/// Begins the name of what is on its way to a directory (`eyas-storage`): no file yet, nor a directory.
+const PART: &str = ".eyas-part-";
+
 /// What inputs of a list stand for, looked up once each.
 pub(crate) struct Several<'a> {
     base_dir: &'a Path,
@@ -168,7 +171,7 @@ pub(crate) fn stands_for_several(text: &str) -> bool {
 }
 
 /// All files below `directory`, whose name in what is found begins with `prefix`. Links to files count as files; links to directories are
-/// not followed, so a circle cannot trap it.
+/// not followed, so a circle cannot trap it. What another run is bringing there is not there yet.
 fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> std::io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -177,6 +180,9 @@ fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> std::io::Res
             let what = format!("the name {} is not UTF-8", eyas_text::shown_path(Path::new(&name)));
             return Err(std::io::Error::other(what));
         };
+        if name.starts_with(PART) {
+            continue;
+        }
         if entry.file_type()?.is_dir() {
             walk(&entry.path(), &format!("{prefix}{name}/"), found)?;
         } else if fs::metadata(entry.path()).is_ok_and(|meta| meta.is_file()) {

@@ -158,6 +158,59 @@ mod tests {
         assert_eq!(scene.names_at_home(), ["result"]);
     }
 
+    /// A directory, and the bytes that it is as one object.
+    fn directory(scene: &Scene) -> (PathBuf, Vec<u8>) {
+        let made = scene.dir.path().join("sandbox/made");
+        fs::create_dir_all(made.join("sub")).unwrap();
+        fs::write(made.join("a"), &scene.bytes).unwrap();
+        fs::write(made.join("sub/b"), "b").unwrap();
+        let mut bytes = vec![];
+        super::open_object(&made).unwrap().0.read_to_end(&mut bytes).unwrap();
+        (made, bytes)
+    }
+
+    #[test]
+    fn a_directory_comes_home_from_where_it_was_made_and_from_the_cache() {
+        let scene = Scene::new();
+        let (made, bytes) = directory(&scene);
+        let digest = Digest(*blake3::hash(&bytes).as_bytes());
+        let store = eyas_data::Store::open(&scene.dir.path().join("cache"), 1 << 24).unwrap();
+        let (halt, size_bytes) = (eyas_data::Halt::default(), bytes.len() as u64);
+        for cache_bytes in [None, Some(size_bytes)] {
+            let kept = super::super::home_io::keep_output(&store, &made, 1, cache_bytes, &halt).unwrap();
+            assert_eq!((kept.digest, kept.size_bytes), (digest, size_bytes));
+        }
+        let too_small = super::super::home_io::keep_output(&store, &made, 1, Some(size_bytes - 1), &halt);
+        assert!(too_small.is_err(), "it takes no more than was asked for");
+        for from in [made, store.path_of(&digest.0.into())] {
+            let home = scene.dir.path().join("home/made/");
+            let version =
+                bring_home(&scene.homes, home.to_str().unwrap(), &from, Some(digest), free()).unwrap();
+            assert_eq!(version.size_bytes, size_bytes);
+            assert_eq!(fs::read(home.join("a")).unwrap(), scene.bytes);
+            assert_eq!(fs::read(home.join("sub/b")).unwrap(), b"b");
+            assert_eq!(scene.names_at_home(), ["made"]);
+        }
+    }
+
+    #[test]
+    fn a_wrong_byte_anywhere_keeps_all_of_a_directory_from_home_and_is_called_what_it_is() {
+        let scene = Scene::new();
+        let (_, bytes) = directory(&scene);
+        let digest = Digest(*blake3::hash(&bytes).as_bytes());
+        let home = scene.dir.path().join("home/made/");
+        let last = bytes.len() - 1;
+        for wrong_at in [0, 11, 12, 16, 20, 25, N_BYTES / 2, last - 12, last - 1, last] {
+            let mut wrong = bytes.clone();
+            wrong[wrong_at] ^= 1;
+            let output = scene.dir.path().join("output");
+            fs::write(&output, wrong).unwrap();
+            let error = bring_home(&scene.homes, home.to_str().unwrap(), &output, Some(digest), free());
+            assert_eq!(error.unwrap_err().kind, TransferErrorKind::Corrupt, "byte {wrong_at}");
+            assert_eq!(scene.names_at_home(), [""; 0], "byte {wrong_at}");
+        }
+    }
+
     #[test]
     fn what_was_never_cached_has_no_digest_to_keep_to() {
         let scene = Scene::new();
