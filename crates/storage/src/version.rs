@@ -62,6 +62,8 @@ impl Version {
         }
         if old_state != new_state {
             changes.push(match (old_state, new_state) {
+                // Two stamps say nothing to people.
+                (Some(("contents", _)), Some(("contents", _))) => "names, sizes or times in it".into(),
                 (Some((a, old)), Some((b, new))) if a == b => {
                     let (old, new) = (readable(a, old), readable(a, new));
                     format!("{} {old} -> {new}", label(a))
@@ -134,6 +136,8 @@ mod tests {
         );
         check(&file(1, -5), &file(1, i128::MAX), &format!("modified -5 -> {}", i128::MAX));
         check(&file(1, 5), &file(1, 5), "no difference that shows");
+        let directory = Version::of_directory;
+        check(&directory(1, 5), &directory(2, 6), "size 1 -> 2 B, names, sizes or times in it");
         let http = Version::of_http;
         check(&http(1, Some("\"a;=\""), None), &http(1, Some("\"b\""), Some("x")), "ETag \"a;=\" -> \"b\"");
         check(&http(1, None, None), &http(1, None, Some("then")), "no date -> modified then");
