@@ -107,6 +107,9 @@ def test_lists_take_patterns_and_directories_and_hint_at_scripts(run: Run, tmp_p
     assert "task `words` has the word `>` in a list of words" in run("run", listed).stderr
     write({"command": "true", "inputs": ["in/*.dat"]})
     assert "no file matches `in/*.dat`" in run("run", listed, status=2).stderr
-    write({"command": "true", "outputs": ["made/"]})
+    write({"command": "mkdir made", "outputs": ["made/"]})
+    run("run", listed)
+    assert (tmp_path / "made").is_dir()
+    write({"command": "mkdir made", "outputs": {"made/": "made"}})
     refused = run("run", listed, status=2).stderr
-    assert "names a directory, not a file" in refused and "let the command pack them" in refused
+    assert "names a directory, not a file" in refused and "a location that ends in `/`, too" in refused

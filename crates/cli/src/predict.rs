@@ -15,6 +15,7 @@ use crate::{Exit, Fault};
 use clap::Args;
 use eyas_core::array::{Pattern, TaskArray};
 use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::is_directory;
 use eyas_core::placement::{self, first_input};
 use eyas_core::rng::Rng;
 use eyas_sim::machine::{Faults, Machine, preset};
@@ -410,7 +411,8 @@ impl PredictArgs {
             let mut task = array.expand(i);
             task.id = format!("probe-{k}");
             for (j, (_, location)) in task.outputs.iter_mut().enumerate() {
-                *location = dir.join(format!("out/{k}-{j}")).display().to_string();
+                let slash = if is_directory(location) { "/" } else { "" };
+                *location = format!("{}/out/{k}-{j}{slash}", dir.display());
             }
             let template = task.map(&mut |text: &String| Pattern::literal(text.as_str()));
             let one = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] };

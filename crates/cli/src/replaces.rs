@@ -3,7 +3,7 @@
 //! In: a list of tasks. Looked at are the places of outputs as this machine sees them; what it does not see is not there.
 //! Three things are found:
 //!
-//! * files that outputs would replace, which is said, and refused with `--no-replace`;
+//! * files that outputs would replace, and directories that have something in them, which is said, and refused with `--no-replace`;
 //! * the same for stand-ins, whose zeros must never take the place of a file: refused;
 //! * an output that is an input of the same run under another name (through a symbolic link): refused, as the run would
 //!   read what it is about to replace. Under one name the two are one file, and link two tasks.
@@ -27,7 +27,7 @@ const ASKED_MAX: u32 = 512;
 
 #[derive(Args, Clone, Copy, Default)]
 pub struct ReplaceArgs {
-    /// Refuse to start when a file exists where an output goes
+    /// Refuse to start when a file, or a directory with something in it, exists where an output goes
     #[arg(long)]
     pub no_replace: bool,
 }
@@ -40,20 +40,25 @@ pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<
         list,
         |array| &array.template.outputs,
         |path| {
-            if disk.find(path).is_some() && !found.contains(path) {
+            let is_there = match path.strip_suffix('/') {
+                Some(directory) => has_something(directory)?,
+                None => disk.find(path).is_some(),
+            };
+            if is_there && !found.contains(path) {
                 found.insert(path.to_owned());
             }
             Ok(())
         },
     )?;
-    // The least, so that the same files give the same sentence.
-    let Some(example) = found.iter().min() else { return Ok(()) };
-    let n = found.len() as u64;
-    let example = shown_path(Path::new(example));
-    let files = match n {
-        1 => format!("the existing file {example}"),
-        n => format!("{} existing files, among them {example}", count(n)),
+    if found.is_empty() {
+        return Ok(());
+    }
+    let what = said(&found);
+    let all = |(all, example): &(String, Option<String>)| match example {
+        Some(example) => format!("{all}, among them {example}"),
+        None => all.clone(),
     };
+    let files = what.iter().map(all).collect::<Vec<_>>().join(" and ");
     if are_stand_ins {
         return Err(Fault::new(Exit::BadInput, format!("stand-ins would replace {files}, with zeros"))
             .hint("--out DIR puts what they write into another folder"));
@@ -80,7 +85,9 @@ pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<
                 Some(Kind::Link) => fs::canonicalize(path).ok(),
                 Some(Kind::File) => disk.real_place(path),
             };
-            let Some(output) = real.and_then(|real| places.get(&real)) else { return Ok(()) };
+            // Itself, or a directory that it lies in.
+            let output = real.as_deref().and_then(|real| real.ancestors().find_map(|at| places.get(at)));
+            let Some(output) = output else { return Ok(()) };
             let message = format!(
                 "the run would replace one of its inputs: its output {} is the input {}",
                 shown_path(Path::new(output)),
@@ -89,11 +96,45 @@ pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<
             Err(Fault::new(Exit::BadInput, message).hint("name another place for the output"))
         },
     )?;
-    match n {
-        1 => eyas_text::say!("note: {files} will be replaced"),
-        n => eyas_text::say!("note: {} existing files will be replaced, among them {example}", count(n)),
-    }
+    let all: Vec<String> = what.iter().map(|(all, _)| all.clone()).collect();
+    let examples: Vec<&str> = what.iter().filter_map(|(_, example)| example.as_deref()).collect();
+    let among =
+        if examples.is_empty() { String::new() } else { format!(", among them {}", examples.join(" and ")) };
+    eyas_text::say!("note: {} will be replaced{among}", all.join(" and "));
     Ok(())
+}
+
+/// What is to be replaced, files and directories, in words; of several an example. That is the least, so that the same files give the
+/// same sentence.
+fn said(found: &FxHashSet<String>) -> Vec<(String, Option<String>)> {
+    let (directories, files): (Vec<&String>, Vec<&String>) =
+        found.iter().partition(|path| path.ends_with('/'));
+    let kind = |paths: Vec<&String>, one: &str, several: &str, with: &str| {
+        let example = shown_path(Path::new(paths.iter().min()?)).to_string();
+        Some(match paths.len() as u64 {
+            1 => (format!("the existing {one} {example}{with}"), None),
+            n => (format!("{} existing {several}{with}", count(n)), Some(example)),
+        })
+    };
+    let all = [
+        kind(files, "file", "files", ""),
+        kind(directories, "directory", "directories", " with all that is in it"),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Whether a directory is there and would be missed.
+fn has_something(directory: &str) -> Result<bool, Fault> {
+    match fs::metadata(directory) {
+        Ok(metadata) if !metadata.is_dir() => {
+            let path = shown_path(Path::new(directory));
+            let message = format!("an output is the directory {path}, and a file has that name");
+            Err(Fault::new(Exit::BadInput, message)
+                .hint("remove the file, or name another place for the output"))
+        }
+        Ok(_) => Ok(fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Calls `visit` with each local path among the files that `of` picks; one that all tasks of an array have, once.
@@ -162,8 +203,11 @@ impl Disk {
         }
     }
 
-    /// Where a file of this name is written: its folder's links are followed, its own is replaced.
+    /// Where a file of this name is written: its folder's links are followed, its own is replaced. A directory's is followed, too.
     fn real_place(&mut self, path: &str) -> Option<PathBuf> {
+        if path.ends_with('/') {
+            return fs::canonicalize(path).ok();
+        }
         let (parent, name) = path.rsplit_once('/')?;
         let entry = self.folders.entry(parent.to_owned()).or_default();
         let real = entry.real.get_or_insert_with(|| fs::canonicalize(folder(parent)).ok());

@@ -150,7 +150,7 @@ pub struct RunSpec {
     /// On top of [`SlotConfig::base_env`]; of two values for a name the last one counts.
     pub env: Vec<(ByteString, ByteString)>,
     pub inputs: Vec<Input>,
-    /// Names relative to the sandbox; their parent directories are made.
+    /// Names relative to the sandbox; their parent directories are made. One that ends in `/` is a directory.
     pub outputs: Vec<ByteString>,
     pub walltime_ns: Option<u64>,
     /// Limit of the resident memory of all the task's processes together.
@@ -172,7 +172,8 @@ pub enum Program {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// Relative to the sandbox.
+    /// Relative to the sandbox. One that ends in `/` is a directory: it is made of the object, or of the directory, at `source`, and is
+    /// always a copy.
     pub name: ByteString,
     /// Absolute path of the cached object, read-only by mode.
     pub source: ByteString,
@@ -387,10 +388,22 @@ pub enum OutputState {
         mode: u32,
         n_links: u64,
     },
+    /// A directory that was declared as one; `path` as above, `size_bytes` of it as one object.
+    Directory {
+        path: ByteString,
+        size_bytes: u64,
+    },
     /// Something that cannot be collected, in words: "a directory", "a symbolic link out of the sandbox".
     NotAFile {
         what: String,
     },
+}
+
+impl OutputState {
+    /// Whether it can be collected.
+    pub fn is_there(&self) -> bool {
+        matches!(self, Self::File { .. } | Self::Directory { .. })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

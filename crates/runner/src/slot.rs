@@ -651,7 +651,7 @@ impl Slot {
             }
         }
         // Before the sandbox is cleared, which gives room.
-        let lacks_output = outputs.iter().any(|output| !matches!(output, OutputState::File { .. }));
+        let lacks_output = outputs.iter().any(|output| !output.is_there());
         let has_failed = exit != ExitKind::Exited(0) || lacks_output;
         let disk_was_full =
             has_failed && sys::room(sandbox.fd.as_raw_fd()).is_some_and(|(_, is_full)| is_full);
@@ -660,7 +660,7 @@ impl Slot {
         let parent = unsafe { libc::getppid() } as u32;
         let slots = || tree::children_of(parent).into_iter().map(|pid| pid as u32);
         let all_written_bytes = if has_failed { tree::written_by_slots(slots()) } else { None };
-        let has_outputs = outputs.iter().any(|output| matches!(output, OutputState::File { .. }));
+        let has_outputs = outputs.iter().any(OutputState::is_there);
         let path = (spec.keep_sandbox || has_outputs).then(|| ByteString::from(&sandbox.path));
         let inputs_modified = staged.modified();
         if has_outputs && !spec.keep_sandbox {

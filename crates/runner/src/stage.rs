@@ -5,13 +5,16 @@
 //! read-only mode stops no root process, so the cached object is compared before and after the task; what this cannot see the
 //! executor does, which watches the objects (`executor/watch.rs` in `eyas-runtime`).
 //!
+//! A directory (its name ends in `/`) is made anew for each task, of the object or of a directory at home; that is nobody else's.
+//!
 //! Everything here is for its owner alone: an input that others may not read at home is not readable on a node.
 
 use crate::protocol::{ByteString, Input, InputMode, LinkKind, OutputState, SetupKind};
 use crate::sandbox::Sandbox;
 use crate::sys;
+use eyas_folder::{Modes, Packed, Tree, unpack};
 use eyas_text::shown_bytes;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
@@ -119,8 +122,9 @@ pub fn prepare(
         let failed = |error: &io::Error| {
             SetupError::new(format!("cannot place input {}", shown_bytes(&input.name.0)), error)
         };
-        let name = checked_name(&input.name, "input")?;
-        make_parents(dir, &input.name, &mut parent_made).map_err(|error| failed(&error))?;
+        let (bare, is_directory) = bare(&input.name);
+        let name = checked_name(bare, "input")?;
+        make_parents(dir, bare, &mut parent_made).map_err(|error| failed(&error))?;
         let source = sys::c_string(&input.source).map_err(|error| failed(&error))?;
         let stat = sys::stat_at(libc::AT_FDCWD, &source, 0).map_err(|error| SetupError {
             kind: if error.kind() == io::ErrorKind::NotFound {
@@ -134,15 +138,20 @@ pub fn prepare(
                 shown_bytes(&input.source.0)
             ),
         })?;
-        let Some(kind) = place(dir, &name, &source, input, wanted).map_err(|error| failed(&error))? else {
+        let placed = match is_directory {
+            true => place_directory(sandbox, bare, &stat, input, wanted),
+            false => place(dir, &name, &source, input, wanted),
+        };
+        let Some(kind) = placed.map_err(|error| failed(&error))? else {
             return Err(Unprepared::GivenUp);
         };
         staged.kinds.push(kind);
         staged.stamps.push((kind == LinkKind::HardLink).then(|| (source, Stamp::of(&stat))));
     }
     for output in outputs {
-        checked_name(output, "output")?;
-        make_parents(dir, output, &mut parent_made).map_err(|error| {
+        let (bare, _) = bare(output);
+        checked_name(bare, "output")?;
+        make_parents(dir, bare, &mut parent_made).map_err(|error| {
             SetupError::new(
                 format!("cannot make the directory of output {output}", output = shown_bytes(&output.0)),
                 &error,
@@ -150,6 +159,44 @@ pub fn prepare(
         })?;
     }
     Ok(staged)
+}
+
+/// The name itself, and whether it is that of a directory.
+fn bare(name: &[u8]) -> (&[u8], bool) {
+    match name.strip_suffix(b"/") {
+        Some(bare) => (bare, true),
+        None => (name, false),
+    }
+}
+
+/// `None`: it was given up. `stat` is that of the source. Where another input has made the directory, this one comes into it.
+fn place_directory(
+    sandbox: &Sandbox,
+    name: &[u8],
+    stat: &libc::stat,
+    input: &Input,
+    wanted: &mut dyn FnMut() -> bool,
+) -> io::Result<Option<LinkKind>> {
+    match sys::mkdir_at(sandbox.fd.as_raw_fd(), &sys::c_string(name)?, 0o700) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let into = sandbox.path.join(OsStr::from_bytes(name));
+    let source = input.source.as_path();
+    let modes = match input.mode {
+        InputMode::Link => Modes { file: 0o400, program: 0o500, directory: 0o700 },
+        InputMode::Copy => Modes { file: 0o600, program: 0o700, directory: 0o700 },
+    };
+    let unpacked = match stat.st_mode & libc::S_IFMT {
+        libc::S_IFDIR => Tree::of(source)
+            .and_then(|tree| unpack(&mut Packed::new(source, tree), &into, modes, false, wanted)),
+        _ => unpack(&mut File::open(source)?, &into, modes, false, wanted),
+    };
+    match unpacked {
+        Ok(()) => Ok(Some(LinkKind::Copy)),
+        Err(eyas_folder::Error::GivenUp) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// `None`: it was given up.
@@ -240,6 +287,9 @@ fn make_parents<'a>(dir: RawFd, name: &'a [u8], made: &mut &'a [u8]) -> io::Resu
 
 /// What became of a declared output. Its name was accepted by [`prepare`]; no process of the task lives.
 pub fn inspect_output(sandbox: &Sandbox, name: &ByteString) -> OutputState {
+    if let (bare, true) = bare(name) {
+        return inspect_directory(sandbox, bare);
+    }
     let Ok(name_c) = sys::c_string(name) else { return OutputState::Missing };
     let found = sys::stat_at(sandbox.fd.as_raw_fd(), &name_c, libc::AT_SYMLINK_NOFOLLOW);
     let not_a_file = |what: &str| OutputState::NotAFile { what: what.to_owned() };
@@ -251,13 +301,36 @@ pub fn inspect_output(sandbox: &Sandbox, name: &ByteString) -> OutputState {
         Ok(stat) => match stat.st_mode & libc::S_IFMT {
             libc::S_IFREG if !name.contains(&b'/') => file_state(name.clone(), &stat),
             libc::S_IFREG | libc::S_IFLNK => inspect_through_links(sandbox, name),
-            libc::S_IFDIR => {
-                not_a_file("a directory, and an output is one file: let the command pack it, as with tar")
-            }
+            libc::S_IFDIR => not_a_file("a directory; a location that ends in `/` takes all of it"),
             libc::S_IFIFO => not_a_file("a named pipe"),
             libc::S_IFSOCK => not_a_file("a socket"),
             _ => not_a_file("a device"),
         },
+    }
+}
+
+/// What became of a directory that was declared as one.
+fn inspect_directory(sandbox: &Sandbox, name: &[u8]) -> OutputState {
+    let not_one = |what: &str| OutputState::NotAFile { what: what.to_owned() };
+    let resolved = match sandbox.path.join(OsStr::from_bytes(name)).canonicalize() {
+        Ok(path) => path,
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {
+            return OutputState::Missing;
+        }
+        Err(error) => return OutputState::NotAFile { what: format!("unreadable ({error})") },
+    };
+    let Ok(inside) = resolved.strip_prefix(&sandbox.path) else {
+        return not_one("a symbolic link out of the sandbox");
+    };
+    if inside.as_os_str().is_empty() {
+        return not_one("a symbolic link to the whole sandbox");
+    }
+    match Tree::of(&resolved) {
+        Ok(tree) => OutputState::Directory { path: inside.into(), size_bytes: tree.size_bytes() },
+        Err(eyas_folder::Error::NotADirectory { what }) => OutputState::NotAFile {
+            what: format!("{what}, and a location that ends in `/` is for a directory"),
+        },
+        Err(error) => OutputState::NotAFile { what: format!("a directory that cannot be taken: {error}") },
     }
 }
 

@@ -48,7 +48,7 @@ fn names_of_all_kinds_work_for_inputs_and_outputs() {
 fn names_that_lead_out_of_the_sandbox_are_refused() {
     let mut lab = Lab::new();
     let object = lab.object("o", b"x");
-    for name in ["/abs", "../up", "a/../../up", "a//b", "./a", "", "a/", "a/.", ".."] {
+    for name in ["/abs", "../up", "a/../../up", "a//b", "./a", "", "a//", "a/.", ".."] {
         for as_input in [true, false] {
             let mut spec = lab.shell("true");
             if as_input {
@@ -146,7 +146,7 @@ fn declared_outputs_are_looked_at_as_they_are() {
         [
             file("file", 2, 0o600, 1),
             OutputState::Missing,
-            not("a directory, and an output is one file: let the command pack it, as with tar"),
+            not("a directory; a location that ends in `/` takes all of it"),
             not("a named pipe"),
             file("real", 2, usual, 1),
             not("a symbolic link out of the sandbox"),
@@ -167,6 +167,79 @@ fn declared_outputs_are_looked_at_as_they_are() {
     spec.outputs = vec!["never".into()];
     let report = lab.run(spec);
     assert_eq!((report.outputs, report.sandbox), (vec![OutputState::Missing], None));
+    lab.close();
+}
+
+/// The object that a directory is.
+fn packed(lab: &Lab, name: &str, directory: &Path) -> std::path::PathBuf {
+    let mut bytes = vec![];
+    let tree = eyas_folder::Tree::of(directory).unwrap();
+    std::io::Read::read_to_end(&mut eyas_folder::Packed::new(directory, tree), &mut bytes).unwrap();
+    lab.object(name, &bytes)
+}
+
+#[test]
+fn a_directory_is_looked_at_and_comes_back_as_it_was() {
+    let mut lab = Lab::new();
+    let mut spec = lab.shell(
+        "mkdir -p r/sub empty inner; echo one > r/a; printf '#!/bin/sh\necho ran' > r/sub/run; chmod 700 r/sub/run; \
+         ln -s sub/run r/link; ln -s r todir; ln -s . all; ln -s /etc out; mkfifo r2; mkdir bad; mkfifo bad/pipe; : > file; \
+         ln -s ../file inner/up",
+    );
+    let names = ["r/", "empty/", "todir/", "all/", "out/", "r2/", "bad/", "file/", "missing/", "inner/", "r"];
+    spec.outputs = names.iter().map(|name| (*name).into()).collect();
+    let report = lab.run(spec);
+    assert_eq!(report.exit, ExitKind::Exited(0), "{}", report.stderr.head);
+    let directory = |path: &str, size_bytes| OutputState::Directory { path: path.into(), size_bytes };
+    let not = |what: &str| OutputState::NotAFile { what: what.to_owned() };
+    let size_bytes = 11 + (5 + 1 + 8 + 4) + (5 + 4 + 4 + 7) + (5 + 3) + (5 + 3 + 8 + 18) + 2;
+    assert_eq!(
+        report.outputs,
+        [
+            directory("r", size_bytes),
+            directory("empty", 12),
+            directory("r", size_bytes),
+            not("a symbolic link to the whole sandbox"),
+            not("a symbolic link out of the sandbox"),
+            not("a named pipe, and a location that ends in `/` is for a directory"),
+            not("a directory that cannot be taken: `pipe` in it is a named pipe"),
+            not("a file, and a location that ends in `/` is for a directory"),
+            OutputState::Missing,
+            not(
+                "a directory that cannot be taken: `up` in it is a symbolic link to `../file`, which leads out of the directory"
+            ),
+            not("a directory; a location that ends in `/` takes all of it"),
+        ]
+    );
+    let made = report.sandbox.unwrap().as_path().join("r");
+    let object = packed(&lab, "r", &made);
+
+    let mut spec =
+        lab.shell("cat in/x/a; in/x/sub/run; in/x/link; : > in/x/new; rm in/x/a; ls in/x; touch more/x");
+    spec.inputs = vec![link("in/x/", &object), link("more/x/", &made)];
+    let report = lab.run(spec);
+    assert_eq!(report.stdout.head.to_string(), "one\nran\nran\nlink\nnew\nsub\n", "{}", report.stderr.head);
+    assert_eq!(report.inputs, [LinkKind::Copy; 2]);
+    assert!(report.inputs_modified.is_empty());
+    assert_eq!(fs::read(made.join("a")).unwrap(), b"one\n");
+    // Files are for reading, as other inputs are, but who may have a copy of an input may write to it.
+    for (mode, expect) in [(InputMode::Link, "400\n500\n700\n"), (InputMode::Copy, "600\n700\n700\n")] {
+        let mut spec = lab.shell("stat -c %a r/a r/sub/run r");
+        spec.inputs = vec![Input { mode, ..link("r/", &object) }];
+        assert_eq!(lab.run(spec).stdout.head.to_string(), expect);
+    }
+    // One that lies in it comes to it, and what is no directory is refused.
+    let file = lab.object("o", b"x");
+    let mut spec = lab.shell("cat r/more/o; ls r");
+    spec.inputs = vec![link("r/more/o", &file), link("r/", &object)];
+    assert_eq!(lab.run(spec).stdout.head.to_string(), "xa\nlink\nmore\nsub\n");
+    let mut spec = lab.shell("true");
+    spec.inputs = vec![link("r/", &file)];
+    let ExitKind::SetupFailed { message, .. } = lab.run(spec).exit else { panic!() };
+    assert!(
+        message.contains("cannot place input `r/`") && message.contains("not the bytes of a directory"),
+        "{message}"
+    );
     lab.close();
 }
 

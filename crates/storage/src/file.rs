@@ -9,12 +9,16 @@
 //! listed. Who made it removes it, else a later writer of the same object ([`Part::replaces`]), else whoever finds it
 //! noted ([`Home::remove_part`]). The latter two also keep a writer that was stopped from taking an object's name.
 //!
+//! A location that ends in `/` is a directory as one object, see [`crate::directory`].
+//!
 //! Not here: owner and extended attributes; objects are bytes with permission bits.
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::put::given_up;
 use crate::version::Version;
-use crate::{Capabilities, Fence, Home, Listing, Location, Opened, Part, Put, Stat, VersionKind, glob};
+use crate::{
+    Capabilities, Fence, Home, Listing, Location, Opened, Part, Put, Stat, VersionKind, directory, glob,
+};
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -31,9 +35,9 @@ const TEMPORARY_PREFIX: &str = ".eyas-part-";
 /// Large enough that a network file system sees whole requests, small enough for the CPU's cache.
 const COPY_BYTES: usize = 256 * 1024;
 
-const STAT: &str = "stat";
-const READ: &str = "read";
-const WRITE: &str = "write";
+pub(crate) const STAT: &str = "stat";
+pub(crate) const READ: &str = "read";
+pub(crate) const WRITE: &str = "write";
 const LIST: &str = "list";
 const REMOVE: &str = "remove";
 
@@ -73,11 +77,11 @@ impl FileHome {
     }
 
     /// Removes the parts in `directory` of whoever wrote the same object before `part`.
-    fn remove_earlier(&self, directory: &Path, part: &Part) -> io::Result<()> {
+    pub(crate) fn remove_earlier(&self, directory: &Path, part: &Part) -> io::Result<()> {
         let is_earlier = |p: &Part| p.work == part.work && (p.epoch, p.number) < (part.epoch, part.number);
         let remove = |parts: &[(Part, PathBuf)]| -> io::Result<()> {
             for (_, path) in parts.iter().filter(|(p, _)| is_earlier(p)) {
-                remove_if_there(path)?;
+                remove_part(path)?;
             }
             Ok(())
         };
@@ -104,12 +108,18 @@ impl Home for FileHome {
 
     fn stat(&self, location: &Location) -> Result<Stat> {
         let path = path_of(STAT, location)?;
+        if location.is_directory() {
+            return directory::stat(location, path);
+        }
         let metadata = fs::metadata(path).map_err(|error| explain(STAT, location, path, error))?;
         stat_of(STAT, location, &metadata)
     }
 
     fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
         let path = path_of(READ, location)?;
+        if location.is_directory() {
+            return directory::open(location, path, range);
+        }
         // Without O_NONBLOCK opening a named pipe would wait for a writer; on regular files it changes nothing.
         let file = OpenOptions::new()
             .read(true)
@@ -134,6 +144,9 @@ impl Home for FileHome {
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
+        if location.is_directory() {
+            return directory::put(self, location, body, put);
+        }
         let size_hint_bytes = put.size_hint_bytes;
         let real = target_of(location)?;
         let path = real.as_path();
@@ -196,7 +209,7 @@ impl Home for FileHome {
         if !is_part {
             return Ok(());
         }
-        remove_if_there(part).map_err(|error| Error::from_io(REMOVE, part.display(), error))
+        remove_part(part).map_err(|error| Error::from_io(REMOVE, part.display(), error))
     }
 
     fn remove_parts(&self, location: &Location, part: &Part) -> Result<()> {
@@ -307,17 +320,8 @@ struct Temporary<'a> {
 
 impl<'a> Temporary<'a> {
     fn create(directory: &Path, name: &[u8], put: &Put<'a>) -> io::Result<Temporary<'a>> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let Part { work, epoch, number, .. } = put.part;
-        let work = if work == 0 { crate::fnv1a64(name) } else { work };
         loop {
-            // Unique among threads by the count, among processes by pid and time, among nodes by chance; where chance
-            // fails, exclusive creation notices.
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let seed = (u64::from(std::process::id()) << 32) ^ now.as_nanos() as u64;
-            let unique = crate::splitmix64(seed ^ crate::splitmix64(COUNT.fetch_add(1, Ordering::Relaxed)));
-            let path = directory
-                .join(format!("{TEMPORARY_PREFIX}{work:016x}-{epoch:016x}-{number:08x}-{unique:016x}"));
+            let path = part_path(directory, name, &put.part);
             put.fence.part_begins(&path);
             // What the umask leaves of it is what this process makes files with.
             match OpenOptions::new().write(true).create_new(true).mode(0o666).open(&path) {
@@ -346,12 +350,25 @@ impl<'a> Temporary<'a> {
 
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
-        if !self.is_renamed && remove_if_there(&self.path).is_err() {
+        if !self.is_renamed && remove_part(&self.path).is_err() {
             // It stays noted: who reads the note tries again.
             return;
         }
         self.fence.part_ended(&self.path);
     }
+}
+
+/// A name in `directory` that nobody has, for a part of the object `name`.
+pub(crate) fn part_path(directory: &Path, name: &[u8], part: &Part) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let Part { work, epoch, number, .. } = *part;
+    let work = if work == 0 { crate::fnv1a64(name) } else { work };
+    // Unique among threads by the count, among processes by pid and time, among nodes by chance; where chance
+    // fails, exclusive creation notices.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seed = (u64::from(std::process::id()) << 32) ^ now.as_nanos() as u64;
+    let unique = crate::splitmix64(seed ^ crate::splitmix64(COUNT.fetch_add(1, Ordering::Relaxed)));
+    directory.join(format!("{TEMPORARY_PREFIX}{work:016x}-{epoch:016x}-{number:08x}-{unique:016x}"))
 }
 
 /// The parts in a directory, with their writers.
@@ -375,11 +392,20 @@ fn part_named(name: &str) -> Option<Part> {
     Some(Part { work, epoch, number: u32::try_from(number).ok()?, replaces: false })
 }
 
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+/// Removes a part, which may be a directory, and what is left of a directory that was being removed under its name.
+pub(crate) fn remove_part(path: &Path) -> io::Result<()> {
+    let gone = directory::gone(path);
+    if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+        // At once, for a writer that was stopped: it must not find half of it under the name that it would give another one.
+        eyas_folder::remove(&gone)?;
+        fs::rename(path, &gone)?;
+    } else {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
+    eyas_folder::remove(&gone)
 }
 
 /// Reserves space without changing the size, where the file system knows how; only a lack of space is a failure.
@@ -407,7 +433,7 @@ fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
 }
 
 /// What this user may still write to the file system of `file`; `None` where it does not tell.
-fn free_bytes(file: &File) -> Option<u64> {
+pub(crate) fn free_bytes(file: &File) -> Option<u64> {
     // SAFETY: the structure is plain numbers, for which zero is a value; the descriptor is open; the call fills it.
     let (rc, about, is_root) = unsafe {
         let mut about: libc::statvfs = std::mem::zeroed();
@@ -421,7 +447,7 @@ fn free_bytes(file: &File) -> Option<u64> {
 }
 
 /// Like `create_dir_all`, and each new directory's entry is flushed to disk.
-fn create_directories(directory: &Path) -> io::Result<()> {
+pub(crate) fn create_directories(directory: &Path) -> io::Result<()> {
     match fs::metadata(directory) {
         Ok(metadata) if metadata.is_dir() => return Ok(()),
         Ok(_) => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
@@ -440,7 +466,7 @@ fn create_directories(directory: &Path) -> io::Result<()> {
     parent.map_or(Ok(()), sync_directory)
 }
 
-fn sync_directory(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     match File::open(directory).and_then(|directory| directory.sync_all()) {
         // Some network file systems cannot flush a directory, and one may be writable but not readable. The rename
         // itself has succeeded, so this must not fail a finished write.
@@ -468,14 +494,14 @@ fn target_of(location: &Location) -> Result<PathBuf> {
     }
 }
 
-fn path_of<'a>(operation: &'static str, location: &'a Location) -> Result<&'a Path> {
+pub(crate) fn path_of<'a>(operation: &'static str, location: &'a Location) -> Result<&'a Path> {
     location.path().ok_or_else(|| {
         Error::unsupported(operation, location, CAPABILITIES.name)
             .with_context("scheme", location.scheme().name())
     })
 }
 
-fn not_a_file(operation: &'static str, location: &Location, reason: &str) -> Error {
+pub(crate) fn not_a_file(operation: &'static str, location: &Location, reason: &str) -> Error {
     Error::new(ErrorKind::NotAFile, Status::Permanent, operation, location, reason)
 }
 
@@ -496,7 +522,7 @@ fn modified_ns(metadata: &Metadata) -> i128 {
 }
 
 /// Says more than "no such file" when a symbolic link is in the way.
-fn explain(operation: &'static str, location: &Location, path: &Path, error: io::Error) -> Error {
+pub(crate) fn explain(operation: &'static str, location: &Location, path: &Path, error: io::Error) -> Error {
     if error.kind() == io::ErrorKind::NotFound
         && let Ok(target) = fs::read_link(path)
     {

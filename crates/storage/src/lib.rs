@@ -15,11 +15,14 @@
 //! Why wrappers: retry, limits and injected faults are the same for every system, so no adaptor has code for them and
 //! every adaptor gets them.
 //!
+//! A directory may be one object, too ([`Location::is_directory`]): its bytes are those that `eyas-folder` makes of it.
+//!
 //! Not here: digests, caches and which location to read from; `eyas-core` decides, `eyas-data` verifies.
 
 mod chaos;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod directory;
 mod error;
 mod file;
 mod glob;

@@ -5,6 +5,8 @@
 //!
 //! * A plain path is taken literally: spaces, quotes, newlines, `%`, `#` and a leading dash mean themselves.
 //! * `file://` URLs are percent-decoded (RFC 8089) and displayed as the plain path they name.
+//! * A path that ends in `/` names a directory, which is one object: all that is in it. It is another location than that of a
+//!   file of the name.
 //! * In `http(s)` URLs what a URL may not hold (spaces, unicode) is percent-encoded; escapes already there are kept.
 //!
 //! Why `..` stays inside a path: `a/..` is not `.` when `a` is a symbolic link, so removing it could name other bytes
@@ -66,6 +68,7 @@ impl Location {
             None => return Err(invalid(text, "it is relative and the base directory's name is not UTF-8")),
         };
         // Joining by hand: leading `..` shorten the base, later ones stay (see the module header).
+        let slash = if text.ends_with('/') { "/" } else { "" };
         let mut base: Vec<&str> = base.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         let mut parts = text.split('/').filter(|part| !part.is_empty() && *part != ".").peekable();
         while parts.next_if(|part| *part == "..").is_some() {
@@ -76,7 +79,7 @@ impl Location {
             }
         }
         base.extend(parts);
-        Location::from_absolute(&format!("/{}", base.join("/")))
+        Location::from_absolute(&format!("/{}{slash}", base.join("/")))
     }
 
     /// An absolute path as it is, without looking for a scheme.
@@ -101,7 +104,7 @@ impl Location {
             canonical.push('/');
             canonical.push_str(part);
         }
-        if canonical.is_empty() {
+        if canonical.is_empty() || text.ends_with('/') {
             canonical.push('/');
         }
         Ok(Location { scheme: Scheme::File, text: canonical.into() })
@@ -202,9 +205,15 @@ impl Location {
         &self.text
     }
 
-    /// The absolute path of a `file` location.
+    /// The absolute path of a `file` location, without the `/` that a directory ends in.
     pub fn path(&self) -> Option<&Path> {
-        (self.scheme == Scheme::File).then(|| Path::new(&*self.text))
+        let text = self.text.strip_suffix('/').filter(|text| !text.is_empty()).unwrap_or(&self.text);
+        (self.scheme == Scheme::File).then(|| Path::new(text))
+    }
+
+    /// Whether it names a directory as one object.
+    pub fn is_directory(&self) -> bool {
+        self.scheme == Scheme::File && self.text.len() > 1 && self.text.ends_with('/')
     }
 
     /// The location as a URL; for a path `file://` with everything unusual percent-encoded.
@@ -220,6 +229,7 @@ impl Location {
     /// The last part of the path, percent-decoded for URLs; empty for a root.
     pub fn file_name(&self) -> String {
         let (path, _) = self.split_query();
+        let path = if self.is_directory() { path.trim_end_matches('/') } else { path };
         let name = path.rsplit('/').next().unwrap_or("");
         match self.scheme {
             Scheme::File => name.to_owned(),
@@ -341,7 +351,9 @@ mod tests {
     fn paths_and_urls() {
         let check = |text: &str, expect: &str| assert_eq!(parse(text).unwrap().as_str(), expect, "{text:?}");
         check("/a/b", "/a/b");
-        check("/a//./b/", "/a/b");
+        check("/a//./b", "/a/b");
+        check("/a//./b//", "/a/b/");
+        check("/.//", "/");
         check("/", "/");
         check("/../a", "/a");
         check("x", "/base/dir/x");

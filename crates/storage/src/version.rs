@@ -1,6 +1,6 @@
 //! Which state of an object: an opaque tag that is equal when the bytes are, as far as the home can tell.
 //!
-//! The text is `size=N`, then `;mtime_ns=N`, `;etag=...` or `;modified=...`. Inode numbers and device numbers are left
+//! The text is `size=N`, then `;mtime_ns=N`, `;etag=...`, `;modified=...` or, for a directory, `;contents=...`. Inode numbers and device numbers are left
 //! out: they differ between the nodes that mount one file system, and a restored backup is the same object.
 //!
 //! A rewrite of equal size within one tick of the file system's clock (4 ms on many kernels, 1 s on some servers) has
@@ -26,6 +26,11 @@ impl Version {
     /// From the metadata of a file; `modified_ns` since 1970.
     pub(crate) fn of_file(size_bytes: u64, modified_ns: i128) -> Version {
         Version::from_text(format!("size={size_bytes};mtime_ns={modified_ns}"))
+    }
+
+    /// Of a directory as one object; `stamp` of all names, sizes and times in it.
+    pub(crate) fn of_directory(size_bytes: u64, stamp: u64) -> Version {
+        Version::from_text(format!("size={size_bytes};contents={stamp:016x}"))
     }
 
     /// From the headers of an answer. The ETag is preferred, because Last-Modified knows whole seconds only.
@@ -57,6 +62,8 @@ impl Version {
         }
         if old_state != new_state {
             changes.push(match (old_state, new_state) {
+                // Two stamps say nothing to people.
+                (Some(("contents", _)), Some(("contents", _))) => "names, sizes or times in it".into(),
                 (Some((a, old)), Some((b, new))) if a == b => {
                     let (old, new) = (readable(a, old), readable(a, new));
                     format!("{} {old} -> {new}", label(a))
@@ -129,6 +136,8 @@ mod tests {
         );
         check(&file(1, -5), &file(1, i128::MAX), &format!("modified -5 -> {}", i128::MAX));
         check(&file(1, 5), &file(1, 5), "no difference that shows");
+        let directory = Version::of_directory;
+        check(&directory(1, 5), &directory(2, 6), "size 1 -> 2 B, names, sizes or times in it");
         let http = Version::of_http;
         check(&http(1, Some("\"a;=\""), None), &http(1, Some("\"b\""), Some("x")), "ETag \"a;=\" -> \"b\"");
         check(&http(1, None, None), &http(1, None, Some("then")), "no date -> modified then");

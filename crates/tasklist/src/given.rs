@@ -119,7 +119,10 @@ mod tests {
         for (tasks, expect) in [
             (vec![spec("a", "x"), spec("a", "y")], "w.yml: two tasks have the id `a`"),
             (vec![spec("a", "x"), spec("b", "x")], "two tasks write `/base/x`: `a` and `b`"),
-            (vec![spec("a", "dir/")], "task `a`: `outputs` `out`: the location `dir/` names a directory"),
+            (
+                vec![spec("a", "..")],
+                "task `a`: `outputs` `out`: the location `..` names a directory by no name",
+            ),
         ] {
             let error = fold(tasks).unwrap_err().to_string();
             assert!(error.contains(expect), "{error}");

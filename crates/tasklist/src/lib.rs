@@ -50,7 +50,7 @@ pub use error::{Error, ErrorKind, Problem, Result, Status};
 pub use given::fold_tasks;
 pub use line::FIELDS;
 pub use list::TaskList;
-pub use location::{PACK, RUN_FILE};
+pub use location::RUN_FILE;
 pub use map::{ListInput, MapSpec, hole_names, map};
 pub use read::{ReadOptions, read};
 pub use source::{Source, Table};

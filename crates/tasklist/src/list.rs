@@ -4,7 +4,8 @@
 //! one chunk; a few shapes gather side by side, so that a list that goes to and fro between two kinds of task
 //! folds as well as two lists.
 //!
-//! Checked here: names in the sandbox, locations, equal ids, one output written or promised twice, circles.
+//! Checked here: names in the sandbox, locations, equal ids, one output written or promised twice, circles, files in directories
+//! that are written as a whole.
 //!
 //! Why the sets keep 32 bits of a hash and a place instead of a string: the strings are in the folded form
 //! already, and 12 bytes an id or output are what a list of millions can afford. When two hashes are equal the
@@ -15,7 +16,8 @@ use crate::fold::{Chunk, Shape};
 use crate::line::{File, Task};
 use crate::location::{self, RUN_FILE};
 use crate::several::Expected;
-use eyas_core::array::{Command, Pattern, Piece, TaskArray};
+use eyas_core::array::{Command, Pattern, Piece, STDERR_NAME, STDOUT_NAME, TaskArray};
+use eyas_core::is_directory;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -147,6 +149,8 @@ pub(crate) struct Builder {
     /// Which task promises a file: its group and place.
     promises: BTreeMap<String, (u32, u32)>,
     n_tasks: u64,
+    /// Some output may be one.
+    has_directories: bool,
     /// Tasks that are not in the list may write `run:` files, too.
     is_part: bool,
     expected: Expected,
@@ -165,6 +169,7 @@ impl Builder {
             hasher: DefaultHashBuilder::default(),
             promises: BTreeMap::new(),
             n_tasks: 0,
+            has_directories: false,
             is_part: false,
             expected: Expected::default(),
         }
@@ -190,6 +195,7 @@ impl Builder {
         check_sandbox(chunk, place, task)?;
         check_outputs_are_not_inputs(chunk, place, task)?;
         self.groups[group as usize].numbers.push(number);
+        self.has_directories |= task.outputs.iter().any(|file| file.location.ends_with('/'));
 
         let place = place as u32;
         if let Some(first) = self.insert(Which::Id, group, place, 0) {
@@ -231,6 +237,7 @@ impl Builder {
         self.ids = HashTable::new();
         self.check_promises()?;
         self.check_expected()?;
+        self.check_directories()?;
         let n_dependencies = self.check_dependencies()?;
         let arrays = self.groups.into_iter().filter_map(|g| g.array).collect();
         Ok(TaskList { arrays, n_tasks: self.n_tasks, n_dependencies })
@@ -342,6 +349,70 @@ impl Builder {
             }
         }
         Ok(())
+    }
+
+    /// A directory is written as a whole: nobody else writes below it, and nobody reads a part of it.
+    fn check_directories(&self) -> Result<()> {
+        if !self.has_directories {
+            return Ok(());
+        }
+        let writer = |entry: Entry| {
+            let n_outputs = self.groups[entry.group as usize].n_outputs;
+            self.origin(entry.group, entry.place / n_outputs)
+        };
+        let mut text = String::new();
+        for array in self.groups.iter().filter_map(|group| group.array.as_ref()) {
+            for ((_, location), i) in
+                array.template.outputs.iter().flat_map(|o| (0..array.n_tasks).map(move |i| (o, i)))
+            {
+                text.clear();
+                array.fill_into(location, i, &mut text);
+                let Some((above, entry)) = self.written_above(&text).filter(|_| text.starts_with('/')) else {
+                    continue;
+                };
+                let id = array.fill(&array.template.id, i);
+                let message = format!(
+                    "task {} writes {}, which lies in the directory {} that task {} writes as a whole",
+                    shown(&id),
+                    shown(&text),
+                    shown(above),
+                    shown(&writer(entry).id)
+                );
+                return Err(Error::new(ErrorKind::Conflict, message)
+                    .hint("one of them would take the other one's away; give them different places")
+                    .field("outputs"));
+            }
+        }
+        let mut found = None;
+        self.for_each_input(&mut |maker, reader, location| {
+            if maker.is_some() || found.is_some() {
+                return;
+            }
+            let (other, way) = match location.strip_suffix('/') {
+                Some(file) => (file.to_owned(), "write it without the `/` at its end"),
+                None => (format!("{location}/"), "write it with a `/` at its end"),
+            };
+            if let Some(entry) = self.find_output(&other) {
+                let what = if is_directory(&other) { "a directory" } else { "a file" };
+                let said = format!("which task {} writes as {what}", shown(&writer(entry).id));
+                found = Some((reader, location.to_owned(), said, way.to_owned()));
+            } else if let Some((above, entry)) = self.written_above(location) {
+                let (id, above) = (writer(entry).id, shown(above));
+                let said = format!("which lies in the directory {above} that task {} writes", shown(&id));
+                found = Some((reader, location.to_owned(), said, format!("let it read all of {above}")));
+            }
+        });
+        let Some((reader, location, said, way)) = found else { return Ok(()) };
+        let reader = self.task_at(&self.starts(), reader);
+        let message = format!("task {} reads {}, {said}", shown(&reader.id), shown(&location));
+        Err(Error::new(ErrorKind::Conflict, message).hint(way).field("inputs").at(reader.number, None))
+    }
+
+    /// The directory above `location` that a task writes.
+    fn written_above<'t>(&self, location: &'t str) -> Option<(&'t str, Entry)> {
+        let ends = location.match_indices('/').map(|(at, _)| &location[..=at]);
+        ends.filter(|above| above.len() < location.len() && is_directory(above))
+            .find_map(|above| Some((above, self.find_output(above)?)))
     }
 
     fn find_output(&self, location: &str) -> Option<Entry> {
@@ -656,6 +727,7 @@ fn push(chunk: &mut Chunk, field: &str, write: impl FnOnce(&mut String) -> Pushe
 fn push_file(chunk: &mut Chunk, field: &str, file: &File<'_>, base: &str) -> Pushed {
     let mut start = 0;
     let mut derived = None;
+    let mut is_whole = false;
     push(chunk, field, |out| {
         start = out.len();
         location::push_location(out, &file.location, base).map_err(|e| {
@@ -677,17 +749,33 @@ fn push_file(chunk: &mut Chunk, field: &str, file: &File<'_>, base: &str) -> Pus
         if file.name.is_none() {
             derived = Some(location::file_name(&out[start..]).into_owned());
         }
+        is_whole = is_directory(&out[start..]);
+        if is_whole && field == "outputs" && format!("{base}/").starts_with(&out[start..]) {
+            let message = format!(
+                "`outputs`: the directory {} has the list itself in it, and would be replaced as a whole",
+                shown(&file.location)
+            );
+            return Err(bad(&file.location, Error::invalid(message).field(field)));
+        }
         Ok(())
     })?;
     let name = file.name.as_deref().or(derived.as_deref()).unwrap_or("");
+    if is_whole && [STDOUT_NAME, STDERR_NAME].contains(&name) {
+        let message =
+            format!("{} names a directory, and what is printed goes to a file", shown(&file.location));
+        return Err(bad(&file.location, Error::invalid(message).field(field)));
+    }
+    // The location says what it is; who says it in both places means the same.
+    let name = if is_whole { name.strip_suffix('/').unwrap_or(name) } else { name };
     if let Some(why) = bad_sandbox_name(name) {
         let culprit = file.name.as_ref().unwrap_or(&file.location);
         let error = match file.name {
             Some(_) => {
-                Error::invalid(format!("`{field}`: the name {} {why}", shown(name))).hint(match name {
-                    _ if field == "outputs" && name.ends_with('/') => location::packed(),
-                    _ => "names in the sandbox are relative paths without `.`, `..` and empty parts".into(),
-                })
+                let hint = match name.ends_with('/') {
+                    true => "a directory as a whole has a location that ends in `/`, too",
+                    false => "names in the sandbox are relative paths without `.`, `..` and empty parts",
+                };
+                Error::invalid(format!("`{field}`: the name {} {why}", shown(name))).hint(hint)
             }
             None => {
                 Error::invalid(format!("`{field}`: {} gives no name in the sandbox", shown(&file.location)))
@@ -725,7 +813,8 @@ fn bad_sandbox_name(name: &str) -> Option<&'static str> {
     })
 }
 
-/// No two files of task `i` in one place of its sandbox, and none below another.
+/// No two files of task `i` in one place of its sandbox, and none below another, but for a directory that is an input: that is the task's
+/// own copy.
 fn check_sandbox(chunk: &Chunk, i: usize, task: &Task<'_>) -> Pushed {
     let shape = &chunk.shape;
     let n_files = shape.n_inputs + shape.n_outputs;
@@ -733,15 +822,17 @@ fn check_sandbox(chunk: &Chunk, i: usize, task: &Task<'_>) -> Pushed {
         return Ok(());
     }
     let name = |k: usize| chunk.get(i, shape.input_slot() + 2 * k + 1);
+    let is_open = |k: usize| k < shape.n_inputs && is_directory(chunk.get(i, shape.input_slot() + 2 * k));
+    let is_within = |a: usize, b: usize| is_within(name(a), name(b)) && (name(a) == name(b) || !is_open(b));
     let clash = if n_files <= 8 {
         (0..n_files)
             .flat_map(|a| (0..a).map(move |b| (b, a)))
-            .find(|&(b, a)| is_within(name(a), name(b)) || is_within(name(b), name(a)))
+            .find(|&(b, a)| is_within(a, b) || is_within(b, a))
     } else {
         // Sorted part by part, whatever lies below a name follows it directly.
         let mut sorted: Vec<usize> = (0..n_files).collect();
         sorted.sort_by(|&a, &b| name(a).split('/').cmp(name(b).split('/')));
-        sorted.windows(2).map(|w| (w[0], w[1])).find(|&(a, b)| is_within(name(b), name(a)))
+        sorted.windows(2).map(|w| (w[0], w[1])).find(|&(a, b)| is_within(b, a))
     };
     let Some((a, b)) = clash else { return Ok(()) };
     let side = |k: usize| if k < shape.n_inputs { "input" } else { "output" };

@@ -3,6 +3,7 @@
 //! * A path is absolute, without empty parts and `.`. Leading `..` are resolved against the base directory;
 //!   later ones stay, because `a/..` is not `.` when `a` is a symbolic link.
 //! * `file://` URLs become the path they name.
+//! * A path or a `run:NAME` that ends in `/` is a directory, which is one object: another one than a file of that name.
 //! * `run:NAME` is a file that stays on the nodes: NAME is a relative path within the run's own name space.
 //! * In `http(s)` URLs scheme and host are lower case, the scheme's own port is left out and what a URL may
 //!   not hold is percent-encoded. Credentials are refused: they would end in logs.
@@ -20,17 +21,6 @@ const SCHEMES: &str = "a plain path, run:, file://, http:// and https://";
 
 /// Begins the location of a file that stays on the nodes.
 pub const RUN_FILE: &str = eyas_core::RUN_FILE;
-
-/// Begins a command line that packs a directory, before the names of the archive and of the directory. GNU tar leaves out
-/// what differs from one time and one node to the next, so equal files are equal bytes.
-pub const PACK: &str = "tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf";
-
-/// What to do about an output that is a directory.
-pub(crate) fn packed() -> String {
-    format!(
-        "an output is one file; where a program makes many, let the command pack them: `... && {PACK} results.tar results`"
-    )
-}
 
 /// The text of a base directory; relative ones are taken from the working directory.
 pub(crate) fn base_text(dir: &Path) -> Result<String> {
@@ -75,16 +65,13 @@ fn push_run_file(out: &mut String, text: &str, name: &str) -> Result<()> {
     let why = match name {
         "" => Some("has no name"),
         _ if name.starts_with('/') => Some("has an absolute name"),
-        _ if name.ends_with('/') => Some("names a directory, not a file"),
         _ if name.split('/').any(|part| part == "..") => Some("leads out of the run with `..`"),
         _ => None,
     };
     if let Some(why) = why {
-        let hint = match name.strip_suffix('/') {
-            Some(_) => packed(),
-            None => "write run:NAME or run:DIR/NAME for a file that stays on the nodes".into(),
-        };
-        return Err(Error::invalid(format!("the location {} {why}", shown(text))).hint(hint));
+        return Err(Error::invalid(format!("the location {} {why}", shown(text))).hint(
+            "write run:NAME or run:DIR/NAME for a file that stays on the nodes, run:DIR/ for a directory",
+        ));
     }
     out.push_str(RUN_FILE);
     let start = out.len();
@@ -96,6 +83,9 @@ fn push_run_file(out: &mut String, text: &str, name: &str) -> Result<()> {
     }
     if out.len() == start {
         return Err(Error::invalid(format!("the location {} has no name", shown(text))));
+    }
+    if name.ends_with('/') {
+        out.push('/');
     }
     Ok(())
 }
@@ -125,9 +115,13 @@ pub(crate) fn file_name(location: &str) -> Cow<'_, str> {
 }
 
 fn push_path(out: &mut String, text: &str, base: &str) -> Result<()> {
-    if let "" | "." | ".." = text.rsplit('/').next().unwrap_or(text) {
-        return Err(Error::invalid(format!("the location {} names a directory, not a file", shown(text)))
-            .hint(packed()));
+    let bare = text.trim_end_matches('/');
+    if let "" | "." | ".." = bare.rsplit('/').next().unwrap_or(bare) {
+        return Err(Error::invalid(format!(
+            "the location {} names a directory by no name of its own",
+            shown(text)
+        ))
+        .hint("write the name of a file, or that of a directory with a `/` behind it"));
     }
     if text == "~" || text.starts_with("~/") {
         return Err(Error::invalid(format!(
@@ -137,9 +131,16 @@ fn push_path(out: &mut String, text: &str, base: &str) -> Result<()> {
         .hint("write the whole path, or ./~ for a directory of that name"));
     }
     let start = out.len();
+    push_file(out, start, text, base);
+    if bare.len() < text.len() {
+        out.push('/');
+    }
+    Ok(())
+}
+
+fn push_file(out: &mut String, start: usize, text: &str, base: &str) {
     if text.starts_with('/') {
-        push_parts(out, start, text);
-        return Ok(());
+        return push_parts(out, start, text);
     }
     let mut parts = text;
     let mut base = base;
@@ -155,7 +156,6 @@ fn push_path(out: &mut String, text: &str, base: &str) -> Result<()> {
     }
     out.push_str(base);
     push_parts(out, start, parts);
-    Ok(())
 }
 
 /// Appends `/part` for each part of `path`; what is in `out` from `start` on is the path so far.
@@ -275,6 +275,12 @@ mod tests {
             ("x", "/base/dir/x"),
             ("./x", "/base/dir/x"),
             ("../x", "/base/x"),
+            ("x/", "/base/dir/x/"),
+            ("./a//x//", "/base/dir/a/x/"),
+            ("/a/x/", "/a/x/"),
+            ("file:///a/x/", "/a/x/"),
+            ("run:x", "run:x"),
+            ("run:a//./x/", "run:a/x/"),
             ("../../../../x", "/x"),
             ("a/../x", "/base/dir/a/../x"),
             ("-rf", "/base/dir/-rf"),
@@ -298,10 +304,13 @@ mod tests {
             ("", "empty"),
             ("a\0b", "NUL"),
             ("file:///a%00b", "NUL"),
-            ("dir/", "names a directory"),
-            ("run:dir/", "names a directory, not a file\nhint: an output is one file"),
-            ("/", "names a directory"),
-            ("..", "names a directory"),
+            ("/", "names a directory by no name"),
+            ("..", "names a directory by no name"),
+            ("../", "names a directory by no name"),
+            ("a/./", "names a directory by no name"),
+            ("run:", "has no name"),
+            ("run:./", "has no name"),
+            ("run:../x/", "leads out of the run"),
             ("s3://bucket/key", "the scheme `s3` of `s3://bucket/key` is unknown\nhint: known are"),
             ("file://host/a", "three slashes"),
             ("file:///a%zz", "%25"),
@@ -319,6 +328,8 @@ mod tests {
     fn names_of_files() {
         for (location, expect) in [
             ("/a/b c", "b c"),
+            ("/a/b c/", "b c"),
+            ("run:a/b/", "b"),
             ("http://h/x/a%20b.fits?token=/1", "a b.fits"),
             ("http://h/", ""),
             ("http://h/a%zz", "a%zz"),

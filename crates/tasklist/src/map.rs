@@ -565,14 +565,16 @@ fn check_first(array: &TaskArray, base: &str) -> Result<()> {
         promises: Vec::new(),
         reduce: None,
     };
-    Builder::new(base.into(), "").add(&task, 0).map_err(|refused| match refused {
+    let mut builder = Builder::new(base.into(), "");
+    builder.add(&task, 0).map_err(|refused| match refused {
         Refused::Bad { error, .. } => error,
         Refused::SameId { id: text, .. }
         | Refused::SameOutput { location: text, .. }
         | Refused::SamePromise { location: text, .. } => {
             Error::new(ErrorKind::Conflict, format!("{} is there twice", shown(&text)))
         }
-    })
+    })?;
+    builder.finish().map(drop)
 }
 
 /// Tasks of a range. They are folded, but an array has at most 2³² of them and a copy of the template.
@@ -671,9 +673,10 @@ fn may_meet(a: &Pattern, b: &Pattern) -> bool {
     match (is_text(a), is_text(b)) {
         (true, true) => head_a == head_b,
         (true, false) => {
-            head_a.len() > head_b.len() + tail_b.len()
-                && head_a.starts_with(head_b)
-                && head_a.ends_with(tail_b)
+            // Between its ends a number begins, and one ends.
+            let between = head_a.strip_prefix(head_b).and_then(|rest| rest.strip_suffix(tail_b));
+            let is_digit = |c: char| c.is_ascii_digit();
+            between.is_some_and(|rest| rest.starts_with(is_digit) && rest.ends_with(is_digit))
         }
         (false, true) => may_meet(b, a),
         (false, false) => {

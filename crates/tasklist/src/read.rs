@@ -1,7 +1,7 @@
 //! Task lists as JSON Lines: one task a line, blank lines allowed.
 //!
 //! Memory is that of the folded form and of the sets of ids and outputs; the text of a line is gone when the
-//! next one is read.
+//! next one is read, unless a task before it reads a directory that a later one may write.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::line;
@@ -48,24 +48,49 @@ pub fn read(reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Res
         builder.has_others();
     }
     let mut lines = Lines::new(reader, options, "a task list");
-    loop {
-        let Some((number, text)) = lines.next().map_err(origin)? else {
-            builder.expect(several.expected);
-            return builder.finish().map_err(origin);
-        };
+    // From the first task on that reads a directory which none before it writes: one behind it may.
+    let mut waiting: Vec<(u64, String)> = vec![];
+    while let Some((number, text)) = lines.next().map_err(origin)? {
         if text.trim().is_empty() {
             continue;
         }
-        let mut task = line::parse(text).map_err(|e| {
-            let column = e.column;
-            origin(e.at(number, column))
-        })?;
-        several.expand(&mut task, number).map_err(|refused| origin(explain(refused, text, number)))?;
-        let parts = reduce::expand(task, &options.id_prefix, number);
-        for task in parts.map_err(|e| origin(e.at(number, None)))? {
-            builder.add(&task, number).map_err(|refused| origin(explain(refused, text, number)))?;
+        let task = parse(text, number).map_err(origin)?;
+        several.learn(&task);
+        if !waiting.is_empty() || several.reads_directory(&task) {
+            waiting.push((number, text.to_owned()));
+            continue;
         }
+        take(&mut builder, &mut several, options, task, text, number).map_err(origin)?;
     }
+    for (number, text) in waiting {
+        let task = parse(&text, number).map_err(origin)?;
+        take(&mut builder, &mut several, options, task, &text, number).map_err(origin)?;
+    }
+    builder.expect(several.expected);
+    builder.finish().map_err(origin)
+}
+
+/// Adds the task on a line, or the parts that it stands for.
+fn take(
+    builder: &mut Builder,
+    several: &mut Several<'_>,
+    options: &ReadOptions,
+    mut task: line::Task<'_>,
+    text: &str,
+    number: u64,
+) -> Result<()> {
+    several.expand(&mut task, number).map_err(|refused| explain(refused, text, number))?;
+    for task in reduce::expand(task, &options.id_prefix, number).map_err(|e| e.at(number, None))? {
+        builder.add(&task, number).map_err(|refused| explain(refused, text, number))?;
+    }
+    Ok(())
+}
+
+fn parse(text: &str, number: u64) -> Result<line::Task<'_>> {
+    line::parse(text).map_err(|e| {
+        let column = e.column;
+        e.at(number, column)
+    })
 }
 
 pub(crate) fn explain(refused: Refused, text: &str, number: u64) -> Error {

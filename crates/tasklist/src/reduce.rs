@@ -69,9 +69,11 @@ pub(crate) fn expand<'a>(task: Task<'a>, id_prefix: &str, number: u64) -> Result
                 parts.append(&mut group);
                 continue;
             }
-            let made = format!("{RUN_FILE}.reduce/{}{number}/{level}.{k}", as_name(id_prefix));
-            let output = File { name: Some(out_name.clone()), location: made.clone().into() };
-            tasks.push(part(&task, format!("{id}~{level}.{k}"), group, output));
+            // Where the whole is a directory, so is each part.
+            let slash = if output.location.ends_with('/') { "/" } else { "" };
+            let made = format!("{RUN_FILE}.reduce/{}{number}/{level}.{k}{slash}", as_name(id_prefix));
+            let made_here = File { name: Some(out_name.clone()), location: made.clone().into() };
+            tasks.push(part(&task, format!("{id}~{level}.{k}"), group, made_here));
             parts.push(File { name: Some(format!("part-{level}.{k}").into()), location: made.into() });
         }
         level += 1;

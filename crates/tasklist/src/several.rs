@@ -4,6 +4,8 @@
 //! has a `*` in it is meant by that name, as long as it is there; a `file://` URL is never a pattern. What matches nothing may
 //! be the name of a file that a task of the list writes; that is known at the end of the list. What a task of the list would write
 //! into a directory, or next to the matches of a pattern, is not there yet and would be missing without a word, so that is refused.
+//!
+//! A directory that a task of the list writes as a whole is none of these: it is one object, and the reader waits for it.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::glob::{glob, is_pattern};
@@ -11,9 +13,12 @@ use crate::line::{File, Task};
 use crate::list::{Refused, bad};
 use crate::location::{self, RUN_FILE};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
+
+/// Begins the name of what is on its way to a directory (`eyas-storage`): no file yet, nor a directory.
+const PART: &str = ".eyas-part-";
 
 /// What inputs of a list stand for, looked up once each.
 pub(crate) struct Several<'a> {
@@ -21,6 +26,8 @@ pub(crate) struct Several<'a> {
     base: String,
     patterns: HashMap<String, Option<Vec<String>>>,
     directories: HashMap<String, Vec<String>>,
+    /// Locations of directories that tasks of the list write.
+    written: HashSet<String>,
     pub expected: Expected,
 }
 
@@ -36,7 +43,31 @@ pub(crate) struct Expected {
 impl<'a> Several<'a> {
     pub fn new(base_dir: &'a Path, base: String) -> Several<'a> {
         let (patterns, directories) = (HashMap::new(), HashMap::new());
-        Several { base_dir, base, patterns, directories, expected: Expected::default() }
+        let (written, expected) = (HashSet::new(), Expected::default());
+        Several { base_dir, base, patterns, directories, written, expected }
+    }
+
+    /// Takes in which directories `task` writes. What is wrong with them is said where it is added to the list.
+    pub fn learn(&mut self, task: &Task<'_>) {
+        for file in task.outputs.iter().filter(|file| file.location.ends_with('/')) {
+            let mut location = String::new();
+            if location::push_location(&mut location, &file.location, &self.base).is_ok() {
+                self.written.insert(location);
+            }
+        }
+    }
+
+    /// Whether `task` reads a directory that no task writes of those that were learned of.
+    pub fn reads_directory(&self, task: &Task<'_>) -> bool {
+        let reads = |text: &str| text.ends_with('/') && stands_for_several(text) && !self.is_written(text);
+        task.inputs.iter().any(|file| reads(&file.location))
+    }
+
+    fn is_written(&self, text: &str) -> bool {
+        let mut location = String::new();
+        !self.written.is_empty()
+            && location::push_location(&mut location, text, &self.base).is_ok()
+            && self.written.contains(&location)
     }
 
     /// Puts files in the place of inputs that stand for several.
@@ -47,7 +78,7 @@ impl<'a> Several<'a> {
         let mut inputs = Vec::with_capacity(task.inputs.len());
         for file in std::mem::take(&mut task.inputs) {
             let text = file.location.as_ref();
-            if !stands_for_several(text) {
+            if !stands_for_several(text) || text.ends_with('/') && self.is_written(text) {
                 inputs.push(file);
             } else if let Some(directory) = text.strip_suffix('/') {
                 self.push_directory(&mut inputs, file.name.as_deref(), directory, number)
@@ -133,14 +164,14 @@ impl<'a> Several<'a> {
 }
 
 /// A path that ends in `/` or has a wildcard. URLs and files of the run are meant literally.
-fn stands_for_several(text: &str) -> bool {
+pub(crate) fn stands_for_several(text: &str) -> bool {
     (text.ends_with('/') || is_pattern(text))
         && !text.starts_with(RUN_FILE)
         && location::split_scheme(text).is_none()
 }
 
 /// All files below `directory`, whose name in what is found begins with `prefix`. Links to files count as files; links to directories are
-/// not followed, so a circle cannot trap it.
+/// not followed, so a circle cannot trap it. What another run is bringing there is not there yet.
 fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> std::io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -149,6 +180,9 @@ fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> std::io::Res
             let what = format!("the name {} is not UTF-8", eyas_text::shown_path(Path::new(&name)));
             return Err(std::io::Error::other(what));
         };
+        if name.starts_with(PART) {
+            continue;
+        }
         if entry.file_type()?.is_dir() {
             walk(&entry.path(), &format!("{prefix}{name}/"), found)?;
         } else if fs::metadata(entry.path()).is_ok_and(|meta| meta.is_file()) {

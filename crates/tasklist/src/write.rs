@@ -1,7 +1,7 @@
 //! Tasks back to JSON Lines, for round trips and for `submit` from one cluster to another.
 
-use crate::glob::is_pattern;
 use crate::line::{GATHER_HINTS, HINTS};
+use crate::several::stands_for_several;
 use eyas_core::array::{Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
 use serde_json::{Value, json};
 
@@ -15,16 +15,20 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
     };
     let text = |s: &str| Value::from(s).to_string();
     // By hand: a JSON map of this library would sort the names, and order is part of a task.
-    let place = |location: &str| match location.starts_with('/') && is_pattern(location) {
-        // A path would be taken for a pattern.
+    let place = |location: &str, is_input: bool| match location.starts_with('/')
+        && stands_for_several(location)
+        && (is_input || !location.ends_with('/'))
+    {
+        // A path would be taken for a pattern, or for the files in a directory.
         true => {
             let encoded = location.replace('%', "%25").replace('*', "%2A").replace('?', "%3F");
             text(&format!("file://{encoded}"))
         }
         false => text(location),
     };
-    let files = |list: &[(String, String)]| {
-        let inner: Vec<String> = list.iter().map(|(a, b)| format!("{}:{}", text(a), place(b))).collect();
+    let files = |list: &[(String, String)], are_inputs: bool| {
+        let one = |(name, at): &(String, String)| format!("{}:{}", text(name), place(at, are_inputs));
+        let inner: Vec<String> = list.iter().map(one).collect();
         format!("{{{}}}", inner.join(","))
     };
     let pairs = |list: &[(String, String)]| {
@@ -41,9 +45,9 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
         .iter()
         .cloned()
         .partition(|(name, _)| [STDOUT_NAME, STDERR_NAME].contains(&name.as_str()));
-    for (name, list) in [("inputs", &task.inputs), ("outputs", &outputs)] {
+    for (name, list, are_inputs) in [("inputs", &task.inputs, true), ("outputs", &outputs, false)] {
         if !list.is_empty() {
-            put(name, files(list));
+            put(name, files(list, are_inputs));
         }
     }
     if !task.env.is_empty() {

@@ -265,7 +265,7 @@ fn outputs_of_a_range_cannot_meet() {
     );
     refuses(&range(3..3, &[], &["p"]), ErrorKind::Invalid, &["the range 3..3 is empty"]);
     refuses(&range(0..3, &[], &["p", "{in}"]), ErrorKind::Invalid, &["unknown hole `{in}`"]);
-    refuses(&range(0..3, &["o/{index}/"], &["p"]), ErrorKind::Invalid, &["names a directory"]);
+    refuses(&range(0..3, &["o/{index}/.."], &["p"]), ErrorKind::Invalid, &["names a directory by no name"]);
 
     // Different places, but one name in the sandbox.
     let list =
@@ -277,6 +277,11 @@ fn outputs_of_a_range_cannot_meet() {
     )
     .unwrap();
     assert_eq!(argv(&list.arrays[0].expand(2)), ["out2-5|out-52|out-out-2"]);
+    // A name without a number meets a bare number only where it is one.
+    let list = map(&range(0..3, &["a/{index}", "b/{index}/log"], &["{out}|{out2}"]), None).unwrap();
+    assert_eq!(argv(&list.arrays[0].expand(2)), ["2|log"]);
+    let list = map(&range(0..3, &["a/{index}", "b/{index}/7"], &["{out}|{out2}"]), None).unwrap();
+    assert_eq!(argv(&list.arrays[0].expand(2)), ["2|out-7"]);
     let dir = dir(&["7.txt"]);
     let mut with =
         MapSpec { range: Some(0..9), ..spec(dir.path(), &[], &["o/{index}.txt"], &["p", "{out}"]) };

@@ -535,6 +535,10 @@ fn folder(files: &[&str]) -> tempfile::TempDir {
 #[test]
 fn patterns_and_directories_in_inputs_stand_for_files() {
     let dir = folder(&["d/a.txt", "d/b.txt", "d/b.dat", "d/.hidden", "d/e/c.txt", "odd*.txt", "oddity.txt"]);
+    std::fs::create_dir(dir.path().join("d/.eyas-part-1")).unwrap();
+    for half in ["d/.eyas-part-1/half", "d/e/.eyas-part-2"] {
+        std::fs::write(dir.path().join(half), "").unwrap();
+    }
     let inputs = |inputs: &str| {
         let line = format!("{{\"command\": [\"x\"], \"inputs\": {inputs}}}");
         let list = read(line.as_bytes(), dir.path(), &ReadOptions::default());

@@ -1,8 +1,7 @@
 //! Folders that tasks write, for formats in which a target may be one.
 //!
-//! eyas moves files. A folder that a task writes goes as one: the task packs it into `NAME.tar` when its command has ended
-//! well, and each task that reads it, or a file in it that nobody writes by itself, unpacks it before its command begins. As a
-//! result it goes home packed. The bytes depend on what is in the folder and on nothing else.
+//! A folder that a task writes is one file, whose name ends in `/`, as directories are everywhere in eyas. Each task that reads it, or a
+//! file in it that nobody writes by itself, reads the folder.
 //!
 //! A target is a folder if
 //!
@@ -14,103 +13,144 @@
 //! found when the tasks are made ([`crate::tasks`]).
 
 use crate::model::{Builder, FileNo, Task, Use};
-use crate::words;
 use eyas_core::array::Command;
-use eyas_tasklist::PACK;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Replaces the folders among what tasks write and read; `declared` are names of files that ended in `/`.
+/// Finds the folders among what tasks write and read; `declared` are names of files that ended in `/`.
 pub(crate) fn settle(b: &mut Builder, declared: &FxHashSet<String>) {
-    let written = b.written();
     let names: Vec<String> = b.files().iter().map(|f| f.name.clone()).collect();
+    let mut written = b.written();
+    let folders = written_folders(b, &names, declared);
+    let results = take_in(b, &names, &folders, &mut written);
+    let only_made = only_made(b, &names, &folders, &written);
+    for &file in folders.values() {
+        b.rename(file, format!("{}/", names[file as usize]));
+    }
+    only_made.iter().for_each(|file| b.file_mut(*file).result = Some(false));
+    results.iter().for_each(|file| b.file_mut(*file).result = Some(true));
+    let all =
+        Folders { folders: &folders, inside: inside(&names, &written), names: &names, written: &written };
+    for (task, _) in b.tasks_mut() {
+        task.inputs = all.inputs(std::mem::take(&mut task.inputs));
+    }
+}
+
+/// Folders that tasks write, by name.
+fn written_folders(
+    b: &mut Builder,
+    names: &[String],
+    declared: &FxHashSet<String>,
+) -> FxHashMap<String, FileNo> {
     // Names of all folders that files lie in.
     let mut parents: FxHashSet<&str> = FxHashSet::default();
-    for name in &names {
-        let mut name = name.as_str();
-        while let Some((parent, _)) = name.rsplit_once('/')
-            && parents.insert(parent)
-        {
-            name = parent;
+    for name in names {
+        for parent in ancestors(name) {
+            if !parents.insert(parent) {
+                break;
+            }
         }
     }
-    // Folders that tasks write, by the number that stood for them: name, and number of the archive.
-    let mut folders: FxHashMap<FileNo, String> = FxHashMap::default();
+    let mut folders = FxHashMap::default();
     for (task, _) in b.tasks_mut() {
         let made = made_by(task);
         for u in &task.outputs {
             let name = &names[u.file as usize];
             if declared.contains(name) || parents.contains(name.as_str()) || made.contains(name) {
-                folders.insert(u.file, name.clone());
+                folders.insert(name.clone(), u.file);
             }
         }
     }
-    let mut archives: FxHashMap<String, FileNo> = FxHashMap::default();
-    for (&file, name) in &folders {
-        let mut archive = format!("{name}.tar");
-        while b.known_number(&archive).is_some() {
-            archive.push_str(".tar");
-        }
-        archives.insert(name.clone(), file);
-        b.rename(file, archive);
+    folders
+}
+
+/// What a task writes into a folder that it writes, too, comes with the folder. Gives the folders that are results for that.
+fn take_in(
+    b: &mut Builder,
+    names: &[String],
+    folders: &FxHashMap<String, FileNo>,
+    written: &mut [bool],
+) -> Vec<FileNo> {
+    let mut is_read = vec![false; names.len()];
+    for (task, _) in b.tasks_mut() {
+        task.inputs.iter().for_each(|u| is_read[u.file as usize] = true);
     }
-    // What tasks write below folders that nobody writes.
+    let mut results = vec![];
+    for (task, files) in b.tasks_mut() {
+        let own: FxHashSet<FileNo> = task.outputs.iter().map(|u| u.file).collect();
+        task.outputs.retain(|u| {
+            let n = u.file as usize;
+            let above = ancestors(&names[n]).filter_map(|name| folders.get(name));
+            let Some(folder) = above.filter(|folder| own.contains(folder)).last() else { return true };
+            written[n] = false;
+            if files[n].result.unwrap_or(!is_read[n]) {
+                results.push(*folder);
+            }
+            false
+        });
+    }
+    results
+}
+
+/// Folders that tasks only make, for others to write into: at home those make them.
+fn only_made(
+    b: &mut Builder,
+    names: &[String],
+    folders: &FxHashMap<String, FileNo>,
+    written: &[bool],
+) -> Vec<FileNo> {
+    let filled: FxHashSet<&str> =
+        names.iter().enumerate().filter(|(n, _)| written[*n]).flat_map(|(_, name)| ancestors(name)).collect();
+    let mut only = vec![];
+    for (task, _) in b.tasks_mut() {
+        let Some(Command::Shell(line)) = &task.command else { continue };
+        let makes_only =
+            line.trim_start().starts_with("mkdir ") && !line.contains([';', '&', '|', '\n', '>']);
+        let made = task.outputs.iter().filter(|u| filled.contains(names[u.file as usize].as_str()));
+        only.extend(made.map(|u| u.file).filter(|_| makes_only));
+    }
+    only.retain(|file| folders.contains_key(&names[*file as usize]));
+    only
+}
+
+/// What tasks write below folders that nobody writes.
+fn inside<'n>(names: &'n [String], written: &[bool]) -> FxHashMap<&'n str, Vec<FileNo>> {
     let mut inside: FxHashMap<&str, Vec<FileNo>> = FxHashMap::default();
     for (n, name) in names.iter().enumerate().filter(|(n, _)| written[*n]) {
-        let mut at = name.as_str();
-        while let Some((parent, _)) = at.rsplit_once('/') {
-            inside.entry(parent).or_default().push(n as FileNo);
-            at = parent;
-        }
+        ancestors(name).for_each(|parent| inside.entry(parent).or_default().push(n as FileNo));
     }
-    for (task, files) in b.tasks_mut() {
-        let archive_name = |file: FileNo| files[file as usize].name.as_str();
-        let mut unpacked: Vec<FileNo> = vec![];
-        let mut inputs = Vec::with_capacity(task.inputs.len());
-        for u in std::mem::take(&mut task.inputs) {
-            if folders.contains_key(&u.file) {
-                unpacked.push(u.file);
-                continue;
-            }
-            let name = names[u.file as usize].as_str();
-            if written[u.file as usize] {
+    inside
+}
+
+struct Folders<'a> {
+    folders: &'a FxHashMap<String, FileNo>,
+    inside: FxHashMap<&'a str, Vec<FileNo>>,
+    names: &'a [String],
+    written: &'a [bool],
+}
+
+impl Folders<'_> {
+    /// The same inputs with folders in the place of what comes with them.
+    fn inputs(&self, given: Vec<Use>) -> Vec<Use> {
+        let mut inputs = Vec::with_capacity(given.len());
+        let mut whole: Vec<FileNo> = vec![];
+        for u in given {
+            if self.written[u.file as usize] {
                 inputs.push(u);
                 continue;
             }
-            let within = ancestors(name).find_map(|folder| archives.get(folder));
-            match (within, inside.get(name)) {
-                (Some(file), _) => unpacked.push(*file),
+            let name = self.names[u.file as usize].as_str();
+            let within = ancestors(name).filter_map(|folder| self.folders.get(folder)).last();
+            match (within, self.inside.get(name)) {
+                (Some(file), _) => whole.push(*file),
                 (None, Some(all)) => inputs.extend(all.iter().map(|file| Use::of(*file))),
                 (None, None) => inputs.push(u),
             }
         }
-        unpacked.sort_unstable();
-        unpacked.dedup();
-        inputs.extend(unpacked.iter().map(|file| Use::of(*file)));
-        task.inputs = inputs;
-        let packed: Vec<(&str, &str)> = task
-            .outputs
-            .iter()
-            .filter_map(|u| Some((archive_name(u.file), folders.get(&u.file)?.as_str())))
-            .collect();
-        if packed.is_empty() && unpacked.is_empty() {
-            continue;
-        }
-        let line = match task.command.take() {
-            Some(Command::Shell(line)) => format!("(\n{line}\n)"),
-            Some(Command::Exec(argv)) => words::line(&argv),
-            None => continue,
-        };
-        let unpack = unpacked.iter().map(|file| format!("tar -xf {}", words::quoted(archive_name(*file))));
-        let pack = packed
-            .iter()
-            .map(|(archive, folder)| format!("{PACK} {} {}", words::quoted(archive), words::quoted(folder)));
-        let parts: Vec<String> = unpack.chain([line]).chain(pack).collect();
-        task.command = Some(Command::Shell(parts.join(" && ")));
-        for u in &mut task.outputs {
-            if folders.contains_key(&u.file) {
-                u.name = None;
-            }
-        }
+        whole.sort_unstable();
+        whole.dedup();
+        whole.retain(|file| inputs.iter().all(|u| u.file != *file || u.name.is_some()));
+        inputs.extend(whole.iter().map(|file| Use::of(*file)));
+        inputs
     }
 }
 

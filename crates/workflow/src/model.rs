@@ -6,6 +6,8 @@
 //!   3. nobody waits for itself, neither through files nor through parents;
 //!   4. `parents` holds only what no file says already, in order, each once.
 //!
+//! A file whose name ends in `/` is a folder, which a task writes or reads as a whole.
+//!
 //! Names of files are relative paths without `.` and empty parts where the format means paths of the workflow,
 //! absolute paths or URLs where it means files outside. Nothing here looks at the file system.
 
@@ -484,6 +486,15 @@ pub(crate) fn plain_name(name: &str) -> std::borrow::Cow<'_, str> {
     }
     let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     parts.join("/").into()
+}
+
+/// The same, and the name of a folder still ends in `/`.
+pub(crate) fn plain_name_of_any(name: &str) -> std::borrow::Cow<'_, str> {
+    let plain = plain_name(name);
+    match name.ends_with('/') && !plain.is_empty() && !plain.ends_with('/') {
+        true => format!("{plain}/").into(),
+        false => plain,
+    }
 }
 
 #[cfg(test)]

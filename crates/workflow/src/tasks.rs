@@ -13,7 +13,7 @@
 //! A result is what the workflow declares to be one; where it says nothing, what no task reads. The location stands in
 //! the task that writes and in those that read, so that it links them.
 //!
-//! What nobody writes and is a folder stands for the files that are in it when the tasks are made.
+//! A folder that a task writes (its name ends in `/`) is one thing, at a place that ends in `/`. What nobody writes and is a folder stands for the files that are in it when the tasks are made.
 //!
 //! A parent that no file links to its child becomes a link of its own: the parent also writes an empty file
 //! `run:.after/ID`, the child reads it. That is done only where it is needed: not where the child waits for the parent
@@ -25,6 +25,7 @@ use crate::limit::{Allowance, PIECE_BYTES};
 use crate::model::{Builder, Task, TaskNo, Use, Workflow};
 use crate::words;
 use eyas_core::array::{Command, TaskArray, TaskForm, TaskSpec};
+use eyas_core::is_directory;
 use eyas_core::pattern::stage_of_task;
 use eyas_tasklist::TaskList;
 use eyas_text::shown_path;
@@ -348,8 +349,13 @@ fn relative_names(workflow: &Workflow, is_wanted: &dyn Fn(usize) -> bool) -> FxH
         |depth: usize| paths.iter().all(|path| path.len() > depth + 1 && path[..=depth] == first[..=depth]);
     let n_common = (0..first.len()).take_while(|depth| is_common(*depth)).count();
     let taken: FxHashSet<&str> = others.iter().map(|n| workflow.files[*n].name.as_str()).collect();
-    let names_from =
-        |depth: usize| -> Vec<String> { paths.iter().map(|path| path[depth..].join("/")).collect() };
+    let slash = |n: usize| {
+        let file = &workflow.files[n];
+        if file.location.as_deref().unwrap_or(&file.name).ends_with('/') { "/" } else { "" }
+    };
+    let names_from = |depth: usize| -> Vec<String> {
+        named.iter().zip(&paths).map(|(n, path)| path[depth..].join("/") + slash(*n)).collect()
+    };
     let is_free = |names: &Vec<String>| names.iter().all(|name| !taken.contains(name.as_str()));
     let names = (0..=n_common).rev().map(names_from).find(is_free).unwrap_or_else(|| names_from(0));
     named.into_iter().zip(names).collect()
@@ -380,7 +386,7 @@ pub fn forget_places_of_results(workflow: &mut Workflow) {
 fn sandbox_name(workflow: &Workflow, task: &Task, u: &Use) -> Result<String> {
     let file = &workflow.files[u.file as usize].name;
     if let Some(name) = &u.name {
-        return Ok(name.clone());
+        return Ok(name.trim_end_matches('/').to_owned());
     }
     // A URL stands for the file at its end.
     if let Some((_, path)) = file.split_once("://") {
@@ -397,7 +403,7 @@ fn sandbox_name(workflow: &Workflow, task: &Task, u: &Use) -> Result<String> {
             .hint("tasks run in a directory of their own; give the file a relative path")
             .at(task.line));
     }
-    Ok(file.clone())
+    Ok(file.trim_end_matches('/').to_owned())
 }
 
 fn marker(workflow: &Workflow, task: TaskNo) -> String {
@@ -419,13 +425,26 @@ fn with_marker(command: Command<String>) -> Command<String> {
     Command::Shell(format!("{line} && : > {MARKER}"))
 }
 
-/// Makes the outputs with the sizes that are known.
+/// What a folder with one file `zeros` is larger than that file, as one object.
+const FOLDER_BYTES: u64 = 30;
+
+/// Makes the outputs with the sizes that are known; of folders a file in them.
 fn stand_in(workflow: &Workflow, task: &Task, outputs: &[(String, String)]) -> Command<String> {
     let sizes = task.outputs.iter().map(|u| workflow.files[u.file as usize].size_bytes.unwrap_or(0));
     let parts: Vec<String> = outputs
         .iter()
         .zip(sizes)
-        .map(|((name, _), size)| format!("head -c {size} /dev/zero > {}", words::quoted(name)))
+        .map(|((name, location), size)| {
+            let zeros = |size: u64, name: &str| format!("head -c {size} /dev/zero > {}", words::quoted(name));
+            match is_directory(location) {
+                false => zeros(size, name),
+                true if size <= FOLDER_BYTES => format!("mkdir -p {}", words::quoted(name)),
+                true => {
+                    let made = zeros(size - FOLDER_BYTES, &format!("{name}/zeros"));
+                    format!("mkdir -p {} && {made}", words::quoted(name))
+                }
+            }
+        })
         .collect();
     match parts.is_empty() {
         true => Command::Exec(vec!["true".into()]),

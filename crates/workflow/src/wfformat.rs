@@ -23,7 +23,7 @@
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::model::{
-    Builder, File, FileNo, Machine, Measured, NO_NAME, Run, Task, TaskNo, Use, Workflow, plain_name,
+    Builder, File, FileNo, Machine, Measured, NO_NAME, Run, Task, TaskNo, Use, Workflow, plain_name_of_any,
 };
 use crate::naming;
 use eyas_core::array::{Command, Hints};
@@ -332,7 +332,7 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
         let is_own = file.eyas.name.is_some();
         let name = match file.eyas.name {
             Some(name) => names.entry(file.id).insert_entry(name).get().clone(),
-            None => plain_name(&file.id).into_owned(),
+            None => plain_name_of_any(&file.id).into_owned(),
         };
         let number = b.file(&name);
         if is_own {
@@ -365,7 +365,7 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
         let mut uses = |ids: Vec<String>, own: Vec<(u32, String)>, optional: Vec<u32>| {
             let files = ids.iter().map(|id| match names.get(id) {
                 Some(name) => b.file(name),
-                None => b.file(&plain_name(id)),
+                None => b.file(&plain_name_of_any(id)),
             });
             let mut uses: Vec<Use> = files.map(Use::of).collect();
             for (place, name) in own {
@@ -472,7 +472,7 @@ fn old_tasks(mut b: Builder, tasks: Vec<OldTask>) -> Result<Workflow> {
             let slash = if path.as_ref().is_some_and(|path| !path.ends_with('/')) { "/" } else { "" };
             let name = format!("{}{slash}{}", path.unwrap_or_default(), file.name);
             let size = bytes(file.size, &name)?;
-            let number = b.file(&plain_name(&name));
+            let number = b.file(&plain_name_of_any(&name));
             // The first one to say it holds, as in the migration tool of WfFormat.
             let known = b.file_mut(number);
             known.size_bytes = known.size_bytes.or(size);
@@ -662,7 +662,7 @@ fn ids<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
         if plain(name) {
             return name.to_owned();
         }
-        let tail = name.rsplit('/').next().unwrap_or(name);
+        let tail = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name);
         let mut base: String = tail.chars().map(|c| if is_fine(c) { c } else { '_' }).collect();
         if base.is_empty() {
             base.push('_');

@@ -525,7 +525,7 @@ fn quoted_names_of_a_makeflow_keep_their_blanks() {
 }
 
 #[test]
-fn folders_that_tasks_write_are_packed_and_unpacked() {
+fn folders_that_tasks_write_go_as_one() {
     let text = "MAKEFLOW_OUTPUTS=seen\n\
         made odd: in\n\tmkdir -p made/sub;cp in odd&&cp in made/sub/x\n\
         said/: in\n\t./p in\n\
@@ -533,24 +533,65 @@ fn folders_that_tasks_write_are_packed_and_unpacked() {
         seen: made said/ known/1 known/2\n\tcat made/sub/x said/* known/1 known/2 > seen\n";
     let w = parse(Format::Makeflow, text, "w", None).unwrap();
     let tasks = tasks(&w);
-    assert_eq!(tasks[0].outputs, [pair("made.tar", "run:made.tar"), pair("odd", "/work/odd")]);
-    assert!(
-        line(&tasks[0]).starts_with("(\nmkdir -p made/sub;cp in odd&&cp in made/sub/x\n) && tar --sort=name"),
-        "{}",
-        line(&tasks[0])
-    );
-    assert!(line(&tasks[0]).ends_with("-cf made.tar made"), "{}", line(&tasks[0]));
-    assert_eq!(tasks[1].outputs, [pair("said.tar", "run:said.tar")]);
+    assert_eq!(tasks[0].outputs, [pair("made", "run:made/"), pair("odd", "/work/odd")]);
+    assert_eq!(line(&tasks[0]), "mkdir -p made/sub;cp in odd&&cp in made/sub/x");
+    assert_eq!(tasks[1].outputs, [pair("said", "run:said/")]);
     let known = tasks.iter().find(|t| t.id == "known").unwrap();
-    assert_eq!(known.outputs, [pair("known.tar", "run:known.tar"), pair("known/1", "run:known/1")]);
+    assert_eq!(known.outputs, [pair("known", "run:known/")]);
     let seen = tasks.iter().find(|t| t.id == "seen").unwrap();
-    let inputs: Vec<&str> = seen.inputs.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(inputs, ["known/1", "made.tar", "said.tar", "known.tar"]);
-    assert!(
-        line(seen).starts_with("tar -xf made.tar && tar -xf said.tar && tar -xf known.tar && (\ncat made/"),
-        "{}",
-        line(seen)
+    let inputs: Vec<&str> = seen.inputs.iter().map(|(_, at)| at.as_str()).collect();
+    assert_eq!(inputs, ["run:made/", "run:said/", "run:known/"]);
+    assert_eq!(line(seen), "cat made/sub/x said/* known/1 known/2 > seen");
+}
+
+#[test]
+fn a_folder_is_a_result_where_something_in_it_is_and_made_at_home_by_those_who_fill_it() {
+    let at_home = |text: &str| {
+        let w = parse(Format::Makeflow, text, "w", None).unwrap();
+        let tasks = tasks(&w);
+        tasks.into_iter().flat_map(|t| t.outputs).map(|(_, at)| at).collect::<Vec<_>>()
+    };
+    assert_eq!(at_home("d d/1 d/2: in\n\t./k\nseen: d/1\n\t./s\n"), ["/work/d/", "/work/seen"]);
+    assert_eq!(at_home("d d/1: in\n\t./k\nseen: d/1\n\t./s\n"), ["run:d/", "/work/seen"]);
+    assert_eq!(
+        at_home("MAKEFLOW_OUTPUTS=d/1\nd d/1: in\n\t./k\nseen: d\n\t./s\n")[0],
+        "/work/d/",
+        "who asks for a file in it gets all of it"
     );
+    assert_eq!(
+        at_home("d:\n\tmkdir d\nd/1: d\n\t./k\nd/2: in\n\t./k\n"),
+        ["run:d/", "/work/d/1", "/work/d/2"]
+    );
+    assert_eq!(at_home("d:\n\tmkdir -p d\nd/1: in\n\t./k\n"), ["run:d/", "/work/d/1"]);
+    // Who puts something in it wants it there.
+    let w = parse(Format::Makeflow, "d:\n\tmkdir d; date > d/0\nd/1: in\n\t./k\n", "w", None).unwrap();
+    let said = to_list(&w, &options(Path::new("/work"))).unwrap_err().to_string();
+    assert!(
+        said.contains("`/work/d/1`, which lies in the directory `/work/d/` that task `d` writes"),
+        "{said}"
+    );
+}
+
+#[test]
+fn folders_keep_their_names_in_wfformat_and_stand_ins_make_them() {
+    let text =
+        "a/made: in\n\tmkdir -p a/made\nseen: a/made in\n\tls a/made > seen\nlast: seen\n\tmkdir last\n";
+    let w = parse(Format::Makeflow, text, "w", None).unwrap();
+    let mut written = vec![];
+    eyas_workflow::wfformat::write(&w, "2026-11-22T00:00:00Z", &mut written).unwrap();
+    let again = parse(Format::WfFormat, std::str::from_utf8(&written).unwrap(), "w", None).unwrap();
+    let (before, after) = (tasks(&w), tasks(&again));
+    for (one, other) in before.iter().zip(&after) {
+        assert_eq!((&one.inputs, &one.outputs), (&other.inputs, &other.outputs));
+    }
+    assert_eq!(before[2].outputs, [pair("last", "/work/last/")]);
+    let mut sized = w.clone();
+    sized.files.iter_mut().for_each(|f| f.size_bytes = Some(100));
+    let o = Options { stand_ins: true, ..options(Path::new("/work")) };
+    let made = to_specs(&sized, &o).unwrap();
+    assert_eq!(line(&made[0]), "mkdir -p a/made && head -c 70 /dev/zero > a/made/zeros");
+    sized.files.iter_mut().for_each(|f| f.size_bytes = Some(12));
+    assert_eq!(line(&to_specs(&sized, &o).unwrap()[2]), "mkdir -p last");
 }
 
 #[test]
@@ -613,8 +654,8 @@ fn a_makeflow_in_jx_is_read() {
         ]
     );
     let tasks = tasks(&w);
-    assert!(line(&tasks[0]).starts_with("(\nmkdir -p all && cat part.0.n part.1.n > all/sum\n) && tar "));
-    assert_eq!(tasks[0].outputs, [pair("all.tar", "/work/all.tar")]);
+    assert_eq!(line(&tasks[0]), "mkdir -p all && cat part.0.n part.1.n > all/sum");
+    assert_eq!(tasks[0].outputs, [pair("all", "/work/all/")]);
     let count = &tasks[2];
     assert_eq!(line(count), "./count.sh part > part.1.n");
     assert_eq!(count.inputs, [pair("count.sh", "/work/count.sh"), pair("part", "run:part.1")]);

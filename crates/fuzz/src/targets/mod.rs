@@ -2,6 +2,7 @@
 
 mod bytes;
 mod files;
+mod folders;
 pub mod members;
 mod plane;
 mod texts;
@@ -21,6 +22,7 @@ pub fn all() -> Vec<Box<dyn Target>> {
         Box::new(files::JournalFiles::new()),
         Box::new(files::EventLogs::new()),
         Box::new(files::JoinFiles::new()),
+        Box::new(folders::Folders::new()),
         Box::new(texts::TaskLists),
         Box::new(texts::Maps),
         Box::new(texts::Commands),

@@ -3,6 +3,7 @@
 use eyas_core::event::*;
 use eyas_core::*;
 use eyas_data::{ErrorKind as DataErrorKind, Halt, Store};
+use eyas_folder::{Packed, Tree};
 use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Version};
 use eyas_text::shown;
 use std::fs::File;
@@ -198,7 +199,19 @@ pub(super) fn disk_error(operation: &str, e: &std::io::Error) -> TransferError {
     TransferError { kind, message: format!("cannot {operation} on this node: {e}") }
 }
 
-/// Hashes an output and moves it into the cache, or only hashes it.
+/// The bytes of a file or of a directory, and how many they are.
+pub(super) fn open_object(path: &Path) -> std::io::Result<(Box<dyn Read>, u64)> {
+    if path.is_dir() {
+        let tree = Tree::of(path)?;
+        let size_bytes = tree.size_bytes();
+        return Ok((Box::new(Packed::new(path, tree)), size_bytes));
+    }
+    let file = File::open(path)?;
+    let size_bytes = file.metadata()?.len();
+    Ok((Box::new(file), size_bytes))
+}
+
+/// Hashes an output and moves it into the cache, or only hashes it. A directory is packed on its way.
 pub(super) fn keep_output(
     store: &Store,
     path: &Path,
@@ -214,6 +227,18 @@ pub(super) fn keep_output(
     match cache_bytes {
         Some(size) => {
             let reservation = store.reserve(size).map_err(|e| data_error(&e))?.until(halt);
+            if path.is_dir() {
+                let (mut bytes, _) = open_object(path).map_err(|e| disk_error("read an output", &e))?;
+                let mut incoming = store.begin(reservation);
+                let mut block = vec![0; 256 << 10];
+                loop {
+                    match bytes.read(&mut block).map_err(|e| disk_error("read an output", &e))? {
+                        0 => break,
+                        n => incoming.append(&block[..n]).map_err(|e| data_error(&e))?,
+                    }
+                }
+                return incoming.finish(None).map(fetched).map_err(|e| data_error(&e));
+            }
             if n_links > 1 {
                 // Somebody else can still write to this file.
                 let file = File::open(path).map_err(|e| disk_error("read an output", &e))?;
@@ -224,7 +249,7 @@ pub(super) fn keep_output(
             store.adopt(path, reservation).map(fetched).map_err(|e| data_error(&e))
         }
         None => {
-            let mut file = File::open(path).map_err(|e| disk_error("read an output", &e))?;
+            let (mut file, _) = open_object(path).map_err(|e| disk_error("read an output", &e))?;
             let mut hasher = blake3::Hasher::new();
             let (mut block, mut size_bytes) = (vec![0; 256 << 10], 0);
             loop {

@@ -1,16 +1,16 @@
-//! The way of one output home: read here, hashed on its way, written there under a temporary name.
+//! The way of one output home: read here, hashed on its way, written there under a temporary name. A directory goes as the one object that
+//! it is, and home makes a directory of it again.
 //!
 //! An output with the bytes of an input shares its cached copy, which a program may write to at any moment, also
 //! after a look at it. So what is sent is what is hashed, and a wrong end keeps home from taking any of it.
 //!
 //! Not here: which output goes when ([`eyas_core::executor`]), how home takes it (`eyas-storage`).
 
-use super::home_io::{disk_error, home_error, parse, version_of};
+use super::home_io::{disk_error, home_error, open_object, parse, version_of};
 use eyas_core::event::{TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion};
 use eyas_storage::{Fence, Homes, Part, Put};
 use eyas_text::shown;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub struct Landing<'a> {
     pub fence: &'a dyn Fence,
 }
 
-/// Writes the file `path` to `home`, and gives what home says of it then.
+/// Writes the file or directory `path` to `home`, and gives what home says of it then.
 ///
 /// * `expected`: the digest that was recorded for it, where there is one.
 ///
@@ -36,11 +36,10 @@ pub fn bring_home(
     landing: Landing,
 ) -> Result<HomeVersion, TransferError> {
     let location = parse(home)?;
-    let file = File::open(path).map_err(|e| disk_error("read the output", &e))?;
-    let size_bytes = file.metadata().map(|m| m.len()).ok();
-    let mut body = Verified { source: file, hasher: blake3::Hasher::new(), expected, wrong: false };
+    let (source, size_bytes) = open_object(path).map_err(|e| disk_error("read the output", &e))?;
+    let mut body = Verified { source, hasher: blake3::Hasher::new(), expected, wrong: false };
     let Landing { mode, part, fence } = landing;
-    let put = Put { size_hint_bytes: size_bytes, mode, part, fence };
+    let put = Put { size_hint_bytes: Some(size_bytes), mode, part, fence };
     let written = homes.put(&location, &mut body, &put);
     if body.wrong {
         let message = format!(
@@ -157,6 +156,59 @@ mod tests {
         assert_eq!(scene.bring(b"other").unwrap_err().kind, TransferErrorKind::Corrupt);
         assert_eq!(fs::read(scene.at_home()).unwrap(), scene.bytes);
         assert_eq!(scene.names_at_home(), ["result"]);
+    }
+
+    /// A directory, and the bytes that it is as one object.
+    fn directory(scene: &Scene) -> (PathBuf, Vec<u8>) {
+        let made = scene.dir.path().join("sandbox/made");
+        fs::create_dir_all(made.join("sub")).unwrap();
+        fs::write(made.join("a"), &scene.bytes).unwrap();
+        fs::write(made.join("sub/b"), "b").unwrap();
+        let mut bytes = vec![];
+        super::open_object(&made).unwrap().0.read_to_end(&mut bytes).unwrap();
+        (made, bytes)
+    }
+
+    #[test]
+    fn a_directory_comes_home_from_where_it_was_made_and_from_the_cache() {
+        let scene = Scene::new();
+        let (made, bytes) = directory(&scene);
+        let digest = Digest(*blake3::hash(&bytes).as_bytes());
+        let store = eyas_data::Store::open(&scene.dir.path().join("cache"), 1 << 24).unwrap();
+        let (halt, size_bytes) = (eyas_data::Halt::default(), bytes.len() as u64);
+        for cache_bytes in [None, Some(size_bytes)] {
+            let kept = super::super::home_io::keep_output(&store, &made, 1, cache_bytes, &halt).unwrap();
+            assert_eq!((kept.digest, kept.size_bytes), (digest, size_bytes));
+        }
+        let too_small = super::super::home_io::keep_output(&store, &made, 1, Some(size_bytes - 1), &halt);
+        assert!(too_small.is_err(), "it takes no more than was asked for");
+        for from in [made, store.path_of(&digest.0.into())] {
+            let home = scene.dir.path().join("home/made/");
+            let version =
+                bring_home(&scene.homes, home.to_str().unwrap(), &from, Some(digest), free()).unwrap();
+            assert_eq!(version.size_bytes, size_bytes);
+            assert_eq!(fs::read(home.join("a")).unwrap(), scene.bytes);
+            assert_eq!(fs::read(home.join("sub/b")).unwrap(), b"b");
+            assert_eq!(scene.names_at_home(), ["made"]);
+        }
+    }
+
+    #[test]
+    fn a_wrong_byte_anywhere_keeps_all_of_a_directory_from_home_and_is_called_what_it_is() {
+        let scene = Scene::new();
+        let (_, bytes) = directory(&scene);
+        let digest = Digest(*blake3::hash(&bytes).as_bytes());
+        let home = scene.dir.path().join("home/made/");
+        let last = bytes.len() - 1;
+        for wrong_at in [0, 11, 12, 16, 20, 25, N_BYTES / 2, last - 12, last - 1, last] {
+            let mut wrong = bytes.clone();
+            wrong[wrong_at] ^= 1;
+            let output = scene.dir.path().join("output");
+            fs::write(&output, wrong).unwrap();
+            let error = bring_home(&scene.homes, home.to_str().unwrap(), &output, Some(digest), free());
+            assert_eq!(error.unwrap_err().kind, TransferErrorKind::Corrupt, "byte {wrong_at}");
+            assert_eq!(scene.names_at_home(), [""; 0], "byte {wrong_at}");
+        }
     }
 
     #[test]

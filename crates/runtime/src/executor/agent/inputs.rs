@@ -186,6 +186,9 @@ impl Agent {
             runner::OutputState::File { path, n_links, .. } => {
                 Some((context.sandbox.as_ref()?.join(path.as_path()), *n_links))
             }
+            runner::OutputState::Directory { path, .. } => {
+                Some((context.sandbox.as_ref()?.join(path.as_path()), 1))
+            }
             _ => None,
         }
     }
@@ -233,9 +236,11 @@ impl Agent {
             Some(runner::OutputState::File { mode, .. }) => Some(*mode),
             _ => None,
         };
-        if let Some(size) = path.as_ref().and_then(|p| p.metadata().ok()).map(|m| m.len()) {
-            self.counters.home_written_bytes += size;
-        }
+        let size_bytes = match context.output_states.get(output as usize) {
+            Some(runner::OutputState::Directory { size_bytes, .. }) => Some(*size_bytes),
+            _ => path.as_ref().and_then(|p| p.metadata().ok()).map(|m| m.len()),
+        };
+        self.counters.home_written_bytes += size_bytes.unwrap_or(0);
         tokio::task::spawn_blocking(move || {
             let result = match path {
                 None => Err(temporary("the output is gone")),

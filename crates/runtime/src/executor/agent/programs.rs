@@ -2,6 +2,7 @@
 
 use super::*;
 use eyas_core::array::{STDERR_NAME, STDOUT_NAME};
+use eyas_core::is_directory;
 use eyas_text::shown;
 
 /// Printed texts kept for a dispatcher that is away; the oldest go first.
@@ -92,6 +93,7 @@ impl Agent {
                 Staged::Private => self.private_path(id, i as u32),
                 Staged::InPlace(_) => PathBuf::from(location),
             };
+            let is_whole = is_directory(location);
             let is_watched = context.watched.iter().any(|(input, _)| *input == i as u32);
             let shares = match staged {
                 Staged::Cached(_) => is_watched,
@@ -100,9 +102,9 @@ impl Agent {
                 Staged::InPlace(_) => false,
             };
             inputs.push(runner::Input {
-                name: bytes(name),
+                name: runner_name(name, location),
                 source: runner::ByteString::from(source.as_path()),
-                mode: if private_inputs || !shares {
+                mode: if private_inputs || !shares && !is_whole {
                     runner::InputMode::Copy
                 } else {
                     runner::InputMode::Link
@@ -124,7 +126,7 @@ impl Agent {
             program,
             env,
             inputs,
-            outputs: context.spec.outputs.iter().map(|(name, _)| bytes(name)).collect(),
+            outputs: context.spec.outputs.iter().map(|(name, at)| runner_name(name, at)).collect(),
             walltime_ns: context.spec.walltime_ns,
             memory_bytes: context.spec.memory_bytes,
             capture: runner::CaptureLimits {
@@ -196,10 +198,10 @@ impl Agent {
     /// Asks to be told of writes to the cached objects that will be linked for this attempt.
     fn watch_inputs(&mut self, id: AttemptId, staged: &[Staged]) {
         let (Some(watch), Some(context)) = (&mut self.watch, self.attempts.get_mut(&id)) else { return };
-        for (i, ((name, _), staged)) in context.spec.inputs.iter().zip(staged).enumerate() {
+        for (i, ((name, location), staged)) in context.spec.inputs.iter().zip(staged).enumerate() {
             let Staged::Cached(object) = staged else { continue };
-            // A program is copied, as it needs another mode.
-            if is_program(&context.spec, name) {
+            // A program is copied, as it needs another mode, and a directory is made anew.
+            if is_program(&context.spec, name) || is_directory(location) {
                 continue;
             }
             // Where it does not work this input is copied, too.
@@ -269,7 +271,7 @@ impl Agent {
                 break;
             }
             let what = match state {
-                runner::OutputState::File { .. } => continue,
+                runner::OutputState::File { .. } | runner::OutputState::Directory { .. } => continue,
                 runner::OutputState::Missing => "is not there".to_string(),
                 runner::OutputState::NotAFile { what } => format!("is {what}"),
             };
@@ -281,7 +283,8 @@ impl Agent {
             result = Err(Failure { kind: FailureKind::OutputMissing, message });
         }
         let outputs = report.outputs.iter().map(|state| match state {
-            runner::OutputState::File { size_bytes, .. } => Some(*size_bytes),
+            runner::OutputState::File { size_bytes, .. }
+            | runner::OutputState::Directory { size_bytes, .. } => Some(*size_bytes),
             _ => None,
         });
         let outputs = outputs.collect();
@@ -377,6 +380,14 @@ impl Agent {
                 let _ = std::fs::remove_file(path);
             }
         }
+    }
+}
+
+/// What the slot process calls it: it has directories by their names, as we have by their locations.
+fn runner_name(name: &str, location: &str) -> runner::ByteString {
+    match is_directory(location) {
+        true => bytes(&format!("{name}/")),
+        false => bytes(name),
     }
 }
 

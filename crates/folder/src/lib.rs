@@ -1,0 +1,115 @@
+//! A directory as one object: its bytes, its size before they are read, and a directory again.
+//!
+//! Equal trees give equal bytes, whoever made them, when and in which order: names are sorted by their bytes, and of permissions
+//! only whether a file may be executed is kept. Owners, times, other permissions, hard links and holes in files are not.
+//!
+//! The bytes are [`MAGIC`], then what is in the directory, each as a letter, the length of its name (4 bytes, the lowest first) and
+//! its name:
+//!
+//! | letter | is | after its name |
+//! |---|---|---|
+//! | `f` | a file | its size (8 bytes) and its bytes |
+//! | `x` | a file that may be executed | the same |
+//! | `l` | a symbolic link | the length of where it leads (4 bytes), and where |
+//! | `d` | a directory | what is in it, to its `.` |
+//! | `.` | the end of a directory, also of the outermost; it has no name | |
+//!
+//! Invariants:
+//!   1. *one way to say it*: there is exactly one sequence of bytes for a tree, and [`unpack`] refuses every other one;
+//!   2. *nothing leads out*: a name is one name (no `/`, not `..`), no name is there twice, and a link leads to a place within the
+//!      directory: `..` only at its beginning, and no more of them than the link is deep. So neither making the tree nor
+//!      following its links ends elsewhere;
+//!   3. what is neither a file nor a directory nor such a link is refused by its name.
+//!
+//! Why not tar: it has many ways to say one tree, extensions for long names, and paths that have to be checked for where they
+//! lead. The form is that of Nix's archives, which they have for the same reason.
+//!
+//! Not here: digests, and where a directory is brought to; what changes while it is read is noticed as far as sizes and
+//! times tell.
+
+mod pack;
+mod tree;
+mod unpack;
+
+pub use pack::Packed;
+pub use tree::{Tree, leads_out};
+pub use unpack::{Modes, remove, unpack};
+
+use eyas_text::shown_bytes;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Begins the bytes of each directory.
+pub const MAGIC: &[u8; 11] = b"eyas-dir 1\n";
+
+/// Longest name, and longest place where a link leads, as the kernel has them.
+const NAME_BYTES_MAX: usize = 255;
+const TARGET_BYTES_MAX: usize = 4095;
+
+const FILE: u8 = b'f';
+const PROGRAM: u8 = b'x';
+const LINK: u8 = b'l';
+const DIRECTORY: u8 = b'd';
+const END: u8 = b'.';
+
+/// Why a directory cannot be one object, or bytes no directory.
+#[derive(Debug)]
+pub enum Error {
+    /// There is something in it that no object can have. `path` is relative to the directory; `what` it is: "a socket".
+    Refused { path: PathBuf, what: String },
+    /// It is something else: "a file".
+    NotADirectory { what: &'static str },
+    /// It is not what it was when it was looked at.
+    Changed { path: PathBuf },
+    /// The bytes are those of no directory.
+    Damaged { why: &'static str },
+    /// Nobody wants it any more.
+    GivenUp,
+    /// `path` is relative to the directory; an empty one is the directory itself, or the bytes.
+    Io { path: PathBuf, source: io::Error },
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
+        |source| Error::Io { path: path.to_path_buf(), source }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |path: &'_ Path| shown_bytes(path.as_os_str().as_bytes()).to_string();
+        match self {
+            Error::Refused { path, what } => write!(f, "{} in it is {what}", name(path)),
+            Error::NotADirectory { what } => write!(f, "it is {what}, not a directory"),
+            Error::Changed { path } => write!(f, "{} in it changed while it was being read", name(path)),
+            Error::Damaged { why } => write!(f, "these are not the bytes of a directory: {why}"),
+            Error::GivenUp => f.write_str("nobody wants it any more"),
+            Error::Io { path, source } if path.as_os_str().is_empty() => source.fmt(f),
+            Error::Io { path, source } => write!(f, "{} in it: {source}", name(path)),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// For readers and writers that speak `std::io`; [`Error`] travels inside.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        match error {
+            Error::Io { path, source } if path.as_os_str().is_empty() => source,
+            Error::Io { ref source, .. } => io::Error::new(source.kind(), error),
+            other => io::Error::other(other),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What is in a directory, looked at without reading files.
+
+use crate::{DIRECTORY, END, Error, FILE, LINK, MAGIC, PROGRAM, Result};
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// A directory as it was when it was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    /// In the order in which they are packed.
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// `name` is that in its own directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    File { name: OsString, size_bytes: u64, modified: (i64, i64), is_program: bool },
+    Link { name: OsString, target: OsString },
+    Begin { name: OsString },
+    End,
+}
+
+impl Tree {
+    /// Looks at all that is in `directory`, which may be reached through a link; links in it are not followed.
+    pub fn of(directory: &Path) -> Result<Tree> {
+        let here = Path::new("");
+        let metadata = fs::metadata(directory).map_err(Error::io(here))?;
+        if !metadata.is_dir() {
+            return Err(Error::NotADirectory { what: kind_of(&metadata) });
+        }
+        let mut entries = Vec::new();
+        let mut path = PathBuf::new();
+        // The names that are left in each directory that is open, the last one first.
+        let mut open = vec![names_in(directory, here)?];
+        while let Some(names) = open.last_mut() {
+            let Some(name) = names.pop() else {
+                open.pop();
+                path.pop();
+                entries.push(Entry::End);
+                continue;
+            };
+            let depth = open.len() - 1;
+            path.push(&name);
+            let metadata = fs::symlink_metadata(directory.join(&path)).map_err(Error::io(&path))?;
+            if metadata.is_dir() {
+                entries.push(Entry::Begin { name });
+                open.push(names_in(&directory.join(&path), &path)?);
+                continue;
+            }
+            entries.push(look_at(directory, &path, name, &metadata, depth)?);
+            path.pop();
+        }
+        Ok(Tree { entries })
+    }
+
+    /// Bytes of the object.
+    pub fn size_bytes(&self) -> u64 {
+        let of = |entry: &Entry| match entry {
+            Entry::File { name, size_bytes, .. } => 5 + name.len() as u64 + 8 + size_bytes,
+            Entry::Link { name, target } => 5 + name.len() as u64 + 4 + target.len() as u64,
+            Entry::Begin { name } => 5 + name.len() as u64,
+            Entry::End => 1,
+        };
+        MAGIC.len() as u64 + self.entries.iter().map(of).sum::<u64>()
+    }
+
+    /// Files in it and below.
+    pub fn n_files(&self) -> u64 {
+        self.entries.iter().filter(|entry| matches!(entry, Entry::File { .. })).count() as u64
+    }
+
+    /// Of its bytes, what is other than files' bytes.
+    pub(crate) fn head(entry: &Entry) -> Vec<u8> {
+        let begin = |letter: u8, name: &OsString| {
+            let mut head = vec![letter];
+            head.extend((name.len() as u32).to_le_bytes());
+            head.extend(name.as_bytes());
+            head
+        };
+        match entry {
+            Entry::File { name, size_bytes, is_program, .. } => {
+                let mut head = begin(if *is_program { PROGRAM } else { FILE }, name);
+                head.extend(size_bytes.to_le_bytes());
+                head
+            }
+            Entry::Link { name, target } => {
+                let mut head = begin(LINK, name);
+                head.extend((target.len() as u32).to_le_bytes());
+                head.extend(target.as_bytes());
+                head
+            }
+            Entry::Begin { name } => begin(DIRECTORY, name),
+            Entry::End => vec![END],
+        }
+    }
+
+    /// A text that is another one when a name, a size, a time of a file or a link is: 64 bits of it.
+    pub fn stamp(&self) -> u64 {
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        let mut add = |bytes: &[u8]| {
+            for byte in bytes {
+                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        for entry in &self.entries {
+            add(&Tree::head(entry));
+            if let Entry::File { modified: (s, ns), .. } = entry {
+                add(&s.to_le_bytes());
+                add(&ns.to_le_bytes());
+            }
+        }
+        hash
+    }
+}
+
+fn look_at(
+    directory: &Path,
+    path: &Path,
+    name: OsString,
+    metadata: &Metadata,
+    depth: usize,
+) -> Result<Entry> {
+    let refused = |what: String| Error::Refused { path: path.to_path_buf(), what };
+    if metadata.is_file() {
+        return Ok(Entry::File {
+            name,
+            size_bytes: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            is_program: metadata.mode() & 0o100 != 0,
+        });
+    }
+    if !metadata.is_symlink() {
+        return Err(refused(kind_of(metadata).to_owned()));
+    }
+    let target = fs::read_link(directory.join(path)).map_err(Error::io(path))?.into_os_string();
+    match leads_out(target.as_bytes(), depth) {
+        None => Ok(Entry::Link { name, target }),
+        Some(why) => {
+            let target = eyas_text::shown_bytes(target.as_bytes());
+            Err(refused(format!("a symbolic link to {target}, which {why}")))
+        }
+    }
+}
+
+/// Why a symbolic link that lies `depth` directories deep may lead out of the outermost one; `None`: it does not.
+///
+/// A `..` behind a name would be looked up where that name leads, which may be another link.
+pub fn leads_out(target: &[u8], depth: usize) -> Option<&'static str> {
+    if target.starts_with(b"/") {
+        return Some("is an absolute path: elsewhere it leads to something else");
+    }
+    let (mut n_up, mut is_down) = (0, false);
+    for part in target.split(|b| *b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." if is_down => return Some("has a `..` behind a name, and may lead out of the directory"),
+            b".." => n_up += 1,
+            _ => is_down = true,
+        }
+    }
+    (n_up > depth).then_some("leads out of the directory")
+}
+
+/// Sorted by their bytes, the last one first.
+fn names_in(directory: &Path, path: &Path) -> Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(Error::io(path))? {
+        names.push(entry.map_err(Error::io(path))?.file_name().into_vec());
+    }
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(names.into_iter().map(OsString::from_vec).collect())
+}
+
+fn kind_of(metadata: &Metadata) -> &'static str {
+    let kind = metadata.file_type();
+    match kind {
+        kind if kind.is_file() => "a file",
+        kind if kind.is_fifo() => "a named pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_links_lead() {
+        for (target, depth, out) in [
+            ("x", 0, false),
+            ("a/b", 0, false),
+            ("./a//b/.", 0, false),
+            ("..", 1, false),
+            ("../../x", 2, false),
+            ("", 0, false),
+            ("..", 0, true),
+            ("../x", 0, true),
+            ("../../x", 1, true),
+            ("./../x", 0, true),
+            ("a/..", 3, true),
+            ("a/../x", 3, true),
+            ("../a/../../x", 3, true),
+            ("/", 3, true),
+            ("/x", 3, true),
+        ] {
+            assert_eq!(leads_out(target.as_bytes(), depth).is_some(), out, "{target} {depth}");
+        }
+    }
+}

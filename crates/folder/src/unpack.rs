@@ -1,0 +1,228 @@
+//! A directory again from its bytes.
+
+use crate::tree::leads_out;
+use crate::{DIRECTORY, END, Error, FILE, LINK, MAGIC, NAME_BYTES_MAX, PROGRAM, Result, TARGET_BYTES_MAX};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+const BUFFER_BYTES: usize = 256 << 10;
+/// Up to so many files are flushed one by one; where there are more, their whole file system is.
+const FLUSHED_SINGLY_MAX: u64 = 256;
+
+/// Permissions of what is made, of which the process's mask takes its part.
+#[derive(Debug, Clone, Copy)]
+pub struct Modes {
+    pub file: u32,
+    pub program: u32,
+    pub directory: u32,
+}
+
+impl Modes {
+    /// What programs make files with.
+    pub const USUAL: Modes = Modes { file: 0o666, program: 0o777, directory: 0o777 };
+}
+
+/// Makes in `into`, a directory that is there and that nobody else writes to, what the bytes say. All of them are read, to their end. On
+/// an error what was made stays.
+///
+/// * `flush`: what was made is on the disk when this returns; `into`'s own place in the directory above is not.
+/// * `wanted` is asked again and again; `false` ends it.
+pub fn unpack(
+    bytes: &mut dyn Read,
+    into: &Path,
+    modes: Modes,
+    flush: bool,
+    wanted: &mut dyn FnMut() -> bool,
+) -> Result<()> {
+    let mut unpacking = Unpacking {
+        bytes: BufReader::with_capacity(BUFFER_BYTES, bytes),
+        into,
+        path: PathBuf::new(),
+        modes,
+        flush,
+        n_files: 0,
+        wanted,
+    };
+    unpacking.run()?;
+    if flush {
+        unpacking.flush_all().map_err(Error::io(Path::new("")))?;
+    }
+    Ok(())
+}
+
+struct Unpacking<'a> {
+    bytes: BufReader<&'a mut dyn Read>,
+    into: &'a Path,
+    /// Of the directory that is being filled.
+    path: PathBuf,
+    modes: Modes,
+    flush: bool,
+    n_files: u64,
+    wanted: &'a mut dyn FnMut() -> bool,
+}
+
+impl Unpacking<'_> {
+    fn run(&mut self) -> Result<()> {
+        if self.take::<{ MAGIC.len() }>()? != *MAGIC {
+            return Err(Error::Damaged { why: "they begin otherwise" });
+        }
+        // The last name in each directory that is open.
+        let mut last: Vec<Vec<u8>> = vec![vec![]];
+        while !last.is_empty() {
+            let [letter] = self.take()?;
+            if letter == END {
+                if self.flush && self.n_files <= FLUSHED_SINGLY_MAX {
+                    let at = self.into.join(&self.path);
+                    flush_directory(&at).map_err(Error::io(&self.path))?;
+                }
+                last.pop();
+                self.path.pop();
+                continue;
+            }
+            let name = self.take_text(NAME_BYTES_MAX)?;
+            check_name(&name, last.last().expect("one is open"))?;
+            let depth = last.len() - 1;
+            *last.last_mut().expect("one is open") = name.clone();
+            let name = OsString::from_vec(name);
+            let path = self.path.join(name);
+            match letter {
+                FILE => self.make_file(&path, self.modes.file)?,
+                PROGRAM => self.make_file(&path, self.modes.program)?,
+                LINK => self.make_link(&path, depth)?,
+                DIRECTORY => {
+                    let made = DirBuilder::new().mode(self.modes.directory).create(self.into.join(&path));
+                    made.map_err(Error::io(&path))?;
+                    self.path = path;
+                    last.push(vec![]);
+                }
+                _ => return Err(Error::Damaged { why: "there is something of an unknown kind" }),
+            }
+            if !(self.wanted)() {
+                return Err(Error::GivenUp);
+            }
+        }
+        match self.bytes.fill_buf() {
+            Ok([]) => Ok(()),
+            Ok(_) => Err(Error::Damaged { why: "they go on behind its end" }),
+            Err(e) => Err(Error::io(Path::new(""))(e)),
+        }
+    }
+
+    fn make_file(&mut self, path: &Path, mode: u32) -> Result<()> {
+        let mut left = u64::from_le_bytes(self.take()?);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(self.into.join(path))
+            .map_err(Error::io(path))?;
+        while left > 0 {
+            let some = match self.bytes.fill_buf() {
+                Ok([]) => return Err(ends()),
+                Ok(some) => &some[..some.len().min(usize::try_from(left).unwrap_or(usize::MAX))],
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(Error::io(Path::new(""))(e)),
+            };
+            file.write_all(some).map_err(Error::io(path))?;
+            let n = some.len();
+            self.bytes.consume(n);
+            left -= n as u64;
+            if !(self.wanted)() {
+                return Err(Error::GivenUp);
+            }
+        }
+        self.n_files += 1;
+        if self.flush && self.n_files <= FLUSHED_SINGLY_MAX {
+            file.sync_all().map_err(Error::io(path))?;
+        }
+        Ok(())
+    }
+
+    fn make_link(&mut self, path: &Path, depth: usize) -> Result<()> {
+        let target = self.take_text(TARGET_BYTES_MAX)?;
+        if target.is_empty() || target.contains(&0) {
+            return Err(Error::Damaged { why: "a link leads nowhere" });
+        }
+        if leads_out(&target, depth).is_some() {
+            return Err(Error::Damaged { why: "a link leads out of it" });
+        }
+        symlink(OsString::from_vec(target), self.into.join(path)).map_err(Error::io(path))
+    }
+
+    fn flush_all(&self) -> io::Result<()> {
+        let directory = File::open(self.into)?;
+        if self.n_files > FLUSHED_SINGLY_MAX {
+            // SAFETY: the descriptor is open for the time of the call, which touches no memory of ours.
+            if unsafe { libc::syncfs(directory.as_raw_fd()) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        match self.bytes.read_exact(&mut bytes) {
+            Ok(()) => Ok(bytes),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && e.raw_os_error().is_none() => Err(ends()),
+            Err(e) => Err(Error::io(Path::new(""))(e)),
+        }
+    }
+
+    fn take_text(&mut self, bytes_max: usize) -> Result<Vec<u8>> {
+        let n = u32::from_le_bytes(self.take()?) as usize;
+        if n > bytes_max {
+            return Err(Error::Damaged { why: "a name in it is too long" });
+        }
+        let mut text = vec![0; n];
+        match self.bytes.read_exact(&mut text) {
+            Ok(()) => Ok(text),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && e.raw_os_error().is_none() => Err(ends()),
+            Err(e) => Err(Error::io(Path::new(""))(e)),
+        }
+    }
+}
+
+fn ends() -> Error {
+    Error::Damaged { why: "they end in its middle" }
+}
+
+fn check_name(name: &[u8], before: &[u8]) -> Result<()> {
+    let why = match name {
+        b"" | b"." | b".." => "a name in it is none",
+        _ if name.contains(&b'/') || name.contains(&0) => "a name in it is a path",
+        _ if name <= before => "its names are not in order",
+        _ => return Ok(()),
+    };
+    Err(Error::Damaged { why })
+}
+
+/// Some network file systems cannot flush a directory, and one may not be readable.
+fn flush_directory(directory: &Path) -> io::Result<()> {
+    match File::open(directory).and_then(|directory| directory.sync_all()) {
+        Err(e) => match e.raw_os_error() {
+            Some(libc::EINVAL | libc::ENOTSUP | libc::ENOSYS | libc::EACCES | libc::EPERM) => Ok(()),
+            _ => Err(e),
+        },
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Removes a directory with all that is in it, or a file. Nothing there is no error.
+pub fn remove(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(e) => Err(e),
+    };
+    match removed {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
