@@ -5,7 +5,8 @@
 //! next?*
 //!
 //! The rules, in this order, for an executor with room:
-//!   1. **hits**: a task whose inputs it all holds, the oldest one;
+//!   1. **hits**: a task whose inputs it all holds, the oldest one; left to others where it would have to wait for a slot, others have
+//!      open ones for all that is queued, and its inputs are there sooner than a program ends;
 //!   2. one in [`Config::oldest_every`] choices that move data: the oldest task that can go there, so that nobody starves;
 //!   3. **near** objects, or objects that are cold: fetch what gives most tasks per byte. *Near* counts the tasks that
 //!      lack nothing else here; it makes square tiles of structured task sets such as All-Pairs by itself. *Cold* objects
@@ -27,6 +28,7 @@
 //!     to all who need an object comes about by itself; without the cap all would queue at the first holder;
 //!   - what home gives sooner than the node's disk, if all do so, is read past the cache each time: through the disk it is
 //!     written and read. That holds where reading past the cache spares the disk ([`Config::disk_bytes_per_s`]);
+//!   - a node to which enough is on its way for all its slots fetches nothing besides;
 //!   - nothing is copied that its holders will have done with before the copy is there, by how long programs ran so far;
 //!   - an executor has no more attempts with moving inputs than slots. They do not count as occupying slots for hits:
 //!     waiting for home never blocks what is at hand.
