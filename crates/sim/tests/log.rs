@@ -107,11 +107,14 @@ fn a_replay_takes_the_same_actions_and_a_trace_measures_the_machine() {
     let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.15;
     let found = &seen.machine;
     assert_eq!((found.nodes, found.slots_per_node), (3, 2));
-    assert!(near(found.home_client_bytes_per_s, machine.home_client_bytes_per_s), "{seen:?}");
     assert!(near(found.home_bytes_per_s, machine.home_bytes_per_s), "{seen:?}");
-    // Three nodes share what two of them could take, so one node's rate follows from the few moments with fewer readers.
+    // Three nodes share what two of them could take, so one node's rate follows from the few moments with fewer readers. Where there
+    // are too few of them for one number, it is a range.
     match seen.ends.as_deref() {
-        None => assert!(matches!(seen.home, HomeSeen::Shared { n_nodes: 3 }), "{seen:?}"),
+        None => {
+            assert!(matches!(seen.home, HomeSeen::Shared { n_nodes: 3 }), "{seen:?}");
+            assert!(near(found.home_client_bytes_per_s, machine.home_client_bytes_per_s), "{seen:?}");
+        }
         Some([slowest, fastest]) => {
             let truth = machine.home_client_bytes_per_s;
             assert!(

@@ -11,6 +11,11 @@ const SEED_READERS_MAX: usize = 64;
 const EXCHANGED_MAX: usize = 64;
 /// Of what a copy takes, one part in so many is waited until it is known how long programs run.
 const FIRST_RUN_PART: f64 = 8.0;
+/// How long programs are taken to run until one has ended.
+const RUN_NS_ASSUMED: u64 = 100_000_000;
+/// Up to so many objects on their way to an executor it is asked whether they are enough.
+const COMING_MAX: usize = 16;
+const TASK_PARTS: u64 = 1024;
 /// Of so many objects it is known when a task that reads them was taken last.
 const TAKEN_MAX: usize = 4096;
 /// How many of the oldest tasks are looked at.
@@ -116,12 +121,48 @@ impl Affinity {
             }
             for group in hit.into_iter().chain((free != NIL).then_some(free)) {
                 let key = self.tasks.key(group);
-                if best.is_none_or(|(first, _)| key < first) {
+                if best.is_none_or(|(first, _)| key < first) && !self.is_left(catalog, seat, group) {
                     best = Some((key, group));
                 }
             }
         }
         (best.map(|(_, group)| group), any)
+    }
+
+    /// Whether `group`, all of which is on `seat`, is left to an open slot elsewhere: here it would wait for a slot, or take one from
+    /// what is on its way, and what it reads is there sooner than a program ends.
+    fn is_left(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
+        let class = &self.tasks.classes[self.tasks.group(group).class as usize];
+        let (cpus, memory_bytes) = (class.cpus.max(1), class.memory_bytes);
+        if !self.is_roomy() || self.member(seat).n_open >= cpus {
+            return false;
+        }
+        let copy_ns: f64 =
+            self.tasks.inputs(group).iter().map(|e| self.copy_at_worst_ns(catalog, e.object)).sum();
+        let has_room = |m: &Member| m.n_open >= cpus && m.room.memory_free_bytes >= memory_bytes;
+        copy_ns < self.run_ns_expected() && self.members.iter().flatten().any(has_room)
+    }
+
+    /// Whether all that is queued has room in slots that are idle and that nothing on its way will take.
+    fn is_roomy(&self) -> bool {
+        self.tasks.len() as u64 <= self.n_slots_open
+    }
+
+    /// Whether those who hold `object` have no slot for the tasks that wait for it, while others have slots for all that is queued.
+    fn is_left_to_others(&self, catalog: &Catalog, object: ObjectId) -> bool {
+        if !self.is_roomy() || self.copy_at_worst_ns(catalog, object) >= self.run_ns_expected() {
+            return false;
+        }
+        let mut is_left = true;
+        self.visit_holders(catalog, object, 0, |holder| {
+            is_left = self.member(holder).n_open == 0;
+            if is_left { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        is_left
+    }
+
+    fn run_ns_expected(&self) -> f64 {
+        self.run_ns.unwrap_or(RUN_NS_ASSUMED) as f64
     }
 
     /// The group of `class` with the oldest task of those that are all on `seat`; throws out what is stale before it.
@@ -260,6 +301,9 @@ impl Affinity {
     }
 
     fn choose_move(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat) -> Option<Choice> {
+        if self.is_served(catalog, seat) {
+            return None;
+        }
         self.settle_wants(catalog, seat);
         self.member_mut(seat).tell();
         let every = self.config.oldest_every;
@@ -299,6 +343,27 @@ impl Affinity {
             }
         }
         None
+    }
+
+    /// Whether what is on its way to `seat` will give its slots enough to do: more at once would only make that come later.
+    #[allow(clippy::disallowed_methods, reason = "a sum of integers is the same in any order")]
+    fn is_served(&self, catalog: &Catalog, seat: Seat) -> bool {
+        let member = self.member(seat);
+        if !(1..=COMING_MAX).contains(&member.coming.len()) {
+            return false;
+        }
+        // In parts of a task, as the order of a map must not matter.
+        let parts: u64 = member
+            .coming
+            .iter()
+            .map(|(object, coming)| {
+                let n_nodes =
+                    catalog.n_holders(*object) + self.arriving.get(object).map_or(0, |a| a.n as usize);
+                let n_tasks = self.tasks.n_tasks_reading_only(*object);
+                (n_tasks * TASK_PARTS) / n_nodes.max(1) as u64 + coming.tasks.len() as u64 * TASK_PARTS
+            })
+            .sum();
+        parts >= u64::from(member.room.slots_total) * TASK_PARTS
     }
 
     /// What `object` would give on `seat`, by looking at its readers.
@@ -359,7 +424,7 @@ impl Affinity {
         if !self.member(seat).wants_copies {
             return false;
         }
-        if self.is_past_copies(catalog, seat, object) {
+        if self.is_past_copies(catalog, seat, object) || self.is_left_to_others(catalog, object) {
             return true;
         }
         let waited_ms = transfers::wrapping_ms(now).wrapping_sub(entered_ms);
@@ -374,7 +439,7 @@ impl Affinity {
 
     /// Whether those who hold `object` will have run all tasks that read nothing else before a copy of it could be of use.
     fn is_soon_done(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, object: ObjectId) -> bool {
-        if self.is_past_copies(catalog, seat, object) {
+        if self.is_past_copies(catalog, seat, object) || self.is_left_to_others(catalog, object) {
             return false;
         }
         let copy_ns = self.copy_use_ns(catalog, object);

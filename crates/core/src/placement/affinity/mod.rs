@@ -5,7 +5,8 @@
 //! next?*
 //!
 //! The rules, in this order, for an executor with room:
-//!   1. **hits**: a task whose inputs it all holds, the oldest one;
+//!   1. **hits**: a task whose inputs it all holds, the oldest one; left to others where it would have to wait for a slot, others have
+//!      open ones for all that is queued, and its inputs are there sooner than a program ends;
 //!   2. one in [`Config::oldest_every`] choices that move data: the oldest task that can go there, so that nobody starves;
 //!   3. **near** objects, or objects that are cold: fetch what gives most tasks per byte. *Near* counts the tasks that
 //!      lack nothing else here; it makes square tiles of structured task sets such as All-Pairs by itself. *Cold* objects
@@ -27,6 +28,7 @@
 //!     to all who need an object comes about by itself; without the cap all would queue at the first holder;
 //!   - what home gives sooner than the node's disk, if all do so, is read past the cache each time: through the disk it is
 //!     written and read. That holds where reading past the cache spares the disk ([`Config::disk_bytes_per_s`]);
+//!   - a node to which enough is on its way for all its slots fetches nothing besides;
 //!   - nothing is copied that its holders will have done with before the copy is there, by how long programs ran so far;
 //!   - an executor has no more attempts with moving inputs than slots. They do not count as occupying slots for hits:
 //!     waiting for home never blocks what is at hand.
@@ -35,6 +37,7 @@
 //! |---|---|
 //! | `tasks` | the queue, by inputs |
 //! | `rank` | objects ranked by tasks per byte |
+//! | `home` | what home gives to how many, learnt from how reads come along
 //! | `transfers` | what is on its way, what that has taken so far, where an input could come from |
 //! | `choose` | the rules |
 //!
@@ -56,6 +59,7 @@ use crate::catalog::{Catalog, HoldersView};
 use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::{Seat, SeatSet};
 use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
+use home::{HomeLoad, Landed, Mark};
 use rank::{Heat, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -64,9 +68,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::ops::ControlFlow;
 use tasks::Tasks;
-use transfers::{HomeLoad, Landed, Mark};
 
 mod choose;
+mod home;
 mod rank;
 mod tasks;
 #[cfg(test)]
@@ -198,6 +202,8 @@ pub struct Affinity {
     uploads: Vec<u32>,
     n_slots_total: u64,
     n_slots_idle: u64,
+    /// Idle slots that no attempt with moving inputs will take.
+    n_slots_open: u64,
     /// Executors that may have a hit; those that may have something to move and have not been asked since.
     has_hits: SeatSet,
     to_ask: SeatSet,
@@ -218,6 +224,8 @@ pub struct Affinity {
     /// Objects that nobody holds and somebody reads from home.
     arriving: FxHashMap<ObjectId, Arriving>,
     n_home_reads: u32,
+    /// Executors that read from home.
+    n_readers: u32,
     /// What moves past the caches, by the task that reads it.
     direct: FxHashMap<TaskId, Vec<Direct>>,
     n_direct: u32,
@@ -270,6 +278,8 @@ struct Member {
     /// Objects on their way here.
     coming: FxHashMap<ObjectId, Coming>,
     moving: Moving,
+    /// What it has of [`Affinity::n_slots_open`].
+    n_open: u32,
     /// Objects that it reads from home.
     n_home_reads: u32,
     /// Tasks with inputs to move that it was given.
@@ -300,10 +310,6 @@ struct Coming {
     /// When it set out, or was seen last.
     mark: Mark,
     /// The attempt that it was set in motion for.
-    #[cfg_attr(
-        not(any(test, feature = "reference")),
-        expect(dead_code, reason = "only the check looks at it")
-    )]
     begun_for: TaskId,
     /// Attempts that wait for it.
     tasks: Vec<TaskId>,
@@ -454,6 +460,7 @@ impl Affinity {
             uploads: vec![],
             n_slots_total: 0,
             n_slots_idle: 0,
+            n_slots_open: 0,
             has_hits: SeatSet::default(),
             to_ask: SeatSet::default(),
             changed: true,
@@ -465,6 +472,7 @@ impl Affinity {
             attempts: FxHashMap::default(),
             arriving: FxHashMap::default(),
             n_home_reads: 0,
+            n_readers: 0,
             direct: FxHashMap::default(),
             n_direct: 0,
             streamed: FxHashSet::default(),
@@ -753,6 +761,14 @@ impl Affinity {
         self.scratch = found;
     }
 
+    /// Counts anew the idle slots there that nothing on its way will take.
+    fn settle_open(&mut self, seat: Seat) {
+        let member = self.members[seat.0 as usize].as_mut().expect("members sit");
+        let n_open = member.room.slots_idle.saturating_sub(member.moving.cpus);
+        let before = std::mem::replace(&mut member.n_open, n_open);
+        self.n_slots_open = self.n_slots_open - u64::from(before) + u64::from(n_open);
+    }
+
     fn set_spare(&mut self, seat: Seat) {
         let member = self.members[seat.0 as usize].as_mut().expect("members sit");
         let room = member.room;
@@ -855,6 +871,7 @@ impl Queue for Affinity {
             told: vec![],
             coming: FxHashMap::default(),
             moving: Moving::default(),
+            n_open: 0,
             n_home_reads: 0,
             n_moves: 0,
             wants_copies: false,
@@ -877,17 +894,20 @@ impl Queue for Affinity {
         self.not_asked.remove(seat);
         let n_home_reads = &mut self.n_home_reads;
         let n_direct = &mut self.n_direct;
+        let home_load = &mut self.home_load;
         let attempts = &mut self.attempts;
         self.direct.retain(|task, reads| {
             if reads.first().is_some_and(|read| read.seat == seat) {
                 attempts.remove(task);
                 *n_home_reads -= reads.len() as u32;
                 *n_direct -= reads.len() as u32;
+                reads.iter().for_each(|read| home_load.end(read.mark));
                 return false;
             }
             true
         });
         let member = self.members[seat.0 as usize].take().expect("members sit");
+        self.n_readers -= u32::from(member.n_home_reads > 0);
         let mut coming: Vec<_> = member.coming.into_iter().collect();
         coming.sort_unstable_by_key(|(object, _)| *object);
         for (object, coming) in coming {
@@ -910,6 +930,7 @@ impl Queue for Affinity {
         move_between(&mut self.by_idle, seat, old.slots_idle, room.slots_idle);
         move_between(&mut self.by_ahead, seat, old.ahead, room.ahead);
         self.set_spare(seat);
+        self.settle_open(seat);
         if old != room {
             self.has_hits.insert(seat);
             self.to_ask.insert(seat);
@@ -970,9 +991,7 @@ impl Queue for Affinity {
     ) -> Result<ExecutorId, Unplaced> {
         picks.clear();
         self.home_load.pass(now, self.n_home_reads + self.landed.len() as u32);
-        self.landed
-            .drain(..)
-            .for_each(|l| self.home_load.learn(l.mark, l.size_bytes, now, u64::MAX, l.n_node));
+        self.settle_landed(now);
         // Those who were not asked yet are asked with what is known now.
         let is_due = self.changed || self.due.is_some_and(|due| due <= now);
         if is_due && now.since_ns(self.stirred) >= self.stir_ns() {
@@ -1035,6 +1054,7 @@ impl Queue for Affinity {
         if let Some(run_ns) = run_ns {
             transfers::smooth(&mut self.run_ns, run_ns);
         }
+        self.learn_times(inputs);
         let mut unseen = None;
         for input in inputs {
             match input.outcome {
@@ -1048,7 +1068,7 @@ impl Queue for Affinity {
                 }
                 CacheOutcome::Miss | CacheOutcome::RemoteHit { .. } => {
                     unseen.get_or_insert(false);
-                    self.learn_time(catalog, input);
+                    self.learn_size(catalog, input);
                 }
                 CacheOutcome::LocalHit | CacheOutcome::Joined => {}
             }

@@ -219,6 +219,12 @@ impl Tasks {
         classes.map(|class| of(&class.single) + of(&class.multi)).sum()
     }
 
+    /// Tasks that read `object` and nothing else.
+    pub fn n_tasks_reading_only(&self, object: ObjectId) -> u64 {
+        let of = |c: &u32| self.classes[*c as usize].single.get(object).map_or(0, |e| u64::from(e.n_tasks));
+        self.class_order.iter().map(of).sum()
+    }
+
     /// The groups that read `object`, those that came at about the same time as place `start` of the list first.
     pub fn groups_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = u32> + '_ {
         self.readers_around(object, start).map(|reader| reader.group)

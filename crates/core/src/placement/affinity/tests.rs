@@ -1,6 +1,7 @@
 //! The rules by example, and the indexes against a scan of everything.
 
 use super::super::{Reason, Rule};
+use super::home::Reads;
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -242,6 +243,12 @@ impl World {
         let here = |o: &ObjectId| self.catalog.holds(ExecutorId(executor), *o) || self.queue.open.contains(o);
         let fits = |t: &&ReadyTask| room.fits(stage, t.cpus, t.memory_bytes) && t.inputs.iter().all(here);
         self.tasks.values().find(fits).map(|t| t.key.task.0)
+    }
+
+    /// Idle slots there that nothing on its way will take.
+    fn n_open(&self, executor: u32) -> u32 {
+        let idle = self.queue.room(ExecutorId(executor)).map_or(0, |room| room.slots_idle);
+        idle.saturating_sub(self.queue.moving(ExecutorId(executor)).cpus)
     }
 }
 
@@ -661,11 +668,11 @@ fn home_is_tried_by_twice_as_many_while_that_brings_more_and_then_awaited_while_
     // Each gets as much as the first one alone.
     let mut quick = HomeReads::new(Config::default());
     let mut begun = vec![];
-    for _ in 0..4 {
+    for _ in 0..8 {
         quick.pass(10, 1_000_000, u64::MAX);
         begun.push(quick.begin());
     }
-    assert_eq!(begun, [1, 3, 6, 5]);
+    assert_eq!(begun, [1, 3, 6, 5, 0, 0, 0, 0]);
     // Together they get no more than that: nobody else reads, for as long as it comes along.
     let mut slow = HomeReads::new(Config::default());
     slow.pass(10, 100_000, 100_000);
@@ -763,8 +770,8 @@ fn who_waits_is_asked_again_when_time_makes_a_difference_and_not_before() {
     world.executor(1, 1);
     world.holds(0, &[1]);
     world.ran(0, 60_000);
-    world.task(&[1]);
-    world.task(&[1]);
+    // More than the other one has slots: with one task for it, nobody would wait.
+    (0..3).for_each(|_| _ = world.task(&[1]));
     assert_eq!(world.place().unwrap().executor, 0);
     let began = world.now;
     let mut n_asked = 0;
@@ -793,15 +800,104 @@ fn a_node_that_reads_has_less_of_home_for_what_it_reads_besides() {
     let mut load = HomeLoad::default();
     let second_ns = 1000 * MS;
     let mut now = Timestamp(0);
-    for n_reads in [1, 2, 4, 8] {
+    for n in [1.0, 2.0, 4.0, 8.0] {
         // Each of them on a node of its own: as much for each as for the first one.
-        let mark = load.mark(now, 0, 1);
+        let mark = load.begin(now, 1);
         now = now.plus_ns(second_ns);
-        load.pass(now, n_reads);
-        load.learn(mark, 10_000_000, now, second_ns, 1);
+        load.learn(mark, 10_000_000, now, second_ns, 1, Some(Reads { n, n_nodes: n }));
     }
-    assert_eq!(load.forecast(8, 1), Some(1e7));
-    assert_eq!(load.forecast(8, 4), Some(2.5e6), "four share what one node gets");
+    let eight = Reads { n: 8.0, n_nodes: 8.0 };
+    assert_eq!(load.forecast(eight, 1), Some(1e7));
+    assert_eq!(load.forecast(eight, 4), Some(2.5e6), "four share what one node gets");
+}
+
+/// Reads of one node that share its link say what it takes, and nothing of what a second node would get.
+#[test]
+fn what_bounds_a_node_is_not_taken_for_what_home_gives() {
+    let mut load = HomeLoad::default();
+    let ms = |n| Timestamp(n * MS);
+    let marks = [1, 2, 3, 4].map(|_| load.begin(ms(0), 4));
+    load.pass(ms(10), 4);
+    let all = Reads { n: 4.0, n_nodes: 1.0 };
+    for mark in marks {
+        let sharing = load.sharing(mark, ms(10), 10 * MS, all);
+        load.learn(mark, 50_000, ms(10), 10 * MS, 4, sharing);
+    }
+    assert_eq!(load.forecast(Reads { n: 5.0, n_nodes: 2.0 }, 1), Some(8e6), "as much as the first node");
+}
+
+/// Who has only set out may not read yet: home gives its all to the one that does.
+#[test]
+fn a_read_that_was_not_heard_of_does_not_make_home_quicker() {
+    let mut load = HomeLoad::default();
+    let ms = |n| Timestamp(n * MS);
+    let first = load.begin(ms(0), 1);
+    load.pass(ms(2), 1);
+    let sharing = load.sharing(first, ms(2), 2 * MS, Reads { n: 1.0, n_nodes: 1.0 });
+    load.learn(first, 20_000, ms(2), 2 * MS, 1, sharing);
+    let first = load.mark(first, ms(2), 20_000, 1);
+    for _ in 0..7 {
+        load.begin(ms(2), 1);
+    }
+    load.pass(ms(4), 8);
+    let sharing = load.sharing(first, ms(4), 4 * MS, Reads { n: 8.0, n_nodes: 8.0 });
+    load.learn(first, 40_000, ms(4), 2 * MS, 1, sharing);
+    assert_eq!(load.total(1.0), Some(1e7));
+    assert_eq!(load.total(8.0), None, "of eight nothing is known");
+}
+
+/// Who has no slot free leaves its tasks to those who have, where a copy is there sooner than a program ends.
+#[test]
+fn the_last_tasks_go_where_slots_are_open_rather_than_wait_for_one_at_their_holder() {
+    for (run_ms, holder_waits) in [(60_000, true), (20, false)] {
+        let mut world = World::new(9, Config::default());
+        world.executor(0, 1);
+        world.executor(1, 1);
+        world.holds(0, &[1]);
+        world.ran(0, run_ms);
+        (0..2).for_each(|_| _ = world.task(&[1]));
+        assert_eq!(world.place().unwrap().executor, 0);
+        let placed = world.place();
+        assert_eq!(placed.is_ok_and(|d| d.executor == 1), holder_waits, "programs run for {run_ms} ms");
+    }
+}
+
+/// A link that brings enough for all slots of its node brings nothing besides.
+#[test]
+fn a_node_that_waits_for_enough_fetches_nothing_besides() {
+    let mut world = World::new(9, Config::default());
+    world.executor(0, 4);
+    (0..8).for_each(|_| _ = world.task(&[1]));
+    (0..2).for_each(|_| _ = world.task(&[2]));
+    assert_eq!(world.place().unwrap().moves, fetched(1));
+    assert!(world.place().is_err(), "seven tasks more come with it");
+    world.arrive_all();
+    world.end_all();
+    let fetches_two = (0..8).any(|_| {
+        let found = world.place_all().iter().any(|d| d.moves == fetched(2));
+        world.end_all();
+        found
+    });
+    assert!(fetches_two, "once nothing is on its way");
+}
+
+/// Two inputs that came together took as long as both, not each as long.
+#[test]
+fn what_several_copies_took_they_took_together() {
+    let mut world = World::new(9, Config::default());
+    world.executor(0, 1);
+    world.holds(0, &[1]);
+    let copy = |object| InputReport {
+        object: ObjectId(object),
+        outcome: CacheOutcome::RemoteHit { from: ExecutorId(0) },
+        size_bytes: 1 << 20,
+        wait_ns: 40 * MS,
+    };
+    world.queue.learnt(&world.catalog, ExecutorId(0), &[copy(1), copy(2), copy(3), copy(4)], None);
+    assert_eq!(
+        world.queue.steal_after_ns(&world.catalog, ObjectId(1)) as u64,
+        10 * MS * OBJECT_BYTES / (1 << 20)
+    );
 }
 
 #[test]
@@ -964,6 +1060,19 @@ fn run(n_executors: u32, n_objects: u32, config: Config, ops: Vec<Op>) {
                 let unsure = |t: &ReadyTask| t.inputs.iter().any(|o| world.never_cached.contains(o));
                 if world.tasks.values().any(unsure) {
                     world.place().ok();
+                    continue;
+                }
+                // All that is queued has slots that are open: a hit may be left to them, but not where it has one itself.
+                let n_open = |e: &u32| u64::from(world.n_open(*e));
+                if world.tasks.len() as u64 <= world.slots.keys().map(n_open).sum() {
+                    let has_slot = |e: &u32| {
+                        let task = world.hit_on(*e, Stage::Idle);
+                        let found = task.and_then(|t| world.tasks.values().find(|of| of.key.task.0 == t));
+                        found.is_some_and(|t| t.cpus <= world.n_open(*e))
+                    };
+                    let must = world.slots.keys().any(has_slot);
+                    let is_hit = |d: Decision| matches!(d.reason, Reason::AllHere | Reason::NoInputs);
+                    assert!(world.place().is_ok_and(is_hit) || !must);
                     continue;
                 }
                 match world.place() {

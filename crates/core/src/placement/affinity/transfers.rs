@@ -3,8 +3,10 @@
 //! A *move* begins when an attempt is given out that lacks an input, and is over when the replica is there or no attempt
 //! waits for it any more. It counts against its source from the beginning to the end.
 
+use super::home::Reads;
 use super::rank::Heat;
 use super::*;
+use std::collections::BTreeSet;
 
 /// Milliseconds of a clock that wraps after 49 days: good for ages.
 pub(super) fn wrapping_ms(at: Timestamp) -> u32 {
@@ -23,109 +25,13 @@ pub(super) fn smooth(mean: &mut Option<u64>, value: u64) {
     *mean = Some(mean.map_or(value, |m| m - m / 16 + value / 16));
 }
 
-/// Concurrent reads are told apart by powers of two.
-const LEVELS: usize = 20;
-/// Of an earlier mean of a level.
-const KEPT: f64 = 0.75;
-/// Twice as many readers that get less than so many times as much together have all that home gives.
-const GROWTH_MIN: f64 = 1.5;
-
-/// What home gives to all who read there together, by how many read, learnt from how far reads came and how many shared it
-/// meanwhile.
-#[derive(Default)]
-pub(super) struct HomeLoad {
-    /// Bytes per second for all, by the logarithm of the number of reads under way.
-    levels: [Option<f64>; LEVELS],
-    /// The most that the reads of one node got together lately.
-    node_max: f64,
-    /// Reads under way, over time.
-    pub reads_ns: u128,
-    seen: Timestamp,
-}
-
-/// How far a transfer had come when it was looked at last.
-#[derive(Clone, Copy)]
-pub(super) struct Mark {
-    pub at: Timestamp,
-    pub moved_bytes: u64,
-    /// What [`HomeLoad::reads_ns`] was then.
-    pub reads_ns: u128,
-    /// How many its node read then, itself included.
-    n_node: u32,
-}
-
-/// A read from home that has ended.
-pub(super) struct Landed {
-    pub mark: Mark,
-    pub size_bytes: u64,
-    /// How many its node read then, itself included.
-    pub n_node: u32,
-}
-
-impl HomeLoad {
-    /// Up to `now` there were `n_reads`.
-    pub fn pass(&mut self, now: Timestamp, n_reads: u32) {
-        self.reads_ns += u128::from(now.since_ns(self.seen)) * u128::from(n_reads);
-        self.seen = self.seen.max(now);
-    }
-
-    pub fn mark(&self, now: Timestamp, moved_bytes: u64, n_node: u32) -> Mark {
-        Mark { at: now, moved_bytes, reads_ns: self.reads_ns, n_node }
-    }
-
-    /// One read has come from `mark` to `moved_bytes` by `now`, in `took_ns`: less than has passed where messages took their part.
-    /// `n_node`: how many its node reads now, itself included.
-    pub fn learn(&mut self, mark: Mark, moved_bytes: u64, now: Timestamp, took_ns: u64, n_node: u32) {
-        let ns = now.since_ns(mark.at);
-        if ns == 0 || moved_bytes <= mark.moved_bytes {
-            return;
-        }
-        let n_mean = ((self.reads_ns - mark.reads_ns) as f64 / ns as f64).max(1.0);
-        let alone = (moved_bytes - mark.moved_bytes) as f64 * 1e9 / ns.min(took_ns.max(1)) as f64;
-        let level = &mut self.levels[level_of(n_mean)];
-        *level = Some(level.map_or(n_mean * alone, |mean| mean * KEPT + n_mean * alone * (1.0 - KEPT)));
-        // What was seen once may not come again.
-        // Those that have set out in between may not have begun.
-        let node = alone * f64::from(mark.n_node.min(n_node).max(1));
-        self.node_max = node.max(self.node_max - self.node_max / 64.0);
-    }
-
-    /// Whether nothing was learnt yet.
-    pub fn is_empty(&self) -> bool {
-        self.node_max == 0.0
-    }
-
-    /// What each of `n_reads` would get, on a node with `n_node` of them. `None`: so many more than were ever seen may be too many.
-    pub fn forecast(&self, n_reads: u32, n_node: u32) -> Option<f64> {
-        let node = self.node_max / f64::from(n_node.max(1));
-        let n = f64::from(n_reads.max(1));
-        let at = level_of(n);
-        let each = |all: f64| (all / n).min(node);
-        if let Some(all) = self.levels[at..].iter().flatten().next() {
-            return Some(each(*all));
-        }
-        let highest = (0..at).rev().find(|l| self.levels[*l].is_some())?;
-        let all = self.levels[highest].unwrap_or_default();
-        let before = (0..highest).rev().find(|l| self.levels[*l].is_some());
-        let grows = before.is_none_or(|before| {
-            let least = (before..highest).fold(1.0, |least, _| least * GROWTH_MIN);
-            all >= self.levels[before].unwrap_or_default() * least
-        });
-        match grows {
-            // One power of two more is tried.
-            true if at == highest + 1 => Some((all / (1u64 << highest) as f64).min(node)),
-            true => None,
-            false => Some(each(all)),
-        }
-    }
-}
-
-fn level_of(n: f64) -> usize {
-    // The logarithm of 2 n² is twice that of n, and one more.
-    let squared = (2.0 * n.max(1.0) * n.max(1.0)) as u64;
-    (squared.ilog2() as usize / 2).min(LEVELS - 1)
-}
-
+/// From that share of what the disk gives, what comes from home is bound by the disk.
+const DISK_BOUND: f64 = 0.7;
+/// Below that share of what a node could take, all share what home gives; then a read counts so many times.
+const FULL_SHARE: f64 = 0.5;
+const FULL_COST: f64 = 2.0;
+/// So many times where that is not known and others read.
+const SHARED_COST: f64 = 1.25;
 /// Where tasks are still to come, a copy is taken to be read so often at least.
 const USES_OUT_OF_SIGHT: f64 = 4.0;
 
@@ -147,14 +53,14 @@ impl Affinity {
 
     /// What each of `n` reads from home would get, on a node with `n_node` of them, past the cache or into it. `None`: nobody
     /// knows.
-    fn home_rate(&self, n: u32, n_node: u32, direct: bool) -> Option<f64> {
+    fn home_rate(&self, reads: Reads, n_node: u32, direct: bool) -> Option<f64> {
         // Through the disk home gives no more than past it.
-        let past = if direct { self.direct_load.forecast(n, n_node) } else { None };
-        let into = || self.home_load.forecast(n, n_node);
+        let past = if direct { self.direct_load.forecast(reads, n_node) } else { None };
+        let into = || self.home_load.forecast(reads, n_node);
         let seen = past.or_else(|| if self.direct_load.is_empty() || !direct { into() } else { None });
         match self.config.home_bytes_per_s {
             0 => seen,
-            limit => Some(seen.unwrap_or(f64::MAX).min(limit as f64 / f64::from(n.max(1)))),
+            limit => Some(seen.unwrap_or(f64::MAX).min(limit as f64 / reads.n.max(1.0))),
         }
     }
 
@@ -175,7 +81,7 @@ impl Affinity {
         let n_node = self.member(seat).n_home_reads + 1;
         // Those of one node take turns at the disk in either way.
         let n_slots = if direct { self.member(seat).room.slots_total } else { 0 };
-        let rate = self.home_rate(self.n_home_reads + 1, n_node.max(n_slots), direct)?;
+        let rate = self.home_rate(self.one_more(seat), n_node.max(n_slots), direct)?;
         let disk_ns = if direct { 0.0 } else { self.disk_ns(catalog, object) };
         Some((size_bytes * 1e9 / rate.max(1.0)).max(disk_ns) + disk_ns)
     }
@@ -186,6 +92,15 @@ impl Affinity {
         self.copy_ns(catalog, object).max(disk_ns) + disk_ns
     }
 
+    /// The same; until a copy has been seen, a node is taken to get no more by one than it ever got from home.
+    pub(super) fn copy_at_worst_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
+        let copy_ns = self.copy_use_ns(catalog, object);
+        match self.copy_ns_per_mib.is_none() && !self.home_load.is_empty() {
+            true => copy_ns.max(self.size_of(catalog, object) as f64 * 1e9 / self.home_load.node_max),
+            false => copy_ns,
+        }
+    }
+
     /// Whether what home gives is better read past the cache of `seat`, each time, than kept there.
     pub(super) fn is_past_cache(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         if self.config.disk_bytes_per_s == 0
@@ -193,17 +108,33 @@ impl Affinity {
         {
             return false;
         }
-        let disk_ns = self.disk_ns(catalog, object);
+        if self.is_to_try() {
+            return true;
+        }
         // If all did so: what one saves others may have to wait for.
         let n_slots = self.member(seat).room.slots_total;
-        let rate = |n| self.home_rate(n, n_slots, true);
-        let n_all = u32::try_from(self.n_slots_total).unwrap_or(u32::MAX);
+        let rate = |reads| self.home_rate(reads, n_slots, true);
+        let all = Reads { n: self.n_slots_total as f64, n_nodes: self.is_member.len() as f64 };
+        match rate(all).or_else(|| rate(self.one_more(seat))) {
+            Some(rate) => self.spares_disk(catalog, seat, object, rate),
+            None => self.n_uses(object) <= 1.0,
+        }
+    }
+
+    /// How often `object` will be read, as far as anybody can see.
+    fn n_uses(&self, object: ObjectId) -> f64 {
         let least = if self.all_in_sight { 1.0 } else { USES_OUT_OF_SIGHT };
-        let n_readers = (self.tasks.n_tasks_reading(object) as f64).max(least);
-        let Some(rate) = rate(n_all).or_else(|| rate(self.n_home_reads + 1)) else { return n_readers <= 1.0 };
+        (self.tasks.n_tasks_reading(object) as f64).max(least)
+    }
+
+    /// Whether it is quicker to read `object` from home each time, at that rate, than through the cache of `seat`.
+    fn spares_disk(&self, catalog: &Catalog, seat: Seat, object: ObjectId, rate: f64) -> bool {
+        let disk_ns = self.disk_ns(catalog, object);
         let direct_ns = self.size_of(catalog, object) as f64 * 1e9 / rate.max(1.0);
         // How often what is read into the cache is of use: to all who can have a copy sooner than home gives it, else to the
         // tasks that this node gets of them.
+        let n_readers = self.n_uses(object);
+        let least = if self.all_in_sight { 1.0 } else { USES_OUT_OF_SIGHT };
         let n_each = self.tasks.len() as f64 / self.is_member.len().max(1) as f64;
         let n_uses = match self.copy_use_ns(catalog, object) < direct_ns {
             true => n_readers,
@@ -211,6 +142,13 @@ impl Affinity {
         };
         let first_ns = if catalog.seat_holds(seat, object) { 0.0 } else { direct_ns.max(disk_ns) + disk_ns };
         direct_ns <= first_ns / n_uses + disk_ns
+    }
+
+    /// Whether nothing was read past a cache yet, and home gives about what a disk takes: then one reads past it, to see whether home
+    /// gives more. That costs little, as the disk would not be quicker.
+    fn is_to_try(&self) -> bool {
+        let is_bound = self.home_load.node_max >= DISK_BOUND * self.config.disk_bytes_per_s as f64;
+        is_bound && self.direct_load.is_empty() && self.n_direct == 0
     }
 
     /// Whether a program on `seat` has `object` sooner from home, past the cache, than by a copy of what others hold.
@@ -261,17 +199,69 @@ impl Affinity {
                     && size_bytes.saturating_mul(u64::from(self.n_home_reads) + 1)
                         <= self.config.blind_bytes;
         };
+        let n_levels = self.home_load.n_levels();
+        // Nobody knows yet what a second node would get: that is worth knowing, unless copies are known to be quicker.
+        let is_first = n_levels == 1 && self.one_more(seat).n_nodes <= 2.0;
+        // What one more reads of a home that gives all it has comes later to all others; whether it does is not always known.
+        let home_ns = home_ns
+            * match self.n_home_reads {
+                0 => 1.0,
+                _ if self.is_home_full(seat) => FULL_COST,
+                _ if n_levels > 1 || is_first => 1.0,
+                _ => SHARED_COST,
+            };
         let here_ns = match self.arriving.get(&object) {
             Some(arriving) if n_holders == 0 => {
                 // As long as it takes those who read now, where nothing has been heard of it.
-                let rate = self.home_rate(self.n_home_reads, 1, false).unwrap_or(f64::MAX);
+                let rate = self.home_rate(self.all_reads(), 1, false).unwrap_or(f64::MAX);
                 let like_others_ns = size_bytes as f64 * 1e9 / rate.max(1.0);
                 self.rest_ns(catalog, now, object, arriving).unwrap_or(like_others_ns)
             }
             _ => 0.0,
         };
         let copies_ns = (self.rounds(object, n_holders) - 1.0) * self.copy_ns(catalog, object);
-        home_ns <= here_ns + copies_ns + self.copy_use_ns(catalog, object)
+        let copy_ns = match is_first {
+            true => self.copy_at_worst_ns(catalog, object),
+            false => self.copy_use_ns(catalog, object),
+        };
+        home_ns <= here_ns + copies_ns + copy_ns
+    }
+
+    /// Whether the nodes that read from home get clearly less each than a node could take, as all share what home gives.
+    fn is_home_full(&self, seat: Seat) -> bool {
+        let n_nodes = self.one_more(seat).n_nodes;
+        let node = self.home_load.node_max;
+        let limit = self.config.home_bytes_per_s as f64;
+        limit > 0.0 && limit < n_nodes * node
+            || self.home_load.total(n_nodes).is_some_and(|all| all / n_nodes < FULL_SHARE * node)
+    }
+
+    /// Learns from what has landed since this was done last.
+    pub(super) fn settle_landed(&mut self, now: Timestamp) {
+        if self.landed.is_empty() {
+            return;
+        }
+        let landed = std::mem::take(&mut self.landed);
+        // Nodes that read no more did so until then.
+        let seats: BTreeSet<Seat> = landed.iter().map(|l| l.seat).collect();
+        let is_done =
+            |seat: &&Seat| self.members[seat.0 as usize].as_ref().is_none_or(|m| m.n_home_reads == 0);
+        let n_done = seats.iter().filter(is_done).count() as f64;
+        let Reads { n, n_nodes } = self.all_reads();
+        let all = Reads { n: n + landed.len() as f64, n_nodes: n_nodes + n_done };
+        landed.iter().for_each(|landed| self.home_load.learn_landed(landed, now, all));
+    }
+
+    /// What is read from home now.
+    pub(super) fn all_reads(&self) -> Reads {
+        Reads { n: f64::from(self.n_home_reads), n_nodes: f64::from(self.n_readers) }
+    }
+
+    /// The same, and one more on `seat`.
+    fn one_more(&self, seat: Seat) -> Reads {
+        let is_new = self.member(seat).n_home_reads == 0;
+        let Reads { n, n_nodes } = self.all_reads();
+        Reads { n: n + 1.0, n_nodes: n_nodes + f64::from(u8::from(is_new)) }
     }
 
     /// Until an arriving object is there, by how it has come along; `None`: nothing is known of that.
@@ -471,7 +461,7 @@ impl Affinity {
                 self.n_direct += 1;
                 self.streamed.insert(object);
                 let n_node = self.reads_of(seat, 1);
-                let mark = self.home_load.mark(now, 0, n_node);
+                let mark = self.home_load.begin(now, n_node);
                 self.direct.entry(key.task).or_default().push(Direct { seat, object, mark, is_hit: is_here });
                 n_direct += u32::from(!is_here);
                 continue;
@@ -491,13 +481,11 @@ impl Affinity {
             routes.push(Route { object, source: Some(source), direct: false, watched });
             self.home_load.pass(now, self.n_home_reads);
             let n_node = self.reads_of(seat, i32::from(watched));
-            let mut coming = Coming {
-                source,
-                session: 0,
-                mark: self.home_load.mark(now, 0, n_node),
-                begun_for: key.task,
-                tasks: vec![key.task],
+            let mark = match source {
+                Source::Home => self.home_load.begin(now, n_node),
+                Source::Peer(_) => Mark::default(),
             };
+            let mut coming = Coming { source, session: 0, mark, begun_for: key.task, tasks: vec![key.task] };
             match source {
                 Source::Peer(from) => {
                     if let Some(&from) = self.seat_of.get(&from) {
@@ -517,11 +505,22 @@ impl Affinity {
             let start = self.tasks.place_among(object, group);
             self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
+        // They set out together.
+        let n_node = self.reads_of(seat, 0);
+        for object in &waits {
+            if let Some(coming) = self.member_mut(seat).coming.get_mut(object)
+                && coming.begun_for == key.task
+            {
+                coming.mark.n_node = n_node;
+            }
+        }
+        self.direct.get_mut(&key.task).into_iter().flatten().for_each(|read| read.mark.n_node = n_node);
         if !waits.is_empty() || n_direct > 0 {
             let member = self.member_mut(seat);
             member.moving.n_attempts += 1;
             member.moving.cpus += cpus;
             member.n_moves = member.n_moves.wrapping_add(1);
+            self.settle_open(seat);
             self.attempts.insert(key.task, Attempt { executor, cpus, waits, n_direct });
         }
     }
@@ -533,7 +532,7 @@ impl Affinity {
             let size_bytes = self.size_of(catalog, object);
             let n_node = self.reads_of(seat, 0);
             self.reads_of(seat, -1);
-            self.landed.push(Landed { mark: coming.mark, size_bytes, n_node });
+            self.landed.push(Landed { seat, mark: coming.mark, size_bytes, n_node });
         }
         for task in &coming.tasks {
             let Some(attempt) = self.attempts.get_mut(task) else { continue };
@@ -551,7 +550,9 @@ impl Affinity {
     /// `seat` reads so many objects more from home; how many those are then.
     fn reads_of(&mut self, seat: Seat, more: i32) -> u32 {
         let Some(member) = self.members[seat.0 as usize].as_mut() else { return 0 };
-        member.n_home_reads = member.n_home_reads.saturating_add_signed(more);
+        let before = member.n_home_reads;
+        member.n_home_reads = before.saturating_add_signed(more);
+        self.n_readers = self.n_readers + u32::from(member.n_home_reads > 0) - u32::from(before > 0);
         member.n_home_reads
     }
 
@@ -559,6 +560,7 @@ impl Affinity {
         let moving = &mut self.member_mut(seat).moving;
         moving.n_attempts -= 1;
         moving.cpus -= cpus;
+        self.settle_open(seat);
     }
 
     /// A move is over.
@@ -578,6 +580,7 @@ impl Affinity {
             }
             Source::Home => {
                 self.n_home_reads -= 1;
+                self.home_load.end(coming.mark);
                 self.changed = true;
                 if let Some(arriving) = self.arriving.get_mut(&object) {
                     arriving.n -= 1;
@@ -596,6 +599,7 @@ impl Affinity {
             self.n_home_reads -= reads.len() as u32;
             self.n_direct -= reads.len() as u32;
             for read in reads {
+                self.home_load.end(read.mark);
                 self.reads_of(read.seat, -1);
             }
             self.stir();
@@ -620,6 +624,7 @@ impl Affinity {
     /// A watched read from home has come so far.
     pub(super) fn watch(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, moved: &InputMoved) {
         self.home_load.pass(now, self.n_home_reads);
+        let all = self.all_reads();
         let size_bytes = self.size_of(catalog, moved.object);
         let n_node = self.reads_of(seat, 0);
         if let Target::Cache(object) = moved.target
@@ -629,8 +634,9 @@ impl Affinity {
             && coming.source == Source::Home
         {
             let (mark, moved_bytes) = (coming.mark, moved.moved_bytes.min(size_bytes));
-            self.home_load.learn(mark, moved_bytes, now, moved.moving_ns, n_node);
-            coming.mark = self.home_load.mark(now, moved_bytes, n_node);
+            let sharing = self.home_load.sharing(mark, now, moved.moving_ns, all);
+            self.home_load.learn(mark, moved_bytes, now, moved.moving_ns, n_node, sharing);
+            coming.mark = self.home_load.mark(mark, now, moved_bytes, n_node);
             if let Some(arriving) = self.arriving.get_mut(&object) {
                 let rate = moved.moved_bytes as f64 * 1e9 / moved.moving_ns.max(1) as f64;
                 if arriving.progress.is_none_or(|(_, before, _)| moved_bytes >= before) {
@@ -644,11 +650,12 @@ impl Affinity {
             && let Some(at) = reads.iter().position(|read| read.object == moved.object && read.seat == seat)
         {
             let Direct { mark, is_hit, .. } = reads[at];
-            self.direct_load.reads_ns = self.home_load.reads_ns;
-            self.direct_load.learn(mark, moved.moved_bytes, now, moved.moving_ns, n_node);
-            reads[at].mark = self.home_load.mark(now, moved.moved_bytes, n_node);
+            let sharing = self.home_load.sharing(mark, now, moved.moving_ns, all);
+            self.direct_load.learn(mark, moved.moved_bytes, now, moved.moving_ns, n_node, sharing);
+            reads[at].mark = self.home_load.mark(mark, now, moved.moved_bytes, n_node);
             if moved.is_all {
                 reads.swap_remove(at);
+                self.home_load.end(mark);
                 if reads.is_empty() {
                     self.direct.remove(&task);
                 }
@@ -671,14 +678,25 @@ impl Affinity {
         }
     }
 
-    pub(super) fn learn_time(&mut self, catalog: &Catalog, input: &InputReport) {
-        let size_bytes = input.size_bytes.max(SMALL_BYTES);
-        let rate = u128::from(input.wait_ns) * u128::from(MIB) / u128::from(size_bytes);
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
-        match input.outcome {
-            CacheOutcome::Miss => smooth(&mut self.home_ns_per_mib, rate),
-            _ => smooth(&mut self.copy_ns_per_mib, rate),
+    /// What the inputs of one attempt that moved from home, or as copies, took. They moved together: the longest wait was for all.
+    pub(super) fn learn_times(&mut self, inputs: &[InputReport]) {
+        for from_home in [true, false] {
+            let is_of = |input: &&InputReport| match input.outcome {
+                CacheOutcome::Miss => from_home,
+                CacheOutcome::RemoteHit { .. } => !from_home,
+                _ => false,
+            };
+            let moved = || inputs.iter().filter(is_of);
+            let Some(wait_ns) = moved().map(|i| i.wait_ns).max() else { continue };
+            let size_bytes =
+                moved().map(|i| u128::from(i.size_bytes)).sum::<u128>().max(u128::from(SMALL_BYTES));
+            let rate = u128::from(wait_ns) * u128::from(MIB) / size_bytes;
+            let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+            smooth(if from_home { &mut self.home_ns_per_mib } else { &mut self.copy_ns_per_mib }, rate);
         }
+    }
+
+    pub(super) fn learn_size(&mut self, catalog: &Catalog, input: &InputReport) {
         self.n_sizes += 1;
         self.sum_sizes += u128::from(input.size_bytes);
         let mean = ((self.sum_sizes / u128::from(self.n_sizes)) as u64).max(1);
