@@ -155,6 +155,10 @@ def test_what_was_there_is_replaced_as_a_whole_and_counted(run: Run, tmp_path: P
     assert done.notes == [
         f"the existing file `{tmp_path}/out/f` and the existing directory `{old}/` with all that is in it will be replaced"
     ]
+    write_list(tmp_path / "two.jsonl", *({"command": MAKE, "outputs": {"r": f"{name}/"}} for name in "ab"))
+    run("run", "two.jsonl")
+    both = f"2 existing directories with all that is in them will be replaced, among them `{tmp_path}/a/`"
+    assert run("run", "two.jsonl").notes == [both]
     # What is empty is not missed; through a link it goes to where that leads.
     write_list(
         tmp_path / "l.jsonl",

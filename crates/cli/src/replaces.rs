@@ -109,16 +109,21 @@ pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<
 fn said(found: &FxHashSet<String>) -> Vec<(String, Option<String>)> {
     let (directories, files): (Vec<&String>, Vec<&String>) =
         found.iter().partition(|path| path.ends_with('/'));
-    let kind = |paths: Vec<&String>, one: &str, several: &str, with: &str| {
+    let kind = |paths: Vec<&String>, one: &str, several: &str, with: [&str; 2]| {
         let example = shown_path(Path::new(paths.iter().min()?)).to_string();
         Some(match paths.len() as u64 {
-            1 => (format!("the existing {one} {example}{with}"), None),
-            n => (format!("{} existing {several}{with}", count(n)), Some(example)),
+            1 => (format!("the existing {one} {example}{}", with[0]), None),
+            n => (format!("{} existing {several}{}", count(n), with[1]), Some(example)),
         })
     };
     let all = [
-        kind(files, "file", "files", ""),
-        kind(directories, "directory", "directories", " with all that is in it"),
+        kind(files, "file", "files", ["", ""]),
+        kind(
+            directories,
+            "directory",
+            "directories",
+            [" with all that is in it", " with all that is in them"],
+        ),
     ];
     all.into_iter().flatten().collect()
 }
