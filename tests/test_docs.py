@@ -35,6 +35,29 @@ def missing_target(page: Path, target: str) -> bool:
     return name not in {anchor(heading) for heading in HEADING.findall(text)}
 
 
+def test_the_architecture_names_what_is_there() -> None:
+    """Every file, function and type that the page names exists, and every crate has its words."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("crates/**/*.rs")]
+    code = "\n".join((ROOT / path).read_text(encoding="utf-8") for path in files)
+    names = set(re.findall(r"\b(?:fn|struct|enum|trait|type|mod|const|static) (\w+)", code))
+    names |= set(re.findall(r"^ +([A-Z]\w+)\b", code, re.MULTILINE))  # variants
+    names |= set(re.findall(r"^ +(?:pub )?(\w+): ", code, re.MULTILINE))  # fields
+    missing = []
+    for word in re.findall(r"`([^`\n]+)`", text):
+        if re.fullmatch(r"[\w/]+\.rs", word):
+            found = any(path == word or path.endswith("/" + word) for path in files)
+        elif re.fullmatch(r"(?:\w+::)+\w+|[a-z]+_[a-z_]+", word):
+            found = word.rpartition("::")[2] in names
+        else:
+            continue
+        if not found:
+            missing.append(word)
+    assert not missing
+    crates = {path.parent.name for path in ROOT.glob("crates/*/Cargo.toml")}
+    assert crates == set(re.findall(r"^\*\*`crates/(\w+)`\*\*", text, re.MULTILINE))
+
+
 def test_relative_links_lead_somewhere() -> None:
     broken = []
     for page in pages():
