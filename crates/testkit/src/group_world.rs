@@ -373,7 +373,7 @@ impl World {
                 home_streams_max: 1 + rng.below(4) as u32,
                 inputs_in_turn: false,
             };
-            Node { number: n as usize, ..Node::new(executor, *memory_bytes) }
+            Node { number: n, ..Node::new(executor, *memory_bytes) }
         };
         let nodes: Vec<Node> = o.slots.iter().zip(&o.memory_bytes).enumerate().map(node).collect();
         World {
