@@ -782,6 +782,10 @@ impl Affinity {
         assert_eq!(here().count(), self.seat_of.len());
         assert_eq!(self.n_slots_total, here().map(|(_, m)| u64::from(m.room.slots_total)).sum::<u64>());
         assert_eq!(self.n_slots_idle, here().map(|(_, m)| u64::from(m.room.slots_idle)).sum::<u64>());
+        let n_open = |m: &Member| m.room.slots_idle.saturating_sub(m.moving.cpus);
+        assert!(here().all(|(_, m)| m.n_open == n_open(m)));
+        assert_eq!(self.n_slots_open, here().map(|(_, m)| u64::from(m.n_open)).sum::<u64>());
+        assert_eq!(self.n_readers as usize, here().filter(|(_, m)| m.n_home_reads > 0).count());
         let mut uploads: BTreeMap<ExecutorId, BTreeMap<TaskId, u32>> = BTreeMap::new();
         let mut arriving: BTreeMap<ObjectId, u32> = BTreeMap::new();
         let mut n_waits = 0;
