@@ -307,4 +307,10 @@ mod found {
     fn a_file_under_two_names_that_fits_no_cache_has_to_fit_the_disk_twice() {
         live(&with("clocks", Options::from_seed(7001015)));
     }
+
+    /// Inputs that fit no cache found no room beside programs that filled the disk, six times, on the only node.
+    #[test]
+    fn inputs_found_no_room_beside_programs_that_filled_the_disk() {
+        live(&with("scratch", Options::from_seed(23112359)));
+    }
 }

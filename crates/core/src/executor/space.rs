@@ -309,7 +309,8 @@ impl Executor {
         (needs > disk_bytes).then_some(Failure { kind: FailureKind::DiskTooSmall, message })
     }
 
-    /// Why an attempt fails whose inputs have no room although it has the node for itself.
+    /// Why an attempt fails whose inputs have no room although no other waits for room. Programs that run may have taken it:
+    /// where they can have, it is tried again, in the end with the disk to itself.
     pub(super) fn why_no_room(&self, id: AttemptId, refused: &str) -> Failure {
         let needs = self.needs_bytes(id);
         let keeps = self.cache.used_bytes();
@@ -317,7 +318,11 @@ impl Executor {
             "the disk of the node has no room for the {needs} bytes of this task's inputs beside the {keeps} bytes \
              that its cache holds: {refused}"
         );
-        Failure { kind: FailureKind::Node, message }
+        let kind = match self.attempts[&id].assignment.alone {
+            true => FailureKind::Node,
+            false => FailureKind::DiskShared,
+        };
+        Failure { kind, message }
     }
 
     /// Whether an attempt whose private copy was refused may find room later: another one will give up some of the disk, or
