@@ -8,7 +8,8 @@
 //! Invariant, checked by [`HomeShares::sanity_check`]: what executors *hold* is together at most the limit. An executor
 //! holds the largest of what it was told and has not answered, so a share grows only by what others are known to have given
 //! back: neither a slow connection nor a lost message makes the sum larger. (Of a limit smaller than one unit for each
-//! executor, and when one joins before others have made room, each has one unit.)
+//! executor, and when one joins before others have made room, each has one unit. One that was given up and comes back may still
+//! have transfers from before, which others have the room of: they are no part of the sum.)
 //!
 //! Who is idle keeps a small base share, [`RESERVE`] of the limit for all together, to begin with while it asks. Who is active but
 //! moved less than it might (a slow disk, small files) is held to a little more than that until it moves more.
@@ -137,6 +138,8 @@ struct Node {
     told: HomeShare,
     /// At most this is what it keeps to.
     held: HomeShare,
+    /// Of its streams, those that it has never been told to have: of transfers that began before it was given up and came back.
+    older_streams: u32,
     /// It has shown that it moves no more than this.
     cap_bytes_per_s: Option<u64>,
     /// Where measuring began: when, with how many bytes moved. None while idle.
@@ -197,6 +200,7 @@ impl HomeShares {
             target: base,
             told: base,
             held: before.map_or(base, |(_, held)| held.or_more(base)),
+            older_streams: 0,
             cap_bytes_per_s: None,
             measured: None,
             least_bytes_per_s: 0,
@@ -218,6 +222,9 @@ impl HomeShares {
         let Some(node) = self.nodes.get_mut(&executor) else { return };
         // What was said before it heard the last word says nothing of the words between.
         if report.share.number == node.told.number && node.held != report.share {
+            let more = report.share.streams.saturating_sub(node.held.streams);
+            let beyond = report.share.streams.saturating_sub(node.told.streams);
+            node.older_streams = (node.older_streams + more).min(beyond);
             node.held = report.share;
             self.untold |= self.waiting;
         }
@@ -368,7 +375,8 @@ impl HomeShares {
             assert!(held <= all.saturating_add(n), "{held} B/s held of {all}");
         }
         if let Some(all) = self.limits.streams {
-            let held: u64 = self.nodes.values().map(|node| u64::from(node.held.streams)).sum();
+            let given = |node: &Node| u64::from(node.held.streams.saturating_sub(node.older_streams));
+            let held: u64 = self.nodes.values().map(given).sum();
             assert!(held <= u64::from(all) + n, "{held} streams held of {all}");
         }
     }

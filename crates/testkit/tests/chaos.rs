@@ -313,4 +313,17 @@ mod found {
     fn inputs_found_no_room_beside_programs_that_filled_the_disk() {
         live(&with("scratch", Options::from_seed(23112359)));
     }
+
+    /// The check was wrong: transfers of an executor that was given up and came back went on, and others had their room.
+    #[test]
+    fn an_executor_came_back_with_transfers_whose_room_others_had() {
+        live(&with("stops", Options::from_seed(24014121)));
+        live(&with("clocks", with("stops", Options::from_seed(24038558))));
+    }
+
+    /// What no disk had room for was tried more often than other weather, on the only node, which rested each time.
+    #[test]
+    fn a_disk_that_may_be_shared_was_tried_on_top_of_all_other_weather() {
+        live(&with("small", Options::workflows_from_seed(24026726)));
+    }
 }

@@ -226,6 +226,8 @@ impl Dispatcher {
                     has_larger_cache && history.n_too_small <= weather_max + n_executors
                 } else if failure.kind == FailureKind::DiskShared && history.n_disk_shared < DISK_SHARED_MAX {
                     history.n_disk_shared += 1;
+                    // It gets its tries alone; together they are no more than those of any other weather.
+                    history.n_weather += 1;
                     true
                 } else if failure.kind == FailureKind::CacheFull
                     && history.full_at.replace(n_room_made).is_some_and(|at| at < n_room_made)
