@@ -87,6 +87,12 @@ mod found {
         live(&GroupOptions::calm(15002354).with("uneven").expect("there is such a kind"));
     }
 
+    /// What a member had given up when it was killed was written down after the same number was given to another run.
+    #[test]
+    fn the_end_of_what_was_given_up_took_a_later_run_of_the_same_number_along() {
+        live(&GroupOptions::from_seed(25014078).with("uneven").expect("there is such a kind"));
+    }
+
     #[test]
     fn executors_went_in_circles_and_took_the_only_copies_along() {
         [10929, 12498, 20630].iter().for_each(|seed| {

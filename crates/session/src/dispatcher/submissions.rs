@@ -60,6 +60,10 @@ impl<O: Outside> Session<O> {
         into: Option<Addition>,
     ) {
         self.submitting.insert(run, connection);
+        // What was given up has to be over before: the same number may be given again, and a later restart reads in this order.
+        for owed in std::mem::take(&mut self.aborts_owed) {
+            self.journal(&Record::RunAborted { run: owed }, None);
+        }
         let whole = into.as_ref().map(|addition| addition.run);
         self.journal(&Record::RunOpened { run, name: name.clone(), keep, into: into.clone() }, None);
         self.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
