@@ -5,15 +5,16 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 EYAS := $(VENV)/bin/eyas
-# For `make fuzz`.
+# For `make fuzz` and `make hunt`.
 SECONDS ?= 60
 SEED ?= 1
+WORLDS ?= 2200
 
 # The folders are listed too, because a file that was deleted or renamed changes only its folder.
 RUST_FILES := Cargo.toml Cargo.lock $(shell find crates -name tests -prune -o -name examples -prune -o -print)
 PYTHON_FILES := pyproject.toml $(shell find python/src -name '__pycache__' -prune -o -print)
 
-.PHONY: help build demo test test-long fuzz check fix bench docs release wheel clean
+.PHONY: help build demo test test-long fuzz hunt check fix bench docs release wheel clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -34,6 +35,10 @@ fuzz: ## mutated inputs of all that reads files or messages; SECONDS=3600 SEED=2
 	@sh scripts/need.sh cargo cc
 	cargo run --release --quiet -p eyas-fuzz -- --seconds $(SECONDS) --seed $(SEED) --out target/fuzz
 
+hunt: ## fault worlds of every kind, going on after a finding; WORLDS=50600 SEED=26000000 make hunt
+	@sh scripts/need.sh cargo cc
+	cargo run --release --quiet -p eyas-testkit --example hunt -- $(SEED) $(WORLDS)
+
 check: $(VENV)/.apps $(VENV)/.test ## formatters and linters, changing nothing
 	@sh scripts/need.sh cargo cc
 	$(PY) scripts/check.py
@@ -52,8 +57,9 @@ wheel: $(PY) $(VENV)/.build $(VENV)/.release ## of these only the wheel
 bench: $(EYAS) $(VENV)/.apps ## all benchmarks; results in target/bench/
 	$(PY) scripts/bench.py
 
-docs: $(EYAS) ## the generated pages of docs/reference
+docs: $(EYAS) ## the generated pages of docs/reference, and the drawing of the crates
 	$(PY) scripts/docs.py
+	$(PY) scripts/crates.py
 
 clean: ## remove everything that was built or downloaded, and the demo's results
 	rm -rf $(VENV) target dist demo .mypy_cache .ruff_cache .pytest_cache

@@ -40,6 +40,7 @@ def commands(fix: bool) -> list[tuple[list[str], dict[str, str]]]:
         # The package runs with older Pythons than what is here to build and test it.
         ([ruff, "check", "--quiet", "--target-version", "py39", "python/src"], {}),
         ([typos, *(["--write-changes"] if fix else [])], {}),
+        ([sys.executable, "scripts/crates.py", *([] if fix else ["--check"])], {}),
     ]
     for group in mypy_groups():
         # Tests import what they test from its folder, as pytest does.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,27 +36,129 @@ def missing_target(page: Path, target: str) -> bool:
     return name not in {anchor(heading) for heading in HEADING.findall(text)}
 
 
-def test_the_architecture_names_what_is_there() -> None:
-    """Every file, function and type that the page names exists, and every crate has its words."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    files = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("crates/**/*.rs")]
-    code = "\n".join((ROOT / path).read_text(encoding="utf-8") for path in files)
+def rust_files() -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in ROOT.glob("crates/**/*.rs")]
+
+
+def names_in_code() -> set[str]:
+    code = "\n".join((ROOT / path).read_text(encoding="utf-8") for path in rust_files())
     names = set(re.findall(r"\b(?:fn|struct|enum|trait|type|mod|const|static) (\w+)", code))
     names |= set(re.findall(r"^ +([A-Z]\w+)\b", code, re.MULTILINE))  # variants
-    names |= set(re.findall(r"^ +(?:pub )?(\w+): ", code, re.MULTILINE))  # fields
+    return names | set(re.findall(r"^ +(?:pub )?(\w+): ", code, re.MULTILINE))  # fields
+
+
+def test_pages_name_what_is_there() -> None:
+    """Every file, folder, test, function and type of ours that a page names exists."""
+    files, names = rust_files(), names_in_code()
     missing = []
-    for word in re.findall(r"`([^`\n]+)`", text):
-        if re.fullmatch(r"[\w/]+\.rs", word):
-            found = any(path == word or path.endswith("/" + word) for path in files)
-        elif re.fullmatch(r"(?:\w+::)+\w+|[a-z]+_[a-z_]+", word):
-            found = word.rpartition("::")[2] in names
-        else:
-            continue
-        if not found:
-            missing.append(word)
+    for page in pages():
+        for word in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
+            if re.fullmatch(r"[\w/]+\.rs", word):
+                found = any(path == word or path.endswith("/" + word) for path in files)
+            elif re.fullmatch(r"(?:crates|tests|scripts|apps|docs|traces)/[\w/.-]+", word):
+                found = (ROOT / word).exists()
+            elif re.fullmatch(r"test_\w+\.py", word):
+                found = (ROOT / "tests" / word).exists()
+            elif re.fullmatch(r"(?!f64)(?:\w+::)+\w+", word):
+                found = word.rpartition("::")[2] in names
+            else:
+                continue
+            if not found:
+                missing.append(f"{page.relative_to(ROOT)}: {word}")
+    assert not missing
+
+
+def test_the_architecture_names_what_is_there() -> None:
+    """Functions by their names alone, files in drawings; and every crate has its words."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files, names = rust_files(), names_in_code()
+    words = re.findall(r"`([a-z]+_[a-z_]+)`", text)
+    missing = [word for word in words if word not in names]
+    drawn = "\n".join(re.findall(r"^```mermaid\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    for crate, rest in re.findall(r"\b(\w+)/([\w/]+\.rs)\b", drawn):
+        if f"crates/{crate}/src/{rest}" not in files:
+            missing.append(f"{crate}/{rest}")
     assert not missing
     crates = {path.parent.name for path in ROOT.glob("crates/*/Cargo.toml")}
     assert crates == set(re.findall(r"^\*\*`crates/(\w+)`\*\*", text, re.MULTILINE))
+
+
+def test_the_drawing_of_the_crates_is_what_the_manifests_say() -> None:
+    command: list[str | Path] = [sys.executable, ROOT / "scripts" / "crates.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_arrows_between_crates_keep_the_rules_of_the_architecture() -> None:
+    manifests = {
+        path.parent.name: tomllib.loads(path.read_text(encoding="utf-8")).get("dependencies", {}).keys()
+        for path in ROOT.glob("crates/*/Cargo.toml")
+    }
+    uses = {
+        name: {other.removeprefix("eyas-") for other in needed if other.startswith("eyas-")}
+        for name, needed in manifests.items()
+    }
+    assert uses["core"] == {"text"}
+    assert uses["data"] == uses["journal"] == uses["text"] == set()
+    assert uses["folder"] == {"text"}
+    assert uses["runner"] == uses["storage"] == {"folder", "text"}
+    assert uses["session"] == {"core", "text", "wire"}
+    assert {name for name, needed in manifests.items() if "tokio" in needed} == {
+        "net",
+        "client",
+        "runtime",
+        "cli",
+        "lab",
+        "fuzz",
+    }
+    assert not {name for name, used in uses.items() if used & {"lab", "fuzz"}}
+    assert {name for name, used in uses.items() if "testkit" in used} == {"lab"}
+
+
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+DECISION = re.compile(
+    r"# (?P<number>\d{4}): (?P<title>.+)\n\n"
+    r"\*\*Status:\*\* (?:accepted|superseded by \[).*\n\n"
+    r"\*\*Date:\*\* (?P<date>\d{4}-\d\d-\d\d)\n\n"
+    r"## Context\n"
+)
+PARTS = ["## Context", "## Decision", "### Alternatives", "## Consequences", "### What would change our mind"]
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_a_decision_has_the_form_of_all(page: Path) -> None:
+    """The form is said in docs/decisions/README.md, whose table has the title and the date of each."""
+    text = page.read_text(encoding="utf-8")
+    head = DECISION.match(text)
+    assert head, "title, status, date and context are not as docs/decisions/README.md says"
+    assert head["number"] == page.name[:4]
+    assert re.findall(r"^##+ .+$", FENCE.sub("", text), re.MULTILINE) == PARTS
+    long = [line for line in text.splitlines() if len(line) > 100 and not line.startswith("|")]
+    assert not long
+    row = f"| [{head['number']}]({page.name}) | {head['title']} | {head['date']} |"
+    assert row in (page.parent / "README.md").read_text(encoding="utf-8").splitlines()
+
+
+def variants(enum: str, path: str) -> set[str]:
+    """The variants of an enum of the core, as they are written in logs."""
+    code = (ROOT / "crates" / "core" / "src" / path).read_text(encoding="utf-8")
+    body = code.partition(f"pub enum {enum} {{\n")[2].partition("\n}\n")[0]
+    found = re.findall(r"^    ([A-Z]\w+)", body, re.MULTILINE)
+    assert found
+    return {re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower() for name in found}
+
+
+def test_the_page_of_the_event_log_has_every_name() -> None:
+    text = (ROOT / "docs" / "reference" / "event-log.md").read_text(encoding="utf-8")
+    table = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    for enum in ("Event", "Action"):
+        assert variants(enum, "event.rs") - table == set()
+    quoted = set(re.findall(r'`"?(\w+)"?`', text))
+    assert variants("FailureKind", "types.rs") - quoted == set()
 
 
 def test_relative_links_lead_somewhere() -> None:

@@ -19,6 +19,7 @@ from harness import Background, Eyas, Run, wait_until
 from weather import Cluster, kill_now, payload
 
 MAGIC = b"EYAS"
+PROTOCOL = 9
 PREAMBLE_BYTES = 8
 PATIENCE_S = 30.0
 
@@ -145,7 +146,7 @@ def test_another_protocol_version(cluster: Cluster, tmp_path: Path, version: int
         peer.sendall(preamble(version) + b"\x05\x00\x00\x00whatever an old version said")
         answer = rest(peer)
     assert answer[:4] == MAGIC
-    assert struct.unpack("<H", answer[4:6])[0] == 8
+    assert struct.unpack("<H", answer[4:6])[0] == PROTOCOL
     assert len(answer) == PREAMBLE_BYTES, "nothing but its version"
     still_works(cluster, "after")
 
@@ -166,7 +167,7 @@ def test_an_old_dispatcher_is_named_by_the_client(cluster: Cluster, tmp_path: Pa
         with context.wrap_socket(tcp, server_side=True) as tls:
             tls.sendall(preamble(0))
             said = client.wait(status=3).stderr
-    assert "speaks protocol version 0, this eyas speaks 8" in said
+    assert f"speaks protocol version 0, this eyas speaks {PROTOCOL}" in said
     assert "install the same version" in said
 
 

@@ -3,7 +3,7 @@
 use crate::replaces::ReplaceArgs;
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs, WorkflowArgs};
 use clap::{Args, Parser, Subcommand};
-use eyas_core::dispatcher::CollectiveMode;
+use eyas_core::dispatcher::{CollectiveMode, KeepRuns};
 use eyas_core::group::Membership;
 use eyas_core::{MemberId, RunId};
 use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
@@ -56,6 +56,8 @@ pub enum Verb {
     Replay(ReplayArgs),
     /// End tasks: some, or all of a run
     Cancel(CancelArgs),
+    /// Have a cluster forget runs that have ended, and drop their files from the caches
+    Forget(ForgetArgs),
     /// Start a local cluster that stays
     Up(UpArgs),
     /// End the cluster that `eyas up` started
@@ -199,7 +201,36 @@ pub struct PolicyArgs {
     /// Write no event log: no report, no explanations
     #[arg(long)]
     pub no_event_log: bool,
+    /// Which ended runs a cluster that stays remembers.
+    #[arg(skip)]
+    pub keep_runs: Option<KeepRuns>,
 }
+
+/// Of a cluster that stays.
+#[derive(Args, Clone)]
+pub struct KeepArgs {
+    /// Ended runs that are remembered: so many, or those of the last time, or both, such as 20, 30d or 20,30d; `all` forgets
+    /// none. Of what is forgotten, `eyas report` still knows what the event log has [default: 100; all with several dispatchers]
+    #[arg(long, value_name = "RUNS|TIME", value_parser = kept_runs)]
+    pub keep_runs: Option<KeepRuns>,
+}
+
+impl KeepArgs {
+    /// For one of so many dispatchers. `Err`: a sentence.
+    pub fn rule(&self, n_dispatchers: u32) -> Result<Option<KeepRuns>, String> {
+        let all = KeepRuns::default();
+        match self.keep_runs {
+            Some(rule) if n_dispatchers > 1 && rule != all => {
+                Err("--keep-runs needs one dispatcher: several cannot forget runs".into())
+            }
+            None if n_dispatchers == 1 => Ok(Some(KeepRuns { n_runs: Some(KEPT_RUNS), ..all })),
+            rule => Ok(rule.filter(|rule| *rule != all)),
+        }
+    }
+}
+
+/// Ended runs that are remembered where nothing else is said.
+const KEPT_RUNS: u32 = 100;
 
 /// What tasks of a map have in common.
 #[derive(Args)]
@@ -486,9 +517,23 @@ pub struct CancelArgs {
 }
 
 #[derive(Args)]
+pub struct ForgetArgs {
+    /// Numbers of runs, as `eyas status` shows them
+    #[arg(value_name = "RUN", required_unless_present = "all")]
+    pub runs: Vec<u32>,
+    /// All that have ended
+    #[arg(long, conflicts_with = "runs")]
+    pub all: bool,
+    #[command(flatten)]
+    pub join: JoinArgs,
+}
+
+#[derive(Args)]
 pub struct UpArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,
+    #[command(flatten)]
+    pub keep: KeepArgs,
 }
 
 #[derive(Args)]
@@ -510,6 +555,8 @@ pub struct DispatcherArgs {
     pub group: Option<PathBuf>,
     #[command(flatten)]
     pub policy: PolicyArgs,
+    #[command(flatten)]
+    pub keep: KeepArgs,
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
 }
@@ -585,6 +632,28 @@ pub fn duration(text: &str) -> Result<u64, String> {
     let d = parse_duration(text).map_err(|e| e.to_string())?;
     u64::try_from(d.as_nanos()).map_err(|_| "that is too long".to_string())
 }
+/// `all` is a rule without a limit.
+fn kept_runs(text: &str) -> Result<KeepRuns, String> {
+    let mut rule = KeepRuns::default();
+    if text == "all" {
+        return Ok(rule);
+    }
+    for part in text.split(',') {
+        let is_new = match part.parse() {
+            Ok(n) => rule.n_runs.replace(n).is_none(),
+            Err(_) => {
+                let age_ns = duration(part)
+                    .map_err(|e| format!("{part} is neither a number of runs nor a time: {e}"))?;
+                rule.age_ns.replace(age_ns).is_none()
+            }
+        };
+        if !is_new {
+            return Err("write one number of runs and one time at most, such as 20,30d".into());
+        }
+    }
+    Ok(rule)
+}
+
 fn collectives(text: &str) -> Result<CollectiveMode, String> {
     CollectiveMode::by_name(text)
         .ok_or_else(|| format!("there is no such mode; choose one of {}", CollectiveMode::NAMES.join(", ")))

@@ -656,11 +656,33 @@ pub fn cancel(args: CancelArgs) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
+pub fn forget(args: ForgetArgs) -> Result<Exit, Fault> {
+    let path = clusters::look_join(&args.join)?;
+    let n = client_runtime().block_on(async {
+        let mut client = Client::connect(&path).await?;
+        let mut runs: Vec<RunId> = args.runs.iter().copied().map(RunId).collect();
+        if args.all {
+            let status = client.status().await?;
+            runs = status.runs.iter().filter(|run| run.ended.is_some()).map(|run| run.run).collect();
+        }
+        runs.sort_unstable();
+        runs.dedup();
+        let n = runs.len() as u64;
+        client.forget(runs).await?;
+        Ok::<u64, Fault>(n)
+    })?;
+    writeln!(eyas_text::stdout(), "{} forgotten", plural(n, "run"))?;
+    Ok(Exit::Good)
+}
+
 // ---------------------------------------------------------------- clusters
 
 pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
     local::check_policy(&args.policy)?;
-    let config = local::dispatcher_config(&args.policy);
+    let rule = args.keep.rule(args.member.map_or(1, |m| m.n_members));
+    let policy =
+        PolicyArgs { keep_runs: rule.map_err(|e| Fault::new(Exit::BadInput, e))?, ..args.policy.clone() };
+    let config = local::dispatcher_config(&policy);
     let options = DispatcherOptions {
         listen: args.listen,
         advertise: args.advertise,

@@ -190,6 +190,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Graph(args) => workflow::graph(args),
         Verb::Replay(args) => tell::replay(args),
         Verb::Cancel(args) => commands::cancel(args),
+        Verb::Forget(args) => commands::forget(args),
         Verb::Up(args) => up::up(args),
         Verb::Down(args) => up::down(args),
         Verb::Sim(args) => sim::sim(*args),

@@ -4,7 +4,7 @@ use crate::args::{ClusterArgs, JoinArgs, NodeArgs, Nodes, PolicyArgs, ProvisionA
 use crate::clusters::{self, Kind, Meant};
 use crate::print::reason;
 use crate::{Exit, Fault};
-use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig};
+use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_core::{eviction, placement};
 use eyas_runtime::cluster::{LocalCluster, Plan};
@@ -218,6 +218,7 @@ pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {
         },
         lease_ns: policy.lease,
         collectives: policy.collectives,
+        keep_runs: policy.keep_runs,
         ..DispatcherConfig::default()
     }
 }
@@ -378,5 +379,13 @@ fn policy_arguments(policy: &PolicyArgs) -> Vec<String> {
     if policy.no_event_log {
         list.push("--no-event-log".into());
     }
+    list.extend(["--keep-runs".into(), shown_rule(policy.keep_runs)]);
     list
+}
+
+/// As `--keep-runs` takes it.
+fn shown_rule(rule: Option<KeepRuns>) -> String {
+    let Some(KeepRuns { n_runs, age_ns }) = rule else { return "all".into() };
+    let age = age_ns.map(|ns| format!("{ns}ns"));
+    n_runs.map(|n| n.to_string()).into_iter().chain(age).collect::<Vec<_>>().join(",")
 }

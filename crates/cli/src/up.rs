@@ -28,6 +28,9 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         Some(dir) => dir.clone(),
         None => local::default_cluster_dir()?,
     };
+    let mut args = args;
+    let rule = args.keep.rule(args.cluster.dispatchers);
+    args.cluster.policy.keep_runs = rule.map_err(|e| Fault::new(Exit::BadInput, e))?;
     let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
     tmpfs::say_so(&dir, args.cluster.node.cache.saturating_mul(u64::from(args.cluster.nodes.max)));
     let join = plan.join_of(0);

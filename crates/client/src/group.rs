@@ -6,20 +6,17 @@
 //! A join file may be a copy that was made before all members were up. Where a member is that the file does not name, or
 //! that does not answer at its address, the members that answer are asked.
 //!
-//! A submission is collected here, split when it is committed, and handed out in two steps: all parts but the first
-//! are prepared, then the first is committed, which decides (see `dispatcher/group.rs`). Before what is added to a run is split,
-//! all members are asked what they know of its files.
+//! The steps of a submission are the session's ([`eyas_session::client`]), as the worlds of faults have them, too; here are its
+//! connections and the work of splitting it.
 
 use super::open;
 use eyas_core::RunId;
-use eyas_core::array::TaskArray;
-use eyas_core::dispatcher::{Upstream, find_circle, has_ended};
-use eyas_core::group::split::{Part, split, split_addition};
-use eyas_core::group::{Known, giver_of};
+use eyas_core::group::giver_of;
 use eyas_net::{NetError, Reader, Writer};
+use eyas_session::client::{self as session, Input, Output, Submission};
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,7 +38,26 @@ const MEMBER_SHIFT: u32 = 48;
 struct Line {
     writer: Option<Writer>,
     /// Who waits for replies to which request. Gone with the connection.
-    waiting: HashMap<u64, UnboundedSender<ReplyBody>>,
+    waiting: HashMap<u64, Waiting>,
+}
+
+/// Who waits for replies to a request.
+enum Waiting {
+    Asks(UnboundedSender<ReplyBody>),
+    Submits(Waits),
+}
+
+/// A submission that waits for a reply of a member. When nobody waits any more, because the connection is gone, it hears that.
+struct Waits {
+    member: usize,
+    ticket: u64,
+    tell: UnboundedSender<Input>,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let _ = self.tell.send(Input::Lost { member: self.member });
+    }
 }
 
 /// Why there is no good answer.
@@ -66,13 +82,13 @@ impl From<tokio::task::JoinError> for No {
     }
 }
 
-/// What was submitted so far, by run.
-struct Submission {
-    name: String,
-    keep: bool,
-    /// It is added to a run, whose part at the first member had ended.
-    into: Option<(Addition, bool)>,
-    arrays: Vec<Arc<TaskArray>>,
+/// A submission of this client.
+struct Submitting {
+    submission: Submission,
+    tell: UnboundedSender<Input>,
+    told: UnboundedReceiver<Input>,
+    /// Requests whose replies it hears, by member.
+    asked: Vec<(usize, u64)>,
 }
 
 struct Shared {
@@ -81,7 +97,8 @@ struct Shared {
     addresses: Mutex<Vec<String>>,
     /// Numbers of requests to members, which are not those of the client.
     next: AtomicU64,
-    submissions: Mutex<HashMap<RunId, Submission>>,
+    /// Those that are opened, and of which tasks come.
+    submissions: Mutex<HashMap<RunId, Submitting>>,
     replies: UnboundedSender<Result<Reply, NetError>>,
 }
 
@@ -134,8 +151,8 @@ impl Group {
     pub fn send(&mut self, number: u64, body: RequestBody) {
         if let RequestBody::AddArray { run, array } = body {
             // In the order in which they come, so not on a task.
-            if let Some(submission) = self.shared.submissions().get_mut(&run) {
-                submission.arrays.push(array);
+            if let Some(submitting) = self.shared.submissions().get_mut(&run) {
+                submitting.submission.handle(Input::Array(array), &mut vec![]);
             }
             return;
         }
@@ -161,8 +178,13 @@ async fn keep(
             while let Ok(Some(reply)) = reader.next::<Reply>().await {
                 let Some(shared) = shared.upgrade() else { return };
                 let line = shared.line(member);
-                if let Some(waiting) = line.waiting.get(&reply.number) {
-                    let _ = waiting.send(reply.body);
+                match line.waiting.get(&reply.number) {
+                    Some(Waiting::Asks(tell)) => _ = tell.send(reply.body),
+                    Some(Waiting::Submits(Waits { member, ticket, tell })) => {
+                        let (member, ticket, body) = (*member, *ticket, reply.body);
+                        let _ = tell.send(Input::Answered { member, ticket, body });
+                    }
+                    None => {}
                 }
             }
             let Some(shared) = shared.upgrade() else { return };
@@ -201,7 +223,7 @@ impl Shared {
         self.lines[member].lock().expect("nobody panics with it")
     }
 
-    fn submissions(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Submission>> {
+    fn submissions(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Submitting>> {
         self.submissions.lock().expect("nobody panics with it")
     }
 
@@ -268,21 +290,38 @@ impl Shared {
         }
     }
 
+    /// What a submission came to, in words.
+    fn no(&self, no: session::No) -> No {
+        match no {
+            session::No::Absent(member) => {
+                No::Away(format!("{}; a run needs all of them", self.away(member)))
+            }
+            session::No::Away(member) => No::Away(self.away(member)),
+            session::No::Refused(reason) => No::Refused(reason),
+        }
+    }
+
     fn tell(&self, number: u64, body: ReplyBody) {
         let _ = self.replies.send(Ok(Reply { number, body }));
     }
 
     /// Sends a request to one member; its replies come on the channel, which ends with the connection.
     fn send(&self, member: usize, body: RequestBody) -> Option<(u64, UnboundedReceiver<ReplyBody>)> {
+        let (tell, replies) = mpsc::unbounded_channel();
+        let number = self.send_for(member, body, Some(Waiting::Asks(tell)))?;
+        Some((number, replies))
+    }
+
+    /// Sends a request for somebody who waits for replies, if anybody does. Gives its number; none where the member is away.
+    fn send_for(&self, member: usize, body: RequestBody, waiting: Option<Waiting>) -> Option<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut line = self.line(member);
         let writer = line.writer.as_ref()?;
         if !writer.send(&Request { number, body }) {
             return None;
         }
-        let (tell, replies) = mpsc::unbounded_channel();
-        line.waiting.insert(number, tell);
-        Some((number, replies))
+        line.waiting.extend(waiting.map(|waiting| (number, waiting)));
+        Some(number)
     }
 
     /// One request to one member, one reply; `Err` is a sentence.
@@ -300,18 +339,9 @@ impl Shared {
 
     /// The same to all members, at once.
     async fn ask_all(self: &Arc<Self>, body: &RequestBody) -> Vec<Result<ReplyBody, No>> {
-        self.ask_each(0, |_| body.clone()).await
-    }
-
-    /// What `body` gives for each member from `first` on, at once.
-    async fn ask_each(
-        self: &Arc<Self>,
-        first: usize,
-        body: impl Fn(usize) -> RequestBody,
-    ) -> Vec<Result<ReplyBody, No>> {
-        let asked: Vec<_> = (first..self.n_members())
+        let asked: Vec<_> = (0..self.n_members())
             .map(|member| {
-                let (shared, body) = (self.clone(), body(member));
+                let (shared, body) = (self.clone(), body.clone());
                 tokio::spawn(async move { shared.ask(member, body).await })
             })
             .collect();
@@ -328,15 +358,18 @@ impl Shared {
         let reply = match body {
             RequestBody::OpenRun { name, keep, into } => self.open_run(name, keep, into).await,
             RequestBody::CommitRun { run } => {
-                let submission = self.submissions().remove(&run);
-                match submission {
-                    Some(submission) => self.submit(run, submission).await,
+                let submitting = self.submissions().remove(&run);
+                match submitting {
+                    Some(mut submitting) => submitting.go_on(&self, Input::Commit).await,
                     None => Err(No::Refused(format!("run {run} is not being submitted by this client"))),
                 }
             }
             RequestBody::AbortRun { run } => {
-                self.submissions().remove(&run);
-                self.send(0, RequestBody::AbortRun { run });
+                let submitting = self.submissions().remove(&run);
+                if let Some(mut submitting) = submitting {
+                    submitting.take(&self, Input::Abort);
+                    submitting.end(&self);
+                }
                 return;
             }
             RequestBody::WatchRun { run, interval_ns } => return self.watch(number, run, interval_ns).await,
@@ -351,6 +384,8 @@ impl Shared {
                 first_of(self.ask_all(&body).await)
             }
             RequestBody::Prints { run, which, from } => self.prints(run, which, from).await,
+            // Each dispatcher says that it cannot.
+            body @ RequestBody::Forget { .. } => first_of(self.ask_all(&body).await),
             RequestBody::Shutdown => first_of(self.ask_all(&RequestBody::Shutdown).await),
             body @ RequestBody::Demand { .. } => demand(self.ask_all(&body).await),
             RequestBody::Drain { executor } => {
@@ -378,177 +413,24 @@ impl Shared {
 
     // ------------------------------------------------------------ submissions
 
-    async fn open_run(&self, name: String, keep: bool, into: Option<Addition>) -> Result<ReplyBody, No> {
+    async fn open_run(
+        self: &Arc<Self>,
+        name: String,
+        keep: bool,
+        into: Option<Addition>,
+    ) -> Result<ReplyBody, No> {
         self.wait_for_coming().await;
-        if let Some(member) = (0..self.n_members()).find(|m| self.is_away(*m)) {
-            return Err(No::Away(format!("{}; a run needs all of them", self.away(member))));
-        }
-        let open = RequestBody::OpenRun { name: name.clone(), keep, into: into.clone() };
-        let reply = self.ask(0, open).await?;
-        if let ReplyBody::RunOpened { run, was_over } = &reply {
-            let into = into.map(|addition| (addition, *was_over));
-            self.submissions().insert(*run, Submission { name, keep, into, arrays: vec![] });
+        let (tell, told) = mpsc::unbounded_channel();
+        let submission = Submission::new(self.n_members(), name, keep, into);
+        let mut submitting = Submitting { submission, tell, told, asked: vec![] };
+        let is_here = (0..self.n_members()).map(|m| !self.is_away(m)).collect();
+        let reply = submitting.go_on(self, Input::Begin { is_here }).await?;
+        if let ReplyBody::RunOpened { run, .. } = &reply {
+            self.submissions().insert(*run, submitting);
+        } else {
+            submitting.end(self);
         }
         Ok(reply)
-    }
-
-    /// Hands out the parts: all but the first are prepared, then the first decides.
-    async fn submit(self: &Arc<Self>, run: RunId, submission: Submission) -> Result<ReplyBody, No> {
-        match self.prepare(run, submission).await {
-            Ok(n_tasks) => match self.ask(0, RequestBody::CommitRun { run }).await? {
-                ReplyBody::RunAccepted { run, n_tasks: n, .. } => {
-                    Ok(ReplyBody::RunAccepted { run, n_tasks: n_tasks + n, again: false })
-                }
-                _ => Err(makes_no_sense()),
-            },
-            Err(no) => {
-                // Those who have prepared hear it from the first.
-                for member in 0..self.n_members() {
-                    self.send(member, RequestBody::AbortRun { run });
-                }
-                Err(no)
-            }
-        }
-    }
-
-    /// All but the commit at the first member. Gives how many tasks the others have.
-    async fn prepare(self: &Arc<Self>, run: RunId, submission: Submission) -> Result<u64, No> {
-        let Submission { name, keep, into, arrays } = submission;
-        let addition = into.as_ref().map(|(addition, _)| addition.clone());
-        // From here on no part of the run that is added to ends, or drops a file.
-        let join = |_| RequestBody::JoinRun { run, name: name.clone(), keep, into: addition.clone() };
-        let mut all_over = true;
-        for reply in self.ask_each(1, join).await {
-            match reply? {
-                ReplyBody::RunOpened { was_over, .. } => all_over &= was_over,
-                _ => return Err(makes_no_sense()),
-            }
-        }
-        let known = match into {
-            Some((addition, was_over)) if was_over && all_over => {
-                return Err(No::Refused(has_ended(addition.run)));
-            }
-            Some(_) => {
-                let known = self.consult(run, &arrays).await?;
-                self.refuse_circle(run, &arrays, &known).await?;
-                Some(known)
-            }
-            None => None,
-        };
-        let n_members = self.n_members() as u32;
-        let parts = tokio::task::spawn_blocking(move || {
-            let arrays: Vec<TaskArray> = arrays.into_iter().map(Arc::unwrap_or_clone).collect();
-            match known {
-                Some(known) => split_addition(&arrays, &known),
-                None => split(&arrays, n_members),
-            }
-        });
-        let parts = parts.await?.map_err(No::Refused)?;
-        let handed: Vec<_> = (0..)
-            .zip(parts)
-            .map(|(member, part)| {
-                let shared = self.clone();
-                tokio::spawn(async move { shared.hand_out(member, run, part).await })
-            })
-            .collect();
-        let mut n_tasks = 0;
-        let mut no = None;
-        for part in handed {
-            match part.await? {
-                Ok(n) => n_tasks += n,
-                Err(e) => no = no.or(Some(e)),
-            }
-        }
-        no.map_or(Ok(n_tasks), Err)
-    }
-
-    /// Asks all members what they know of the files that `arrays` name.
-    async fn consult(self: &Arc<Self>, run: RunId, arrays: &[Arc<TaskArray>]) -> Result<Vec<Known>, No> {
-        let mut all = vec![Known::default(); self.n_members()];
-        for array in arrays {
-            let ask = |_| RequestBody::Consult { run, array: array.clone() };
-            for (known, reply) in all.iter_mut().zip(self.ask_each(0, ask).await) {
-                let ReplyBody::Consulted(more) = reply? else { return Err(makes_no_sense()) };
-                known.makes.extend(more.makes);
-                known.dropped.extend(more.dropped);
-                known.promised.extend(more.promised);
-                known.clash = known.clash.take().or(more.clash);
-            }
-        }
-        Ok(all)
-    }
-
-    /// Refuses tasks that would write, or promise, what was promised to others that they wait for.
-    async fn refuse_circle(
-        self: &Arc<Self>,
-        run: RunId,
-        arrays: &[Arc<TaskArray>],
-        known: &[Known],
-    ) -> Result<(), No> {
-        let promised: BTreeSet<&String> = known.iter().flat_map(|k| &k.promised).collect();
-        if promised.is_empty() {
-            return Ok(());
-        }
-        let mut makers: HashMap<String, Upstream> = HashMap::new();
-        for task in arrays.iter().flat_map(|array| (0..array.n_tasks).map(|i| array.expand(i))) {
-            let inputs: Vec<String> = task.inputs.iter().map(|(_, location)| location.clone()).collect();
-            for location in task.outputs.iter().map(|(_, location)| location).chain(&task.promises) {
-                let (id, inputs) = (task.id.clone(), inputs.clone());
-                makers.insert(location.clone(), Upstream { id, inputs });
-            }
-        }
-        // Step by step against the stream, all members at once.
-        let mut seen: BTreeSet<String> = promised.iter().map(|l| l.to_string()).collect();
-        let mut next: Vec<String> = seen.iter().cloned().collect();
-        while !next.is_empty() {
-            let (ours, theirs): (Vec<String>, Vec<String>) =
-                next.drain(..).partition(|l| makers.contains_key(l));
-            let mut found = ours;
-            if !theirs.is_empty() {
-                let locations = Arc::new(theirs);
-                let ask = |_| RequestBody::Upstream { run, locations: locations.clone() };
-                for reply in self.ask_each(0, ask).await {
-                    let ReplyBody::Upstream(more) = reply? else { return Err(makes_no_sense()) };
-                    found.extend(more.iter().map(|(location, _)| location.clone()));
-                    makers.extend(more);
-                }
-            }
-            let inputs = found.iter().flat_map(|location| makers[location].inputs.iter());
-            next = inputs.filter(|location| seen.insert(location.to_string())).cloned().collect();
-        }
-        match find_circle(promised.into_iter().cloned(), |location| makers.get(location).cloned()) {
-            Some(circle) => Err(No::Refused(circle)),
-            None => Ok(()),
-        }
-    }
-
-    /// Gives a member its part. Gives the number of its tasks, but of the first member's: its own word comes last,
-    /// and is asked for when all others have given theirs.
-    async fn hand_out(&self, member: usize, run: RunId, part: Part) -> Result<u64, No> {
-        let mut refusals = vec![];
-        refusals.extend(
-            self.send(member, RequestBody::LinkRun { run, links: part.links, patterns: part.patterns }),
-        );
-        for array in part.arrays {
-            refusals.extend(self.send(member, RequestBody::AddArray { run, array: Arc::new(array) }));
-        }
-        let prepared = match member {
-            0 => Ok(0),
-            _ => match self.ask(member, RequestBody::PrepareRun { run }).await {
-                Ok(ReplyBody::RunPrepared { n_tasks, .. }) => Ok(n_tasks),
-                Ok(_) => Err(makes_no_sense()),
-                Err(no) => Err(no),
-            },
-        };
-        // The first refusal tells the reason; the last one repeats it, or says that there is no such run.
-        let mut why = None;
-        for (number, mut replies) in refusals {
-            if let Ok(ReplyBody::Refused { reason }) = replies.try_recv() {
-                why.get_or_insert(reason);
-            }
-            self.line(member).waiting.remove(&number);
-        }
-        prepared.map_err(|no| why.map_or(no, No::Refused))
     }
 
     // ------------------------------------------------------------ runs
@@ -742,8 +624,57 @@ impl Shared {
     }
 }
 
-fn makes_no_sense() -> No {
-    No::Refused("the dispatcher's answer to a submission makes no sense".into())
+impl Submitting {
+    /// Goes on until there is something to tell whoever submits.
+    async fn go_on(&mut self, shared: &Arc<Shared>, input: Input) -> Result<ReplyBody, No> {
+        let mut next = Some(input);
+        loop {
+            let input = match next.take() {
+                Some(input) => input,
+                None => self.told.recv().await.expect("we have a sender ourselves"),
+            };
+            match self.take(shared, input) {
+                Some(Output::Told(told)) => {
+                    if !matches!(told, Ok(ReplyBody::RunOpened { .. })) {
+                        self.end(shared);
+                    }
+                    return told.map_err(|no| shared.no(no));
+                }
+                Some(Output::Split(splitting)) => {
+                    let parts = tokio::task::spawn_blocking(|| splitting.compute()).await;
+                    next = Some(Input::Split(parts.unwrap_or_else(|e| Err(e.to_string()))));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes one input, and sends what is to be sent. Gives what is left to do.
+    fn take(&mut self, shared: &Shared, input: Input) -> Option<Output> {
+        let mut out = vec![];
+        self.submission.handle(input, &mut out);
+        let mut left = None;
+        for output in out {
+            match output {
+                Output::Ask { member, ticket, body } => {
+                    // It hears that the member is lost where nothing can be sent, too.
+                    let waits = Waits { member, ticket, tell: self.tell.clone() };
+                    let number = shared.send_for(member, body, Some(Waiting::Submits(waits)));
+                    self.asked.extend(number.map(|number| (member, number)));
+                }
+                Output::Say { member, body } => _ = shared.send_for(member, body, None),
+                output => left = Some(output),
+            }
+        }
+        left
+    }
+
+    /// It is over; nothing more is to be heard.
+    fn end(&mut self, shared: &Shared) {
+        for (member, number) in self.asked.drain(..) {
+            shared.line(member).waiting.remove(&number);
+        }
+    }
 }
 
 /// The first good answer, else who could not be asked, else the first refusal.
@@ -778,7 +709,7 @@ fn demand(replies: Vec<Result<ReplyBody, No>>) -> Result<ReplyBody, No> {
             (Err(no), _) => refused = refused.or(Some(no)),
         }
     }
-    let nobody = || refused.unwrap_or_else(makes_no_sense);
+    let nobody = || refused.unwrap_or_else(|| No::Refused("the dispatchers' answers make no sense".into()));
     whole.map(|whole| ReplyBody::Demand(Box::new(whole))).ok_or_else(nobody)
 }
 

@@ -156,6 +156,14 @@ impl Client {
         }
     }
 
+    /// Forgets runs, all of them or none; returns when that is durable.
+    pub async fn forget(&mut self, runs: Vec<RunId>) -> Result<(), NetError> {
+        match self.ask(RequestBody::Forget { runs }).await? {
+            ReplyBody::Forgotten { .. } => Ok(()),
+            _ => Err(makes_no_sense("a wish to forget runs")),
+        }
+    }
+
     pub async fn status(&mut self) -> Result<ClusterStatus, NetError> {
         match self.ask(RequestBody::Status).await? {
             ReplyBody::Status(status) => Ok(*status),

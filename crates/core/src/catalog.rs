@@ -15,6 +15,9 @@
 //! that went to every node) as one bit per seat, so that no update is linear in the holders.
 //! Facts that most objects never get are kept aside.
 //!
+//! Objects can be forgotten ([`Catalog::forget`]). A number is never given again, as executors may still speak of it; the
+//! memory of [`PAGE`] objects goes when all of them are forgotten.
+//!
 //! Order: holders come in the order of seats, objects in the order of ids; hash order reaches nobody.
 //!
 //! Not here: which copy to fetch or to drop (`dispatcher`), what is pinned (`cache` on the node).
@@ -28,11 +31,13 @@ use std::hash::{BuildHasher, Hash, Hasher};
 /// See the module.
 #[derive(Default)]
 pub struct Catalog {
-    /// All locations back to back; each object knows its end, its start is its predecessor's end.
-    names: String,
-    objects: Vec<Object>,
+    /// `None`: all objects of that page are forgotten.
+    pages: Vec<Option<Box<Page>>>,
+    n_objects: u32,
     by_name: HashTable<u32>,
     facts: Vec<Facts>,
+    /// Places in `facts` of objects that are forgotten.
+    free_facts: Vec<u32>,
     /// Objects that have a digest; two locations with equal bytes are both here.
     by_digest: HashTable<u32>,
     seats: Seats,
@@ -41,8 +46,21 @@ pub struct Catalog {
     n_replicas: usize,
 }
 
+/// Objects with neighbouring numbers, whose memory goes together.
+pub const PAGE: usize = 1024;
+
+#[derive(Default)]
+struct Page {
+    /// Their locations back to back; each object knows its end, its start is its predecessor's end.
+    names: String,
+    objects: Vec<Object>,
+    n_forgotten: u32,
+}
+
 struct Object {
-    name_end: u64,
+    name_end: u32,
+    /// The latest run of which a task named it, [`NO_RUN`] if none did, [`FORGOTTEN`] if it is.
+    named_by: u32,
     /// [`UNKNOWN_SIZE`] until known.
     size_bytes: u64,
     /// Index into [`Catalog::facts`], [`NO_FACTS`] if there are none.
@@ -60,6 +78,8 @@ struct Facts {
 
 const UNKNOWN_SIZE: u64 = u64::MAX;
 const NO_FACTS: u32 = u32::MAX;
+const NO_RUN: u32 = 0;
+const FORGOTTEN: u32 = u32::MAX;
 const N_INLINE: usize = 3;
 /// A holder list never becomes a bit set below this length.
 const N_LIST: usize = 64;
@@ -199,46 +219,105 @@ impl Catalog {
 
     /// The id of the object at `location`, a new one if it was never named before.
     pub fn intern(&mut self, location: &str) -> ObjectId {
-        let hash = hash_name(location);
-        let name_of = |names: &str, objects: &[Object], i: u32| -> bool {
-            name_at(names, objects, i as usize) == location
-        };
-        if let Some(&id) = self.by_name.find(hash, |&i| name_of(&self.names, &self.objects, i)) {
-            return ObjectId(id);
+        if let Some(object) = self.find(location) {
+            return object;
         }
-        let id = u32::try_from(self.objects.len()).expect("fewer than 2^32 objects");
-        self.names.push_str(location);
-        self.objects.push(Object {
-            name_end: self.names.len() as u64,
+        let id = self.n_objects;
+        self.n_objects = id.checked_add(1).expect("fewer than 2^32 objects");
+        if (id as usize).is_multiple_of(PAGE) {
+            self.pages.push(Some(Box::default()));
+        }
+        let page = self.pages.last_mut().expect("there is one").get_or_insert_default();
+        page.names.push_str(location);
+        page.objects.push(Object {
+            name_end: u32::try_from(page.names.len()).expect("locations of a page take less than 4 GiB"),
+            named_by: NO_RUN,
             size_bytes: UNKNOWN_SIZE,
             facts: NO_FACTS,
             holders: Holders::NONE,
         });
-        self.by_name.insert_unique(hash, id, |&i| hash_name(name_at(&self.names, &self.objects, i as usize)));
+        let pages = &self.pages;
+        self.by_name.insert_unique(hash_name(location), id, |&i| hash_name(name_at(pages, i)));
         ObjectId(id)
     }
 
-    /// The id of the object at `location`, if it was ever named.
+    /// The id of the object at `location`, if it was ever named and is not forgotten.
     pub fn find(&self, location: &str) -> Option<ObjectId> {
-        let is_it = |i: &u32| name_at(&self.names, &self.objects, *i as usize) == location;
+        let is_it = |i: &u32| name_at(&self.pages, *i) == location;
         self.by_name.find(hash_name(location), is_it).map(|&id| ObjectId(id))
     }
 
     /// Where the object's home is.
     pub fn location(&self, object: ObjectId) -> &str {
-        name_at(&self.names, &self.objects, object.0 as usize)
+        name_at(&self.pages, object.0)
     }
 
+    /// Objects that were ever named, those that are forgotten among them.
     pub fn n_objects(&self) -> usize {
-        self.objects.len()
+        self.n_objects as usize
+    }
+
+    /// Whether the object was named and is not forgotten. Of all others nothing may be asked.
+    pub fn is_known(&self, object: ObjectId) -> bool {
+        let page = self.pages.get(object.0 as usize / PAGE).and_then(|page| page.as_deref());
+        let known = page.and_then(|page| page.objects.get(object.0 as usize % PAGE));
+        known.is_some_and(|known| known.named_by != FORGOTTEN)
+    }
+
+    /// The latest of the runs of which a task named the object.
+    pub fn named_by(&self, object: ObjectId) -> Option<RunId> {
+        Some(self.object(object).named_by).filter(|run| *run != NO_RUN).map(RunId)
+    }
+
+    /// A task of `run` names the object.
+    pub fn name(&mut self, object: ObjectId, run: RunId) {
+        let record = self.object_mut(object);
+        record.named_by = record.named_by.max(run.0);
+    }
+
+    /// The object's number means nothing any more, and its location gets a new one when it is named again. Nobody may
+    /// hold it. Gives the page of numbers that is forgotten whole now, if one is.
+    pub fn forget(&mut self, object: ObjectId) -> Option<u32> {
+        assert_eq!(self.n_holders(object), 0, "{object:?} has replicas");
+        self.set_digest(object, None);
+        let hash = hash_name(self.location(object));
+        if let Ok(entry) = self.by_name.find_entry(hash, |&i| i == object.0) {
+            entry.remove();
+        }
+        let record = self.object_mut(object);
+        record.named_by = FORGOTTEN;
+        let facts = std::mem::replace(&mut record.facts, NO_FACTS);
+        if facts != NO_FACTS {
+            self.facts[facts as usize] = Facts::default();
+            self.free_facts.push(facts);
+        }
+        let slot = &mut self.pages[object.0 as usize / PAGE];
+        let page = slot.as_mut().expect("the object was known");
+        page.n_forgotten += 1;
+        if page.n_forgotten as usize == PAGE {
+            *slot = None;
+            return Some(object.0 / PAGE as u32);
+        }
+        None
+    }
+
+    #[inline]
+    fn object(&self, object: ObjectId) -> &Object {
+        object_at(&self.pages, object.0)
+    }
+
+    #[inline]
+    fn object_mut(&mut self, object: ObjectId) -> &mut Object {
+        let page = self.pages[object.0 as usize / PAGE].as_mut().expect("the object is not forgotten");
+        &mut page.objects[object.0 as usize % PAGE]
     }
 
     pub fn size_bytes(&self, object: ObjectId) -> Option<u64> {
-        Some(self.objects[object.0 as usize].size_bytes).filter(|&s| s != UNKNOWN_SIZE)
+        Some(self.object(object).size_bytes).filter(|&s| s != UNKNOWN_SIZE)
     }
 
     pub fn set_size_bytes(&mut self, object: ObjectId, size_bytes: Option<u64>) {
-        self.objects[object.0 as usize].size_bytes = size_bytes.unwrap_or(UNKNOWN_SIZE);
+        self.object_mut(object).size_bytes = size_bytes.unwrap_or(UNKNOWN_SIZE);
     }
 
     pub fn digest(&self, object: ObjectId) -> Option<Digest> {
@@ -257,8 +336,9 @@ impl Catalog {
         }
         self.facts_mut(object).digest = digest;
         if let Some(digest) = digest {
+            let pages = &self.pages;
             let hash_of = |&i: &u32| {
-                let facts = &self.facts[self.objects[i as usize].facts as usize];
+                let facts = &self.facts[object_at(pages, i).facts as usize];
                 facts.digest.as_ref().map_or(0, hash_digest)
             };
             self.by_digest.insert_unique(hash_digest(&digest), object.0, hash_of);
@@ -297,16 +377,19 @@ impl Catalog {
 
     fn facts_of(&self, object: ObjectId) -> Option<&Facts> {
         // `NO_FACTS` is beyond the end, there are fewer facts than objects.
-        self.facts.get(self.objects[object.0 as usize].facts as usize)
+        self.facts.get(self.object(object).facts as usize)
     }
 
     fn facts_mut(&mut self, object: ObjectId) -> &mut Facts {
-        let record = &mut self.objects[object.0 as usize];
-        if record.facts == NO_FACTS {
-            record.facts = self.facts.len() as u32;
-            self.facts.push(Facts::default());
+        if self.object(object).facts == NO_FACTS {
+            let free = self.free_facts.pop().unwrap_or_else(|| {
+                self.facts.push(Facts::default());
+                self.facts.len() as u32 - 1
+            });
+            self.object_mut(object).facts = free;
         }
-        &mut self.facts[record.facts as usize]
+        let at = self.object(object).facts;
+        &mut self.facts[at as usize]
     }
 
     // ---- executors and replicas
@@ -326,7 +409,7 @@ impl Catalog {
         let Some(seat) = self.seats.leave(executor) else { return objects };
         let n_seats = self.seats.n_seats();
         for object in &objects {
-            self.objects[object.0 as usize].holders.remove(seat, n_seats);
+            self.object_mut(*object).holders.remove(seat, n_seats);
         }
         self.n_replicas -= objects.len();
         self.on[seat.0 as usize] = HashSet::default();
@@ -341,11 +424,12 @@ impl Catalog {
     /// `true`: this replica is news. `false`: known already, or `executor` is not here (a late report).
     pub fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) -> bool {
         let Some(seat) = self.seats.find(executor) else { return false };
-        let holders = &mut self.objects[object.0 as usize].holders;
+        let n_seats = self.seats.n_seats();
+        let holders = &mut self.object_mut(object).holders;
         if holders.contains(seat) {
             return false;
         }
-        holders.insert(seat, self.seats.n_seats());
+        holders.insert(seat, n_seats);
         self.on[seat.0 as usize].insert(object.0);
         self.n_replicas += 1;
         true
@@ -357,14 +441,15 @@ impl Catalog {
         if !self.on[seat.0 as usize].remove(&object.0) {
             return false;
         }
-        self.objects[object.0 as usize].holders.remove(seat, self.seats.n_seats());
+        let n_seats = self.seats.n_seats();
+        self.object_mut(object).holders.remove(seat, n_seats);
         self.n_replicas -= 1;
         true
     }
 
     /// Who holds `object`, in the order of seats.
     pub fn holders_of(&self, object: ObjectId) -> impl Iterator<Item = ExecutorId> + '_ {
-        let (list, words): (&[Seat], &[u64]) = match self.objects[object.0 as usize].holders.view() {
+        let (list, words): (&[Seat], &[u64]) = match self.object(object).holders.view() {
             HoldersView::List(list) => (list, &[]),
             HoldersView::Words(words) => (&[], words),
         };
@@ -377,7 +462,7 @@ impl Catalog {
     /// How many holders of `object` come before `executor`, if that is one of them.
     pub(crate) fn holder_rank(&self, object: ObjectId, executor: ExecutorId) -> Option<usize> {
         let seat = self.seats.find(executor)?;
-        match self.objects[object.0 as usize].holders.view() {
+        match self.object(object).holders.view() {
             HoldersView::List(list) => list.binary_search(&seat).ok(),
             HoldersView::Words(words) => rank_in(words, seat),
         }
@@ -389,7 +474,7 @@ impl Catalog {
         object: ObjectId,
         n_before: usize,
     ) -> impl Iterator<Item = ExecutorId> + '_ {
-        let (list, words): (&[Seat], &[u64]) = match self.objects[object.0 as usize].holders.view() {
+        let (list, words): (&[Seat], &[u64]) = match self.object(object).holders.view() {
             HoldersView::List(list) => (list, &[]),
             HoldersView::Words(words) => (&[], words),
         };
@@ -401,11 +486,11 @@ impl Catalog {
 
     #[inline]
     pub(crate) fn holders_view(&self, object: ObjectId) -> HoldersView<'_> {
-        self.objects[object.0 as usize].holders.view()
+        self.object(object).holders.view()
     }
 
     pub fn n_holders(&self, object: ObjectId) -> usize {
-        self.objects[object.0 as usize].holders.len()
+        self.object(object).holders.len()
     }
 
     /// [`Catalog::holds`] for many objects and one executor: whatever the number of holders, in a table of its own.
@@ -417,11 +502,11 @@ impl Catalog {
     /// The same by way of the object, for one object and many executors.
     #[inline]
     pub(crate) fn is_held_by(&self, object: ObjectId, seat: Seat) -> bool {
-        self.objects[object.0 as usize].holders.contains(seat)
+        self.object(object).holders.contains(seat)
     }
 
     pub fn holds(&self, executor: ExecutorId, object: ObjectId) -> bool {
-        self.seats.find(executor).is_some_and(|seat| self.objects[object.0 as usize].holders.contains(seat))
+        self.seats.find(executor).is_some_and(|seat| self.object(object).holders.contains(seat))
     }
 
     /// What `executor` holds, ascending; sorted on each call.
@@ -442,10 +527,15 @@ impl Catalog {
     /// Heap bytes held, text of version stamps included.
     pub fn heap_bytes(&self) -> usize {
         let stamps = self.facts.iter().filter_map(|f| f.version.as_ref()).map(|v| v.stamp.len());
-        self.names.capacity()
-            + self.objects.capacity() * (size_of::<Object>() - size_of::<Holders>())
+        let pages = self.pages.iter().flatten().map(|page| {
+            size_of::<Page>()
+                + page.names.capacity()
+                + page.objects.capacity() * (size_of::<Object>() - size_of::<Holders>())
+        });
+        pages.sum::<usize>()
+            + self.pages.capacity() * size_of::<Option<Box<Page>>>()
             + self.by_name.allocation_size()
-            + self.facts.capacity() * size_of::<Facts>()
+            + (self.facts.capacity() * size_of::<Facts>() + self.free_facts.capacity() * size_of::<u32>())
             + stamps.sum::<usize>()
             + self.by_digest.allocation_size()
             + self.seats.heap_bytes()
@@ -454,8 +544,11 @@ impl Catalog {
 
     /// The part of [`Catalog::heap_bytes`] that (object, holder) pairs take, both directions.
     pub fn replica_bytes(&self) -> usize {
-        self.objects.capacity() * size_of::<Holders>()
-            + self.objects.iter().map(|o| o.holders.heap_bytes()).sum::<usize>()
+        let of_page = |page: &Page| {
+            page.objects.capacity() * size_of::<Holders>()
+                + page.objects.iter().map(|o| o.holders.heap_bytes()).sum::<usize>()
+        };
+        self.pages.iter().flatten().map(|page| of_page(page)).sum::<usize>()
             + self.on.capacity() * size_of::<HashSet<u32, FxBuildHasher>>()
             + self.on.iter().map(HashSet::allocation_size).sum::<usize>()
     }
@@ -463,7 +556,9 @@ impl Catalog {
     /// Panics when an invariant of the module's header does not hold.
     pub fn sanity_check(&self) {
         let mut n_pairs = 0;
-        for id in (0..self.objects.len() as u32).map(ObjectId) {
+        let mut n_known = 0;
+        for id in (0..self.n_objects).map(ObjectId).filter(|id| self.is_known(*id)) {
+            n_known += 1;
             let holders: Vec<_> = self.holders_of(id).collect();
             assert_eq!(holders.len(), self.n_holders(id), "{id:?}");
             let seats: Vec<_> = holders.iter().map(|&e| self.seats.find(e)).collect();
@@ -477,15 +572,23 @@ impl Catalog {
                 assert!(self.objects_with_digest(digest).contains(&id));
             }
         }
+        assert_eq!(n_known, self.by_name.len());
         assert_eq!(n_pairs, self.n_replicas);
         assert_eq!(n_pairs, self.on.iter().map(HashSet::len).sum::<usize>());
         assert_eq!(self.by_digest.len(), self.facts.iter().filter(|f| f.digest.is_some()).count());
     }
 }
 
-fn name_at<'a>(names: &'a str, objects: &[Object], i: usize) -> &'a str {
-    let start = if i == 0 { 0 } else { objects[i - 1].name_end };
-    &names[start as usize..objects[i].name_end as usize]
+#[inline]
+fn object_at(pages: &[Option<Box<Page>>], i: u32) -> &Object {
+    &pages[i as usize / PAGE].as_ref().expect("the object is not forgotten").objects[i as usize % PAGE]
+}
+
+fn name_at(pages: &[Option<Box<Page>>], i: u32) -> &str {
+    let page = pages[i as usize / PAGE].as_ref().expect("the object is not forgotten");
+    let i = i as usize % PAGE;
+    let start = if i == 0 { 0 } else { page.objects[i - 1].name_end };
+    &page.names[start as usize..page.objects[i].name_end as usize]
 }
 
 #[cfg(test)]
@@ -533,6 +636,39 @@ mod tests {
         assert_eq!((catalog.size_bytes(a), catalog.checked_run(a)), (Some(0), Some(RunId(3))));
         assert_eq!(catalog.version(a).map(|v| &*v.stamp), Some("x"));
         assert_eq!((catalog.version(b), catalog.checked_run(b)), (None, None));
+        catalog.sanity_check();
+    }
+
+    #[test]
+    fn what_is_forgotten_gets_another_number_and_its_page_goes() {
+        let mut catalog = catalog(1, 3 * PAGE as u32);
+        let same = Digest([7; 32]);
+        for o in (0..3 * PAGE as u32).map(ObjectId) {
+            catalog.name(o, RunId(1 + o.0 % 2));
+            catalog.set_digest(o, Some(same));
+        }
+        let bytes = catalog.heap_bytes();
+        let (kept, middle) = (ObjectId(5), PAGE as u32..2 * PAGE as u32);
+        (0..PAGE as u32)
+            .chain(middle)
+            .map(ObjectId)
+            .filter(|o| *o != kept)
+            .for_each(|o| _ = catalog.forget(o));
+        catalog.sanity_check();
+        assert!(catalog.heap_bytes() < bytes, "{} of {bytes}", catalog.heap_bytes());
+        assert_eq!(catalog.pages.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+        assert!(catalog.is_known(kept) && !catalog.is_known(ObjectId(6)));
+        assert!(!catalog.is_known(ObjectId(PAGE as u32)) && !catalog.is_known(ObjectId(u32::MAX)));
+        assert_eq!((catalog.location(kept), catalog.named_by(kept)), ("sky/5.fits", Some(RunId(2))));
+        assert_eq!(catalog.objects_with_digest(same).len(), PAGE + 1);
+        assert_eq!(catalog.find("sky/6.fits"), None);
+        let again = catalog.intern("sky/6.fits");
+        assert_eq!((again, catalog.digest(again)), (ObjectId(3 * PAGE as u32), None));
+        assert_eq!(catalog.named_by(again), None);
+        // Its place among the facts is taken again.
+        let n_facts = catalog.facts.len();
+        catalog.set_digest(again, Some(same));
+        assert_eq!(catalog.facts.len(), n_facts);
         catalog.sanity_check();
     }
 

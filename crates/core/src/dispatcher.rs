@@ -35,7 +35,7 @@
 //! `attempts` (ended); beside it `executors` and `replicas` (what there is), `run_times` (what was learnt), `ask` (what people see).
 //! Files that stay on the nodes (`run:` locations) are `intermediates`, patterns and collectives `moves`, tasks that run
 //! again in place of sending their files `replication`, attempts that were given up and may still end well `given_up`, what
-//! lost attempts left at home `leftovers`, tasks that are
+//! lost attempts left at home `leftovers`, runs that are forgotten `forget`, tasks that are
 //! added to a run that goes on `additions`, files that cross from one dispatcher of a group to another `exchange`.
 //!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
@@ -47,6 +47,7 @@ mod assign;
 mod attempts;
 mod exchange;
 mod executors;
+mod forget;
 mod given_up;
 mod intermediates;
 mod leftovers;
@@ -58,11 +59,13 @@ mod run_times;
 mod submissions;
 
 pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped};
+pub use forget::KeepRuns;
 pub use intermediates::{REVIVALS_MAX, unscoped};
 pub use moves::CollectiveMode;
 
 use self::additions::Additions;
 use self::exchange::{Exchange, Linked};
+use self::forget::Forgotten;
 use self::given_up::GivenUp;
 use self::intermediates::{Intermediate, Intermediates, Leaving};
 use self::leftovers::Leftovers;
@@ -116,6 +119,9 @@ pub struct DispatcherConfig {
     /// What home storage allows, for all executors of this dispatcher together.
     #[serde(default)]
     pub home_limits: HomeLimits,
+    /// Which runs are kept when they have ended; `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_runs: Option<KeepRuns>,
 }
 
 impl Default for DispatcherConfig {
@@ -130,6 +136,7 @@ impl Default for DispatcherConfig {
             scope: "here".into(),
             group: None,
             home_limits: HomeLimits::default(),
+            keep_runs: None,
         }
     }
 }
@@ -361,6 +368,7 @@ pub struct Dispatcher {
     leftovers: Leftovers,
     home_shares: HomeShares,
     given_up: GivenUp,
+    forgotten: Forgotten,
     moves: Moves,
     exchange: Exchange,
     replication: Replication,
@@ -446,6 +454,7 @@ impl Dispatcher {
             intermediates: Intermediates::default(),
             leftovers: Leftovers::default(),
             given_up: GivenUp::default(),
+            forgotten: Forgotten::default(),
             moves: Moves::default(),
             exchange: Exchange::default(),
             replication: Replication::default(),
@@ -486,6 +495,8 @@ impl Dispatcher {
                 | Event::TaskRevived { .. }
                 | Event::AttemptGivenUp { .. }
                 | Event::Began { .. }
+                | Event::RunForgotten { .. }
+                | Event::TasksNumbered { .. }
         );
         if !is_of_submission {
             // The journal is read to its end.
@@ -541,6 +552,8 @@ impl Dispatcher {
                 for replica in added {
                     self.on_replica_added(now, executor, replica, out);
                 }
+                let dropped: Vec<ObjectId> =
+                    dropped.into_iter().filter(|object| self.catalog.is_known(*object)).collect();
                 for object in &dropped {
                     self.drop_replica(executor, *object);
                 }
@@ -552,9 +565,7 @@ impl Dispatcher {
                 }
             }
             Event::InputMoved { executor, moved } => {
-                if self.executors.contains_key(&executor)
-                    && (moved.object.0 as usize) < self.catalog.n_objects()
-                {
+                if self.executors.contains_key(&executor) && self.catalog.is_known(moved.object) {
                     // Of what nobody has read yet this is all that is known.
                     if self.catalog.digest(moved.object).is_none() {
                         self.catalog.set_size_bytes(moved.object, Some(moved.size_bytes));
@@ -576,6 +587,8 @@ impl Dispatcher {
             Event::Began { incarnation } => {
                 self.incarnations.insert(incarnation);
             }
+            Event::RunForgotten { run } => self.on_run_forgotten(run, out),
+            Event::TasksNumbered { n_tasks } => self.next_task = self.next_task.max(n_tasks),
             Event::RunRestored { run, opened, ended } => self.on_run_restored(run, opened, ended),
             Event::Recovered => {
                 // Only what is unfinished can be out there still.

@@ -88,6 +88,10 @@ pub enum Event {
     Began { incarnation: u64 },
     /// Read back from the journal after a restart: when the run was opened, and when its last task ended, if it has.
     RunRestored { run: RunId, opened: Timestamp, ended: Option<Timestamp> },
+    /// The run has ended and the journal says that it is forgotten; read back from the journal, it may not have started.
+    RunForgotten { run: RunId },
+    /// Read back from the journal: so many tasks have been numbered, those of runs that are forgotten among them.
+    TasksNumbered { n_tasks: u64 },
     /// The journal of an earlier process has been read back: executors that still have its attempts are
     /// about to come back, so nothing is given out for a moment.
     Recovered,
@@ -259,9 +263,9 @@ pub enum Action {
     NameObjects { executor: ExecutorId, objects: Vec<ObjectId> },
     /// Remove these replicas: their bytes are not what the catalog says any more.
     DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
-    /// Remove what these attempts, and earlier ones of the same tasks, may have left at home of outputs that were on their
     /// What the executor may use of home from now on; where home is limited, the first one comes when it joins.
     ShareHome { executor: ExecutorId, share: HomeShare },
+    /// Remove what these attempts, and earlier ones of the same tasks, may have left at home of outputs that were on their
     /// way. The tasks have ended. The executor answers with `PartsRemoved`.
     RemoveParts { executor: ExecutorId, attempts: Vec<(TaskId, AttemptNo)> },
     /// The task reached its last state. Journal it before telling anybody.
@@ -276,6 +280,8 @@ pub enum Action {
     RefuseRun { run: RunId, message: String },
     /// The last task of the run ended.
     EndRun { run: RunId },
+    /// The journal is to say that this run is forgotten; it has ended.
+    ForgetRun { run: RunId },
     /// The lease of a silent executor ended: forget its connection.
     ForgetExecutor { executor: ExecutorId },
     /// Say this to another dispatcher of the group, after what was said before.

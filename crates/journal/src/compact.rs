@@ -32,6 +32,18 @@ impl Journal {
         covers: Seq,
         snapshot_records: impl IntoIterator<Item = B>,
     ) -> Result<Compacted> {
+        self.compact_with(covers, |push| {
+            snapshot_records.into_iter().try_for_each(|body| push(body.as_ref()))
+        })
+    }
+
+    /// As [`Journal::compact`]; the records are those that `write` gives to its argument, one at a time. When `write` fails,
+    /// the journal is as before.
+    pub fn compact_with(
+        &self,
+        covers: Seq,
+        write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>,
+    ) -> Result<Compacted> {
         let shared = &*self.shared;
         let mut snapshot_covers = self.snapshot_covers.lock().expect("no code panics while it compacts");
         let last = shared.lock().next_seq - 1;
@@ -47,7 +59,7 @@ impl Journal {
         self.wait_durable(covers)?;
 
         let tmp_path = shared.dir.join(files::SNAPSHOT_TMP);
-        let written = self.write_snapshot(&tmp_path, covers, snapshot_records);
+        let written = self.write_snapshot(&tmp_path, covers, write);
         let (records_n, snapshot_bytes) = written.inspect_err(|_| {
             // Gives the space back on a full disk; the next open would remove it too.
             let _ = files::remove(&tmp_path);
@@ -78,11 +90,11 @@ impl Journal {
     }
 
     /// Writes the snapshot and gives it its name, durably. Returns its records and bytes.
-    fn write_snapshot<B: AsRef<[u8]>>(
+    fn write_snapshot(
         &self,
         tmp_path: &Path,
         covers: Seq,
-        snapshot_records: impl IntoIterator<Item = B>,
+        write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>,
     ) -> Result<(u64, u64)> {
         let shared = &*self.shared;
         let path = files::snapshot_path(&shared.dir, covers.0);
@@ -102,8 +114,7 @@ impl Journal {
             piece.clear();
             Ok(())
         };
-        for body in snapshot_records {
-            let body = body.as_ref();
+        write(&mut |body| {
             if body.len() > BODY_BYTES_MAX {
                 let kind = ErrorKind::TooLarge { body_bytes: body.len(), body_bytes_max: BODY_BYTES_MAX };
                 return Err(Error::new(kind, "compact the journal", &shared.dir));
@@ -113,7 +124,8 @@ impl Journal {
             if piece.len() >= PIECE_BYTES {
                 write_piece(&mut piece, &mut offset).map_err(fail)?;
             }
-        }
+            Ok(())
+        })?;
         write_piece(&mut piece, &mut offset).map_err(fail)?;
         let header = Header { kind: Kind::Snapshot, seq: covers.0, records_n };
         let finish = || {

@@ -30,7 +30,7 @@
 //! Code map: `format` bytes of a file · `files` names, lock · `recover` opening and reading · `writer` group commit
 //! and what happens when the disk refuses · `compact` snapshots · `bench` rates.
 //!
-//! Not here: what the records mean, when to compact (see [`Stats::segment_bytes`]).
+//! Not here: what the records mean, when to compact.
 
 pub mod bench;
 mod compact;
@@ -331,6 +331,33 @@ impl Journal {
     /// All records up to this one are durable. Never goes back.
     pub fn durable_seq(&self) -> Seq {
         Seq(self.shared.lock().durable_seq)
+    }
+
+    /// Begins a segment. Gives the last record that lies in those before: a compaction up to there frees all of them.
+    pub fn begin_segment(&self) -> Result<Seq> {
+        let mut state = self.shared.lock();
+        state.roll = true;
+        self.shared.work.notify_one();
+        while state.roll && !state.ended {
+            state = self.shared.progress.wait(state).expect("as in Shared::lock");
+        }
+        match state.roll {
+            true => Err(self.shared.closed_error("begin a segment of the journal")),
+            false => Ok(Seq(state.durable_seq)),
+        }
+    }
+
+    /// The records up to `upto`, those of a snapshot among them, as recovery would hand them out; waits until they are
+    /// durable. To be read before the next [`Journal::compact`].
+    pub fn read(&self, upto: Seq) -> Result<Recovered> {
+        self.wait_durable(upto)?;
+        recover::read(&self.shared.dir, upto.0)
+    }
+
+    /// What is said of a record that its reader cannot make sense of.
+    pub fn cannot_read(&self, why: &str) -> Error {
+        let what = format!("a record cannot be read: {why}");
+        Error::new(ErrorKind::Invalid { what }, "read the journal", &self.shared.dir)
     }
 
     /// Waits until the record is durable, for as long as the disk works.

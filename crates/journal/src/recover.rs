@@ -188,6 +188,36 @@ fn is_stillborn(path: &Path, first_seq: u64) -> io::Result<bool> {
     Ok(is_partial && !was_durable(&mut file, 0)?)
 }
 
+/// The records up to `upto` of a directory that this process has open, all of them durable. Nobody may compact it before they
+/// have been read.
+pub(crate) fn read(dir: &Path, upto: u64) -> Result<Recovered> {
+    let listing = files::list(dir).map_err(|source| Error::io("read the journal", dir, source))?;
+    let mut parts = vec![];
+    let mut snapshot_records_n = 0;
+    let covers = listing.snapshots.last().copied().unwrap_or(0);
+    if !listing.snapshots.is_empty() {
+        let path = files::snapshot_path(dir, covers);
+        snapshot_records_n = open_file(&path, Kind::Snapshot, covers)?.1.records_n;
+        parts.push(Part { path, kind: Kind::Snapshot, seq: covers, after: 0, upto: covers, end_bytes: None });
+    }
+    let ends = listing.segments.iter().skip(1).map(|next| next - 1).chain([u64::MAX]);
+    for (&seq, last) in listing.segments.iter().zip(ends) {
+        let last = last.min(upto);
+        if last > covers && seq <= last {
+            let path = files::segment_path(dir, seq);
+            parts.push(Part { path, kind: Kind::Segment, seq, after: covers, upto: last, end_bytes: None });
+        }
+    }
+    Ok(Recovered {
+        records_n: snapshot_records_n + upto.saturating_sub(covers),
+        snapshot_records_n,
+        last_seq: Seq(upto),
+        truncated_bytes: 0,
+        truncated_at: None,
+        parts,
+    })
+}
+
 /// Reads a directory that is already locked and makes its end fit to be written to.
 pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
     let fail = |source| Error::io("open the journal", dir, source);

@@ -49,6 +49,8 @@ pub(crate) struct State {
     /// Segments whose records are all up to this number are to be removed, and have been.
     pub drop_upto: u64,
     pub dropped_upto: u64,
+    /// The next record is to begin a segment.
+    pub roll: bool,
     /// Bytes that removals have given back since the start.
     pub dropped_bytes: u64,
     pub stall: Option<Stall>,
@@ -86,6 +88,7 @@ impl Shared {
             durable_seq: found.last_seq,
             drop_upto: 0,
             dropped_upto: 0,
+            roll: false,
             dropped_bytes: 0,
             stall: None,
             retry_now: false,
@@ -145,8 +148,14 @@ impl Failure {
 
 /// What the writer does next.
 enum Work {
-    Drop { upto: u64 },
-    Commit { is_last_try: bool },
+    /// Begin a segment.
+    Roll,
+    Drop {
+        upto: u64,
+    },
+    Commit {
+        is_last_try: bool,
+    },
     End,
 }
 
@@ -197,6 +206,7 @@ impl<'a> Writer<'a> {
         loop {
             match self.next_work() {
                 Work::Drop { upto } => self.drop_covered(upto),
+                Work::Roll => self.roll(),
                 Work::Commit { is_last_try } => match self.commit() {
                     Ok(()) => self.on_committed(),
                     Err(failure) => {
@@ -223,6 +233,9 @@ impl<'a> Writer<'a> {
             }
             self.linger_until = self.linger_until.filter(|&until| Instant::now() < until);
             if self.batch.is_empty() {
+                if state.roll {
+                    return Work::Roll;
+                }
                 let in_time = self.linger_until.is_none() || state.commit_now || state.closing;
                 if !state.pending.is_empty() && in_time {
                     state.commit_now = false;
@@ -410,6 +423,15 @@ impl<'a> Writer<'a> {
         state.stats.segments_n = self.closed.len() as u64 + u64::from(current_bytes.is_some());
         state.stats.segment_bytes =
             self.closed.iter().map(|segment| segment.file_bytes).sum::<u64>() + current_bytes.unwrap_or(0);
+    }
+
+    /// What is durable so far has segments of its own.
+    fn roll(&mut self) {
+        if let Some(full) = self.current.take_if(|current| current.last_seq >= current.first_seq) {
+            self.close(full);
+        }
+        self.shared.lock().roll = false;
+        self.shared.progress.notify_all();
     }
 
     /// Removes the segments that a snapshot replaces, oldest first, so that a crash leaves no gap.

@@ -55,6 +55,53 @@ fn a_snapshot_replaces_what_it_covers_and_keeps_what_follows() {
 }
 
 #[test]
+fn an_open_journal_can_be_read_and_compacted_to_a_part_of_itself() {
+    let root = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(root.path(), small_segments(200)).unwrap();
+    append(&journal, 1..=9);
+    let read = |upto: u64| {
+        let mut records = vec![];
+        journal.read(Seq(upto)).unwrap().for_each(|seq, body| records.push((seq.0, body.to_vec()))).unwrap();
+        records
+    };
+    assert_eq!(read(6), numbered(1..=6));
+    // Every other record is still needed.
+    let done = journal.compact_with(Seq(6), |push| {
+        let keep = |seq: Seq, body: &[u8]| if seq.0.is_multiple_of(2) { push(body) } else { Ok(()) };
+        journal.read(Seq(6))?.try_for_each(keep)?
+    });
+    assert_eq!(done.unwrap().records_n, 3);
+    append(&journal, 10..=12);
+    let kept = [2, 4, 6].map(|n| (6, body(n))).into_iter().chain(numbered(7..=12)).collect::<Vec<_>>();
+    assert_eq!(read(12), kept);
+    // Who fails in the middle leaves the journal as it was.
+    let failed = journal.compact_with(Seq(11), |push| {
+        push(b"one")?;
+        journal.wait_durable(Seq(99))
+    });
+    assert!(failed.is_err());
+    journal.close().unwrap();
+    assert_eq!(read_all(root.path()).unwrap(), kept);
+}
+
+#[test]
+fn what_lies_before_a_new_segment_can_be_freed_while_records_come() {
+    let root = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(root.path(), Options::default()).unwrap();
+    assert_eq!(journal.begin_segment().unwrap(), Seq(0));
+    append(&journal, 1..=9);
+    let covers = journal.begin_segment().unwrap();
+    assert_eq!((covers, journal.begin_segment().unwrap()), (Seq(9), Seq(9)));
+    append(&journal, 10..=12);
+    let before = journal.stats().segment_bytes;
+    let done = journal.compact(covers, snapshot()).unwrap();
+    assert!(done.freed_bytes > 0 && journal.stats().segment_bytes < before);
+    append(&journal, 13..=13);
+    journal.close().unwrap();
+    assert_eq!(read_all(root.path()).unwrap(), compacted(9, 13));
+}
+
+#[test]
 fn an_empty_snapshot_and_a_repeated_one_are_fine() {
     let root = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(root.path(), Options::default()).unwrap();

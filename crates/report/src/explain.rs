@@ -715,12 +715,13 @@ fn find_task(dir: &Path, name: &str, number: Option<u64>, of: Option<RunId>) -> 
     let (mut next_task, mut id) = (0u64, String::new());
     let wanted = |text: &[u8]| {
         let head = &text[..text.len().min(64)];
-        let words = [&b"array_added"[..], b"run_aborted", b"refuse_run", b"run_opened"];
+        let words = [&b"array_added"[..], b"run_aborted", b"refuse_run", b"run_opened", b"tasks_numbered"];
         words.iter().any(|n| find(head, n).is_some())
     };
     while let Some(entry) = lines.next_if(wanted)? {
         match entry {
             Entry::Header(_) => next_task = 0,
+            Entry::In(_, Event::TasksNumbered { n_tasks }) => next_task = next_task.max(n_tasks),
             Entry::In(t, Event::ArrayAdded { run, array }) => {
                 let hit = match number {
                     Some(n) => {

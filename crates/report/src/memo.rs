@@ -284,8 +284,15 @@ impl Reader {
     fn read(mut self, dir: &Path, memo: &mut Memo) -> std::result::Result<(), Error> {
         let mut lines = Lines::open(dir)?;
         // What is not parsed costs little, and most of a log is about other things.
-        const WANTED: [&[u8]; 6] =
-            [b"array_added", b"assign", b"replicas_changed", b"attempt_ended", b"end_task", b"task_restored"];
+        const WANTED: [&[u8]; 7] = [
+            b"array_added",
+            b"tasks_numbered",
+            b"assign",
+            b"replicas_changed",
+            b"attempt_ended",
+            b"end_task",
+            b"task_restored",
+        ];
         let is_wanted = |text: &[u8]| {
             let head = &text[..text.len().min(64)];
             WANTED.iter().any(|word| find(head, word).is_some())
@@ -294,6 +301,9 @@ impl Reader {
             self.now += 1;
             match entry {
                 Entry::Header(_) => self.on_header(),
+                Entry::In(_, Event::TasksNumbered { n_tasks }) => {
+                    self.next_task = self.next_task.max(n_tasks)
+                }
                 Entry::In(_, Event::ArrayAdded { array, .. }) => {
                     self.next_task += u64::from(array.n_tasks);
                     self.arrays.insert(self.next_task - u64::from(array.n_tasks), array);

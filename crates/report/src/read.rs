@@ -46,7 +46,7 @@ pub struct RunLog {
     /// What attempts asked for, by run and by index into `executors`.
     pub requests: BTreeMap<(RunId, usize), Requests>,
     arrays: Vec<ArrayRecord>,
-    ends: Vec<TaskEnd>,
+    ends: FxHashMap<TaskId, TaskEnd>,
 }
 
 /// One dispatcher process.
@@ -269,7 +269,7 @@ struct TaskEnd {
 impl RunLog {
     /// How and when a task ended.
     pub fn end(&self, task: TaskId) -> (End, Timestamp) {
-        self.ends.get(task.0 as usize).map_or((End::Not, Timestamp(0)), |e| (e.end, e.t))
+        self.ends.get(&task).map_or((End::Not, Timestamp(0)), |e| (e.end, e.t))
     }
 
     /// The user's own name for a task; its number where the log does not say.
@@ -320,7 +320,7 @@ impl RunLog {
     /// Takes the log of another dispatcher of the same group in, see [`crate::group`].
     pub(crate) fn join(&mut self, other: RunLog) {
         let ends = |arrays: &[ArrayRecord]| arrays.last().map_or(0, |a| a.base + u64::from(a.array.n_tasks));
-        let first_task = ends(&self.arrays).max(self.ends.len() as u64);
+        let first_task = ends(&self.arrays);
         let (first_life, first_row) = (self.lives.len(), self.executors.len());
         let task = |task: TaskId| TaskId(task.0 + first_task);
         self.lives.extend(other.lives);
@@ -351,8 +351,7 @@ impl RunLog {
         self.requests.extend(other.requests.into_iter().map(|((run, row), r)| ((run, row + first_row), r)));
         let moved = |a: ArrayRecord| ArrayRecord { base: a.base + first_task, ..a };
         self.arrays.extend(other.arrays.into_iter().map(moved));
-        self.ends.resize(first_task as usize, TaskEnd::default());
-        self.ends.extend(other.ends);
+        self.ends.extend(other.ends.into_iter().map(|(ended, end)| (task(ended), end)));
     }
 
     /// How many dispatchers the logs are of, and how many there were.
@@ -412,7 +411,7 @@ struct Reader {
     collectives: Vec<CollectiveRecord>,
     requests: BTreeMap<(RunId, usize), Requests>,
     arrays: Vec<ArrayRecord>,
-    ends: Vec<TaskEnd>,
+    ends: FxHashMap<TaskId, TaskEnd>,
     /// Executors of this life.
     rows: FxHashMap<ExecutorId, usize>,
     /// The attempt that a task has now.
@@ -472,6 +471,16 @@ impl Reader {
                 self.runs.entry(run).or_default().n_tasks += u64::from(array.n_tasks);
                 self.arrays.push(ArrayRecord { base, run, submitted, array });
             }
+            Event::TasksNumbered { n_tasks } => {
+                // Those of forgotten runs, of which this life says nothing.
+                let forgotten = self.next_task..n_tasks;
+                let earlier = std::mem::take(&mut self.earlier);
+                let (kept, earlier) = earlier.into_iter().partition(|a| forgotten.contains(&a.base));
+                self.earlier = earlier;
+                self.arrays.extend::<Vec<_>>(kept);
+                self.next_task = self.next_task.max(n_tasks);
+                self.n_tasks_most = self.n_tasks_most.max(self.next_task);
+            }
             Event::RunStarted { run } => {
                 self.runs.entry(run).or_default().committed.get_or_insert(t);
             }
@@ -517,6 +526,7 @@ impl Reader {
             | Event::HomeUsed { .. }
             | Event::Ticked
             | Event::Recovered
+            | Event::RunForgotten { .. }
             | Event::Began { .. }
             | Event::AttemptGivenUp { .. }
             | Event::RunRestored { .. }
@@ -568,6 +578,7 @@ impl Reader {
             | Action::RemoveParts { .. }
             | Action::ShareHome { .. }
             | Action::RecordGivenUp { .. }
+            | Action::ForgetRun { .. }
             | Action::Prefetch { .. }
             | Action::CancelPrefetch { .. }
             | Action::TellMember { .. }
@@ -588,11 +599,7 @@ impl Reader {
         if task.0 >= self.n_tasks_most {
             return;
         }
-        let at = task.0 as usize;
-        if self.ends.len() <= at {
-            self.ends.resize(at + 1, TaskEnd::default());
-        }
-        self.ends[at] = TaskEnd { t, end: End::of(&outcome), life: self.life() as u16 };
+        self.ends.insert(task, TaskEnd { t, end: End::of(&outcome), life: self.life() as u16 });
         if let Outcome::Failed(failure) = outcome
             && self.failures.len() < FAILURES_KEPT
         {
@@ -602,9 +609,7 @@ impl Reader {
 
     /// It was done, and runs again.
     fn on_revived(&mut self, task: TaskId) {
-        if let Some(end) = self.ends.get_mut(task.0 as usize) {
-            *end = TaskEnd::default();
-        }
+        self.ends.remove(&task);
     }
 
     fn on_restored(&mut self, task: TaskId, outcome: Outcome) {
@@ -617,7 +622,7 @@ impl Reader {
             };
             self.close(at, self.before, how);
         }
-        match self.ends.get_mut(task.0 as usize).filter(|e| e.end != End::Not) {
+        match self.ends.get_mut(&task).filter(|e| e.end != End::Not) {
             Some(known) => known.life = life,
             // The journal kept it and the log did not: it was the last that the life before did.
             None => self.end_task(self.before, task, outcome),
@@ -631,18 +636,23 @@ impl Reader {
             return;
         }
         for a in self.arrays.iter().filter(|a| a.run == run) {
-            let (start, n) = (a.base as usize, a.array.n_tasks as usize);
-            let stop = (start + n).min(self.ends.len());
-            for (i, end) in self.ends.iter_mut().enumerate().take(stop).skip(start) {
-                if end.end != End::Not && end.life != life {
-                    *end = TaskEnd::default();
-                    self.failures.retain(|f| f.task.0 != i as u64);
+            let tasks = a.base..a.base + u64::from(a.array.n_tasks);
+            // An array may say that it has more tasks than anything is known of.
+            let ended: Vec<TaskId> = match a.array.n_tasks as usize > self.ends.len() {
+                true => self.ends.keys().copied().filter(|task| tasks.contains(&task.0)).collect(),
+                false => tasks.map(TaskId).collect(),
+            };
+            for task in ended {
+                if self.ends.get(&task).is_some_and(|end| end.life != life) {
+                    self.ends.remove(&task);
+                    self.failures.retain(|f| f.task != task);
                 }
             }
         }
         let all_ended = self.arrays.iter().filter(|a| a.run == run).all(|a| {
-            let tasks = a.base as usize..a.base as usize + a.array.n_tasks as usize;
-            tasks.into_iter().all(|i| self.ends.get(i).is_some_and(|e| e.end != End::Not))
+            a.array.n_tasks as usize <= self.ends.len()
+                && (a.base..a.base + u64::from(a.array.n_tasks))
+                    .all(|task| self.ends.contains_key(&TaskId(task)))
         });
         if !all_ended && let Some(record) = self.runs.get_mut(&run) {
             record.ended = None;
@@ -703,7 +713,7 @@ impl Reader {
         self.rows.insert(executor, row);
         // What a dispatcher that restarted takes over.
         for &(task, attempt) in &offer.attempts {
-            if self.ends.get(task.0 as usize).is_some_and(|e| e.end != End::Not) {
+            if self.ends.contains_key(&task) {
                 continue;
             }
             match self.open.get(&task).copied() {

@@ -107,6 +107,7 @@ fn read_sizes(dir: &Path, run: RunId, sizes: &mut FxHashMap<String, u64>) -> Res
             Entry::In(_, Event::RunOpened { run: number, into: Some(whole), .. }) if whole == run => {
                 added.insert(number);
             }
+            Entry::In(_, Event::TasksNumbered { n_tasks }) => next_task = next_task.max(n_tasks),
             Entry::In(_, Event::ArrayAdded { run: of, array }) => {
                 let base = next_task;
                 next_task += u64::from(array.n_tasks);

@@ -3,6 +3,7 @@
 //! | module | gives |
 //! |---|---|
 //! | [`dispatcher`] | the dispatcher's side: submissions, ends, executors, other dispatchers of the group, status |
+//! | [`client`] | the client's side: a submission to several dispatchers, from its first word to the decision |
 //! | [`executor`] | the executor's side: names of objects, hello and welcome, words until they are sent |
 //! | [`clock`] | another machine's clock, as it is estimated from what that machine said |
 //!
@@ -11,6 +12,7 @@
 //!
 //! Not here: who runs what (`eyas-core`), how messages look (`eyas-wire`), sockets, files and threads (`eyas-runtime`).
 
+pub mod client;
 pub mod clock;
 pub mod dispatcher;
 pub mod executor;

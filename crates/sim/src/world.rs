@@ -712,6 +712,8 @@ impl<'a> World<'a> {
                     send(executor, NodeEvent::PrefetchCancelled { objects })
                 }
                 Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
+                // Simulated clusters keep all runs.
+                Action::ForgetRun { .. } => {}
                 // Its connection was forgotten when it was lost.
                 // Its executors know the dispatcher's numbers.
                 Action::NameObjects { .. } | Action::ForgetExecutor { .. } => {}

@@ -131,7 +131,12 @@ impl Cluster {
                     format!("name {} to {executor}", names.join(" "))
                 }
                 Action::DropReplicas { executor, objects } => {
-                    let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o)).collect();
+                    let catalog = self.core.catalog();
+                    let name = |o: &ObjectId| match catalog.is_known(*o) {
+                        true => catalog.location(*o).to_string(),
+                        false => format!("forgotten {o}"),
+                    };
+                    let names: Vec<String> = objects.iter().map(name).collect();
                     format!("drop {} on {executor}", names.join(" "))
                 }
                 Action::Prefetch { executor, inputs, .. } => {
@@ -158,6 +163,7 @@ impl Cluster {
                 Action::EndTask { task, outcome } => format!("end {task} {}", outcome_text(outcome)),
                 Action::RefuseRun { run, .. } => format!("refuse run {run}"),
                 Action::EndRun { run } => format!("end run {run}"),
+                Action::ForgetRun { run } => format!("forget run {run}"),
                 Action::ForgetExecutor { executor } => format!("forget {executor}"),
                 Action::TellMember { member, messages } => {
                     messages.iter().for_each(|m| self.told.push((*member, m.clone())));

@@ -3,6 +3,7 @@
 //! [`Options::from_seed`] draws everything from the seed, the kinds of faults included: a world in which
 //! everything fails a little finds other mistakes than one in which only one thing fails a lot.
 
+use eyas_core::dispatcher::KeepRuns;
 use eyas_core::home_share::HomeLimits;
 use eyas_core::placement::{
     affinity, first_available, first_input, good_cache_compute, max_cache_hit, max_compute_util,
@@ -81,6 +82,9 @@ pub struct Options {
     pub n_disk_fills: u64,
     /// The same of the dispatcher's journal.
     pub n_journal_fills: u64,
+    /// Which ended runs the dispatcher keeps, and how often somebody wants one to be forgotten.
+    pub keep_runs: Option<KeepRuns>,
+    pub n_forgets: u64,
     /// What a program writes to such a disk while it runs, at most; each task as much each time. It deletes that when it ends, and
     /// fails when it finds no room.
     pub scratch_bytes_max: u64,
@@ -164,6 +168,8 @@ impl Options {
             disk_bytes: 0,
             n_disk_fills: 0,
             n_journal_fills: 0,
+            keep_runs: None,
+            n_forgets: 0,
             scratch_bytes_max: 0,
             clock_ahead_ns_max: 0,
             uneven: false,
@@ -295,7 +301,7 @@ impl Options {
 
     /// What can be added to worlds of any kind, each drawn from a generator of its own: what a seed finds without it is
     /// found again.
-    pub const KINDS: [&str; 5] = ["uneven", "stops", "clocks", "small", "scratch"];
+    pub const KINDS: [&str; 6] = ["uneven", "stops", "clocks", "small", "scratch", "forget"];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
     pub fn with(self, kind: &str) -> Option<Options> {
@@ -357,6 +363,14 @@ impl Options {
                     ..self
                 }
             }
+            "forget" => Options {
+                keep_runs: [None, Some(0), Some(1), Some(2)][r.below(4) as usize]
+                    .map(|n| KeepRuns { n_runs: Some(n), age_ns: None })
+                    .or(Some(KeepRuns { n_runs: None, age_ns: Some(r.below(20) * S) })),
+                n_forgets: r.below(6),
+                n_runs: self.n_runs.max(3),
+                ..self
+            },
             _ => return None,
         })
     }

@@ -4,27 +4,64 @@
 //! around it: a journal in memory, of which the world says what is durable; messages, which the world carries; clients, which
 //! submit and cancel by the requests that a live client sends.
 
-use eyas_core::array::TaskArray;
-use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
+use eyas_core::array::{TaskArray, TaskSpec};
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
-use eyas_core::group::split::Part;
 use eyas_core::*;
-use eyas_session::dispatcher::{Answer, Input, Options, Outside, Permission, Record, Seq, Session};
+use eyas_session::dispatcher::{Answer, Input, Options, Outside, Permission, Record, Seq, Session, Survey};
 use eyas_wire::message::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 /// What outlives a dispatcher. Only the first `n_durable` records surely do.
 #[derive(Default)]
 pub struct Journal {
+    /// All that were ever appended, those among them that [`Journal::clean`] made superfluous.
     pub records: Vec<Record<'static>>,
     pub n_durable: usize,
+    /// What stands for the first `n_cleaned` records.
+    cleaned: Vec<Record<'static>>,
+    n_cleaned: usize,
+    /// It is to be cleaned up to there once all of that is durable.
+    clean_to: Option<usize>,
     /// Its disk takes nothing now.
     pub is_full: bool,
 }
 
 impl Journal {
+    /// What is read back, in its order.
+    fn read(&self) -> impl Iterator<Item = &Record<'static>> {
+        self.cleaned.iter().chain(&self.records[self.n_cleaned..])
+    }
+
+    /// As the live driver does it, with the session's own rule.
+    fn clean(&mut self) {
+        let Some(upto) = self.clean_to.take_if(|upto| *upto <= self.n_durable) else { return };
+        let read = || self.cleaned.iter().chain(&self.records[self.n_cleaned..upto]);
+        let mut survey = Survey::default();
+        read().for_each(|record| survey.take(record));
+        let (mut cleaning, mut kept) = (survey.end(), vec![]);
+        let mut keep = |record: &Record<'_>| {
+            kept.push(Record::from_bytes(&record.to_bytes()).expect("it was just written"));
+            Ok::<(), Infallible>(())
+        };
+        let Ok(()) = read().try_for_each(|record| cleaning.take(record, &mut keep));
+        let Ok(()) = cleaning.end(keep);
+        (self.cleaned, self.n_cleaned) = (kept, upto);
+    }
+
+    /// How often it was cleaned is not kept; whether it was is.
+    pub fn is_cleaned(&self) -> bool {
+        self.n_cleaned > 0
+    }
+
+    /// Whether it says that `run` is forgotten.
+    pub fn is_forgotten(&self, run: RunId) -> bool {
+        self.records.iter().any(|r| matches!(r, Record::RunForgotten { run: of } if *of == run))
+    }
+
     /// Whether the submission `run` was committed.
     pub fn is_committed(&self, run: RunId) -> bool {
         self.records.iter().any(|r| matches!(r, Record::RunCommitted { run: of } if *of == run))
@@ -95,6 +132,12 @@ impl Outside for Shell {
         if !self.journal.is_full {
             self.journal.n_durable = self.journal.records.len();
         }
+    }
+
+    fn clean_journal(&mut self) {
+        let n = self.journal.records.len();
+        self.journal.clean_to.get_or_insert(n);
+        self.journal.clean();
     }
 
     fn welcome(&mut self, connection: u64, welcome: Welcome) {
@@ -174,10 +217,14 @@ pub struct News {
     /// Per connection, with the node that has it.
     pub to_nodes: Vec<(u64, usize, Vec<ToNode>)>,
     pub to_members: Vec<(MemberId, FromMember)>,
+    /// Replies to clients of the world: connection, number of the request, reply.
+    pub to_clients: Vec<(u64, u64, ReplyBody)>,
     /// Connections of nodes that the dispatcher has ended.
     pub closed: Vec<(u64, usize)>,
 }
 
+/// Worlds have few tasks; a journal is to be cleaned in many of them.
+const CLEAN_AFTER_TASKS: u64 = 5;
 /// What the disk says under a journal that is full.
 pub const NO_SPACE: &str = "no space left on the disk";
 /// Numbers of clients' connections begin here; the world's own are below.
@@ -190,11 +237,16 @@ pub struct Process {
     nodes: BTreeMap<u64, usize>,
     /// Which node each executor is, those that left among them.
     executors: BTreeMap<ExecutorId, usize>,
+    /// Clients that the world has; the others say all at once, and hear the answers at once.
+    clients: BTreeSet<u64>,
     n_clients: u64,
     n_requests: u64,
     /// The submission that each client makes.
     submissions: BTreeMap<u64, RunId>,
     durable: Vec<TaskId>,
+    /// Submissions into runs in parts that are open, with the run, as of so much of the log.
+    adding: BTreeMap<RunId, RunId>,
+    n_log_seen: usize,
 }
 
 impl Process {
@@ -212,29 +264,79 @@ impl Process {
             keeps_log: true,
             incarnation,
             cluster: config.scope.clone(),
+            clean_after_tasks: CLEAN_AFTER_TASKS,
         };
-        let shell = Shell { journal: std::mem::take(journal), ..Shell::default() };
-        let records = shell.journal.records.clone();
+        let mut shell = Shell { journal: std::mem::take(journal), ..Shell::default() };
+        shell.journal.clean_to = None; // whoever was cleaning it was killed
+        let n_records = shell.journal.records.len();
+        let records: Vec<Record<'static>> = shell.journal.read().cloned().collect();
         let mut session = Session::new(options, shell, now).expect("the options name a policy");
         for record in records {
             session.recover(now, record).expect("it was written by a session");
         }
         session.end_recovery(now, true);
+        if session.outside().journal.is_cleaned() {
+            // What was cleaned away makes no difference.
+            let shell = Shell::default();
+            let mut whole =
+                Session::new(session.options().clone(), shell, now).expect("the options name a policy");
+            for record in &session.outside().journal.records[..n_records] {
+                whole.recover(now, record.clone()).expect("it was written by a session");
+            }
+            whole.end_recovery(now, true);
+            assert_same(session.core(), whole.core());
+        }
         let shell = session.outside();
         for (_, _, actions) in &shell.log {
             let was_refused =
                 |a: &Action| matches!(a, Action::RefuseRun { run, .. } if shell.journal.is_committed(*run));
             assert!(!actions.iter().any(was_refused), "a recovered run is refused");
         }
-        Process {
+        let mut process = Process {
             session,
             nodes: BTreeMap::new(),
             executors: BTreeMap::new(),
+            clients: BTreeSet::new(),
             n_clients: 0,
             n_requests: 0,
             submissions: BTreeMap::new(),
             durable: vec![],
+            adding: BTreeMap::new(),
+            n_log_seen: 0,
+        };
+        process.note_additions();
+        process
+    }
+
+    /// Looks at what the core heard since: into a run in parts there is one submission at a time, as what a member says of files
+    /// holds until that one is decided.
+    fn note_additions(&mut self) {
+        if self.config().group.is_none() {
+            return;
         }
+        // What is read back comes in another order.
+        let is_recovery = self.n_log_seen == 0;
+        let events = self.session.outside().log[self.n_log_seen..].iter().map(|(_, event, _)| event);
+        let mut adding = std::mem::take(&mut self.adding);
+        let check = |adding: &BTreeMap<RunId, RunId>| {
+            let runs: BTreeSet<RunId> = adding.values().copied().collect();
+            assert_eq!(runs.len(), adding.len(), "two submissions into one run are open: {adding:?}");
+        };
+        for event in events {
+            match event {
+                Event::RunOpened { run, into: Some(whole), .. } => {
+                    adding.insert(*run, *whole);
+                    if !is_recovery {
+                        check(&adding);
+                    }
+                }
+                Event::RunCommitted { run } | Event::RunAborted { run } => _ = adding.remove(run),
+                _ => {}
+            }
+        }
+        check(&adding);
+        self.adding = adding;
+        self.n_log_seen = self.session.outside().log.len();
     }
 
     /// The process is killed; its journal stays as it is.
@@ -308,6 +410,7 @@ impl Process {
     pub fn settle(&mut self, now: Timestamp) -> News {
         self.session.settle(now);
         self.session.core().sanity_check();
+        self.note_additions();
         let shell = self.session.outside_mut();
         let sent = std::mem::take(&mut shell.to_nodes);
         let mut news = News {
@@ -318,8 +421,11 @@ impl Process {
             ..News::default()
         };
         let closed = std::mem::take(&mut shell.closed);
-        for (connection, _, answer) in std::mem::take(&mut shell.answers) {
-            if let Answer::Now(ReplyBody::RunAccepted { .. }) = answer {
+        for (connection, number, answer) in std::mem::take(&mut shell.answers) {
+            if self.clients.contains(&connection) {
+                let Answer::Now(body) = answer else { panic!("{answer:?} is no answer to a submission") };
+                news.to_clients.push((connection, number, body));
+            } else if let Answer::Now(ReplyBody::RunAccepted { .. }) = answer {
                 news.accepted.extend(self.submissions.get(&connection));
             }
         }
@@ -359,6 +465,7 @@ impl Process {
         let journal = &mut self.session.outside_mut().journal;
         let before = journal.n_durable.min(n);
         journal.n_durable = journal.n_durable.max(n);
+        journal.clean();
         for (at, record) in journal.records[..n].iter().enumerate().skip(before) {
             let Record::TaskEnded { task, .. } = record else { continue };
             // One that runs again since has another end, which will be durable later.
@@ -379,6 +486,7 @@ impl Process {
 
     pub fn on_disconnected(&mut self, now: Timestamp, life: u64) {
         self.nodes.remove(&life);
+        self.clients.remove(&life);
         self.handle(now, Input::Disconnected { connection: life });
     }
 
@@ -422,6 +530,21 @@ impl Process {
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 2));
         self.handle(now, Input::Connected { connection, peer, hello: Hello::Client { name: String::new() } });
         connection
+    }
+
+    /// A client of the world has a connection.
+    pub fn on_client_connected(&mut self, now: Timestamp, life: u64) {
+        self.clients.insert(life);
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 2));
+        let hello = Hello::Client { name: String::new() };
+        self.handle(now, Input::Connected { connection: life, peer, hello });
+    }
+
+    /// It asks for something.
+    pub fn on_request(&mut self, now: Timestamp, life: u64, number: u64, body: RequestBody) {
+        if self.clients.contains(&life) {
+            self.handle(now, Input::FromClient { connection: life, request: Request { number, body } });
+        }
     }
 
     /// What is answered at once.
@@ -527,24 +650,10 @@ impl Process {
         self.request(now, client, RequestBody::Cancel { run: Some(run), task });
     }
 
-    /// A client brings this member's part of a run. `run`: the number that the first member gave it; none at the first member
-    /// itself. At other members the part is prepared then. `Err`: why it is refused.
-    pub fn take_part(&mut self, now: Timestamp, run: Option<RunId>, part: &Part) -> Result<RunId, String> {
+    /// A client wants a run to be forgotten, which is refused while it goes on.
+    pub fn forget(&mut self, now: Timestamp, run: RunId) {
         let client = self.connect_client(now);
-        let (name, keep, into) = (String::new(), false, None);
-        let body = match run {
-            None => RequestBody::OpenRun { name, keep, into },
-            Some(run) => RequestBody::JoinRun { run, name, keep, into },
-        };
-        let is_first = run.is_none();
-        let run = self.open(now, client, body)?;
-        let (links, patterns) = (part.links.clone(), part.patterns.clone());
-        self.ask(now, client, RequestBody::LinkRun { run, links, patterns })?;
-        self.fill(now, client, run, part.arrays.iter().cloned().map(Arc::new))?;
-        if !is_first {
-            self.ask(now, client, RequestBody::PrepareRun { run })?;
-        }
-        Ok(run)
+        self.request(now, client, RequestBody::Forget { runs: vec![run] });
     }
 
     // ------------------------------------------------------------ other dispatchers
@@ -568,6 +677,22 @@ impl Process {
     pub fn on_member(&mut self, now: Timestamp, life: u64, message: FromMember) {
         self.handle(now, Input::FromMember { connection: life, batch: vec![message] });
     }
+}
+
+/// Both know the same runs and the same tasks, and how these ended.
+fn assert_same(cleaned: &Dispatcher, whole: &Dispatcher) {
+    let tasks = |core: &Dispatcher| -> Vec<(TaskId, RunId, TaskSpec, Option<TaskState>)> {
+        // Those of submissions that were given up have no run.
+        let tasks = core.tasks().filter(|t| core.find_run(core.run_of(*t)).is_some());
+        tasks.map(|t| (t, core.run_of(t), core.task_spec(t), core.find_end(t))).collect()
+    };
+    assert_eq!(tasks(cleaned), tasks(whole), "promise 1: tasks of a cleaned journal");
+    let runs = |core: &Dispatcher| -> Vec<_> {
+        core.runs()
+            .map(|(run, r)| (run, r.n_tasks, r.n_done, r.n_failed, r.n_cancelled, r.opened, r.ended))
+            .collect()
+    };
+    assert_eq!(runs(cleaned), runs(whole), "promise 1: runs of a cleaned journal");
 }
 
 /// The patterns of `run` among these, as sentences in order.

@@ -79,6 +79,9 @@ pub struct Summary {
     pub n_revivals: u64,
     /// Collectives of the last dispatcher processes that brought something.
     pub n_collectives: u64,
+    /// Tasks that were added to runs which went on, and submissions that were refused: with several dispatchers.
+    pub n_added: u64,
+    pub n_refused: u64,
 }
 
 /// A promise was broken, or a machine panicked.
@@ -219,6 +222,8 @@ pub enum Fault {
     /// The same under the journal.
     FillJournal,
     FreeJournal,
+    /// Somebody wants a run to be forgotten. No fault, but it comes when it comes.
+    Forget,
 }
 
 /// What happens, and when it is dealt with.
@@ -337,6 +342,9 @@ struct World {
     witnesses: BTreeMap<(usize, TaskId, AttemptNo), Witness>,
     /// Done tasks and their outputs, as far as the dispatcher that lives knows.
     done: BTreeMap<TaskId, Vec<(String, Digest)>>,
+    /// How tasks ended last, and of which run they are.
+    outcomes: BTreeMap<TaskId, Outcome>,
+    run_of: BTreeMap<TaskId, RunId>,
     /// Tasks that somebody was told are done.
     promised: BTreeSet<TaskId>,
     /// On which node and by which attempt.
@@ -394,6 +402,7 @@ impl World {
         config.placement_config.tasks_per_decision = o.tasks_per_decision;
         config.lease_ns = LEASE_NS;
         config.home_limits = o.home_limits;
+        config.keep_runs = o.keep_runs;
         if o.replicates {
             config.collectives = CollectiveMode::TaskReplication;
         }
@@ -441,6 +450,8 @@ impl World {
             run_since: BTreeMap::new(),
             witnesses: BTreeMap::new(),
             done: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            run_of: BTreeMap::new(),
             promised: BTreeSet::new(),
             ended_by: BTreeMap::new(),
             read: BTreeMap::new(),
@@ -571,7 +582,7 @@ impl World {
         }
         self.after(S, Ev::Tick);
         let n_nodes = self.o.n_nodes;
-        let kinds: [(u64, fn(usize) -> Fault); 11] = [
+        let kinds: [(u64, fn(usize) -> Fault); 12] = [
             (self.o.n_node_kills, Fault::KillNode),
             (self.o.n_stops, Fault::Stop),
             (self.o.n_link_cuts, Fault::Cut),
@@ -583,6 +594,7 @@ impl World {
             (self.o.n_drains, Fault::Drain),
             (self.o.n_disk_fills, Fault::FillDisk),
             (self.o.n_journal_fills, |_| Fault::FillJournal),
+            (self.o.n_forgets, |_| Fault::Forget),
         ];
         for (count, fault) in kinds {
             for _ in 0..count {
@@ -907,7 +919,8 @@ impl World {
 
     /// Tasks cannot be added to a run: it is over, a file is gone that they read, or they clash with others.
     fn refused(&mut self, plan: usize, why: &str) {
-        let is_late = ["has ended", "was cancelled", "was dropped"].iter().any(|part| why.contains(part));
+        let late = ["has ended", "was cancelled", "was dropped", "was forgotten"];
+        let is_late = late.iter().any(|part| why.contains(part));
         assert!(is_late || self.plans[plan].is_bad, "tasks are not added: {why}");
         self.plans[plan].state = PlanState::Refused;
     }
@@ -997,6 +1010,8 @@ impl World {
         if let Outcome::Failed(failure) = &outcome {
             self.check_failure(process, task, failure);
         }
+        self.outcomes.insert(task, outcome.clone());
+        self.run_of.insert(task, process.core().run_of(task));
         if outcome != Outcome::Done {
             return;
         }
@@ -1079,12 +1094,24 @@ impl World {
         assert!(!self.o.loses_nothing(), "{task:?} runs again although nothing is ever lost");
         self.n_revivals += 1;
         self.done.remove(&task);
+        self.outcomes.remove(&task);
         self.promised.remove(&task);
         let n_holders = process.core().catalog().n_holders(lost);
         assert_eq!(n_holders, 0, "{task:?} runs again for {lost:?}, which is there");
         let of_task = |r: &&Record| matches!(r, Record::TaskRevived { task: t } if *t == task);
         let n = process.journal().records.iter().filter(of_task).count();
         assert!(n <= 1 + REVIVALS_MAX as usize, "{task:?} has run again {n} times");
+    }
+
+    /// Whether the dispatcher has it that the task is done, or that its run has ended and is forgotten.
+    fn is_done(&self, process: &Process, task: TaskId) -> bool {
+        match process.core().has_task(task) {
+            true => process.core().task_state(task) == TaskState::Done,
+            false => {
+                let run = self.run_of.get(&task).expect("it had a run when it ended");
+                process.journal().is_forgotten(*run)
+            }
+        }
     }
 
     /// Files of runs that have ended and that are still on nodes although nobody will read them.
@@ -1096,7 +1123,7 @@ impl World {
         };
         let mut text = String::new();
         let catalog = process.core().catalog();
-        for object in (0..catalog.n_objects() as u32).map(ObjectId) {
+        for object in (0..catalog.n_objects() as u32).map(ObjectId).filter(|o| catalog.is_known(*o)) {
             if is_left(catalog.location(object)) && catalog.n_holders(object) > 0 {
                 let holders: Vec<ExecutorId> = catalog.holders_of(object).collect();
                 let _ = writeln!(text, "  {} in the catalog, on {holders:?}", catalog.location(object));
@@ -1128,12 +1155,11 @@ impl World {
         let now = self.told_by(self.ahead_ns);
         let process = Process::start(&self.config, incarnation, now, &mut self.journal);
         for task in &self.promised {
-            let state = process.core().task_state(*task);
-            assert_eq!(state, TaskState::Done, "promise 1: {task:?} was done before the restart");
+            assert!(self.is_done(&process, *task), "promise 1: {task:?} was done before the restart");
         }
-        self.done.retain(|task, _| {
-            process.core().has_task(*task) && process.core().task_state(*task) == TaskState::Done
-        });
+        let done: BTreeSet<TaskId> =
+            self.done.keys().copied().filter(|task| self.is_done(&process, *task)).collect();
+        self.done.retain(|task, _| done.contains(task));
         for plan in &mut self.plans {
             if let PlanState::Opened(_) = plan.state {
                 plan.state = PlanState::Waits;
@@ -1771,9 +1797,11 @@ impl World {
                 let whole = self.chance(200);
                 let pick = self.rng.next_u64();
                 self.with_process(|process, now| {
-                    let n = (0..).take_while(|t| process.core().has_task(TaskId(*t))).count() as u64;
-                    let of_run: Vec<TaskId> =
-                        (0..n).map(TaskId).filter(|t| process.core().run_of(*t) == run).collect();
+                    let core = process.core();
+                    let of_run: Vec<TaskId> = core.tasks().filter(|t| core.run_of(*t) == run).collect();
+                    if of_run.is_empty() {
+                        return; // it is forgotten
+                    }
                     let task = (!whole).then(|| of_run[(pick % of_run.len() as u64) as usize]);
                     process.cancel(now, run, task);
                 });
@@ -1784,6 +1812,15 @@ impl World {
                 self.after(lasts, Ev::Fault(Fault::FreeDisk(n)));
             }
             Fault::FreeDisk(n) => self.nodes[n].others_bytes = 0,
+            Fault::Forget => {
+                let pick = self.rng.next_u64();
+                self.with_process(|process, now| {
+                    let runs: Vec<RunId> = process.core().runs().map(|(run, _)| run).collect();
+                    if let Some(run) = runs.get((pick % runs.len().max(1) as u64) as usize) {
+                        process.forget(now, *run);
+                    }
+                });
+            }
             Fault::FillJournal => {
                 let lasts = self.lasts(30 * S);
                 self.full_until = self.full_until.max(self.now.plus_ns(lasts));
@@ -1840,7 +1877,7 @@ impl World {
 
     fn check_reasons(&self) {
         let Some(process) = &self.process else { return };
-        for task in (0..).map(TaskId).take_while(|t| process.core().has_task(*t)) {
+        for task in process.core().tasks() {
             match process.core().task_state(task) {
                 TaskState::Ready { reason: None } => panic!("promise 4: {task:?} waits without a reason"),
                 TaskState::Waiting { n_missing: 0 } => panic!("promise 4: {task:?} waits for nothing"),
@@ -1869,7 +1906,7 @@ impl World {
         let any_will_do =
             matches!(self.config.placement.as_str(), "affinity" | "first-available" | "max-compute-util");
         let mut ready = BTreeMap::new();
-        for task in (0..).map(TaskId).take_while(|t| core.has_task(*t)) {
+        for task in core.tasks() {
             let TaskState::Ready { reason: Some(reason) } = core.task_state(task) else { continue };
             // Who is not looked at waits for those before it.
             if reason.contains("before it in the queue") || reason.contains("just restarted") {
@@ -1916,7 +1953,7 @@ impl World {
     fn what_is_left(&self) -> String {
         let Some(process) = &self.process else { return "there is no dispatcher".into() };
         let mut text = String::new();
-        for task in (0..).map(TaskId).take_while(|t| process.core().has_task(*t)) {
+        for task in process.core().tasks() {
             let state = process.core().task_state(task);
             if !matches!(state, TaskState::Done | TaskState::Failed | TaskState::Cancelled) {
                 let _ = writeln!(text, "  {task:?}: {state:?}");
@@ -1941,23 +1978,24 @@ impl World {
         }
         let mut last_writer: BTreeMap<String, Digest> = BTreeMap::new();
         for (task, outputs) in &self.done {
-            assert_eq!(process.core().task_state(*task), TaskState::Done, "promise 1");
+            assert!(self.is_done(&process, *task), "promise 1");
             last_writer.extend(outputs.iter().filter(|(l, _)| !l.starts_with(RUN_FILE)).cloned());
         }
         for (location, digest) in last_writer {
             let at_home = self.home.find(&location).map(|c| c.digest);
             assert_eq!(at_home, Some(digest), "promise 1: {location} is at home as recorded");
         }
-        let sum =
-            |f: fn(&eyas_core::dispatcher::RunState) -> u64| process.core().runs().map(|(_, r)| f(r)).sum();
+        let n_ended = |f: fn(&Outcome) -> bool| self.outcomes.values().filter(|o| f(o)).count() as u64;
         Summary {
             trace_hash: self.trace_hash,
             n_events: self.n_events,
-            n_done: sum(|r| r.n_done),
-            n_failed: sum(|r| r.n_failed),
-            n_cancelled: sum(|r| r.n_cancelled),
+            n_done: n_ended(|o| matches!(o, Outcome::Done)),
+            n_failed: n_ended(|o| matches!(o, Outcome::Failed(_))),
+            n_cancelled: n_ended(|o| matches!(o, Outcome::Cancelled)),
             n_revivals: self.n_revivals,
             n_collectives: process.n_collectives(),
+            n_added: 0,
+            n_refused: 0,
         }
     }
 

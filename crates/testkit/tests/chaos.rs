@@ -321,6 +321,20 @@ mod found {
         live(&with("clocks", with("stops", Options::from_seed(24038558))));
     }
 
+    /// A file went with the run that had named it last in time, and another run that had named it before went on.
+    #[test]
+    fn a_run_read_other_bytes_of_a_file_whose_name_was_forgotten_meanwhile() {
+        let options = Options::workflows_from_seed(108);
+        live(&["uneven", "stops", "clocks", "small", "forget"].iter().fold(options, |o, kind| with(kind, o)));
+    }
+
+    /// A collective waited for ever for files of a run that was over, so that these were never forgotten.
+    #[test]
+    fn files_of_forgotten_runs_stayed_as_a_collective_waited_for_them() {
+        live(&with("forget", Options::workflows_from_seed(2192)));
+        live(&with("forget", Options::workflows_from_seed(3071)));
+    }
+
     /// What no disk had room for was tried more often than other weather, on the only node, which rested each time.
     #[test]
     fn a_disk_that_may_be_shared_was_tried_on_top_of_all_other_weather() {

@@ -17,6 +17,11 @@ fn groups_with_faults_keep_the_promises() {
     assert!(n_done > 5_000 && n_revivals > 20, "the worlds do something: {n_done}, {n_revivals} again");
     let n_collectives = sum(|s| s.n_collectives);
     assert!(n_collectives > 100, "{n_collectives} collectives brought something");
+    let (n_added, n_refused) = (sum(|s| s.n_added), sum(|s| s.n_refused));
+    assert!(
+        n_added > 1_000 && n_refused > 200,
+        "{n_added} tasks were added, {n_refused} submissions refused"
+    );
 }
 
 #[test]
@@ -91,6 +96,28 @@ mod found {
     #[test]
     fn the_end_of_what_was_given_up_took_a_later_run_of_the_same_number_along() {
         live(&GroupOptions::from_seed(25014078).with("uneven").expect("there is such a kind"));
+    }
+
+    fn uneven(seed: u64) -> GroupOptions {
+        GroupOptions::from_seed(seed).with("uneven").expect("there is such a kind")
+    }
+
+    /// Its first dispatcher was killed, and gave the number again before the other client had noticed.
+    #[test]
+    fn a_run_was_refused_as_another_client_had_submitted_one_of_the_same_number() {
+        live(&uneven(40000232));
+    }
+
+    /// The first one's client had gone, which the first dispatcher knew and another did not.
+    #[test]
+    fn two_submissions_into_one_run_were_open_at_a_dispatcher() {
+        live(&GroupOptions::calm(41000003));
+    }
+
+    /// One dispatcher's task had promised it, another's was added and made it: the first took it for its own still.
+    #[test]
+    fn a_file_was_dropped_by_whom_it_was_promised_and_made_again_until_its_task_failed() {
+        live(&uneven(40000674));
     }
 
     #[test]

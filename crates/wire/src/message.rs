@@ -395,6 +395,10 @@ pub enum RequestBody {
         which: WhichTasks,
         from: u64,
     },
+    /// Forget these runs, which have ended: all of them or none. Answered with `Forgotten` when that is durable.
+    Forget {
+        runs: Vec<RunId>,
+    },
 }
 
 /// Tasks that are added to a run while it goes on.
@@ -463,6 +467,9 @@ pub enum ReplyBody {
         next: Option<u64>,
         /// The task at `next` has not ended: it is too early to go on.
         is_early: bool,
+    },
+    Forgotten {
+        runs: Vec<RunId>,
     },
 }
 

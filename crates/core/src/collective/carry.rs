@@ -333,6 +333,11 @@ impl Collectives {
         self.live.len()
     }
 
+    /// Whether a collective has yet to bring the object somewhere, or waits for it to be made.
+    pub fn awaits(&self, object: ObjectId) -> bool {
+        self.wanting.contains_key(&object) || self.live.values().any(|live| live.unmade.contains(&object))
+    }
+
     /// What the batches that have ended since the last call say of the links between nodes. Left out are those that failed
     /// in part, and those whose source was still receiving: their time is that of the whole way.
     pub fn take_observations(&mut self) -> Vec<Observation> {

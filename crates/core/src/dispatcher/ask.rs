@@ -111,8 +111,16 @@ impl Dispatcher {
         failures.iter().rev().find(|(of, _)| *of == task).map(|(_, failure)| failure.message.clone())
     }
 
+    /// Whether the task was submitted and is not forgotten with its run.
     pub fn has_task(&self, task: TaskId) -> bool {
-        task.0 < self.next_task
+        let after = self.bases.partition_point(|base| *base <= task);
+        let Some(a) = after.checked_sub(1).map(|at| &self.arrays[at]) else { return false };
+        task.0 - a.base.0 < u64::from(a.array.n_tasks)
+    }
+
+    /// All tasks that are known, in the order of their numbers.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        self.arrays.iter().flat_map(|a| (a.base.0..a.base.0 + u64::from(a.array.n_tasks)).map(TaskId))
     }
 
     /// What in `event` cannot be, in words: a thing that nobody has named to this dispatcher, or a size that no machine has.
@@ -453,6 +461,7 @@ impl Dispatcher {
             assert!(r.outputs.iter().all(|output| self.making.get(output) == Some(task)));
         }
         self.check_leftovers();
+        self.check_forgotten();
         self.check_given_up();
         assert_eq!(self.making.len(), self.reserved.values().map(|r| r.outputs.len()).sum::<usize>());
         for (id, e) in &self.executors {

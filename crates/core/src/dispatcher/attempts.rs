@@ -275,7 +275,7 @@ impl Dispatcher {
         state.cancelled |= task.is_none();
         let state = &self.runs[&run];
         let tasks: Vec<TaskId> = match task {
-            Some(task) if task.0 < self.next_task && self.run_of(task) == run => vec![task],
+            Some(task) if self.has_task(task) && self.run_of(task) == run => vec![task],
             Some(_) => return,
             None => {
                 let arrays = state.arrays.iter().map(|id| &self.arrays[id.0 as usize]);
@@ -394,6 +394,7 @@ impl Dispatcher {
             self.forget_writers(run);
             self.forget_patterns(run);
             self.forget_replication(run);
+            self.forget_stale(out);
             out.push(Action::EndRun { run });
         }
     }

@@ -335,8 +335,10 @@ impl Dispatcher {
     pub(super) fn run_of_import(&self, object: ObjectId) -> Option<RunId> {
         let (scope, _) = self.catalog.location(object).strip_prefix(RUN_FILE)?.split_once('/')?;
         let run = RunId(scope.rsplit_once('.')?.1.parse().ok()?);
-        let is_in_parts = self.runs.get(&run)?.linked.is_some();
-        (is_in_parts && !self.is_made_here(object)).then_some(run)
+        self.runs.get(&run)?.linked.as_ref()?;
+        // What a task of ours has promised may have been added elsewhere since.
+        let is_ours = self.is_made_here(object) && self.owner_elsewhere(run, object).is_none();
+        (!is_ours).then_some(run)
     }
 
     /// Whether tasks of an array may read files of other dispatchers.

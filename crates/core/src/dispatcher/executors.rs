@@ -200,14 +200,14 @@ impl Dispatcher {
         attempt: AttemptNo,
         out: &mut Vec<Action>,
     ) -> Vec<ObjectId> {
-        let free = task.0 < self.next_task
+        let free = self.has_task(task)
             && self.end_of(task) == End::Not
             && !self.reserved.contains_key(&task)
             && !self.waiting.contains_key(&task)
             && self.runs.get(&self.run_of(task)).is_some_and(|r| r.started)
             && !self.may_be_outdone(owner, task, attempt);
         if !free {
-            if task.0 < self.next_task && self.end_of(task) == End::Not {
+            if self.has_task(task) && self.end_of(task) == End::Not {
                 // Not to be mistaken for a later try there. A process that comes after this one knows as little as if this one
                 // had given it up.
                 self.tried(task, attempt);
@@ -221,6 +221,8 @@ impl Dispatcher {
         let spec = self.task_spec(task);
         let outputs: Vec<ObjectId> =
             spec.outputs.iter().map(|(_, location)| self.catalog.intern(location)).collect();
+        let run = self.run_of(task);
+        outputs.iter().for_each(|object| self.catalog.name(*object, run));
         let lands = spec.outputs.iter().any(|(_, location)| !location.starts_with(RUN_FILE));
         self.tried(task, attempt);
         let r = Reserved {
@@ -383,6 +385,8 @@ impl Dispatcher {
         }
         self.recall(out);
         self.balance(now, out);
+        self.forget_stale(out);
+        self.forget_old_runs(now, out);
     }
 
     /// Takes attempts back that wait behind full slots while other slots have nothing to do: the last

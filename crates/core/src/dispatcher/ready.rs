@@ -103,7 +103,9 @@ impl Dispatcher {
         let mut objects = Vec::with_capacity(files.len());
         for (_, pattern) in files {
             self.location_into(run, array, pattern, i, &mut location);
-            objects.push(self.catalog.intern(&location));
+            let object = self.catalog.intern(&location);
+            self.catalog.name(object, run);
+            objects.push(object);
         }
         self.location = location;
         objects

@@ -16,6 +16,11 @@ impl Dispatcher {
         if !self.executors.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
             return;
         }
+        if !self.catalog.is_known(object) {
+            // It came for a run that is forgotten.
+            out.push(Action::DropReplicas { executor, objects: vec![object] });
+            return;
+        }
         let run = run.filter(|run| self.runs.contains_key(run));
         if let Some(maker) = self.making.get(&object)
             && let r = &self.reserved[maker]

@@ -6,6 +6,7 @@
 //!
 //! Used where the future is asked for: when the files of a gather will appear, and how much work is ready (provisioning).
 
+use super::submissions::NO_RUN;
 use crate::types::RunId;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -40,6 +41,8 @@ struct Stage {
 #[derive(Default)]
 pub(super) struct RunTimes {
     stages: Vec<Stage>,
+    /// Places in `stages` of runs that are forgotten.
+    free: Vec<u32>,
     by_label: FxHashMap<(RunId, String), u32>,
     runs: BTreeMap<RunId, Mean>,
 }
@@ -47,13 +50,17 @@ pub(super) struct RunTimes {
 impl RunTimes {
     /// The stage of an array of `run` with that label.
     pub fn stage(&mut self, run: RunId, label: &str) -> u32 {
-        let next = self.stages.len() as u32;
+        let next = self.free.last().copied().unwrap_or(self.stages.len() as u32);
         let stage = match label {
             "" => next,
             label => *self.by_label.entry((run, label.to_owned())).or_insert(next),
         };
         if stage == next {
-            self.stages.push(Stage { run, mean: Mean::default(), n_ready: 0 });
+            let new = Stage { run, mean: Mean::default(), n_ready: 0 };
+            match self.free.pop() {
+                Some(free) => self.stages[free as usize] = new,
+                None => self.stages.push(new),
+            }
         }
         stage
     }
@@ -93,6 +100,15 @@ impl RunTimes {
     pub fn n_ready(&self) -> u64 {
         self.stages.iter().map(|s| s.n_ready).sum()
     }
+
+    /// A run and its stages; none of their tasks is ready.
+    pub fn forget(&mut self, run: RunId) {
+        let of_run = (0..).zip(&self.stages).filter(|(_, stage)| stage.run == run).map(|(at, _)| at);
+        self.free.extend(of_run.collect::<Vec<u32>>());
+        self.free.iter().for_each(|at| self.stages[*at as usize].run = NO_RUN);
+        self.by_label.retain(|(of, _), _| *of != run);
+        self.runs.remove(&run);
+    }
 }
 
 #[cfg(test)]
@@ -118,5 +134,11 @@ mod tests {
         assert_eq!(times.expected_ready_ns(), Some(109));
         times.not_ready(long);
         assert_eq!((times.expected_ready_ns(), times.n_ready()), (Some(10), 14));
+        (0..9).for_each(|_| times.not_ready(short));
+        times.forget(RunId(1));
+        assert_eq!((times.free.len(), times.by_label.len(), times.runs.len()), (3, 1, 0));
+        let again = times.stage(RunId(3), "long");
+        assert!(again != other && times.stages.len() == 4, "its place was taken before");
+        assert_eq!(times.expected_ns(again), None);
     }
 }

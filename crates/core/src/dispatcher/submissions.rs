@@ -8,7 +8,7 @@
 use super::*;
 
 /// Of the tasks of a submission that was given up; runs are numbered from 1.
-const NO_RUN: RunId = RunId(0);
+pub(super) const NO_RUN: RunId = RunId(0);
 use eyas_text::shown;
 
 impl Dispatcher {

@@ -42,6 +42,7 @@ pub use shape::{Counts, Shape, shape};
 pub use stage::{is_one_stage, program_of_stage, stage_name, stage_of_task, started_by};
 
 use crate::array::{GatherHint, Hint, Hints};
+use crate::catalog::PAGE;
 use crate::types::{ObjectId, RunId};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -202,8 +203,8 @@ pub struct Patterns {
     config: PatternConfig,
     stages: Vec<Option<Stage>>,
     by_name: FxHashMap<(RunId, String), StageId>,
-    /// By object.
-    files: Vec<File>,
+    /// By object, in pages of [`PAGE`]; a page that is not there has no file.
+    files: Vec<Option<Box<[File; PAGE]>>>,
     more_readers: BTreeMap<(ObjectId, StageId), u32>,
     /// By maker (none: home) and reader.
     flows: BTreeMap<(StageRef, StageId), Flow>,
@@ -424,6 +425,13 @@ impl Patterns {
         }
     }
 
+    /// Objects with the numbers of this page are not named any more.
+    pub fn forget_page(&mut self, page: u32) {
+        if let Some(page) = self.files.get_mut(page as usize) {
+            *page = None;
+        }
+    }
+
     /// The run is over: its stages are forgotten.
     pub fn run_ended(&mut self, run: RunId) {
         for stage in self.stages.iter_mut().filter(|s| s.as_ref().is_some_and(|s| s.run == run)) {
@@ -447,13 +455,17 @@ impl Patterns {
         more_readers.retain(|(_, stage), _| lives(stage));
         flows.retain(|(_, to), _| lives(to));
         wishes.retain(|(r, ..), _| *r != run);
+        if self.by_name.is_empty() {
+            // No file has a stage any more, so the numbers of stages begin anew.
+            (self.stages, self.files) = (vec![], vec![]);
+        }
     }
 
     // ------------------------------------------------------------ questions
 
     /// The stages that read an object and those of them in which it is multicast.
     pub fn of_object(&self, object: ObjectId) -> Vec<Evidence> {
-        let Some(file) = self.files.get(object.0 as usize) else { return vec![] };
+        let Some(file) = self.file(object) else { return vec![] };
         let maker = self.living(file.maker);
         let readers = self.readers_of(object);
         let is_wide = self.wide_kind(object) == Some(PatternKind::Multicast);
@@ -539,7 +551,7 @@ impl Patterns {
     /// Whether the task that made these scatters them.
     pub fn of_made(&self, made: &[ObjectId]) -> Option<Evidence> {
         let (maker, to) = made.iter().find_map(|object| {
-            let file = self.files.get(object.0 as usize)?;
+            let file = self.file(*object)?;
             Some((self.living(file.maker), self.living(file.reader).get()?))
         })?;
         let scattering =
@@ -588,14 +600,14 @@ impl Patterns {
 
     /// Equal for the files of one group. `None`: nobody reads it.
     pub fn readers_key(&self, object: ObjectId) -> Option<ReadersKey> {
-        let file = self.files.get(object.0 as usize)?;
+        let file = self.file(object)?;
         self.living(file.reader).get()?;
         Some(ReadersKey { reader: file.reader, n_readers: file.n_readers, hash: file.readers_hash })
     }
 
     /// Heap bytes held, about.
     pub fn heap_bytes(&self) -> usize {
-        self.files.capacity() * size_of::<File>()
+        self.files.iter().flatten().count() * PAGE * size_of::<File>()
             + self.more_readers.len() * 24
             + self.scattering_of.len() * 8
             + self.scatterings.len() * size_of::<Option<Scattering>>()
@@ -614,19 +626,25 @@ impl Patterns {
         stage.get().filter(|s| self.find(*s).is_some()).map_or(StageRef::default(), StageRef::of)
     }
 
+    fn file(&self, object: ObjectId) -> Option<&File> {
+        let page = self.files.get(object.0 as usize / PAGE)?.as_ref()?;
+        Some(&page[object.0 as usize % PAGE])
+    }
+
     fn file_mut(&mut self, object: ObjectId) -> &mut File {
-        let at = object.0 as usize;
-        if self.files.len() <= at {
-            self.files.resize(at + 1, File::default());
+        let page = object.0 as usize / PAGE;
+        if self.files.len() <= page {
+            self.files.resize_with(page + 1, || None);
         }
-        &mut self.files[at]
+        let page = self.files[page].get_or_insert_with(|| Box::new([File::default(); PAGE]));
+        &mut page[object.0 as usize % PAGE]
     }
 
     /// Distinct inputs with their makers, by maker.
     fn edges_of(&self, inputs: &[ObjectId], into: &mut Vec<(StageRef, ObjectId)>) {
         into.clear();
         into.extend(inputs.iter().map(|&object| {
-            let maker = self.files.get(object.0 as usize).map_or(StageRef::default(), |f| f.maker);
+            let maker = self.file(object).map_or(StageRef::default(), |f| f.maker);
             (self.living(maker), object)
         }));
         into.sort_unstable();
@@ -635,7 +653,7 @@ impl Patterns {
 
     /// One more task of `stage` reads `object`; how many now.
     fn count_reader(&mut self, object: ObjectId, stage: StageId) -> u32 {
-        let reader = self.files.get(object.0 as usize).map_or(StageRef::default(), |f| f.reader);
+        let reader = self.file(object).map_or(StageRef::default(), |f| f.reader);
         let reader = self.living(reader);
         let task = self.n_readers as u32;
         let file = self.file_mut(object);
@@ -653,7 +671,7 @@ impl Patterns {
     }
 
     fn readers_of(&self, object: ObjectId) -> Vec<(StageId, u32)> {
-        let Some(file) = self.files.get(object.0 as usize) else { return vec![] };
+        let Some(file) = self.file(object) else { return vec![] };
         let mut readers: Vec<(StageId, u32)> = vec![];
         if let Some(stage) = self.living(file.reader).get() {
             readers.push((stage, file.n_readers));

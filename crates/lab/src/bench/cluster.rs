@@ -47,12 +47,16 @@ impl RunCost {
 impl Cluster {
     /// Starts the processes in `dir` and waits until all nodes have joined.
     pub fn start(dir: &Path, shape: &Shape) -> Result<Cluster, Fault> {
-        Cluster::start_limited(dir, shape, None)
+        Cluster::start_changed(dir, shape, |_| ())
     }
 
-    /// The same with so many bytes per second from and to home, all nodes together.
-    pub fn start_limited(dir: &Path, shape: &Shape, home_rate: Option<u64>) -> Result<Cluster, Fault> {
-        let args = ClusterArgs {
+    /// The same with other options, as `change` sets them.
+    pub fn start_changed(
+        dir: &Path,
+        shape: &Shape,
+        change: impl FnOnce(&mut ClusterArgs),
+    ) -> Result<Cluster, Fault> {
+        let mut args = ClusterArgs {
             nodes: Nodes::fixed(shape.nodes),
             provision: ProvisionArgs::default(),
             dispatchers: shape.dispatchers,
@@ -65,16 +69,18 @@ impl Cluster {
                 home_local: vec![],
             },
             policy: PolicyArgs {
+                keep_runs: None,
                 collectives: eyas_core::dispatcher::CollectiveMode::Auto,
                 placement: shape.placement.clone(),
                 window: 3200,
                 utilisation_threshold: 0.8,
                 home_streams: None,
-                home_rate,
+                home_rate: None,
                 lease: 60_000_000_000,
                 no_event_log: !shape.event_log,
             },
         };
+        change(&mut args);
         let parts = local::start(&args, dir, true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = runtime.block_on(Client::connect(&parts.join))?;

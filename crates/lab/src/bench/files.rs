@@ -139,7 +139,8 @@ fn measure(
             dispatchers: 1,
         };
         let place = dir.join("cluster");
-        let mut cluster = Cluster::start_limited(&place, &shape, Some(args.home_rate))?;
+        let mut cluster =
+            Cluster::start_changed(&place, &shape, |of| of.policy.home_rate = Some(args.home_rate))?;
         let took = passes
             .iter()
             .map(|(kind, out)| {

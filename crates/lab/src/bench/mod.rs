@@ -24,6 +24,7 @@ mod memory;
 mod net;
 mod predict;
 mod promise;
+mod runs;
 mod store;
 mod table;
 mod transfer;
@@ -45,6 +46,8 @@ pub struct BenchArgs {
 enum Bench {
     /// Tasks a second through a real dispatcher and executor, beside a bare loop of spawners
     Dispatch(dispatch::DispatchArgs),
+    /// What a dispatcher needs that has done many runs and forgotten most of them
+    Runs(runs::RunsArgs),
     /// One placement decision at a million queued tasks; memory of queue and catalog
     Decide(decide::DecideArgs),
     /// The catalog of who holds what, with a million entries
@@ -116,6 +119,7 @@ impl Common {
 pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
     match args.what {
         Bench::Dispatch(args) => dispatch::bench(&args),
+        Bench::Runs(args) => runs::bench(&args),
         Bench::Decide(args) => decide::bench(&args),
         Bench::Index(args) => index::bench(&args),
         Bench::Workflow(args) => workflow::bench(&args),

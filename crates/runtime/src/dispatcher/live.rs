@@ -10,10 +10,11 @@ use eyas_core::{MemberId, Timestamp};
 use eyas_data::peer::{Ticket, TicketKey};
 use eyas_journal::{ErrorKind, Health, Journal};
 use eyas_net::Writer;
-use eyas_session::dispatcher::{Answer, Outside, Permission, Record, Seq};
+use eyas_session::dispatcher::{Answer, Outside, Permission, Record, Seq, Survey};
 use eyas_wire::message::*;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,7 +26,9 @@ const FULL_WAIT: Duration = Duration::from_millis(1);
 /// See the module.
 pub(super) struct Live {
     dir: PathBuf,
-    journal: Journal,
+    journal: Arc<Journal>,
+    /// A thread is cleaning the journal.
+    is_cleaning: Arc<AtomicBool>,
     ticket_key: TicketKey,
     pub(super) log: Option<EventLog>,
     pub(super) writers: HashMap<u64, Writer>,
@@ -41,7 +44,8 @@ impl Live {
     pub fn new(dir: PathBuf, journal: Journal, ticket_key: TicketKey) -> Live {
         Live {
             dir,
-            journal,
+            journal: Arc::new(journal),
+            is_cleaning: Arc::default(),
             ticket_key,
             log: None,
             writers: HashMap::new(),
@@ -87,6 +91,21 @@ impl Live {
     }
 }
 
+/// Takes records out of the journal that are not needed any more.
+fn clean(journal: &Journal) -> eyas_journal::Result<()> {
+    let covers = journal.begin_segment()?;
+    let read = |bytes: &[u8]| Record::from_bytes(bytes).map_err(|why| journal.cannot_read(&why));
+    let mut survey = Survey::default();
+    journal.read(covers)?.try_for_each(|_, bytes| read(bytes).map(|record| survey.take(&record)))??;
+    let mut cleaning = survey.end();
+    journal.compact_with(covers, |push| {
+        let mut keep = |record: &Record<'_>| push(&record.to_bytes());
+        journal.read(covers)?.try_for_each(|_, bytes| cleaning.take(&read(bytes)?, &mut keep))??;
+        cleaning.end(keep)
+    })?;
+    Ok(())
+}
+
 impl Outside for Live {
     fn append(&mut self, record: &Record<'_>) -> Result<Seq, String> {
         let bytes = record.to_bytes();
@@ -120,6 +139,25 @@ impl Outside for Live {
     fn flush(&mut self) {
         // The journal's notice says what is wrong with the disk.
         let _ = self.journal.flush();
+    }
+
+    fn clean_journal(&mut self) {
+        if self.is_cleaning.swap(true, Ordering::AcqRel) {
+            return; // what is forgotten since goes the next time
+        }
+        let (journal, is_cleaning) = (self.journal.clone(), self.is_cleaning.clone());
+        let cleaned = move || {
+            if let Err(e) = clean(&journal) {
+                eyas_text::say!(
+                    "eyas: the journal was not cleaned of forgotten runs, and goes on as it is: {e}"
+                );
+            }
+            is_cleaning.store(false, Ordering::Release);
+        };
+        std::thread::Builder::new().name("cleans journal".into()).spawn(cleaned).map_or_else(
+            |e| eyas_text::say!("eyas: the journal was not cleaned of forgotten runs: {e}"),
+            drop,
+        );
     }
 
     fn welcome(&mut self, connection: u64, welcome: Welcome) {

@@ -21,6 +21,8 @@ use tokio::sync::mpsc;
 
 /// Inputs taken before anything is sent.
 const BATCH_MAX: usize = 256;
+/// Fewer forgotten tasks are not worth writing the journal anew.
+const CLEAN_AFTER_TASKS: u64 = 10_000;
 /// How long the last frames have to leave before the process does.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
@@ -58,6 +60,7 @@ impl Service {
             keeps_log: options.event_log,
             incarnation,
             cluster: cluster.clone(),
+            clean_after_tasks: CLEAN_AFTER_TASKS,
         };
         let now = clock::now();
         let live = Live::new(dir.clone(), journal, TicketKey::from_secret(identity.secret()));

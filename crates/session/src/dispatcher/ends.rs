@@ -1,5 +1,6 @@
 //! What becomes true for others once the journal has it: accepted submissions, ends of tasks, attempts that were given up.
 
+use super::forget::Asker;
 use super::*;
 
 /// What waits for a record to be durable.
@@ -33,6 +34,10 @@ pub(super) enum Effect {
     AttemptGivenUp {
         task: TaskId,
         attempt: AttemptNo,
+    },
+    RunForgotten {
+        run: RunId,
+        asker: Option<Asker>,
     },
 }
 
@@ -131,6 +136,7 @@ impl<O: Outside> Session<O> {
             }
             Effect::RunPrepared { connection, number, run } => self.on_prepared(connection, number, run),
             Effect::AttemptGivenUp { task, attempt } => self.feed(Event::AttemptGivenUp { task, attempt }),
+            Effect::RunForgotten { run, asker } => self.on_forgotten(run, asker),
             Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,
             Effect::TaskEnded { task, run, outcome, teller } => {
                 self.count_durable(run, outcome);

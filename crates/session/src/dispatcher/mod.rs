@@ -14,12 +14,15 @@
 //! | [`ends`] | that an end counts, and is acknowledged, when it is durable |
 //! | [`executors`] | hello, messages, permits, silence and goodbye of executors |
 //! | [`members`] | what one dispatcher of a group tells the others |
+//! | [`forget`], [`clean`] | that memory and journal need not grow with the runs that have ended |
 //! | [`provision`] | that a node which was asked to leave ends when it has nothing left |
 //! | [`requests`], [`status`], [`prints`] | answers to clients |
 //! | [`recover`] | that a later process of the same journal owes what this one did |
 
+mod clean;
 mod ends;
 mod executors;
+mod forget;
 mod members;
 mod outside;
 mod parts;
@@ -31,6 +34,7 @@ mod requests;
 mod status;
 mod submissions;
 
+pub use clean::{Cleaning, Survey};
 pub use outside::{Answer, Outside, Permission, Seq};
 pub use records::Record;
 
@@ -42,6 +46,7 @@ use eyas_core::home_share::{HomeLimits, HomeShare};
 use eyas_core::*;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::*;
+use forget::Forgetting;
 use members::Group;
 use prints::Prints;
 use provision::Provision;
@@ -119,6 +124,8 @@ pub struct Options {
     /// Of this process: larger than those of all earlier ones with the same journal, as far as its driver knows them.
     pub incarnation: u64,
     pub cluster: String,
+    /// The journal is cleaned when so many tasks are forgotten that it still speaks of, and no fewer than are kept.
+    pub clean_after_tasks: u64,
 }
 
 /// One dispatcher process. See the module.
@@ -167,6 +174,7 @@ pub struct Session<O> {
     watches: Vec<Watch>,
     warning: Option<String>,
     provision: Provision,
+    forgetting: Forgetting,
     /// Where this is one of several dispatchers.
     group: Option<Group>,
     core_ticked: Timestamp,
@@ -215,11 +223,17 @@ impl<O: Outside> Session<O> {
             watches: vec![],
             warning: None,
             provision: Provision::default(),
+            forgetting: Forgetting::default(),
             core_ticked: now,
             actions: vec![],
             ticked: false,
             stop: None,
         })
+    }
+
+    /// As this process has them.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// The options, as the core has them.
@@ -451,6 +465,7 @@ impl<O: Outside> Session<O> {
                 }
                 self.commit_now = true;
             }
+            Action::ForgetRun { run } => self.record_forgotten(run, None),
             Action::ForgetExecutor { executor } => self.forget(executor),
             Action::TellMember { member, messages } => self.tell_member(member, &FromMember::Said(messages)),
             Action::SendAway { executor, member } => self.send_away(executor, member),

@@ -51,6 +51,10 @@ pub trait Outside {
     /// Waits until what was appended is on the disk, or the disk takes nothing.
     fn flush(&mut self);
 
+    /// Has records that are not needed any more taken out of the journal, by [`super::Survey`] and [`super::Cleaning`]. That may
+    /// take a while, in which the session goes on.
+    fn clean_journal(&mut self);
+
     /// The first frame on a connection.
     fn welcome(&mut self, connection: u64, welcome: Welcome);
 

@@ -32,34 +32,37 @@ impl<O: Outside> Session<O> {
         self.group.as_ref().is_some_and(|g| g.linked.contains(&run))
     }
 
-    /// Whether what became of the run `whole`, or of a submission into it, is decided and not known here yet. `again`: it is
-    /// begun anew, so the first member has given up what has its token.
-    fn is_in_doubt(&mut self, again: &Addition) -> bool {
-        let Some(group) = &self.group else { return false };
-        let into = |run: &RunId| self.addition_of(*run).filter(|a| a.run == again.run);
-        let given_up = group.in_doubt.iter().find(|run| into(run).is_some_and(|a| a.token == again.token));
-        if let Some(run) = given_up.copied() {
-            self.forget_prepared(run);
-            self.abort(run);
+    /// Whether the submission `run` has to wait, as what became of the run that it adds to, or of another submission into that, is
+    /// decided and not known here yet. The first member begins with one when the one before is decided, and commits none that is not
+    /// prepared here; so what is not has been given up, and so has what had the same token.
+    fn has_to_wait(&mut self, run: RunId, addition: &Addition) -> bool {
+        let others = self.adding.iter().filter(|(_, other)| other.addition.run == addition.run);
+        let others = others.map(|(number, other)| (*number, other.addition.token == addition.token));
+        for (other, is_again) in others.collect::<Vec<_>>() {
+            let is_prepared = self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&other));
+            // A later one is begun already: this is the one that was given up, and nobody has told its client yet.
+            if is_again || (!is_prepared && other < run) {
+                self.forget_prepared(other);
+                self.abort(other);
+            }
         }
-        let Some(group) = &self.group else { return false };
-        group
-            .in_doubt
-            .iter()
-            .any(|run| *run == again.run || self.addition_of(*run).is_some_and(|a| a.run == again.run))
+        let is_in_doubt = self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&addition.run));
+        is_in_doubt || self.adding.values().any(|other| other.addition.run == addition.run)
     }
 
     pub(super) fn on_join_run(&mut self, connection: u64, request: Request) {
         let Request { number, body: RequestBody::JoinRun { run, name, keep, into } } = request else {
             return;
         };
-        if self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&run)) {
-            // The first member gives the number again: it was killed before it had the other run for sure.
+        let is_in_doubt = self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&run));
+        if is_in_doubt || self.submitting.get(&run).is_some_and(|other| *other != connection) {
+            // The first member gives the number again: it was killed before it had the other run for sure. Whoever submits
+            // that may not know it yet.
             self.forget_prepared(run);
             self.abort(run);
         }
         if let Some(addition) = &into
-            && self.is_in_doubt(addition)
+            && self.has_to_wait(run, addition)
         {
             // The first member does one after the other, and tells in a moment what became of the one before.
             let body = RequestBody::JoinRun { run, name, keep, into };

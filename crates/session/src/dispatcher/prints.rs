@@ -116,7 +116,7 @@ impl<O: Outside> Session<O> {
         let newest = || self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| run).last();
         let found = run.or_else(newest).filter(|run| self.core.find_run(*run).is_some());
         let Some(run) = found else {
-            let reason = run.map_or("nothing was submitted".into(), |run| format!("there is no run {run}"));
+            let reason = run.map_or("nothing was submitted".into(), |run| self.no_run(run));
             return self.refuse(connection, number, reason);
         };
         let (mut tasks, mut next, mut is_early) = (vec![], None, false);

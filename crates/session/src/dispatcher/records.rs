@@ -78,6 +78,15 @@ pub enum Record<'a> {
         run: RunId,
         patterns: Cow<'a, RunPatterns>,
     },
+    /// The run has ended and nothing of it is needed any more.
+    RunForgotten {
+        run: RunId,
+    },
+    /// Runs with smaller numbers have been opened, and so many tasks numbered. It stands where records of forgotten runs were.
+    Numbered {
+        next_run: u32,
+        n_tasks: u64,
+    },
 }
 
 impl Record<'_> {

@@ -72,6 +72,23 @@ impl<O: Outside> Session<O> {
                 }
                 self.reading.began.push(incarnation);
             }
+            Record::RunForgotten { run } => {
+                let of_it =
+                    |of: &RunId| *of == run || self.adding.get(of).is_some_and(|a| a.addition.run == run);
+                let gone: Vec<RunId> = self.reading.committed.iter().copied().filter(of_it).collect();
+                for of in &gone {
+                    self.adding.remove(of);
+                    self.durable.remove(of);
+                }
+                self.reading.committed.retain(|of| !gone.contains(of));
+                self.reading.cancelled.retain(|(of, _)| *of != run);
+                self.reading.times.remove(&run);
+                self.forget_run(run);
+            }
+            Record::Numbered { next_run, n_tasks } => {
+                self.next_run = self.next_run.max(next_run);
+                self.feed(Event::TasksNumbered { n_tasks });
+            }
             Record::RunOpenedAt { run, at } => {
                 self.reading.times.insert(run, (at, None));
             }

@@ -52,6 +52,7 @@ impl<O: Outside> Session<O> {
                 self.on_link_run(connection, number, run, links, patterns)
             }
             RequestBody::PrepareRun { run } => self.on_prepare_run(connection, number, run),
+            RequestBody::Forget { runs } => self.on_forget(connection, number, runs),
         }
     }
 
@@ -64,13 +65,13 @@ impl<O: Outside> Session<O> {
             (Some(task), _) => vec![self.core.run_of(task)],
             (None, Some(run)) if self.core.find_run(run).is_some() => vec![run],
             (None, Some(run)) => {
-                let reason = format!("there is no run {run}");
+                let reason = self.no_run(run);
                 return self.refuse(connection, number, reason);
             }
             (None, None) => self.core.runs().filter(|(_, r)| r.ended.is_none()).map(|(id, _)| id).collect(),
         };
         let left = |core: &Dispatcher, run: &RunId| {
-            let r = core.find_run(*run).expect("runs are never forgotten");
+            let r = core.find_run(*run).expect("it was just looked up");
             r.n_ready + r.n_waiting + r.n_reserved
         };
         let mut n_tasks = 0;

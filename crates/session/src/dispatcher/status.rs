@@ -148,7 +148,8 @@ impl<O: Outside> Session<O> {
 
     pub(super) fn on_watch(&mut self, connection: u64, number: u64, run: RunId, interval_ns: u64) {
         if self.core.find_run(run).is_none() {
-            return self.refuse(connection, number, format!("there is no run {run}"));
+            let reason = self.no_run(run);
+            return self.refuse(connection, number, reason);
         }
         let status = self.run_status(run);
         let over = status.ended.is_some();

@@ -79,11 +79,6 @@ impl<O: Outside> Session<O> {
         self.core.find_run(run).is_some_and(|r| r.ended.is_some())
     }
 
-    /// What the submission `run` adds to, if it is not a run of its own.
-    pub(super) fn addition_of(&self, run: RunId) -> Option<&Addition> {
-        self.adding.get(&run).map(|adding| &adding.addition)
-    }
-
     /// Requests that waited for what has been decided now.
     pub(super) fn take_deferred(&mut self) {
         if std::mem::take(&mut self.decided) {
@@ -121,6 +116,9 @@ impl<O: Outside> Session<O> {
                 // The same client, whose connection broke, and that is not known yet.
                 unsealed.into_iter().for_each(|(first, _, _)| self.abort(first));
                 match self.core.why_closed(*run) {
+                    Some(_) if self.core.find_run(*run).is_none() => {
+                        ReplyBody::Refused { reason: self.no_run(*run) }
+                    }
                     Some(reason) => ReplyBody::Refused { reason },
                     None if self.submitting.contains_key(run) => {
                         ReplyBody::Refused { reason: format!("run {run} is being submitted itself") }

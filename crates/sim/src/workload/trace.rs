@@ -394,6 +394,13 @@ struct Recorded {
     array: Arc<TaskArray>,
 }
 
+impl Recorded {
+    /// What is known of one of its tasks at first.
+    fn submitted(&self) -> TaskMeasured {
+        TaskMeasured { submitted: self.at, cpus: self.array.template.cpus, ..TaskMeasured::default() }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Transfer {
     begin_ns: u64,
@@ -429,8 +436,8 @@ struct Reader {
     nodes: Vec<MeasuredNode>,
     /// Executors of this life.
     rows: FxHashMap<ExecutorId, u32>,
-    /// By task number.
-    tasks: Vec<TaskMeasured>,
+    /// Tasks of which something is known beside their submission.
+    tasks: FxHashMap<TaskId, TaskMeasured>,
     /// Attempts that were given out and have not ended: where and when.
     open: FxHashMap<(TaskId, AttemptNo), (u32, Timestamp)>,
     sizes: FxHashMap<String, u64>,
@@ -461,14 +468,15 @@ impl Reader {
                 if self.arrays.iter().any(|a| a.base == base && (a.run == run || a.run == whole)) {
                     return;
                 }
+                let n_before = self.arrays.len();
                 self.arrays.retain(|a| a.base + u64::from(a.array.n_tasks) <= base);
-                self.tasks.resize(self.next_task as usize, TaskMeasured::default());
-                for task in &mut self.tasks[base as usize..] {
-                    let cpus = array.template.cpus;
-                    *task = TaskMeasured { submitted: t, cpus, ..TaskMeasured::default() };
+                if self.arrays.len() < n_before {
+                    // The earlier life's journal did not keep them, so their numbers are given again.
+                    self.tasks.retain(|task, _| task.0 < base);
                 }
                 self.arrays.push(Recorded { base, run, at: t, array });
             }
+            Event::TasksNumbered { n_tasks } => self.next_task = self.next_task.max(n_tasks),
             Event::RunCommitted { run } if self.into.contains_key(&run) => {
                 // Its tasks are that run's now.
                 self.runs.remove(&run);
@@ -493,9 +501,7 @@ impl Reader {
             Event::AttemptEnded { executor, report } => self.on_attempt_ended(t, executor, &report),
             Event::OutputsHome { executor, task, attempt, result: Ok(()) } => {
                 let known = self.rows.contains_key(&executor);
-                if let Some(measured) =
-                    self.tasks.get(task.0 as usize).filter(|m| known && m.output_bytes > 0)
-                {
+                if let Some(measured) = self.tasks.get(&task).filter(|m| known && m.output_bytes > 0) {
                     let begin_ns = measured.reported.0;
                     let wait_ns = t.since_ns(measured.reported);
                     let transfer = Transfer { begin_ns, wait_ns, bytes: measured.output_bytes };
@@ -518,6 +524,7 @@ impl Reader {
             | Event::Ticked
             | Event::RunStarted { .. }
             | Event::Recovered
+            | Event::RunForgotten { .. }
             | Event::Began { .. }
             | Event::AttemptGivenUp { .. }
             | Event::RunRestored { .. }
@@ -553,6 +560,7 @@ impl Reader {
             | Action::RemoveParts { .. }
             | Action::ShareHome { .. }
             | Action::RecordGivenUp { .. }
+            | Action::ForgetRun { .. }
             | Action::Prefetch { .. }
             | Action::CancelPrefetch { .. }
             | Action::FoundPattern { .. }
@@ -565,13 +573,15 @@ impl Reader {
 
     /// It was done, and runs again.
     fn revive(&mut self, task: TaskId) {
-        if let Some(measured) = self.tasks.get_mut(task.0 as usize) {
+        if let Some(measured) = self.tasks.get_mut(&task) {
             measured.end = End::Not;
         }
     }
 
     fn end_task(&mut self, t: Timestamp, task: TaskId, outcome: &Outcome) {
-        let Some(measured) = self.tasks.get_mut(task.0 as usize) else { return };
+        let Some(array) = self.find_array(task) else { return };
+        let submitted = array.submitted();
+        let measured = self.tasks.entry(task).or_insert(submitted);
         let end = match outcome {
             Outcome::Done => End::Done,
             Outcome::Failed(_) => End::Failed,
@@ -621,7 +631,8 @@ impl Reader {
     fn on_attempt_ended(&mut self, t: Timestamp, executor: ExecutorId, report: &AttemptReport) {
         let Some(&row) = self.rows.get(&executor) else { return };
         let Some(&(node, assigned)) = self.open.get(&(report.task, report.attempt)) else { return };
-        let Some(Recorded { base, run, array, .. }) = self.find_array(report.task) else { return };
+        let Some(recorded) = self.find_array(report.task) else { return };
+        let (submitted, Recorded { base, run, array, .. }) = (recorded.submitted(), recorded);
         if node != row {
             return;
         }
@@ -637,7 +648,7 @@ impl Reader {
             node,
             output_bytes: report.outputs.iter().map(|o| o.size_bytes).sum(),
             cpu_ns: report.cpu_ns,
-            ..self.tasks[report.task.0 as usize]
+            ..self.tasks.get(&report.task).copied().unwrap_or(submitted)
         };
         (measured.local_bytes, measured.peer_bytes, measured.home_bytes) = (0, 0, 0);
         measured.landed_bytes = 0;
@@ -689,7 +700,7 @@ impl Reader {
                 self.sizes.insert(location, output.size_bytes);
             }
         }
-        self.tasks[report.task.0 as usize] = measured;
+        self.tasks.insert(report.task, measured);
     }
 
     fn finish(self, dir: &Path, torn: bool, config: &TraceConfig) -> Result<Trace, Error> {
@@ -722,7 +733,8 @@ impl Reader {
         for a in arrays {
             let n = u64::from(a.array.n_tasks);
             let positions = (tasks.len() as u64..tasks.len() as u64 + n).collect();
-            tasks.extend_from_slice(&self.tasks[a.base as usize..(a.base + n) as usize]);
+            let numbers = (a.base..a.base + n).map(TaskId);
+            tasks.extend(numbers.map(|task| self.tasks.get(&task).copied().unwrap_or(a.submitted())));
             submissions.push(Submission {
                 at: Timestamp(a.at.since_ns(zero)),
                 array: a.array.clone(),

@@ -28,8 +28,8 @@ const UNFIT_MAX: usize = 64;
 pub(super) struct Worth {
     /// Tasks that lack nothing else.
     pub n_tasks: u32,
-    /// The group of the oldest of them, and when that entered.
-    oldest: Option<(TaskId, u32, u32)>,
+    /// The oldest of them, and its group.
+    oldest: Option<(TaskId, u32)>,
 }
 
 /// A task to be given, by its group.
@@ -384,9 +384,9 @@ impl Affinity {
             let mut others = self.tasks.inputs(id).iter().filter(|e| e.object != object);
             if others.all(|e| member.has(catalog, seat, e.object)) {
                 worth.n_tasks += group.n_tasks;
-                let (task, entered_ms) = self.tasks.head(id);
-                if worth.oldest.is_none_or(|(oldest, ..)| task < oldest) {
-                    worth.oldest = Some((task, id, entered_ms));
+                let (task, _) = self.tasks.head(id);
+                if worth.oldest.is_none_or(|(oldest, _)| task < oldest) {
+                    worth.oldest = Some((task, id));
                 }
             }
         }
@@ -419,7 +419,7 @@ impl Affinity {
         now: Timestamp,
         seat: Seat,
         object: ObjectId,
-        entered_ms: u32,
+        group: u32,
     ) -> bool {
         if !self.member(seat).wants_copies {
             return false;
@@ -427,14 +427,32 @@ impl Affinity {
         if self.is_past_copies(catalog, seat, object) || self.is_left_to_others(catalog, object) {
             return true;
         }
+        let (_, entered_ms) = self.tasks.head(group);
         let waited_ms = transfers::wrapping_ms(now).wrapping_sub(entered_ms);
         let after_ns = self.steal_after_ns(catalog, object);
         let rest_ns = after_ns - f64::from(waited_ms) * 1e6;
-        if rest_ns >= 0.0 {
+        if rest_ns >= 0.0 && self.is_whole_anywhere(catalog, group) {
             self.note_due(now, rest_ns);
             return false;
         }
         true
+    }
+
+    /// Whether any executor has all that `group` reads, or will have it. Where none does, nobody runs it before something is copied.
+    fn is_whole_anywhere(&self, catalog: &Catalog, group: u32) -> bool {
+        let inputs = self.tasks.inputs(group);
+        let by_holders = |e: &&Edge| (catalog.n_holders(e.object), e.object);
+        let Some(rarest) = inputs.iter().min_by_key(by_holders).map(|e| e.object) else { return true };
+        // Nobody holds what is read from home just now, but somebody is about to.
+        if inputs.len() < 2 || catalog.n_holders(rarest) == 0 {
+            return true;
+        }
+        let mut is_whole = false;
+        self.visit_holders(catalog, rarest, 0, |seat| {
+            is_whole = inputs.iter().all(|e| self.member(seat).has(catalog, seat, e.object));
+            if is_whole { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        is_whole
     }
 
     /// Whether those who hold `object` will have run all tasks that read nothing else before a copy of it could be of use.
@@ -513,8 +531,8 @@ impl Affinity {
                 // Its neighbours have changed, and the list may be gone.
                 at = at.and_then(|next| rank.get(next.object).copied());
             }
-            let Some((_, group, entered_ms)) = worth.oldest else { continue };
-            if is_warm && !self.has_waited(catalog, now, seat, object, entered_ms) {
+            let Some((_, group)) = worth.oldest else { continue };
+            if is_warm && !self.has_waited(catalog, now, seat, object, group) {
                 continue;
             }
             let bucket = bucket_of(worth.n_tasks, size_bytes);
@@ -643,12 +661,11 @@ impl Affinity {
 
     /// Whether all that `seat` lacks of `group` and others hold has been waited for.
     fn may_copy(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
-        let (_, entered_ms) = self.tasks.head(group);
         for i in 0..self.tasks.inputs(group).len() {
             let object = self.tasks.inputs(group)[i].object;
             let lacks =
                 !self.member(seat).has(catalog, seat, object) && self.heat(catalog, object) == Heat::Warm;
-            if lacks && !self.has_waited(catalog, now, seat, object, entered_ms) {
+            if lacks && !self.has_waited(catalog, now, seat, object, group) {
                 return false;
             }
         }
@@ -720,7 +737,7 @@ impl Affinity {
         if let Some(object) = held {
             // What most of those find who ask in vain.
             if self.tasks.group(group).n_inputs == 1 && self.is_soon_done(catalog, now, seat, object)
-                || !self.has_waited(catalog, now, seat, object, entered_ms)
+                || !self.has_waited(catalog, now, seat, object, group)
                 || self.is_busy(catalog, object) && !self.home_is_quicker(catalog, now, seat, object)
             {
                 return None;
@@ -785,7 +802,7 @@ impl Affinity {
         let n_open = |m: &Member| m.room.slots_idle.saturating_sub(m.moving.cpus);
         assert!(here().all(|(_, m)| m.n_open == n_open(m)));
         assert_eq!(self.n_slots_open, here().map(|(_, m)| u64::from(m.n_open)).sum::<u64>());
-        assert_eq!(self.n_readers as usize, here().filter(|(_, m)| m.n_home_reads > 0).count());
+        assert_eq!(self.n_readers as usize, here().filter(|(_, m)| !m.home_reads.is_empty()).count());
         let mut uploads: BTreeMap<ExecutorId, BTreeMap<TaskId, u32>> = BTreeMap::new();
         let mut arriving: BTreeMap<ObjectId, u32> = BTreeMap::new();
         let mut n_waits = 0;
@@ -799,7 +816,8 @@ impl Affinity {
                     Source::Peer(from) => {
                         let stays = self.seat_of.get(&from).map(|seat| self.member(*seat).session);
                         if stays == Some(coming.session) {
-                            *uploads.entry(from).or_default().entry(coming.begun_for).or_default() += 1;
+                            *uploads.entry(from).or_default().entry(coming.begun_for).or_default() +=
+                                coming.weight;
                         }
                     }
                     Source::Home => *arriving.entry(*object).or_default() += 1,
@@ -834,7 +852,13 @@ impl Affinity {
         for (seat, member) in here() {
             let served = uploads.remove(&member.id).unwrap_or_default();
             assert_eq!(self.uploads[seat.0 as usize], served.values().sum::<u32>());
-            assert!(served.len() <= self.config.uploads_max as usize, "{:?} serves {served:?}", member.id);
+            // The last one began when there was room for any part of an attempt.
+            let last = served.values().max().copied().unwrap_or(0);
+            assert!(
+                served.values().sum::<u32>() < self.uploads_full() + last.max(1),
+                "{:?} serves {served:?}",
+                member.id
+            );
         }
     }
 }

@@ -22,6 +22,9 @@ const LEVELS: usize = 20;
 const KEPT: f64 = 0.75;
 /// From that share of the most that a node got, the node is the limit.
 const NODE_BOUND: f64 = 0.7;
+/// From that share of what few nodes get each, many are taken to get as much: the numbers of nodes are known by powers of two.
+const ALIKE_MIN: f64 = 0.6;
+const LEVELS_ALIKE_MIN: usize = 2;
 /// Twice as many readers that get less than so many times as much together have all that home gives.
 const GROWTH_MIN: f64 = 1.5;
 
@@ -63,8 +66,16 @@ pub(super) struct Landed {
     pub seat: Seat,
     pub mark: Mark,
     pub size_bytes: u64,
-    /// How many its node read then, itself included.
-    pub n_node: u32,
+    /// What its node read then, itself included.
+    pub node: NodeReads,
+}
+
+/// Reads from home of one node, as one of them sees the others.
+#[derive(Clone, Copy)]
+pub(super) struct NodeReads {
+    pub n: u32,
+    /// The same, where a read of less bytes than that one has moved counts for its part of them: it took no more of what they shared.
+    pub n_alike: f64,
 }
 
 impl HomeLoad {
@@ -133,18 +144,18 @@ impl HomeLoad {
             return;
         }
         let n_mean = ((self.reads_ns - mark.reads_ns) as f64 / ns as f64).max(1.0);
-        self.learn(mark, landed.size_bytes, now, took_ns, landed.n_node, Some(all.part(n_mean)));
+        self.learn(mark, landed.size_bytes, now, took_ns, landed.node, Some(all.part(n_mean)));
     }
 
     /// One read has come from `mark` to `moved_bytes` by `now`, in `took_ns`: less than has passed where messages took their part.
-    /// `n_node`: how many its node reads now, itself included; `sharing`: those that shared home meanwhile.
+    /// `node`: what its node reads now, itself included; `sharing`: those that shared home meanwhile.
     pub fn learn(
         &mut self,
         mark: Mark,
         moved_bytes: u64,
         now: Timestamp,
         took_ns: u64,
-        n_node: u32,
+        node: NodeReads,
         sharing: Option<Reads>,
     ) {
         let ns = now.since_ns(mark.at);
@@ -154,12 +165,14 @@ impl HomeLoad {
         let alone = (moved_bytes - mark.moved_bytes) as f64 * 1e9 / ns.min(took_ns.max(1)) as f64;
         // What was seen once may not come again.
         // Those that have set out in between may not have begun.
-        let node = alone * f64::from(mark.n_node.min(n_node).max(1));
+        let n_counted = f64::from(mark.n_node.min(node.n).max(1));
+        let n_alike = n_counted.min(node.n_alike).max(1.0);
+        let node = alone * n_alike;
         self.node_max = node.max(self.node_max - self.node_max / 64.0);
         let Some(sharing) = sharing else { return };
         // Where the node is the limit, others have as much; where home is, all reads have the same.
         let is_bound = node >= NODE_BOUND * self.node_max;
-        let all = if is_bound { node * sharing.n_nodes } else { alone * sharing.n };
+        let all = if is_bound { node * sharing.n_nodes } else { alone * sharing.n * n_alike / n_counted };
         let level = &mut self.levels[level_of(sharing.n_nodes)];
         *level = Some(level.map_or(all, |mean| mean * KEPT + all * (1.0 - KEPT)));
     }
@@ -172,6 +185,18 @@ impl HomeLoad {
     /// How many different numbers of nodes were seen to read.
     pub fn n_levels(&self) -> usize {
         self.levels.iter().flatten().count()
+    }
+
+    /// Whether so many nodes would get about as much each as few did: then it is not home that bounds them. At most twice as many as
+    /// were ever seen are taken to.
+    pub fn is_node_bound(&self, n_nodes: f64) -> bool {
+        let mut seen = self
+            .levels
+            .iter()
+            .enumerate()
+            .filter_map(|(l, all)| Some((l, all.as_ref()? / (1u64 << l) as f64)));
+        let (Some((least, few)), Some((most, many))) = (seen.next(), seen.next_back()) else { return false };
+        most >= least + LEVELS_ALIKE_MIN && many >= ALIKE_MIN * few && level_of(n_nodes) <= most + 1
     }
 
     /// What `n_nodes` would get together. `None`: so many more than were ever seen may be too many.

@@ -13,7 +13,8 @@
 //!      are those that nobody holds or is reading; one that tasks read alone is worth the same to everybody;
 //!   4. **seeds**: where nothing is near, a task whose inputs are cold too, far in the queue from where others began. What
 //!      grows from there prefers what is near in the queue, so tiles hardly overlap;
-//!   5. **copies**: what others hold is copied once its readers have waited longer than a copy takes.
+//!   5. **copies**: what others hold is copied once its readers have waited longer than a copy takes; at once for a task that nobody
+//!      has all inputs of.
 //!
 //! A task that lacks several inputs is given to whoever holds most bytes of it, if there is room, whoever was asked.
 //!
@@ -24,7 +25,8 @@
 //! Moving data:
 //!   - what one executor is reading from home is awaited by the others, then copied, as long as reading from home
 //!     is slow (its time per byte against that of a copy) and the reader is not late;
-//!   - an executor serves at most [`Config::uploads_max`] attempts at once, the least loaded holder first. A tree from home
+//!   - an executor serves at most [`Config::uploads_max`] attempts at once, the least loaded holder first; an attempt that copies from
+//!     many counts as a part at each. A tree from home
 //!     to all who need an object comes about by itself; without the cap all would queue at the first holder;
 //!   - what home gives sooner than the node's disk, if all do so, is read past the cache each time: through the disk it is
 //!     written and read. That holds where reading past the cache spares the disk ([`Config::disk_bytes_per_s`]);
@@ -101,7 +103,7 @@ pub struct Config {
     pub readers_max: usize,
     /// How many holders of an object are told of a task that reads it, and are looked at as sources.
     pub holders_max: usize,
-    /// Attempts that one executor copies inputs for at once, at least 1.
+    /// Attempts that one executor copies inputs for at once, at least 1. One that copies from several counts as a part for each.
     pub uploads_max: u32,
     /// Objects that are being read from home at once by all executors together; 0: no limit.
     pub home_reads_max: u32,
@@ -198,7 +200,7 @@ pub struct Affinity {
     by_ahead: BTreeMap<u32, SeatSet>,
     /// Executors that may be given something to move, by how many attempts they lack.
     by_spare: BTreeMap<u32, SeatSet>,
-    /// By seat: attempts that the executor copies inputs for. Beside the members, as it is asked of many at once.
+    /// By seat: attempts that the executor copies inputs for, each counted by the part of its copies that come from there. Beside the members, as it is asked of many at once.
     uploads: Vec<u32>,
     n_slots_total: u64,
     n_slots_idle: u64,
@@ -280,8 +282,8 @@ struct Member {
     moving: Moving,
     /// What it has of [`Affinity::n_slots_open`].
     n_open: u32,
-    /// Objects that it reads from home.
-    n_home_reads: u32,
+    /// Objects that it reads from home, one for each read.
+    home_reads: Vec<ObjectId>,
     /// Tasks with inputs to move that it was given.
     n_moves: u32,
     /// It has too little to do to leave to others what they hold; settled anew whenever it is asked.
@@ -307,6 +309,8 @@ struct Coming {
     source: Source,
     /// That of the source, if it is a peer: it may leave and come back.
     session: u32,
+    /// How much of its source's time to serve it takes.
+    weight: u32,
     /// When it set out, or was seen last.
     mark: Mark,
     /// The attempt that it was set in motion for.
@@ -872,7 +876,7 @@ impl Queue for Affinity {
             coming: FxHashMap::default(),
             moving: Moving::default(),
             n_open: 0,
-            n_home_reads: 0,
+            home_reads: vec![],
             n_moves: 0,
             wants_copies: false,
         });
@@ -907,7 +911,7 @@ impl Queue for Affinity {
             true
         });
         let member = self.members[seat.0 as usize].take().expect("members sit");
-        self.n_readers -= u32::from(member.n_home_reads > 0);
+        self.n_readers -= u32::from(!member.home_reads.is_empty());
         let mut coming: Vec<_> = member.coming.into_iter().collect();
         coming.sort_unstable_by_key(|(object, _)| *object);
         for (object, coming) in coming {

@@ -1,13 +1,14 @@
 //! The rules by example, and the indexes against a scan of everything.
 
 use super::super::{Reason, Rule};
-use super::home::Reads;
+use super::home::{NodeReads, Reads};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 const MS: u64 = 1_000_000;
 const OBJECT_BYTES: u64 = 10_000_000;
+const NODE_READS_ONE: NodeReads = NodeReads { n: 1, n_alike: 1.0 };
 
 /// A task that was given out.
 #[derive(Clone, Debug)]
@@ -393,6 +394,48 @@ fn what_others_hold_is_copied_after_as_long_as_a_copy_takes() {
     assert!(world.place().is_err());
     world.wait_ms(200);
     assert_eq!(world.place().unwrap().executor, 2);
+}
+
+/// Waiting gives a holder the time to run a task itself. Where nobody has all that a task reads, nobody would.
+#[test]
+fn what_nobody_has_all_of_is_copied_at_once() {
+    for (somebody_has_both, is_placed) in [(false, true), (true, false)] {
+        let mut world = World::new(9, Config::default());
+        (0..4).for_each(|e| world.executor(e, 1));
+        world.holds(0, &[1]);
+        world.holds(1, &[2]);
+        if somebody_has_both {
+            world.holds(2, &[1, 2, 3]);
+            world.task(&[3]);
+            assert_eq!(world.place().unwrap().executor, 2, "it has something to do");
+        }
+        world.task(&[1, 2]);
+        let placed = world.place();
+        assert_eq!(placed.is_ok(), is_placed, "{placed:?}");
+        assert!(placed.is_err() || placed.is_ok_and(|d| d.executor < 2 && d.moves.len() == 1));
+        world.check();
+    }
+}
+
+/// A task that reads a file of each of eight nodes takes an eighth of its time from each, so that more than two such tasks begin at once.
+#[test]
+fn who_serves_a_part_of_an_attempt_serves_the_more_attempts() {
+    let n_begun = |n_inputs: u32| {
+        let mut world = World::new(8, Config::default());
+        (0..8).for_each(|e| world.executor(e, 1));
+        (8..16).for_each(|e| world.executor(e, 1));
+        (0..8).for_each(|e| world.holds(e, &[e]));
+        (0..8).for_each(|e| world.slots.insert(e, 0).map_or((), |_| world.update_room(e)));
+        let inputs: Vec<u32> = (0..n_inputs).collect();
+        (0..8).for_each(|_| _ = world.task(&inputs));
+        world.ran(0, 60_000);
+        world.wait_ms(2000);
+        let n = world.place_all().iter().filter(|d| d.moves.len() == n_inputs as usize).count();
+        world.check();
+        n
+    };
+    assert_eq!(n_begun(1), 2, "all of each attempt comes from one node");
+    assert_eq!(n_begun(8), 8);
 }
 
 #[test]
@@ -804,7 +847,7 @@ fn a_node_that_reads_has_less_of_home_for_what_it_reads_besides() {
         // Each of them on a node of its own: as much for each as for the first one.
         let mark = load.begin(now, 1);
         now = now.plus_ns(second_ns);
-        load.learn(mark, 10_000_000, now, second_ns, 1, Some(Reads { n, n_nodes: n }));
+        load.learn(mark, 10_000_000, now, second_ns, NODE_READS_ONE, Some(Reads { n, n_nodes: n }));
     }
     let eight = Reads { n: 8.0, n_nodes: 8.0 };
     assert_eq!(load.forecast(eight, 1), Some(1e7));
@@ -821,9 +864,33 @@ fn what_bounds_a_node_is_not_taken_for_what_home_gives() {
     let all = Reads { n: 4.0, n_nodes: 1.0 };
     for mark in marks {
         let sharing = load.sharing(mark, ms(10), 10 * MS, all);
-        load.learn(mark, 50_000, ms(10), 10 * MS, 4, sharing);
+        load.learn(mark, 50_000, ms(10), 10 * MS, NodeReads { n: 4, n_alike: 4.0 }, sharing);
     }
     assert_eq!(load.forecast(Reads { n: 5.0, n_nodes: 2.0 }, 1), Some(8e6), "as much as the first node");
+}
+
+/// Small reads that wait for home's first byte take nothing of a node's link: counted like a large one, they made the link look
+/// quicker by as much.
+#[test]
+fn small_reads_do_not_make_the_link_of_a_large_one_look_quicker() {
+    let mut world = World::new(9, Config::default());
+    (1..9).for_each(|o| world.catalog.set_size_bytes(ObjectId(o), Some(100)));
+    world.executor(0, 4);
+    world.task(&[0, 1, 2, 3]);
+    assert_eq!(world.place().unwrap().moves.len(), 4);
+    world.wait_ms(10);
+    let moved = InputMoved {
+        target: Target::Cache(ObjectId(0)),
+        object: ObjectId(0),
+        source: Source::Home,
+        moved_bytes: 10_000,
+        size_bytes: OBJECT_BYTES,
+        moving_ns: 10 * MS,
+        is_all: false,
+    };
+    world.queue.moved(&world.catalog, world.now, ExecutorId(0), &moved);
+    let node_max = world.queue.home_load.node_max;
+    assert!((1e6..1.1e6).contains(&node_max), "{node_max} bytes/s, where 10,000 came in 10 ms");
 }
 
 /// Who has only set out may not read yet: home gives its all to the one that does.
@@ -834,14 +901,14 @@ fn a_read_that_was_not_heard_of_does_not_make_home_quicker() {
     let first = load.begin(ms(0), 1);
     load.pass(ms(2), 1);
     let sharing = load.sharing(first, ms(2), 2 * MS, Reads { n: 1.0, n_nodes: 1.0 });
-    load.learn(first, 20_000, ms(2), 2 * MS, 1, sharing);
+    load.learn(first, 20_000, ms(2), 2 * MS, NODE_READS_ONE, sharing);
     let first = load.mark(first, ms(2), 20_000, 1);
     for _ in 0..7 {
         load.begin(ms(2), 1);
     }
     load.pass(ms(4), 8);
     let sharing = load.sharing(first, ms(4), 4 * MS, Reads { n: 8.0, n_nodes: 8.0 });
-    load.learn(first, 40_000, ms(4), 2 * MS, 1, sharing);
+    load.learn(first, 40_000, ms(4), 2 * MS, NODE_READS_ONE, sharing);
     assert_eq!(load.total(1.0), Some(1e7));
     assert_eq!(load.total(8.0), None, "of eight nothing is known");
 }

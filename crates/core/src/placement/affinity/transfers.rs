@@ -3,7 +3,7 @@
 //! A *move* begins when an attempt is given out that lacks an input, and is over when the replica is there or no attempt
 //! waits for it any more. It counts against its source from the beginning to the end.
 
-use super::home::Reads;
+use super::home::{NodeReads, Reads};
 use super::rank::Heat;
 use super::*;
 use std::collections::BTreeSet;
@@ -34,6 +34,12 @@ const FULL_COST: f64 = 2.0;
 const SHARED_COST: f64 = 1.25;
 /// Where tasks are still to come, a copy is taken to be read so often at least.
 const USES_OUT_OF_SIGHT: f64 = 4.0;
+
+/// What an attempt copies shares the link of the node that it goes to, so that each of its sources serves only as large a part of the
+/// attempt as its part of the bytes. It is counted in so many parts.
+const UPLOAD_PARTS: u32 = 64;
+/// So many times that part is counted, as not all of an attempt's sources are equally quick: half of its bytes count like all of them.
+const UPLOAD_MARGIN: u128 = 2;
 
 impl Affinity {
     /// How long moving `object` takes at that rate.
@@ -78,7 +84,7 @@ impl Affinity {
     /// `None`: nobody knows.
     fn home_ns(&self, catalog: &Catalog, seat: Seat, object: ObjectId, direct: bool) -> Option<f64> {
         let size_bytes = self.size_of(catalog, object).max(1) as f64;
-        let n_node = self.member(seat).n_home_reads + 1;
+        let n_node = self.member(seat).home_reads.len() as u32 + 1;
         // Those of one node take turns at the disk in either way.
         let n_slots = if direct { self.member(seat).room.slots_total } else { 0 };
         let rate = self.home_rate(self.one_more(seat), n_node.max(n_slots), direct)?;
@@ -219,11 +225,14 @@ impl Affinity {
             }
             _ => 0.0,
         };
-        let copies_ns = (self.rounds(object, n_holders) - 1.0) * self.copy_ns(catalog, object);
-        let copy_ns = match is_first {
+        // Where home gives each node all that it takes, links may be what bounds both reads and copies.
+        let is_node_bound = self.home_load.is_node_bound(self.one_more(seat).n_nodes);
+        let copy_ns = match is_first || is_node_bound {
             true => self.copy_at_worst_ns(catalog, object),
             false => self.copy_use_ns(catalog, object),
         };
+        let round_ns = if is_node_bound { copy_ns } else { self.copy_ns(catalog, object) };
+        let copies_ns = (self.rounds(object, n_holders) - 1.0) * round_ns;
         home_ns <= here_ns + copies_ns + copy_ns
     }
 
@@ -245,7 +254,7 @@ impl Affinity {
         // Nodes that read no more did so until then.
         let seats: BTreeSet<Seat> = landed.iter().map(|l| l.seat).collect();
         let is_done =
-            |seat: &&Seat| self.members[seat.0 as usize].as_ref().is_none_or(|m| m.n_home_reads == 0);
+            |seat: &&Seat| self.members[seat.0 as usize].as_ref().is_none_or(|m| m.home_reads.is_empty());
         let n_done = seats.iter().filter(is_done).count() as f64;
         let Reads { n, n_nodes } = self.all_reads();
         let all = Reads { n: n + landed.len() as f64, n_nodes: n_nodes + n_done };
@@ -259,7 +268,7 @@ impl Affinity {
 
     /// The same, and one more on `seat`.
     fn one_more(&self, seat: Seat) -> Reads {
-        let is_new = self.member(seat).n_home_reads == 0;
+        let is_new = self.member(seat).home_reads.is_empty();
         let Reads { n, n_nodes } = self.all_reads();
         Reads { n: n + 1.0, n_nodes: n_nodes + f64::from(u8::from(is_new)) }
     }
@@ -366,17 +375,23 @@ impl Affinity {
         self.freed.clear();
     }
 
+    /// The load from which an executor serves no more attempts.
+    pub(super) fn uploads_full(&self) -> u32 {
+        self.config.uploads_max.saturating_mul(UPLOAD_PARTS)
+    }
+
     /// The least loaded holder that may serve one attempt more.
     fn free_holder(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> Option<Source> {
         if self.is_busy(catalog, object) {
             return None;
         }
+        let n_max = self.uploads_full();
         let mut n_busy = 0;
         let mut best: Option<(u32, Seat)> = None;
         self.visit_holders(catalog, object, spread(seat, object), |holder| {
             let n = self.uploads[holder.0 as usize];
-            n_busy += usize::from(n >= self.config.uploads_max);
-            if n < self.config.uploads_max && holder != seat && best.is_none_or(|(least, _)| n < least) {
+            n_busy += usize::from(n >= n_max);
+            if n < n_max && holder != seat && best.is_none_or(|(least, _)| n < least) {
                 best = Some((n, holder));
                 if n == 0 {
                     return ControlFlow::Break(());
@@ -446,6 +461,9 @@ impl Affinity {
         self.plan.task = None;
         let class = self.tasks.group(group).class as usize;
         let cpus = self.tasks.classes[class].cpus;
+        let copied = moves.iter().filter(|(_, source)| *source != Source::Home);
+        let copied_bytes =
+            copied.map(|(object, _)| self.size_of(catalog, *object).max(1)).sum::<u64>().max(1);
         let mut waits = vec![];
         let mut n_direct = 0;
         for i in 0..self.tasks.inputs(group).len() {
@@ -460,7 +478,7 @@ impl Affinity {
                 self.n_home_reads += 1;
                 self.n_direct += 1;
                 self.streamed.insert(object);
-                let n_node = self.reads_of(seat, 1);
+                let n_node = self.begin_read(seat, object);
                 let mark = self.home_load.begin(now, n_node);
                 self.direct.entry(key.task).or_default().push(Direct { seat, object, mark, is_hit: is_here });
                 n_direct += u32::from(!is_here);
@@ -480,16 +498,22 @@ impl Affinity {
             let watched = source == Source::Home;
             routes.push(Route { object, source: Some(source), direct: false, watched });
             self.home_load.pass(now, self.n_home_reads);
-            let n_node = self.reads_of(seat, i32::from(watched));
             let mark = match source {
-                Source::Home => self.home_load.begin(now, n_node),
+                Source::Home => {
+                    let n_node = self.begin_read(seat, object);
+                    self.home_load.begin(now, n_node)
+                }
                 Source::Peer(_) => Mark::default(),
             };
-            let mut coming = Coming { source, session: 0, mark, begun_for: key.task, tasks: vec![key.task] };
+            let part =
+                UPLOAD_MARGIN * u128::from(self.size_of(catalog, object).max(1)) * u128::from(UPLOAD_PARTS);
+            let weight = part.div_ceil(u128::from(copied_bytes)).min(u128::from(UPLOAD_PARTS)) as u32;
+            let mut coming =
+                Coming { source, session: 0, weight, mark, begun_for: key.task, tasks: vec![key.task] };
             match source {
                 Source::Peer(from) => {
                     if let Some(&from) = self.seat_of.get(&from) {
-                        self.uploads[from.0 as usize] += 1;
+                        self.uploads[from.0 as usize] += weight;
                         coming.session = self.member(from).session;
                     }
                 }
@@ -506,7 +530,7 @@ impl Affinity {
             self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
         // They set out together.
-        let n_node = self.reads_of(seat, 0);
+        let n_node = self.member(seat).home_reads.len() as u32;
         for object in &waits {
             if let Some(coming) = self.member_mut(seat).coming.get_mut(object)
                 && coming.begun_for == key.task
@@ -530,9 +554,9 @@ impl Affinity {
         let Some(coming) = self.member_mut(seat).coming.remove(&object) else { return false };
         if coming.source == Source::Home {
             let size_bytes = self.size_of(catalog, object);
-            let n_node = self.reads_of(seat, 0);
-            self.reads_of(seat, -1);
-            self.landed.push(Landed { seat, mark: coming.mark, size_bytes, n_node });
+            let node = self.node_reads(catalog, seat, size_bytes);
+            self.end_read(seat, object);
+            self.landed.push(Landed { seat, mark: coming.mark, size_bytes, node });
         }
         for task in &coming.tasks {
             let Some(attempt) = self.attempts.get_mut(task) else { continue };
@@ -547,13 +571,30 @@ impl Affinity {
         true
     }
 
-    /// `seat` reads so many objects more from home; how many those are then.
-    fn reads_of(&mut self, seat: Seat, more: i32) -> u32 {
-        let Some(member) = self.members[seat.0 as usize].as_mut() else { return 0 };
-        let before = member.n_home_reads;
-        member.n_home_reads = before.saturating_add_signed(more);
-        self.n_readers = self.n_readers + u32::from(member.n_home_reads > 0) - u32::from(before > 0);
-        member.n_home_reads
+    /// `seat` reads `object` from home from now on; how many objects it reads then.
+    fn begin_read(&mut self, seat: Seat, object: ObjectId) -> u32 {
+        let reads = &mut self.member_mut(seat).home_reads;
+        reads.push(object);
+        let n = reads.len() as u32;
+        self.n_readers += u32::from(n == 1);
+        n
+    }
+
+    /// One such read is over.
+    fn end_read(&mut self, seat: Seat, object: ObjectId) {
+        let Some(member) = self.members[seat.0 as usize].as_mut() else { return };
+        let reads = &mut member.home_reads;
+        let at = reads.iter().position(|o| *o == object).expect("it was begun");
+        reads.swap_remove(at);
+        self.n_readers -= u32::from(reads.is_empty());
+    }
+
+    /// What `seat` reads from home, as one of these reads sees it that has moved so many bytes.
+    fn node_reads(&self, catalog: &Catalog, seat: Seat, moved_bytes: u64) -> NodeReads {
+        let moved_bytes = moved_bytes.max(1);
+        let reads = self.members[seat.0 as usize].iter().flat_map(|m| &m.home_reads);
+        let alike = |o: &ObjectId| self.size_of(catalog, *o).min(moved_bytes) as f64 / moved_bytes as f64;
+        NodeReads { n: reads.clone().count() as u32, n_alike: reads.map(alike).sum() }
     }
 
     fn stop_moving(&mut self, seat: Seat, cpus: u32) {
@@ -570,12 +611,14 @@ impl Affinity {
                 if let Some(&from) = self.seat_of.get(&from)
                     && self.member(from).session == coming.session
                 {
+                    let n_max = self.uploads_full();
                     let n = &mut self.uploads[from.0 as usize];
                     self.changed = true;
-                    if *n == self.config.uploads_max && !self.none_free.is_empty() {
+                    let was_full = *n >= n_max;
+                    *n -= coming.weight;
+                    if was_full && *n < n_max && !self.none_free.is_empty() {
                         self.freed.push(from);
                     }
-                    *n -= 1;
                 }
             }
             Source::Home => {
@@ -600,7 +643,7 @@ impl Affinity {
             self.n_direct -= reads.len() as u32;
             for read in reads {
                 self.home_load.end(read.mark);
-                self.reads_of(read.seat, -1);
+                self.end_read(read.seat, read.object);
             }
             self.stir();
         }
@@ -614,7 +657,9 @@ impl Affinity {
             if c.tasks.is_empty()
                 && let Some(c) = coming.remove(&object)
             {
-                self.reads_of(seat, -i32::from(c.source == Source::Home));
+                if c.source == Source::Home {
+                    self.end_read(seat, object);
+                }
                 self.stop_using(catalog, object, &c);
             }
         }
@@ -626,17 +671,17 @@ impl Affinity {
         self.home_load.pass(now, self.n_home_reads);
         let all = self.all_reads();
         let size_bytes = self.size_of(catalog, moved.object);
-        let n_node = self.reads_of(seat, 0);
         if let Target::Cache(object) = moved.target
             && moved.source == Source::Home
-            && let Some(coming) =
-                self.members[seat.0 as usize].as_mut().and_then(|m| m.coming.get_mut(&object))
-            && coming.source == Source::Home
+            && let Some(mark) =
+                self.member(seat).coming.get(&object).filter(|c| c.source == Source::Home).map(|c| c.mark)
         {
-            let (mark, moved_bytes) = (coming.mark, moved.moved_bytes.min(size_bytes));
+            let moved_bytes = moved.moved_bytes.min(size_bytes);
+            let node = self.node_reads(catalog, seat, moved_bytes.saturating_sub(mark.moved_bytes));
             let sharing = self.home_load.sharing(mark, now, moved.moving_ns, all);
-            self.home_load.learn(mark, moved_bytes, now, moved.moving_ns, n_node, sharing);
-            coming.mark = self.home_load.mark(mark, now, moved_bytes, n_node);
+            self.home_load.learn(mark, moved_bytes, now, moved.moving_ns, node, sharing);
+            let mark = self.home_load.mark(mark, now, moved_bytes, node.n);
+            self.member_mut(seat).coming.get_mut(&object).expect("it was there").mark = mark;
             if let Some(arriving) = self.arriving.get_mut(&object) {
                 let rate = moved.moved_bytes as f64 * 1e9 / moved.moving_ns.max(1) as f64;
                 if arriving.progress.is_none_or(|(_, before, _)| moved_bytes >= before) {
@@ -646,13 +691,15 @@ impl Affinity {
             self.stir();
         }
         if let Target::Private { task, .. } = moved.target
-            && let Some(reads) = self.direct.get_mut(&task)
+            && let Some(reads) = self.direct.get(&task)
             && let Some(at) = reads.iter().position(|read| read.object == moved.object && read.seat == seat)
         {
             let Direct { mark, is_hit, .. } = reads[at];
+            let node = self.node_reads(catalog, seat, moved.moved_bytes.saturating_sub(mark.moved_bytes));
             let sharing = self.home_load.sharing(mark, now, moved.moving_ns, all);
-            self.direct_load.learn(mark, moved.moved_bytes, now, moved.moving_ns, n_node, sharing);
-            reads[at].mark = self.home_load.mark(mark, now, moved.moved_bytes, n_node);
+            self.direct_load.learn(mark, moved.moved_bytes, now, moved.moving_ns, node, sharing);
+            let reads = self.direct.get_mut(&task).expect("it was there");
+            reads[at].mark = self.home_load.mark(mark, now, moved.moved_bytes, node.n);
             if moved.is_all {
                 reads.swap_remove(at);
                 self.home_load.end(mark);
@@ -661,7 +708,7 @@ impl Affinity {
                 }
                 self.n_home_reads -= 1;
                 self.n_direct -= 1;
-                self.reads_of(seat, -1);
+                self.end_read(seat, moved.object);
                 if !is_hit
                     && let Some(attempt) = self.attempts.get_mut(&task)
                     && {

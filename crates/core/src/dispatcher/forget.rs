@@ -1,0 +1,211 @@
+//! Runs that are forgotten: their tasks, and the names of files that no other run has named since.
+//!
+//! A dispatcher that goes on for months keeps what its last runs were. [`KeepRuns`] says how many, or for how long; people may
+//! name runs, too. A run can be forgotten when it has ended and nobody is asked any more to remove what its lost attempts may
+//! have left at home ([`Dispatcher::why_kept`]).
+//!
+//! In: the time ([`Event::Ticked`]), and the journal's word that a run is forgotten ([`Event::RunForgotten`]), live or read
+//! back after a restart. Out: [`Action::ForgetRun`] for each run whose time has come, and [`Action::DropReplicas`] for files
+//! that lie in caches and that nobody has named since.
+//!
+//! A file's name goes with the latest run that named it, but not while a run goes on that began before that one: its tasks may
+//! have named the file earlier, and be about to read it. Such names are *stale* and go when that run has ended.
+//!
+//! Numbers of tasks and objects are never given again. Numbers of arrays are known to nobody outside, and close up.
+//!
+//! Not here: the journal's records of the run (`eyas_session`), its lines in the event log.
+
+use super::*;
+
+/// Which ended runs are kept. Without a limit all are.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+pub struct KeepRuns {
+    /// So many of those that ended last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n_runs: Option<u32>,
+    /// Those that ended no longer ago.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_ns: Option<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Forgotten {
+    /// The journal is writing that these are forgotten.
+    asked: BTreeSet<RunId>,
+    /// Objects that a forgotten run named, and which may be forgotten, too.
+    stale: BTreeSet<ObjectId>,
+}
+
+impl Dispatcher {
+    /// Why `run` cannot be forgotten now: a sentence.
+    pub fn why_kept(&self, run: RunId) -> Option<String> {
+        let Some(state) = self.runs.get(&run) else { return Some(format!("there is no run {run}")) };
+        if self.config.group.is_some() {
+            return Some("the runs of several dispatchers cannot be forgotten".into());
+        }
+        if state.ended.is_none() {
+            return Some(format!("run {run} has not ended"));
+        }
+        if self.leftovers().any(|(task, _)| self.run_of(task) == run) {
+            return Some(format!(
+                "an executor has yet to remove what attempts of run {run} that were lost have left at home"
+            ));
+        }
+        None
+    }
+
+    /// Asks for the runs whose time has come to be forgotten: those that ended first. A run that keeps its files is kept itself.
+    pub(super) fn forget_old_runs(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        let Some(KeepRuns { n_runs, age_ns }) = self.config.keep_runs else { return };
+        let ended = self.runs.iter().filter(|(run, r)| !r.keep && !self.forgotten.asked.contains(run));
+        let mut ended: Vec<(Timestamp, RunId)> =
+            ended.filter_map(|(run, r)| Some((r.ended?, *run))).collect();
+        ended.sort_unstable();
+        let n_surplus = n_runs.map_or(0, |n| ended.len().saturating_sub(n as usize));
+        let is_old = |at: Timestamp| age_ns.is_some_and(|age| now.since_ns(at) > age);
+        for (i, (at, run)) in ended.into_iter().enumerate() {
+            if (i < n_surplus || is_old(at)) && self.why_kept(run).is_none() {
+                self.forgotten.asked.insert(run);
+                out.push(Action::ForgetRun { run });
+            }
+        }
+    }
+
+    pub(super) fn on_run_forgotten(&mut self, run: RunId, out: &mut Vec<Action>) {
+        // Read back from the journal, submissions into it are not part of it yet.
+        let into: Vec<RunId> =
+            self.runs.iter().filter(|(_, r)| r.into == Some(run)).map(|(added, _)| *added).collect();
+        let mut arrays = vec![];
+        for run in into.into_iter().chain([run]) {
+            if self.runs.get(&run).is_none_or(|r| r.started && r.ended.is_none()) {
+                continue;
+            }
+            arrays.extend(self.forget_tasks(run));
+            self.run_times.forget(run);
+            self.runs.remove(&run);
+        }
+        self.forgotten.asked.remove(&run);
+        self.close_up(&arrays);
+        self.forget_stale(out);
+    }
+
+    /// Everything that is known of the tasks of `run`, but for the arrays that are given.
+    fn forget_tasks(&mut self, run: RunId) -> Vec<ArrayId> {
+        let arrays = self.runs[&run].arrays.clone();
+        let mut location = String::new();
+        for id in &arrays {
+            let a = &self.arrays[id.0 as usize];
+            let (base, array) = (a.base, a.array.clone());
+            for promised in &array.template.promises {
+                location.clone_from(promised);
+                scope_location(self.prefix_of(run), &mut location);
+                let Some(object) = self.catalog.find(&location) else { continue };
+                self.intermediates.promises.remove(&object);
+                self.intermediates.orphans.remove(&object);
+                self.forgotten.stale.insert(object);
+            }
+            for i in 0..array.n_tasks {
+                let task = TaskId(base.0 + u64::from(i));
+                self.forget_maker(task);
+                self.forget_given_up(task);
+                self.histories.remove(&task);
+                self.intermediates.revivals.remove(&task);
+                for (_, pattern) in array.template.inputs.iter().chain(&array.template.outputs) {
+                    self.location_into(run, &array, pattern, i, &mut location);
+                    let Some(object) = self.catalog.find(&location) else { continue };
+                    self.forgotten.stale.insert(object);
+                    if location.starts_with(RUN_FILE) {
+                        self.intermediates.files.remove(&object);
+                        self.intermediates.orphans.remove(&object);
+                    }
+                }
+            }
+        }
+        let mut failed_makers = std::mem::take(&mut self.failed_makers);
+        failed_makers.retain(|task| self.run_of(*task) != run);
+        self.failed_makers = failed_makers;
+        arrays
+    }
+
+    /// These arrays are gone; the others get the numbers that are free now.
+    fn close_up(&mut self, gone: &[ArrayId]) {
+        if gone.is_empty() {
+            return;
+        }
+        let mut is_gone = vec![false; self.arrays.len()];
+        gone.iter().for_each(|id| is_gone[id.0 as usize] = true);
+        let mut next = 0;
+        let numbers: Vec<ArrayId> = is_gone
+            .iter()
+            .map(|gone| {
+                let number = ArrayId(next);
+                next += u32::from(!gone);
+                number
+            })
+            .collect();
+        let mut here = is_gone.iter();
+        self.arrays.retain(|_| !*here.next().expect("one for each"));
+        let mut here = is_gone.iter();
+        self.bases.retain(|_| !*here.next().expect("one for each"));
+        self.located.set(0);
+        for id in self.runs.values_mut().flat_map(|run| &mut run.arrays) {
+            *id = numbers[id.0 as usize];
+        }
+        for segment in self.backlog.values_mut() {
+            segment.array = numbers[segment.array.0 as usize];
+        }
+    }
+
+    /// Forgets the stale names that nobody can have in mind any more.
+    pub(super) fn forget_stale(&mut self, out: &mut Vec<Action>) {
+        if self.forgotten.stale.is_empty() {
+            return;
+        }
+        let oldest = self.runs.iter().find(|(_, r)| r.ended.is_none()).map(|(run, _)| *run);
+        let mut drops: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
+        for object in std::mem::take(&mut self.forgotten.stale) {
+            let run = self.catalog.named_by(object).unwrap_or(submissions::NO_RUN);
+            if self.runs.contains_key(&run) {
+                continue; // it goes with that run
+            }
+            if oldest.is_some_and(|oldest| oldest < run) || self.arriving.contains_key(&object) {
+                self.forgotten.stale.insert(object);
+                continue;
+            }
+            if self.moves.collectives.awaits(object) {
+                // It hears of that at once, and the name goes the next time.
+                self.moves.pending.push(CollectiveEvent::ObjectGone { object });
+                self.forgotten.stale.insert(object);
+                continue;
+            }
+            for holder in self.catalog.holders_of(object).collect::<Vec<_>>() {
+                self.drop_replica(holder, object);
+                drops.entry(holder).or_default().push(object);
+            }
+            if let Some(page) = self.catalog.forget(object) {
+                self.moves.patterns.forget_page(page);
+            }
+        }
+        self.intermediates.n_room_made += u64::from(!drops.is_empty());
+        for (executor, objects) in drops {
+            out.push(Action::DropReplicas { executor, objects });
+        }
+    }
+
+    /// Panics when something of a forgotten run is left. For tests.
+    pub(super) fn check_forgotten(&self) {
+        for a in &self.arrays {
+            assert!(a.run == submissions::NO_RUN || self.runs.contains_key(&a.run), "{:?} is gone", a.run);
+        }
+        let tasks =
+            self.histories.keys().chain(self.waiting.keys()).chain(self.intermediates.revivals.keys());
+        let makers = self.intermediates.files.values().filter_map(|file| file.maker.as_ref());
+        for task in tasks.chain(makers).chain(self.makers.iter().map(|(_, task)| task)) {
+            assert!(self.has_task(*task), "{task:?} is forgotten");
+        }
+        let files = self.intermediates.files.keys().chain(self.making.keys()).chain(self.arriving.keys());
+        for object in files.chain(self.reserved.values().flat_map(|r| &r.outputs)) {
+            assert!(self.catalog.is_known(*object), "{object:?} is forgotten");
+        }
+    }
+}

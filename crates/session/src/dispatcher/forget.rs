@@ -1,0 +1,85 @@
+//! Runs that are forgotten: on the core's word, or on that of a client.
+//!
+//! A run is forgotten when the journal says so ([`Record::RunForgotten`]) and that is durable; the core hears of it then. When so
+//! much is forgotten that most of the journal is about it, the driver is asked to clean that ([`super::clean`]).
+
+use super::*;
+use std::collections::BTreeSet;
+
+/// A client that waits until the runs that it named are forgotten.
+pub(super) struct Asker {
+    connection: u64,
+    number: u64,
+    runs: Vec<RunId>,
+}
+
+/// What the journal still says of forgotten runs.
+#[derive(Default)]
+pub(super) struct Forgetting {
+    /// Records of these are on their way to the disk.
+    asked: BTreeSet<RunId>,
+    n_tasks: u64,
+}
+
+impl<O: Outside> Session<O> {
+    /// A client wants these runs to be forgotten: all of them or, with the reason, none.
+    pub(super) fn on_forget(&mut self, connection: u64, number: u64, mut runs: Vec<RunId>) {
+        runs.sort_unstable();
+        runs.dedup();
+        let why_not = |run: &RunId| match self.core.find_run(*run) {
+            None => Some(self.no_run(*run)),
+            Some(_) => self.core.why_kept(*run),
+        };
+        if let Some(reason) = runs.iter().find_map(why_not) {
+            return self.refuse(connection, number, reason);
+        }
+        let Some(last) = runs.last().copied() else {
+            return self.reply(connection, number, ReplyBody::Forgotten { runs });
+        };
+        for run in runs.clone() {
+            let asker = (run == last).then(|| Asker { connection, number, runs: runs.clone() });
+            self.record_forgotten(run, asker);
+        }
+    }
+
+    /// The journal is to say that `run` is forgotten.
+    pub(super) fn record_forgotten(&mut self, run: RunId, asker: Option<Asker>) {
+        let is_first = self.forgetting.asked.insert(run);
+        if is_first || asker.is_some() {
+            self.journal(&Record::RunForgotten { run }, Some(Effect::RunForgotten { run, asker }));
+        }
+    }
+
+    /// It is durable that `run` is forgotten.
+    pub(super) fn on_forgotten(&mut self, run: RunId, asker: Option<Asker>) {
+        // Whoever watches it has yet to hear that it has ended.
+        self.tell_watchers();
+        self.forgetting.asked.remove(&run);
+        self.forget_run(run);
+        if let Some(Asker { connection, number, runs }) = asker {
+            self.reply(connection, number, ReplyBody::Forgotten { runs });
+        }
+        let n_kept: u64 = self.core.runs().map(|(_, r)| r.n_tasks).sum();
+        if self.forgetting.n_tasks >= self.options.clean_after_tasks.max(n_kept) {
+            self.forgetting.n_tasks = 0;
+            self.outside.clean_journal();
+        }
+    }
+
+    /// Forgets what is known of `run` and of submissions into it.
+    pub(super) fn forget_run(&mut self, run: RunId) {
+        self.forgetting.n_tasks += self.core.find_run(run).map_or(0, |r| r.n_tasks);
+        self.durable.remove(&run);
+        self.added.retain(|(of, _), _| *of != run);
+        self.feed(Event::RunForgotten { run });
+    }
+
+    /// Why a run cannot be spoken of that is not there.
+    pub(super) fn no_run(&self, run: RunId) -> String {
+        match run.0 > 0 && run.0 < self.next_run {
+            // Additions and what was refused have numbers, too.
+            true => format!("there is no run {run}: it has ended and was forgotten, or was never accepted"),
+            false => format!("there is no run {run}"),
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Clients of the world: each tries to have one plan accepted, with the session of a live client.
+//!
+//! A client has a connection to each dispatcher, which breaks and is made again, or never: it may go away at any time. What
+//! becomes of it then is for the next one to find out. Who submits a run asks the first dispatcher what became of it; who adds to a run
+//! says the same again, with the same token.
+
+use super::*;
+use eyas_session::client::{Input, No, Output, Submission};
+use eyas_wire::message::{Addition, ReplyBody, RequestBody};
+
+/// How long until a client connects again, or somebody tries again.
+const RETRY_NS: u64 = S / 4;
+
+/// One try at a plan.
+pub struct Client {
+    pub plan: usize,
+    submission: Submission,
+    /// To each member, while there is one.
+    lines: Vec<Option<u64>>,
+}
+
+/// A request, in few words for the trace.
+#[derive(Clone)]
+pub struct Asks(RequestBody);
+
+impl std::fmt::Debug for Asks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let id = |array: &TaskArray| array.expand(0).id;
+        match &self.0 {
+            RequestBody::AddArray { run, array } => write!(f, "AddArray {run} {}", id(array)),
+            RequestBody::Consult { run, array } => write!(f, "Consult {run} {}", id(array)),
+            RequestBody::LinkRun { run, links, .. } => write!(f, "LinkRun {run} {links:?}"),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}
+
+/// What a client does next of its own accord.
+#[derive(Clone, Debug)]
+pub enum Next {
+    Commit,
+    Abort,
+    /// It is gone.
+    Leave,
+}
+
+impl World {
+    // ------------------------------------------------------------ tries
+
+    /// Somebody submits a plan, if it is time to; else later.
+    pub(super) fn on_plan(&mut self, plan: usize) {
+        match self.plans[plan].state {
+            PlanState::Waits => {}
+            PlanState::Unknown(run) => match self.what_became_of(plan, run) {
+                Some(true) => return self.plans[plan].state = PlanState::Accepted(run),
+                Some(false) => self.plans[plan].state = PlanState::Waits,
+                None => return self.after(S, Ev::Plan { plan }),
+            },
+            PlanState::Tries | PlanState::Accepted(_) | PlanState::Refused => return,
+        }
+        let p = &self.plans[plan];
+        if p.after.iter().any(|other| !self.plans[*other].is_decided()) {
+            return self.after(S / 2, Ev::Plan { plan });
+        }
+        let mut into = None;
+        if p.token_of != plan && !self.plans[p.token_of].is_accepted() {
+            return self.plans[plan].state = PlanState::Refused;
+        }
+        if let Some(whole) = p.into {
+            let PlanState::Accepted(run) = self.plans[whole].state else {
+                return self.after(S / 2, Ev::Plan { plan });
+            };
+            if self.reads_in_vain(plan) {
+                return self.plans[plan].state = PlanState::Refused;
+            }
+            let digest = digest_of(&format!("tasks of plan {}", p.digest_of));
+            into = Some(Addition { run, token: format!("plan {}", p.token_of), digest });
+        }
+        let n_members = self.members.len();
+        let p = &mut self.plans[plan];
+        p.state = PlanState::Tries;
+        p.n_tries += 1;
+        let name = name_of_try(plan, p.n_tries);
+        let c = self.next_client;
+        self.next_client += 1;
+        let submission = Submission::new(n_members, name, false, into);
+        self.clients.insert(c, Client { plan, submission, lines: vec![None; n_members] });
+        (0..n_members).for_each(|m| self.connect_client(c, m));
+        let is_here = self.clients[&c].lines.iter().map(Option::is_some).collect();
+        self.tell_client(c, Input::Begin { is_here });
+    }
+
+    /// Whether the run is accepted; nobody knows that while the first member is away, or has not decided.
+    fn what_became_of(&self, plan: usize, run: RunId) -> Option<bool> {
+        let core = self.members[0].process.as_ref()?.core();
+        let name = name_of_try(plan, self.plans[plan].n_tries);
+        // After a restart the number may have been given again.
+        match core.find_run(run).filter(|r| r.name == name) {
+            Some(_) => core.is_accepted(run).then_some(true),
+            None => Some(false),
+        }
+    }
+
+    /// Whether a task of the plan reads a result that nobody was asked to make: it would fail.
+    fn reads_in_vain(&self, plan: usize) -> bool {
+        let p = &self.plans[plan];
+        let accepted = self.plans.iter().filter(|other| other.is_accepted());
+        let arrays = accepted.chain([p]).flat_map(|p| &p.arrays);
+        let written: BTreeSet<String> = arrays.flat_map(|a| a.expand(0).outputs).map(|(_, l)| l).collect();
+        let mut inputs = p.arrays.iter().flat_map(|a| a.expand(0).inputs);
+        inputs.any(|(_, l)| l.starts_with("out/") && !written.contains(&l))
+    }
+
+    fn connect_client(&mut self, c: u64, m: usize) {
+        let is_cut = self.clients_cut_until.get(&m).is_some_and(|until| *until > self.now);
+        if self.members[m].process.is_none() || is_cut {
+            return;
+        }
+        let life = self.next_life;
+        self.next_life += 1;
+        self.client_lives.insert(life, (c, m));
+        self.clients.get_mut(&c).expect("it is there").lines[m] = Some(life);
+        self.with(m, |process, now| process.on_client_connected(now, life));
+    }
+
+    pub(super) fn on_client_connect(&mut self, c: u64, m: usize) {
+        if self.clients.get(&c).is_some_and(|client| client.lines[m].is_none()) {
+            self.connect_client(c, m);
+            if self.clients[&c].lines[m].is_none() {
+                self.after(RETRY_NS, Ev::ClientConnect { c, m });
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ what it hears and says
+
+    pub(super) fn tell_client(&mut self, c: u64, input: Input) {
+        let Some(mut client) = self.clients.remove(&c) else { return };
+        let mut inputs = VecDeque::from([input]);
+        let mut told = None;
+        while let Some(input) = inputs.pop_front() {
+            let mut out = vec![];
+            client.submission.handle(input, &mut out);
+            for output in out {
+                match output {
+                    Output::Ask { member, ticket, body } => match client.lines[member] {
+                        Some(life) => self.client_says(member, life, ticket, body),
+                        None => inputs.push_back(Input::Lost { member }),
+                    },
+                    Output::Say { member, body } => {
+                        client.lines[member]
+                            .into_iter()
+                            .for_each(|life| self.client_says(member, life, 0, body.clone()));
+                    }
+                    // Long enough to be killed in the meantime.
+                    Output::Split(splitting) => {
+                        let takes = self.lasts(S);
+                        let parts = splitting.compute();
+                        let ids = |part: &Part| part.arrays.iter().map(|a| a.expand(0).id).collect();
+                        self.plans[client.plan].shares = parts.iter().flatten().map(ids).collect();
+                        self.after(takes, Ev::Split { c, parts: Parts(parts) });
+                    }
+                    Output::Told(word) => told = Some(word),
+                }
+            }
+        }
+        let (plan, run) = (client.plan, client.submission.run());
+        self.clients.insert(c, client);
+        match told {
+            None => {}
+            Some(Ok(ReplyBody::RunOpened { .. })) => self.on_opened(c, plan),
+            Some(Ok(ReplyBody::RunAccepted { run, again, .. })) => {
+                self.leave(c);
+                self.on_accepted(plan, run, again);
+            }
+            Some(Ok(other)) => panic!("a submission is answered with {other:?}"),
+            Some(Err(no)) => {
+                self.leave(c);
+                self.on_refused(plan, run, no);
+            }
+        }
+    }
+
+    fn client_says(&mut self, m: usize, life: u64, number: u64, body: RequestBody) {
+        let at = self.arrival(life, false);
+        self.after(at, Ev::FromClient { m, life, number, body: Asks(body) });
+    }
+
+    pub(super) fn on_client_said(&mut self, m: usize, life: u64, number: u64, body: Asks) {
+        self.with(m, |process, now| process.on_request(now, life, number, body.0));
+    }
+
+    pub(super) fn on_to_client(&mut self, life: u64, ticket: u64, body: ReplyBody) {
+        let (c, member) = self.client_lives[&life];
+        if self.clients.get(&c).is_some_and(|client| client.lines[member] == Some(life)) {
+            self.tell_client(c, Input::Answered { member, ticket, body });
+        }
+    }
+
+    /// The client notices that a connection is gone.
+    pub(super) fn on_client_cut(&mut self, life: u64) {
+        let (c, member) = self.client_lives[&life];
+        let Some(client) = self.clients.get_mut(&c).filter(|client| client.lines[member] == Some(life))
+        else {
+            return;
+        };
+        client.lines[member] = None;
+        self.after(RETRY_NS, Ev::ClientConnect { c, m: member });
+        self.tell_client(c, Input::Lost { member });
+    }
+
+    /// Connections of clients to a member break, and are not made again for a while. It notices later.
+    pub(super) fn cut_clients(&mut self, m: usize) {
+        let lasts = self.lasts(self.o.away_ns_max);
+        self.clients_cut_until.insert(m, self.now.plus_ns(lasts));
+        for life in self.lives_of_clients(m) {
+            self.after(0, Ev::ClientCut { life });
+            let takes = self.lasts(3 * S);
+            self.after(takes, Ev::Cut { m, life });
+        }
+    }
+
+    pub(super) fn lives_of_clients(&self, m: usize) -> Vec<u64> {
+        self.clients.values().filter_map(|client| client.lines[m]).collect()
+    }
+
+    /// The client is gone, and with it its connections.
+    fn leave(&mut self, c: u64) {
+        let client = self.clients.remove(&c).expect("it is there");
+        for (m, line) in client.lines.into_iter().enumerate() {
+            if let Some(life) = line {
+                let at = self.arrival(life, false);
+                self.after(at, Ev::Cut { m, life });
+            }
+        }
+    }
+
+    fn on_opened(&mut self, c: u64, plan: usize) {
+        for array in self.plans[plan].arrays.clone() {
+            self.tell_client(c, Input::Array(array.into()));
+        }
+        let leaves = self.faults && self.rng.below(1000) < self.o.clients_leave;
+        let next = match leaves {
+            false => Next::Commit,
+            true if self.rng.below(2) == 0 => Next::Abort,
+            true => Next::Leave,
+        };
+        let takes = self.lasts(S);
+        self.after(takes, Ev::ClientNext { c, next });
+        if leaves {
+            // Whoever sends tasks may be killed at any step after that, too.
+            let takes = self.lasts(3 * S);
+            self.after(takes, Ev::ClientNext { c, next: Next::Leave });
+        }
+    }
+
+    pub(super) fn on_client_next(&mut self, c: u64, next: Next) {
+        let Some(client) = self.clients.get(&c) else { return };
+        let (plan, run) = (client.plan, client.submission.run());
+        match next {
+            Next::Commit => return self.tell_client(c, Input::Commit),
+            Next::Abort => self.tell_client(c, Input::Abort),
+            Next::Leave => {}
+        }
+        self.leave(c);
+        self.try_again(plan, run);
+    }
+
+    // ------------------------------------------------------------ what comes of it
+
+    /// A try has broken off.
+    fn try_again(&mut self, plan: usize, run: RunId) {
+        let p = &mut self.plans[plan];
+        p.state = match p.into.is_none() && run != RunId::default() {
+            true => PlanState::Unknown(run),
+            false => PlanState::Waits,
+        };
+        let wait = RETRY_NS + self.lasts(2 * S);
+        self.after(wait, Ev::Plan { plan });
+    }
+
+    fn on_accepted(&mut self, plan: usize, run: RunId, again: bool) {
+        self.trace(format!("             plan {plan} is accepted as {run:?}, again {again}"));
+        let p = &self.plans[plan];
+        let whole = p.into.map(|whole| self.plans[whole].state);
+        assert!(
+            whole.is_none_or(|whole| whole == PlanState::Accepted(run)),
+            "tasks were to be added to another run than {run:?}"
+        );
+        match p.kind {
+            Kind::Good => {
+                assert!(!again || p.n_tries > 1, "plan {plan} was accepted before it was submitted")
+            }
+            Kind::Again => assert!(again, "promise 1: what was added is added again: plan {plan}"),
+            kind => panic!("plan {plan} is accepted, and it is {kind:?}"),
+        }
+        self.plans[plan].state = PlanState::Accepted(run);
+    }
+
+    fn on_refused(&mut self, plan: usize, run: RunId, no: No) {
+        match no {
+            No::Absent(_) | No::Away(_) => self.try_again(plan, run),
+            No::Refused(reason) => {
+                self.trace(format!("             plan {plan} is refused: {reason}"));
+                if self.is_rightly_refused(plan, &reason) {
+                    self.plans[plan].state = PlanState::Refused;
+                } else {
+                    // What is left of an earlier try is in its way. It is given up in a moment.
+                    let own = self.plans[plan].is_own_clash(&reason);
+                    assert!(
+                        own && self.plans[plan].into.is_none() && self.plans[plan].n_tries > 1,
+                        "promise 4: plan {plan} is refused without a cause: {reason}"
+                    );
+                    self.try_again(plan, RunId::default());
+                }
+            }
+        }
+    }
+
+    /// Whether what was said of a submission that is not accepted is so.
+    fn is_rightly_refused(&self, plan: usize, reason: &str) -> bool {
+        let p = &self.plans[plan];
+        let Some(whole) = p.into else { return false };
+        let has = |words: &str| reason.contains(words);
+        let tasks = self.tasks_of(whole);
+        let is_done = |id: &String| self.ever_done.contains(id);
+        let is_over = tasks.iter().all(|task| is_done(&task.id));
+        if has("has ended; submit a run of its own") {
+            return is_over;
+        }
+        match p.kind {
+            Kind::OtherTasks => return has("was used to add other tasks"),
+            Kind::Clash => return has("both write"),
+            Kind::Vain if has("which no task of the run writes") => return true,
+            Kind::Circle if has("in a circle") || has("both write") => return true,
+            _ => {}
+        }
+        let makes = |task: &TaskSpec, location: &String| {
+            task.outputs.iter().any(|(_, l)| l == location) || task.promises.contains(location)
+        };
+        let own: Vec<TaskSpec> = p.arrays.iter().map(|array| array.expand(0)).collect();
+        let inputs = own.iter().flat_map(|task| &task.inputs).map(|(_, l)| l);
+        let mut inputs = inputs.filter(|l| l.starts_with(RUN_FILE) && has(l.as_str()));
+        if has("which no task of the run writes") {
+            return inputs.any(|l| !tasks.iter().chain(&own).any(|task| makes(task, l)));
+        }
+        if has("which was dropped when the last task that read it had ended") {
+            return inputs.any(|l| {
+                let mut files =
+                    |task: &&TaskSpec| task.inputs.iter().chain(&task.outputs).any(|(_, f)| f == l);
+                let mut concerned = tasks.iter().filter(&mut files).peekable();
+                concerned.peek().is_some() && concerned.all(|task| is_done(&task.id))
+            });
+        }
+        false
+    }
+
+    /// The tasks that a run was accepted with, and those that were added to it since.
+    pub(super) fn tasks_of(&self, whole: usize) -> Vec<TaskSpec> {
+        let of_run = |(i, p): &(usize, &Plan)| {
+            (*i == whole || p.into == Some(whole)) && p.kind == Kind::Good && p.is_accepted()
+        };
+        let plans = self.plans.iter().enumerate().filter(of_run);
+        plans
+            .filter(|(_, p)| p.kind == Kind::Good)
+            .flat_map(|(_, p)| &p.arrays)
+            .map(|a| a.expand(0))
+            .collect()
+    }
+}
+
+fn name_of_try(plan: usize, n_tries: u64) -> String {
+    format!("plan {plan}, try {n_tries}")
+}
+
+/// What came of splitting, without its tasks in the trace.
+#[derive(Clone)]
+pub struct Parts(pub Result<Vec<Part>, String>);
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Ok(parts) => write!(f, "{} parts", parts.len()),
+            Err(reason) => write!(f, "{reason}"),
+        }
+    }
+}

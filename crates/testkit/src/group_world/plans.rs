@@ -1,0 +1,293 @@
+//! What is submitted: runs, and what is added to them.
+
+use super::*;
+
+/// What is wrong with a plan, or is not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Good,
+    /// It has been added before, with its token.
+    Again,
+    /// Its token was used for other tasks.
+    OtherTasks,
+    /// It writes what a task of the run does.
+    Clash,
+    /// It reads what nobody writes.
+    Vain,
+    /// Its tasks would wait for themselves.
+    Circle,
+}
+
+/// How far a submission is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlanState {
+    Waits,
+    /// A client is at it.
+    Tries,
+    /// The client that was at this run is gone.
+    Unknown(RunId),
+    /// These tasks are in this run.
+    Accepted(RunId),
+    Refused,
+}
+
+/// Something to be submitted.
+pub struct Plan {
+    pub arrays: Vec<TaskArray>,
+    pub state: PlanState,
+    pub kind: Kind,
+    /// The tasks are added to the run of this plan.
+    pub into: Option<usize>,
+    /// These are to be decided first, as they have files in common.
+    pub after: Vec<usize>,
+    /// Whose token and tasks an addition names.
+    pub token_of: usize,
+    pub digest_of: usize,
+    pub n_tries: u64,
+    /// Tasks that each member got at the latest try.
+    pub shares: Vec<Vec<String>>,
+}
+
+impl Plan {
+    fn new(plan: usize, arrays: Vec<TaskArray>) -> Plan {
+        Plan {
+            arrays,
+            state: PlanState::Waits,
+            kind: Kind::Good,
+            into: None,
+            after: vec![],
+            token_of: plan,
+            digest_of: plan,
+            n_tries: 0,
+            shares: vec![],
+        }
+    }
+
+    pub fn is_accepted(&self) -> bool {
+        matches!(self.state, PlanState::Accepted(_))
+    }
+
+    /// Whether its tasks were added to a run, and are not those of another plan.
+    pub fn is_added(&self) -> bool {
+        self.into.is_some() && self.kind == Kind::Good && self.is_accepted()
+    }
+
+    pub fn is_decided(&self) -> bool {
+        self.is_accepted() || self.state == PlanState::Refused
+    }
+
+    /// Whether a refusal is of a task of this plan beside itself.
+    pub fn is_own_clash(&self, reason: &str) -> bool {
+        let ids = self.arrays.iter().map(|array| array.expand(0).id);
+        let mut own = ids.map(|id| format!("tasks `{id}` and `{id}` both write"));
+        own.any(|own| reason.contains(&own))
+    }
+}
+
+/// Files that a plan reads, and files that it writes or promises.
+fn files_of(arrays: &[TaskArray]) -> (BTreeSet<String>, BTreeSet<String>) {
+    let tasks: Vec<TaskSpec> = arrays.iter().map(|array| array.expand(0)).collect();
+    let reads = tasks.iter().flat_map(|task| &task.inputs).map(|(_, l)| l.clone()).collect();
+    let makes = tasks.iter().flat_map(|task| task.outputs.iter().map(|(_, l)| l).chain(&task.promises));
+    (reads, makes.cloned().collect())
+}
+
+impl World {
+    /// Tasks that read files of home and of tasks before them, at whatever member those are.
+    fn make_run(&mut self, plan: usize) -> Vec<TaskArray> {
+        let mut made: Vec<String> = vec![];
+        let mut arrays = vec![];
+        for i in 0..1 + self.rng.below(self.o.n_tasks_max) {
+            let mut task = build::task(&format!("p{plan}t{i}"));
+            if self.o.task_is_large > 0 && self.rng.below(1000) < self.o.task_is_large {
+                // Some node is large enough, wherever it is.
+                let n = self.rng.below(self.o.slots.len() as u64) as usize;
+                let cpus = 1 + self.rng.below(u64::from(self.o.slots[n])) as u32;
+                task = task.cpus(cpus).memory(self.rng.below(self.o.memory_bytes[n] + 1));
+            }
+            for _ in 0..self.rng.below(4) {
+                let location = match made.len() as u64 {
+                    n if n > 0 && self.rng.below(4) > 0 => made[self.rng.below(n) as usize].clone(),
+                    _ => format!("in/{}", self.rng.below(9)),
+                };
+                if !task.inputs.contains(&location) {
+                    task = task.reads(&location);
+                }
+            }
+            for output in 0..self.rng.below(3) {
+                let location = match self.rng.below(1000) < self.o.output_lands {
+                    true => format!("out/p{plan}t{i}o{output}"),
+                    false => format!("{RUN_FILE}t{i}o{output}"),
+                };
+                task = task.writes(&location);
+                made.push(location);
+            }
+            arrays.push((*task.array()).clone());
+        }
+        arrays
+    }
+
+    /// All that is to be submitted.
+    pub(super) fn make_plans(&mut self) {
+        self.plans = (0..self.o.n_runs as usize).map(|plan| Plan::new(plan, vec![])).collect();
+        (0..self.plans.len()).for_each(|whole| self.plan_run(whole));
+        for (plan, p) in self.plans.iter().enumerate().filter(|(_, p)| p.kind == Kind::Good) {
+            for task in p.arrays.iter().map(|array| array.expand(0)).filter(|task| !task.promises.is_empty())
+            {
+                self.promises.insert(task.id.clone(), (plan, task.promises.clone()));
+            }
+        }
+    }
+
+    /// A run, and what is added to it.
+    fn plan_run(&mut self, whole: usize) {
+        let mut arrays = self.make_run(whole);
+        let mut rng = Rng::new(self.o.seed ^ (whole as u64) << 32 ^ 0x7061_7274);
+        let mut later = vec![];
+        if self.o.n_additions > 0 {
+            let n_later = (3 * self.o.n_additions as usize).min(arrays.len() * 2 / 3);
+            let rest = arrays.split_off(arrays.len() - n_later);
+            later = with_additions(&mut rng, &mut arrays, rest);
+        }
+        for block in 0..self.o.n_blocks {
+            arrays.extend(make_block(&mut rng, &format!("p{whole}b{block}")));
+        }
+        if self.o.n_additions > 0 && rng.below(3) > 0 {
+            // It runs until all is decided, so that nothing comes too late.
+            let hold = build::task(&format!("p{whole}hold"));
+            self.holds.insert(hold.id.clone(), whole);
+            arrays.push((*hold.array()).clone());
+        }
+        let bad = if self.o.n_additions > 0 { bad_additions(&mut rng, whole, &arrays) } else { vec![] };
+        self.plans[whole].arrays = arrays;
+        let first = self.plans.len();
+        for arrays in later {
+            let (reads, makes) = files_of(&arrays);
+            let is_before = |other: &usize| {
+                let (theirs, made) = files_of(&self.plans[*other].arrays);
+                !(makes.is_disjoint(&theirs) && makes.is_disjoint(&made) && reads.is_disjoint(&made))
+            };
+            let after = (first..self.plans.len()).filter(is_before).collect();
+            let plan = self.plans.len();
+            self.plans.push(Plan { into: Some(whole), after, ..Plan::new(plan, arrays) });
+            if rng.below(4) == 0 {
+                // Somebody says it again, or says something else with its token.
+                let (kind, digest_of) =
+                    if rng.below(2) == 0 { (Kind::Again, plan) } else { (Kind::OtherTasks, usize::MAX) };
+                let again = Plan::new(plan, self.plans[plan].arrays.clone());
+                let after = vec![plan];
+                self.plans.push(Plan { into: Some(whole), kind, digest_of, after, ..again });
+            }
+        }
+        for (kind, arrays) in bad {
+            let plan = self.plans.len();
+            self.plans.push(Plan { into: Some(whole), kind, ..Plan::new(plan, arrays) });
+        }
+    }
+
+    /// Whether the program of a task may end: who is to add tasks has added them.
+    pub(super) fn may_end(&self, task: &str) -> bool {
+        if let Some(whole) = self.holds.get(task) {
+            return self.plans.iter().all(|p| p.into != Some(*whole) || p.is_decided());
+        }
+        let Some((plan, promises)) = self.promises.get(task) else { return true };
+        let whole = self.plans[*plan].into.unwrap_or(*plan);
+        let is_later = |(i, p): &(usize, &Plan)| i > plan && p.into == Some(whole) && p.is_added();
+        let made: BTreeSet<String> =
+            self.plans.iter().enumerate().filter(is_later).flat_map(|(_, p)| files_of(&p.arrays).1).collect();
+        promises.iter().all(|promise| made.contains(promise))
+    }
+}
+
+/// One task writes many files, each of which another one reads, all together with one file; one task gathers what they make.
+/// Which of it is a collective is wished for in half of the blocks.
+fn make_block(rng: &mut Rng, name: &str) -> Vec<TaskArray> {
+    let n = 8 + rng.below(8);
+    let hints = match rng.below(2) {
+        0 => Hints::default(),
+        _ => Hints { multicast: Hint::Always, scatter: Hint::Always, gather: GatherHint::Always },
+    };
+    let file = |kind: &str, i: u64| format!("{RUN_FILE}{name}/{kind}{i}");
+    let mut split = build::task(&format!("{name}split")).label(&format!("{name}split"));
+    let mut merge = build::task(&format!("{name}merge")).label(&format!("{name}merge")).hints(hints);
+    let query = build::task(&format!("{name}query")).writes(&file("query", 0));
+    let mut tasks = vec![];
+    for i in 0..n {
+        split = split.writes(&file("part", i));
+        merge = merge.reads(&file("found", i));
+        // Some go to a stage of their own.
+        let label = format!("{name}{}", if rng.below(4) == 0 { "scan" } else { "search" });
+        let reader = build::task(&format!("{name}read{i}")).label(&label).hints(hints);
+        tasks.push(reader.reads(&file("part", i)).reads(&file("query", 0)).writes(&file("found", i)));
+    }
+    // Makers come before readers.
+    let tasks = [query, split].into_iter().chain(tasks).chain([merge.writes(&format!("out/{name}"))]);
+    tasks.map(|task| (*task.array()).clone()).collect()
+}
+
+/// Cuts `rest` into what is added, one after the other. Of what is added some tasks are promised, to readers that are there
+/// from the beginning.
+fn with_additions(rng: &mut Rng, first: &mut Vec<TaskArray>, rest: Vec<TaskArray>) -> Vec<Vec<TaskArray>> {
+    let mut later: Vec<Vec<TaskArray>> = vec![];
+    let mut is_open = false;
+    for array in rest {
+        let spec = array.expand(0);
+        let outputs = spec.outputs.iter().map(|(_, l)| l.clone());
+        let stays: Vec<String> = outputs.filter(|l| l.starts_with(RUN_FILE)).collect();
+        // Nobody knows whether something else that it reads is there still.
+        let can_be_promised = !stays.is_empty() && spec.inputs.iter().all(|(_, l)| l.starts_with("in/"));
+        if can_be_promised && rng.below(3) > 0 {
+            let promises =
+                |id: String| stays.iter().fold(build::task(&id), |task, location| task.promises(location));
+            first.push((*promises(format!("plan-{}", spec.id)).array()).clone());
+            for r in 0..1 + rng.below(4) {
+                let location = match rng.below(3) {
+                    0 => format!("{RUN_FILE}{}-{r}", spec.id),
+                    _ => format!("out/{}-{r}", spec.id),
+                };
+                let reader = build::task(&format!("reader-{}-{r}", spec.id)).writes(&location);
+                let reader = reader.reads(&stays[rng.below(stays.len() as u64) as usize]);
+                first.push((*reader.array()).clone());
+            }
+            if rng.below(2) == 0 {
+                later.push(vec![(*promises(format!("again-{}", spec.id)).array()).clone()]);
+            }
+            later.push(vec![array]);
+            is_open = false;
+        } else if let Some(last) = later.last_mut().filter(|last| is_open && last.len() < 4) {
+            last.push(array);
+        } else {
+            later.push(vec![array]);
+            is_open = rng.below(4) > 0;
+        }
+    }
+    later
+}
+
+/// What has to be refused by a run with these tasks.
+fn bad_additions(rng: &mut Rng, whole: usize, arrays: &[TaskArray]) -> Vec<(Kind, Vec<TaskArray>)> {
+    let tasks: Vec<TaskSpec> = arrays.iter().map(|array| array.expand(0)).collect();
+    let written: Vec<&String> = tasks.iter().flat_map(|task| &task.outputs).map(|(_, l)| l).collect();
+    let mut bad = vec![];
+    let fine = || build::task(&format!("p{whole}fine")).reads("in/1").writes(&format!("out/p{whole}fine"));
+    let mut add = |kind, task: build::Task| {
+        bad.push((kind, vec![(*fine().array()).clone(), (*task.array()).clone()]));
+    };
+    if !written.is_empty() && rng.below(2) == 0 {
+        let location = written[rng.below(written.len() as u64) as usize];
+        add(Kind::Clash, build::task(&format!("p{whole}second")).writes(location));
+    }
+    if rng.below(2) == 0 {
+        let location = format!("{RUN_FILE}p{whole}nobody");
+        add(Kind::Vain, build::task(&format!("p{whole}vain")).reads(&location));
+    }
+    // It writes what was promised, and reads what is made of that.
+    let promised: BTreeSet<&String> = tasks.iter().flat_map(|task| &task.promises).collect();
+    let waits = |task: &&TaskSpec| task.inputs.iter().any(|(_, l)| promised.contains(l));
+    let made_of = |task: &TaskSpec| Some((task.inputs[0].1.clone(), task.outputs.first()?.1.clone()));
+    let mut circles = tasks.iter().filter(waits).filter_map(made_of);
+    if let Some((promise, made)) = circles.find(|(_, made)| made.starts_with(RUN_FILE)) {
+        add(Kind::Circle, build::task(&format!("p{whole}circle")).reads(&made).writes(&promise));
+    }
+    bad
+}

@@ -1,0 +1,113 @@
+//! Runs that are forgotten, event by event.
+
+use eyas_core::dispatcher::KeepRuns;
+use eyas_core::event::Event;
+use eyas_core::*;
+use eyas_testkit::bench::Cluster;
+use eyas_testkit::build::{reads, task, writes};
+
+fn keeping(n_runs: Option<u32>, age_ns: Option<u64>) -> Cluster {
+    Cluster::with(|config| config.keep_runs = Some(KeepRuns { n_runs, age_ns }))
+}
+
+/// A run of one task that reads `x` and does nothing else, and has ended.
+fn reader(c: &mut Cluster, number: u64) -> RunId {
+    let run = c.run(&[reads("x")]);
+    c.has(1, "x", "bytes", Some("1"));
+    c.done(1, (number, 1));
+    c.take();
+    run
+}
+
+#[test]
+fn a_forgotten_run_leaves_nothing_and_its_numbers_are_not_given_again() {
+    let mut c = Cluster::new();
+    c.node(1, 1);
+    c.run(&[reads("x").writes("y")]);
+    c.has(1, "x", "bytes", Some("1")).done(1, (0, 1)).home(1, (0, 1), true);
+    c.expect(&["assign 0.1 to 1", "end 0 done", "end run 1"]);
+    c.feed(Event::RunForgotten { run: RunId(1) });
+    c.expect(&["drop forgotten 0 on 1"]);
+    assert!(!c.core.has_task(TaskId(0)) && c.core.find_run(RunId(1)).is_none());
+    assert_eq!((c.core.catalog().find("x"), c.core.queue_heap_bytes() < 100_000), (None, true));
+    // Late words of it: nobody minds.
+    c.done(1, (0, 1)).home(1, (0, 1), true).expect(&[]);
+    c.feed(Event::RunForgotten { run: RunId(1) });
+    let object = ObjectId(0);
+    c.feed(Event::ReplicasChanged { executor: ExecutorId(1), added: vec![], dropped: vec![object] });
+    c.expect(&[]);
+    c.run(&[reads("x")]);
+    c.expect(&["assign 1.1 to 1"]);
+    c.has(1, "x", "bytes", Some("1")).done(1, (1, 1)).expect(&["end 1 done", "end run 2"]);
+}
+
+#[test]
+fn what_came_for_a_forgotten_run_is_dropped() {
+    let mut c = Cluster::new();
+    c.node(1, 1).node(2, 1);
+    c.run(&[reads("x")]);
+    c.has(1, "x", "bytes", Some("1")).done(1, (0, 1)).take();
+    let replica = eyas_core::event::ReplicaAdded {
+        object: c.core.catalog().find("x").expect("it was read"),
+        digest: Digest([7; 32]),
+        size_bytes: 5,
+        version: None,
+        run: None,
+        private: false,
+    };
+    c.feed(Event::RunForgotten { run: RunId(1) });
+    c.expect(&["drop forgotten 0 on 1"]);
+    c.feed(Event::ReplicasChanged { executor: ExecutorId(2), added: vec![replica], dropped: vec![] });
+    c.expect(&["drop forgotten 0 on 2"]);
+}
+
+#[test]
+fn a_file_stays_as_long_as_somebody_may_have_it_in_mind() {
+    let mut c = Cluster::new();
+    c.node(1, 2);
+    // The first run goes on, and may have named what the second one reads.
+    c.run(&[task("long")]);
+    let second = reader(&mut c, 1);
+    let third = reader(&mut c, 2);
+    c.feed(Event::RunForgotten { run: second });
+    assert!(c.core.catalog().find("x").is_some(), "the third run has named it, too");
+    c.feed(Event::RunForgotten { run: third });
+    assert!(c.core.catalog().find("x").is_some(), "the first run goes on");
+    c.expect(&[]);
+    c.done(1, (0, 1)).expect(&["end 0 done", "drop forgotten 0 on 1", "end run 1"]);
+}
+
+#[test]
+fn runs_are_kept_by_number_and_age_those_that_ended_last() {
+    let mut c = keeping(Some(2), Some(100_000_000_000));
+    c.node(1, 1);
+    let runs: Vec<RunId> = (0..4).map(|number| reader(&mut c, number)).collect();
+    c.wait(1).expect(&["forget run 1", "forget run 2"]);
+    // The journal is writing it.
+    c.wait(1).expect(&[]);
+    c.feed(Event::RunForgotten { run: runs[0] });
+    c.feed(Event::RunForgotten { run: runs[1] });
+    c.wait(97).expect(&[]);
+    let last = reader(&mut c, 4);
+    c.wait(1).expect(&["forget run 3"]);
+    c.wait(3).expect(&["forget run 4"]);
+    assert!(c.core.why_kept(last).is_none());
+}
+
+#[test]
+fn what_goes_on_or_has_left_something_at_home_is_kept() {
+    let mut c = keeping(Some(0), None);
+    c.node(1, 1);
+    let run = c.run(&[writes("y")]);
+    c.expect(&["assign 0.1 to 1"]);
+    assert_eq!(c.core.why_kept(run).as_deref(), Some("run 1 has not ended"));
+    assert_eq!(c.core.why_kept(RunId(9)).as_deref(), Some("there is no run 9"));
+    // Its attempt is lost; nobody is there to remove what it may have left.
+    c.lost(1).cancel(run, None).take();
+    c.wait(1).expect(&[]);
+    assert!(c.core.why_kept(run).is_some_and(|why| why.contains("left at home")));
+    c.node(2, 1).expect(&["remove parts of 0.1 on 2"]);
+    c.wait(1).expect(&[]);
+    c.parts_removed(2, &[0]);
+    c.wait(1).expect(&["forget run 1"]);
+}
