@@ -37,9 +37,11 @@
 //!
 //! | file | |
 //! |---|---|
+//! | `config` | what can be tuned |
 //! | `tasks` | the queue, by inputs |
+//! | `hints` | who holds all inputs of which tasks, and what is near for whom |
 //! | `rank` | objects ranked by tasks per byte |
-//! | `home` | what home gives to how many, learnt from how reads come along
+//! | `home` | what home gives to how many, learnt from how reads come along |
 //! | `transfers` | what is on its way, what that has taken so far, where an input could come from |
 //! | `choose` | the rules |
 //!
@@ -64,7 +66,6 @@ use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
 use home::{HomeLoad, Landed, Mark};
 use rank::{Heat, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
@@ -72,12 +73,16 @@ use std::ops::ControlFlow;
 use tasks::Tasks;
 
 mod choose;
+mod config;
+mod hints;
 mod home;
 mod rank;
 mod tasks;
 #[cfg(test)]
 mod tests;
 mod transfers;
+
+pub use config::Config;
 
 pub const NAME: &str = "affinity";
 
@@ -92,100 +97,6 @@ const STIR_ALL_MAX: usize = 128;
 const BUSY_HOLDERS_MIN: usize = 16;
 /// Below this many queued tasks every task that comes is a reason to ask everybody again.
 const FEW_TASKS: usize = 4096;
-
-/// Everything about `affinity` that can be tuned.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// How many ready tasks are looked at, at least 1. About 100 bytes each.
-    pub look_ahead: usize,
-    /// An object that more groups of tasks read is *common*: it is not walked through when it appears somewhere.
-    pub readers_max: usize,
-    /// How many holders of an object are told of a task that reads it, and are looked at as sources.
-    pub holders_max: usize,
-    /// Attempts that one executor copies inputs for at once, at least 1. One that copies from several counts as a part for each.
-    pub uploads_max: u32,
-    /// Objects that are being read from home at once by all executors together; 0: no limit.
-    pub home_reads_max: u32,
-    /// What others hold is copied when a task has waited for so many times the time that a copy takes.
-    pub steal_after_copies: f64,
-    /// Nothing is copied to an executor with full slots while so many hits per slot wait there.
-    pub hits_enough: usize,
-    /// The time of a copy until one has been seen, at most; a small object is taken to be there sooner.
-    pub copy_ns: u64,
-    /// Home is read although a holder is free when a copy takes more than so many times as long.
-    pub home_quick: f64,
-    /// What all may read from home together in a second, where that is known; 0: it is learnt.
-    pub home_bytes_per_s: u64,
-    /// What no other task in sight reads is cached all the same, for runs to come.
-    pub keeps_once: bool,
-    /// What one node's disk gives to all who read and write there, where what a task reads past the cache does not touch it; 0: not
-    /// known, or it does. What home gives sooner than the disk is then read past the cache.
-    pub disk_bytes_per_s: u64,
-    /// Before anything is known of home, so much of one object may be on its way from there more than once.
-    pub blind_bytes: u64,
-    /// What an executor reads from home is awaited by others for so many times as long as that should take.
-    pub await_reads: f64,
-    /// The least time that it is awaited, also while nothing is known of home; times the objects being read from there.
-    pub await_ns: u64,
-    /// One in so many tasks with inputs to move is the oldest, whatever it brings; 0: none.
-    pub oldest_every: u32,
-    /// Candidates that are looked at by each rule before it gives up.
-    pub tries: usize,
-    /// Executors that are asked without result per event before the rest has to wait for the next one, at least 2: those
-    /// with most room, and one that has waited longest to be asked.
-    pub vain_max: usize,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            look_ahead: 262_144,
-            readers_max: 8192,
-            holders_max: 64,
-            uploads_max: 2,
-            home_reads_max: 0,
-            steal_after_copies: 1.0,
-            hits_enough: 4,
-            copy_ns: 100_000_000,
-            home_quick: 1.5,
-            home_bytes_per_s: 0,
-            keeps_once: true,
-            disk_bytes_per_s: 0,
-            blind_bytes: 8_000_000,
-            await_reads: 4.0,
-            await_ns: 2_000_000_000,
-            oldest_every: 16,
-            tries: 8,
-            vain_max: 4,
-        }
-    }
-}
-
-impl Config {
-    /// `Err` is one sentence for people.
-    pub fn check(&self) -> Result<(), String> {
-        let counts = [
-            ("look_ahead", self.look_ahead),
-            ("holders_max", self.holders_max),
-            ("uploads_max", self.uploads_max as usize),
-            ("tries", self.tries),
-            ("vain_max", self.vain_max),
-        ];
-        if let Some((name, _)) = counts.iter().find(|(_, n)| *n == 0) {
-            return Err(format!("`{name}` of the placement policy must be at least 1"));
-        }
-        let factors = [
-            ("steal_after_copies", self.steal_after_copies),
-            ("home_quick", self.home_quick),
-            ("await_reads", self.await_reads),
-        ];
-        match factors.iter().find(|(_, f)| !(0.0..=1e6).contains(f)) {
-            Some((name, f)) => Err(format!("`{name}` of the placement policy cannot be {f}")),
-            None => Ok(()),
-        }
-    }
-}
 
 /// See the module.
 pub struct Affinity {
@@ -543,226 +454,6 @@ impl Affinity {
             size_bytes_assumed: self.size_bytes_assumed,
         };
         (&mut self.tasks, facts)
-    }
-
-    /// The members that hold `object`, at most `holders_max` of them, beginning at a place given by `start`.
-    fn some_holders(&self, catalog: &Catalog, object: ObjectId, start: usize, into: &mut Vec<Seat>) {
-        into.clear();
-        self.visit_holders(catalog, object, start, |seat| {
-            into.push(seat);
-            ControlFlow::Continue(())
-        });
-    }
-
-    /// Visits the members that hold `object` until told to stop, at most `holders_max` of them.
-    fn visit_holders(
-        &self,
-        catalog: &Catalog,
-        object: ObjectId,
-        start: usize,
-        mut visit: impl FnMut(Seat) -> ControlFlow<()>,
-    ) {
-        let n_max = self.config.holders_max;
-        match catalog.holders_view(object) {
-            HoldersView::List(list) => {
-                let n = list.len();
-                for i in 0..n.min(n_max) {
-                    let seat = list[(start + i) % n];
-                    if self.is_member.contains(seat) && visit(seat).is_break() {
-                        return;
-                    }
-                }
-            }
-            HoldersView::Words(words) => {
-                let n = words.len();
-                let mut n_visited = 0;
-                for i in 0..n {
-                    let at = (start + i) % n;
-                    let members = self.is_member.words().get(at).copied().unwrap_or(0);
-                    let mut rest = words[at] & members;
-                    while rest != 0 {
-                        let seat = Seat(at as u32 * 64 + rest.trailing_zeros());
-                        n_visited += 1;
-                        if visit(seat).is_break() || n_visited == n_max {
-                            return;
-                        }
-                        rest &= rest - 1;
-                    }
-                }
-            }
-        }
-    }
-
-    fn heat(&self, catalog: &Catalog, object: ObjectId) -> Heat {
-        self.facts(catalog).heat(object)
-    }
-
-    fn reheat(&mut self, catalog: &Catalog, object: ObjectId) {
-        if !self.tasks.readers(object).is_empty() {
-            let heat = self.heat(catalog, object);
-            self.tasks.set_heat(object, heat);
-        }
-    }
-
-    // ---- tasks
-
-    fn enter_at(&mut self, catalog: &Catalog, entered_ms: u32, task: &ReadyTask) {
-        let mut inputs: Vec<ObjectId> =
-            task.inputs.iter().copied().filter(|o| self.open.is_empty() || !self.open.contains(o)).collect();
-        inputs.sort_unstable();
-        let (tasks, facts) = self.tasks_and_facts(catalog);
-        let (group, is_head) = tasks.enter(task, &inputs, entered_ms, |o| facts.of(o));
-        if inputs.is_empty() {
-            if is_head {
-                self.has_hits.clone_from(&self.is_member);
-            }
-            return;
-        }
-        self.changed = true;
-        let by_holders = |o: &ObjectId| catalog.n_holders(*o);
-        let mut seats = std::mem::take(&mut self.seats);
-        let least = *inputs.iter().min_by_key(|o| by_holders(o)).expect("there is one");
-        if is_head && catalog.n_holders(least) > 0 {
-            self.some_holders(catalog, least, task.key.task.0 as usize, &mut seats);
-            for &seat in &seats {
-                if inputs.iter().all(|o| *o == least || holds(catalog, seat, *o)) {
-                    self.push_full(seat, group);
-                }
-            }
-        }
-        if inputs.len() > 1 {
-            self.tell_near(catalog, group, &inputs, &mut seats);
-        }
-        self.seats = seats;
-        if self.tasks.len() <= FEW_TASKS {
-            self.stir();
-        }
-    }
-
-    /// Counts a new task where it lacks one input. Whoever that is holds one of the two inputs that fewest hold.
-    fn tell_near(&mut self, catalog: &Catalog, group: u32, inputs: &[ObjectId], seats: &mut Vec<Seat>) {
-        let mut rarest = [inputs[0], inputs[1]];
-        if catalog.n_holders(rarest[1]) < catalog.n_holders(rarest[0]) {
-            rarest.swap(0, 1);
-        }
-        for &object in &inputs[2..] {
-            let n = catalog.n_holders(object);
-            if n < catalog.n_holders(rarest[0]) {
-                rarest = [object, rarest[0]];
-            } else if n < catalog.n_holders(rarest[1]) {
-                rarest[1] = object;
-            }
-        }
-        for (i, &object) in rarest.iter().enumerate() {
-            let n_holders = catalog.n_holders(object);
-            if n_holders == 0 || n_holders > self.config.holders_max {
-                continue;
-            }
-            self.some_holders(catalog, object, 0, seats);
-            for &seat in &*seats {
-                if i == 1 && holds(catalog, seat, rarest[0]) {
-                    continue; // told by way of the other one
-                }
-                let member = self.member(seat);
-                let mut lacks = inputs.iter().filter(|o| !member.has(catalog, seat, **o));
-                if let (Some(&object), None) = (lacks.next(), lacks.next()) {
-                    let class = self.tasks.group(group).class;
-                    self.add_near(catalog, seat, class, object, 1);
-                }
-            }
-        }
-    }
-
-    fn add_near(&mut self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId, by: u32) {
-        let size_bytes = self.size_of(catalog, object);
-        let member = self.member_mut(seat);
-        member.told.push(Told { object, class, n_tasks: by, size_bytes });
-        if member.told.len() >= TOLD_MAX {
-            member.tell();
-        }
-        self.to_ask.insert(seat);
-    }
-
-    fn push_full(&mut self, seat: Seat, group: u32) {
-        let class = self.tasks.group(group).class as usize;
-        let head = self.tasks.head(group).0;
-        let full = &mut self.members[seat.0 as usize].as_mut().expect("members sit").full;
-        if full.len() <= class {
-            full.resize_with(class + 1, Full::default);
-        }
-        let full = &mut full[class];
-        full.heap.push(Reverse((head, group)));
-        if full.heap.len() > full.limit.max(64) {
-            let tasks = &self.tasks;
-            full.heap.retain(|Reverse((task, group))| {
-                tasks.is_group(*group, class as u32) && tasks.head(*group).0 == *task
-            });
-            full.limit = 2 * full.heap.len();
-        }
-        self.has_hits.insert(seat);
-    }
-
-    /// Walks through the readers of `object`, which has appeared on `seat` or is on its way there.
-    /// `start`: the place in their list where the walk begins, so that what is near in the queue is ranked first.
-    fn walk_readers(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId, start: usize, walk: Walk) {
-        let n = self.tasks.n_readers(object);
-        if n == 0 {
-            return;
-        }
-        let arrived = walk != Walk::Coming;
-        let mut found = std::mem::take(&mut self.scratch);
-        found.clear();
-        if n > self.config.readers_max {
-            if arrived {
-                let single = |class: &u32| self.tasks.single(*class, object);
-                found.extend(self.tasks.class_order.iter().filter_map(single).map(Found::Full));
-            }
-        } else {
-            let member = self.member(seat);
-            let none_coming = member.coming.is_empty();
-            for reader in self.tasks.readers_around(object, start) {
-                if let Some((other, n_tasks)) = reader.sole_other()
-                    && !holds(catalog, seat, other)
-                {
-                    if walk != Walk::Landed && (none_coming || !member.coming.contains_key(&other)) {
-                        found.push(Found::Near(reader.class, other, n_tasks));
-                    }
-                    continue;
-                }
-                let id = reader.group;
-                let group = self.tasks.group(id);
-                let mut all_held = arrived;
-                let mut lack = None;
-                let mut n_lacking = 0;
-                for input in self.tasks.inputs(id).iter().filter(|e| e.object != object) {
-                    if holds(catalog, seat, input.object) {
-                        continue;
-                    }
-                    all_held = false;
-                    if none_coming || !member.coming.contains_key(&input.object) {
-                        n_lacking += 1;
-                        lack = Some(input.object);
-                        if n_lacking > 1 {
-                            break;
-                        }
-                    }
-                }
-                match (n_lacking, lack) {
-                    (1, Some(lack)) if walk != Walk::Landed => {
-                        found.push(Found::Near(group.class, lack, group.n_tasks))
-                    }
-                    (0, _) if all_held => found.push(Found::Full(id)),
-                    _ => {}
-                }
-            }
-        }
-        for f in &found {
-            match *f {
-                Found::Full(group) => self.push_full(seat, group),
-                Found::Near(class, object, n_tasks) => self.add_near(catalog, seat, class, object, n_tasks),
-            }
-        }
-        self.scratch = found;
     }
 
     /// Counts anew the idle slots there that nothing on its way will take.

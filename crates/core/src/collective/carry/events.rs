@@ -1,0 +1,255 @@
+//! What happens to wants and batches when something came, failed, was made, was given up or took too long.
+
+use super::*;
+
+impl Collectives {
+    pub(super) fn on_replica_added(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        object: ObjectId,
+        catalog: &Catalog,
+        out: &mut Vec<CollectiveAction>,
+    ) {
+        if !self.wanting.contains_key(&object) {
+            return;
+        }
+        let pair = (executor, object);
+        self.observe(now, pair);
+        if let Some(want) = self.leave(pair) {
+            for id in &want.collectives {
+                let Some(live) = self.live.get_mut(id) else { continue };
+                live.n_left -= 1;
+                live.n_arrived += 1;
+                live.arrived_bytes += want.item.size_bytes;
+                self.end_if_done(now, *id, out);
+            }
+        }
+        self.made(object, catalog);
+        for receiver in self.receivers_of(object) {
+            if self.wants.get(&(receiver, object)).is_some_and(|w| w.state == State::Nowhere) {
+                self.place((receiver, object), catalog);
+            }
+        }
+        self.place_below(pair, catalog);
+    }
+
+    /// An object has arrived, perhaps the last one of its batch.
+    pub(super) fn observe(&mut self, now: Timestamp, pair: Pair) {
+        let Some(State::Issued(id, source)) = self.wants.get(&pair).map(|w| w.state) else { return };
+        let batch = self.batches.get_mut(&id).expect("an issued want has a batch");
+        batch.n_arrived += 1;
+        if batch.n_arrived == batch.n_asked && batch.above.is_none() && source != Source::Home {
+            // Those that came after it count, too.
+            let at_end = self.n_in[&pair.0].max(self.n_out[&source]);
+            self.observed.push(Observation {
+                n_objects: batch.n_asked,
+                bytes: batch.bytes,
+                duration_ns: now.since_ns(batch.issued),
+                n_sharing: batch.n_sharing.max(at_end),
+            });
+        }
+    }
+
+    /// Collective gathers wait for it no more.
+    pub(super) fn made(&mut self, object: ObjectId, catalog: &Catalog) {
+        let mut begun = vec![];
+        for live in self.live.values_mut() {
+            if live.unmade.remove(&object) && live.unmade.is_empty() {
+                begun.extend_from_slice(&live.wants);
+            }
+        }
+        self.place_held(begun, catalog);
+    }
+
+    pub(super) fn place_held(&mut self, pairs: Vec<Pair>, catalog: &Catalog) {
+        for pair in pairs {
+            if self.wants.get(&pair).is_some_and(|w| w.state == State::Held) {
+                self.place(pair, catalog);
+            }
+        }
+    }
+
+    pub(super) fn on_failed(
+        &mut self,
+        now: Timestamp,
+        pair: Pair,
+        batch: BatchId,
+        kind: TransferErrorKind,
+        catalog: &Catalog,
+        out: &mut Vec<CollectiveAction>,
+    ) {
+        // Of a batch that was replaced: the other one is still under way.
+        let Some(State::Issued(current, source)) = self.wants.get(&pair).map(|w| w.state) else { return };
+        if current != batch {
+            return;
+        }
+        self.unissue(pair);
+        let want = self.wants.get_mut(&pair).expect("it was just read");
+        want.asked = false;
+        want.n_tries += 1;
+        let is_final = match kind {
+            TransferErrorKind::NoSpace
+            | TransferErrorKind::Changed
+            | TransferErrorKind::Unavailable
+            | TransferErrorKind::GivenUp => true,
+            TransferErrorKind::NotHeld
+            | TransferErrorKind::Busy
+            | TransferErrorKind::Corrupt
+            | TransferErrorKind::Temporary
+            | TransferErrorKind::Dropped
+            | TransferErrorKind::Shortage => want.n_tries >= self.config.tries_max,
+        };
+        if let Source::Peer(peer) = source {
+            want.avoid.push(peer);
+        }
+        if is_final {
+            self.give_up(now, pair, catalog, out);
+        } else {
+            self.count_moved(pair);
+            self.place(pair, catalog);
+        }
+    }
+
+    pub(super) fn on_executor_lost(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        catalog: &Catalog,
+        out: &mut Vec<CollectiveAction>,
+    ) {
+        let first = (executor, ObjectId(0));
+        let last = (executor, ObjectId(u32::MAX));
+        let received: Vec<Pair> = self.wants.range(first..=last).map(|(pair, _)| *pair).collect();
+        for pair in received {
+            // Nobody is there to be told to cancel.
+            self.wants.get_mut(&pair).expect("it was just seen").asked = false;
+            self.give_up(now, pair, catalog, out);
+        }
+        let source = Source::Peer(executor);
+        let mut moving: Vec<Pair> = vec![];
+        for batch in self.batches.values().filter(|b| b.source == source) {
+            moving.extend(batch.objects.iter().map(|o| (batch.executor, *o)));
+        }
+        for pair in &moving {
+            self.unissue(*pair);
+        }
+        self.queues.retain(|id, _| id.2 != executor);
+        let queued: Vec<QueueId> = self.queues.keys().filter(|q| q.3 == source).copied().collect();
+        for id in queued {
+            let objects = self.queues.remove(&id).unwrap_or_default();
+            moving.extend(objects.into_iter().map(|o| (id.2, o)));
+        }
+        for pair in moving {
+            if self.wants.get(&pair).is_some_and(|w| matches!(w.state, State::Nowhere | State::Ready(_))) {
+                self.count_moved(pair);
+                self.place(pair, catalog);
+            }
+        }
+        self.blocked_in.remove(&executor);
+        self.blocked_out.remove(&source);
+        self.n_in.remove(&executor);
+        self.n_out.remove(&source);
+        self.n_queued.remove(&source);
+    }
+
+    pub(super) fn on_abandoned(
+        &mut self,
+        now: Timestamp,
+        id: CollectiveId,
+        catalog: &Catalog,
+        out: &mut Vec<CollectiveAction>,
+    ) {
+        let Some(live) = self.live.get_mut(&id) else { return };
+        live.n_left = 0;
+        let pairs = std::mem::take(&mut live.wants);
+        let n_wanted = pairs.len() as u32;
+        let mut cancelled: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
+        let mut orphans = vec![];
+        for pair in pairs {
+            let Some(want) = self.wants.get_mut(&pair) else { continue };
+            want.collectives.retain(|c| *c != id);
+            if !want.collectives.is_empty() {
+                if want.state == State::Held {
+                    self.place(pair, catalog);
+                }
+                continue;
+            }
+            if want.asked {
+                cancelled.entry(pair.0).or_default().push(pair.1);
+            }
+            if let Some(want) = self.leave(pair) {
+                orphans.push((pair, want.parent));
+            }
+        }
+        for (pair, parent) in orphans {
+            self.rehang(pair, parent, catalog);
+        }
+        out.extend(
+            cancelled
+                .into_iter()
+                .map(|(executor, objects)| CollectiveAction::CancelPrefetch { executor, objects }),
+        );
+        self.end(now, id, n_wanted, out);
+    }
+
+    pub(super) fn on_ticked(&mut self, now: Timestamp, catalog: &Catalog, out: &mut Vec<CollectiveAction>) {
+        for pair in std::mem::take(&mut self.retry) {
+            if self.wants.get(&pair).is_some_and(|w| w.state == State::Nowhere) {
+                self.place(pair, catalog);
+            }
+        }
+        let late: Vec<BatchId> =
+            self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, batch)| *batch).collect();
+        // Former sources of what was moved just now: those below are judged by what was.
+        let mut moved: BTreeMap<Pair, Source> = BTreeMap::new();
+        for id in late {
+            let Some(batch) = self.batches.get(&id) else { continue };
+            let (executor, source, objects) = (batch.executor, batch.source, batch.objects.clone());
+            for object in objects {
+                let pair = (executor, object);
+                let want = self.wants.get_mut(&pair).expect("what is issued is wanted");
+                want.n_tries += 1;
+                if want.n_tries >= self.config.tries_max {
+                    self.give_up(now, pair, catalog, out);
+                    continue;
+                }
+                let may_move = match source {
+                    Source::Home => false,
+                    Source::Peer(parent) => {
+                        let above = match self.wants.get(&(parent, object)).map(|w| w.state) {
+                            Some(State::Issued(_, above)) => Some(above),
+                            _ => moved.get(&(parent, object)).copied(),
+                        };
+                        match above {
+                            // The parent still receives: it is at fault if its own source has everything.
+                            Some(Source::Peer(above)) => catalog.holds(above, object),
+                            Some(Source::Home) => true,
+                            None => !self.wants.contains_key(&(parent, object)),
+                        }
+                    }
+                };
+                if may_move
+                    && let Source::Peer(parent) = source
+                    && let Some(state @ State::Ready(_)) = self.find_source(pair, Some(parent), catalog)
+                {
+                    self.unissue(pair);
+                    self.wants.get_mut(&pair).expect("it was just read").avoid.push(parent);
+                    moved.insert(pair, source);
+                    self.count_moved(pair);
+                    self.set_state(pair, state);
+                }
+            }
+            if let Some(batch) = self.batches.get(&id) {
+                // What stays gets more time.
+                let n_tries = batch.objects.iter().filter_map(|o| self.wants.get(&(executor, *o)));
+                let n_tries = n_tries.map(|w| w.n_tries).max().unwrap_or(0);
+                let deadline = now.plus_ns(self.patience_ns(batch, n_tries));
+                let batch = self.batches.get_mut(&id).expect("it was just read");
+                self.deadlines.remove(&(batch.deadline, id));
+                batch.deadline = deadline;
+                self.deadlines.insert((deadline, id));
+            }
+        }
+    }
+}

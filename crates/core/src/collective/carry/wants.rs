@@ -1,0 +1,215 @@
+//! The states of wants: where each shall come from, and what becomes of those behind it.
+
+use super::*;
+
+impl Collectives {
+    pub(super) fn receivers_of(&self, object: ObjectId) -> Vec<ExecutorId> {
+        self.wanting.get(&object).map_or(vec![], |r| r.iter().copied().collect())
+    }
+
+    /// Finds out where a want comes from and queues it there.
+    pub(super) fn place(&mut self, pair: Pair, catalog: &Catalog) {
+        if let Some(state) = self.find_source(pair, None, catalog) {
+            return self.set_state(pair, state);
+        }
+        let Some(want) = self.wants.get_mut(&pair) else { return };
+        if !want.avoid.is_empty() {
+            // All that have it failed: they are asked again later, as often as tries are left.
+            want.avoid.clear();
+            self.retry.insert(pair);
+        }
+        self.set_state(pair, State::Nowhere);
+    }
+
+    pub(super) fn set_state(&mut self, pair: Pair, state: State) {
+        let Some(want) = self.wants.get_mut(&pair) else { return };
+        if let State::Ready(old) = want.state
+            && let Some(n) = self.n_queued.get_mut(&old)
+        {
+            *n = n.saturating_sub(1);
+        }
+        want.state = state;
+        want.asked |= matches!(state, State::Issued(..));
+        match state {
+            State::Below(parent) => self.below.entry((parent, pair.1)).or_default().push(pair.0),
+            State::Ready(source) => {
+                let id = (want.collectives[0], want.rank, pair.0, source);
+                *self.n_queued.entry(source).or_default() += 1;
+                let queue = self.queues.entry(id).or_default();
+                queue.push_back(pair.1);
+                // A queue that is blocked is tried too; it is blocked again at once.
+                self.open.insert(id);
+            }
+            State::Held | State::Nowhere | State::Issued(..) => {}
+        }
+    }
+
+    /// `Ready` or `Below`; `None`: nobody whom it may come from. Never `except`.
+    pub(super) fn find_source(
+        &self,
+        pair: Pair,
+        except: Option<ExecutorId>,
+        catalog: &Catalog,
+    ) -> Option<State> {
+        let (receiver, object) = pair;
+        let want = self.wants.get(&pair)?;
+        let streams = matches!(want.way, Way::Pipelined { .. });
+        let may = |e: &ExecutorId| *e != receiver && Some(*e) != except && !want.avoid.contains(e);
+        let through = |e: ExecutorId| -> Option<State> {
+            let state = self.wants.get(&(e, object))?.state;
+            if state == State::Held || self.leads_to(e, receiver, object, catalog) {
+                None
+            } else if streams && matches!(state, State::Issued(..)) {
+                Some(State::Ready(Source::Peer(e)))
+            } else {
+                Some(State::Below(e))
+            }
+        };
+        if let Some(parent) = want.parent.filter(may) {
+            if catalog.holds(parent, object) {
+                return Some(State::Ready(Source::Peer(parent)));
+            }
+            if let Some(state) = through(parent) {
+                return Some(state);
+            }
+        }
+        let load = |e: &ExecutorId| {
+            let source = Source::Peer(*e);
+            let count = |m: &BTreeMap<Source, u32>| m.get(&source).copied().unwrap_or(0);
+            (count(&self.n_out) + count(&self.n_queued), *e)
+        };
+        let holders = catalog.holders_of(object).filter(may).take(HOLDERS_SEEN);
+        if let Some(holder) = holders.min_by_key(load) {
+            return Some(State::Ready(Source::Peer(holder)));
+        }
+        let others = self.wanting.get(&object).into_iter().flatten().copied().filter(may);
+        // Somebody who is about to read home counts, so that home is read once.
+        let will_have = |e: &ExecutorId| {
+            let state = self.wants.get(&(*e, object)).map(|w| w.state);
+            matches!(state, Some(State::Issued(..) | State::Ready(Source::Home)))
+        };
+        if let Some(state) = others.filter(will_have).take(HOLDERS_SEEN).find_map(through) {
+            return Some(state);
+        }
+        want.item.at_home.then_some(State::Ready(Source::Home))
+    }
+
+    /// Whether `from` gets the object, over however many others, from `to`.
+    ///
+    /// A holder gets it from nobody. Its want may still be here: the catalog has all replicas of a message at once, and this
+    /// hears of them one by one. Two that were planned below each other, and hold what both wanted, would be a circle until
+    /// then. The walk passes each receiver at most once, so it is over after as many steps as there are receivers; a way
+    /// that is longer is a circle, and nobody joins one.
+    pub(super) fn leads_to(
+        &self,
+        from: ExecutorId,
+        to: ExecutorId,
+        object: ObjectId,
+        catalog: &Catalog,
+    ) -> bool {
+        let n_receivers = self.wanting.get(&object).map_or(0, BTreeSet::len);
+        let mut at = from;
+        for _ in 0..=n_receivers {
+            if at == to {
+                return true;
+            }
+            if catalog.holds(at, object) {
+                return false;
+            }
+            at = match self.wants.get(&(at, object)).map(|w| w.state) {
+                Some(State::Below(e) | State::Ready(Source::Peer(e)) | State::Issued(_, Source::Peer(e))) => {
+                    e
+                }
+                _ => return false,
+            };
+        }
+        true
+    }
+
+    /// Those that waited for `pair` look again: it begins, is there, or will not come.
+    pub(super) fn place_below(&mut self, pair: Pair, catalog: &Catalog) {
+        for receiver in self.below.remove(&pair).unwrap_or_default() {
+            let child = (receiver, pair.1);
+            if self.wants.get(&child).is_some_and(|w| w.state == State::Below(pair.0)) {
+                self.place(child, catalog);
+            }
+        }
+    }
+
+    /// Takes a want out of everything.
+    pub(super) fn leave(&mut self, pair: Pair) -> Option<Want> {
+        self.unissue(pair);
+        let want = self.wants.remove(&pair)?;
+        if let State::Ready(source) = want.state
+            && let Some(n) = self.n_queued.get_mut(&source)
+        {
+            *n = n.saturating_sub(1);
+        }
+        if let Some(receivers) = self.wanting.get_mut(&pair.1) {
+            receivers.remove(&pair.0);
+            if receivers.is_empty() {
+                self.wanting.remove(&pair.1);
+            }
+        }
+        self.retry.remove(&pair);
+        Some(want)
+    }
+
+    pub(super) fn give_up(
+        &mut self,
+        now: Timestamp,
+        pair: Pair,
+        catalog: &Catalog,
+        out: &mut Vec<CollectiveAction>,
+    ) {
+        let Some(want) = self.wants.get(&pair) else { return };
+        if want.asked {
+            out.push(CollectiveAction::CancelPrefetch { executor: pair.0, objects: vec![pair.1] });
+        }
+        let want = self.leave(pair).expect("it was just read");
+        self.rehang(pair, want.parent, catalog);
+        let mut begun = vec![];
+        for id in want.collectives {
+            if let Some(live) = self.live.get_mut(&id) {
+                live.n_left -= 1;
+                // Nobody tells us any more when it is made.
+                if live.unmade.remove(&pair.1) && live.unmade.is_empty() {
+                    begun.extend_from_slice(&live.wants);
+                }
+                self.end_if_done(now, id, out);
+            }
+        }
+        self.place_held(begun, catalog);
+    }
+
+    /// `gone` will not have the object: its children get its parent.
+    pub(super) fn rehang(&mut self, gone: Pair, parent: Option<ExecutorId>, catalog: &Catalog) {
+        let (executor, object) = gone;
+        for receiver in self.receivers_of(object) {
+            let child = (receiver, object);
+            let want = self.wants.get_mut(&child).expect("it is among those that want it");
+            if want.parent == Some(executor) {
+                want.parent = parent;
+            }
+            let streamed = matches!(want.state, State::Issued(_, s) if s == Source::Peer(executor));
+            let hangs = streamed || want.state == State::Below(executor);
+            if hangs && !catalog.holds(executor, object) {
+                if streamed {
+                    self.unissue(child);
+                }
+                self.count_moved(child);
+                self.place(child, catalog);
+            }
+        }
+        self.below.remove(&gone);
+    }
+
+    pub(super) fn count_moved(&mut self, pair: Pair) {
+        let Some(want) = self.wants.get(&pair) else { return };
+        for id in &want.collectives {
+            if let Some(live) = self.live.get_mut(id) {
+                live.n_moved += 1;
+            }
+        }
+    }
+}
