@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The options of `eyas-lab chaos` for each kind of world.
-const KINDS: [&str; 25] = [
+const KINDS: [&str; 28] = [
     "",
     "--workflows",
     "--calm",
@@ -37,6 +37,9 @@ const KINDS: [&str; 25] = [
     "--with forget",
     "--workflows --with forget",
     "--workflows --with uneven,stops,clocks,small,forget",
+    "--with equal",
+    "--workflows --with equal",
+    "--workflows --with uneven,stops,small,forget,equal",
     "--groups",
     "--groups --calm",
     "--groups --with uneven",

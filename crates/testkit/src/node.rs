@@ -10,13 +10,13 @@ use eyas_core::home_share::{HomeShare, HomeUse};
 use eyas_core::lease::Lease;
 use eyas_core::*;
 use eyas_session::executor::link::About;
-use eyas_session::executor::{Book, Link, Welcomed};
+use eyas_session::executor::{Book, Link, Welcomed, unless_dropped};
 use eyas_wire::message::{ExecutorStatus, FromExecutor, ToExecutor, Welcome};
 use std::collections::{BTreeMap, HashMap};
 
 pub type AttemptId = (TaskId, AttemptNo);
 
-/// One file of the cache.
+/// Bytes on a disk.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Stored {
     pub digest: Digest,
@@ -65,7 +65,8 @@ pub struct Node {
     pub number: usize,
     pub core: Executor,
     pub book: Book,
-    pub store: BTreeMap<ObjectId, Stored>,
+    /// The cache's directory: equal bytes are one file, whatever they are called. The book says which object has which.
+    pub files: BTreeMap<Digest, u64>,
     pub private: BTreeMap<(AttemptId, u32), Stored>,
     /// What others have on the disk.
     pub others_bytes: u64,
@@ -110,7 +111,7 @@ impl Node {
             is_ended: false,
             number: 0,
             book: Book::default(),
-            store: BTreeMap::new(),
+            files: BTreeMap::new(),
             private: BTreeMap::new(),
             others_bytes: 0,
             scratch: BTreeMap::new(),
@@ -135,7 +136,7 @@ impl Node {
 
     /// A new process takes the place of the old one and scans what lies in its cache.
     pub fn start(&mut self, now: Timestamp, cache_survives: bool) -> Vec<NodeAction> {
-        let old_store = std::mem::take(&mut self.store);
+        let files = std::mem::take(&mut self.files);
         let old_held: BTreeMap<ObjectId, Fetched> = self.core.held().into_iter().collect();
         let old_book = std::mem::take(&mut self.book);
         let fresh = Node::new(self.config.clone(), self.memory_bytes);
@@ -146,20 +147,19 @@ impl Node {
         if !cache_survives {
             return out;
         }
-        let files: BTreeMap<Digest, u64> = old_store.values().map(|s| (s.digest, s.size_bytes)).collect();
-        let named = |(object, stored): (&ObjectId, &Stored)| {
-            let version = old_held.get(object)?.version.clone()?;
-            Some((stored.digest, (old_book.find_name(*object)?.to_string(), version)))
+        let named = |(object, digest): (ObjectId, Digest)| {
+            let version = old_held.get(&object)?.version.clone()?;
+            Some((digest, (old_book.find_name(object)?.to_string(), version)))
         };
         let mut origins = HashMap::new();
-        for (digest, origin) in old_store.iter().filter_map(named) {
+        for (digest, origin) in old_book.held().into_iter().filter_map(named) {
             origins.entry(digest).or_insert(origin);
         }
-        let held: Vec<(Digest, u64)> = files.into_iter().collect();
+        let held: Vec<(Digest, u64)> = files.iter().map(|(digest, bytes)| (*digest, *bytes)).collect();
+        self.files = files;
         let (book, objects) = Book::restore(&held, origins);
         self.book = book;
         for (object, bytes) in objects {
-            self.store.insert(object, Stored { digest: bytes.digest, size_bytes: bytes.size_bytes });
             let mut actions = vec![];
             self.core.restore(object, bytes.clone(), &mut actions);
             out.extend(actions.iter().cloned());
@@ -177,9 +177,46 @@ impl Node {
         actions
     }
 
+    /// The cached bytes of an object.
+    pub fn stored(&self, object: ObjectId) -> Option<Stored> {
+        let digest = self.book.digest(object)?;
+        let size_bytes = *self.files.get(&digest)?;
+        Some(Stored { digest, size_bytes })
+    }
+
+    /// Who asks for these bytes gets them from the cache.
+    pub fn serves(&self, digest: Digest) -> Option<Stored> {
+        self.files.get(&digest).map(|size_bytes| Stored { digest, size_bytes: *size_bytes })
+    }
+
+    /// Bytes for the cache are there; nobody has been told yet.
+    pub fn place(&mut self, stored: &Stored) {
+        self.files.insert(stored.digest, stored.size_bytes);
+    }
+
+    /// An event about bytes for the cache reaches the driver: they may be gone again.
+    pub fn take_word(&mut self, object: ObjectId, event: NodeEvent) -> NodeEvent {
+        let event = unless_dropped(event, |digest| self.files.contains_key(digest));
+        match &event {
+            NodeEvent::TransferEnded { result: Ok(bytes), .. }
+            | NodeEvent::OutputStored { result: Ok(bytes), .. } => {
+                self.book.set_digest(object, bytes.digest);
+            }
+            _ => {}
+        }
+        event
+    }
+
+    /// An object leaves the cache.
+    pub fn evict(&mut self, object: ObjectId) {
+        if let Some(digest) = self.book.clear_digest(object) {
+            self.files.remove(&digest).expect("what the book has is there");
+        }
+    }
+
     /// What lies in the cache, and what lies beside it on the same disk.
     pub fn bytes_on_disk(&self) -> (u64, u64) {
-        let cached = self.store.values().map(|s| s.size_bytes).sum();
+        let cached = self.files.values().sum();
         let private: u64 = self.private.values().map(|s| s.size_bytes).sum();
         (cached, private + self.scratch.values().sum::<u64>() + self.others_bytes)
     }

@@ -98,6 +98,8 @@ pub struct Options {
     pub stop_ns_max: u64,
     /// Caches and disks are smaller than what tasks need, but on the large nodes of an uneven world.
     pub small: bool,
+    /// Many files have the same bytes, which a cache keeps once.
+    pub equal: bool,
     /// Wall clocks are wrong, each in its own way, and set anew between two lives of a process.
     pub clocks: bool,
     /// When the faults are over.
@@ -177,6 +179,7 @@ impl Options {
             stop_ns_max: 40 * S,
             clocks: false,
             small: false,
+            equal: false,
             faults_until_ns: 60 * S,
         }
     }
@@ -301,7 +304,7 @@ impl Options {
 
     /// What can be added to worlds of any kind, each drawn from a generator of its own: what a seed finds without it is
     /// found again.
-    pub const KINDS: [&str; 6] = ["uneven", "stops", "clocks", "small", "scratch", "forget"];
+    pub const KINDS: [&str; 7] = ["uneven", "stops", "clocks", "small", "scratch", "forget", "equal"];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
     pub fn with(self, kind: &str) -> Option<Options> {
@@ -363,6 +366,7 @@ impl Options {
                     ..self
                 }
             }
+            "equal" => Options { equal: true, ..self },
             "forget" => Options {
                 keep_runs: [None, Some(0), Some(1), Some(2)][r.below(4) as usize]
                     .map(|n| KeepRuns { n_runs: Some(n), age_ns: None })

@@ -174,6 +174,12 @@ pub enum Work {
     Ask {
         object: ObjectId,
     },
+    /// The driver is to hear of bytes that are there.
+    Word {
+        object: ObjectId,
+        digest: Digest,
+        event: NodeEvent,
+    },
     Fetch {
         target: Target,
         object: ObjectId,
@@ -501,6 +507,17 @@ impl World {
         format!("{}{i}", if local { "local/" } else { "in/" })
     }
 
+    /// The bytes that are made from `what`: a digest and a size. Where files are equal, few have bytes of their own.
+    fn bytes_of(&self, what: &str, size_bytes: u64) -> (Digest, u64) {
+        match self.o.equal {
+            true => {
+                let digest = digest_of(&format!("equal {}", hash(self.o.seed, what.as_bytes()) % 4));
+                (digest, self.output_bytes(digest))
+            }
+            false => (digest_of(what), size_bytes),
+        }
+    }
+
     // ------------------------------------------------------------ clocks
 
     /// What a clock says that is so much ahead of true time.
@@ -750,7 +767,8 @@ impl World {
     fn change_home(&mut self, location: &str) {
         let n = self.rng.next_u64();
         let size_bytes = self.upto(self.o.object_bytes_max);
-        self.home.write(self.now, location, digest_of(&format!("{location} {n}")), size_bytes);
+        let (digest, size_bytes) = self.bytes_of(&format!("{location} {n}"), size_bytes);
+        self.home.write(self.now, location, digest, size_bytes);
     }
 
     // ------------------------------------------------------------ events
@@ -1132,9 +1150,10 @@ impl World {
         // A cache that outlived its executor holds bytes without names; they go when space is needed.
         let all = self.o.loses_nothing();
         for (n, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_up) {
-            for object in node.store.keys().filter(|o| is_left(node.book.location(**o))) {
-                if all || node.core.cache().is_kept(*object) {
-                    let _ = writeln!(text, "  {} on node {n}", node.book.location(*object));
+            for (object, _) in node.book.held() {
+                let location = node.book.location(object);
+                if is_left(location) && (all || node.core.cache().is_kept(object)) {
+                    let _ = writeln!(text, "  {location} on node {n}");
                 }
             }
         }
@@ -1389,11 +1408,10 @@ impl World {
                     if !corrupt {
                         self.check_eviction(n, object, &ended);
                     }
-                    self.nodes[n].store.remove(&object);
-                    self.nodes[n].book.clear_digest(object);
+                    self.nodes[n].evict(object);
                 }
-                NodeAction::Start { task, attempt, inputs, private_inputs } => {
-                    self.start((n, epoch), (task, attempt), &inputs, private_inputs)
+                NodeAction::Start { task, attempt, inputs, .. } => {
+                    self.start((n, epoch), (task, attempt), &inputs)
                 }
                 NodeAction::Kill { task, attempt } => {
                     if let Some(context) = self.nodes[n].contexts.get_mut(&(task, attempt)) {
@@ -1432,22 +1450,21 @@ impl World {
         self.check_store(n);
     }
 
-    fn start(&mut self, (n, epoch): (usize, u64), id: AttemptId, staged: &[Staged], private_inputs: bool) {
-        let node = &mut self.nodes[n];
-        let context = node.contexts.get_mut(&id).expect("what starts was assigned");
-        context.runs = true;
+    fn start(&mut self, (n, epoch): (usize, u64), id: AttemptId, staged: &[Staged]) {
+        self.nodes[n].contexts.get_mut(&id).expect("what starts was assigned").runs = true;
+        let node = &self.nodes[n];
+        let context = &node.contexts[&id];
         let mut seen = vec![];
         for (i, (staged, input)) in staged.iter().zip(&context.assignment.inputs).enumerate() {
             let location = node.book.location(input.object).to_string();
             let digest = match staged {
-                Staged::Cached(object) => node.store.get(object).map(|s| s.digest),
+                Staged::Cached(object) => node.stored(*object).map(|s| s.digest),
                 Staged::Private => node.private.get(&(id, i as u32)).map(|s| s.digest),
                 Staged::InPlace(_) => self.home.find(&location).map(|c| c.digest),
             };
             let digest = digest.unwrap_or_else(|| panic!("promise 2: {id:?} starts without {location}"));
             seen.push((location, digest, matches!(staged, Staged::InPlace(_))));
         }
-        context.seen = seen.clone();
         let since = self.run_since[&context.run];
         for (location, digest, _) in &seen {
             let had = match location.starts_with(RUN_FILE) {
@@ -1459,12 +1476,12 @@ impl World {
         let outputs = context.outputs.iter().map(|l| {
             let differs = self.o.outputs_differ || self.o.staying_differ && l.starts_with(RUN_FILE);
             let how = if differs { format!("{n} {epoch} {id:?}") } else { String::new() };
-            (l.clone(), digest_of(&format!("{l} by task {how}")))
+            (l.clone(), self.bytes_of(&format!("{l} by task {how}"), 0).0)
         });
         let incarnation = context.incarnation;
-        let witness = Witness { seen, outputs: outputs.collect(), incarnation, spoiled: false };
+        let witness = Witness { seen: seen.clone(), outputs: outputs.collect(), incarnation, spoiled: false };
+        self.nodes[n].contexts.get_mut(&id).expect("seen above").seen = seen;
         self.witnesses.insert((n, id.0, id.1), witness);
-        let _ = private_inputs;
         let takes = self.lasts(self.o.program_ns_max);
         if self.o.scratch_bytes_max > 0 {
             let free_bytes = self.free_bytes(n);
@@ -1508,10 +1525,9 @@ impl World {
                         self.read_home(n, object, known.as_ref(), (size_bytes, target), began.as_ref())
                     }
                     Source::Peer(peer) => {
-                        let digest = known.map(|k| k.digest);
                         let holder = self.nodes[n].peers.get(&peer).map(|p| &self.nodes[*p]);
                         let holder = holder.filter(|h| h.is_up && h.stopped.is_none());
-                        let held = holder.and_then(|h| h.store.values().find(|s| Some(s.digest) == digest));
+                        let held = holder.zip(known).and_then(|(h, known)| h.serves(known.digest));
                         held.map(|s| Fetched { digest: s.digest, size_bytes: s.size_bytes, version: None })
                             .ok_or_else(|| error(TransferErrorKind::NotHeld, "it is not there"))
                     }
@@ -1528,8 +1544,9 @@ impl World {
                     let stored = Stored { digest: bytes.digest, size_bytes: bytes.size_bytes };
                     match target {
                         Target::Cache(object) => {
-                            node.book.set_digest(object, stored.digest);
-                            node.store.insert(object, stored);
+                            node.place(&stored);
+                            let event = NodeEvent::TransferEnded { target, source, result };
+                            return self.pass_word(n, object, stored.digest, event);
                         }
                         Target::Private { task, attempt, input } => {
                             node.private.insert(((task, attempt), input), stored);
@@ -1538,31 +1555,30 @@ impl World {
                 }
                 NodeEvent::TransferEnded { target, source, result }
             }
+            Work::Word { object, event, .. } => self.nodes[n].take_word(object, event),
             Work::Scratch { id } => return self.write_scratch(n, id),
-            Work::Program { id } => match self.program_end(n, id) {
-                Some(event) => event,
-                None => return,
-            },
+            Work::Program { id } => return self.end_program(n, id),
             Work::Store { id, output, object, cache_bytes } => {
                 let (_, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize];
                 let size_bytes = self.output_bytes(digest);
                 let has_space = cache_bytes.is_none() || self.has_space(n, size_bytes);
-                let result = if self.fault(self.o.transfer_fails / 4) || !has_space {
-                    Err(error(TransferErrorKind::NoSpace, "the disk is full"))
-                } else {
-                    if cache_bytes.is_some() {
-                        self.nodes[n].written_bytes += size_bytes;
-                        self.nodes[n].store.insert(object, Stored { digest, size_bytes });
-                        self.nodes[n].book.set_digest(object, digest);
-                    }
-                    Ok(Fetched { digest, size_bytes, version: None })
+                let is_kept = !self.fault(self.o.transfer_fails / 4) && has_space;
+                let result = match is_kept {
+                    true => Ok(Fetched { digest, size_bytes, version: None }),
+                    false => Err(error(TransferErrorKind::NoSpace, "the disk is full")),
                 };
-                NodeEvent::OutputStored { task: id.0, attempt: id.1, output, result }
+                let event = NodeEvent::OutputStored { task: id.0, attempt: id.1, output, result };
+                if is_kept && cache_bytes.is_some() {
+                    self.nodes[n].written_bytes += size_bytes;
+                    self.nodes[n].place(&Stored { digest, size_bytes });
+                    return self.pass_word(n, object, digest, event);
+                }
+                event
             }
             Work::Land { id, output, object, cached } => {
                 let (location, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize].clone();
                 assert!(!location.starts_with(RUN_FILE), "{location} goes home");
-                let held = self.nodes[n].store.get(&object).map(|s| s.digest);
+                let held = self.nodes[n].stored(object).map(|s| s.digest);
                 let is_there = !cached || held == Some(digest);
                 let was_damaged = self.damaged.contains(&(n, object));
                 assert!(is_there || was_damaged, "promise 3: the last copy of {location} is gone");
@@ -1591,6 +1607,16 @@ impl World {
             }
         };
         self.feed(n, event);
+    }
+
+    /// The driver hears of bytes that were stored for the cache: at once, or after a moment in which others may be dropped.
+    fn pass_word(&mut self, n: usize, object: ObjectId, digest: Digest, event: NodeEvent) {
+        if !self.o.equal {
+            let event = self.nodes[n].take_word(object, event);
+            return self.feed(n, event);
+        }
+        let (epoch, takes) = (self.nodes[n].epoch, self.lasts(20 * MS));
+        self.after(takes, Ev::Done { n, epoch, work: Work::Word { object, digest, event } });
     }
 
     /// The file of a task that is done is not written again by another attempt at it, wherever that was meanwhile.
@@ -1660,14 +1686,14 @@ impl World {
         }
     }
 
-    fn program_end(&mut self, n: usize, id: AttemptId) -> Option<NodeEvent> {
-        let context = self.nodes[n].contexts.get_mut(&id).filter(|c| c.runs)?;
+    fn end_program(&mut self, n: usize, id: AttemptId) {
+        let Some(context) = self.nodes[n].contexts.get_mut(&id).filter(|c| c.runs) else { return };
         context.runs = false;
         let context = context.clone();
         let failed = self.fault(self.o.task_fails) || context.had_no_room;
         // It leaves nothing behind, so who looks now may find room.
         self.nodes[n].scratch.remove(&id);
-        let mut inputs_modified = vec![];
+        let (mut inputs_modified, mut written) = (vec![], None);
         if !context.assignment.private_inputs && self.fault(self.o.task_writes_input) {
             for (i, input) in context.assignment.inputs.iter().enumerate() {
                 let (location, digest, _) = &context.seen[i];
@@ -1675,9 +1701,11 @@ impl World {
                 if self.nodes[n].private.contains_key(&(id, i as u32)) || location.starts_with("local/") {
                     continue;
                 }
-                if self.nodes[n].store.get(&input.object).is_some_and(|s| s.digest == *digest) {
-                    inputs_modified.push(i as u32);
-                    self.spoil(n, input.object);
+                if self.nodes[n].stored(input.object).is_some_and(|s| s.digest == *digest) {
+                    let digest = *digest;
+                    inputs_modified.extend(self.linked_inputs(n, id, digest));
+                    self.spoil(n, digest);
+                    written = Some(digest);
                     break;
                 }
             }
@@ -1709,20 +1737,42 @@ impl World {
                 is_said: false,
             }),
         };
-        Some(NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit })
+        self.feed(n, NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit });
+        // What else has these bytes has lost them, too.
+        if let Some(digest) = written {
+            self.find_corrupt(n, digest);
+        }
     }
 
-    /// The bytes of a cached object change on disk; whoever runs with a link to them has wrong ones.
-    fn spoil(&mut self, n: usize, object: ObjectId) {
+    /// Which inputs of an attempt are links to the cached file of these bytes.
+    fn linked_inputs(&self, n: usize, id: AttemptId, digest: Digest) -> Vec<u32> {
         let node = &self.nodes[n];
-        for (id, context) in node.contexts.iter().filter(|(_, c)| c.runs) {
-            for (i, input) in context.assignment.inputs.iter().enumerate() {
-                let is_link =
-                    !context.assignment.private_inputs && !node.private.contains_key(&(*id, i as u32));
-                if input.object == object && is_link && !context.seen[i].2 {
-                    self.witnesses.get_mut(&(n, id.0, id.1)).expect("it runs").spoiled = true;
-                }
+        let context = &node.contexts[&id];
+        let is_link = |i: &u32| {
+            let (_, seen, in_place) = &context.seen[*i as usize];
+            *seen == digest && !in_place && !node.private.contains_key(&(id, *i))
+        };
+        match context.assignment.private_inputs {
+            true => vec![],
+            false => (0..context.seen.len() as u32).filter(is_link).collect(),
+        }
+    }
+
+    /// A cached file changes on disk; whoever runs with a link to it has wrong bytes.
+    fn spoil(&mut self, n: usize, digest: Digest) {
+        let running = self.nodes[n].contexts.iter().filter(|(_, c)| c.runs).map(|(id, _)| *id);
+        for id in running.collect::<Vec<_>>() {
+            if !self.linked_inputs(n, id, digest).is_empty() {
+                self.witnesses.get_mut(&(n, id.0, id.1)).expect("it runs").spoiled = true;
             }
+        }
+    }
+
+    /// The driver sees that a cached file is not what it was: all objects of these bytes are lost.
+    fn find_corrupt(&mut self, n: usize, digest: Digest) {
+        for object in self.nodes[n].book.objects_with(digest) {
+            self.damaged.insert((n, object));
+            self.feed(n, NodeEvent::FoundCorrupt { object });
         }
     }
 
@@ -1775,12 +1825,11 @@ impl World {
                 self.change_home(&location);
             }
             Fault::Corrupt(n) => {
-                let objects: Vec<ObjectId> = self.nodes[n].store.keys().copied().collect();
-                if self.nodes[n].is_up && !objects.is_empty() {
-                    let object = objects[self.rng.below(objects.len() as u64) as usize];
-                    self.spoil(n, object);
-                    self.damaged.insert((n, object));
-                    self.feed(n, NodeEvent::FoundCorrupt { object });
+                let held = self.nodes[n].book.held();
+                if self.nodes[n].is_up && !held.is_empty() {
+                    let (_, digest) = held[self.rng.below(held.len() as u64) as usize];
+                    self.spoil(n, digest);
+                    self.find_corrupt(n, digest);
                     self.flush_node(n);
                 }
             }
@@ -1862,17 +1911,28 @@ impl World {
         let held: BTreeMap<ObjectId, Fetched> = node.core.held().into_iter().collect();
         for (object, state, size_bytes) in node.core.cache().iter() {
             if state == ReplicaState::Ready {
-                let stored = node.store.get(&object);
-                let expect = Some(&Stored { digest: held[&object].digest, size_bytes });
+                let stored = node.stored(object);
+                let expect = Some(Stored { digest: held[&object].digest, size_bytes });
                 assert_eq!(stored, expect, "node {n}: {object:?} lies on disk as the cache says");
             }
         }
-        for object in node.store.keys() {
+        let in_book = node.book.held();
+        for (object, _) in &in_book {
             assert!(
                 node.core.cache().is_ready(*object),
                 "node {n}: {object:?} lies on disk and is in no book"
             );
         }
+        // Of what has just been stored the word may be on its way.
+        let mut of_objects: BTreeSet<Digest> = in_book.into_iter().map(|(_, digest)| digest).collect();
+        of_objects.extend(self.queue.values().filter_map(|ev| match ev {
+            Ev::Done { n: of, epoch, work: Work::Word { digest, .. } } => {
+                ((*of, *epoch) == (n, node.epoch)).then_some(*digest)
+            }
+            _ => None,
+        }));
+        let left = node.files.keys().find(|digest| !of_objects.contains(digest));
+        assert_eq!(left, None, "node {n}: bytes lie on disk that no object has");
     }
 
     fn check_reasons(&self) {

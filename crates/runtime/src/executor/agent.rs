@@ -25,11 +25,10 @@ use eyas_data::{Halt, LinkAbility, Store, Stored, Ticket, TicketKey};
 use eyas_net::{self as net, NetError, Writer};
 use eyas_runner::protocol as runner;
 use eyas_session::executor::link::About;
-use eyas_session::executor::{Book, Link};
+use eyas_session::executor::{Book, Link, unless_dropped};
 use eyas_storage::{Homes, HomesConfig};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
-use inputs::unless_dropped;
 use link::RECONNECT_WAIT;
 use programs::{JOIN_VARIABLE, RUN_VARIABLE, process_cpu_ns};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -658,7 +657,7 @@ impl Agent {
 
     fn on_event(&mut self, event: NodeEvent) {
         let event = match self.is_for_cache(&event) {
-            true => unless_dropped(&self.store, event),
+            true => unless_dropped(event, |digest| self.store.find(&digest.0.into()).is_some()),
             false => event,
         };
         match &event {

@@ -3,7 +3,7 @@
 //! A dispatcher's numbers hold for one connection to one dispatcher process; the book translates. Equal bytes are one file of
 //! the cache, whatever they are called: the book knows how many objects share each file.
 
-use eyas_core::event::Fetched;
+use eyas_core::event::{Fetched, NodeEvent, TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion, ObjectId};
 use std::collections::HashMap;
 
@@ -109,10 +109,14 @@ impl Book {
     }
 
     pub fn objects_with(&self, digest: Digest) -> Vec<ObjectId> {
-        let mut found: Vec<_> =
-            self.digest_of.iter().filter(|(_, d)| **d == digest).map(|(o, _)| *o).collect();
-        found.sort();
-        found
+        self.held().into_iter().filter(|(_, d)| *d == digest).map(|(object, _)| object).collect()
+    }
+
+    /// The objects whose bytes are in the cache, in the order of their numbers.
+    pub fn held(&self) -> Vec<(ObjectId, Digest)> {
+        let mut held: Vec<_> = self.digest_of.iter().map(|(object, digest)| (*object, *digest)).collect();
+        held.sort();
+        held
     }
 
     /// `object`'s bytes are in the cache as `digest`.
@@ -133,5 +137,26 @@ impl Book {
         self.n_users.remove(&digest);
         self.nameless.remove(&digest);
         Some(digest)
+    }
+}
+
+/// The event that says what became of bytes for the cache; a driver asks this when the event reaches it. `is_held` says whether the
+/// cache has a file of these bytes.
+///
+/// Bytes that were stored a moment ago may be gone by then: another object had the same ones, the book did not know yet that this
+/// object needs them too, and the other one was dropped. Then they count as not stored.
+pub fn unless_dropped(event: NodeEvent, is_held: impl Fn(&Digest) -> bool) -> NodeEvent {
+    let gone = || TransferError {
+        kind: TransferErrorKind::Dropped,
+        message: "another object of the same bytes was dropped from this node, and these with it".into(),
+    };
+    match event {
+        NodeEvent::TransferEnded { target, source, result: Ok(bytes) } if !is_held(&bytes.digest) => {
+            NodeEvent::TransferEnded { target, source, result: Err(gone()) }
+        }
+        NodeEvent::OutputStored { task, attempt, output, result: Ok(bytes) } if !is_held(&bytes.digest) => {
+            NodeEvent::OutputStored { task, attempt, output, result: Err(gone()) }
+        }
+        event => event,
     }
 }

@@ -10,5 +10,5 @@
 pub mod book;
 pub mod link;
 
-pub use book::Book;
+pub use book::{Book, unless_dropped};
 pub use link::{Link, Welcomed};

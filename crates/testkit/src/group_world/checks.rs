@@ -100,8 +100,9 @@ impl World {
     pub(super) fn files_kept(&self) -> Vec<String> {
         let up = self.nodes.iter().enumerate().filter(|(_, node)| node.is_up);
         up.flat_map(|(n, node)| {
-            let kept = node.store.keys().filter(|o| node.core.cache().is_kept(**o));
-            kept.map(move |o| format!("{} on node {n}", node.book.location(*o)))
+            let held = node.book.held().into_iter().map(|(object, _)| object);
+            let kept = held.filter(|object| node.core.cache().is_kept(*object));
+            kept.map(move |object| format!("{} on node {n}", node.book.location(object)))
         })
         .collect()
     }

@@ -155,8 +155,7 @@ impl World {
                     (transfer_ns_max, Work::Fetch { target, object, source, known })
                 }
                 NodeAction::Evict { object } => {
-                    self.nodes[n].store.remove(&object);
-                    self.nodes[n].book.clear_digest(object);
+                    self.nodes[n].evict(object);
                     continue;
                 }
                 NodeAction::Start { task, attempt, inputs, .. } => {
@@ -199,12 +198,12 @@ impl World {
     /// A program begins: what it makes follows from its task and the bytes that it reads.
     fn start(&mut self, n: usize, id: AttemptId, staged: &[Staged]) {
         let node = &mut self.nodes[n];
-        let context = node.contexts.get_mut(&id).expect("what starts was assigned");
-        context.runs = true;
+        node.contexts.get_mut(&id).expect("what starts was assigned").runs = true;
+        let (node, context) = (&*node, &node.contexts[&id]);
         let mut seen = vec![];
         for (i, (staged, input)) in staged.iter().zip(&context.assignment.inputs).enumerate() {
             let digest = match staged {
-                Staged::Cached(object) => node.store.get(object).map(|s| s.digest),
+                Staged::Cached(object) => node.stored(*object).map(|s| s.digest),
                 Staged::Private | Staged::InPlace(_) => node.private.get(&(id, i as u32)).map(|s| s.digest),
             };
             let location = node.book.location(input.object);
@@ -238,8 +237,7 @@ impl World {
                     }
                     Source::Peer(peer) => {
                         let holder = self.peers.get(&peer).map(|p| &self.nodes[*p]).filter(|h| h.is_up);
-                        let digest = known.as_ref().map(|k| k.digest);
-                        let held = holder.and_then(|h| h.store.values().find(|s| Some(s.digest) == digest));
+                        let held = holder.zip(known.as_ref()).and_then(|(h, known)| h.serves(known.digest));
                         held.map(|s| (s.digest, None))
                     }
                 };
@@ -250,20 +248,21 @@ impl World {
                     Some((digest, version)) => Ok(Fetched { digest, size_bytes: OUTPUT_BYTES, version }),
                     None => Err(error(TransferErrorKind::NotHeld, "it is not there")),
                 };
-                if let Ok(bytes) = &result {
-                    let node = &mut self.nodes[n];
-                    match target {
-                        Target::Cache(object) => {
-                            node.store
-                                .insert(object, Stored { digest: bytes.digest, size_bytes: OUTPUT_BYTES });
-                        }
-                        Target::Private { task, attempt, input } => {
-                            let stored = Stored { digest: bytes.digest, size_bytes: OUTPUT_BYTES };
-                            node.private.insert(((task, attempt), input), stored);
-                        }
+                let stored =
+                    result.as_ref().ok().map(|b| Stored { digest: b.digest, size_bytes: b.size_bytes });
+                let node = &mut self.nodes[n];
+                let event = NodeEvent::TransferEnded { target, source, result };
+                match (target, stored) {
+                    (_, None) => event,
+                    (Target::Cache(object), Some(stored)) => {
+                        node.place(&stored);
+                        node.take_word(object, event)
+                    }
+                    (Target::Private { task, attempt, input }, Some(stored)) => {
+                        node.private.insert(((task, attempt), input), stored);
+                        event
                     }
                 }
-                NodeEvent::TransferEnded { target, source, result }
             }
             Work::Program { id } => {
                 let Some(context) = self.nodes[n].contexts.get(&id).filter(|c| c.runs) else { return };
@@ -290,17 +289,21 @@ impl World {
             }
             Work::Store { id, output, object, cache_bytes } => {
                 let (_, digest) = self.given[&(n, id.0, id.1)].outputs[output as usize];
-                if cache_bytes.is_some() {
-                    self.nodes[n].store.insert(object, Stored { digest, size_bytes: OUTPUT_BYTES });
-                    self.nodes[n].book.set_digest(object, digest);
-                }
                 let result = Ok(Fetched { digest, size_bytes: OUTPUT_BYTES, version: None });
-                NodeEvent::OutputStored { task: id.0, attempt: id.1, output, result }
+                let event = NodeEvent::OutputStored { task: id.0, attempt: id.1, output, result };
+                let node = &mut self.nodes[n];
+                match cache_bytes {
+                    Some(_) => {
+                        node.place(&Stored { digest, size_bytes: OUTPUT_BYTES });
+                        node.take_word(object, event)
+                    }
+                    None => event,
+                }
             }
             Work::Land { id, output, object, cached } => {
                 let (location, digest) = self.given[&(n, id.0, id.1)].outputs[output as usize].clone();
                 assert!(!location.starts_with(RUN_FILE), "{location} goes home");
-                let held = self.nodes[n].store.get(&object).map(|s| s.digest);
+                let held = self.nodes[n].stored(object).map(|s| s.digest);
                 assert!(!cached || held == Some(digest), "promise 3: the last copy of {location} is gone");
                 self.home.insert(location, digest);
                 NodeEvent::OutputLanded { task: id.0, attempt: id.1, output, result: Ok(version_of(digest)) }

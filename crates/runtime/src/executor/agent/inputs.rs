@@ -297,26 +297,6 @@ fn work_of(secret: &[u8], task: TaskId, location: &str) -> u64 {
     u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes")) | 1
 }
 
-/// Bytes that were stored a moment ago may be gone when the word of it comes: another object had the same, nobody else was
-/// known to need them, and it was dropped. Then they were not stored.
-pub(super) fn unless_dropped(store: &Store, event: NodeEvent) -> NodeEvent {
-    let is_gone = |bytes: &Fetched| store.find(&bytes.digest.0.into()).is_none();
-    let gone = || TransferError {
-        kind: TransferErrorKind::Dropped,
-        message: "another object of the same bytes was dropped from this node, and these with it".into(),
-    };
-    match event {
-        NodeEvent::TransferEnded { target, source, result: Ok(bytes) } if is_gone(&bytes) => {
-            NodeEvent::TransferEnded { target, source, result: Err(gone()) }
-        }
-        NodeEvent::OutputStored { task, attempt, output, result: Ok(bytes) } if is_gone(&bytes) => {
-            let result = Err(gone());
-            NodeEvent::OutputStored { task, attempt, output, result }
-        }
-        event => event,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,16 +316,17 @@ mod tests {
         let stored = NodeEvent::OutputStored { task, attempt, output, result: Ok(second.clone()) };
         let (target, source) = (Target::Cache(ObjectId(3)), Source::Home);
         let came = NodeEvent::TransferEnded { target, source, result: Ok(second) };
-        assert_eq!(unless_dropped(&store, stored.clone()), stored);
-        assert_eq!(unless_dropped(&store, came.clone()), came);
+        let now = |event| unless_dropped(event, |digest| store.find(&digest.0.into()).is_some());
+        assert_eq!(now(stored.clone()), stored);
+        assert_eq!(now(came.clone()), came);
 
         // The first one is dropped before the word of the second one has come.
         store.remove(&first.digest.0.into()).unwrap();
-        let NodeEvent::OutputStored { result: Err(error), .. } = unless_dropped(&store, stored) else {
+        let NodeEvent::OutputStored { result: Err(error), .. } = now(stored) else {
             panic!("an output that is not there is told as kept")
         };
         assert_eq!(error.kind, TransferErrorKind::Dropped);
-        let NodeEvent::TransferEnded { result: Err(error), .. } = unless_dropped(&store, came) else {
+        let NodeEvent::TransferEnded { result: Err(error), .. } = now(came) else {
             panic!("an input that is not there is told as fetched")
         };
         assert_eq!(error.kind, TransferErrorKind::Dropped);
