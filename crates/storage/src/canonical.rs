@@ -56,6 +56,7 @@ pub struct Url<'t> {
 
 impl<'t> Url<'t> {
     /// `None`: the text is a path.
+    #[inline]
     pub fn split(text: &'t str) -> Option<Url<'t>> {
         let (scheme, rest) = text.split_once(':')?;
         let rest = rest.strip_prefix("//")?;
@@ -93,6 +94,7 @@ pub fn base_text(directory: &str) -> String {
 }
 
 /// Appends the canonical text of a path; `base` comes from [`base_text`].
+#[inline]
 pub fn push_path(out: &mut String, path: &str, base: &str) {
     let start = out.len();
     if path.starts_with('/') {
@@ -149,26 +151,40 @@ pub fn file_name(location: &str) -> Cow<'_, str> {
     }
 }
 
-/// What a path or a query may hold unescaped (RFC 3986), beside letters and digits.
-pub(crate) const URL_MARKS: &str = "-._~/?:@!$&'()*+,;=";
-/// What is left unescaped where every mark might mean something.
-pub(crate) const PATH_MARKS: &str = "-._~/";
+/// Whether a path or a query may hold this mark unescaped (RFC 3986).
+pub(crate) fn is_url_mark(byte: u8) -> bool {
+    is_path_mark(byte) || b"?:@!$&'()*+,;=".contains(&byte)
+}
 
-/// Appends `text` with every byte escaped that is neither a letter or digit nor in `keep`. Escapes that are there already stay
-/// with `keep_escapes`.
-pub(crate) fn push_encoded(out: &mut String, text: &str, keep: &str, keep_escapes: bool) {
+/// Whether this mark means nothing but itself anywhere in a path.
+pub(crate) fn is_path_mark(byte: u8) -> bool {
+    matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/')
+}
+
+/// Appends `text` with every byte escaped that is neither a letter, a digit nor a mark that `keeps` names. Escapes that are
+/// there already stay with `keep_escapes`.
+pub(crate) fn push_encoded(out: &mut String, text: &str, keeps: impl Fn(u8) -> bool, keep_escapes: bool) {
     let bytes = text.as_bytes();
+    // Where the bytes begin that have to be appended as they are.
+    let mut from = 0;
     for (i, &byte) in bytes.iter().enumerate() {
         let is_escape = || {
             let hex = bytes.get(i + 1..i + 3);
             keep_escapes && byte == b'%' && hex.is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
         };
-        if byte.is_ascii_alphanumeric() || keep.as_bytes().contains(&byte) || is_escape() {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a text never fails.
-            let _ = write!(out, "%{byte:02X}");
+        if byte.is_ascii_alphanumeric() || keeps(byte) || is_escape() {
+            continue;
         }
+        // Only ASCII is kept, so the piece is whole characters. An empty one may lie within a character.
+        if from < i {
+            out.push_str(&text[from..i]);
+        }
+        from = i + 1;
+        // Writing to a text never fails.
+        let _ = write!(out, "%{byte:02X}");
+    }
+    if from < text.len() {
+        out.push_str(&text[from..]);
     }
 }
 

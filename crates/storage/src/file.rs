@@ -12,7 +12,7 @@
 //!
 //! Not here: owner and extended attributes; objects are bytes with permission bits.
 
-use crate::canonical::{PATH_MARKS, Refusal, Spelling, Url, percent_decode, push_encoded};
+use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::parts::{PART_PREFIX, part_path, parts_in, remove_part};
@@ -91,7 +91,7 @@ impl Kind for Files {
 /// The URL of an absolute path, with everything unusual percent-encoded.
 pub fn url_of_path(path: &str) -> String {
     let mut url = String::from("file://");
-    push_encoded(&mut url, path, PATH_MARKS, false);
+    push_encoded(&mut url, path, is_path_mark, false);
     url
 }
 

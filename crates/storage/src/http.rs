@@ -11,7 +11,7 @@
 //!
 //! Not here: writing, listing, credentials (what is served to anybody needs none). Retries are in [`crate::Retry`], also for a body that ends early.
 
-use crate::canonical::{Refusal, Spelling, URL_MARKS, Url, push_encoded};
+use crate::canonical::{Refusal, Spelling, Url, is_url_mark, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::version::Version;
@@ -82,9 +82,11 @@ impl Kind for Web {
             return Err(Refusal::new("has no valid host name", None));
         }
         let default_port = if scheme.eq_ignore_ascii_case("https") { 443 } else { 80 };
-        out.extend(scheme.chars().map(|c| c.to_ascii_lowercase()));
+        let start = out.len();
+        out.push_str(scheme);
         out.push_str("://");
-        out.extend(host.chars().map(|c| c.to_ascii_lowercase()));
+        out.push_str(host);
+        out[start..].make_ascii_lowercase();
         match port.map(str::parse::<u16>) {
             None => {}
             Some(Ok(port)) if port == default_port => {}
@@ -94,7 +96,7 @@ impl Kind for Web {
         if !tail.starts_with('/') {
             out.push('/');
         }
-        push_encoded(out, tail, URL_MARKS, true);
+        push_encoded(out, tail, is_url_mark, true);
         Ok(Spelling::Url)
     }
 

@@ -137,7 +137,7 @@ impl Location {
             return Location::from_absolute(&format!("{path}{slash}{name}"));
         }
         let mut url = format!("{path}{slash}");
-        canonical::push_encoded(&mut url, name, canonical::PATH_MARKS, false);
+        canonical::push_encoded(&mut url, name, canonical::is_path_mark, false);
         url.push_str(query);
         Ok(Location { kind: self.kind, text: url.into() })
     }

@@ -1,6 +1,6 @@
 //! Homes in memory, for the tests of this crate alone: a whole kind of home in one file, with one line in `kind.rs`.
 
-use crate::canonical::{PATH_MARKS, Refusal, Spelling, Url, percent_decode, push_encoded};
+use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::put::given_up;
@@ -41,7 +41,7 @@ impl Kind for Memory {
             return Err(Refusal::new("names no object", "write memory://NAME/PATH"));
         };
         out.push_str("memory://");
-        push_encoded(out, &path, PATH_MARKS, false);
+        push_encoded(out, &path, is_path_mark, false);
         Ok(Spelling::Url)
     }
 
