@@ -5,8 +5,8 @@
 //! * A path is absolute, without empty parts and `.`. It is taken literally: spaces, quotes, newlines, `%`, `#` and a
 //!   leading dash mean themselves.
 //! * A path that ends in `/` names a directory as one object: another location than that of a file of this name.
-//! * What a URL means is said by its kind of home ([`Kind::canonical`](crate::kind::Kind::canonical)). All canonical URLs
-//!   have the form `scheme://authority/path?query`.
+//! * What a URL means is said by its kind of home (`Kind::canonical` in `kind.rs`). All canonical URLs have the form
+//!   `scheme://authority/path?query`.
 //!
 //! Why `..` stays inside a path: `a/..` is not `.` when `a` is a symbolic link, so removing it could name other bytes
 //! than the program next to it would read. Only a *leading* `..` is resolved, against the base directory, which has
