@@ -115,6 +115,19 @@ def test_arrows_between_crates_keep_the_rules_of_the_architecture() -> None:
     assert {name for name, used in uses.items() if "testkit" in used} == {"lab"}
 
 
+def test_only_home_storage_knows_a_scheme() -> None:
+    """A home is added in one file and one line (decision 0034), so no other crate may ask for a scheme by its name."""
+    named = re.compile(r'"https?"|"(?:file|https?)://(?!www\.w3\.org)')
+    knows = []
+    for path in sorted(ROOT.glob("crates/*/src/**/*.rs")):
+        name = path.relative_to(ROOT)
+        # Tests, and what makes inputs for tests, may name what they like.
+        if name.parts[1] not in {"storage", "fuzz"}:
+            code = path.read_text(encoding="utf-8").partition("#[cfg(test)]\nmod tests")[0]
+            knows += [f"{name}: {line.strip()}" for line in code.splitlines() if named.search(line)]
+    assert not knows
+
+
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 DECISION = re.compile(
     r"# (?P<number>\d{4}): (?P<title>.+)\n\n"

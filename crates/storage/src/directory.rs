@@ -12,9 +12,9 @@
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::file::{
-    FileHome, READ, STAT, WRITE, create_directories, explain, free_bytes, not_a_file, part_path, path_of,
-    remove_part, sync_directory,
+    FileHome, READ, STAT, WRITE, create_directories, explain, free_bytes, not_a_file, path_of, sync_directory,
 };
+use crate::parts::{part_path, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
 use crate::{Fence, Location, Opened, Put, Stat};

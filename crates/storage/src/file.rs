@@ -4,20 +4,22 @@
 //! changed meanwhile gives `Changed` and never a mixture. Writing goes to a temporary name in the same directory, is
 //! flushed to disk, and appears by rename.
 //!
-//! A temporary name is `.eyas-part-<work>-<epoch>-<number>-<unique>`, see [`Part`]: short, so a target of the longest
-//! allowed length still works; created exclusively, so one left behind by a dead process is never written to, renamed or
-//! listed. Who made it removes it, else a later writer of the same object ([`Part::replaces`]), else whoever finds it
+//! A temporary name (`parts.rs`) is created exclusively, so one left behind by a dead process is never written to, renamed
+//! or listed. Who made it removes it, else a later writer of the same object ([`Part::replaces`]), else whoever finds it
 //! noted ([`Home::remove_part`]). The latter two also keep a writer that was stopped from taking an object's name.
 //!
 //! A location that ends in `/` is a directory as one object, see [`crate::directory`].
 //!
 //! Not here: owner and extended attributes; objects are bytes with permission bits.
 
+use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
+use crate::kind::Kind;
+use crate::parts::{PART_PREFIX, part_path, parts_in, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
 use crate::{
-    Capabilities, Fence, Home, Listing, Location, Opened, Part, Put, Stat, VersionKind, directory, glob,
+    Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Part, Put, Stat, directory, glob,
 };
 use eyas_text::shown_path;
 use std::collections::HashMap;
@@ -27,11 +29,8 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
-const TEMPORARY_PREFIX: &str = ".eyas-part-";
 /// Large enough that a network file system sees whole requests, small enough for the CPU's cache.
 const COPY_BYTES: usize = 256 * 1024;
 
@@ -52,8 +51,49 @@ const CAPABILITIES: Capabilities = Capabilities {
     list: true,
     remove: true,
     local_path: true,
-    version: VersionKind::SizeAndModified,
+    directories: true,
 };
+
+/// The kind of plain paths, and of URLs that name a path of this machine (RFC 8089).
+pub(crate) struct Files;
+
+impl Kind for Files {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["file"]
+    }
+
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    fn canonical(&self, url: Url<'_>, _out: &mut String) -> std::result::Result<Spelling, Refusal> {
+        let path =
+            url.rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(url.rest);
+        if !path.starts_with('/') {
+            let hint = "write file:///path, with three slashes";
+            return Err(Refusal::new("does not name a file of this machine", hint));
+        }
+        match percent_decode(path) {
+            Some(path) if path.contains('\0') => Err(Refusal::new("holds a NUL byte", None)),
+            Some(path) => Ok(Spelling::Path(path)),
+            None => {
+                let hint = "write %25 for a percent sign, or the plain path";
+                Err(Refusal::new("has a `%` that begins no escape", hint))
+            }
+        }
+    }
+
+    fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
+        Ok(Arc::new(FileHome::new(config.home_local.clone())?))
+    }
+}
+
+/// The URL of an absolute path, with everything unusual percent-encoded.
+pub fn url_of_path(path: &str) -> String {
+    let mut url = String::from("file://");
+    push_encoded(&mut url, path, is_path_mark, false);
+    url
+}
 
 /// Files reached by path.
 #[derive(Debug, Default)]
@@ -203,9 +243,8 @@ impl Home for FileHome {
     }
 
     fn remove_part(&self, part: &Path) -> Result<()> {
-        let is_part = part
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY_PREFIX.as_bytes()));
+        let is_part =
+            part.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PART_PREFIX.as_bytes()));
         if !is_part {
             return Ok(());
         }
@@ -223,7 +262,7 @@ impl Home for FileHome {
     }
 
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
-        let keep = |name: &str| !name.starts_with(TEMPORARY_PREFIX);
+        let keep = |name: &str| !name.starts_with(PART_PREFIX);
         let mut found = Vec::new();
         match listing {
             Listing::Under(directory) => glob::walk(path_of(LIST, directory)?, &keep, &mut found)?,
@@ -358,56 +397,6 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// A name in `directory` that nobody has, for a part of the object `name`.
-pub(crate) fn part_path(directory: &Path, name: &[u8], part: &Part) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let Part { work, epoch, number, .. } = *part;
-    let work = if work == 0 { crate::fnv1a64(name) } else { work };
-    // Unique among threads by the count, among processes by pid and time, among nodes by chance; where chance
-    // fails, exclusive creation notices.
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let seed = (u64::from(std::process::id()) << 32) ^ now.as_nanos() as u64;
-    let unique = crate::splitmix64(seed ^ crate::splitmix64(COUNT.fetch_add(1, Ordering::Relaxed)));
-    directory.join(format!("{TEMPORARY_PREFIX}{work:016x}-{epoch:016x}-{number:08x}-{unique:016x}"))
-}
-
-/// The parts in a directory, with their writers.
-fn parts_in(directory: &Path) -> io::Result<Vec<(Part, PathBuf)>> {
-    let mut parts = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if let Some(part) = entry.file_name().to_str().and_then(part_named) {
-            parts.push((part, entry.path()));
-        }
-    }
-    Ok(parts)
-}
-
-/// The writer in the name of a part.
-fn part_named(name: &str) -> Option<Part> {
-    let mut fields = name.strip_prefix(TEMPORARY_PREFIX)?.split('-');
-    let mut next = || u64::from_str_radix(fields.next()?, 16).ok();
-    let (work, epoch, number) = (next()?, next()?, next()?);
-    next()?;
-    Some(Part { work, epoch, number: u32::try_from(number).ok()?, replaces: false })
-}
-
-/// Removes a part, which may be a directory, and what is left of a directory that was being removed under its name.
-pub(crate) fn remove_part(path: &Path) -> io::Result<()> {
-    let gone = directory::gone(path);
-    if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
-        // At once, for a writer that was stopped: it must not find half of it under the name that it would give another one.
-        eyas_folder::remove(&gone)?;
-        fs::rename(path, &gone)?;
-    } else {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    eyas_folder::remove(&gone)
-}
-
 /// Reserves space without changing the size, where the file system knows how; only a lack of space is a failure.
 fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
     let Ok(length) = libc::off_t::try_from(size_bytes) else {
@@ -496,8 +485,7 @@ fn target_of(location: &Location) -> Result<PathBuf> {
 
 pub(crate) fn path_of<'a>(operation: &'static str, location: &'a Location) -> Result<&'a Path> {
     location.path().ok_or_else(|| {
-        Error::unsupported(operation, location, CAPABILITIES.name)
-            .with_context("scheme", location.scheme().name())
+        Error::unsupported(operation, location, CAPABILITIES.name).with_context("scheme", location.scheme())
     })
 }
 
@@ -536,8 +524,9 @@ pub(crate) fn explain(operation: &'static str, location: &Location, path: &Path,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::part_named;
     use std::os::unix::fs::symlink;
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     fn at(path: &Path) -> Location {
         Location::from_path(path).unwrap()
@@ -750,7 +739,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let part = |work: u64, epoch: u64, number: u32| {
-            let name = format!("{TEMPORARY_PREFIX}{work:016x}-{epoch:016x}-{number:08x}-{:016x}", 9);
+            let name = format!("{PART_PREFIX}{work:016x}-{epoch:016x}-{number:08x}-{:016x}", 9);
             fs::write(dir.path().join(&name), "half").unwrap();
             name
         };
@@ -785,7 +774,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = FileHome::default();
         let notes = Notes::default();
-        let seen = |dir: &Path| names(dir).into_iter().find(|n| n.starts_with(TEMPORARY_PREFIX));
+        let seen = |dir: &Path| names(dir).into_iter().find(|n| n.starts_with(PART_PREFIX));
         let (noted, found) = (Arc::new(Mutex::new(None)), dir.path().to_path_buf());
         let look = {
             let noted = noted.clone();
@@ -814,7 +803,7 @@ mod tests {
             let look = {
                 let (part_mode, dir) = (part_mode.clone(), dir.path().to_path_buf());
                 move || {
-                    let name = names(&dir).into_iter().find(|n| n.starts_with(TEMPORARY_PREFIX)).unwrap();
+                    let name = names(&dir).into_iter().find(|n| n.starts_with(PART_PREFIX)).unwrap();
                     *part_mode.lock().unwrap() =
                         fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o7777;
                 }

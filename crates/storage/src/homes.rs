@@ -1,12 +1,13 @@
-//! All homes of a process: picks the adaptor for a location, with limits and retries around it.
+//! All homes of a process: picks the home for a location, with limits and retries around it.
 //!
 //! The order is `Limited(Retry(Chaos(adaptor)))`: a stream keeps its place while it waits to try again, so a struggling
 //! server is not met by more streams than one that is well.
 
 use crate::error::{Error, ErrorKind, Result, Status};
+use crate::kind::kinds;
 use crate::{
-    Chaos, ChaosConfig, FileHome, Home, HttpConfig, HttpHome, Limited, Limits, Listing, Location, Opened,
-    Part, Put, Retry, RetryConfig, Scheme, Stat,
+    Chaos, ChaosConfig, Home, HttpConfig, Limited, Limits, Listing, Location, Opened, Part, Put, Retry,
+    RetryConfig, Stat,
 };
 use std::io::Read;
 use std::ops::Range;
@@ -33,8 +34,8 @@ pub struct HomesConfig {
 /// The homes of a process. Cheap to clone; clones share connections and limits.
 #[derive(Clone)]
 pub struct Homes {
-    file: Arc<dyn Home>,
-    http: Arc<dyn Home>,
+    /// One home of each kind, in the order of the list of kinds.
+    homes: Arc<[Arc<dyn Home>]>,
     limits: Arc<Limits>,
 }
 
@@ -68,19 +69,13 @@ impl Homes {
             let home = Arc::new(Retry::new(home, config.retries.clone()));
             Arc::new(Limited::new(home, limits.clone()))
         };
-        Ok(Homes {
-            file: wrap(Arc::new(FileHome::new(config.home_local.clone())?)),
-            http: wrap(Arc::new(HttpHome::new(config.http.clone())?)),
-            limits,
-        })
+        let homes = kinds().map(|kind| Ok(wrap(kind.open(&config)?))).collect::<Result<_>>()?;
+        Ok(Homes { homes, limits })
     }
 
     /// The home that a location belongs to.
     pub fn get(&self, location: &Location) -> &Arc<dyn Home> {
-        match location.scheme() {
-            Scheme::File => &self.file,
-            Scheme::Http | Scheme::Https => &self.http,
-        }
+        &self.homes[location.kind().index()]
     }
 
     /// Changes the limits for all homes, also for who waits now. `None` is unlimited, 0 pauses.
@@ -123,9 +118,9 @@ impl Homes {
         self.get(location).put(location, body, put)
     }
 
-    /// See [`Home::remove_part`]. Only file homes have parts.
+    /// See [`Home::remove_part`]. A note of a part does not say whose it is, but each home knows its own parts.
     pub fn remove_part(&self, part: &Path) -> Result<()> {
-        self.file.remove_part(part)
+        self.homes.iter().try_for_each(|home| home.remove_part(part))
     }
 
     /// See [`Home::remove_parts`].

@@ -9,15 +9,18 @@
 //! Time limits are on connecting, on the first byte of an answer and on each wait for more, never on a whole body: a
 //! large object on a slow link is no fault. Redirects are followed; the final answer counts.
 //!
-//! Not here: writing, listing, credentials. Retries are in [`crate::Retry`], also for a body that ends early.
+//! Not here: writing, listing, credentials (what is served to anybody needs none). Retries are in [`crate::Retry`], also for a body that ends early.
 
+use crate::canonical::{Refusal, Spelling, Url, is_url_mark, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
+use crate::kind::Kind;
 use crate::version::Version;
-use crate::{Capabilities, Home, Listing, Location, Opened, Put, Scheme, Stat, VersionKind};
+use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Put, Stat};
 use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use ureq::http::{HeaderMap, Response};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
@@ -37,8 +40,70 @@ const CAPABILITIES: Capabilities = Capabilities {
     list: false,
     remove: false,
     local_path: false,
-    version: VersionKind::SizeAndEtag,
+    directories: false,
 };
+
+/// The kind of objects on web servers.
+///
+/// It knows no credentials. It takes the routes of the environment and the trusted authorities from [`HttpConfig`].
+pub(crate) struct Web;
+
+impl Kind for Web {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["http", "https"]
+    }
+
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    /// Scheme and host are in lower case, the scheme's own port is left out, and what a URL may not hold is percent-encoded.
+    fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
+        let Url { scheme, rest } = url;
+        if rest.contains('#') {
+            let hint = "write %23 for a `#` in a name";
+            return Err(Refusal::new("has a fragment, which servers never see", hint));
+        }
+        let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if authority.contains('@') {
+            return Err(Refusal::of_credentials());
+        }
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, Some(port)),
+            _ => (authority, None),
+        };
+        let is_plain =
+            !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._~".contains(c));
+        let is_v6 = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .is_some_and(|host| host.parse::<std::net::Ipv6Addr>().is_ok());
+        if !is_plain && !is_v6 {
+            return Err(Refusal::new("has no valid host name", None));
+        }
+        let default_port = if scheme.eq_ignore_ascii_case("https") { 443 } else { 80 };
+        let start = out.len();
+        out.push_str(scheme);
+        out.push_str("://");
+        out.push_str(host);
+        out[start..].make_ascii_lowercase();
+        match port.map(str::parse::<u16>) {
+            None => {}
+            Some(Ok(port)) if port == default_port => {}
+            Some(Ok(port)) => out.push_str(&format!(":{port}")),
+            Some(Err(_)) => return Err(Refusal::new("has no valid port number", None)),
+        }
+        if !tail.starts_with('/') {
+            out.push('/');
+        }
+        push_encoded(out, tail, is_url_mark, true);
+        Ok(Spelling::Url)
+    }
+
+    fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
+        Ok(Arc::new(HttpHome::new(config.http.clone())?))
+    }
+}
 
 /// Time limits and routes; the defaults suit wide-area servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,10 +170,9 @@ impl HttpHome {
         is_head: bool,
         range: Option<&Range<u64>>,
     ) -> Result<Response<Body>> {
-        if location.scheme() == Scheme::File {
-            return Err(
-                Error::unsupported(operation, location, CAPABILITIES.name).with_context("scheme", "file")
-            );
+        if !Web.schemes().contains(&location.scheme()) {
+            let error = Error::unsupported(operation, location, CAPABILITIES.name);
+            return Err(error.with_context("scheme", location.scheme()));
         }
         let url = location.as_str();
         let mut request = if is_head { self.agent.head(url) } else { self.agent.get(url) };

@@ -3,9 +3,11 @@
 //! Input: [`Location`]s. Output: bytes, [`Stat`]s and [`Error`]s that say whether trying again can help. Everything is
 //! synchronous and meant for blocking threads; one adaptor serves many threads at once.
 //!
-//! * adaptors: [`FileHome`] (paths of this machine, local or shared) and [`HttpHome`] (read only);
+//! * `kind`: the list of all kinds of home, and the only place where schemes are known; how to add one is said there;
+//! * [`canonical`]: what people write to the one text of a location;
+//! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared) and [`HttpHome`] (read only);
 //! * wrappers, each a [`Home`] around a [`Home`]: [`Retry`], [`Limited`], [`Chaos`];
-//! * [`Homes`] picks the adaptor for a location and puts the wrappers around it.
+//! * [`Homes`] opens a home of each kind, puts the wrappers around it, and picks the home for a location.
 //!
 //! Invariants, checked by [`conformance`] for each adaptor:
 //!   1. the [`Stat`] of an [`Opened`] belongs to the very bytes that its reader gives;
@@ -19,6 +21,7 @@
 //!
 //! Not here: digests, caches and which location to read from; `eyas-core` decides, `eyas-data` verifies.
 
+pub mod canonical;
 mod chaos;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -28,8 +31,12 @@ mod file;
 mod glob;
 mod homes;
 mod http;
+mod kind;
 mod limited;
 mod location;
+#[cfg(test)]
+mod memory;
+mod parts;
 mod put;
 mod retry;
 #[cfg(test)]
@@ -38,11 +45,13 @@ mod version;
 
 pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
 pub use error::{Error, ErrorKind, Result, Status};
-pub use file::FileHome;
+pub use file::{FileHome, url_of_path};
 pub use homes::{Homes, HomesConfig};
 pub use http::{HttpConfig, HttpHome};
+pub use kind::schemes;
 pub use limited::{Limited, Limits};
-pub use location::{Location, SCHEMES, Scheme};
+pub use location::Location;
+pub use parts::PART_PREFIX;
 pub use put::{Fence, Open, Part, Put};
 pub use retry::{Retry, RetryConfig};
 pub use version::Version;
@@ -53,7 +62,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a kind of home storage can do. Operations that are not declared answer `Unsupported`.
+/// What a kind of home storage can do. Operations that are not declared answer `Unsupported`. There is a field for what
+/// the code or the conformance suite asks, and for nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Name of the adaptor, for messages.
@@ -77,17 +87,8 @@ pub struct Capabilities {
     pub remove: bool,
     /// `local_path` may answer, and `Opened::file` may be there.
     pub local_path: bool,
-    /// What a [`Version`] is made of.
-    pub version: VersionKind,
-}
-
-/// What a [`Version`] is made of, so how far it can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VersionKind {
-    /// Size and modification time in nanoseconds.
-    SizeAndModified,
-    /// Size and ETag, else Last-Modified (whole seconds), else nothing more.
-    SizeAndEtag,
+    /// A location that ends in `/` is a directory as one object.
+    pub directories: bool,
 }
 
 /// What is known of an object without reading it.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// A path that must exist as a file, or a URL.
 pub(crate) fn literal<'p>(path: &'p str, base: &Path) -> Result<&'p str> {
-    if location::split_scheme(path).is_some() {
+    if location::is_url(path) {
         return Ok(path);
     }
     match fs::metadata(base.join(path)) {
@@ -41,7 +41,7 @@ pub(crate) fn find(
     };
     for path in paths {
         let is_pattern = glob::has_wildcard(path)
-            && location::split_scheme(path).is_none()
+            && !location::is_url(path)
             && fs::symlink_metadata(base_dir.join(path)).is_err();
         if is_pattern {
             for found in glob::glob(path, base_dir)? {

@@ -180,9 +180,7 @@ fn quoted(name: &str) -> String {
 fn name_of(file: &File<'_>) -> String {
     match &file.name {
         Some(name) => name.to_string(),
-        None if location::split_scheme(&file.location).is_some() => {
-            location::file_name(&file.location).into_owned()
-        }
+        None if location::is_url(&file.location) => location::file_name(&file.location).into_owned(),
         None => file_name(file.location.strip_prefix(RUN_FILE).unwrap_or(&file.location)).to_owned(),
     }
 }

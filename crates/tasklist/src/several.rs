@@ -12,13 +12,11 @@ use crate::glob::{glob, is_pattern};
 use crate::line::{File, Task};
 use crate::list::{Refused, bad};
 use crate::location::{self, RUN_FILE};
+use eyas_storage::PART_PREFIX;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
-
-/// Begins the name of what is on its way to a directory (`eyas-storage`): no file yet, nor a directory.
-const PART: &str = ".eyas-part-";
 
 /// What inputs of a list stand for, looked up once each.
 pub(crate) struct Several<'a> {
@@ -165,9 +163,7 @@ impl<'a> Several<'a> {
 
 /// A path that ends in `/` or has a wildcard. URLs and files of the run are meant literally.
 pub(crate) fn stands_for_several(text: &str) -> bool {
-    (text.ends_with('/') || is_pattern(text))
-        && !text.starts_with(RUN_FILE)
-        && location::split_scheme(text).is_none()
+    (text.ends_with('/') || is_pattern(text)) && !text.starts_with(RUN_FILE) && !location::is_url(text)
 }
 
 /// All files below `directory`, whose name in what is found begins with `prefix`. Links to files count as files; links to directories are
@@ -180,7 +176,7 @@ fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> std::io::Res
             let what = format!("the name {} is not UTF-8", eyas_text::shown_path(Path::new(&name)));
             return Err(std::io::Error::other(what));
         };
-        if name.starts_with(PART) {
+        if name.starts_with(PART_PREFIX) {
             continue;
         }
         if entry.file_type()?.is_dir() {

@@ -20,10 +20,7 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
         && (is_input || !location.ends_with('/'))
     {
         // A path would be taken for a pattern, or for the files in a directory.
-        true => {
-            let encoded = location.replace('%', "%25").replace('*', "%2A").replace('?', "%3F");
-            text(&format!("file://{encoded}"))
-        }
+        true => text(&eyas_storage::url_of_path(location)),
         false => text(location),
     };
     let files = |list: &[(String, String)], are_inputs: bool| {

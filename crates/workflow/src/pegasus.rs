@@ -21,6 +21,7 @@ use crate::pattern::{Pattern, Work};
 use crate::words;
 use crate::yaml::{self, Node};
 use eyas_core::array::Command;
+use eyas_storage::canonical::Url;
 use eyas_text::shown_path;
 use regex_lite::Captures;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -63,12 +64,18 @@ impl Start {
 
 /// Where a file is, out of the physical names that a catalog has: what eyas can read comes first.
 pub(crate) fn best_pfn<'a>(pfns: impl Iterator<Item = &'a str>) -> Option<String> {
-    let rank = |pfn: &str| match pfn.split_once("://") {
-        None | Some(("file", _)) => 0,
-        Some(("http" | "https", _)) => 1,
+    let rank = |pfn: &str| match Url::split(pfn) {
+        None => 0,
+        Some(url) if url.path().is_some() => 0,
+        Some(url) if url.is_known() => 1,
         Some(_) => 2,
     };
     pfns.min_by_key(|pfn| rank(pfn)).map(str::to_owned)
+}
+
+/// The path that a physical name means, where it is a path or another spelling of one; else the name itself.
+fn path_or_url(pfn: String) -> String {
+    Url::split(&pfn).and_then(Url::path).unwrap_or(pfn)
 }
 
 /// `dir` is the folder of the file, for catalogs and inner workflows beside it.
@@ -165,8 +172,7 @@ fn add_inner(
     if depth >= INNER_MAX {
         return Err(wrong(format!("workflows are more than {INNER_MAX} deep in each other")));
     }
-    let of_catalog =
-        replicas.find(&plain_name(name))?.map(|pfn| pfn.trim_start_matches("file://").to_owned());
+    let of_catalog = replicas.find(&plain_name(name))?.map(path_or_url);
     let places = of_catalog.iter().map(|path| dir.join(path)).chain([dir.join(name)]);
     let Some(path) = places.clone().find(|path| path.is_file()) else {
         let looked: Vec<String> = places.map(|path| shown_path(&path).to_string()).collect();
@@ -341,7 +347,7 @@ pub(crate) fn program(
             task.inputs.push(Use { name: Some(name.into()), ..Use::of(file) });
             format!("./{name}")
         }
-        Some(program) => program.pfn.strip_prefix("file://").unwrap_or(&program.pfn).to_owned(),
+        Some(program) => path_or_url(program.pfn.clone()),
         None => name.to_owned(),
     }
 }

@@ -27,6 +27,7 @@ use crate::words;
 use eyas_core::array::{Command, TaskArray, TaskForm, TaskSpec};
 use eyas_core::is_directory;
 use eyas_core::pattern::stage_of_task;
+use eyas_storage::canonical::Url;
 use eyas_tasklist::TaskList;
 use eyas_text::shown_path;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -229,12 +230,9 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<(Vec<Option<Strin
             (None, _) if options.stand_ins => None,
             (None, location) => {
                 let location = location.as_deref().unwrap_or(name);
-                let path = match location.split_once("://") {
+                let path = match Url::split(location) {
                     None => Some(inputs_dir.join(location)),
-                    Some((scheme, path)) if scheme.eq_ignore_ascii_case("file") => {
-                        Some(PathBuf::from(path.strip_prefix("localhost").unwrap_or(path)))
-                    }
-                    Some(_) => None,
+                    Some(url) => url.path().map(PathBuf::from),
                 };
                 match path {
                     None => Some(location.to_owned()),

@@ -360,6 +360,20 @@ fn replicas_by_pattern_say_where_files_are() {
     refused(Format::Pegasus, &yaml.replace("'.*'", "'(?=x)'"), "`(?=x)` is no regular expression");
 }
 
+/// As home storage reads it, which is asked what a URL means.
+#[test]
+fn a_file_url_of_a_catalog_is_decoded() {
+    let yaml = "pegasus: 5.0\njobs:\n\
+        - {type: job, name: p, id: a, uses: [{lfn: f.a, type: input}, {lfn: x, type: output}]}\n\
+        replicaCatalog:\n  replicas:\n\
+        \x20 - {lfn: f.a, pfns: [{site: tape, pfn: 'gsiftp://h/f'}, {site: web, pfn: 'http://h/f'}, {site: local, pfn: 'FILE://localhost/a%20b'}]}\n\
+        transformationCatalog:\n  transformations:\n\
+        \x20 - {name: p, sites: [{name: local, pfn: 'file:///opt/my%20bin/p', type: installed}]}\n";
+    let w = parse(Format::Pegasus, yaml, "w", None).unwrap();
+    assert_eq!(w.tasks[0].command, argv(&["/opt/my bin/p"]));
+    assert_eq!(tasks(&w)[0].inputs, [pair("f.a", "/a b")]);
+}
+
 #[test]
 fn a_container_is_refused_only_where_a_job_wants_it() {
     let yaml = "pegasus: 5.0\njobs:\n- {type: job, name: p, id: a}\n\

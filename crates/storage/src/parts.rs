@@ -1,0 +1,65 @@
+//! Names of parts: temporary files and directories of objects that are on their way to a `file` home.
+//!
+//! A name is `.eyas-part-<work>-<epoch>-<number>-<unique>`, see [`Part`]: short, so a target of the longest allowed length
+//! still works. Who may remove a part is said in [`crate::file`].
+
+use crate::directory;
+use crate::put::Part;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+/// Begins the name of every part. What begins so is no file of anybody yet, so it is never listed.
+pub const PART_PREFIX: &str = ".eyas-part-";
+
+/// A name in `directory` that nobody has, for a part of the object `name`.
+pub(crate) fn part_path(directory: &Path, name: &[u8], part: &Part) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let Part { work, epoch, number, .. } = *part;
+    let work = if work == 0 { crate::fnv1a64(name) } else { work };
+    // Unique among threads by the count, among processes by pid and time, among nodes by chance; where chance
+    // fails, exclusive creation notices.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seed = (u64::from(std::process::id()) << 32) ^ now.as_nanos() as u64;
+    let unique = crate::splitmix64(seed ^ crate::splitmix64(COUNT.fetch_add(1, Ordering::Relaxed)));
+    directory.join(format!("{PART_PREFIX}{work:016x}-{epoch:016x}-{number:08x}-{unique:016x}"))
+}
+
+/// The parts in a directory, with their writers.
+pub(crate) fn parts_in(directory: &Path) -> io::Result<Vec<(Part, PathBuf)>> {
+    let mut parts = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if let Some(part) = entry.file_name().to_str().and_then(part_named) {
+            parts.push((part, entry.path()));
+        }
+    }
+    Ok(parts)
+}
+
+/// The writer in the name of a part.
+pub(crate) fn part_named(name: &str) -> Option<Part> {
+    let mut fields = name.strip_prefix(PART_PREFIX)?.split('-');
+    let mut next = || u64::from_str_radix(fields.next()?, 16).ok();
+    let (work, epoch, number) = (next()?, next()?, next()?);
+    next()?;
+    Some(Part { work, epoch, number: u32::try_from(number).ok()?, replaces: false })
+}
+
+/// Removes a part, which may be a directory, and what is left of a directory that was being removed under its name.
+pub(crate) fn remove_part(path: &Path) -> io::Result<()> {
+    let gone = directory::gone(path);
+    if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+        // At once, for a writer that was stopped: it must not find half of it under the name that it would give another one.
+        eyas_folder::remove(&gone)?;
+        fs::rename(path, &gone)?;
+    } else {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    eyas_folder::remove(&gone)
+}
