@@ -33,6 +33,7 @@ use eyas_core::cache::CacheConfig;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, unscoped};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::heard::CacheChanges;
 use eyas_core::log::{Header, LOG_VERSION, Line, What};
 use eyas_core::provisioning::{Demand, NodeView, ProvisionAction, ProvisionConfig, Provisioner};
 use eyas_core::rng::Rng;
@@ -567,44 +568,17 @@ impl<'a> World<'a> {
     }
 
     fn on_messages(&mut self, executor: ExecutorId, messages: Vec<NodeMessage>) {
-        let (mut added, mut dropped) = (vec![], vec![]);
+        let mut changes = CacheChanges::default();
         for message in messages {
-            match message {
-                NodeMessage::ReplicaAdded(replica) => {
-                    if !dropped.is_empty() {
-                        let (added, dropped) = (std::mem::take(&mut added), std::mem::take(&mut dropped));
-                        self.tell_core(Event::ReplicasChanged { executor, added, dropped });
-                    }
-                    added.push(replica);
+            if let Some(other) = changes.collect(message) {
+                if let Some(event) = changes.take(executor) {
+                    self.tell_core(event);
                 }
-                NodeMessage::ReplicaDropped(object) => dropped.push(object),
-                other => {
-                    if !added.is_empty() || !dropped.is_empty() {
-                        let (added, dropped) = (std::mem::take(&mut added), std::mem::take(&mut dropped));
-                        self.tell_core(Event::ReplicasChanged { executor, added, dropped });
-                    }
-                    self.tell_core(match other {
-                        NodeMessage::AttemptEnded { report } => Event::AttemptEnded { executor, report },
-                        NodeMessage::OutputsHome { task, attempt, result } => {
-                            Event::OutputsHome { executor, task, attempt, result }
-                        }
-                        NodeMessage::PrefetchFailed { batch, object, kind } => {
-                            Event::PrefetchFailed { executor, batch, object, kind }
-                        }
-                        NodeMessage::CacheResized { cache_bytes } => {
-                            Event::CacheResized { executor, cache_bytes }
-                        }
-                        NodeMessage::InputMoved(moved) => Event::InputMoved { executor, moved },
-                        NodeMessage::PartsRemoved { tasks } => Event::PartsRemoved { executor, tasks },
-                        NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_) => {
-                            unreachable!("handled above")
-                        }
-                    });
-                }
+                self.tell_core(other.heard_from(executor));
             }
         }
-        if !added.is_empty() || !dropped.is_empty() {
-            self.tell_core(Event::ReplicasChanged { executor, added, dropped });
+        if let Some(event) = changes.take(executor) {
+            self.tell_core(event);
         }
     }
 
@@ -637,19 +611,13 @@ impl<'a> World<'a> {
         if self.log.is_some() {
             self.write_log(What::In(event.clone()));
         }
-        // Who hears that the end of its attempt is on record.
-        let recorded = match &event {
-            Event::AttemptEnded { executor, report } => {
-                self.recorder.reported(report);
-                let (batch, _) = self.batch_of(report.task);
-                let cpus = batch.array.template.cpus;
-                self.count_given(*executor, |given| given - cpus);
-                let lands = report.outcome == eyas_core::Outcome::Done && self.core.lands(report.task);
-                (!lands).then_some((*executor, report.task, report.attempt))
-            }
-            Event::OutputsHome { executor, task, attempt, .. } => Some((*executor, *task, *attempt)),
-            _ => None,
-        };
+        let reported = event.reported();
+        if let Event::AttemptEnded { executor, report } = &event {
+            self.recorder.reported(report);
+            let (batch, _) = self.batch_of(report.task);
+            let cpus = batch.array.template.cpus;
+            self.count_given(*executor, |given| given - cpus);
+        }
         let mut actions = std::mem::take(&mut self.actions);
         self.core.handle(self.now, event, &mut actions);
         let mut n_assigned = 0;
@@ -673,7 +641,10 @@ impl<'a> World<'a> {
             Some((_, events)) => events.push(event),
             None => out.push((node.0, vec![event])),
         };
-        if let Some((executor, task, attempt)) = recorded {
+        // There is no journal: what need not be waited for is on record at once.
+        if let Some((executor, task, attempt)) = reported
+            && !self.core.is_landing(executor, task, attempt)
+        {
             send(executor, NodeEvent::EndRecorded { task, attempt });
         }
         for action in actions.drain(..) {
