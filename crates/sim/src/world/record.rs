@@ -80,3 +80,38 @@ fn write_line(log: &mut Box<dyn Write>, line: &impl Serialize) -> Result<(), Str
     serde_json::to_writer(&mut *log, line).map_err(|e| failed(e.to_string()))?;
     log.write_all(b"\n").map_err(|e| failed(e.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::preset;
+    use crate::workload::all_pairs::{AllPairsConfig, all_pairs};
+    use std::io;
+
+    /// A disk that is full for a moment.
+    struct FullOnce(bool);
+
+    impl Write for FullOnce {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match std::mem::take(&mut self.0) {
+                true => Err(io::Error::new(io::ErrorKind::StorageFull, "no space")),
+                false => Ok(bytes.len()),
+            }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_the_log_lacks_is_an_error_in_the_end() {
+        for is_full in [true, false] {
+            let workload = all_pairs(AllPairsConfig { n: 2, item_bytes: 1, compute_ns: 1 }).unwrap();
+            let recorder = Recorder::new(&workload, &preset("this-machine").unwrap());
+            let mut record = Record::new(recorder, Some(Box::new(FullOnce(is_full))));
+            record.log_event(Timestamp(0), &Event::Ticked);
+            record.log_event(Timestamp(1), &Event::Ticked);
+            assert_eq!(record.flush_log().is_err(), is_full);
+        }
+    }
+}
