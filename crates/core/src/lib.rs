@@ -19,6 +19,7 @@
 //! | [`catalog`] | who holds which replica, both directions |
 //! | [`model`] | nothing: the paper's formulas for how long a workload takes |
 //! | [`array`] | the folded form of many tasks |
+//! | [`heard`] | nothing: what executors say, as events of the dispatcher |
 
 pub mod array;
 pub mod cache;
@@ -30,6 +31,7 @@ pub mod eviction;
 pub mod executor;
 pub mod executor_set;
 pub mod group;
+pub mod heard;
 pub mod home_share;
 pub mod lease;
 pub mod log;

@@ -367,6 +367,11 @@ impl Dispatcher {
         self.queue.n_slots_active() < self.queue.n_slots_total()
     }
 
+    /// Whether this attempt has ended well, and this executor is bringing its outputs home.
+    pub fn is_landing(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
+        self.task_state(task) == (TaskState::Reserved { executor, attempt, landing: true })
+    }
+
     /// Whether some output of `task` goes home.
     pub fn lands(&self, task: TaskId) -> bool {
         let (array, i) = self.locate(task);

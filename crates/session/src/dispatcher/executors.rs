@@ -2,6 +2,7 @@
 
 use super::*;
 use eyas_core::dispatcher::TaskState;
+use eyas_core::heard::CacheChanges;
 
 /// How long a permission to fetch from a peer lasts. A fetch may wait for hours behind those of other attempts, and one
 /// that is refused then would fail an attempt for nothing; a permission is of no use without the secret.
@@ -166,25 +167,10 @@ impl<O: Outside> Session<O> {
 
     /// What in the message cannot be. Tasks of which this dispatcher does not know are old ones, see [`Self::on_told`].
     pub(super) fn find_nonsense(&self, executor: ExecutorId, message: &FromExecutor) -> Option<String> {
-        let event = match message {
-            FromExecutor::Node(NodeMessage::ReplicaAdded(replica)) => {
-                Event::ReplicasChanged { executor, added: vec![replica.clone()], dropped: vec![] }
-            }
-            FromExecutor::Node(NodeMessage::ReplicaDropped(object)) => {
-                Event::ReplicasChanged { executor, added: vec![], dropped: vec![*object] }
-            }
-            FromExecutor::Node(NodeMessage::AttemptEnded { report }) if self.core.has_task(report.task) => {
-                Event::AttemptEnded { executor, report: report.clone() }
-            }
-            FromExecutor::Node(NodeMessage::PrefetchFailed { batch, object, kind }) => {
-                Event::PrefetchFailed { executor, batch: *batch, object: *object, kind: *kind }
-            }
-            FromExecutor::Node(NodeMessage::CacheResized { cache_bytes }) => {
-                Event::CacheResized { executor, cache_bytes: *cache_bytes }
-            }
-            _ => return None,
-        };
-        self.core.find_nonsense(&event)
+        let FromExecutor::Node(message) = message else { return None };
+        let event = message.clone().heard_from(executor);
+        let is_old = event.reported().is_some_and(|(_, task, _)| !self.core.has_task(task));
+        if is_old { None } else { self.core.find_nonsense(&event) }
     }
 
     pub(super) fn on_executor_batch(&mut self, executor: ExecutorId, batch: Vec<FromExecutor>) {
@@ -196,50 +182,20 @@ impl<O: Outside> Session<O> {
             self.tell(executor, ToExecutor::Shutdown { reason: reason.clone() });
             return self.lose(executor, reason);
         }
-        let (mut added, mut dropped) = (vec![], vec![]);
+        let mut changes = CacheChanges::default();
         for message in batch {
-            // Changes of the cache go together, but keep their place before the reports that follow them.
-            match message {
-                FromExecutor::Node(NodeMessage::ReplicaAdded(replica)) => {
-                    dropped.retain(|object| *object != replica.object);
-                    added.push(replica);
-                    continue;
-                }
-                FromExecutor::Node(NodeMessage::ReplicaDropped(object)) => {
-                    added.retain(|replica| replica.object != object);
-                    dropped.push(object);
-                    continue;
-                }
-                _ => {}
-            }
-            if !added.is_empty() || !dropped.is_empty() {
-                let (added, dropped) = (std::mem::take(&mut added), std::mem::take(&mut dropped));
-                self.feed(Event::ReplicasChanged { executor, added, dropped });
+            let message = match message {
+                FromExecutor::Node(message) => match changes.collect(message) {
+                    Some(other) => FromExecutor::Node(other),
+                    None => continue,
+                },
+                other => other,
+            };
+            if let Some(event) = changes.take(executor) {
+                self.feed(event);
             }
             match message {
-                FromExecutor::Node(NodeMessage::AttemptEnded { report }) => {
-                    self.keep_outputs(executor, &report);
-                    let (task, attempt) = (report.task, report.attempt);
-                    self.on_told(executor, task, attempt, Event::AttemptEnded { executor, report });
-                }
-                FromExecutor::Node(NodeMessage::OutputsHome { task, attempt, result }) => {
-                    let event = Event::OutputsHome { executor, task, attempt, result };
-                    self.on_told(executor, task, attempt, event);
-                }
-                FromExecutor::Node(NodeMessage::PrefetchFailed { batch, object, kind }) => {
-                    self.feed(Event::PrefetchFailed { executor, batch, object, kind })
-                }
-                FromExecutor::Node(NodeMessage::CacheResized { cache_bytes }) => {
-                    self.feed(Event::CacheResized { executor, cache_bytes })
-                }
-                FromExecutor::Node(NodeMessage::InputMoved(moved)) => {
-                    self.feed(Event::InputMoved { executor, moved })
-                }
-                FromExecutor::Node(NodeMessage::PartsRemoved { tasks }) => {
-                    self.feed(Event::PartsRemoved { executor, tasks })
-                }
-                // They were taken above.
-                FromExecutor::Node(NodeMessage::ReplicaAdded(_) | NodeMessage::ReplicaDropped(_)) => {}
+                FromExecutor::Node(message) => self.on_node_message(executor, message),
                 FromExecutor::Status(status) => {
                     if let Some(e) = self.executors.get_mut(&executor) {
                         e.status = *status;
@@ -258,8 +214,20 @@ impl<O: Outside> Session<O> {
                 }
             }
         }
-        if !added.is_empty() || !dropped.is_empty() {
-            self.feed(Event::ReplicasChanged { executor, added, dropped });
+        if let Some(event) = changes.take(executor) {
+            self.feed(event);
+        }
+    }
+
+    /// What is no change of the cache.
+    fn on_node_message(&mut self, executor: ExecutorId, message: NodeMessage) {
+        if let NodeMessage::AttemptEnded { report } = &message {
+            self.keep_outputs(executor, report);
+        }
+        let event = message.heard_from(executor);
+        match event.reported() {
+            Some((_, task, attempt)) => self.on_told(executor, task, attempt, event),
+            None => self.feed(event),
         }
     }
 
@@ -284,13 +252,9 @@ impl<O: Outside> Session<O> {
             return;
         }
         self.feed_acking(event, Some((executor, task, attempt)));
-        let is_landing = matches!(
-            self.core.task_state(task),
-            TaskState::Reserved { executor: e, attempt: a, landing: true } if e == executor && a == attempt
-        );
         // Nothing to record (the attempt will be repeated, or was given up): the executor may forget it at once. It may also
         // have reported this again after a reconnect, while the journal still writes what it had reported first.
-        if !is_landing && !self.is_recording(executor, task, attempt) {
+        if !self.core.is_landing(executor, task, attempt) && !self.is_recording(executor, task, attempt) {
             self.acknowledge(executor, task, attempt);
         }
     }

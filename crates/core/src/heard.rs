@@ -1,0 +1,120 @@
+//! What an executor says, as the dispatcher's state machine hears it.
+//!
+//! An executor says each change of its cache for itself. The dispatcher hears changes that came together as one event, which
+//! keeps its place before the report that follows them: whoever ends a task has told before what it read. Of one object only
+//! the last change counts. The session of a live dispatcher and the simulator hear executors through this module.
+
+use crate::event::{Event, NodeMessage, ReplicaAdded};
+use crate::types::*;
+
+/// Changes of one executor's cache that came one after the other.
+#[derive(Default)]
+pub struct CacheChanges {
+    added: Vec<ReplicaAdded>,
+    dropped: Vec<ObjectId>,
+}
+
+impl CacheChanges {
+    /// Takes `message` if it is a change of the cache. Gives back any other: the core is to hear [`Self::take`] before it.
+    pub fn collect(&mut self, message: NodeMessage) -> Option<NodeMessage> {
+        match message {
+            NodeMessage::ReplicaAdded(replica) => {
+                self.dropped.retain(|object| *object != replica.object);
+                self.added.push(replica);
+                None
+            }
+            NodeMessage::ReplicaDropped(object) => {
+                self.added.retain(|replica| replica.object != object);
+                self.dropped.push(object);
+                None
+            }
+            other => Some(other),
+        }
+    }
+
+    /// What was collected since the last time, if anything was.
+    pub fn take(&mut self, executor: ExecutorId) -> Option<Event> {
+        if self.added.is_empty() && self.dropped.is_empty() {
+            return None;
+        }
+        let (added, dropped) = (std::mem::take(&mut self.added), std::mem::take(&mut self.dropped));
+        Some(Event::ReplicasChanged { executor, added, dropped })
+    }
+}
+
+impl NodeMessage {
+    /// The message as the dispatcher hears it, where it is the only one.
+    pub fn heard_from(self, executor: ExecutorId) -> Event {
+        match self {
+            NodeMessage::AttemptEnded { report } => Event::AttemptEnded { executor, report },
+            NodeMessage::OutputsHome { task, attempt, result } => {
+                Event::OutputsHome { executor, task, attempt, result }
+            }
+            NodeMessage::ReplicaAdded(replica) => {
+                Event::ReplicasChanged { executor, added: vec![replica], dropped: vec![] }
+            }
+            NodeMessage::ReplicaDropped(object) => {
+                Event::ReplicasChanged { executor, added: vec![], dropped: vec![object] }
+            }
+            NodeMessage::PrefetchFailed { batch, object, kind } => {
+                Event::PrefetchFailed { executor, batch, object, kind }
+            }
+            NodeMessage::CacheResized { cache_bytes } => Event::CacheResized { executor, cache_bytes },
+            NodeMessage::InputMoved(moved) => Event::InputMoved { executor, moved },
+            NodeMessage::PartsRemoved { tasks } => Event::PartsRemoved { executor, tasks },
+        }
+    }
+}
+
+impl Event {
+    /// The attempt on which an executor reports by this event. The executor keeps its report until it hears that nothing of it
+    /// is left to record ([`crate::event::NodeEvent::EndRecorded`]).
+    pub fn reported(&self) -> Option<(ExecutorId, TaskId, AttemptNo)> {
+        match self {
+            Event::AttemptEnded { executor, report } => Some((*executor, report.task, report.attempt)),
+            Event::OutputsHome { executor, task, attempt, .. } => Some((*executor, *task, *attempt)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXECUTOR: ExecutorId = ExecutorId(1);
+
+    fn replica(object: u32) -> ReplicaAdded {
+        ReplicaAdded {
+            object: ObjectId(object),
+            digest: Digest([0; 32]),
+            size_bytes: 1,
+            version: None,
+            run: None,
+            private: false,
+        }
+    }
+
+    #[test]
+    fn changes_go_together_and_the_last_one_of_an_object_counts() {
+        let mut changes = CacheChanges::default();
+        assert_eq!(changes.take(EXECUTOR), None);
+        for message in [
+            NodeMessage::ReplicaAdded(replica(1)),
+            NodeMessage::ReplicaDropped(ObjectId(2)),
+            NodeMessage::ReplicaAdded(replica(3)),
+            NodeMessage::ReplicaDropped(ObjectId(1)),
+            NodeMessage::ReplicaAdded(replica(2)),
+        ] {
+            assert_eq!(changes.collect(message), None);
+        }
+        let report = NodeMessage::CacheResized { cache_bytes: 7 };
+        assert_eq!(changes.collect(report.clone()), Some(report));
+        let (added, dropped) = (vec![replica(3), replica(2)], vec![ObjectId(1)]);
+        assert_eq!(
+            changes.take(EXECUTOR),
+            Some(Event::ReplicasChanged { executor: EXECUTOR, added, dropped })
+        );
+        assert_eq!(changes.take(EXECUTOR), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! What was measured of a run: its nodes, its tasks, the links that its files crossed, and how long the steps took.
+
+use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::types::*;
+use eyas_report::read::{End, Requests};
+use std::collections::BinaryHeap;
+
+/// Transfers below this say what a request costs, those from it on how fast bytes come.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// What a log says about a run. Times are nanoseconds since its first submission, where not said otherwise.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    pub eyas_version: String,
+    /// Placement policy and its options, lease and so on, of the last life.
+    pub config: DispatcherConfig,
+    /// Dispatcher processes that wrote the log.
+    pub n_lives: u32,
+    pub n_tasks: u64,
+    pub n_done: u64,
+    pub n_failed: u64,
+    pub n_cancelled: u64,
+    /// Attempts that ended, well or not, as far as executors told.
+    pub n_attempts: u64,
+    /// From the first submission to the last end.
+    pub makespan_ns: u64,
+    pub nodes: Vec<MeasuredNode>,
+    /// Where inputs came from.
+    pub requests: Requests,
+    /// From home to nodes: misses and direct reads.
+    pub home_in: Link,
+    /// Between nodes' caches.
+    pub peer: Link,
+    /// Outputs on their way home, all of one attempt being one transfer.
+    pub home_out: Link,
+    /// From the dispatcher's decision to the executor's knowing it.
+    pub dispatch: Spread,
+    /// From the moment when an attempt had its inputs and a slot was free until its program started. Empty where
+    /// tasks hold several slots, as the log does not say which.
+    pub start: Spread,
+    /// From start to exit of the program.
+    pub run: Spread,
+    /// From the program's exit to the dispatcher's knowing it: hashing and storing outputs, and the message.
+    pub report: Spread,
+    /// By position in the workload as it was submitted.
+    pub tasks: Vec<TaskMeasured>,
+}
+
+impl Measured {
+    /// Shares of requests answered locally, by a peer and by home, as in `Raicu09`; `None` without requests. What
+    /// joined a transfer under way counts as a miss, see `eyas_report::metrics`.
+    pub fn hit_ratios(&self) -> Option<(f64, f64, f64)> {
+        let r = &self.requests;
+        let total = r.total().n_requests;
+        let share = |n: u64| n as f64 / total as f64;
+        (total > 0).then(|| {
+            let local = r.local_hit.n_requests + r.in_place.n_requests;
+            let miss = r.joined.n_requests + r.miss.n_requests + r.direct.n_requests;
+            (share(local), share(r.remote_hit.n_requests), share(miss))
+        })
+    }
+
+    /// Slots of all nodes together.
+    pub fn n_slots(&self) -> u64 {
+        self.nodes.iter().map(|n| u64::from(n.slots)).sum()
+    }
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct MeasuredNode {
+    pub name: String,
+    pub slots: u32,
+    pub memory_bytes: u64,
+    pub cache_bytes: u64,
+    /// What its cache held when it joined first: not 0 means that the run began with warm caches.
+    pub held_bytes: u64,
+    /// Before the first submission counts as 0.
+    pub joined: Timestamp,
+    /// How often it was lost or left.
+    pub n_losses: u32,
+}
+
+/// Transfers of one kind.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Link {
+    pub n_transfers: u64,
+    pub bytes: u64,
+    /// Sum of what each took, from being asked for until it was there, so waiting for other transfers included.
+    pub wait_ns: u64,
+    /// How long at least one was under way. The log does not say when a transfer began: taken is when its attempt
+    /// reached the executor.
+    pub busy_ns: u64,
+    /// Rates of single transfers of at least 64 KiB, bytes per second: 10th percentile, median, 90th.
+    pub each_bytes_per_s: Option<[f64; 3]>,
+    /// Median wait of smaller ones: what a request costs beside its bytes.
+    pub small_wait_ns: Option<u64>,
+    /// By the number of transfers under way, from 1 without gaps: what they got together. Each transfer counts with its
+    /// mean rate all the time. A level that grows with the number is limited per transfer, one that does not by
+    /// what they share.
+    pub levels: Vec<Level>,
+}
+
+/// The time during which a certain number of transfers was under way.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Level {
+    pub ns: u64,
+    /// Of all of them, mean over that time.
+    pub bytes_per_s: f64,
+}
+
+impl Link {
+    /// What all transfers got together while there were any, bytes per second.
+    pub fn together_bytes_per_s(&self) -> Option<f64> {
+        (self.bytes > 0 && self.busy_ns > 0).then(|| self.bytes as f64 / self.busy_ns as f64 * 1e9)
+    }
+
+    /// The most that they got together at any level that lasted for a twentieth of the busy time, bytes per second.
+    pub fn plateau_bytes_per_s(&self) -> Option<f64> {
+        let lasting = self.levels.iter().filter(|l| l.ns > 0 && l.ns >= self.busy_ns / 20);
+        lasting.map(|l| l.bytes_per_s).max_by(f64::total_cmp)
+    }
+
+    pub(super) fn of(mut transfers: Vec<Transfer>) -> Link {
+        transfers.sort_unstable_by_key(|t| t.begin_ns);
+        let mut link = Link { n_transfers: transfers.len() as u64, ..Link::default() };
+        let mut covered_ns = 0;
+        let (mut rates, mut small) = (vec![], vec![]);
+        for t in &transfers {
+            link.bytes += t.bytes;
+            link.wait_ns += t.wait_ns;
+            let end_ns = t.begin_ns.saturating_add(t.wait_ns);
+            link.busy_ns += end_ns.saturating_sub(covered_ns.max(t.begin_ns));
+            covered_ns = covered_ns.max(end_ns);
+            match t.bytes < SMALL_BYTES {
+                true => small.push(t.wait_ns),
+                false => rates.push(t.bytes as f64 / t.wait_ns.max(1) as f64 * 1e9),
+            }
+        }
+        rates.sort_unstable_by(f64::total_cmp);
+        small.sort_unstable();
+        let at = |share: usize| rates[(rates.len() - 1) * share / 100];
+        link.each_bytes_per_s = (!rates.is_empty()).then(|| [at(10), at(50), at(90)]);
+        link.small_wait_ns = (!small.is_empty()).then(|| small[(small.len() - 1) / 2]);
+        link.levels = levels(&transfers);
+        link
+    }
+}
+
+/// One transfer, as far as a log tells of it.
+#[derive(Clone, Copy)]
+pub(super) struct Transfer {
+    pub begin_ns: u64,
+    pub wait_ns: u64,
+    pub bytes: u64,
+}
+
+/// `[n - 1]`: while `n` transfers were under way.
+fn levels(transfers: &[Transfer]) -> Vec<Level> {
+    let lasting = transfers.iter().filter(|t| t.wait_ns > 0);
+    let mut turns: Vec<(u64, i32, f64)> = lasting
+        .flat_map(|t| {
+            let rate = t.bytes as f64 / t.wait_ns as f64;
+            [(t.begin_ns, 1, rate), (t.begin_ns.saturating_add(t.wait_ns), -1, -rate)]
+        })
+        .collect();
+    // Ends before beginnings of the same moment.
+    turns.sort_by_key(|turn| (turn.0, turn.1));
+    let (mut n_now, mut rate_now, mut since_ns) = (0i32, 0.0, 0);
+    let mut levels: Vec<(u64, f64)> = vec![];
+    for (t_ns, change, rate) in turns {
+        let ns = t_ns - since_ns;
+        if n_now > 0 && ns > 0 {
+            let at = n_now as usize - 1;
+            levels.resize(levels.len().max(at + 1), (0, 0.0));
+            levels[at].0 += ns;
+            levels[at].1 += rate_now * ns as f64;
+        }
+        n_now += change;
+        rate_now = if n_now == 0 { 0.0 } else { rate_now + rate };
+        since_ns = t_ns;
+    }
+    let mean = |(ns, bytes): (u64, f64)| Level { ns, bytes_per_s: bytes / ns.max(1) as f64 * 1e9 };
+    levels.into_iter().map(mean).collect()
+}
+
+/// How long something took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Spread {
+    pub n: u64,
+    pub mean_ns: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+}
+
+impl Spread {
+    pub(super) fn of(mut list: Vec<u64>) -> Spread {
+        list.sort_unstable();
+        let Some(last) = list.len().checked_sub(1) else { return Spread::default() };
+        let sum: u128 = list.iter().map(|ns| u128::from(*ns)).sum();
+        Spread {
+            n: list.len() as u64,
+            mean_ns: (sum / list.len() as u128) as u64,
+            p50_ns: list[last / 2],
+            p99_ns: list[last * 99 / 100],
+        }
+    }
+}
+
+/// One task. What comes from an attempt is 0 where none ended well.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct TaskMeasured {
+    pub end: End,
+    pub submitted: Timestamp,
+    /// Its last state reached, outputs at home.
+    pub ended: Timestamp,
+    pub assigned: Timestamp,
+    pub received: Timestamp,
+    pub inputs_ready: Timestamp,
+    pub started: Timestamp,
+    pub exited: Timestamp,
+    /// The dispatcher was told of the program's end.
+    pub reported: Timestamp,
+    /// Index into [`Measured::nodes`].
+    pub node: u32,
+    pub cpus: u32,
+    pub local_bytes: u64,
+    pub peer_bytes: u64,
+    pub home_bytes: u64,
+    /// The longest wait for one input of that kind.
+    pub peer_wait_ns: u64,
+    pub home_wait_ns: u64,
+    pub output_bytes: u64,
+    /// Of its outputs, those that went home.
+    pub landed_bytes: u64,
+    pub cpu_ns: u64,
+}
+
+impl TaskMeasured {
+    /// From start to exit of the program.
+    pub fn run_ns(&self) -> u64 {
+        self.exited.since_ns(self.started)
+    }
+    /// Of its inputs, wherever they were.
+    pub fn read_bytes(&self) -> u64 {
+        self.local_bytes + self.peer_bytes + self.home_bytes
+    }
+    pub(super) fn has_run(&self) -> bool {
+        self.exited > self.started
+    }
+}
+
+/// From the moment when inputs and a slot were there to the start of the program, for each task. The slot is the
+/// one of its node that was free first.
+pub(super) fn starts(tasks: &[TaskMeasured], nodes: &[MeasuredNode]) -> Vec<u64> {
+    if tasks.iter().any(|t| t.cpus != 1) {
+        return vec![];
+    }
+    let mut by_start: Vec<&TaskMeasured> = tasks.iter().filter(|t| t.has_run()).collect();
+    by_start.sort_unstable_by_key(|t| t.started);
+    let free = |n: &MeasuredNode| (0..n.slots).map(|_| std::cmp::Reverse(Timestamp(0))).collect();
+    let mut slots: Vec<BinaryHeap<std::cmp::Reverse<Timestamp>>> = nodes.iter().map(free).collect();
+    let mut gap = |t: &TaskMeasured| {
+        let slots = slots.get_mut(t.node as usize)?;
+        let free = slots.pop()?.0;
+        slots.push(std::cmp::Reverse(t.exited));
+        Some(t.started.since_ns(free.max(t.inputs_ready)))
+    };
+    by_start.into_iter().filter_map(&mut gap).collect()
+}

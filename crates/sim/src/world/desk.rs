@@ -1,0 +1,203 @@
+//! The dispatcher's desk: what came for the dispatcher waits here until it has time, and what it decides leaves from here.
+//!
+//! It handles one event after the other, and each task that it gives out takes its time. What one event makes it say to one
+//! node travels together. There is no journal here: what the core wants recorded is recorded at once.
+
+use super::nodes::Nodes;
+use super::record::Record;
+use super::time::{Ev, Time};
+use super::work::Work;
+use crate::machine::Machine;
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
+use eyas_core::event::{Action, Event, NodeEvent};
+use eyas_core::{ExecutorId, Timestamp};
+use std::collections::VecDeque;
+
+/// See the module.
+pub(super) struct Desk {
+    dispatch_ns: u64,
+    message_ns: u64,
+    core: Dispatcher,
+    inbox: VecDeque<Event>,
+    free_at: u64,
+    /// It was put down that the desk has time again.
+    is_due: bool,
+    /// When the dispatcher is told the time because it asked for that.
+    wake_due: Option<Timestamp>,
+    outbox: Outbox,
+    /// Kept for their memory.
+    actions: Vec<Action>,
+}
+
+impl Desk {
+    pub fn new(machine: &Machine, config: DispatcherConfig) -> Result<Desk, String> {
+        Ok(Desk {
+            dispatch_ns: machine.dispatch_ns,
+            message_ns: machine.message_ns,
+            core: Dispatcher::new(config)?,
+            inbox: VecDeque::new(),
+            free_at: 0,
+            is_due: false,
+            wake_due: None,
+            outbox: Outbox::default(),
+            actions: vec![],
+        })
+    }
+
+    pub fn core(&self) -> &Dispatcher {
+        &self.core
+    }
+
+    /// Something came for the dispatcher.
+    pub fn tell(
+        &mut self,
+        event: Event,
+        time: &mut Time,
+        work: &Work,
+        nodes: &mut Nodes,
+        record: &mut Record,
+    ) {
+        self.inbox.push_back(event);
+        self.look(time, work, nodes, record);
+    }
+
+    /// The dispatcher has time again.
+    pub fn on_free(&mut self, time: &mut Time, work: &Work, nodes: &mut Nodes, record: &mut Record) {
+        self.is_due = false;
+        self.look(time, work, nodes, record);
+    }
+
+    /// The time has come that the dispatcher asked for, unless it has thought better of it.
+    pub fn on_woken(&mut self, time: &mut Time, work: &Work, nodes: &mut Nodes, record: &mut Record) {
+        self.wake_due = None;
+        if self.core.wake_at().is_some_and(|at| at <= time.now) {
+            self.tell(Event::Ticked, time, work, nodes, record);
+        }
+    }
+
+    /// Handles what has come, as far as the dispatcher has time.
+    fn look(&mut self, time: &mut Time, work: &Work, nodes: &mut Nodes, record: &mut Record) {
+        while self.free_at <= time.now.0
+            && let Some(event) = self.inbox.pop_front()
+        {
+            self.handle(event, time, work, nodes, record);
+        }
+        if !self.inbox.is_empty() && !self.is_due {
+            self.is_due = true;
+            time.at(self.free_at, Ev::Dispatch);
+        }
+        if self.wake_due.is_none()
+            && self.inbox.is_empty()
+            && let Some(at) = self.core.wake_at()
+        {
+            self.wake_due = Some(at);
+            time.at(at.0.max(time.now.0), Ev::Wake);
+        }
+    }
+
+    fn handle(&mut self, event: Event, time: &mut Time, work: &Work, nodes: &mut Nodes, record: &mut Record) {
+        record.log_event(time.now, &event);
+        if let Event::AttemptEnded { executor, report } = &event {
+            record.recorder.reported(report);
+            let cpus = work.batch_of(report.task).array.template.cpus;
+            nodes.count_given(*executor, record, |given| given - cpus);
+        }
+        let reported = event.reported();
+        let mut actions = std::mem::take(&mut self.actions);
+        self.core.handle(time.now, event, &mut actions);
+        let mut n_assigned = 0;
+        for action in &actions {
+            if let Action::Assign { executor, assignment } = action {
+                n_assigned += 1;
+                nodes.count_given(*executor, record, |given| given + assignment.cpus);
+            }
+        }
+        record.recorder.queues(time.now, self.core.n_ready());
+        self.free_at = time.now.0 + n_assigned * self.dispatch_ns;
+        if let Some((executor, task, attempt)) = reported
+            && !self.core.is_landing(executor, task, attempt)
+        {
+            self.outbox.put(executor, NodeEvent::EndRecorded { task, attempt });
+        }
+        for action in actions.drain(..) {
+            record.log_action(time.now, &action);
+            self.carry_out(action, time.now, work, record);
+        }
+        self.actions = actions;
+        self.outbox.send(self.free_at + self.message_ns, time);
+    }
+
+    fn carry_out(&mut self, action: Action, now: Timestamp, work: &Work, record: &mut Record) {
+        match action {
+            Action::Assign { executor, assignment } | Action::ReplicateTask { executor, assignment } => {
+                self.outbox.put(executor, NodeEvent::Assigned { assignment })
+            }
+            Action::CancelAttempt { executor, task, attempt } => {
+                self.outbox.put(executor, NodeEvent::CancelRequested { task, attempt })
+            }
+            Action::RecallAttempt { executor, task, attempt } => {
+                self.outbox.put(executor, NodeEvent::RecallRequested { task, attempt })
+            }
+            Action::DropReplicas { executor, objects } => {
+                self.outbox.put(executor, NodeEvent::DropRequested { objects })
+            }
+            Action::Prefetch { executor, batch, inputs } => {
+                self.outbox.put(executor, NodeEvent::PrefetchRequested { batch, inputs })
+            }
+            Action::CancelPrefetch { executor, objects } => {
+                self.outbox.put(executor, NodeEvent::PrefetchCancelled { objects })
+            }
+            Action::EndTask { task, outcome } => {
+                record.n_ended += 1;
+                record.still_since = now;
+                record.recorder.ended(now, work.batch_of(task).at, &outcome);
+            }
+            Action::ReviveTask { .. } => record.n_ended -= 1,
+            Action::EndRun { .. } => record.is_over = true,
+            Action::RefuseRun { message, .. } => {
+                record.recorder.refused = Some(message);
+                record.is_over = true;
+            }
+            Action::RecordGivenUp { task, attempt } => {
+                self.inbox.push_back(Event::AttemptGivenUp { task, attempt })
+            }
+            // They are for the event log.
+            Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
+            // Simulated clusters keep all runs.
+            Action::ForgetRun { .. } => {}
+            // Executors know the dispatcher's numbers here, and have no connections that could be forgotten.
+            Action::NameObjects { .. } | Action::ForgetExecutor { .. } => {}
+            // Home has no halves of files here, and its limits are part of the machine.
+            Action::RemoveParts { .. } | Action::ShareHome { .. } => {}
+            // There is one dispatcher.
+            Action::TellMember { .. } | Action::SendAway { .. } => {}
+        }
+    }
+}
+
+/// What is said to nodes because of one event.
+#[derive(Default)]
+struct Outbox {
+    messages: Vec<(u32, Vec<NodeEvent>)>,
+}
+
+impl Outbox {
+    /// How many messages are looked through for one to the same node.
+    const LOOKED_AT: usize = 8;
+
+    /// Messages to one node travel together.
+    fn put(&mut self, node: ExecutorId, event: NodeEvent) {
+        let mut last = self.messages.iter_mut().rev().take(Outbox::LOOKED_AT);
+        match last.find(|(to, _)| *to == node.0) {
+            Some((_, events)) => events.push(event),
+            None => self.messages.push((node.0, vec![event])),
+        }
+    }
+
+    /// All of it arrives then.
+    fn send(&mut self, at_ns: u64, time: &mut Time) {
+        for (node, events) in self.messages.drain(..) {
+            time.at(at_ns, Ev::ToNode { node, events });
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What the machine is made of, and what flows through it: home, links and disks.
+//!
+//! A node takes a place in the machine and leaves it to the next one. Each flow is in the list of the node that it is for,
+//! because it ends with that node.
+
+use super::AttemptId;
+use crate::fluid::{FlowId, Fluid, ResourceId};
+use crate::machine::{Faults, Machine};
+use eyas_core::rng::Rng;
+use eyas_core::{ObjectId, Timestamp};
+use std::collections::BTreeSet;
+
+/// A node's list of flows is looked through when it gets longer than that.
+const FLOWS_MIN: usize = 64;
+
+/// What a flow is for.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose {
+    Fetch { node: u32, transfer: u32 },
+    Read { node: u32, attempt: AttemptId },
+    Write { node: u32, attempt: AttemptId },
+    Land { node: u32, attempt: AttemptId, output: u32, object: ObjectId },
+}
+
+/// A place in the machine, taken by one node after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    number: u32,
+    pub disk: ResourceId,
+    pub link_in: ResourceId,
+    pub link_out: ResourceId,
+    /// The node's share of home.
+    pub client: ResourceId,
+    pub speed: f64,
+}
+
+/// The flows of one node.
+pub(super) struct Flows {
+    /// Those that go on, and some that have ended.
+    flows: Vec<FlowId>,
+    /// At that many those that have ended are thrown out.
+    n_max: usize,
+}
+
+impl Flows {
+    pub fn new() -> Flows {
+        Flows { flows: vec![], n_max: FLOWS_MIN }
+    }
+}
+
+/// Operations of one kind that home carries out one after the other, in the order in which they are asked for.
+struct Operations {
+    each_ns: Option<u64>,
+    free_at: u64,
+}
+
+impl Operations {
+    fn new(per_s: Option<f64>) -> Operations {
+        Operations { each_ns: per_s.map(|n| (super::S as f64 / n) as u64), free_at: 0 }
+    }
+
+    /// When one that is asked for now is done. `None`: there is no limit.
+    fn done_at(&mut self, now: Timestamp) -> Option<u64> {
+        self.free_at = self.free_at.max(now.0) + self.each_ns?;
+        Some(self.free_at)
+    }
+}
+
+/// See the module.
+pub(super) struct Hardware<'a> {
+    pub machine: &'a Machine,
+    fluid: Fluid<Purpose>,
+    pub home: ResourceId,
+    /// Operations of home, where the machine bounds them.
+    opens: Operations,
+    scratch: Operations,
+    places: Vec<Place>,
+    places_free: BTreeSet<u32>,
+}
+
+impl<'a> Hardware<'a> {
+    /// `rng` draws which places are slow.
+    pub fn new(machine: &'a Machine, faults: &Faults, scratch_at_home: bool, rng: &mut Rng) -> Hardware<'a> {
+        let mut fluid = Fluid::new(0.02);
+        let home = fluid.add(machine.home_bytes_per_s);
+        let mut places = vec![];
+        for number in 0..machine.nodes {
+            let slow = (rng.below(1 << 20) as f64) < faults.slow_share * f64::from(1 << 20);
+            let speed = if slow { faults.slow_speed } else { 1.0 };
+            places.push(Place {
+                number,
+                disk: fluid.add(machine.disk_bytes_per_s * speed),
+                link_in: fluid.add(machine.nic_bytes_per_s),
+                link_out: fluid.add(machine.nic_bytes_per_s),
+                client: fluid.add(machine.home_client_bytes_per_s),
+                speed: machine.speed * speed,
+            });
+        }
+        let scratch_per_s = machine.costs.home_scratch_per_s.filter(|_| scratch_at_home);
+        Hardware {
+            machine,
+            fluid,
+            home,
+            opens: Operations::new(machine.costs.home_opens_per_s),
+            scratch: Operations::new(scratch_per_s),
+            places,
+            places_free: (0..machine.nodes).collect(),
+        }
+    }
+
+    /// A place for a node that comes, if one is free.
+    pub fn take_place(&mut self) -> Option<Place> {
+        self.places_free.pop_first().map(|number| self.places[number as usize])
+    }
+
+    /// The node is gone, and with it all that flowed for it.
+    pub fn give_back(&mut self, now: Timestamp, place: Place, flows: Flows) {
+        self.places_free.insert(place.number);
+        let mut flows = flows.flows;
+        flows.sort_unstable();
+        for flow in flows {
+            self.fluid.cancel(now.0, flow);
+        }
+    }
+
+    /// When home has opened or created a file that is asked for now. `None`: at once.
+    pub fn opened_at(&mut self, now: Timestamp) -> Option<u64> {
+        self.opens.done_at(now)
+    }
+
+    /// When home has made a program's scratch directory. `None`: at once, or there is none.
+    pub fn scratch_made_at(&mut self, now: Timestamp) -> Option<u64> {
+        self.scratch.done_at(now)
+    }
+
+    /// Bytes begin to flow for the node whose `flows` these are.
+    pub fn begin(
+        &mut self,
+        now: Timestamp,
+        flows: &mut Flows,
+        bytes: u64,
+        crossed: &[ResourceId],
+        purpose: Purpose,
+    ) -> FlowId {
+        let flow = self.fluid.begin(now.0, bytes, crossed, purpose);
+        flows.flows.push(flow);
+        if flows.flows.len() >= flows.n_max {
+            flows.flows.retain(|flow| self.fluid.tag(*flow).is_some());
+            flows.n_max = FLOWS_MIN.max(2 * flows.flows.len());
+        }
+        flow
+    }
+
+    /// Ends a flow, if it goes on, and says what it was for.
+    pub fn break_off(&mut self, now: Timestamp, flow: FlowId) -> Option<Purpose> {
+        let purpose = self.fluid.tag(flow)?;
+        self.fluid.cancel(now.0, flow);
+        Some(purpose)
+    }
+
+    /// Bytes that a flow has still to move, if it goes on.
+    pub fn left(&self, now: Timestamp, flow: FlowId) -> Option<f64> {
+        self.fluid.left(now.0, flow)
+    }
+
+    pub fn is_still(&self) -> bool {
+        self.fluid.n_flows() == 0
+    }
+
+    /// When the next flow ends, or changes its rate.
+    pub fn next_ns(&mut self) -> Option<u64> {
+        self.fluid.next_ns()
+    }
+
+    /// Flows up to then; adds those that ended to `ended`.
+    pub fn advance(&mut self, now: Timestamp, ended: &mut Vec<Purpose>) {
+        self.fluid.advance(now.0, ended);
+    }
+}

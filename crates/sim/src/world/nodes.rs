@@ -1,0 +1,127 @@
+//! The nodes that are there, and what each has: an executor of the core, slots, and what flows for it.
+
+use super::hardware::{Flows, Place};
+use super::programs::Slots;
+use super::record::Record;
+use crate::machine::Machine;
+use eyas_core::cache::CacheConfig;
+use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::{ExecutorId, ObjectId};
+use std::collections::BTreeSet;
+
+pub(super) struct Node {
+    /// As the dispatcher numbers it.
+    pub number: u32,
+    pub core: Executor,
+    pub place: Place,
+    pub slots: Slots,
+    /// Slots' worth of tasks that the dispatcher has given it, as the dispatcher knows.
+    cpus_given: u32,
+    pub flows: Flows,
+    /// Objects that are coming into the cache.
+    pub receiving: BTreeSet<ObjectId>,
+    pub is_draining: bool,
+}
+
+/// See the module.
+pub(super) struct Nodes {
+    slots_per_node: u32,
+    /// By executor number; `None`: it has left.
+    nodes: Vec<Option<Box<Node>>>,
+    n_there: u32,
+}
+
+impl Nodes {
+    pub fn new(machine: &Machine) -> Nodes {
+        Nodes { slots_per_node: machine.slots_per_node, nodes: vec![], n_there: 0 }
+    }
+
+    pub fn n_there(&self) -> u32 {
+        self.n_there
+    }
+
+    /// The number of the node that joins next.
+    pub fn next_number(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    pub fn join(&mut self, core: Executor, place: Place) {
+        let number = self.next_number();
+        self.nodes.push(Some(Box::new(Node {
+            number,
+            core,
+            place,
+            slots: Slots::new(self.slots_per_node),
+            cpus_given: 0,
+            flows: Flows::new(),
+            receiving: BTreeSet::new(),
+            is_draining: false,
+        })));
+        self.n_there += 1;
+    }
+
+    pub fn leave(&mut self, number: u32) -> Option<Box<Node>> {
+        let node = self.nodes[number as usize].take()?;
+        self.n_there -= 1;
+        Some(node)
+    }
+
+    /// The node, unless it has left.
+    pub fn find(&self, number: u32) -> Option<&Node> {
+        self.nodes[number as usize].as_deref()
+    }
+
+    pub fn find_mut(&mut self, number: u32) -> Option<&mut Node> {
+        self.nodes[number as usize].as_deref_mut()
+    }
+
+    pub fn is_there(&self, number: u32) -> bool {
+        self.find(number).is_some()
+    }
+
+    /// Nodes that were asked to leave and have nothing left.
+    pub fn drained(&self) -> Vec<u32> {
+        let drained = self.nodes.iter().flatten().filter(|node| node.is_draining && node.core.is_idle());
+        drained.map(|node| node.number).collect()
+    }
+
+    pub fn n_busy_slots(&self) -> u32 {
+        self.nodes.iter().flatten().map(|node| self.slots_per_node - node.slots.n_idle()).sum()
+    }
+
+    /// Whether `peer` has `object`, or sends on what it still receives of it.
+    pub fn serves(&self, peer: ExecutorId, object: ObjectId, awaits: bool) -> bool {
+        let Some(node) = self.find(peer.0) else { return false };
+        node.core.cache().is_ready(object) || awaits && node.receiving.contains(&object)
+    }
+
+    /// The tasks that the dispatcher has given to a node have changed, if it is there.
+    pub fn count_given(&mut self, node: ExecutorId, record: &mut Record, change: impl FnOnce(u32) -> u32) {
+        let slots = self.slots_per_node;
+        if let Some(held) = self.find_mut(node.0) {
+            held.cpus_given = change(held.cpus_given);
+            record.recorder.given(node.0, Some((slots, held.cpus_given)));
+        }
+    }
+}
+
+pub(super) fn node_core(
+    machine: &Machine,
+    scheduling: &super::Scheduling,
+    seed: u64,
+) -> Result<Executor, String> {
+    let cache = CacheConfig {
+        budget_bytes: machine.cache_bytes_per_node,
+        eviction: scheduling.eviction.clone(),
+        seed,
+    };
+    let config = ExecutorConfig {
+        slots: machine.slots_per_node,
+        cache,
+        transfers_max: scheduling.transfers_max,
+        transfers_per_peer_max: scheduling.transfers_per_peer_max,
+        home_streams_max: scheduling.home_streams_max,
+        inputs_in_turn: scheduling.inputs_in_turn,
+    };
+    Executor::new(config).map_err(|e| e.to_string())
+}

@@ -1,0 +1,184 @@
+//! Programs on a node: each waits for a slot, reads what is cached, computes and writes its outputs.
+
+use super::AttemptId;
+use super::hardware::{Hardware, Purpose};
+use super::nodes::Node;
+use super::record::Record;
+use super::time::{Ev, Time};
+use super::work::Work;
+use eyas_core::event::{Exit, NodeEvent};
+use eyas_core::{Failure, FailureKind, Timestamp};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+struct Program {
+    started: Timestamp,
+    output_bytes: u64,
+}
+
+/// The slots of one node.
+pub(super) struct Slots {
+    n_idle: u32,
+    /// Programs that were handed over ahead of a slot, and what they will read.
+    handed: VecDeque<(AttemptId, u64)>,
+    programs: FxHashMap<AttemptId, Program>,
+}
+
+impl Slots {
+    pub fn new(n_slots: u32) -> Slots {
+        Slots { n_idle: n_slots, handed: VecDeque::new(), programs: FxHashMap::default() }
+    }
+
+    pub fn n_idle(&self) -> u32 {
+        self.n_idle
+    }
+
+    /// Whether this program has a slot.
+    pub fn has(&self, attempt: AttemptId) -> bool {
+        self.programs.contains_key(&attempt)
+    }
+}
+
+impl Node {
+    /// The program starts, or waits for a slot.
+    pub fn hand_over(
+        &mut self,
+        attempt: AttemptId,
+        input_bytes: u64,
+        time: &mut Time,
+        hardware: &mut Hardware<'_>,
+        work: &Work,
+    ) {
+        if self.slots.n_idle > 0 {
+            self.slots.n_idle -= 1;
+            self.start(attempt, input_bytes, time, hardware, work);
+        } else {
+            self.slots.handed.push_back((attempt, input_bytes));
+        }
+    }
+
+    fn start(
+        &mut self,
+        attempt: AttemptId,
+        input_bytes: u64,
+        time: &mut Time,
+        hardware: &mut Hardware<'_>,
+        work: &Work,
+    ) {
+        let output_bytes = work.output_sizes(attempt.0).sum();
+        self.slots.programs.insert(attempt, Program { started: time.now, output_bytes });
+        match hardware.scratch_made_at(time.now) {
+            Some(at_ns) => time.at(at_ns, Ev::ScratchMade { node: self.number, attempt, input_bytes }),
+            None => self.read(attempt, input_bytes, time, hardware, work),
+        }
+    }
+
+    /// The program reads what is cached, then computes.
+    pub fn read(
+        &mut self,
+        attempt: AttemptId,
+        input_bytes: u64,
+        time: &mut Time,
+        hardware: &mut Hardware<'_>,
+        work: &Work,
+    ) {
+        if input_bytes > 0 {
+            let purpose = Purpose::Read { node: self.number, attempt };
+            hardware.begin(time.now, &mut self.flows, input_bytes, &[self.place.disk], purpose);
+        } else {
+            self.compute(attempt, time, hardware, work);
+        }
+    }
+
+    /// The program computes, if it has not been ended.
+    pub fn compute(&mut self, attempt: AttemptId, time: &mut Time, hardware: &Hardware<'_>, work: &Work) {
+        if self.slots.has(attempt) {
+            let compute_ns = (work.compute_ns(attempt.0) as f64 / self.place.speed) as u64;
+            let delay_ns = hardware.machine.task_overhead_ns + compute_ns;
+            time.after(delay_ns, Ev::Computed { node: self.number, attempt });
+        }
+    }
+
+    /// The program has computed, and writes its outputs. What the executor hears of that: `None` if it still writes.
+    pub fn on_computed(
+        &mut self,
+        attempt: AttemptId,
+        time: &mut Time,
+        hardware: &mut Hardware<'_>,
+        work: &Work,
+        record: &mut Record,
+    ) -> Option<NodeEvent> {
+        let output_bytes = self.slots.programs.get(&attempt)?.output_bytes;
+        if output_bytes == 0 {
+            return self.on_written(attempt, time, hardware, work, record);
+        }
+        let bytes = (output_bytes as f64 * hardware.machine.costs.disk_write) as u64;
+        let purpose = Purpose::Write { node: self.number, attempt };
+        hardware.begin(time.now, &mut self.flows, bytes, &[self.place.disk], purpose);
+        None
+    }
+
+    /// The program has ended. What the executor hears of that: `None` if somebody had ended it before.
+    pub fn on_written(
+        &mut self,
+        attempt: AttemptId,
+        time: &mut Time,
+        hardware: &mut Hardware<'_>,
+        work: &Work,
+        record: &mut Record,
+    ) -> Option<NodeEvent> {
+        let Program { started, .. } = self.slots.programs.remove(&attempt)?;
+        self.free_slot(time, hardware, work);
+        let exit = Exit {
+            cpu_ns: work.compute_ns(attempt.0),
+            outputs: work.output_sizes(attempt.0).map(Some).collect(),
+            ..exit(Ok(()), started, time.now)
+        };
+        record.recorder.ran(started, time.now);
+        let (task, attempt) = attempt;
+        Some(NodeEvent::ProgramEnded { task, attempt, exit })
+    }
+
+    /// Ends a program. What it was reading or writing goes on without it, as a page cache would. What the executor hears of
+    /// that: `None` if there is no such program.
+    pub fn kill(
+        &mut self,
+        attempt: AttemptId,
+        time: &mut Time,
+        hardware: &mut Hardware<'_>,
+        work: &Work,
+    ) -> Option<NodeEvent> {
+        let handed = self.slots.handed.iter().position(|(id, _)| *id == attempt);
+        if let Some(at) = handed {
+            self.slots.handed.remove(at);
+        } else {
+            self.slots.programs.remove(&attempt)?;
+            self.free_slot(time, hardware, work);
+        }
+        let failure = Failure { kind: FailureKind::Signal(9), message: "it was ended".into() };
+        let (task, attempt) = attempt;
+        Some(NodeEvent::ProgramEnded { task, attempt, exit: exit(Err(failure), time.now, time.now) })
+    }
+
+    /// The next program that was handed over takes the slot.
+    fn free_slot(&mut self, time: &mut Time, hardware: &mut Hardware<'_>, work: &Work) {
+        match self.slots.handed.pop_front() {
+            Some((attempt, bytes)) => self.start(attempt, bytes, time, hardware, work),
+            None => self.slots.n_idle += 1,
+        }
+    }
+}
+
+fn exit(result: Result<(), Failure>, started: Timestamp, exited: Timestamp) -> Exit {
+    Exit {
+        result,
+        started,
+        exited,
+        cpu_ns: 0,
+        rss_bytes_max: 0,
+        outputs: vec![],
+        inputs_modified: vec![],
+        inputs_damaged: vec![],
+        disk: None,
+    }
+}

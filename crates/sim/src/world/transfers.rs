@@ -1,0 +1,202 @@
+//! Transfers into nodes, from home and from peers.
+//!
+//! A peer may be asked for what it is only about to receive, and sends on what it receives. The latency of a transfer's first
+//! byte is paid at its end, where it delays the task and makes no difference to other flows.
+
+use super::hardware::{Hardware, Purpose};
+use super::nodes::Nodes;
+use super::time::{Ev, Time};
+use crate::fluid::{FlowId, ResourceId};
+use eyas_core::event::{InputMoved, NodeEvent, Source, Target, WATCH_NS_MIN};
+use eyas_core::{ExecutorId, ObjectId, Timestamp};
+
+/// How long, and how often, a source is asked for what it is about to receive, as live.
+const AWAIT_NS_MAX: u64 = 30 * super::S;
+const AWAIT_STEP_NS: u64 = 5_000_000;
+/// How often a receiver looks whether its source has sent on the last byte.
+const SENT_ON_STEP_NS: u64 = 1_000_000;
+
+/// What an executor asks for.
+pub(super) struct Ask {
+    pub target: Target,
+    pub source: Source,
+    pub object: ObjectId,
+    pub size_bytes: u64,
+    /// The source may only be about to receive it.
+    pub awaits: bool,
+    /// The dispatcher wants to know how it comes along.
+    pub watched: bool,
+}
+
+struct Transfer {
+    target: Target,
+    source: Source,
+    object: ObjectId,
+    flow: Option<FlowId>,
+    size_bytes: u64,
+    /// Until then the source may only be about to receive it.
+    patience_ends: Timestamp,
+    watched: bool,
+    since: Timestamp,
+}
+
+/// A transfer that is over.
+pub(super) struct Ended {
+    pub target: Target,
+    pub source: Source,
+    pub object: ObjectId,
+    /// The object is here; else the source does not have it any more.
+    pub is_here: bool,
+}
+
+/// See the module. A transfer's number is another one's after its end.
+#[derive(Default)]
+pub(super) struct Transfers {
+    transfers: Vec<Option<Transfer>>,
+    free: Vec<u32>,
+}
+
+impl Transfers {
+    /// Node `number` asks for an object.
+    pub fn ask(
+        &mut self,
+        number: u32,
+        ask: Ask,
+        time: &mut Time,
+        hardware: &mut Hardware<'_>,
+        nodes: &mut Nodes,
+    ) {
+        let transfer = self.free.pop().unwrap_or_else(|| {
+            self.transfers.push(None);
+            self.transfers.len() as u32 - 1
+        });
+        let Ask { target, source, object, size_bytes, awaits, watched } = ask;
+        self.transfers[transfer as usize] = Some(Transfer {
+            target,
+            source,
+            object,
+            flow: None,
+            size_bytes,
+            patience_ends: time.now.plus_ns(if awaits { AWAIT_NS_MAX } else { 0 }),
+            watched,
+            since: time.now,
+        });
+        let opened = if source == Source::Home { hardware.opened_at(time.now) } else { None };
+        match opened {
+            Some(at_ns) => time.at(at_ns, Ev::Opened { node: number, transfer }),
+            None => self.begin(number, transfer, time, hardware, nodes),
+        }
+    }
+
+    /// The bytes begin to flow, if the source has them.
+    pub fn begin(
+        &mut self,
+        number: u32,
+        transfer: u32,
+        time: &mut Time,
+        hardware: &mut Hardware<'_>,
+        nodes: &mut Nodes,
+    ) {
+        let Some(asked) = self.transfers[transfer as usize].as_mut() else { return };
+        let Some(to) = nodes.find(number).map(|node| node.place) else { return };
+        let awaits = time.now < asked.patience_ends;
+        let cached = matches!(asked.target, Target::Cache(_));
+        let crossed: Option<Vec<ResourceId>> = match asked.source {
+            Source::Home if cached => Some(vec![hardware.home, to.client, to.link_in, to.disk]),
+            Source::Home => Some(vec![hardware.home, to.client, to.link_in]),
+            Source::Peer(peer) => {
+                let from = nodes.find(peer.0).filter(|_| nodes.serves(peer, asked.object, awaits));
+                from.map(|peer| vec![peer.place.disk, peer.place.link_out, to.link_in, to.disk])
+            }
+        };
+        match crossed {
+            Some(crossed) => {
+                let node = nodes.find_mut(number).expect("it was just seen");
+                let purpose = Purpose::Fetch { node: number, transfer };
+                let flow = hardware.begin(time.now, &mut node.flows, asked.size_bytes, &crossed, purpose);
+                asked.flow = Some(flow);
+                if asked.watched {
+                    time.after(WATCH_NS_MIN, Ev::Moved { node: number, transfer, flow });
+                }
+                if cached {
+                    node.receiving.insert(asked.object);
+                }
+            }
+            None if awaits => time.after(AWAIT_STEP_NS, Ev::Awaited { node: number, transfer }),
+            // It has gone from there: one question and its answer.
+            None => time.after(2 * hardware.machine.message_ns, Ev::Fetched { node: number, transfer }),
+        }
+    }
+
+    /// What the executor hears of how far a watched transfer has come, if that goes on.
+    pub fn on_moved(
+        &self,
+        number: u32,
+        transfer: u32,
+        flow: FlowId,
+        time: &mut Time,
+        hardware: &Hardware<'_>,
+        nodes: &Nodes,
+    ) -> Option<NodeEvent> {
+        let &Transfer { target, source, object, size_bytes, since, .. } =
+            self.transfers[transfer as usize].as_ref()?;
+        let left = hardware.left(time.now, flow).filter(|_| nodes.is_there(number))?;
+        let moving_ns = time.now.since_ns(since);
+        let moved_bytes = size_bytes.saturating_sub(left as u64);
+        let moved = InputMoved { target, object, source, moved_bytes, size_bytes, moving_ns, is_all: false };
+        // It is said again each time that it has gone on for twice as long.
+        time.after(moving_ns.max(WATCH_NS_MIN), Ev::Moved { node: number, transfer, flow });
+        Some(NodeEvent::TransferMoved { moved })
+    }
+
+    /// All bytes have flowed that the source had.
+    pub fn on_flow_ended(
+        &self,
+        number: u32,
+        transfer: u32,
+        time: &mut Time,
+        hardware: &Hardware<'_>,
+        nodes: &Nodes,
+    ) {
+        let &Transfer { source, object, .. } =
+            self.transfers[transfer as usize].as_ref().expect("it is under way");
+        if let Source::Peer(peer) = source
+            && nodes.find(peer.0).is_some_and(|peer| peer.receiving.contains(&object))
+        {
+            // It was sent on while it came: the last byte cannot be here before it is there.
+            return time.after(SENT_ON_STEP_NS, Ev::SentOn { node: number, transfer });
+        }
+        let latency_ns = match source {
+            Source::Home => hardware.machine.home_latency_ns,
+            Source::Peer(_) => 2 * hardware.machine.message_ns,
+        };
+        time.after(latency_ns, Ev::Fetched { node: number, transfer });
+    }
+
+    /// The transfer is over, well or not.
+    pub fn end(&mut self, number: u32, transfer: u32, nodes: &mut Nodes) -> Ended {
+        let ended = self.transfers[transfer as usize].take().expect("each transfer ends once");
+        self.free.push(transfer);
+        let Transfer { target, source, object, flow, .. } = ended;
+        if flow.is_some()
+            && let Some(node) = nodes.find_mut(number)
+        {
+            node.receiving.remove(&object);
+        }
+        Ended { target, source, object, is_here: flow.is_some() }
+    }
+
+    /// A node is gone: what others were taking from it breaks off.
+    pub fn break_off(&mut self, peer: u32, time: &mut Time, hardware: &mut Hardware<'_>) {
+        for (transfer, of) in self.transfers.iter_mut().enumerate() {
+            if let Some(of) = of
+                && of.source == Source::Peer(ExecutorId(peer))
+                && let Some(flow) = of.flow.take()
+                && let Some(Purpose::Fetch { node, .. }) = hardware.break_off(time.now, flow)
+            {
+                let transfer = transfer as u32;
+                time.after(hardware.machine.message_ns, Ev::Fetched { node, transfer });
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What is submitted, and how large and how long everything in it is.
+
+use crate::machine::Machine;
+use crate::outcome::Recorder;
+use crate::workload::sanity::{Largest, Watch};
+use crate::workload::{Compute, Sizes, Submission, Workload};
+use eyas_core::array::TaskArray;
+use eyas_core::dispatcher::{Dispatcher, unscoped};
+use eyas_core::{HomeVersion, ObjectId, TaskId, Timestamp, placement};
+use std::sync::Arc;
+
+/// Tasks that were submitted together: one array of the dispatcher's.
+pub(super) struct Batch {
+    /// The number of its first task: a run's tasks are numbered in the order in which they come.
+    first: u64,
+    pub at: Timestamp,
+    pub array: Arc<TaskArray>,
+    compute: Compute,
+}
+
+/// See the module.
+pub(super) struct Work {
+    submissions: std::iter::Peekable<Box<dyn Iterator<Item = Submission>>>,
+    watch: Watch,
+    batches: Vec<Batch>,
+    n_tasks: u64,
+    sizes: Sizes,
+    /// By object, as the catalog numbers them.
+    size_of: Vec<Option<u64>>,
+    /// Of all versions at home.
+    stamp: Arc<str>,
+}
+
+impl Work {
+    pub fn new(
+        workload: Workload,
+        machine: &Machine,
+        scheduling: &super::Scheduling,
+    ) -> Result<Work, String> {
+        let dispatcher = &scheduling.dispatcher;
+        let caches = placement::by_name(&dispatcher.placement, &dispatcher.placement_config)?.uses_caches();
+        let largest = Largest {
+            slots: machine.slots_per_node,
+            memory_bytes: super::NODE_MEMORY_BYTES,
+            cache_bytes: if caches { machine.cache_bytes_per_node } else { 0 },
+        };
+        Ok(Work {
+            watch: Watch::new(&workload, largest).map_err(|e| e.to_string())?,
+            submissions: workload.submissions.peekable(),
+            batches: vec![],
+            n_tasks: 0,
+            sizes: workload.sizes,
+            size_of: vec![],
+            stamp: "simulated".into(),
+        })
+    }
+
+    /// When the next tasks come, if any do.
+    pub fn next_at(&mut self) -> Option<Timestamp> {
+        self.submissions.peek().map(|next| next.at)
+    }
+
+    pub fn has_begun(&self) -> bool {
+        !self.batches.is_empty()
+    }
+
+    /// Tasks that have come.
+    pub fn n_tasks(&self) -> u64 {
+        self.n_tasks
+    }
+
+    /// The next tasks have come.
+    pub fn take_next(&mut self, recorder: &mut Recorder) -> Result<Arc<TaskArray>, String> {
+        let next = self.submissions.next().expect("the caller has seen it");
+        self.watch.check(&next, &self.sizes).map_err(|e| e.to_string())?;
+        let Submission { at, array, compute } = next;
+        recorder.arrived(at, u64::from(array.n_tasks));
+        self.batches.push(Batch { first: self.n_tasks, at, array: array.clone(), compute });
+        self.n_tasks += u64::from(array.n_tasks);
+        Ok(array)
+    }
+
+    /// All tasks have come.
+    pub fn finish(&self) -> Result<(), String> {
+        self.watch.finish().map_err(|e| e.to_string())
+    }
+
+    fn locate(&self, task: TaskId) -> (&Batch, u32) {
+        let after = self.batches.partition_point(|batch| batch.first <= task.0);
+        let batch = &self.batches[after - 1];
+        (batch, (task.0 - batch.first) as u32)
+    }
+
+    /// The tasks that came with this one.
+    pub fn batch_of(&self, task: TaskId) -> &Batch {
+        self.locate(task).0
+    }
+
+    pub fn compute_ns(&self, task: TaskId) -> u64 {
+        let (batch, i) = self.locate(task);
+        batch.compute.of(i)
+    }
+
+    /// How large each file is that the task writes, in the task's order.
+    pub fn output_sizes(&self, task: TaskId) -> impl Iterator<Item = u64> {
+        let (batch, i) = self.locate(task);
+        let outputs = batch.array.template.outputs.iter();
+        outputs.map(move |(_, pattern)| self.sizes.of(&batch.array.fill(pattern, i)).unwrap_or(0))
+    }
+
+    /// `None`: home has no such file, and no task makes it.
+    pub fn size_of(&mut self, core: &Dispatcher, object: ObjectId) -> Option<u64> {
+        let i = object.0 as usize;
+        while self.size_of.len() <= i {
+            let next = ObjectId(self.size_of.len() as u32);
+            self.size_of.push(self.sizes.of(&unscoped(core.location(next))));
+        }
+        self.size_of[i]
+    }
+
+    /// Home's word for a file of that size: files do not change here.
+    pub fn version_of(&self, size_bytes: u64) -> HomeVersion {
+        HomeVersion { size_bytes, stamp: self.stamp.clone() }
+    }
+}
