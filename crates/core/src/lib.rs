@@ -19,6 +19,7 @@
 //! | [`catalog`] | who holds which replica, both directions |
 //! | [`model`] | nothing: the paper's formulas for how long a workload takes |
 //! | [`array`] | the folded form of many tasks |
+//! | [`location`] | whether a file lives at home or stays on the nodes |
 
 pub mod array;
 pub mod cache;
@@ -32,6 +33,7 @@ pub mod executor_set;
 pub mod group;
 pub mod home_share;
 pub mod lease;
+pub mod location;
 pub mod log;
 pub mod model;
 pub mod pattern;
@@ -40,4 +42,5 @@ pub mod provisioning;
 pub mod rng;
 pub mod types;
 
+pub use location::{CatalogLocation, Location, RUN_FILE, is_directory, run_file};
 pub use types::*;

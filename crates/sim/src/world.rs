@@ -30,7 +30,7 @@ use crate::workload::sanity::{Largest, Watch};
 use crate::workload::{Compute, Sizes, Submission, Workload};
 use eyas_core::array::TaskArray;
 use eyas_core::cache::CacheConfig;
-use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, unscoped};
+use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::log::{Header, LOG_VERSION, Line, What};
@@ -500,7 +500,7 @@ impl<'a> World<'a> {
                     }
                     None => Err(TransferError {
                         kind: TransferErrorKind::Unavailable,
-                        message: format!("{} does not exist", shown(self.core.location(object))),
+                        message: format!("{} does not exist", shown(self.core.location(object).text())),
                     }),
                 };
                 self.tell_node(node, NodeEvent::HomeAnswered { object, result })?;
@@ -1299,14 +1299,14 @@ impl<'a> World<'a> {
 
     fn output_of(&mut self, task: TaskId, output: u32) -> ObjectId {
         let location = &self.core.task_spec(task).outputs[output as usize].1;
-        self.core.catalog().find(location).expect("an output that lands is known")
+        self.core.catalog().find(CatalogLocation::of(location)).expect("an output that lands is known")
     }
 
     fn size_of(&mut self, object: ObjectId) -> Option<u64> {
         let i = object.0 as usize;
         while self.size_of.len() <= i {
             let next = ObjectId(self.size_of.len() as u32);
-            self.size_of.push(self.sizes.of(&unscoped(self.core.location(next))));
+            self.size_of.push(self.sizes.of(&self.core.location(next).written().text()));
         }
         self.size_of[i]
     }

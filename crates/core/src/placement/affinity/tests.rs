@@ -3,6 +3,7 @@
 use super::super::{Reason, Rule};
 use super::home::{NodeReads, Reads};
 use super::*;
+use crate::location::CatalogLocation;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -47,7 +48,7 @@ impl World {
     fn new(n_objects: u32, config: Config) -> World {
         let mut catalog = Catalog::new();
         for o in 0..n_objects {
-            let object = catalog.intern(&format!("o{o}"));
+            let object = catalog.intern(CatalogLocation::Home(&format!("o{o}")));
             catalog.set_size_bytes(object, Some(OBJECT_BYTES));
         }
         World {
