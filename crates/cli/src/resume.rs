@@ -25,7 +25,7 @@ use eyas_client::Client;
 use eyas_core::array::TaskSpec;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::pattern::stage_of_task;
-use eyas_core::types::{Digest, RUN_FILE};
+use eyas_core::types::Digest;
 use eyas_report::memo::{CARRIED_FILE, Ended, Memo, Recipe, Record};
 use eyas_storage::{ErrorKind, Homes, HomesConfig, Location};
 use eyas_tasklist::TaskList;
@@ -271,7 +271,7 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
             }
         }
         let outputs = likely.iter().flat_map(|(_, spec, _)| &spec.outputs).map(|(_, at)| at.as_str());
-        home.look_at(outputs.filter(|at| !at.starts_with(RUN_FILE)));
+        home.look_at(outputs.filter(|at| !stays(at)));
 
         for (task, spec, key) in likely {
             // Of several that did the same, this task's own.
@@ -302,7 +302,7 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
     // What dynamic tasks add is not known yet: it finds all that stays on the nodes.
     if list.arrays.iter().any(|array| array.template.dynamic) {
         tasks.for_each_file(false, |task, at| {
-            if at.starts_with(RUN_FILE) && decision.why[task].is_none() {
+            if stays(at) && decision.why[task].is_none() {
                 decision.why[task] = Some(Why::MayBeNeeded(at.to_owned()));
             }
         });
@@ -313,7 +313,7 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
             continue;
         }
         for (_, at) in tasks.spec(task).inputs {
-            if at.starts_with(RUN_FILE)
+            if stays(&at)
                 && let Some(&writer) = writers.get(&at)
                 && decision.why[writer].is_none()
             {
@@ -324,13 +324,18 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
     decision
 }
 
+/// Whether the file at `at`, as users write it, stays on the nodes.
+fn stays(at: &str) -> bool {
+    eyas_core::Location::of(at).stays()
+}
+
 /// Whether all that `record` made is where `spec` has it.
 fn is_there(spec: &TaskSpec, record: &Record, found: &FxHashMap<String, Found>) -> Result<(), Why> {
     for (name, at) in &spec.outputs {
         let Some((_, made)) = record.outputs.iter().find(|(n, _)| n == name) else {
             return Err(Why::OutputNames);
         };
-        if at.starts_with(RUN_FILE) {
+        if stays(at) {
             continue;
         }
         match &found[at] {

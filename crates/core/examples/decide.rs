@@ -20,7 +20,7 @@
 
 use eyas_core::catalog::Catalog;
 use eyas_core::placement::{self, QueueKey, ReadyTask, Room, Window};
-use eyas_core::{ExecutorId, ObjectId, TaskId};
+use eyas_core::{CatalogLocation, ExecutorId, ObjectId, TaskId};
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -72,7 +72,7 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
     }
     let n_objects = if workload == Workload::AllPairs { n_objects.min(1000) } else { n_objects };
     for o in 0..n_objects {
-        catalog.intern(&format!("sky/tile-{o:07}.fits"));
+        catalog.intern(CatalogLocation::Home(&format!("sky/tile-{o:07}.fits")));
     }
     let mut cached: Vec<VecDeque<ObjectId>> = vec![VecDeque::new(); n_executors];
     for o in 0..n_objects {
@@ -204,7 +204,7 @@ fn catalog_bytes(n_executors: usize, n_objects: usize) {
             catalog.executor_joined(ExecutorId(e));
         }
         for o in 0..n_objects {
-            let object = catalog.intern(&format!("sky/tile-{o:07}.fits"));
+            let object = catalog.intern(CatalogLocation::Home(&format!("sky/tile-{o:07}.fits")));
             for _ in 0..n_replicas {
                 catalog.add_replica(ExecutorId(random.below(n_executors) as u32), object);
             }

@@ -23,6 +23,7 @@
 //! Not here: which copy to fetch or to drop (`dispatcher`), what is pinned (`cache` on the node).
 
 use crate::executor_set::{Seat, SeatSet, Seats, rank_in, seats_around, seats_in};
+use crate::location::CatalogLocation;
 use crate::types::{Digest, ExecutorId, HomeVersion, ObjectId, RunId};
 use hashbrown::{HashSet, HashTable};
 use rustc_hash::{FxBuildHasher, FxHasher};
@@ -59,6 +60,8 @@ struct Page {
 
 struct Object {
     name_end: u32,
+    /// Where its name within its run begins in its location, 0 for a file at home ([`CatalogLocation::name_at`]).
+    name_at: u32,
     /// The latest run of which a task named it, [`NO_RUN`] if none did, [`FORGOTTEN`] if it is.
     named_by: u32,
     /// [`UNKNOWN_SIZE`] until known.
@@ -218,7 +221,7 @@ impl Catalog {
     // ---- objects and their facts
 
     /// The id of the object at `location`, a new one if it was never named before.
-    pub fn intern(&mut self, location: &str) -> ObjectId {
+    pub fn intern(&mut self, location: CatalogLocation<'_>) -> ObjectId {
         if let Some(object) = self.find(location) {
             return object;
         }
@@ -228,28 +231,29 @@ impl Catalog {
             self.pages.push(Some(Box::default()));
         }
         let page = self.pages.last_mut().expect("there is one").get_or_insert_default();
-        page.names.push_str(location);
+        page.names.push_str(location.text());
         page.objects.push(Object {
             name_end: u32::try_from(page.names.len()).expect("locations of a page take less than 4 GiB"),
+            name_at: location.name_at(),
             named_by: NO_RUN,
             size_bytes: UNKNOWN_SIZE,
             facts: NO_FACTS,
             holders: Holders::NONE,
         });
         let pages = &self.pages;
-        self.by_name.insert_unique(hash_name(location), id, |&i| hash_name(name_at(pages, i)));
+        self.by_name.insert_unique(hash_name(location.text()), id, |&i| hash_name(text_at(pages, i)));
         ObjectId(id)
     }
 
     /// The id of the object at `location`, if it was ever named and is not forgotten.
-    pub fn find(&self, location: &str) -> Option<ObjectId> {
-        let is_it = |i: &u32| name_at(&self.pages, *i) == location;
-        self.by_name.find(hash_name(location), is_it).map(|&id| ObjectId(id))
+    pub fn find(&self, location: CatalogLocation<'_>) -> Option<ObjectId> {
+        let is_it = |i: &u32| text_at(&self.pages, *i) == location.text();
+        self.by_name.find(hash_name(location.text()), is_it).map(|&id| ObjectId(id))
     }
 
-    /// Where the object's home is.
-    pub fn location(&self, object: ObjectId) -> &str {
-        name_at(&self.pages, object.0)
+    /// Where the object lives. Its text was parsed when it was first named.
+    pub fn location(&self, object: ObjectId) -> CatalogLocation<'_> {
+        CatalogLocation::parsed(text_at(&self.pages, object.0), self.object(object).name_at)
     }
 
     /// Objects that were ever named, those that are forgotten among them.
@@ -280,7 +284,7 @@ impl Catalog {
     pub fn forget(&mut self, object: ObjectId) -> Option<u32> {
         assert_eq!(self.n_holders(object), 0, "{object:?} has replicas");
         self.set_digest(object, None);
-        let hash = hash_name(self.location(object));
+        let hash = hash_name(self.location(object).text());
         if let Ok(entry) = self.by_name.find_entry(hash, |&i| i == object.0) {
             entry.remove();
         }
@@ -584,7 +588,7 @@ fn object_at(pages: &[Option<Box<Page>>], i: u32) -> &Object {
     &pages[i as usize / PAGE].as_ref().expect("the object is not forgotten").objects[i as usize % PAGE]
 }
 
-fn name_at(pages: &[Option<Box<Page>>], i: u32) -> &str {
+fn text_at(pages: &[Option<Box<Page>>], i: u32) -> &str {
     let page = pages[i as usize / PAGE].as_ref().expect("the object is not forgotten");
     let i = i as usize % PAGE;
     let start = if i == 0 { 0 } else { page.objects[i - 1].name_end };
@@ -603,7 +607,7 @@ mod tests {
             catalog.executor_joined(ExecutorId(e));
         });
         (0..n_objects).for_each(|o| {
-            catalog.intern(&format!("sky/{o}.fits"));
+            catalog.intern(CatalogLocation::Home(&format!("sky/{o}.fits")));
         });
         catalog
     }
@@ -611,9 +615,12 @@ mod tests {
     #[test]
     fn a_location_keeps_its_id() {
         let mut catalog = catalog(0, 1000);
-        assert_eq!(catalog.intern("sky/7.fits"), ObjectId(7));
-        assert_eq!((catalog.find("sky/999.fits"), catalog.find("sky")), (Some(ObjectId(999)), None));
-        assert_eq!(catalog.location(ObjectId(0)), "sky/0.fits");
+        assert_eq!(catalog.intern(CatalogLocation::Home("sky/7.fits")), ObjectId(7));
+        assert_eq!(
+            (catalog.find(CatalogLocation::Home("sky/999.fits")), catalog.find(CatalogLocation::Home("sky"))),
+            (Some(ObjectId(999)), None)
+        );
+        assert_eq!(catalog.location(ObjectId(0)), CatalogLocation::Home("sky/0.fits"));
         assert_eq!(catalog.n_objects(), 1000);
     }
 
@@ -659,10 +666,10 @@ mod tests {
         assert_eq!(catalog.pages.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
         assert!(catalog.is_known(kept) && !catalog.is_known(ObjectId(6)));
         assert!(!catalog.is_known(ObjectId(PAGE as u32)) && !catalog.is_known(ObjectId(u32::MAX)));
-        assert_eq!((catalog.location(kept), catalog.named_by(kept)), ("sky/5.fits", Some(RunId(2))));
+        assert_eq!((catalog.location(kept).text(), catalog.named_by(kept)), ("sky/5.fits", Some(RunId(2))));
         assert_eq!(catalog.objects_with_digest(same).len(), PAGE + 1);
-        assert_eq!(catalog.find("sky/6.fits"), None);
-        let again = catalog.intern("sky/6.fits");
+        assert_eq!(catalog.find(CatalogLocation::Home("sky/6.fits")), None);
+        let again = catalog.intern(CatalogLocation::Home("sky/6.fits"));
         assert_eq!((again, catalog.digest(again)), (ObjectId(3 * PAGE as u32), None));
         assert_eq!(catalog.named_by(again), None);
         // Its place among the facts is taken again.

@@ -60,7 +60,7 @@ mod submissions;
 
 pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped};
 pub use forget::KeepRuns;
-pub use intermediates::{REVIVALS_MAX, unscoped};
+pub use intermediates::REVIVALS_MAX;
 pub use moves::CollectiveMode;
 
 use self::additions::Additions;
@@ -78,6 +78,7 @@ use crate::collective::CollectiveEvent;
 use crate::event::*;
 use crate::group::Membership;
 use crate::home_share::{HomeLimits, HomeShares};
+use crate::location::{CatalogLocation, Location, RunScope};
 use crate::pattern::RunPatterns;
 use crate::placement::{self, Mode, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, Unplaced};
 use crate::provisioning::{Demand, NodeView};
@@ -310,8 +311,7 @@ pub struct RunState {
     /// Its tasks are added to this run.
     into: Option<RunId>,
     additions: Additions,
-    /// What tells its files that stay on the nodes from those of other runs.
-    prefix: String,
+    scope: RunScope,
     /// Objects that changed at home after this run had read them.
     changed: BTreeSet<ObjectId>,
     /// What is known of its parts at other dispatchers, if there are any.
@@ -405,14 +405,6 @@ pub struct Dispatcher {
     n_recovered: u64,
     /// The processes that gave out tasks by this journal, this one among them.
     incarnations: BTreeSet<u64>,
-}
-
-/// Makes a location of the form `run:NAME` one of the catalog, `run:SCOPE.RUN/NAME`; others stay as they are.
-/// `prefix` is the run's, `SCOPE.RUN/`.
-fn scope_location(prefix: &str, location: &mut String) {
-    if location.starts_with(RUN_FILE) {
-        location.insert_str(RUN_FILE.len(), prefix);
-    }
 }
 
 fn hash_of(location: &str) -> u64 {
@@ -514,8 +506,8 @@ impl Dispatcher {
         let ticked = matches!(event, Event::Ticked);
         match event {
             Event::RunOpened { run, name, keep, into: None } => {
-                let prefix = format!("{}.{run}/", self.config.scope);
-                self.runs.insert(run, RunState { name, keep, prefix, opened: now, ..RunState::default() });
+                let scope = RunScope::new(&self.config.scope, run);
+                self.runs.insert(run, RunState { name, keep, scope, opened: now, ..RunState::default() });
             }
             Event::RunOpened { run, name, into: Some(whole), .. } => {
                 self.open_addition(now, run, name, whole)

@@ -20,6 +20,7 @@
 //! | [`model`] | nothing: the paper's formulas for how long a workload takes |
 //! | [`array`] | the folded form of many tasks |
 //! | [`heard`] | nothing: what executors say, as events of the dispatcher |
+//! | [`location`] | whether a file lives at home or stays on the nodes |
 
 pub mod array;
 pub mod cache;
@@ -34,6 +35,7 @@ pub mod group;
 pub mod heard;
 pub mod home_share;
 pub mod lease;
+pub mod location;
 pub mod log;
 pub mod model;
 pub mod pattern;
@@ -42,4 +44,5 @@ pub mod provisioning;
 pub mod rng;
 pub mod types;
 
+pub use location::{CatalogLocation, Location, RUN_FILE, is_directory, run_file};
 pub use types::*;

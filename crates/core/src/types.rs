@@ -7,16 +7,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
 
-/// Begins the location of a file that stays on the nodes, as users write it (`run:NAME`) and as the
-/// catalog has it (`run:SCOPE/NAME`).
-pub const RUN_FILE: &str = "run:";
-
-/// Whether a location is that of a directory as one object: a path or a file of a run that ends in `/`.
-pub fn is_directory(location: &str) -> bool {
-    let name = location.strip_prefix(RUN_FILE).or_else(|| location.strip_prefix('/'));
-    name.is_some_and(|name| name.len() > 1 && name.ends_with('/'))
-}
-
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*

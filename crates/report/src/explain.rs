@@ -12,8 +12,8 @@ use crate::lines::{Entry, Lines, find};
 use crate::read::sum;
 use crate::units;
 use eyas_core::array::{Command, TaskSpec};
-use eyas_core::dispatcher::unscoped;
 use eyas_core::event::*;
+use eyas_core::location::CatalogLocation;
 use eyas_core::log::{Header, Line, PRINTED_FILE, PrintedLine, PrintedStream, What};
 use eyas_core::pattern::stage_of_task;
 use eyas_core::placement::Reason;
@@ -258,7 +258,8 @@ pub fn explain_lines(story: &TaskStory) -> String {
         let after = story.submitted.map_or(String::new(), |s| {
             format!(" {} after it was submitted,", units::duration(t.since_ns(s)))
         });
-        let file = story.objects.get(&lost.0).map(|l| format!("{}", shown(&unscoped(l))));
+        let file = story.objects.get(&lost.0).map(|l| CatalogLocation::of(l).written().text());
+        let file = file.map(|file| format!("{}", shown(&file)));
         let file = file.unwrap_or("a file that it had made".into());
         let _ = writeln!(
             text,

@@ -799,9 +799,10 @@ impl Reader {
     fn staying_bytes(&self, report: &AttemptReport) -> u64 {
         let Some(record) = find_array(&self.arrays, report.task) else { return 0 };
         let (array, i) = (&record.array, (report.task.0 - record.base) as u32);
+        let mut text = String::new();
         let stays = |output: &&eyas_core::event::OutputReport| {
             let location = array.template.outputs.get(output.output as usize).map(|(_, location)| location);
-            location.is_some_and(|location| array.fill(location, i).starts_with(RUN_FILE))
+            location.is_some_and(|location| array.locate(location, i, &mut text).stays())
         };
         sum(report.outputs.iter().filter(stays).map(|o| o.size_bytes))
     }

@@ -13,6 +13,7 @@ use crate::lines::{Entry, Lines};
 use crate::read::How;
 use eyas_core::array::TaskArray;
 use eyas_core::event::{Action, Event};
+use eyas_core::location::run_file;
 use eyas_core::types::*;
 use eyas_text::shown_path;
 use eyas_workflow::{Machine, Run, Workflow, from_arrays, wfformat};
@@ -47,7 +48,7 @@ pub fn workflow(dirs: &[PathBuf], wanted: Option<RunId>) -> Result<Workflow, Err
     for file in &mut workflow.files {
         file.size_bytes = match &file.location {
             Some(location) => sizes.get(location).copied(),
-            None => sizes.get(&format!("{}{}", eyas_workflow::tasks::STAYS, file.name)).copied(),
+            None => sizes.get(&run_file(&file.name)).copied(),
         };
     }
     eyas_workflow::forget_places_of_results(&mut workflow);

@@ -379,7 +379,8 @@ fn arrays(case: &GroupCase) -> Vec<TaskArray> {
         return vec![array(case.n_tasks, "t", None, None)];
     }
     let half = case.n_tasks / 2;
-    vec![array(case.n_tasks - half, "a", None, Some("run:a")), array(half, "b", Some("run:a"), Some("run:b"))]
+    let (a, b) = (run_file("a"), run_file("b"));
+    vec![array(case.n_tasks - half, "a", None, Some(&a)), array(half, "b", Some(&a), Some(&b))]
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl Cluster {
                     format!("recall {task}.{attempt} from {executor}")
                 }
                 Action::NameObjects { executor, objects } => {
-                    let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o)).collect();
+                    let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o).text()).collect();
                     format!("name {} to {executor}", names.join(" "))
                 }
                 Action::DropReplicas { executor, objects } => {
@@ -140,7 +140,8 @@ impl Cluster {
                     format!("drop {} on {executor}", names.join(" "))
                 }
                 Action::Prefetch { executor, inputs, .. } => {
-                    let names: Vec<&str> = inputs.iter().map(|i| self.core.location(i.object)).collect();
+                    let names: Vec<&str> =
+                        inputs.iter().map(|i| self.core.location(i.object).text()).collect();
                     format!("prefetch {} to {executor}", names.join(" "))
                 }
                 Action::RemoveParts { executor, attempts } => {
@@ -261,7 +262,7 @@ impl Cluster {
         });
         let times = Times { started: self.now, exited: self.now.plus_ns(S), ..Times::default() };
         let inputs = spec.iter().flat_map(|s| &s.inputs).filter_map(|(_, location)| {
-            let object = self.core.catalog().find(location)?;
+            let object = self.core.catalog().find(CatalogLocation::of(location))?;
             Some(InputReport { object, outcome: CacheOutcome::Miss, size_bytes: 10, wait_ns: 0 })
         });
         AttemptReport {
@@ -323,7 +324,11 @@ impl Cluster {
     /// An executor read `location` from home (`stamp` given) or got it from elsewhere; the digest follows
     /// from `bytes`.
     pub fn has(&mut self, executor: u32, location: &str, bytes: &str, stamp: Option<&str>) -> &mut Cluster {
-        let object = self.core.catalog().find(location).expect("a task that reads it was unfolded");
+        let object = self
+            .core
+            .catalog()
+            .find(CatalogLocation::of(location))
+            .expect("a task that reads it was unfolded");
         let version = stamp.map(|s| version(s, 10));
         let core = &self.core;
         let is_there =
@@ -526,10 +531,11 @@ impl NodeBench {
             check_home: i.check_home,
             direct: i.direct,
             watched: false,
-            stays: i.name.starts_with(RUN_FILE),
+            stays: CatalogLocation::of(i.name).stays(),
         });
         let inputs = inputs.collect();
-        let staying = (0..).zip(outputs).filter(|(_, o)| o.starts_with(RUN_FILE)).map(|(n, _)| n).collect();
+        let staying =
+            (0..).zip(outputs).filter(|(_, o)| CatalogLocation::of(o).stays()).map(|(n, _)| n).collect();
         let outputs = outputs.iter().map(|o| self.object(o)).collect();
         Assignment {
             task: TaskId(task),

@@ -684,7 +684,7 @@ impl World {
                 for output in 0..1 + self.rng.below(self.o.fan_out_max) {
                     let location = match self.chance(output_lands) {
                         true => format!("out/p{plan}l{layer}t{i}o{output}"),
-                        false => format!("{RUN_FILE}l{layer}t{i}o{output}"),
+                        false => run_file(format_args!("l{layer}t{i}o{output}")),
                     };
                     task = task.writes(&location);
                     made.push(location);
@@ -719,7 +719,7 @@ impl World {
         let mut rng = Rng::new(self.o.seed ^ 0x0061_6464_6974_696f);
         for whole in 0..self.plans.len() {
             let outputs = self.plans[whole].arrays.iter().flat_map(|a| a.expand(0).outputs);
-            let files: Vec<String> = outputs.map(|o| o.1).filter(|l| l.starts_with(RUN_FILE)).collect();
+            let files: Vec<String> = outputs.map(|o| o.1).filter(|l| Location::of(l).stays()).collect();
             for n in 0..rng.below(self.o.n_additions_max + 1) {
                 let is_bad = rng.below(8) == 0 && !files.is_empty();
                 let mut own = files.clone();
@@ -737,9 +737,9 @@ impl World {
                     }
                     let location = match rng.below(1000) < self.o.output_lands {
                         true => format!("out/p{whole}a{n}t{i}"),
-                        false => format!("{RUN_FILE}a{n}t{i}"),
+                        false => run_file(format_args!("a{n}t{i}")),
                     };
-                    if location.starts_with(RUN_FILE) {
+                    if Location::of(&location).stays() {
                         own.push(location.clone());
                     }
                     tasks.push(task.writes(&location).retries(rng.below(4) as u32));
@@ -748,7 +748,7 @@ impl World {
                     let file = &files[rng.below(files.len() as u64) as usize];
                     tasks.push(match rng.below(2) {
                         0 => build::task("second").writes(file),
-                        _ => build::task("vain").reads(&format!("{RUN_FILE}nobody")),
+                        _ => build::task("vain").reads(&run_file("nobody")),
                     });
                 }
                 let plan = self.plans.len();
@@ -971,7 +971,7 @@ impl World {
         for task in durable {
             if let Some(outputs) = self.done.get(&task) {
                 self.promised.insert(task);
-                for (location, digest) in outputs.iter().filter(|(l, _)| !l.starts_with(RUN_FILE)) {
+                for (location, digest) in outputs.iter().filter(|(l, _)| !CatalogLocation::of(l).stays()) {
                     let at_home = self.home.find(location).map(|c| c.digest);
                     assert_eq!(
                         at_home,
@@ -1041,7 +1041,7 @@ impl World {
         let run = process.core().run_of(task);
         for (location, digest, in_place) in witness.seen {
             // Files that stay on the nodes may be made again, with other bytes.
-            let stays = location.starts_with(RUN_FILE);
+            let stays = CatalogLocation::of(&location).stays();
             if in_place || stays || witness.incarnation != process.incarnation() {
                 continue;
             }
@@ -1052,7 +1052,7 @@ impl World {
                 first.1
             );
         }
-        for (location, digest) in witness.outputs.iter().filter(|(l, _)| l.starts_with(RUN_FILE)) {
+        for (location, digest) in witness.outputs.iter().filter(|(l, _)| CatalogLocation::of(l).stays()) {
             self.made.entry(location.clone()).or_default().insert(*digest);
         }
         self.done.insert(task, witness.outputs);
@@ -1135,9 +1135,9 @@ impl World {
     /// Files of runs that have ended and that are still on nodes although nobody will read them.
     fn files_left(&self) -> Option<String> {
         let Some(process) = &self.process else { return None };
-        let is_left = |location: &str| {
-            location.starts_with(RUN_FILE)
-                && !process.core().runs().any(|(run, r)| r.keep && location.contains(&format!(".{run}/")))
+        let is_left = |location: CatalogLocation<'_>| {
+            let kept = |run: RunId| process.core().find_run(run).is_some_and(|r| r.keep);
+            matches!(location, CatalogLocation::Run(file) if !file.run().is_some_and(kept))
         };
         let mut text = String::new();
         let catalog = process.core().catalog();
@@ -1152,7 +1152,7 @@ impl World {
         for (n, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_up) {
             for (object, _) in node.book.held() {
                 let location = node.book.location(object);
-                if is_left(location) && (all || node.core.cache().is_kept(object)) {
+                if is_left(CatalogLocation::of(location)) && (all || node.core.cache().is_kept(object)) {
                     let _ = writeln!(text, "  {location} on node {n}");
                 }
             }
@@ -1467,14 +1467,14 @@ impl World {
         }
         let since = self.run_since[&context.run];
         for (location, digest, _) in &seen {
-            let had = match location.starts_with(RUN_FILE) {
+            let had = match CatalogLocation::of(location).stays() {
                 true => self.made.get(location).is_some_and(|made| made.contains(digest)),
                 false => self.home.had(location, *digest, since),
             };
             assert!(had, "promise 2: {id:?} starts with bytes of {location} that home did not have then");
         }
         let outputs = context.outputs.iter().map(|l| {
-            let differs = self.o.outputs_differ || self.o.staying_differ && l.starts_with(RUN_FILE);
+            let differs = self.o.outputs_differ || self.o.staying_differ && CatalogLocation::of(l).stays();
             let how = if differs { format!("{n} {epoch} {id:?}") } else { String::new() };
             (l.clone(), self.bytes_of(&format!("{l} by task {how}"), 0).0)
         });
@@ -1499,7 +1499,7 @@ impl World {
         let event = match work {
             Work::Ask { object } => {
                 let location = self.nodes[n].book.location(object).to_string();
-                assert!(!location.starts_with(RUN_FILE), "home is asked for {location}");
+                assert!(!CatalogLocation::of(&location).stays(), "home is asked for {location}");
                 let in_place = location.starts_with("local/");
                 let result = match self.home.find(&location) {
                     _ if self.home.is_down => Err(error(TransferErrorKind::Temporary, "home is down")),
@@ -1577,7 +1577,7 @@ impl World {
             }
             Work::Land { id, output, object, cached } => {
                 let (location, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize].clone();
-                assert!(!location.starts_with(RUN_FILE), "{location} goes home");
+                assert!(!CatalogLocation::of(&location).stays(), "{location} goes home");
                 let held = self.nodes[n].stored(object).map(|s| s.digest);
                 let is_there = !cached || held == Some(digest);
                 let was_damaged = self.damaged.contains(&(n, object));
@@ -2039,7 +2039,7 @@ impl World {
         let mut last_writer: BTreeMap<String, Digest> = BTreeMap::new();
         for (task, outputs) in &self.done {
             assert!(self.is_done(&process, *task), "promise 1");
-            last_writer.extend(outputs.iter().filter(|(l, _)| !l.starts_with(RUN_FILE)).cloned());
+            last_writer.extend(outputs.iter().filter(|(l, _)| !CatalogLocation::of(l).stays()).cloned());
         }
         for (location, digest) in last_writer {
             let at_home = self.home.find(&location).map(|c| c.digest);

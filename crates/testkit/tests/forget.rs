@@ -29,7 +29,10 @@ fn a_forgotten_run_leaves_nothing_and_its_numbers_are_not_given_again() {
     c.feed(Event::RunForgotten { run: RunId(1) });
     c.expect(&["drop forgotten 0 on 1"]);
     assert!(!c.core.has_task(TaskId(0)) && c.core.find_run(RunId(1)).is_none());
-    assert_eq!((c.core.catalog().find("x"), c.core.queue_heap_bytes() < 100_000), (None, true));
+    assert_eq!(
+        (c.core.catalog().find(CatalogLocation::of("x")), c.core.queue_heap_bytes() < 100_000),
+        (None, true)
+    );
     // Late words of it: nobody minds.
     c.done(1, (0, 1)).home(1, (0, 1), true).expect(&[]);
     c.feed(Event::RunForgotten { run: RunId(1) });
@@ -48,7 +51,7 @@ fn what_came_for_a_forgotten_run_is_dropped() {
     c.run(&[reads("x")]);
     c.has(1, "x", "bytes", Some("1")).done(1, (0, 1)).take();
     let replica = eyas_core::event::ReplicaAdded {
-        object: c.core.catalog().find("x").expect("it was read"),
+        object: c.core.catalog().find(CatalogLocation::of("x")).expect("it was read"),
         digest: Digest([7; 32]),
         size_bytes: 5,
         version: None,
@@ -70,9 +73,9 @@ fn a_file_stays_as_long_as_somebody_may_have_it_in_mind() {
     let second = reader(&mut c, 1);
     let third = reader(&mut c, 2);
     c.feed(Event::RunForgotten { run: second });
-    assert!(c.core.catalog().find("x").is_some(), "the third run has named it, too");
+    assert!(c.core.catalog().find(CatalogLocation::of("x")).is_some(), "the third run has named it, too");
     c.feed(Event::RunForgotten { run: third });
-    assert!(c.core.catalog().find("x").is_some(), "the first run goes on");
+    assert!(c.core.catalog().find(CatalogLocation::of("x")).is_some(), "the first run goes on");
     c.expect(&[]);
     c.done(1, (0, 1)).expect(&["end 0 done", "drop forgotten 0 on 1", "end run 1"]);
 }

@@ -25,7 +25,7 @@ use crate::limit::{Allowance, PIECE_BYTES};
 use crate::model::{Builder, Task, TaskNo, Use, Workflow};
 use crate::words;
 use eyas_core::array::{Command, TaskArray, TaskForm, TaskSpec};
-use eyas_core::is_directory;
+use eyas_core::location::{Location, is_directory, run_file};
 use eyas_core::pattern::stage_of_task;
 use eyas_storage::canonical::Url;
 use eyas_tasklist::TaskList;
@@ -33,8 +33,6 @@ use eyas_text::shown_path;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::{Path, PathBuf};
 
-/// What stands before the name of a file that stays on the nodes.
-pub const STAYS: &str = eyas_core::types::RUN_FILE;
 /// The marker in its writer's sandbox.
 const MARKER: &str = ".eyas-after";
 /// Tasks looked at to see whether a child waits for its parent anyway; a marker more does no harm.
@@ -215,7 +213,11 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<(Vec<Option<Strin
         false => FxHashMap::default(),
     };
     let promises = workflow.tasks.iter().flat_map(|task| &task.promises);
-    let promised: FxHashSet<&str> = promises.filter_map(|location| location.strip_prefix(STAYS)).collect();
+    let stays = |location| match Location::of(location) {
+        Location::Run { name } => Some(name),
+        Location::Home(_) => None,
+    };
+    let promised: FxHashSet<&str> = promises.filter_map(|location| stays(location)).collect();
     let mut missing: Vec<(&str, &Task, PathBuf)> = vec![];
     let mut locations = Vec::with_capacity(workflow.files.len());
     for (n, file) in workflow.files.iter().enumerate() {
@@ -224,9 +226,9 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<(Vec<Option<Strin
             (Some(_), Some(location)) if !options.out_dir_wins => Some(location.clone()),
             (Some(_), _) => match is_result(n) {
                 true => Some(text(out_dir.join(names.get(&n).map_or(name, String::as_str)))?),
-                false => Some(format!("{STAYS}{name}")),
+                false => Some(run_file(name)),
             },
-            (None, None) if promised.contains(name) => Some(format!("{STAYS}{name}")),
+            (None, None) if promised.contains(name) => Some(run_file(name)),
             (None, _) if options.stand_ins => None,
             (None, location) => {
                 let location = location.as_deref().unwrap_or(name);
@@ -408,9 +410,9 @@ fn marker(workflow: &Workflow, task: TaskNo) -> String {
     let id = &workflow.tasks[task as usize].id;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     match !id.starts_with('.') && id.chars().all(is_plain) {
-        true => format!("{STAYS}.after/{id}"),
+        true => run_file(format_args!(".after/{id}")),
         // No plain id begins with `#`.
-        false => format!("{STAYS}.after/#{task}"),
+        false => run_file(format_args!(".after/#{task}")),
     }
 }
 
@@ -495,8 +497,8 @@ pub fn from_arrays<'a>(arrays: impl IntoIterator<Item = &'a TaskArray>, name: &s
             let mut uses = |files: Vec<(String, String)>, are_written: bool| -> Vec<Use> {
                 let mut uses = vec![];
                 for (own, location) in files {
-                    let name = location.strip_prefix(STAYS).unwrap_or(&location);
-                    let stays = name.len() < location.len();
+                    let stays = Location::of(&location).stays();
+                    let (Location::Run { name } | Location::Home(name)) = Location::of(&location);
                     let file = b.file(name);
                     let known = b.file_mut(file);
                     if are_written {

@@ -60,7 +60,7 @@ impl World {
             for (name, at) in &spec.outputs {
                 let bytes = format!("{:?} of {inputs:?} as {name}", spec.command);
                 outputs.push((name.clone(), digest(&bytes)));
-                match at.starts_with(RUN_FILE) {
+                match stays(at) {
                     true => on_nodes.insert(at.clone(), bytes),
                     false => self.home.insert(at.clone(), bytes),
                 };

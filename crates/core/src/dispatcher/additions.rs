@@ -120,8 +120,8 @@ impl Dispatcher {
         // Only of a run in parts; this part has ended again if nothing comes of it.
         state.ended = None;
         let is_first = !std::mem::replace(&mut state.additions.any, true);
-        let (prefix, keep) = (state.prefix.clone(), state.keep);
-        let addition = RunState { name, keep, prefix, opened: now, into: Some(whole), ..RunState::default() };
+        let (scope, keep) = (state.scope.clone(), state.keep);
+        let addition = RunState { name, keep, scope, opened: now, into: Some(whole), ..RunState::default() };
         self.runs.insert(run, addition);
         if is_first {
             self.remember_writers(whole);
@@ -151,40 +151,39 @@ impl Dispatcher {
         if state.linked.is_some() {
             return None; // whoever split it has asked all parts
         }
-        let mut location = String::new();
+        let mut text = String::new();
         for a in state.arrays.iter().map(|id| &self.arrays[id.0 as usize]).filter(|a| a.reads_run) {
             for i in 0..a.array.n_tasks {
                 for (_, pattern) in &a.array.template.inputs {
-                    self.location_into(run, &a.array, pattern, i, &mut location);
-                    if !location.starts_with(RUN_FILE) {
+                    let location = self.location_into(run, &a.array, pattern, i, &mut text);
+                    if !location.stays() {
                         continue;
                     }
-                    let file = self.catalog.find(&location).and_then(|o| self.intermediates.files.get(&o));
+                    let file = self.catalog.find(location).and_then(|o| self.intermediates.files.get(&o));
                     let problem = match file {
                         Some(file) if file.dropped => DROPPED,
                         Some(Intermediate { maker: Some(_), .. }) => continue,
-                        _ if self.is_promised(&location) => continue,
+                        _ if self.is_promised(location) => continue,
                         _ => NO_WRITER,
                     };
                     let id = a.array.fill(&a.array.template.id, i);
-                    return Some(cannot_read(&id, &unscoped(&location), problem));
+                    return Some(cannot_read(&id, &location.written().text(), problem));
                 }
             }
         }
         self.find_promised_circle(run)
     }
 
-    fn is_promised(&self, location: &str) -> bool {
+    fn is_promised(&self, location: CatalogLocation<'_>) -> bool {
         self.catalog.find(location).is_some_and(|object| self.find_promise(object) == Some(Ok(())))
     }
 
     /// Who makes `location`, as users of `run` write it, if that task has not ended: the task itself, or one that promises
     /// to add it.
     pub fn upstream(&self, run: RunId, location: &str) -> Option<Upstream> {
-        let mut scoped = location.to_owned();
-        scope_location(self.prefix_of(run), &mut scoped);
-        let (maker, _) =
-            self.maker_or_promiser(&scoped).filter(|(task, _)| self.end_of(*task) == End::Not)?;
+        let mut text = location.to_owned();
+        let scoped = self.scope_of(run).put_into(&mut text);
+        let (maker, _) = self.maker_or_promiser(scoped).filter(|(task, _)| self.end_of(*task) == End::Not)?;
         let (array, i) = self.locate(maker);
         let array = &self.arrays[array.0 as usize].array;
         let inputs = array.template.inputs.iter().map(|(_, l)| array.fill(l, i)).collect();
@@ -192,9 +191,9 @@ impl Dispatcher {
     }
 
     /// Who makes the file at `location`, or (`true`) has promised it last; ended or not.
-    pub(super) fn maker_or_promiser(&self, location: &str) -> Option<(TaskId, bool)> {
-        if !location.starts_with(RUN_FILE) {
-            return self.find_maker(location).map(|maker| (maker, false));
+    pub(super) fn maker_or_promiser(&self, location: CatalogLocation<'_>) -> Option<(TaskId, bool)> {
+        if let CatalogLocation::Home(at_home) = location {
+            return self.find_maker(at_home).map(|maker| (maker, false));
         }
         let object = self.catalog.find(location)?;
         let maker = self.intermediates.files.get(&object).and_then(|file| file.maker);
@@ -204,8 +203,11 @@ impl Dispatcher {
 
     /// A circle through what the submission `run` writes that was promised: a sentence.
     fn find_promised_circle(&self, run: RunId) -> Option<String> {
-        let prefix = self.prefix_of(run);
-        let of_run = |object: &ObjectId| self.catalog.location(*object)[RUN_FILE.len()..].starts_with(prefix);
+        let scope = self.scope_of(run);
+        let of_run = |object: &ObjectId| match self.catalog.location(*object) {
+            CatalogLocation::Run(file) => file.is_of(scope),
+            CatalogLocation::Home(_) => false,
+        };
         let promised = self.intermediates.promises.keys().filter(|object| of_run(object));
         let is_new = |task: TaskId| self.run_of(task) == run;
         let written = promised.filter(|object| {
@@ -213,7 +215,7 @@ impl Dispatcher {
             let holders = &self.intermediates.promises[*object];
             maker.is_some_and(is_new) || holders.iter().any(|holder| is_new(*holder))
         });
-        let written = written.map(|object| unscoped(self.catalog.location(*object)).into_owned());
+        let written = written.map(|object| self.catalog.location(*object).written().to_string());
         find_circle(written, |location| self.upstream(run, location))
     }
 
@@ -280,10 +282,10 @@ impl Dispatcher {
         whole.additions.any
     }
 
-    /// The task that stands in the way of another one of `run` that writes `location`, which goes home.
-    pub(super) fn find_writer(&self, run: RunId, location: &str) -> Option<TaskId> {
+    /// The task that stands in the way of another one of `run` that writes the file `at_home`.
+    pub(super) fn find_writer(&self, run: RunId, at_home: &str) -> Option<TaskId> {
         let whole = |run: RunId| self.runs.get(&run).and_then(|r| r.into).unwrap_or(run);
-        self.makers_of(location).find(|maker| match self.end_of(*maker) {
+        self.makers_of(at_home).find(|maker| match self.end_of(*maker) {
             End::Not => true,
             End::Done => whole(self.run_of(*maker)) == whole(run),
             End::Failed | End::Cancelled => false,
@@ -292,7 +294,7 @@ impl Dispatcher {
 
     /// Tasks of `run` that were done before anything was added to it had been forgotten.
     fn remember_writers(&mut self, run: RunId) {
-        let mut location = String::new();
+        let mut text = String::new();
         for id in self.runs[&run].arrays.clone() {
             let a = &self.arrays[id.0 as usize];
             if a.array.template.outputs.is_empty() {
@@ -301,10 +303,8 @@ impl Dispatcher {
             let (array, base) = (a.array.clone(), a.base);
             for i in (0..array.n_tasks).filter(|i| self.arrays[id.0 as usize].ends.get(*i) == End::Done) {
                 for (_, pattern) in &array.template.outputs {
-                    location.clear();
-                    array.fill_into(pattern, i, &mut location);
-                    if !location.starts_with(RUN_FILE) {
-                        let entry = (hash_of(&location), TaskId(base.0 + u64::from(i)));
+                    if let Location::Home(at_home) = array.locate(pattern, i, &mut text) {
+                        let entry = (hash_of(at_home), TaskId(base.0 + u64::from(i)));
                         self.makers.insert_unique(entry.0, entry, |entry| entry.0);
                     }
                 }

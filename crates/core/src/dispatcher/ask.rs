@@ -1,6 +1,5 @@
 //! What the driver, reports and people ask: tasks, runs, executors, demand; and the check of all invariants.
 
-use super::intermediates::unscoped;
 use super::*;
 use crate::event::MACHINE_BYTES_MAX;
 use crate::group::{FileState, LinkMessage};
@@ -44,7 +43,7 @@ impl Dispatcher {
         let mut spec = array.expand(i);
         if *reads_run || *writes_run {
             for (_, location) in spec.inputs.iter_mut().chain(&mut spec.outputs) {
-                scope_location(self.prefix_of(*run), location);
+                self.scope_of(*run).put_into(location);
             }
         }
         spec
@@ -169,9 +168,10 @@ impl Dispatcher {
         }
         let (mut named, mut n_more) = (vec![], 0);
         for (_, location) in &self.task_spec(task).inputs {
+            let location = CatalogLocation::of(location);
             match self.awaited_from(task, location) {
                 Some(from) if named.len() < AWAITED_NAMED => {
-                    named.push(format!("{}, which {from}", shown(&unscoped(location))));
+                    named.push(format!("{}, which {from}", shown(&location.written().text())));
                 }
                 Some(_) => n_more += 1,
                 None => {}
@@ -188,7 +188,7 @@ impl Dispatcher {
     }
 
     /// Who is to make the file at `location`, which `task` reads, where it is not there yet.
-    fn awaited_from(&self, task: TaskId, location: &str) -> Option<String> {
+    fn awaited_from(&self, task: TaskId, location: CatalogLocation<'_>) -> Option<String> {
         let owner = self.catalog.find(location).and_then(|object| self.awaited_import(task, object));
         if let Some(owner) = owner {
             return Some(format!("a task of dispatcher {} makes", owner.0 + 1));
@@ -313,7 +313,7 @@ impl Dispatcher {
         self.runs.get(&run)
     }
 
-    pub fn location(&self, object: ObjectId) -> &str {
+    pub fn location(&self, object: ObjectId) -> CatalogLocation<'_> {
         self.catalog.location(object)
     }
 
@@ -376,9 +376,8 @@ impl Dispatcher {
     pub fn lands(&self, task: TaskId) -> bool {
         let (array, i) = self.locate(task);
         let ArrayState { array, writes_run, .. } = &self.arrays[array.0 as usize];
-        let outputs = &array.template.outputs;
-        !outputs.is_empty()
-            && (!writes_run || outputs.iter().any(|(_, l)| !array.fill(l, i).starts_with(RUN_FILE)))
+        let (mut outputs, mut text) = (array.template.outputs.iter(), String::new());
+        outputs.any(|(_, l)| !writes_run || !array.locate(l, i, &mut text).stays())
     }
 
     /// What provisioning looks at, with `n_pending` nodes requested; `nodes` is filled and lent to the answer.

@@ -145,7 +145,7 @@ impl Dispatcher {
         let objects = sole.map_or_else(|| self.inputs_of(run, &array, i), |object| vec![object]);
         if let Some(bad) = objects.iter().find(|o| self.runs[&run].changed.contains(o)) {
             let message =
-                format!("{} changed since this run first read it", shown(self.catalog.location(*bad)));
+                format!("{} changed since this run first read it", shown(self.catalog.location(*bad).text()));
             let failure = Failure { kind: FailureKind::InputChanged, message };
             self.take_ready(task);
             self.end_task(now, task, Outcome::Failed(failure), out);

@@ -160,12 +160,12 @@ impl Dispatcher {
         }
     }
 
-    /// `task` of `run` writes `location`, which is at home.
-    pub(super) fn learn_export(&mut self, run: RunId, task: TaskId, location: &str) {
+    /// `task` of `run` writes the file `at_home`.
+    pub(super) fn learn_export(&mut self, run: RunId, task: TaskId, at_home: &str) {
         let Some(state) = self.runs.get(&run) else { return };
-        if state.linked.as_ref().is_some_and(|linked| linked.exports.contains(location)) {
+        if state.linked.as_ref().is_some_and(|linked| linked.exports.contains(at_home)) {
             let whole = state.into.unwrap_or(run);
-            let object = self.catalog.intern(location);
+            let object = self.catalog.intern(CatalogLocation::Home(at_home));
             self.exchange.home_makers.insert((whole, object), task);
         }
     }
@@ -183,7 +183,7 @@ impl Dispatcher {
     pub(super) fn link_added(&mut self, run: RunId, whole: RunId, added: Option<Box<Linked>>) {
         let Some(added) = added else { return };
         self.exchange.added.insert(run, whole);
-        let promised = |location: &&String| location.starts_with(RUN_FILE);
+        let promised = |location: &&String| Location::of(location).stays();
         let moved: Vec<(String, MemberId)> =
             added.imports.iter().filter(|(l, _)| promised(l)).map(|(l, owner)| (l.clone(), *owner)).collect();
         self.run_mut(whole).linked.get_or_insert_default().extend(*added);
@@ -196,9 +196,9 @@ impl Dispatcher {
     /// waits for that one.
     fn move_owner(&mut self, run: RunId, location: String, owner: MemberId) {
         let is_here = self.config.group.is_some_and(|group| group.me == owner);
-        let mut scoped = location;
-        scope_location(self.prefix_of(run), &mut scoped);
-        let key = (run, self.catalog.intern(&scoped));
+        let mut text = location;
+        let scoped = self.scope_of(run).put_into(&mut text);
+        let key = (run, self.catalog.intern(scoped));
         let files = vec![self.shared(key)];
         let before = self.exchange.imports.get(&key).map(|import| import.owner);
         match before {
@@ -236,34 +236,35 @@ impl Dispatcher {
     pub fn consult(&self, run: RunId, array: &TaskArray) -> Known {
         let mut known = Known::default();
         let Some(whole) = self.runs.get(&run).and_then(|r| r.into) else { return known };
-        let mut location = String::new();
+        let mut text = String::new();
         for promise in &array.template.promises {
-            location.clone_from(promise);
-            scope_location(self.prefix_of(run), &mut location);
-            let file = self.catalog.find(&location).and_then(|o| self.intermediates.files.get(&o));
+            text.clone_from(promise);
+            let location = self.scope_of(run).put_into(&mut text);
+            let file = self.catalog.find(location).and_then(|o| self.intermediates.files.get(&o));
             if let Some(maker) = file.and_then(|file| file.maker) {
                 let (id, maker) = (array.fill(&array.template.id, 0), self.user_id(maker));
                 known.clash = Some(promised_in_vain(&id, promise, &maker, "writes"));
                 return known;
             }
-            if self.promised_here(whole, &location).is_some() {
+            if self.promised_here(whole, location).is_some() {
                 known.promised.insert(promise.clone());
             }
         }
         for i in 0..array.n_tasks {
             for (_, pattern) in &array.template.outputs {
-                self.location_into(run, array, pattern, i, &mut location);
-                if location.starts_with(RUN_FILE) && self.promised_here(whole, &location).is_some() {
-                    known.promised.insert(unscoped(&location).into_owned());
+                let location = self.location_into(run, array, pattern, i, &mut text);
+                if location.stays() && self.promised_here(whole, location).is_some() {
+                    known.promised.insert(location.written().to_string());
                 }
-                let writer = match self.catalog.find(&location) {
-                    Some(object) if location.starts_with(RUN_FILE) => {
-                        self.intermediates.files.get(&object).and_then(|file| file.maker)
+                let writer = match location {
+                    CatalogLocation::Run(_) => {
+                        let object = self.catalog.find(location);
+                        object.and_then(|o| self.intermediates.files.get(&o)).and_then(|file| file.maker)
                     }
-                    _ => self.find_writer(run, &location),
+                    CatalogLocation::Home(at_home) => self.find_writer(run, at_home),
                 };
                 if let Some(other) = writer {
-                    known.clash = Some(self.clash(other, &array.fill(&array.template.id, i), &location));
+                    known.clash = Some(self.clash(other, &array.fill(&array.template.id, i), location));
                     return known;
                 }
             }
@@ -272,25 +273,20 @@ impl Dispatcher {
             // What is the same for all is looked up once.
             let n = if pattern.is_constant() { array.n_tasks.min(1) } else { array.n_tasks };
             for i in 0..n {
-                self.location_into(run, array, pattern, i, &mut location);
-                if !location.starts_with(RUN_FILE) {
+                let location = self.location_into(run, array, pattern, i, &mut text);
+                if let CatalogLocation::Home(at_home) = location {
                     let awaited =
                         |task: &TaskId| self.run_of(*task) == whole && self.end_of(*task) == End::Not;
-                    if self.makers_of(&location).any(|task| awaited(&task)) {
-                        known.makes.insert(location.clone());
+                    if self.makers_of(at_home).any(|task| awaited(&task)) {
+                        known.makes.insert(at_home.to_owned());
                     }
                     continue;
                 }
-                match self.catalog.find(&location).and_then(|o| self.intermediates.files.get(&o)) {
-                    Some(file) if file.maker.is_some() && file.dropped => {
-                        known.dropped.insert(unscoped(&location).into_owned())
-                    }
-                    Some(file) if file.maker.is_some() => {
-                        known.makes.insert(unscoped(&location).into_owned())
-                    }
-                    _ if self.promised_here(whole, &location) == Some(true) => {
-                        known.makes.insert(unscoped(&location).into_owned())
-                    }
+                let written = || location.written().to_string();
+                match self.catalog.find(location).and_then(|o| self.intermediates.files.get(&o)) {
+                    Some(file) if file.maker.is_some() && file.dropped => known.dropped.insert(written()),
+                    Some(file) if file.maker.is_some() => known.makes.insert(written()),
+                    _ if self.promised_here(whole, location) == Some(true) => known.makes.insert(written()),
                     _ => continue,
                 };
             }
@@ -300,7 +296,7 @@ impl Dispatcher {
 
     /// Whether the file has been promised by a task of this part of `whole`, and nobody elsewhere has it now; and whether
     /// that still holds.
-    fn promised_here(&self, whole: RunId, location: &str) -> Option<bool> {
+    fn promised_here(&self, whole: RunId, location: CatalogLocation<'_>) -> Option<bool> {
         let object = self.catalog.find(location)?;
         let promise = self.find_promise(object)?;
         // While it is asked about, something is being added: who promised it has to be there still.
@@ -313,15 +309,16 @@ impl Dispatcher {
     pub(super) fn owner_elsewhere(&self, run: RunId, object: ObjectId) -> Option<MemberId> {
         let Membership { me, n_members } = self.config.group?;
         let linked = self.runs.get(&run)?.linked.as_ref()?;
-        let location = unscoped(self.catalog.location(object));
-        let named = linked.imports.get(&*location).copied();
+        let location = self.catalog.location(object);
+        let written = location.written().text();
+        let named = linked.imports.get(&*written).copied();
         if let Some(owner) = named {
             return Some(owner).filter(|owner| *owner != me);
         }
-        if !location.starts_with(RUN_FILE) || self.is_made_here(object) {
+        if !location.stays() || self.is_made_here(object) {
             return None;
         }
-        Some(owner_of(&location, n_members)).filter(|owner| *owner != me)
+        Some(owner_of(&written, n_members)).filter(|owner| *owner != me)
     }
 
     /// Whether a task of this dispatcher makes the file, or has promised it.
@@ -333,8 +330,8 @@ impl Dispatcher {
     /// The run of a file that stays on the nodes, if another dispatcher makes it. A file that nobody reads here is not
     /// known here by its name, and is made by any of the others.
     pub(super) fn run_of_import(&self, object: ObjectId) -> Option<RunId> {
-        let (scope, _) = self.catalog.location(object).strip_prefix(RUN_FILE)?.split_once('/')?;
-        let run = RunId(scope.rsplit_once('.')?.1.parse().ok()?);
+        let CatalogLocation::Run(file) = self.catalog.location(object) else { return None };
+        let run = file.run()?;
         self.runs.get(&run)?.linked.as_ref()?;
         // What a task of ours has promised may have been added elsewhere since.
         let is_ours = self.is_made_here(object) && self.owner_elsewhere(run, object).is_none();
@@ -363,14 +360,13 @@ impl Dispatcher {
     }
 
     fn shared(&self, (run, object): Key) -> SharedFile {
-        SharedFile { run, location: unscoped(self.catalog.location(object)).into_owned() }
+        SharedFile { run, location: self.catalog.location(object).written().to_string() }
     }
 
     fn find_shared(&mut self, file: &SharedFile) -> Option<Key> {
-        let prefix = &self.runs.get(&file.run)?.prefix;
-        let mut location = file.location.clone();
-        scope_location(prefix, &mut location);
-        Some((file.run, self.catalog.intern(&location)))
+        let scope = &self.runs.get(&file.run)?.scope;
+        let mut text = file.location.clone();
+        Some((file.run, self.catalog.intern(scope.put_into(&mut text))))
     }
 
     fn say(&mut self, to: MemberId, message: LinkMessage) {
@@ -630,7 +626,7 @@ impl Dispatcher {
         let export = self.exchange.exports.entry(key).or_default();
         export.told.insert(member, None);
         let n_foreign = export.told.len() as u32;
-        if file.location.starts_with(RUN_FILE) {
+        if self.catalog.location(key.1).stays() {
             let file = self.intermediates.files.entry(key.1).or_default();
             file.n_foreign = n_foreign;
             file.dropped = false;
@@ -1062,8 +1058,8 @@ impl Dispatcher {
                 let mut objects = BTreeSet::new();
                 let mut text = String::new();
                 for (_, pattern) in &a.array.template.inputs {
-                    self.location_into(a.run, &a.array, pattern, i, &mut text);
-                    let object = self.catalog.find(&text);
+                    let object =
+                        self.catalog.find(self.location_into(a.run, &a.array, pattern, i, &mut text));
                     objects.extend(object.filter(|o| self.owner_elsewhere(a.run, *o).is_some()));
                 }
                 for object in objects {

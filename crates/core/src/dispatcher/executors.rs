@@ -220,10 +220,10 @@ impl Dispatcher {
         self.take_ready(task);
         let spec = self.task_spec(task);
         let outputs: Vec<ObjectId> =
-            spec.outputs.iter().map(|(_, location)| self.catalog.intern(location)).collect();
+            spec.outputs.iter().map(|(_, l)| self.catalog.intern(CatalogLocation::of(l))).collect();
         let run = self.run_of(task);
         outputs.iter().for_each(|object| self.catalog.name(*object, run));
-        let lands = spec.outputs.iter().any(|(_, location)| !location.starts_with(RUN_FILE));
+        let lands = self.lands(task);
         self.tried(task, attempt);
         let r = Reserved {
             executor,
@@ -255,8 +255,9 @@ impl Dispatcher {
     ) {
         let objects = match &held.origin {
             Some((location, version)) => {
+                let location = CatalogLocation::of(location);
                 let object = self.catalog.intern(location);
-                if location.starts_with(RUN_FILE) {
+                if location.stays() {
                     if self.run_of_import(object).is_some() {
                         // Its owner may name this executor as a holder, also when all tasks of the run that are here have ended.
                         self.note_brought(executor, object);

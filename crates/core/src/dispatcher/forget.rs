@@ -92,14 +92,14 @@ impl Dispatcher {
     /// Everything that is known of the tasks of `run`, but for the arrays that are given.
     fn forget_tasks(&mut self, run: RunId) -> Vec<ArrayId> {
         let arrays = self.runs[&run].arrays.clone();
-        let mut location = String::new();
+        let mut text = String::new();
         for id in &arrays {
             let a = &self.arrays[id.0 as usize];
             let (base, array) = (a.base, a.array.clone());
             for promised in &array.template.promises {
-                location.clone_from(promised);
-                scope_location(self.prefix_of(run), &mut location);
-                let Some(object) = self.catalog.find(&location) else { continue };
+                text.clone_from(promised);
+                let location = self.scope_of(run).put_into(&mut text);
+                let Some(object) = self.catalog.find(location) else { continue };
                 self.intermediates.promises.remove(&object);
                 self.intermediates.orphans.remove(&object);
                 self.forgotten.stale.insert(object);
@@ -111,10 +111,10 @@ impl Dispatcher {
                 self.histories.remove(&task);
                 self.intermediates.revivals.remove(&task);
                 for (_, pattern) in array.template.inputs.iter().chain(&array.template.outputs) {
-                    self.location_into(run, &array, pattern, i, &mut location);
-                    let Some(object) = self.catalog.find(&location) else { continue };
+                    let location = self.location_into(run, &array, pattern, i, &mut text);
+                    let Some(object) = self.catalog.find(location) else { continue };
                     self.forgotten.stale.insert(object);
-                    if location.starts_with(RUN_FILE) {
+                    if location.stays() {
                         self.intermediates.files.remove(&object);
                         self.intermediates.orphans.remove(&object);
                     }

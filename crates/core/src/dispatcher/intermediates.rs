@@ -1,8 +1,7 @@
 //! Files that stay on the nodes: who makes them, who still reads them, and what happens when one is lost.
 //!
 //! A location `run:NAME` is a file of its run (`Zhang12` §V): a task makes it, it lives in caches and never goes
-//! home. The catalog has it as `run:SCOPE.RUN/NAME`, where SCOPE is the cluster's, so that two runs may use
-//! the same names and a cache of another cluster never holds what looks like ours.
+//! home. Which text the catalog has of it, see [`crate::location`].
 //!
 //! Its life: *expected* (nobody has made it yet; readers wait) → *made* (its maker is done, at least one
 //! replica, of which the maker's node does not let go) → *dropped* (no task will read it: all readers have ended
@@ -27,21 +26,12 @@
 use super::attempts::{SICK_NS, SICK_NS_MAX};
 use super::*;
 use eyas_text::shown;
-use std::borrow::Cow;
 
 /// How often a task may run again because a file that it had made was lost.
 pub const REVIVALS_MAX: u32 = 8;
 /// Attempts of a task that runs again are numbered from a multiple of this on, as the numbers of its first
 /// life are not kept.
 const REVIVAL_ATTEMPTS: u32 = 1 << 16;
-
-/// The name that users gave the file at `location`: `run:NAME` for one that stays on the nodes.
-pub fn unscoped(location: &str) -> Cow<'_, str> {
-    match location.strip_prefix(RUN_FILE).and_then(|scoped| scoped.split_once('/')) {
-        Some((_, name)) => Cow::Owned(format!("{RUN_FILE}{name}")),
-        None => Cow::Borrowed(location),
-    }
-}
 
 /// What is said to somebody who submits the task `id`, which promises what `other` does or writes.
 pub(super) fn promised_in_vain(id: &str, location: &str, other: &str, does: &str) -> String {
@@ -143,7 +133,11 @@ impl Dispatcher {
     }
 
     /// Notes that `task` makes the file at `location`. `Err`: another task does.
-    pub(super) fn learn_intermediate(&mut self, task: TaskId, location: &str) -> Result<(), TaskId> {
+    pub(super) fn learn_intermediate(
+        &mut self,
+        task: TaskId,
+        location: CatalogLocation<'_>,
+    ) -> Result<(), TaskId> {
         let object = self.catalog.intern(location);
         let file = self.intermediates.files.entry(object).or_default();
         match file.maker {
@@ -207,12 +201,8 @@ impl Dispatcher {
     fn files_promised(&mut self, task: TaskId) -> Vec<ObjectId> {
         let (array, _) = self.locate(task);
         let array = self.arrays[array.0 as usize].array.clone();
-        let prefix = self.prefix_of(self.run_of(task)).to_owned();
-        let scoped = |location: &String| {
-            let mut location = location.clone();
-            scope_location(&prefix, &mut location);
-            self.catalog.intern(&location)
-        };
+        let scope = self.scope_of(self.run_of(task)).clone();
+        let scoped = |promised: &String| self.catalog.intern(scope.put_into(&mut promised.clone()));
         array.template.promises.iter().map(scoped).collect()
     }
 
@@ -235,7 +225,8 @@ impl Dispatcher {
                 }
             };
             let (id, other) = (self.user_id(task), self.user_id(other));
-            return Err(promised_in_vain(&id, &unscoped(self.catalog.location(object)), &other, does));
+            let location = self.catalog.location(object).written().text();
+            return Err(promised_in_vain(&id, &location, &other, does));
         }
         Ok(())
     }
@@ -272,7 +263,7 @@ impl Dispatcher {
 
     /// Why a reader of a promised file fails.
     pub(super) fn broken_promise(&self, object: ObjectId, by: TaskId) -> String {
-        let (file, by) = (unscoped(self.catalog.location(object)), self.user_id(by));
+        let (file, by) = (self.catalog.location(object).written().text(), self.user_id(by));
         format!(
             "nobody wrote its input {file}: task {by}, which promised it, ended without adding a task that does",
             file = shown(&file),
@@ -398,7 +389,8 @@ impl Dispatcher {
     }
 
     pub(super) fn nobody_makes(&self, object: ObjectId) -> String {
-        format!("no task of the run makes its input {}", shown(&unscoped(self.catalog.location(object))))
+        let location = self.catalog.location(object).written().text();
+        format!("no task of the run makes its input {}", shown(&location))
     }
 
     /// Drops what the tasks of `arrays`, of `run`, made and nobody will read.
@@ -752,7 +744,7 @@ impl Dispatcher {
             self.histories.insert(task, History { n_attempts, ..History::default() });
             // After a restart nothing has been asked of other dispatchers for tasks that had ended.
             let imports = self.foreign_inputs(task);
-            for object in imports.iter().filter(|o| self.catalog.location(**o).starts_with(RUN_FILE)) {
+            for object in imports.iter().filter(|o| self.catalog.location(**o).stays()) {
                 self.intermediates.files.entry(*object).or_default();
             }
             let inputs = self.files_read(task);
@@ -771,7 +763,7 @@ impl Dispatcher {
                 }
             }
             if n > REVIVALS_MAX {
-                let file = unscoped(self.catalog.location(lost));
+                let file = self.catalog.location(lost).written().text();
                 let message = format!(
                     "the file {file} that it makes was lost {n} times before all its readers had read it: nodes \
                      leave too often, or caches are too small; give them more space or keep the file at home",
@@ -842,10 +834,9 @@ impl Dispatcher {
                 let mut text = String::new();
                 let mut objects = vec![];
                 for (_, pattern) in &a.array.template.inputs {
-                    self.location_into(a.run, &a.array, pattern, i, &mut text);
-                    objects.extend(
-                        self.catalog.find(&text).filter(|o| self.intermediates.files.contains_key(o)),
-                    );
+                    let object =
+                        self.catalog.find(self.location_into(a.run, &a.array, pattern, i, &mut text));
+                    objects.extend(object.filter(|o| self.intermediates.files.contains_key(o)));
                 }
                 objects.sort_unstable();
                 objects.dedup();

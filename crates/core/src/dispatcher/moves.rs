@@ -178,11 +178,11 @@ impl Dispatcher {
             Some(wide) => {
                 let RunPatterns { found, multicast, parts } = *wide;
                 let kinds = [(multicast, PatternKind::Multicast), (parts, PatternKind::Scatter)];
-                for (mut location, kind) in
+                for (mut text, kind) in
                     kinds.into_iter().flat_map(|(l, k)| l.into_iter().map(move |l| (l, k)))
                 {
-                    scope_location(self.prefix_of(run), &mut location);
-                    let object = self.catalog.intern(&location);
+                    let location = self.scope_of(run).put_into(&mut text);
+                    let object = self.catalog.intern(location);
                     self.moves.patterns.learn_wide(run, object, kind);
                 }
                 self.moves.patterns.learn_run(run, &found);

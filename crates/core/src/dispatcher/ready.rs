@@ -65,22 +65,23 @@ impl Dispatcher {
         self.run_times.ready(self.arrays[array.0 as usize].stage, n);
     }
 
-    /// The location that `pattern` gives for task `i` of an array of `run`, as the catalog has it.
-    pub(super) fn location_into(
+    /// The location that `pattern` gives for task `i` of an array of `run`, as the catalog has it. It takes the place of
+    /// what is in `text`.
+    pub(super) fn location_into<'t>(
         &self,
         run: RunId,
         array: &TaskArray,
         pattern: &Pattern,
         i: u32,
-        text: &mut String,
-    ) {
+        text: &'t mut String,
+    ) -> CatalogLocation<'t> {
         text.clear();
         array.fill_into(pattern, i, text);
-        scope_location(self.prefix_of(run), text);
+        self.scope_of(run).put_into(text)
     }
 
-    pub(super) fn prefix_of(&self, run: RunId) -> &str {
-        self.runs.get(&run).map_or("", |r| &r.prefix)
+    pub(super) fn scope_of(&self, run: RunId) -> &RunScope {
+        self.runs.get(&run).map_or(RunScope::NONE, |r| &r.scope)
     }
 
     /// The inputs of a task, in its own order.
@@ -99,15 +100,15 @@ impl Dispatcher {
         files: &[(Pattern, Pattern)],
         i: u32,
     ) -> Vec<ObjectId> {
-        let mut location = std::mem::take(&mut self.location);
+        let mut text = std::mem::take(&mut self.location);
         let mut objects = Vec::with_capacity(files.len());
         for (_, pattern) in files {
-            self.location_into(run, array, pattern, i, &mut location);
-            let object = self.catalog.intern(&location);
+            let location = self.location_into(run, array, pattern, i, &mut text);
+            let object = self.catalog.intern(location);
             self.catalog.name(object, run);
             objects.push(object);
         }
-        self.location = location;
+        self.location = text;
         objects
     }
 

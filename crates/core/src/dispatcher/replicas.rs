@@ -128,7 +128,7 @@ impl Dispatcher {
     /// Marks the attempts, on one executor or on all, that learn from home which bytes of `object` they
     /// read and whose program has not reported yet. Looks at all; home's bytes change rarely.
     pub(super) fn suspect(&mut self, object: ObjectId, on: Option<ExecutorId>) {
-        let location = self.catalog.location(object);
+        let location = self.catalog.location(object).text();
         let (arrays, mut text) = (&self.arrays, String::new());
         for (task, r) in &mut self.reserved {
             if r.landing || !r.asks_home || on.is_some_and(|executor| r.executor != executor) {

@@ -27,8 +27,7 @@ impl Dispatcher {
         state.n_tasks += u64::from(array.n_tasks);
         state.arrays.push(id);
         let ends = Ends::new(array.n_tasks);
-        let any_run_file =
-            |list: &[(Pattern, Pattern)]| list.iter().any(|(_, l)| array.may_begin(l, RUN_FILE));
+        let any_run_file = |list: &[(Pattern, Pattern)]| list.iter().any(|(_, l)| array.may_stay(l));
         let (reads_run, writes_run) =
             (any_run_file(&array.template.inputs), any_run_file(&array.template.outputs));
         let stage = self.run_times.stage(into.unwrap_or(run), &array.template.label);
@@ -63,27 +62,26 @@ impl Dispatcher {
             return true;
         }
         let base = self.arrays[id.0 as usize].base;
-        let mut location = String::new();
+        let mut text = String::new();
         let is_workflow = self.arrays.last().is_some_and(|a| a.reads_run || a.writes_run);
         for i in 0..array.n_tasks {
             self.note_up_to(id, i);
             for (_, pattern) in &array.template.outputs {
-                self.location_into(run, array, pattern, i, &mut location);
+                let location = self.location_into(run, array, pattern, i, &mut text);
                 let task = TaskId(base.0 + u64::from(i));
-                let taken = if location.starts_with(RUN_FILE) {
-                    self.learn_intermediate(task, &location).err()
-                } else {
-                    self.find_writer(run, &location)
+                let taken = match location {
+                    CatalogLocation::Run(_) => self.learn_intermediate(task, location).err(),
+                    CatalogLocation::Home(at_home) => self.find_writer(run, at_home),
                 };
                 if let Some(other) = taken {
-                    let message = self.clash(other, &self.user_id(task), &location);
+                    let message = self.clash(other, &self.user_id(task), location);
                     out.push(Action::RefuseRun { run, message });
                     return false;
                 }
-                if !location.starts_with(RUN_FILE) {
-                    let hash = hash_of(&location);
+                if let CatalogLocation::Home(at_home) = location {
+                    let hash = hash_of(at_home);
                     self.makers.insert_unique(hash, (hash, task), |entry| entry.0);
-                    self.learn_export(run, task, &location);
+                    self.learn_export(run, task, at_home);
                 }
             }
             if is_workflow && self.runs[&run].into.is_none() {
@@ -94,12 +92,12 @@ impl Dispatcher {
     }
 
     /// What is said to somebody who submits the task `id`, which writes `location` as `other` does.
-    pub(super) fn clash(&self, other: TaskId, id: &str, location: &str) -> String {
-        let way_out = match self.end_of(other) == End::Not && !location.starts_with(RUN_FILE) {
+    pub(super) fn clash(&self, other: TaskId, id: &str, location: CatalogLocation<'_>) -> String {
+        let way_out = match self.end_of(other) == End::Not && !location.stays() {
             true => "give each its own output, or wait until the first one has ended",
             false => "give each its own output",
         };
-        let (other, location) = (self.user_id(other), unscoped(location));
+        let (other, location) = (self.user_id(other), location.written().text());
         format!(
             "tasks {other} and {id} both write {location}; {way_out}",
             other = shown(&other),
@@ -108,24 +106,21 @@ impl Dispatcher {
         )
     }
 
-    /// The task that writes `location` and has not ended; failing that, one that ended badly before a
+    /// The task that writes the file `at_home` and has not ended; failing that, one that ended badly before a
     /// restart, or one that is done, of a run that tasks are added to.
-    pub(super) fn find_maker(&self, location: &str) -> Option<TaskId> {
-        self.makers_of(location).max_by_key(|task| (self.end_of(*task) == End::Not, *task))
+    pub(super) fn find_maker(&self, at_home: &str) -> Option<TaskId> {
+        self.makers_of(at_home).max_by_key(|task| (self.end_of(*task) == End::Not, *task))
     }
 
-    /// The tasks that `makers` has for `location`.
-    pub(super) fn makers_of(&self, location: &str) -> impl Iterator<Item = TaskId> {
-        let hash = hash_of(location);
+    /// The tasks that `makers` has for the file `at_home`.
+    pub(super) fn makers_of(&self, at_home: &str) -> impl Iterator<Item = TaskId> {
+        let hash = hash_of(at_home);
         let mut text = String::new();
         let mut writes = move |task: TaskId| {
             let (array, i) = self.locate(task);
             let array = &self.arrays[array.0 as usize].array;
-            array.template.outputs.iter().any(|(_, pattern)| {
-                text.clear();
-                array.fill_into(pattern, i, &mut text);
-                text == location
-            })
+            let mut outputs = array.template.outputs.iter();
+            outputs.any(|(_, pattern)| array.locate(pattern, i, &mut text) == Location::Home(at_home))
         };
         self.makers.iter_hash(hash).filter(move |e| e.0 == hash && writes(e.1)).map(|e| e.1)
     }
@@ -133,14 +128,10 @@ impl Dispatcher {
     pub(super) fn forget_maker(&mut self, task: TaskId) {
         let (array, i) = self.locate(task);
         let array = self.arrays[array.0 as usize].array.clone();
-        let mut location = String::new();
+        let mut text = String::new();
         for (_, pattern) in &array.template.outputs {
-            location.clear();
-            array.fill_into(pattern, i, &mut location);
-            if location.starts_with(RUN_FILE) {
-                continue;
-            }
-            let hash = hash_of(&location);
+            let Location::Home(at_home) = array.locate(pattern, i, &mut text) else { continue };
+            let hash = hash_of(at_home);
             if let Ok(entry) = self.makers.find_entry(hash, |e| *e == (hash, task)) {
                 entry.remove();
             }
@@ -225,16 +216,16 @@ impl Dispatcher {
         let imports = self.foreign_inputs(task);
         let mut makers: Vec<TaskId> = vec![];
         let mut files: Vec<ObjectId> = vec![];
-        let mut location = String::new();
+        let mut text = String::new();
         for (_, pattern) in &array.template.inputs {
-            self.location_into(run, array, pattern, i, &mut location);
-            if location.starts_with(RUN_FILE) {
-                files.push(self.catalog.intern(&location));
-            } else if !imports.is_empty()
-                && self.catalog.find(&location).is_some_and(|o| imports.contains(&o))
-            {
+            let location = self.location_into(run, array, pattern, i, &mut text);
+            let CatalogLocation::Home(at_home) = location else {
+                files.push(self.catalog.intern(location));
+                continue;
+            };
+            if !imports.is_empty() && self.catalog.find(location).is_some_and(|o| imports.contains(&o)) {
                 // Another dispatcher has it made.
-            } else if let Some(maker) = self.find_maker(&location)
+            } else if let Some(maker) = self.find_maker(at_home)
                 && maker != task
                 && self.end_of(maker) != End::Done
                 && !makers.contains(&maker)
@@ -321,15 +312,17 @@ impl Dispatcher {
         }
         // What it made is there, also if an earlier run had failed to make it.
         let spec = self.task_spec(task);
-        for ((_, location), (digest, size_bytes)) in spec.outputs.iter().zip(outputs) {
-            if location.starts_with(RUN_FILE) {
+        let locations = spec.outputs.iter().map(|(_, location)| CatalogLocation::of(location));
+        for (location, (digest, size_bytes)) in locations.clone().zip(outputs) {
+            if location.stays() {
                 let object = self.catalog.intern(location);
                 self.catalog.set_digest(object, Some(*digest));
                 self.catalog.set_size_bytes(object, Some(*size_bytes));
             }
         }
-        while let Some(ended) = spec.outputs.iter().find_map(|(_, location)| {
-            self.makers_of(location)
+        while let Some(ended) = locations.clone().find_map(|location| {
+            let CatalogLocation::Home(at_home) = location else { return None };
+            self.makers_of(at_home)
                 .find(|maker| self.end_of(*maker) != End::Not && !self.is_remembered(*maker))
         }) {
             self.forget_maker(ended);

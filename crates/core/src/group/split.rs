@@ -107,7 +107,7 @@ fn stretch(n_tasks: u32, i: u32, n: u32) -> (u32, u32) {
 
 fn deal(array: &TaskArray, number: u32, n_members: u32) -> Deal {
     let outputs = array.template.outputs.iter().map(|(_, l)| l);
-    let stays: Vec<&Pattern> = outputs.filter(|l| array.may_begin(l, RUN_FILE)).collect();
+    let stays: Vec<&Pattern> = outputs.filter(|l| array.may_stay(l)).collect();
     let varies = array.template.inputs.iter().map(|(_, l)| l).find(|l| !l.is_constant());
     // A task on its own is an array of one, in which all is constant.
     let input = varies.or(array.template.inputs.first().map(|(_, l)| l).filter(|_| array.n_tasks == 1));
@@ -123,9 +123,7 @@ fn deal(array: &TaskArray, number: u32, n_members: u32) -> Deal {
     let mut text = String::new();
     let mut owner = |i: u32| {
         for pattern in &stays {
-            text.clear();
-            array.fill_into(pattern, i, &mut text);
-            if text.starts_with(RUN_FILE) {
+            if array.locate(pattern, i, &mut text).stays() {
                 return owner_of(&text, n_members);
             }
         }
@@ -223,9 +221,7 @@ fn link(
                 if constant && std::mem::replace(&mut seen[reader.0 as usize], true) {
                     continue;
                 }
-                text.clear();
-                array.fill_into(pattern, i, &mut text);
-                let stays = text.starts_with(RUN_FILE);
+                let stays = array.locate(pattern, i, &mut text).stays();
                 let added =
                     makers.get(&hash_of(&text)).and_then(|same| same.iter().find(|m| writes(**m, &text)));
                 let Some(maker) = added.map(|maker| owner(*maker)).or_else(|| has_made(&text)) else {

@@ -14,7 +14,7 @@
 
 use super::{Evidence, PatternKind, Patterns, StageId, is_one_stage, stage_of_task};
 use crate::array::{Pattern, TaskArray};
-use crate::types::{ObjectId, RUN_FILE, RunId};
+use crate::types::{ObjectId, RunId};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -74,9 +74,7 @@ pub fn patterns_by_part(
     has_made: impl Fn(&str) -> bool,
 ) -> Vec<RunPatterns> {
     let mut parts = vec![RunPatterns::default(); n_parts as usize];
-    let stays = |array: &TaskArray, list: &[(Pattern, Pattern)]| {
-        list.iter().any(|(_, l)| array.may_begin(l, RUN_FILE))
-    };
+    let stays = |array: &TaskArray, list: &[(Pattern, Pattern)]| list.iter().any(|(_, l)| array.may_stay(l));
     let is_workflow = |a: &TaskArray| stays(a, &a.template.inputs) || stays(a, &a.template.outputs);
     let workflow: Vec<(u32, &TaskArray)> =
         (0..).zip(arrays).filter(|(_, array)| is_workflow(array)).collect();

@@ -3,6 +3,7 @@
 use super::naive::{Rule, Scan};
 use super::*;
 use crate::catalog::Catalog;
+use crate::location::CatalogLocation;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,7 +33,7 @@ impl World {
     fn new(n_objects: u32) -> World {
         let mut catalog = Catalog::new();
         for o in 0..n_objects {
-            catalog.intern(&format!("o{o}"));
+            catalog.intern(CatalogLocation::Home(&format!("o{o}")));
         }
         let window = Window::new(3200);
         World { catalog, window, tasks: BTreeMap::new(), rooms: BTreeMap::new(), n_tasks: 0 }

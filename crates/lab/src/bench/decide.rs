@@ -250,7 +250,7 @@ fn policy_alone(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
         view.set_room(e, idle);
     }
     for object in 0..args.objects {
-        let object = catalog.intern(&location(object));
+        let object = catalog.intern(CatalogLocation::Home(&location(object)));
         for _ in 0..N_REPLICAS {
             catalog.add_replica(ExecutorId(random.below(args.executors as usize) as u32), object);
         }
@@ -357,7 +357,8 @@ fn memory(args: &DecideArgs, table: &mut Table) -> Result<(), Fault> {
     for e in 0..args.executors {
         catalog.executor_joined(ExecutorId(e));
     }
-    let objects: Vec<ObjectId> = (0..args.objects).map(|o| catalog.intern(&location(o))).collect();
+    let objects: Vec<ObjectId> =
+        (0..args.objects).map(|o| catalog.intern(CatalogLocation::Home(&location(o)))).collect();
     let mut random = Random(1);
     let (bytes, n_pairs) = held_by(|| {
         for object in &objects {

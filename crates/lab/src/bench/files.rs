@@ -21,6 +21,7 @@ use clap::Args;
 use eyas_cli::{Exit, Fault};
 use eyas_core::array::{Column, Command, Pattern, Piece, TaskArray};
 use eyas_core::placement::{first_available, good_cache_compute};
+use eyas_core::run_file;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -161,7 +162,7 @@ fn measure(
     )?;
     add("shared storage, FA", took[0]);
     add("shared storage, FA + wrapper", took[1]);
-    let passes = [(Kind::Plain, "run:cold-".to_string()), (Kind::Plain, "run:warm-".to_string())];
+    let passes = [(Kind::Plain, run_file("cold-")), (Kind::Plain, run_file("warm-"))];
     let took = in_cluster(good_cache_compute::NAME, &passes)?;
     add("diffusion, cold", took[0]);
     add("diffusion, warm", took[1]);

@@ -9,7 +9,7 @@ use super::{Common, Random, note};
 use clap::Args;
 use eyas_cli::{Exit, Fault};
 use eyas_core::catalog::Catalog;
-use eyas_core::{ExecutorId, ObjectId};
+use eyas_core::{CatalogLocation, ExecutorId, ObjectId};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -48,7 +48,7 @@ pub fn measure(n_entries: u32) -> Rates {
     let names: Vec<String> = (0..n_entries).map(|i| format!("/home/data/file-{i:08}")).collect();
     let begun = Instant::now();
     for (i, name) in names.iter().enumerate() {
-        let object = catalog.intern(name);
+        let object = catalog.intern(CatalogLocation::Home(name));
         catalog.add_replica(ExecutorId(i as u32 % N_EXECUTORS), object);
     }
     let us = |begun: Instant, n: u32| begun.elapsed().as_secs_f64() * 1e6 / f64::from(n);
@@ -62,7 +62,7 @@ pub fn measure(n_entries: u32) -> Rates {
     let lookup_us = us(begun, N_LOOKUPS);
     let begun = Instant::now();
     for i in &wanted {
-        let found = catalog.find(&names[*i as usize]);
+        let found = catalog.find(CatalogLocation::Home(&names[*i as usize]));
         sum += found.map_or(0, |object| catalog.holders_of(object).map(|e| u64::from(e.0)).sum::<u64>());
     }
     let lookup_by_name_us = us(begun, N_LOOKUPS);

@@ -11,6 +11,7 @@ use eyas_cli::Fault;
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, Template};
 use eyas_core::collective::lessons::PROMISE;
 use eyas_core::collective::{CollectiveKind, CollectiveRecord};
+use eyas_core::run_file;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ fn text(text: impl Into<String>) -> Pattern {
 
 /// A task that makes `n_files` files of `bytes` each, and the tasks that read all of them.
 fn multicast(n_files: u32, bytes: u64) -> Vec<TaskArray> {
-    let files = || (0..n_files).map(|i| (text(format!("f{i}")), text(format!("run:f{i}"))));
+    let files = || (0..n_files).map(|i| (text(format!("f{i}")), text(run_file(format_args!("f{i}")))));
     let make = format!("for i in $(seq 0 {}); do head -c {bytes} /dev/urandom > f$i; done", n_files - 1);
     let maker = Template {
         outputs: files().collect(),
@@ -71,13 +72,13 @@ fn multicast(n_files: u32, bytes: u64) -> Vec<TaskArray> {
 
 /// `n_files` tasks that make a file of `bytes` each, and one that reads all of them.
 fn gather(n_files: u32, bytes: u64) -> Vec<TaskArray> {
-    let location = Pattern(vec![Piece::Literal("run:p".into()), Piece::Index]);
+    let location = Pattern(vec![Piece::Literal(run_file("p")), Piece::Index]);
     let maker = Template {
         outputs: vec![(text("o"), location)],
         label: "make".into(),
         ..template(Command::Shell(text(format!("head -c {bytes} /dev/urandom > o"))), vec![])
     };
-    let files = (0..n_files).map(|i| (text(format!("p{i}")), text(format!("run:p{i}"))));
+    let files = (0..n_files).map(|i| (text(format!("p{i}")), text(run_file(format_args!("p{i}")))));
     let reader = Template {
         id: text("read"),
         label: "read".into(),

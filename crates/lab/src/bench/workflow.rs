@@ -105,22 +105,23 @@ fn workflow(args: &WorkflowArgs) -> Result<Vec<Arc<TaskArray>>, Fault> {
     let mut add = |n_tasks: u32, template: Template, columns: Vec<Column>| {
         arrays.push(Arc::new(TaskArray { n_tasks, first_index: 0, template, columns }));
     };
-    let proj = |i: u32| format!("run:proj/{i}");
+    let proj = |i: u32| run_file(format_args!("proj/{i}"));
     let raw = column(&mut (0..n).map(|i| format!("/sky/{i}.fits")))?;
     let projected = || column(&mut (0..n).map(proj));
     add(n, form("project", vec![file("in", 0)], vec![file("out", 1)]), vec![raw, projected()?]);
     let next = column(&mut (0..n).map(|i| proj((i + 1) % n)))?;
-    let diffs = column(&mut (0..n).map(|i| format!("run:diff/{i}")))?;
+    let diffs = column(&mut (0..n).map(|i| run_file(format_args!("diff/{i}"))))?;
     let inputs = vec![file("a", 0), file("b", 1)];
     add(n, form("diff", inputs, vec![file("out", 2)]), vec![projected()?, next, diffs]);
     let k = args.gathered;
     for (g, start) in (0..n).step_by(k as usize).enumerate() {
-        let inputs = (start..(start + k).min(n))
-            .map(|i| (Pattern::literal(format!("{i}")), Pattern::literal(format!("run:diff/{i}"))));
-        let out = vec![(Pattern::literal("table"), Pattern::literal(format!("run:fit/{g}")))];
+        let inputs = (start..(start + k).min(n)).map(|i| {
+            (Pattern::literal(format!("{i}")), Pattern::literal(run_file(format_args!("diff/{i}"))))
+        });
+        let out = vec![(Pattern::literal("table"), Pattern::literal(run_file(format_args!("fit/{g}"))))];
         add(1, form("concat", inputs.collect(), out), vec![]);
     }
-    let fits = column(&mut (0..n).map(|i| format!("run:fit/{}", i / k)))?;
+    let fits = column(&mut (0..n).map(|i| run_file(format_args!("fit/{}", i / k))))?;
     let done = column(&mut (0..n).map(|i| format!("/sky/corrected/{i}.fits")))?;
     let inputs = vec![file("in", 0), file("table", 1)];
     add(n, form("background", inputs, vec![file("out", 2)]), vec![projected()?, fits, done]);

@@ -6,6 +6,7 @@
 use eyas_core::array::*;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
+use eyas_core::location::CatalogLocation;
 use eyas_core::log::*;
 use eyas_core::rng::Rng;
 use eyas_core::types::*;
@@ -295,7 +296,8 @@ impl Cluster {
         match word {
             Word::Ended(mut report, inputs) => {
                 // Object numbers are this life's.
-                let find = |core: &Dispatcher, location: &str| core.catalog().find(location);
+                let find =
+                    |core: &Dispatcher, location: &str| core.catalog().find(CatalogLocation::of(location));
                 report.inputs = inputs
                     .iter()
                     .filter_map(|(location, outcome, wait_ns)| {
@@ -327,7 +329,9 @@ impl Cluster {
                 let mut added = vec![];
                 for location in locations {
                     node.cache.insert(location.clone());
-                    let Some(object) = self.core.catalog().find(&location) else { continue };
+                    let Some(object) = self.core.catalog().find(CatalogLocation::of(&location)) else {
+                        continue;
+                    };
                     let size_bytes = size_of(&location);
                     let version = Some(HomeVersion { size_bytes, stamp: "1".into() });
                     let digest = digest_of(&location);

@@ -417,13 +417,14 @@ impl<O: Outside> Session<O> {
             }
             Action::NameObjects { executor, objects } => {
                 let catalog = self.core.catalog();
-                let named = |o: ObjectId| (o, catalog.location(o).to_string(), catalog.digest(o));
+                let named = |o: ObjectId| (o, catalog.location(o).text().to_owned(), catalog.digest(o));
                 let objects = objects.into_iter().map(named).collect();
                 self.tell(executor, ToExecutor::Named { objects })
             }
             Action::DropReplicas { executor, objects } => self.tell(executor, ToExecutor::Drop { objects }),
             Action::Prefetch { executor, batch, inputs } => {
-                let locations = inputs.iter().map(|i| self.core.location(i.object).to_string()).collect();
+                let location = |i: &AssignedInput| self.core.location(i.object).text().to_owned();
+                let locations = inputs.iter().map(location).collect();
                 let permits = self.permits(executor, &inputs);
                 self.tell(executor, ToExecutor::Prefetch { batch, inputs, locations, permits });
             }
@@ -436,7 +437,8 @@ impl<O: Outside> Session<O> {
             Action::RemoveParts { executor, attempts } => {
                 let told = |(task, attempt)| {
                     let outputs = self.core.task_spec(task).outputs.into_iter();
-                    let at_home = outputs.map(|(_, location)| location).filter(|l| !l.starts_with(RUN_FILE));
+                    let outputs = outputs.map(|(_, location)| location);
+                    let at_home = outputs.filter(|location| !CatalogLocation::of(location).stays());
                     (task, attempt, at_home.collect())
                 };
                 let attempts = attempts.into_iter().map(told).collect();

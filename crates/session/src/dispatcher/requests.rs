@@ -127,7 +127,7 @@ impl<O: Outside> Session<O> {
         };
         let spec = self.core.task_spec(task);
         for (_, location) in spec.inputs.iter().chain(&spec.outputs) {
-            if let Some(object) = self.core.catalog().find(location) {
+            if let Some(object) = self.core.catalog().find(CatalogLocation::of(location)) {
                 explained.objects.push((object, location.clone()));
             }
         }

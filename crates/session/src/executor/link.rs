@@ -95,10 +95,9 @@ impl Link {
             digest: bytes.digest,
             size_bytes: bytes.size_bytes,
             // Home has no version of what stays on the nodes.
-            origin: book.find_name(object).map(str::to_string).and_then(|name| {
-                let version =
-                    bytes.version.or_else(|| name.starts_with(RUN_FILE).then(HomeVersion::default))?;
-                Some((name, version))
+            origin: book.find_name(object).and_then(|name| {
+                let stays = CatalogLocation::of(name).stays();
+                Some((name.to_string(), bytes.version.or_else(|| stays.then(HomeVersion::default))?))
             }),
         });
         let offer = Offer {

@@ -22,7 +22,7 @@ use eyas_core::collective::{
 };
 use eyas_core::event::Source;
 use eyas_core::rng::Rng;
-use eyas_core::{ExecutorId, ObjectId, Timestamp};
+use eyas_core::{CatalogLocation, ExecutorId, ObjectId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -373,7 +373,7 @@ fn carried_out_s(case: &Case, way: Way) -> f64 {
         catalog.executor_joined(ExecutorId(e));
     }
     for i in 0..case.files.len() {
-        catalog.intern(&format!("{i}"));
+        catalog.intern(CatalogLocation::Home(&format!("{i}")));
     }
     let is_plain_gather = way == Way::PlainFetches && case.kind != CollectiveKind::Multicast;
     let config = CarryConfig {

@@ -27,6 +27,7 @@ use eyas_core::Timestamp;
 use eyas_core::array::{Column, Pattern, Piece, TaskArray};
 use eyas_core::placement::{first_available, max_compute_util};
 use eyas_core::rng::Rng;
+use eyas_core::run_file;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -158,12 +159,9 @@ fn workload(cell: &Cell, warmed_at_ns: Option<u64>) -> Workload {
     }
     let pass = |at_ns: u64, name: &str, writes: bool, order: Option<&[u32]>| {
         // What diffusion writes stays on the nodes; what is written to persistent storage goes there.
-        let scheme = if matches!(cell.config, Config::Fa | Config::FaWrapper | Config::Persistent) {
-            ""
-        } else {
-            "run:"
-        };
-        let outputs = if writes { vec![index(&format!("{scheme}{name}-out"))] } else { vec![] };
+        let lands = matches!(cell.config, Config::Fa | Config::FaWrapper | Config::Persistent);
+        let out = format!("{name}-out");
+        let outputs = if writes { vec![index(&if lands { out } else { run_file(out) })] } else { vec![] };
         let mut files = Column::default();
         for i in order.unwrap_or_default() {
             assert!(files.push(&format!("file{i}")), "some thousand names are far from 4 GiB");

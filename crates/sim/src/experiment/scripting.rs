@@ -25,6 +25,7 @@ use eyas_core::array::{Column, Pattern, Piece, TaskArray};
 use eyas_core::collective::{CollectiveKind, Link, Way};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::placement::first_available;
+use eyas_core::run_file;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -202,8 +203,8 @@ fn reduce_s(bytes: u64, nodes: u32) -> Result<f64, String> {
                 compute: Compute::Same(ns),
             });
         };
-        sizes.extend((0..nodes).map(|i| (format!("run:part-0-{i}"), bytes)));
-        add(nodes, "make-", "make", vec![], "run:part-0-", vec![], MAKE_NS);
+        sizes.extend((0..nodes).map(|i| (run_file(format_args!("part-0-{i}")), bytes)));
+        add(nodes, "make-", "make", vec![], &run_file("part-0-"), vec![], MAKE_NS);
         // The leaves read what lies at their node, one file each; then 16 numbers each.
         let (mut n_parts, mut level, mut arity, mut part_bytes) = (nodes, 0, 1, bytes);
         while with_tree && (n_parts > 1 || level == 0) {
@@ -212,17 +213,17 @@ fn reduce_s(bytes: u64, nodes: u32) -> Result<f64, String> {
             let mut columns = vec![Column::default(); arity as usize];
             for part in 0..n_parts {
                 let column = &mut columns[(part % arity) as usize];
-                if !column.push(&format!("run:part-{level}-{part}")) {
+                if !column.push(&run_file(format_args!("part-{level}-{part}"))) {
                     return Err("the names of the parts have more than 4 GiB".into());
                 }
             }
             let inputs = (0..arity).map(Pattern::column).collect();
-            let (id, out) = (format!("level-{level}-"), format!("run:part-{}-", level + 1));
+            let (id, out) = (format!("level-{level}-"), run_file(format_args!("part-{}-", level + 1)));
             let ns = compute(part_bytes * u64::from(arity));
             add(n_tasks, &id, "min", inputs, &out, columns, ns);
             n_parts = n_tasks;
             level += 1;
-            sizes.extend((0..n_parts).map(|i| (format!("run:part-{level}-{i}"), NUMBER_BYTES)));
+            sizes.extend((0..n_parts).map(|i| (run_file(format_args!("part-{level}-{i}")), NUMBER_BYTES)));
             (arity, part_bytes) = (REDUCE_ARITY.min(n_parts), NUMBER_BYTES);
         }
         let n_tasks = submissions.iter().map(|s| u64::from(s.array.n_tasks)).sum();

@@ -6,7 +6,7 @@
 //! Not here: circles of tasks and files without makers, which need the whole workload (`links.rs`, where it is read).
 
 use super::*;
-use eyas_core::RUN_FILE;
+use eyas_core::Location;
 use eyas_text::shown;
 
 /// The longest simulated time: 100 years.
@@ -139,7 +139,7 @@ impl Watch {
     /// What is on nodes only has to fit into a cache there.
     fn check_cache(&self, location: &str, bytes: u64, task: &dyn Fn() -> String) -> Result<(), Error> {
         let cache_bytes = self.largest.cache_bytes;
-        if cache_bytes == 0 || bytes <= cache_bytes || !location.starts_with(RUN_FILE) {
+        if cache_bytes == 0 || bytes <= cache_bytes || !Location::of(location).stays() {
             return Ok(());
         }
         Err(Error::never_ends(format!(

@@ -18,6 +18,7 @@
 
 use super::*;
 use eyas_core::rng::Rng;
+use eyas_core::{Location, run_file};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
@@ -124,9 +125,9 @@ impl Maker {
         outputs: &[(String, u64)],
         seconds: f64,
     ) {
-        let at = |location: &str| match location.strip_prefix("run:").filter(|_| self.through_home) {
-            Some(name) => format!("made/{name}"),
-            None => location.to_string(),
+        let at = |location: &str| match Location::of(location) {
+            Location::Run { name } if self.through_home => format!("made/{name}"),
+            _ => location.to_string(),
         };
         let made = outputs.iter().map(|(location, _)| Pattern::literal(at(location))).collect();
         let read = inputs.iter().map(|location| Pattern::literal(at(location))).collect();
@@ -143,7 +144,7 @@ impl Maker {
 
     fn blast(&mut self, n_slices: u32, n_queries: u32, slice_sigma: f64) {
         const SEQUENCES_PER_QUERY: usize = 16;
-        let database = |slice: u32| format!("run:db/{slice}");
+        let database = |slice: u32| run_file(format_args!("db/{slice}"));
         let slices: Vec<f64> = (0..n_slices).map(|_| self.uneven(slice_sigma)).collect();
         for slice in 0..n_slices {
             let raw = self.home(&format!("slice/{slice}"), 64 * MB);
@@ -152,7 +153,7 @@ impl Maker {
         for query in 0..n_queries {
             let sequences = self.home(&format!("query/{query}"), 10 * KB);
             let lengths: Vec<f64> = (0..SEQUENCES_PER_QUERY).map(|_| self.uneven(0.6)).collect();
-            let hits = |slice: u32| format!("run:hits/{query}-{slice}");
+            let hits = |slice: u32| run_file(format_args!("hits/{query}-{slice}"));
             for slice in 0..n_slices {
                 let seconds: f64 = lengths
                     .iter()
@@ -171,7 +172,8 @@ impl Maker {
     fn montage(&mut self) {
         const N: usize = 1319;
         const COLUMNS: usize = 37;
-        let (image, area) = (|i: usize| format!("run:image/{i}"), |i: usize| format!("run:area/{i}"));
+        let (image, area) =
+            (|i: usize| run_file(format_args!("image/{i}")), |i: usize| run_file(format_args!("area/{i}")));
         for i in 0..N {
             let raw = self.home(&format!("raw/{i}"), 2_100 * KB);
             let seconds = 12.0 * self.uneven(0.2);
@@ -179,25 +181,25 @@ impl Maker {
             self.task("mProject", format!("project-{i}"), &[raw], &out, seconds);
         }
         let images: Vec<String> = (0..N).map(image).collect();
-        self.task("mImgtbl", "table".into(), &images, &[("run:table".into(), 810 * KB)], 0.4);
+        self.task("mImgtbl", "table".into(), &images, &[(run_file("table"), 810 * KB)], 0.4);
         let mut planes = vec![];
         for i in 0..N {
             let beside = (i % COLUMNS + 1 < COLUMNS).then_some(i + 1);
             let across = (i % COLUMNS + 1 < COLUMNS).then_some(i + COLUMNS + 1);
             for j in [beside, Some(i + COLUMNS), across].into_iter().flatten().filter(|j| *j < N) {
-                let plane = format!("run:plane/{i}-{j}");
+                let plane = run_file(format_args!("plane/{i}-{j}"));
                 let seconds = 1.2 * self.uneven(0.2);
                 let inputs = [image(i), area(i), image(j), area(j)];
                 self.task("mDiffFit", format!("diff-{i}-{j}"), &inputs, &[(plane.clone(), MB)], seconds);
                 planes.push(plane);
             }
         }
-        self.task("mConcatFit", "concat".into(), &planes, &[("run:planes".into(), 320 * KB)], 28.0);
-        let inputs = ["run:table".to_string(), "run:planes".into()];
-        self.task("mBgModel", "model".into(), &inputs, &[("run:model".into(), 100 * KB)], 10.0);
+        self.task("mConcatFit", "concat".into(), &planes, &[(run_file("planes"), 320 * KB)], 28.0);
+        let inputs = [run_file("table"), run_file("planes")];
+        self.task("mBgModel", "model".into(), &inputs, &[(run_file("model"), 100 * KB)], 10.0);
         for i in 0..N {
             let seconds = 6.9 * self.uneven(0.2);
-            let inputs = [image(i), area(i), "run:model".into()];
+            let inputs = [image(i), area(i), run_file("model")];
             let out = [(format!("corrected/{i}"), 2_850 * KB)];
             self.task("mBackground", format!("background-{i}"), &inputs, &out, seconds);
         }
@@ -208,15 +210,15 @@ impl Maker {
         let strains = [self.home("strain/x", 400 * MB), self.home("strain/y", 400 * MB)];
         let mut peaks = vec![];
         for rupture in 0..N_RUPTURES {
-            let extracted = format!("run:extracted/{rupture}");
+            let extracted = run_file(format_args!("extracted/{rupture}"));
             let id = format!("extract-{rupture}");
             let seconds = 110.0 * self.uneven(0.2);
             self.task("ExtractSGT", id, &strains, &[(extracted.clone(), 150 * MB)], seconds);
             let n_variations = (27.0 * self.uneven(1.0)) as usize + 1;
             for v in 0..n_variations {
                 let variation = self.home(&format!("variation/{rupture}-{v}"), 2 * MB);
-                let seismogram = format!("run:seismogram/{rupture}-{v}");
-                let peak = format!("run:peak/{rupture}-{v}");
+                let seismogram = run_file(format_args!("seismogram/{rupture}-{v}"));
+                let peak = run_file(format_args!("peak/{rupture}-{v}"));
                 let inputs = [extracted.clone(), variation];
                 let seconds = 40.0 * self.uneven(0.5);
                 let out = [(seismogram.clone(), 24 * KB)];

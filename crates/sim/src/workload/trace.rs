@@ -33,6 +33,7 @@ pub use measured::{Level, Link, Measured, MeasuredNode, Spread, TaskMeasured};
 use super::*;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::event::{Action, AttemptReport, Event, Offer};
+use eyas_core::location::Location;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::types::*;
 use eyas_report::lines::{Entry, Lines};
@@ -466,7 +467,7 @@ impl Reader {
         for output in &report.outputs {
             if let Some((_, pattern)) = template.outputs.get(output.output as usize) {
                 let location = array.fill(pattern, i);
-                let lands = !location.starts_with(RUN_FILE);
+                let lands = !Location::of(&location).stays();
                 measured.landed_bytes += if lands { output.size_bytes } else { 0 };
                 self.sizes.insert(location, output.size_bytes);
             }

@@ -5,7 +5,7 @@ use crate::outcome::Recorder;
 use crate::workload::sanity::{Largest, Watch};
 use crate::workload::{Compute, Sizes, Submission, Workload};
 use eyas_core::array::TaskArray;
-use eyas_core::dispatcher::{Dispatcher, unscoped};
+use eyas_core::dispatcher::Dispatcher;
 use eyas_core::{HomeVersion, ObjectId, TaskId, Timestamp, placement};
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl Work {
         let i = object.0 as usize;
         while self.size_of.len() <= i {
             let next = ObjectId(self.size_of.len() as u32);
-            self.size_of.push(self.sizes.of(&unscoped(core.location(next))));
+            self.size_of.push(self.sizes.of(&core.location(next).written().text()));
         }
         self.size_of[i]
     }

@@ -91,7 +91,7 @@ impl World {
         }
         self.members[m].promised.insert(task);
         for (_, location) in process.core().task_spec(task).outputs {
-            let is_home = location.starts_with(RUN_FILE) || self.home.contains_key(&location);
+            let is_home = CatalogLocation::of(&location).stays() || self.home.contains_key(&location);
             let name = process.core().user_id(task);
             assert!(is_home, "promise 1: {name} of member {m} is done, {location} is not at home");
         }
@@ -181,7 +181,7 @@ impl World {
                     files.insert(location.clone(), made(&name, &inputs, i));
                 }
             }
-            wanted.extend(files.into_iter().filter(|(l, _)| !l.starts_with(RUN_FILE)));
+            wanted.extend(files.into_iter().filter(|(l, _)| !Location::of(l).stays()));
         }
         assert_eq!(self.home, wanted, "promise 2: home is as after a plain run");
         let mut n_done = 0;

@@ -340,7 +340,7 @@ impl World {
         };
         let own: Vec<TaskSpec> = p.arrays.iter().map(|array| array.expand(0)).collect();
         let inputs = own.iter().flat_map(|task| &task.inputs).map(|(_, l)| l);
-        let mut inputs = inputs.filter(|l| l.starts_with(RUN_FILE) && has(l.as_str()));
+        let mut inputs = inputs.filter(|l| Location::of(l).stays() && has(l.as_str()));
         if has("which no task of the run writes") {
             return inputs.any(|l| !tasks.iter().chain(&own).any(|task| makes(task, l)));
         }

@@ -222,7 +222,7 @@ impl World {
         let event = match work {
             Work::Ask { object } => {
                 let location = self.nodes[n].book.location(object);
-                assert!(!location.starts_with(RUN_FILE), "home is asked for {location}");
+                assert!(!CatalogLocation::of(location).stays(), "home is asked for {location}");
                 let result = match self.home.get(location) {
                     Some(digest) => Ok(HomeAnswer { version: version_of(*digest), in_place: false }),
                     None => Err(error(TransferErrorKind::Unavailable, "it does not exist")),
@@ -302,7 +302,7 @@ impl World {
             }
             Work::Land { id, output, object, cached } => {
                 let (location, digest) = self.given[&(n, id.0, id.1)].outputs[output as usize].clone();
-                assert!(!location.starts_with(RUN_FILE), "{location} goes home");
+                assert!(!CatalogLocation::of(&location).stays(), "{location} goes home");
                 let held = self.nodes[n].stored(object).map(|s| s.digest);
                 assert!(!cached || held == Some(digest), "promise 3: the last copy of {location} is gone");
                 self.home.insert(location, digest);

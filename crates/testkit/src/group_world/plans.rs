@@ -117,7 +117,7 @@ impl World {
             for output in 0..self.rng.below(3) {
                 let location = match self.rng.below(1000) < self.o.output_lands {
                     true => format!("out/p{plan}t{i}o{output}"),
-                    false => format!("{RUN_FILE}t{i}o{output}"),
+                    false => run_file(format_args!("t{i}o{output}")),
                 };
                 task = task.writes(&location);
                 made.push(location);
@@ -207,7 +207,7 @@ fn make_block(rng: &mut Rng, name: &str) -> Vec<TaskArray> {
         0 => Hints::default(),
         _ => Hints { multicast: Hint::Always, scatter: Hint::Always, gather: GatherHint::Always },
     };
-    let file = |kind: &str, i: u64| format!("{RUN_FILE}{name}/{kind}{i}");
+    let file = |kind: &str, i: u64| run_file(format_args!("{name}/{kind}{i}"));
     let mut split = build::task(&format!("{name}split")).label(&format!("{name}split"));
     let mut merge = build::task(&format!("{name}merge")).label(&format!("{name}merge")).hints(hints);
     let query = build::task(&format!("{name}query")).writes(&file("query", 0));
@@ -233,7 +233,7 @@ fn with_additions(rng: &mut Rng, first: &mut Vec<TaskArray>, rest: Vec<TaskArray
     for array in rest {
         let spec = array.expand(0);
         let outputs = spec.outputs.iter().map(|(_, l)| l.clone());
-        let stays: Vec<String> = outputs.filter(|l| l.starts_with(RUN_FILE)).collect();
+        let stays: Vec<String> = outputs.filter(|l| Location::of(l).stays()).collect();
         // Nobody knows whether something else that it reads is there still.
         let can_be_promised = !stays.is_empty() && spec.inputs.iter().all(|(_, l)| l.starts_with("in/"));
         if can_be_promised && rng.below(3) > 0 {
@@ -242,7 +242,7 @@ fn with_additions(rng: &mut Rng, first: &mut Vec<TaskArray>, rest: Vec<TaskArray
             first.push((*promises(format!("plan-{}", spec.id)).array()).clone());
             for r in 0..1 + rng.below(4) {
                 let location = match rng.below(3) {
-                    0 => format!("{RUN_FILE}{}-{r}", spec.id),
+                    0 => run_file(format_args!("{}-{r}", spec.id)),
                     _ => format!("out/{}-{r}", spec.id),
                 };
                 let reader = build::task(&format!("reader-{}-{r}", spec.id)).writes(&location);
@@ -278,7 +278,7 @@ fn bad_additions(rng: &mut Rng, whole: usize, arrays: &[TaskArray]) -> Vec<(Kind
         add(Kind::Clash, build::task(&format!("p{whole}second")).writes(location));
     }
     if rng.below(2) == 0 {
-        let location = format!("{RUN_FILE}p{whole}nobody");
+        let location = run_file(format_args!("p{whole}nobody"));
         add(Kind::Vain, build::task(&format!("p{whole}vain")).reads(&location));
     }
     // It writes what was promised, and reads what is made of that.
@@ -286,7 +286,7 @@ fn bad_additions(rng: &mut Rng, whole: usize, arrays: &[TaskArray]) -> Vec<(Kind
     let waits = |task: &&TaskSpec| task.inputs.iter().any(|(_, l)| promised.contains(l));
     let made_of = |task: &TaskSpec| Some((task.inputs[0].1.clone(), task.outputs.first()?.1.clone()));
     let mut circles = tasks.iter().filter(waits).filter_map(made_of);
-    if let Some((promise, made)) = circles.find(|(_, made)| made.starts_with(RUN_FILE)) {
+    if let Some((promise, made)) = circles.find(|(_, made)| Location::of(made).stays()) {
         add(Kind::Circle, build::task(&format!("p{whole}circle")).reads(&made).writes(&promise));
     }
     bad

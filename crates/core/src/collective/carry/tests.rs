@@ -1,5 +1,6 @@
 use super::*;
 use crate::collective::plan;
+use crate::location::CatalogLocation;
 use crate::rng::Rng;
 use proptest::prelude::*;
 
@@ -31,7 +32,7 @@ impl World {
             catalog.executor_joined(e);
         }
         for o in 0..64 {
-            catalog.intern(&format!("o{o}"));
+            catalog.intern(CatalogLocation::Home(&format!("o{o}")));
         }
         World {
             catalog,

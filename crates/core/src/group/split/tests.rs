@@ -1,5 +1,6 @@
 use super::*;
 use crate::array::{Command, TaskForm};
+use crate::location::Location;
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -127,7 +128,7 @@ fn parts_hold_every_task_once_and_readers_find_their_makers() {
             for location in tasks_of(part).iter().flat_map(|t| &t.inputs).map(|(_, l)| l) {
                 let Some(maker) = makers.get(location).filter(|m| **m != member) else { continue };
                 let named = part.links.imports.iter().find(|(l, _)| l == location).map(|(_, m)| *m);
-                let stays = location.starts_with(RUN_FILE);
+                let stays = Location::of(location).stays();
                 let found = named.or(stays.then(|| owner_of(location, n_members)));
                 assert_eq!(found, Some(*maker), "seed {seed}: {location}");
                 assert!(stays || parts[maker.0 as usize].links.exports.contains(location));

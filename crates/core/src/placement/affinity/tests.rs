@@ -6,6 +6,7 @@ mod scan;
 use super::super::{Reason, Rule};
 use super::home::{NodeReads, Reads};
 use super::*;
+use crate::location::CatalogLocation;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -50,7 +51,7 @@ impl World {
     fn new(n_objects: u32, config: Config) -> World {
         let mut catalog = Catalog::new();
         for o in 0..n_objects {
-            let object = catalog.intern(&format!("o{o}"));
+            let object = catalog.intern(CatalogLocation::Home(&format!("o{o}")));
             catalog.set_size_bytes(object, Some(OBJECT_BYTES));
         }
         World {

@@ -2,6 +2,7 @@
 
 use super::super::tests::slots;
 use super::*;
+use crate::location::CatalogLocation;
 use crate::types::TaskId;
 use proptest::prelude::*;
 
@@ -105,7 +106,7 @@ impl World {
     fn new(steals: bool, n_tasks_max: usize) -> World {
         let mut catalog = Catalog::new();
         (0..8).for_each(|o| {
-            catalog.intern(&format!("o{o}"));
+            catalog.intern(CatalogLocation::Home(&format!("o{o}")));
         });
         let naive = Naive { steals, n_tasks_max, ..Naive::default() };
         World { catalog, queue: FirstInput::new(steals, 1000, n_tasks_max), naive, n_tasks: 0 }

@@ -1,0 +1,326 @@
+//! Locations: where a file lives, parsed from its text once.
+//!
+//! A file lives in home storage, at a path or an address, or it stays on the nodes: a task of its run makes it, it lives in
+//! caches and never goes home. Its text has two forms:
+//!
+//! | form | type | a file at home | a file that stays | who has it |
+//! |---|---|---|---|---|
+//! | as written | [`Location`] | `/sky/7.fits` | `run:NAME` | users, task lists, messages between dispatchers |
+//! | the catalog's | [`CatalogLocation`] | `/sky/7.fits` | `run:SCOPE.RUN/NAME` | catalogs, executors, the event log |
+//!
+//! SCOPE is the cluster's, so that two runs may use the same names and a cache of another cluster never holds what looks
+//! like ours. A text cannot say in which form it is, as a NAME may have a `/`, too. So each form has a type: nothing is scoped
+//! twice, and the catalog is never asked for a file as users write it.
+//!
+//! Both types borrow a text and cost one comparison; nothing is allocated. Whatever is stored or sent carries the text.
+//! No other file of this crate knows how the texts are built.
+//!
+//! Not here: how people may spell a location (`eyas-tasklist`), what home makes of a path (`eyas-storage`).
+
+use crate::array::{Pattern, TaskArray};
+use crate::types::RunId;
+use std::borrow::Cow;
+use std::fmt;
+
+/// Begins the text of a file that stays on the nodes, in both forms.
+pub const RUN_FILE: &str = "run:";
+
+/// A location as users write it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Location<'a> {
+    /// The whole text: what it means is known to home storage only.
+    Home(&'a str),
+    /// A file that stays on the nodes, by its name within its run.
+    Run { name: &'a str },
+}
+
+impl<'a> Location<'a> {
+    pub fn of(text: &'a str) -> Location<'a> {
+        match text.strip_prefix(RUN_FILE) {
+            Some(name) => Location::Run { name },
+            None => Location::Home(text),
+        }
+    }
+
+    /// Whether the file stays on the nodes.
+    pub fn stays(self) -> bool {
+        matches!(self, Location::Run { .. })
+    }
+
+    /// Whether it is a directory as one object: a path or a file of a run that ends in `/`.
+    pub fn is_directory(self) -> bool {
+        let name = match self {
+            Location::Run { name } => Some(name),
+            Location::Home(text) => text.strip_prefix('/'),
+        };
+        name.is_some_and(|name| name.len() > 1 && name.ends_with('/'))
+    }
+
+    /// What it was parsed from.
+    pub fn text(self) -> Cow<'a, str> {
+        match self {
+            Location::Home(text) => Cow::Borrowed(text),
+            Location::Run { name } => Cow::Owned(format!("{RUN_FILE}{name}")),
+        }
+    }
+}
+
+impl fmt::Display for Location<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Home(text) => f.write_str(text),
+            Location::Run { name } => write!(f, "{RUN_FILE}{name}"),
+        }
+    }
+}
+
+/// The text of the file that stays on the nodes and that users call `name`.
+pub fn run_file(name: impl fmt::Display) -> String {
+    format!("{RUN_FILE}{name}")
+}
+
+/// See [`Location::is_directory`]. For locations in both forms, as they end alike.
+pub fn is_directory(text: &str) -> bool {
+    Location::of(text).is_directory()
+}
+
+/// A location as the catalog has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CatalogLocation<'a> {
+    /// The whole text.
+    Home(&'a str),
+    Run(RunFile<'a>),
+}
+
+impl<'a> CatalogLocation<'a> {
+    pub fn of(text: &'a str) -> CatalogLocation<'a> {
+        match text.strip_prefix(RUN_FILE) {
+            // A text without a scope can only come from outside, from somebody who errs.
+            Some(scoped) => CatalogLocation::run(text, scoped.find('/').map_or(0, |slash| slash + 1)),
+            None => CatalogLocation::Home(text),
+        }
+    }
+
+    fn run(text: &'a str, scope_len: usize) -> CatalogLocation<'a> {
+        CatalogLocation::Run(RunFile { text, name_at: RUN_FILE.len() + scope_len })
+    }
+
+    /// What [`CatalogLocation::name_at`] said of `text` when it was parsed makes parsing it again unnecessary.
+    pub(crate) fn parsed(text: &'a str, name_at: u32) -> CatalogLocation<'a> {
+        match name_at {
+            0 => CatalogLocation::Home(text),
+            _ => CatalogLocation::Run(RunFile { text, name_at: name_at as usize }),
+        }
+    }
+
+    /// Where the name within the run begins, 0 for a file at home. The text is shorter than 4 GiB.
+    pub(crate) fn name_at(self) -> u32 {
+        match self {
+            CatalogLocation::Home(_) => 0,
+            CatalogLocation::Run(file) => file.name_at as u32,
+        }
+    }
+
+    /// Whether the file stays on the nodes.
+    pub fn stays(self) -> bool {
+        matches!(self, CatalogLocation::Run(_))
+    }
+
+    /// What it was parsed from.
+    pub fn text(self) -> &'a str {
+        match self {
+            CatalogLocation::Home(text) | CatalogLocation::Run(RunFile { text, .. }) => text,
+        }
+    }
+
+    /// The location as users write it.
+    pub fn written(self) -> Location<'a> {
+        match self {
+            CatalogLocation::Home(text) => Location::Home(text),
+            CatalogLocation::Run(file) => Location::Run { name: file.name() },
+        }
+    }
+}
+
+impl fmt::Display for CatalogLocation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// A file that stays on the nodes, as the catalog has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunFile<'a> {
+    text: &'a str,
+    name_at: usize,
+}
+
+impl<'a> RunFile<'a> {
+    /// What users call it.
+    pub fn name(self) -> &'a str {
+        &self.text[self.name_at..]
+    }
+
+    /// The run that it is a file of. `None`: no dispatcher made this text.
+    pub fn run(self) -> Option<RunId> {
+        let scope = self.text[RUN_FILE.len()..self.name_at].strip_suffix('/')?;
+        scope.rsplit_once('.')?.1.parse().ok().map(RunId)
+    }
+
+    /// Whether it is a file of the run with this scope.
+    pub fn is_of(self, scope: &RunScope) -> bool {
+        self.text[RUN_FILE.len()..].starts_with(&scope.0)
+    }
+}
+
+/// What tells the files of one run from those of all others: `SCOPE.RUN/`. The default is that of no run, in which both
+/// forms of a location are the same.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RunScope(String);
+
+impl RunScope {
+    pub const NONE: &'static RunScope = &RunScope(String::new());
+
+    /// `cluster` is the cluster's part, in which there is no `/`.
+    pub fn new(cluster: &str, run: RunId) -> RunScope {
+        RunScope(format!("{cluster}.{run}/"))
+    }
+
+    /// Makes `text`, a location as users of the run write it, the catalog's.
+    pub fn put_into<'t>(&self, text: &'t mut String) -> CatalogLocation<'t> {
+        if !Location::of(text).stays() {
+            return CatalogLocation::Home(text);
+        }
+        text.insert_str(RUN_FILE.len(), &self.0);
+        CatalogLocation::run(text, self.0.len())
+    }
+}
+
+/// Locations of folded tasks.
+impl TaskArray {
+    /// The location that `pattern` gives for task `i`. It takes the place of what is in `text`.
+    pub fn locate<'t>(&self, pattern: &Pattern, i: u32, text: &'t mut String) -> Location<'t> {
+        text.clear();
+        self.fill_into(pattern, i, text);
+        Location::of(text)
+    }
+
+    /// Whether `pattern` may give some task a file that stays on the nodes.
+    pub fn may_stay(&self, pattern: &Pattern) -> bool {
+        self.may_begin(pattern, RUN_FILE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::{Column, Command, Part, Piece, TaskForm};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_text_is_a_location_at_home_or_a_file_of_a_run() {
+        for text in ["", "/", "/sky/7.fits", "http://h/x", "run", "Run:x", "/run:x", " run:x"] {
+            assert_eq!(Location::of(text), Location::Home(text));
+            assert_eq!(CatalogLocation::of(text), CatalogLocation::Home(text));
+        }
+        for name in ["", "x", "a/b", "/x", "run:x", "d/"] {
+            let text = run_file(name);
+            assert_eq!(Location::of(&text), Location::Run { name });
+            assert!(CatalogLocation::of(&text).stays());
+        }
+    }
+
+    #[test]
+    fn a_directory_has_a_name_and_a_slash() {
+        for text in ["/d/", "/a/d/", "run:d/", "run:a/d/", "run:here.1/d/"] {
+            assert!(is_directory(text), "{text}");
+        }
+        for text in ["", "/", "run:", "run:/", "/d", "run:d", "d/", "http://h/d/"] {
+            assert!(!is_directory(text), "{text}");
+        }
+    }
+
+    /// Executors name files that they hold, and may be wrong.
+    #[test]
+    fn what_no_dispatcher_made_is_of_no_run() {
+        for text in ["run:", "run:x", "run:/x", "run:1/x", "run:here.x/x", "run:here./x", "run:here.-1/x"] {
+            let CatalogLocation::Run(file) = CatalogLocation::of(text) else { panic!("{text}") };
+            assert_eq!(file.run(), None, "{text}");
+        }
+        let of = |text| CatalogLocation::of(text).written();
+        assert_eq!((of("run:x"), of("run:/x")), (Location::Run { name: "x" }, Location::Run { name: "x" }));
+    }
+
+    #[test]
+    fn a_file_is_of_one_run() {
+        let mut text = run_file("x");
+        let CatalogLocation::Run(file) = RunScope::new("here", RunId(1)).put_into(&mut text) else {
+            panic!()
+        };
+        assert!(file.is_of(&RunScope::new("here", RunId(1))));
+        for (cluster, run) in [("here", 11), ("her", 1), ("there", 1), ("here.1", 1)] {
+            assert!(!file.is_of(&RunScope::new(cluster, RunId(run))), "{cluster}.{run}");
+        }
+    }
+
+    /// Texts of which many begin as a location does.
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![".{0,8}", "run:.{0,8}", "run:[a-z.]{0,3}(/[a-z0-9./]{0,4}){0,2}", "/[a-z:]{0,6}/?"]
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_and_writing_are_inverse(text in text()) {
+            let (written, catalog) = (Location::of(&text), CatalogLocation::of(&text));
+            prop_assert_eq!(&*written.text(), &text);
+            prop_assert_eq!(written.to_string(), &*text);
+            prop_assert_eq!(catalog.text(), &text);
+            prop_assert_eq!(catalog.to_string(), &*text);
+            prop_assert_eq!(CatalogLocation::parsed(&text, catalog.name_at()), catalog);
+            prop_assert_eq!(written.stays(), catalog.stays());
+            if let Location::Run { name } = written {
+                prop_assert_eq!(run_file(name), &*text);
+            }
+        }
+
+        #[test]
+        fn a_scope_is_put_in_and_taken_out(text in text(), cluster in "[a-z0-9.-]{0,6}", run in any::<u32>()) {
+            let scope = RunScope::new(&cluster, RunId(run));
+            let mut scoped = text.clone();
+            let location = scope.put_into(&mut scoped);
+            prop_assert_eq!(location.written(), Location::of(&text));
+            prop_assert_eq!(CatalogLocation::of(location.text()), location);
+            match location {
+                CatalogLocation::Home(at_home) => prop_assert_eq!(at_home, &text),
+                CatalogLocation::Run(file) => {
+                    prop_assert_eq!(file.run(), Some(RunId(run)));
+                    prop_assert!(file.is_of(&scope));
+                    prop_assert_eq!(file.text, format!("run:{cluster}.{run}/{}", file.name()));
+                }
+            }
+            let mut same = text.clone();
+            prop_assert_eq!(RunScope::NONE.put_into(&mut same).text(), &text);
+        }
+
+        /// The array says that a pattern may stay, whenever one of its tasks has a file that does.
+        #[test]
+        fn what_stays_may_stay(head in prop_oneof![Just(String::new()), text()], values in prop::collection::vec(text(), 1..4)) {
+            let mut column = Column::default();
+            values.iter().for_each(|value| assert!(column.push(value)));
+            let hole = Piece::Column { column: 0, part: Part::Whole };
+            let array = TaskArray {
+                n_tasks: values.len() as u32,
+                first_index: 0,
+                template: TaskForm::new(Pattern::literal("t"), Command::Exec(vec![])),
+                columns: vec![column],
+            };
+            let mut text = String::new();
+            for pattern in [Pattern(vec![hole.clone()]), Pattern(vec![Piece::Literal(head), hole])] {
+                for i in 0..array.n_tasks {
+                    let stays = array.locate(&pattern, i, &mut text).stays();
+                    prop_assert!(!stays || array.may_stay(&pattern), "{}", text);
+                }
+            }
+        }
+    }
+}
