@@ -1,0 +1,302 @@
+//! The promises, looked at.
+
+use super::*;
+
+impl World {
+    /// Nothing fails that this world gives no cause to.
+    pub(super) fn check_failure(&self, process: &Process, task: TaskId, failure: &Failure) {
+        let o = &self.o;
+        let bad_transfers = o.transfer_fails + o.n_home_outages > 0;
+        let run = process.core().find_run(process.core().run_of(task)).expect("its run is known");
+        let is_caused = match failure.kind {
+            FailureKind::ExitCode(_) => o.task_fails > 0,
+            FailureKind::InputUnavailable => {
+                run.n_failed + run.n_cancelled > 1 || bad_transfers || o.n_home_changes > 0
+            }
+            FailureKind::InputChanged => o.n_home_changes > 0 || o.outputs_differ,
+            FailureKind::StageOut => bad_transfers,
+            FailureKind::Node => bad_transfers || self.is_disk_tight(),
+            FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
+            FailureKind::NeverFits => o.task_is_wide + o.task_has_memory > 0 || self.is_tight(),
+            // Damage is weather, like much else, and what is named is only the last of it.
+            FailureKind::InputModified => o.task_writes_input + o.n_corruptions > 0,
+            // A disk that refuses bytes makes the cache smaller for a while.
+            FailureKind::CacheFull => self.is_tight() || o.transfer_fails > 0,
+            FailureKind::CacheTooSmall => self.is_tight(),
+            FailureKind::DiskTooSmall => self.is_disk_tight(),
+            // It is tried with the disk to itself in the end.
+            FailureKind::DiskShared => false,
+            _ => false,
+        };
+        assert!(is_caused, "promise 4: {task:?} fails without a cause in this world: {failure:?}");
+    }
+
+    /// Some cache may be too small for a task, or for what has to stay.
+    pub(super) fn is_tight(&self) -> bool {
+        self.o.cache_bytes < 1_000_000 || self.o.disk_bytes > 0 || self.has_made_much()
+    }
+
+    /// What tasks have made so far to stay on the nodes might fill most of some cache, all of it together.
+    pub(super) fn has_made_much(&self) -> bool {
+        let largest = |digests: &BTreeSet<Digest>| digests.iter().map(|d| self.output_bytes(*d)).max();
+        let made_bytes: u64 = self.made.values().filter_map(largest).sum();
+        self.nodes.iter().any(|node| made_bytes >= node.config.cache.budget_bytes / 4 * 3)
+    }
+
+    /// Some disk may have no room for the inputs of one task, or for those that are read for one attempt alone.
+    pub(super) fn is_disk_tight(&self) -> bool {
+        // Each task fits alone there, but for what stays on the nodes.
+        let fits_alone = self.o.scratch_bytes_max > 0 && self.o.n_layers_max == 0 && !self.o.small;
+        let is_small = self.o.disk_bytes < 100 * self.o.object_bytes_max || self.o.n_disk_fills > 0;
+        self.o.disk_bytes > 0 && (is_small || self.o.scratch_bytes_max > 0) && !fits_alone
+    }
+
+    /// Whether the dispatcher has it that the task is done, or that its run has ended and is forgotten.
+    pub(super) fn is_done(&self, process: &Process, task: TaskId) -> bool {
+        match process.core().has_task(task) {
+            true => process.core().task_state(task) == TaskState::Done,
+            false => {
+                let run = self.run_of.get(&task).expect("it had a run when it ended");
+                process.journal().is_forgotten(*run)
+            }
+        }
+    }
+
+    /// Files of runs that have ended and that are still on nodes although nobody will read them.
+    pub(super) fn files_left(&self) -> Option<String> {
+        let Some(process) = &self.process else { return None };
+        let is_left = |location: CatalogLocation<'_>| {
+            let kept = |run: RunId| process.core().find_run(run).is_some_and(|r| r.keep);
+            matches!(location, CatalogLocation::Run(file) if !file.run().is_some_and(kept))
+        };
+        let mut text = String::new();
+        let catalog = process.core().catalog();
+        for object in (0..catalog.n_objects() as u32).map(ObjectId).filter(|o| catalog.is_known(*o)) {
+            if is_left(catalog.location(object)) && catalog.n_holders(object) > 0 {
+                let holders: Vec<ExecutorId> = catalog.holders_of(object).collect();
+                let _ = writeln!(text, "  {} in the catalog, on {holders:?}", catalog.location(object));
+            }
+        }
+        // A cache that outlived its executor holds bytes without names; they go when space is needed.
+        let all = self.o.loses_nothing();
+        for (n, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_up) {
+            for (object, _) in node.book.held() {
+                let location = node.book.location(object);
+                if is_left(CatalogLocation::of(location)) && (all || node.core.cache().is_kept(object)) {
+                    let _ = writeln!(text, "  {location} on node {n}");
+                }
+            }
+        }
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// The file of a task that is done is not written again by another attempt at it, wherever that was meanwhile.
+    pub(super) fn check_landing(&self, n: usize, id: AttemptId, location: &str) {
+        if self.o.n_stops == 0 || !self.promised.contains(&id.0) {
+            return;
+        }
+        let by = self.ended_by.get(&id.0);
+        assert!(
+            by.is_none_or(|by| *by == (n, id.1)),
+            "promise 2: {location} is written by {id:?} on node {n} after {by:?} had done the task"
+        );
+    }
+
+    pub(super) fn check_eviction(&self, n: usize, object: ObjectId, ended: &[AttemptId]) {
+        let node = &self.nodes[n];
+        for (id, context) in node.contexts.iter().filter(|(id, c)| c.runs && !ended.contains(id)) {
+            for (i, input) in context.assignment.inputs.iter().enumerate() {
+                let is_private = node.private.contains_key(&(*id, i as u32)) || context.seen[i].2;
+                assert!(
+                    input.object != object || is_private,
+                    "promise 3: {object:?} is evicted on node {n}, and {id:?} runs with it"
+                );
+            }
+        }
+    }
+
+    /// Disk and books agree.
+    pub(super) fn check_store(&self, n: usize) {
+        let node = &self.nodes[n];
+        let held: BTreeMap<ObjectId, Fetched> = node.core.held().into_iter().collect();
+        for (object, state, size_bytes) in node.core.cache().iter() {
+            if state == ReplicaState::Ready {
+                let stored = node.stored(object);
+                let expect = Some(Stored { digest: held[&object].digest, size_bytes });
+                assert_eq!(stored, expect, "node {n}: {object:?} lies on disk as the cache says");
+            }
+        }
+        let in_book = node.book.held();
+        for (object, _) in &in_book {
+            assert!(
+                node.core.cache().is_ready(*object),
+                "node {n}: {object:?} lies on disk and is in no book"
+            );
+        }
+        // Of what has just been stored the word may be on its way.
+        let mut of_objects: BTreeSet<Digest> = in_book.into_iter().map(|(_, digest)| digest).collect();
+        of_objects.extend(self.queue.values().filter_map(|ev| match ev {
+            Ev::Done { n: of, epoch, work: Work::Word { digest, .. } } => {
+                ((*of, *epoch) == (n, node.epoch)).then_some(*digest)
+            }
+            _ => None,
+        }));
+        let left = node.files.keys().find(|digest| !of_objects.contains(digest));
+        assert_eq!(left, None, "node {n}: bytes lie on disk that no object has");
+    }
+
+    pub(super) fn check_reasons(&self) {
+        let Some(process) = &self.process else { return };
+        for task in process.core().tasks() {
+            match process.core().task_state(task) {
+                TaskState::Ready { reason: None } => panic!("promise 4: {task:?} waits without a reason"),
+                TaskState::Waiting { n_missing: 0 } => panic!("promise 4: {task:?} waits for nothing"),
+                _ => {}
+            }
+        }
+    }
+
+    /// A ready task starts if a node has been idle and large enough for it for a while. Some policies keep a task for the
+    /// node that has its files: these may wait for as long as that, or any other that is large enough, has something to do.
+    pub(super) fn check_starving(&mut self) {
+        let Some(process) = &self.process else { return };
+        let core = process.core();
+        let now = self.now;
+        let mut idle: BTreeMap<ExecutorId, Timestamp> = BTreeMap::new();
+        let mut large: Vec<(ExecutorId, u32, u64)> = vec![];
+        for (executor, offer, _, presence) in core.executors() {
+            if presence != "connected" {
+                continue;
+            }
+            large.push((executor, offer.slots, offer.memory_bytes));
+            if core.is_idle(executor) {
+                idle.insert(executor, self.idle_since.get(&executor).copied().unwrap_or(now));
+            }
+        }
+        let any_will_do =
+            matches!(self.config.placement.as_str(), "affinity" | "first-available" | "max-compute-util");
+        let mut ready = BTreeMap::new();
+        for task in core.tasks() {
+            let TaskState::Ready { reason: Some(reason) } = core.task_state(task) else { continue };
+            // Who is not looked at waits for those before it.
+            if reason.contains("before it in the queue") || reason.contains("just restarted") {
+                continue;
+            }
+            let since = self.ready_since.get(&task).copied().unwrap_or(now);
+            ready.insert(task, since);
+            let spec = core.task_spec(task);
+            let fits = |(_, slots, memory): &&(ExecutorId, u32, u64)| {
+                *slots >= spec.cpus && *memory >= spec.memory_bytes.unwrap_or(0)
+            };
+            let waits =
+                |(executor, ..): &(ExecutorId, u32, u64)| idle.get(executor).map(|at| (*at).max(since));
+            let of_each: Vec<Option<Timestamp>> = large.iter().filter(fits).map(waits).collect();
+            let room_since = match any_will_do {
+                true => of_each.iter().flatten().min().copied(),
+                false if of_each.iter().all(Option::is_some) => of_each.iter().flatten().max().copied(),
+                false => None,
+            };
+            if let Some(at) = room_since {
+                assert!(
+                    !reason.starts_with("no executor has"),
+                    "promise 4: {task:?} is said to wait since `{reason}`, and a node is idle that fits"
+                );
+                assert!(
+                    now.since_ns(at) < STARVES_NS,
+                    "promise 4: {task:?} does not start, and a node that fits has been idle since {at:?}: {reason}"
+                );
+            }
+        }
+        self.ready_since = ready;
+        self.idle_since = idle;
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        let Some(process) = &self.process else { return false };
+        let all_in =
+            self.plans.iter().all(|p| matches!(p.state, PlanState::Accepted(_) | PlanState::Refused));
+        all_in
+            && process.core().runs().all(|(_, r)| r.ended.is_some())
+            && process.journal().n_durable == process.journal().records.len()
+    }
+
+    pub(super) fn what_is_left(&self) -> String {
+        let Some(process) = &self.process else { return "there is no dispatcher".into() };
+        let mut text = String::new();
+        for task in process.core().tasks() {
+            let state = process.core().task_state(task);
+            if !matches!(state, TaskState::Done | TaskState::Failed | TaskState::Cancelled) {
+                let _ = writeln!(text, "  {task:?}: {state:?}");
+            }
+        }
+        for (n, node) in self.nodes.iter().enumerate() {
+            let _ = writeln!(text, "  node {n}: up {}, attempts {:?}", node.is_up, node.core.attempts());
+        }
+        for plan in &self.plans {
+            let _ = writeln!(text, "  plan {:?}", plan.state);
+        }
+        text
+    }
+
+    pub(super) fn check_end(&mut self) -> Summary {
+        let process = self.process.take().expect("the dispatcher lives at the end");
+        self.replay_dispatcher(&process);
+        for n in 0..self.nodes.len() {
+            if self.nodes[n].is_up {
+                self.replay_node(n);
+            }
+        }
+        let mut last_writer: BTreeMap<String, Digest> = BTreeMap::new();
+        for (task, outputs) in &self.done {
+            assert!(self.is_done(&process, *task), "promise 1");
+            last_writer.extend(outputs.iter().filter(|(l, _)| !CatalogLocation::of(l).stays()).cloned());
+        }
+        for (location, digest) in last_writer {
+            let at_home = self.home.find(&location).map(|c| c.digest);
+            assert_eq!(at_home, Some(digest), "promise 1: {location} is at home as recorded");
+        }
+        let n_ended = |f: fn(&Outcome) -> bool| self.outcomes.values().filter(|o| f(o)).count() as u64;
+        Summary {
+            trace_hash: self.trace_hash,
+            n_events: self.n_events,
+            n_done: n_ended(|o| matches!(o, Outcome::Done)),
+            n_failed: n_ended(|o| matches!(o, Outcome::Failed(_))),
+            n_cancelled: n_ended(|o| matches!(o, Outcome::Cancelled)),
+            n_revivals: self.n_revivals,
+            n_collectives: process.n_collectives(),
+            n_added: 0,
+            n_refused: 0,
+        }
+    }
+
+    pub(super) fn replay_dispatcher(&self, process: &Process) {
+        let mut core = Dispatcher::new(process.config().clone()).expect("it was made before");
+        for (now, event, actions) in process.log() {
+            let mut again = vec![];
+            core.handle(*now, event.clone(), &mut again);
+            assert_eq!(&again, actions, "promise 5: the dispatcher decides otherwise on {event:?}");
+        }
+    }
+
+    pub(super) fn replay_node(&self, n: usize) {
+        let mut core = Executor::new(self.nodes[n].config.clone()).expect("it was made before");
+        for (now, logged) in &self.nodes[n].log {
+            let mut again = vec![];
+            let actions = match logged {
+                Logged::Restore(object, bytes, actions) => {
+                    core.restore(*object, bytes.clone(), &mut again);
+                    actions
+                }
+                Logged::Reconnected => {
+                    core.reconnected();
+                    continue;
+                }
+                Logged::Event(event, actions) => {
+                    core.handle(*now, event.clone(), &mut again);
+                    actions
+                }
+            };
+            assert_eq!(&again, actions, "promise 5: node {n} decides otherwise");
+        }
+    }
+}

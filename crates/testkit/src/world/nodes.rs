@@ -1,0 +1,231 @@
+//! The nodes of a world: their processes, connections, disks and clocks, and what their executors ask for.
+
+use super::*;
+
+impl World {
+    pub(super) fn on_start_node(&mut self, n: usize) {
+        if self.nodes[n].is_up {
+            return;
+        }
+        let survives = self.chance(self.o.cache_survives);
+        let ahead_ns = self.wrong_clock();
+        let now = self.told_by(ahead_ns);
+        let actions = self.nodes[n].start(now, survives);
+        self.nodes[n].ahead_ns = ahead_ns;
+        self.nodes[n].last_contact = self.now;
+        self.set_clock(n);
+        let epoch = self.nodes[n].epoch;
+        self.act(n, actions, true);
+        self.after(MS, Ev::Connect { n, epoch });
+        self.after(S, Ev::NodeTick { n, epoch });
+    }
+
+    pub(super) fn stop_node(&mut self, n: usize) {
+        let node = &mut self.nodes[n];
+        if !node.is_up {
+            return;
+        }
+        node.is_up = false;
+        node.stopped = None;
+        let life = node.disconnect();
+        self.replay_node(n);
+        if let Some(life) = life {
+            let takes = self.lasts(3 * S);
+            self.after(takes.max(self.o.message_ns_max), Ev::Cut { life });
+        }
+        let away = self.lasts(10 * S);
+        self.after(away, Ev::StartNode { n });
+    }
+
+    pub(super) fn on_connect(&mut self, n: usize, epoch: u64) {
+        let node = &mut self.nodes[n];
+        if !node.is_up || node.epoch != epoch || node.life.is_some() {
+            return;
+        }
+        if node.cut_until > self.now || self.process.is_none() {
+            let wait = node.cut_until.since_ns(self.now).max(S / 4);
+            self.after(wait, Ev::Connect { n, epoch });
+            return;
+        }
+        self.set_clock(n);
+        let node = &mut self.nodes[n];
+        let life = self.next_life;
+        self.next_life += 1;
+        self.process.as_mut().expect("just seen").on_connected(life, n);
+        let hello = node.connect(life);
+        node.lease.connected(LEASE_NS);
+        let at = self.arrival(life, false);
+        self.after(at, Ev::FromNode { life, batch: vec![hello] });
+    }
+
+    pub(super) fn on_node_tick(&mut self, n: usize, epoch: u64) {
+        let node = &mut self.nodes[n];
+        if !node.is_up || node.epoch != epoch {
+            return;
+        }
+        node.beat();
+        if self.o.n_stops > 0 && node.link.is_welcomed() {
+            node.lease.asked(self.now);
+        }
+        let is_lost = node.life.is_none() && self.now.since_ns(node.last_contact) > LEASE_NS;
+        let leaves = node.is_draining && node.core.is_idle() && node.link.is_welcomed();
+        if is_lost {
+            return self.stop_node(n);
+        }
+        if leaves {
+            self.nodes[n].say_bye();
+            self.flush_node(n);
+            return self.stop_node(n);
+        }
+        self.after(S, Ev::NodeTick { n, epoch });
+        self.feed(n, NodeEvent::Ticked);
+        self.measure_space(n);
+        self.flush_node(n);
+    }
+
+    /// The size of a node's disk; 0: larger than anything here.
+    pub(super) fn disk_of(&self, n: usize) -> u64 {
+        let is_large = self.o.uneven && self.nodes[n].memory_bytes == LARGE_MEMORY_BYTES;
+        match self.o.disk_bytes {
+            0 => 0,
+            disk_bytes if is_large => disk_bytes.max(LARGE_DISK_BYTES),
+            disk_bytes => disk_bytes,
+        }
+    }
+
+    /// As the live executor does once a second.
+    pub(super) fn measure_space(&mut self, n: usize) {
+        if self.disk_of(n) > 0 {
+            let (_, beside) = self.nodes[n].bytes_on_disk();
+            let room_bytes = self.disk_of(n).saturating_sub(beside);
+            let disk_bytes = self.disk_of(n);
+            self.feed(n, NodeEvent::SpaceMeasured { room_bytes, disk_bytes });
+        }
+    }
+
+    /// What is free on the disk of a node.
+    pub(super) fn free_bytes(&self, n: usize) -> u64 {
+        let (cached, beside) = self.nodes[n].bytes_on_disk();
+        self.disk_of(n).saturating_sub(cached + beside)
+    }
+
+    /// Whether so many bytes more lie on the disk of a node, but for what they replace there.
+    pub(super) fn has_space(&self, n: usize, more_bytes: u64) -> bool {
+        let (cached, beside) = self.nodes[n].bytes_on_disk();
+        self.disk_of(n) == 0 || cached + beside + more_bytes <= self.disk_of(n)
+    }
+
+    pub(super) fn flush_node(&mut self, n: usize) {
+        let now = self.clock_of(n);
+        self.nodes[n].report_home(now);
+        let Some((life, batch)) = self.nodes[n].take_words() else { return };
+        let at = self.arrival(life, false);
+        self.after(at, Ev::FromNode { life, batch });
+    }
+
+    pub(super) fn feed(&mut self, n: usize, event: NodeEvent) {
+        let corrupt = match &event {
+            NodeEvent::FoundCorrupt { .. } => true,
+            NodeEvent::ProgramEnded { exit, .. } => !exit.inputs_modified.is_empty(),
+            _ => false,
+        };
+        let now = self.clock_of(n);
+        let actions = self.nodes[n].feed(now, event);
+        self.act(n, actions, corrupt);
+    }
+
+    /// Now, as the node believes.
+    pub(super) fn clock_of(&self, n: usize) -> Timestamp {
+        self.told_by(self.nodes[n].ahead_ns).plus_ns(self.nodes[n].clock_ahead_ns)
+    }
+
+    /// What the node takes for the dispatcher's clock is wrong by another amount.
+    pub(super) fn set_clock(&mut self, n: usize) {
+        if self.o.clock_ahead_ns_max > 0 {
+            self.nodes[n].clock_ahead_ns = self.upto(self.o.clock_ahead_ns_max);
+        }
+    }
+
+    /// Carries out what a state machine wants. `corrupt`: bytes may go although somebody needs them.
+    pub(super) fn act(&mut self, n: usize, actions: Vec<NodeAction>, corrupt: bool) {
+        let ended: Vec<AttemptId> = actions
+            .iter()
+            .filter_map(|a| match a {
+                NodeAction::CleanUp { task, attempt } => Some((*task, *attempt)),
+                _ => None,
+            })
+            .collect();
+        let epoch = self.nodes[n].epoch;
+        let transfer_ns_max = self.o.transfer_ns_max;
+        for action in actions {
+            self.trace(format!("             node {n} {action:?}"));
+            match action {
+                NodeAction::AskHome { object } => {
+                    let takes = self.lasts(transfer_ns_max / 4);
+                    self.after(takes, Ev::Done { n, epoch, work: Work::Ask { object } });
+                }
+                NodeAction::Fetch { target, object, source, known, size_bytes, watched, .. } => {
+                    let takes = self.lasts(transfer_ns_max);
+                    if watched {
+                        let (moved_bytes, moving_ns) = (size_bytes / 2, takes / 2);
+                        let moved = InputMoved {
+                            target,
+                            object,
+                            source,
+                            moved_bytes,
+                            size_bytes,
+                            moving_ns,
+                            is_all: false,
+                        };
+                        self.after(takes / 2, Ev::Done { n, epoch, work: Work::Moved { moved } });
+                    }
+                    let began = self.home.find(self.nodes[n].book.location(object)).cloned();
+                    let work = Work::Fetch { target, object, source, known, size_bytes, began };
+                    self.after(takes, Ev::Done { n, epoch, work });
+                }
+                NodeAction::Evict { object } => {
+                    if !corrupt {
+                        self.check_eviction(n, object, &ended);
+                    }
+                    self.nodes[n].evict(object);
+                }
+                NodeAction::Start { task, attempt, inputs, .. } => {
+                    self.start((n, epoch), (task, attempt), &inputs)
+                }
+                NodeAction::Kill { task, attempt } => {
+                    if let Some(context) = self.nodes[n].contexts.get_mut(&(task, attempt)) {
+                        context.killed = true;
+                        let takes = self.lasts(MS);
+                        self.after(takes, Ev::Done { n, epoch, work: Work::Program { id: (task, attempt) } });
+                    }
+                }
+                NodeAction::Halt { task, attempt } => {
+                    if let Some(context) = self.nodes[n].contexts.get_mut(&(task, attempt)) {
+                        context.halted = true;
+                    }
+                }
+                NodeAction::StoreOutput { task, attempt, output, object, cache_bytes } => {
+                    let takes = self.lasts(transfer_ns_max / 8);
+                    let work = Work::Store { id: (task, attempt), output, object, cache_bytes };
+                    self.after(takes, Ev::Done { n, epoch, work });
+                }
+                NodeAction::Land { task, attempt, output, object, cached } => {
+                    let takes = self.lasts(transfer_ns_max);
+                    let work = Work::Land { id: (task, attempt), output, object, cached };
+                    self.after(takes, Ev::Done { n, epoch, work });
+                }
+                NodeAction::DropPrivate { task, attempt, input } => {
+                    self.nodes[n].private.remove(&((task, attempt), input));
+                }
+                NodeAction::CleanUp { task, attempt } => {
+                    let node = &mut self.nodes[n];
+                    node.contexts.remove(&(task, attempt));
+                    node.private.retain(|(id, _), _| *id != (task, attempt));
+                    node.scratch.remove(&(task, attempt));
+                }
+                NodeAction::Tell { message } => self.nodes[n].tell(message),
+            }
+        }
+        self.check_store(n);
+    }
+}

@@ -1,0 +1,319 @@
+//! What a node does with time: programs, transfers, and the files that they read, write and spoil.
+
+use super::*;
+
+impl World {
+    pub(super) fn start(&mut self, (n, epoch): (usize, u64), id: AttemptId, staged: &[Staged]) {
+        self.nodes[n].contexts.get_mut(&id).expect("what starts was assigned").runs = true;
+        let node = &self.nodes[n];
+        let context = &node.contexts[&id];
+        let mut seen = vec![];
+        for (i, (staged, input)) in staged.iter().zip(&context.assignment.inputs).enumerate() {
+            let location = node.book.location(input.object).to_string();
+            let digest = match staged {
+                Staged::Cached(object) => node.stored(*object).map(|s| s.digest),
+                Staged::Private => node.private.get(&(id, i as u32)).map(|s| s.digest),
+                Staged::InPlace(_) => self.home.find(&location).map(|c| c.digest),
+            };
+            let digest = digest.unwrap_or_else(|| panic!("promise 2: {id:?} starts without {location}"));
+            seen.push((location, digest, matches!(staged, Staged::InPlace(_))));
+        }
+        let since = self.run_since[&context.run];
+        for (location, digest, _) in &seen {
+            let had = match CatalogLocation::of(location).stays() {
+                true => self.made.get(location).is_some_and(|made| made.contains(digest)),
+                false => self.home.had(location, *digest, since),
+            };
+            assert!(had, "promise 2: {id:?} starts with bytes of {location} that home did not have then");
+        }
+        let outputs = context.outputs.iter().map(|l| {
+            let differs = self.o.outputs_differ || self.o.staying_differ && CatalogLocation::of(l).stays();
+            let how = if differs { format!("{n} {epoch} {id:?}") } else { String::new() };
+            (l.clone(), self.bytes_of(&format!("{l} by task {how}"), 0).0)
+        });
+        let incarnation = context.incarnation;
+        let witness = Witness { seen: seen.clone(), outputs: outputs.collect(), incarnation, spoiled: false };
+        self.nodes[n].contexts.get_mut(&id).expect("seen above").seen = seen;
+        self.witnesses.insert((n, id.0, id.1), witness);
+        let takes = self.lasts(self.o.program_ns_max);
+        if self.o.scratch_bytes_max > 0 {
+            let free_bytes = self.free_bytes(n);
+            let node = &mut self.nodes[n];
+            let context = node.contexts.get_mut(&id).expect("seen above");
+            (context.free_bytes, context.written_before_bytes) = (free_bytes, node.written_bytes);
+            self.after(takes / 4, Ev::Done { n, epoch, work: Work::Scratch { id } });
+        }
+        self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
+    }
+
+    /// Something that a node began is over.
+    pub(super) fn on_done(&mut self, n: usize, work: Work) {
+        let error = |kind, message: &str| TransferError { kind, message: message.into() };
+        let event = match work {
+            Work::Ask { object } => {
+                let location = self.nodes[n].book.location(object).to_string();
+                assert!(!CatalogLocation::of(&location).stays(), "home is asked for {location}");
+                let in_place = location.starts_with("local/");
+                let result = match self.home.find(&location) {
+                    _ if self.home.is_down => Err(error(TransferErrorKind::Temporary, "home is down")),
+                    Some(content) => Ok(HomeAnswer { version: content.version.clone(), in_place }),
+                    None => Err(error(TransferErrorKind::Unavailable, "it does not exist")),
+                };
+                NodeEvent::HomeAnswered { object, result }
+            }
+            Work::Moved { moved } => NodeEvent::TransferMoved { moved },
+            Work::Fetch { target, object, source, known, size_bytes, began } => {
+                let result = match source {
+                    _ if self.fault(self.o.transfer_fails) => {
+                        let kinds = [
+                            TransferErrorKind::NotHeld,
+                            TransferErrorKind::Busy,
+                            TransferErrorKind::Corrupt,
+                            TransferErrorKind::Temporary,
+                            TransferErrorKind::NoSpace,
+                        ];
+                        Err(error(kinds[self.rng.below(5) as usize], "bad luck"))
+                    }
+                    Source::Home => {
+                        self.read_home(n, object, known.as_ref(), (size_bytes, target), began.as_ref())
+                    }
+                    Source::Peer(peer) => {
+                        let holder = self.nodes[n].peers.get(&peer).map(|p| &self.nodes[*p]);
+                        let holder = holder.filter(|h| h.is_up && h.stopped.is_none());
+                        let held = holder.zip(known).and_then(|(h, known)| h.serves(known.digest));
+                        held.map(|s| Fetched { digest: s.digest, size_bytes: s.size_bytes, version: None })
+                            .ok_or_else(|| error(TransferErrorKind::NotHeld, "it is not there"))
+                    }
+                };
+                let result = result.and_then(|bytes| match self.has_space(n, bytes.size_bytes) {
+                    true => Ok(bytes),
+                    false => Err(error(TransferErrorKind::NoSpace, "the disk is full")),
+                });
+                if let Ok(bytes) = &result {
+                    let node = &mut self.nodes[n];
+                    if source == Source::Home {
+                        node.home_bytes += bytes.size_bytes;
+                    }
+                    let stored = Stored { digest: bytes.digest, size_bytes: bytes.size_bytes };
+                    match target {
+                        Target::Cache(object) => {
+                            node.place(&stored);
+                            let event = NodeEvent::TransferEnded { target, source, result };
+                            return self.pass_word(n, object, stored.digest, event);
+                        }
+                        Target::Private { task, attempt, input } => {
+                            node.private.insert(((task, attempt), input), stored);
+                        }
+                    }
+                }
+                NodeEvent::TransferEnded { target, source, result }
+            }
+            Work::Word { object, event, .. } => self.nodes[n].take_word(object, event),
+            Work::Scratch { id } => return self.write_scratch(n, id),
+            Work::Program { id } => return self.end_program(n, id),
+            Work::Store { id, output, object, cache_bytes } => {
+                let (_, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize];
+                let size_bytes = self.output_bytes(digest);
+                let has_space = cache_bytes.is_none() || self.has_space(n, size_bytes);
+                let is_kept = !self.fault(self.o.transfer_fails / 4) && has_space;
+                let result = match is_kept {
+                    true => Ok(Fetched { digest, size_bytes, version: None }),
+                    false => Err(error(TransferErrorKind::NoSpace, "the disk is full")),
+                };
+                let event = NodeEvent::OutputStored { task: id.0, attempt: id.1, output, result };
+                if is_kept && cache_bytes.is_some() {
+                    self.nodes[n].written_bytes += size_bytes;
+                    self.nodes[n].place(&Stored { digest, size_bytes });
+                    return self.pass_word(n, object, digest, event);
+                }
+                event
+            }
+            Work::Land { id, output, object, cached } => {
+                let (location, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize].clone();
+                assert!(!CatalogLocation::of(&location).stays(), "{location} goes home");
+                let held = self.nodes[n].stored(object).map(|s| s.digest);
+                let is_there = !cached || held == Some(digest);
+                let was_damaged = self.damaged.contains(&(n, object));
+                assert!(is_there || was_damaged, "promise 3: the last copy of {location} is gone");
+                let node = &self.nodes[n];
+                // What was told to stop may be at home a moment before it hears of it.
+                let halted = node.contexts.get(&id).is_some_and(|c| c.halted);
+                let has_fence = self.o.n_stops > 0;
+                if has_fence && !halted && is_there && !node.lease.holds(self.now) {
+                    // Right before the name would appear: until the dispatcher has said that the attempt is still wanted.
+                    let epoch = node.epoch;
+                    let work = Work::Land { id, output, object, cached };
+                    return self.after(S / 5, Ev::Done { n, epoch, work });
+                }
+                let result = if !is_there {
+                    Err(error(TransferErrorKind::Corrupt, "the stored output was damaged"))
+                } else if halted && (has_fence || self.fault(800)) {
+                    Err(error(TransferErrorKind::GivenUp, "it is not wanted any more"))
+                } else if self.home.is_down || self.fault(self.o.transfer_fails / 4) {
+                    Err(error(TransferErrorKind::Temporary, "it does not arrive"))
+                } else {
+                    self.check_landing(n, id, &location);
+                    let size_bytes = self.output_bytes(digest);
+                    Ok(self.home.write(self.now, &location, digest, size_bytes))
+                };
+                NodeEvent::OutputLanded { task: id.0, attempt: id.1, output, result }
+            }
+        };
+        self.feed(n, event);
+    }
+
+    /// The driver hears of bytes that were stored for the cache: at once, or after a moment in which others may be dropped.
+    pub(super) fn pass_word(&mut self, n: usize, object: ObjectId, digest: Digest, event: NodeEvent) {
+        if !self.o.equal {
+            let event = self.nodes[n].take_word(object, event);
+            return self.feed(n, event);
+        }
+        let (epoch, takes) = (self.nodes[n].epoch, self.lasts(20 * MS));
+        self.after(takes, Ev::Done { n, epoch, work: Work::Word { object, digest, event } });
+    }
+
+    pub(super) fn output_bytes(&self, digest: Digest) -> u64 {
+        u64::from(digest.0[0]) * self.o.object_bytes_max / 256
+    }
+
+    /// As the live executor reads: the version is looked at first, and again at the end.
+    pub(super) fn read_home(
+        &mut self,
+        n: usize,
+        object: ObjectId,
+        known: Option<&Known>,
+        (size_bytes, target): (u64, Target),
+        began: Option<&Content>,
+    ) -> Result<Fetched, TransferError> {
+        let error = |kind, message: &str| Err(TransferError { kind, message: message.into() });
+        if self.home.is_down {
+            return error(TransferErrorKind::Temporary, "home is down");
+        }
+        let content = match (began, self.home.find(self.nodes[n].book.location(object))) {
+            // Results land by a rename: who reads the old file meanwhile reads all of it.
+            (Some(began), Some(now)) if began.digest == now.digest => began,
+            (None, _) | (_, None) => return error(TransferErrorKind::Unavailable, "it does not exist"),
+            _ => return error(TransferErrorKind::Changed, "it changed while it was read"),
+        };
+        if known.is_some_and(|k| k.digest != content.digest) {
+            return error(TransferErrorKind::Changed, "it changed since this run first read it");
+        }
+        if matches!(target, Target::Cache(_)) && content.version.size_bytes > size_bytes {
+            return error(TransferErrorKind::Changed, "it grew");
+        }
+        Ok(Fetched {
+            digest: content.digest,
+            size_bytes: content.version.size_bytes,
+            version: Some(content.version.clone()),
+        })
+    }
+
+    /// What a task's program writes: some much, most little.
+    pub(super) fn scratch_bytes(&self, task: TaskId) -> u64 {
+        let drawn = hash(self.o.seed, format!("scratch {}", task.0).as_bytes());
+        (self.o.scratch_bytes_max >> (drawn % 4)).max(1)
+    }
+
+    pub(super) fn write_scratch(&mut self, n: usize, id: AttemptId) {
+        let (bytes, free_bytes) = (self.scratch_bytes(id.0), self.free_bytes(n));
+        let node = &mut self.nodes[n];
+        let Some(context) = node.contexts.get_mut(&id).filter(|c| c.runs) else { return };
+        node.written_bytes += bytes.min(free_bytes);
+        node.scratch.insert(id, bytes.min(free_bytes));
+        context.had_no_room = bytes > free_bytes;
+        if context.had_no_room {
+            let (epoch, takes) = (node.epoch, self.lasts(10 * MS));
+            self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
+        }
+    }
+
+    pub(super) fn end_program(&mut self, n: usize, id: AttemptId) {
+        let Some(context) = self.nodes[n].contexts.get_mut(&id).filter(|c| c.runs) else { return };
+        context.runs = false;
+        let context = context.clone();
+        let failed = self.fault(self.o.task_fails) || context.had_no_room;
+        // It leaves nothing behind, so who looks now may find room.
+        self.nodes[n].scratch.remove(&id);
+        let (mut inputs_modified, mut written) = (vec![], None);
+        if !context.assignment.private_inputs && self.fault(self.o.task_writes_input) {
+            for (i, input) in context.assignment.inputs.iter().enumerate() {
+                let (location, digest, _) = &context.seen[i];
+                // Only what is linked from the cache can be written to.
+                if self.nodes[n].private.contains_key(&(id, i as u32)) || location.starts_with("local/") {
+                    continue;
+                }
+                if self.nodes[n].stored(input.object).is_some_and(|s| s.digest == *digest) {
+                    let digest = *digest;
+                    inputs_modified.extend(self.linked_inputs(n, id, digest));
+                    self.spoil(n, digest);
+                    written = Some(digest);
+                    break;
+                }
+            }
+        }
+        let failure = |kind| Err(Failure { kind, message: String::new() });
+        let result = if context.killed {
+            failure(FailureKind::Signal(15))
+        } else if failed {
+            failure(FailureKind::ExitCode(1))
+        } else {
+            Ok(())
+        };
+        let outputs = &self.witnesses[&(n, id.0, id.1)].outputs;
+        let sizes = outputs.iter().map(|(_, digest)| Some(self.output_bytes(*digest))).collect();
+        let now = self.clock_of(n);
+        let exit = Exit {
+            result,
+            started: now,
+            exited: now,
+            cpu_ns: 0,
+            rss_bytes_max: 0,
+            outputs: sizes,
+            inputs_damaged: inputs_modified.clone(),
+            inputs_modified,
+            disk: (self.o.scratch_bytes_max > 0).then(|| DiskSeen {
+                free_bytes: context.free_bytes,
+                is_full: self.free_bytes(n) == 0,
+                wrote_bytes: Some(self.nodes[n].written_bytes - context.written_before_bytes),
+                is_said: false,
+            }),
+        };
+        self.feed(n, NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit });
+        // What else has these bytes has lost them, too.
+        if let Some(digest) = written {
+            self.find_corrupt(n, digest);
+        }
+    }
+
+    /// Which inputs of an attempt are links to the cached file of these bytes.
+    pub(super) fn linked_inputs(&self, n: usize, id: AttemptId, digest: Digest) -> Vec<u32> {
+        let node = &self.nodes[n];
+        let context = &node.contexts[&id];
+        let is_link = |i: &u32| {
+            let (_, seen, in_place) = &context.seen[*i as usize];
+            *seen == digest && !in_place && !node.private.contains_key(&(id, *i))
+        };
+        match context.assignment.private_inputs {
+            true => vec![],
+            false => (0..context.seen.len() as u32).filter(is_link).collect(),
+        }
+    }
+
+    /// A cached file changes on disk; whoever runs with a link to it has wrong bytes.
+    pub(super) fn spoil(&mut self, n: usize, digest: Digest) {
+        let running = self.nodes[n].contexts.iter().filter(|(_, c)| c.runs).map(|(id, _)| *id);
+        for id in running.collect::<Vec<_>>() {
+            if !self.linked_inputs(n, id, digest).is_empty() {
+                self.witnesses.get_mut(&(n, id.0, id.1)).expect("it runs").spoiled = true;
+            }
+        }
+    }
+
+    /// The driver sees that a cached file is not what it was: all objects of these bytes are lost.
+    pub(super) fn find_corrupt(&mut self, n: usize, digest: Digest) {
+        for object in self.nodes[n].book.objects_with(digest) {
+            self.damaged.insert((n, object));
+            self.feed(n, NodeEvent::FoundCorrupt { object });
+        }
+    }
+}
