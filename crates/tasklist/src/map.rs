@@ -588,7 +588,7 @@ fn location_pattern(template: &[Segment], base: &str) -> Result<Pattern> {
     let n_holes = template.iter().filter(|s| matches!(s, Segment::Hole(_))).count();
     let mut location = String::new();
     location::push_location(&mut location, &template::fill(template, &|_| MARK.into()), base)?;
-    let mark = if location.starts_with('/') { MARK } else { MARK_IN_URL };
+    let mark = if location::is_url(&location) { MARK_IN_URL } else { MARK };
     let pattern = split_at_marks(&location, mark);
     if pattern.0.iter().filter(|p| **p == Piece::Index).count() != n_holes {
         return Err(Error::invalid(format!("the output {} holds a control character", shown(&location))));

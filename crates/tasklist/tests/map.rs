@@ -243,6 +243,8 @@ fn a_range_is_a_template_and_nothing_more() {
     let last = huge.arrays.last().unwrap();
     assert_eq!(last.expand(last.n_tasks - 1).id, "9999999999");
 
+    let staying = map(&range(0..2, &["run:part/{index}"], &["p", "{out}"]), None).unwrap();
+    assert_eq!(tasks(&staying)[1].outputs, [pair("1", "run:part/1")]);
     let url = map(&range(0..2, &["http://h/a b/{index}"], &["p", "{out}"]), None).unwrap();
     assert_eq!(url.arrays[0].expand(1).outputs, [pair("1", "http://h/a%20b/1")]);
     let shell = MapSpec { shell: true, ..range(0..2, &["o/it's {index}"], &["touch {out}"]) };
