@@ -1,0 +1,137 @@
+//! Balance: which executors go to another dispatcher, and when.
+
+use super::*;
+use std::cmp::Reverse;
+
+/// How long an executor has been idle before it goes elsewhere.
+const IDLE_NS: u64 = 2_000_000_000;
+/// Sizes of tasks that others are told at most.
+const SIZES_MAX: usize = 32;
+
+fn size_of_offer(offer: &Offer) -> Size {
+    Size { cpus: offer.slots, memory_bytes: offer.memory_bytes }
+}
+
+/// Adds `size` to those of which none is within another one.
+fn add_largest(sizes: &mut Vec<Size>, size: Size) {
+    if !sizes.iter().any(|other| size.is_within(*other)) {
+        sizes.retain(|other| !other.is_within(size));
+        sizes.push(size);
+    }
+}
+
+impl Dispatcher {
+    /// What the other dispatchers should know of this one.
+    pub fn load(&self) -> MemberLoad {
+        let (mut n_slots, mut takes, mut offers): (u64, Vec<Size>, Vec<Size>) = (0, vec![], vec![]);
+        for e in self.executors.values().filter(|e| !e.draining) {
+            if e.silent_since.is_none() {
+                n_slots += u64::from(e.offer.slots);
+                add_largest(&mut takes, size_of_offer(&e.offer));
+            }
+            add_largest(&mut offers, size_of_offer(&e.offer));
+        }
+        let (mut n_ready, mut unfit) = (self.n_ready, vec![]);
+        for (cpus, memory_bytes) in self.queue.sizes() {
+            let size = Size { cpus, memory_bytes };
+            if !takes.iter().any(|offer| size.is_within(*offer)) {
+                n_ready -= self.queue.n_of_size((cpus, memory_bytes)) as u64;
+                unfit.push(size);
+            }
+        }
+        unfit.sort_unstable();
+        unfit.truncate(SIZES_MAX);
+        MemberLoad { n_slots, n_ready, unfit, offers }
+    }
+
+    /// Whether an executor of another dispatcher is, or may be, large enough for a task that none is here.
+    pub(in crate::dispatcher) fn may_come(&self, (cpus, memory_bytes): (u32, u64)) -> bool {
+        let size = Size { cpus, memory_bytes };
+        // Of one that cannot be reached nobody knows what it has.
+        let may = |load: &MemberLoad| load.can_take(size);
+        let loads = &self.exchange.loads;
+        self.config.group.is_some_and(|group| group.others().any(|m| loads.get(&m).is_none_or(may)))
+    }
+
+    /// What the executors of the other dispatchers have.
+    pub(in crate::dispatcher) fn offers_elsewhere(&self) -> impl Iterator<Item = Size> {
+        self.exchange.loads.values().flat_map(|load| load.offers.iter().copied())
+    }
+
+    /// Sends an executor that has had nothing to do for a while, and that no task here waits for, to a dispatcher which has
+    /// more to do than slots, or tasks that none of its own executors is large enough for.
+    pub(in crate::dispatcher) fn balance(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        let Some(group) = self.config.group else { return };
+        if self.hold_until.is_some() {
+            return;
+        }
+        let ready = self.queue.sizes();
+        let fits =
+            |offer: &Offer, (cpus, memory): (u32, u64)| offer.slots >= cpus && offer.memory_bytes >= memory;
+        let is_idle = |e: &ExecutorState| {
+            e.assigned.is_empty()
+                && !e.draining
+                && e.silent_since.is_none()
+                && now.since_ns(e.last_ended) >= IDLE_NS
+                && !ready.iter().any(|size| fits(&e.offer, *size))
+        };
+        let idle: Vec<ExecutorId> =
+            self.executors.iter().filter(|(_, e)| is_idle(e)).map(|(id, _)| *id).collect();
+        if idle.is_empty() {
+            self.exchange.idle_since = None;
+            return;
+        }
+        let since = *self.exchange.idle_since.get_or_insert(now);
+        if now.since_ns(since) < IDLE_NS {
+            return;
+        }
+        let n_sole = |executor: &ExecutorId| {
+            let objects = self.catalog.objects_on(*executor);
+            let is_sole = |o: &&ObjectId| {
+                self.is_intermediate(**o)
+                    && self.catalog.n_holders(**o) == 1
+                    && self.intermediates.files[*o].maker.is_some()
+            };
+            objects.iter().filter(is_sole).count()
+        };
+        let ours = (self.load().n_slots, group.me);
+        let n_taking = self.executors.values().filter(|e| !e.draining && e.silent_since.is_none()).count();
+        let has_more = !self.waiting.is_empty() || !self.reserved.is_empty();
+        let mut best = None;
+        for executor in idle {
+            let offer = size_of_offer(&self.executors[&executor].offer);
+            let n_sole = n_sole(&executor);
+            for (member, load) in &self.exchange.loads {
+                // Whose tasks would wait for ever goes first.
+                let unfit = load.unfit.iter().filter(|size| size.is_within(offer));
+                let is_starving = unfit.clone().next().is_some();
+                if !is_starving && (load.n_ready <= load.n_slots || n_taking == 1 && has_more) {
+                    continue;
+                }
+                // Files that nobody else has are made again where nothing else helps: not where another member has more slots
+                // and nothing to do with them. Executors that go in circles would take the files along each time.
+                let is_richer = |(m, l): (&MemberId, &MemberLoad)| {
+                    (l.n_slots, *m) > ours
+                        && l.n_ready == 0
+                        && m != member
+                        && unfit.clone().any(|size| l.can_take(*size))
+                };
+                if n_sole > 0 && (!is_starving || self.exchange.loads.iter().any(is_richer)) {
+                    continue;
+                }
+                let n_more = load.n_ready.saturating_sub(load.n_slots);
+                let rank = (Reverse(is_starving), n_sole, Reverse((n_more, *member)), offer, executor);
+                if best.as_ref().is_none_or(|(known, _, _)| rank < *known) {
+                    best = Some((rank, executor, *member));
+                }
+            }
+        }
+        let Some((_, executor, to)) = best else { return };
+        let e = self.executors.get_mut(&executor).expect("it was found above");
+        (e.draining, e.moving_to) = (true, Some(to));
+        self.update_room(executor);
+        // One at a time: what it changes is to be seen first.
+        self.exchange.idle_since = Some(now);
+        out.push(Action::SendAway { executor, member: to });
+    }
+}

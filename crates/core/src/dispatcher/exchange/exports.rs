@@ -1,0 +1,203 @@
+//! The owner's side: files that are made here and read elsewhere.
+
+use super::*;
+
+impl Dispatcher {
+    pub(super) fn subscribed(&mut self, member: MemberId, file: &SharedFile) -> Option<Key> {
+        let Some(key) = self.find_shared(file) else {
+            let message =
+                format!("run {} is not known to the dispatcher that has {}", file.run, shown(&file.location));
+            let state = FileState::Never { message, cancelled: false };
+            self.say(member, LinkMessage::File { file: file.clone(), state });
+            return None;
+        };
+        let export = self.exchange.exports.entry(key).or_default();
+        export.told.insert(member, None);
+        let n_foreign = export.told.len() as u32;
+        if self.catalog.location(key.1).stays() {
+            let file = self.intermediates.files.entry(key.1).or_default();
+            file.n_foreign = n_foreign;
+            file.dropped = false;
+        }
+        self.exchange.dirty.insert(key);
+        Some(key)
+    }
+
+    pub(super) fn unsubscribed(&mut self, member: MemberId, key: Key, out: &mut Vec<Action>) {
+        let Some(export) = self.exchange.exports.get_mut(&key) else { return };
+        export.told.remove(&member);
+        let n_foreign = export.told.len() as u32;
+        if n_foreign == 0 {
+            self.exchange.exports.remove(&key);
+        }
+        if let Some(file) = self.intermediates.files.get_mut(&key.1) {
+            file.n_foreign = n_foreign;
+            self.drop_unread(&[key.1], out);
+        }
+    }
+
+    /// `run` may be a submission into another one, that is part of it already or is not yet.
+    pub(super) fn settled(&mut self, member: MemberId, run: RunId, out: &mut Vec<Action>) {
+        let whole = self.exchange.added.get(&run).copied().unwrap_or(run);
+        let Some(linked) = self.runs.get_mut(&whole).and_then(|r| r.linked.as_mut()) else { return };
+        if !linked.unsettled.remove(&(run, member)) || !linked.is_settled() {
+            return;
+        }
+        if std::mem::take(&mut linked.drops_nothing) {
+            let arrays = self.runs[&whole].arrays.clone();
+            self.drop_all_unread(whole, &arrays, out);
+        }
+        let unread = std::mem::take(&mut self.run_mut(whole).additions.unread);
+        self.drop_unread(&unread, out);
+    }
+
+    /// The state of an export may have changed.
+    pub(in crate::dispatcher) fn touch_export(&mut self, object: ObjectId) {
+        if self.exchange.exports.is_empty() {
+            return;
+        }
+        if let Some(Intermediate { maker: Some(maker), n_foreign: 1.., .. }) =
+            self.intermediates.files.get(&object)
+        {
+            self.exchange.dirty.insert((self.run_of(*maker), object));
+        }
+    }
+
+    /// Nobody will make a file that was promised, perhaps.
+    pub(in crate::dispatcher) fn touch_promised(&mut self, run: RunId, object: ObjectId) {
+        if self.exchange.exports.contains_key(&(run, object)) {
+            self.exchange.dirty.insert((run, object));
+        }
+    }
+
+    /// `task` has ended, or runs again.
+    pub(in crate::dispatcher) fn touch_exports_of(&mut self, task: TaskId) {
+        if self.exchange.exports.is_empty() {
+            return;
+        }
+        let run = self.run_of(task);
+        let (array, i) = self.locate(task);
+        let array = self.arrays[array.0 as usize].array.clone();
+        for object in self.outputs_of(run, &array, i) {
+            if self.exchange.exports.contains_key(&(run, object)) {
+                self.exchange.dirty.insert((run, object));
+            }
+        }
+    }
+
+    /// An executor is silent, or heard again: what it holds can be had, or not.
+    pub(in crate::dispatcher) fn touch_exports_on(&mut self, executor: ExecutorId) {
+        if self.exchange.exports.is_empty() {
+            return;
+        }
+        for object in self.catalog.objects_on(executor) {
+            self.touch_export(object);
+        }
+    }
+
+    /// All tasks of `run`, or of the submission `run` into `whole`, are known here: what nobody makes will never be.
+    pub(in crate::dispatcher) fn settle_exchange(&mut self, run: RunId, whole: RunId) {
+        let Some(group) = self.config.group else { return };
+        if self.runs[&whole].linked.is_none() {
+            return;
+        }
+        for member in group.others() {
+            self.say(member, LinkMessage::Settled { run });
+        }
+        let range = (whole, ObjectId(0))..=(whole, ObjectId(u32::MAX));
+        let keys: Vec<Key> = self.exchange.exports.range(range).map(|(key, _)| *key).collect();
+        self.exchange.dirty.extend(keys);
+    }
+
+    /// Who makes a file that `task` waits for, where another dispatcher does.
+    pub(in crate::dispatcher) fn awaited_import(&self, task: TaskId, object: ObjectId) -> Option<MemberId> {
+        let import = self.exchange.imports.get(&(self.run_of(task), object))?;
+        import.waiters.contains(&task).then_some(import.owner)
+    }
+
+    pub(super) fn maker_of_export(&self, key: Key) -> Option<TaskId> {
+        let stays = self.intermediates.files.get(&key.1).and_then(|file| file.maker);
+        stays.or_else(|| self.exchange.home_makers.get(&key).copied())
+    }
+
+    /// How it is with an export. `told` is what `member` heard of it last: holders that are still good stay.
+    pub(super) fn state_of_export(&self, key: Key, member: MemberId, told: Option<&FileState>) -> FileState {
+        let (run, object) = key;
+        let Some(maker) = self.maker_of_export(key) else {
+            if self.runs.get(&run).is_some_and(|r| !r.committed) {
+                return FileState::Expected;
+            }
+            return match self.find_promise(object) {
+                Some(Ok(())) => FileState::Expected,
+                // It is told from where it is now: readers hear of that with what was added.
+                Some(Err(_)) if self.owner_elsewhere(run, object).is_some() => FileState::Expected,
+                Some(Err(by)) => FileState::Never {
+                    message: self.broken_promise(object, by),
+                    cancelled: self.end_of(by) == End::Cancelled,
+                },
+                None => FileState::Never { message: self.nobody_makes(object), cancelled: false },
+            };
+        };
+        match self.end_of(maker) {
+            End::Not => return FileState::Expected,
+            End::Done => {}
+            end => {
+                let cancelled = end == End::Cancelled;
+                return FileState::Never { message: self.maker_failed(maker, cancelled), cancelled };
+            }
+        }
+        if !self.is_intermediate(object) {
+            return FileState::AtHome;
+        }
+        let (Some(digest), Some(size_bytes)) = (self.catalog.digest(object), self.catalog.size_bytes(object))
+        else {
+            return FileState::Expected;
+        };
+        let heard = |e: &ExecutorId| self.executors.get(e).is_some_and(|e| e.silent_since.is_none());
+        let mut holders: Vec<ExecutorId> = self.catalog.holders_of(object).filter(heard).collect();
+        holders.extend(self.lent_to(object));
+        let missed = &self.exchange.exports[&key].missed;
+        if let Some(FileState::Held { digest: before, holders: named, .. }) = told {
+            let good = |h: &ExecutorId| holders.contains(h) && !missed.contains(h);
+            if *before == digest && named.iter().all(good) && named.len() >= SOURCES_MAX.min(holders.len()) {
+                return FileState::Held { digest, size_bytes, holders: named.clone() };
+            }
+        }
+        if holders.is_empty() {
+            return FileState::Expected;
+        }
+        // Each member begins with another one; those that were in vain come last.
+        let n = holders.len();
+        holders.rotate_left((member.0 as usize).wrapping_add(object.0 as usize) % n);
+        holders.sort_by_key(|h| missed.contains(h));
+        holders.truncate(SOURCES_MAX);
+        FileState::Held { digest, size_bytes, holders }
+    }
+
+    /// Has files made again that other dispatchers read and nobody has any more. Gives whether there were any.
+    pub(in crate::dispatcher) fn revive_exports(&mut self, now: Timestamp, out: &mut Vec<Action>) -> bool {
+        if self.hold_until.is_some() {
+            return false;
+        }
+        let mut revived = false;
+        for key in self.exchange.dirty.iter().copied().collect::<Vec<_>>() {
+            if self.exchange.exports.contains_key(&key)
+                && self.is_intermediate(key.1)
+                && self.catalog.n_holders(key.1) == 0
+                && !self.is_lent(key.1)
+                && let Some(maker) =
+                    self.maker_of_export(key).filter(|maker| self.end_of(*maker) == End::Done)
+            {
+                self.revive(now, maker, key.1, out);
+                revived = true;
+            }
+        }
+        revived
+    }
+
+    /// After a restart: whatever executors came back with is known now.
+    pub(in crate::dispatcher) fn touch_all_exports(&mut self) {
+        let keys: Vec<Key> = self.exchange.exports.keys().copied().collect();
+        self.exchange.dirty.extend(keys);
+    }
+}

@@ -1,0 +1,236 @@
+//! The reader's side: files that tasks here read and tasks of another dispatcher make, and the copies of files that
+//! executors took along.
+
+use super::*;
+
+impl Dispatcher {
+    /// Counts `task` among the readers of a file that another dispatcher makes. `Ok(true)`: it waits for it.
+    /// `Err`: it will never be there.
+    pub(in crate::dispatcher) fn read_import(
+        &mut self,
+        task: TaskId,
+        object: ObjectId,
+    ) -> Result<bool, String> {
+        let key = (self.run_of(task), object);
+        if !self.exchange.imports.contains_key(&key) {
+            let owner = self.owner_elsewhere(key.0, object).expect("it is one of `foreign_inputs`");
+            let import = Import { owner, state: FileState::Expected, n_readers: 0, waiters: vec![] };
+            self.exchange.imports.insert(key, import);
+            let files = vec![self.shared(key)];
+            self.say(owner, LinkMessage::Subscribed { files });
+        }
+        let import = self.exchange.imports.get_mut(&key).expect("it is there by now");
+        import.n_readers += 1;
+        match &import.state {
+            FileState::Never { message, .. } => Err(message.clone()),
+            FileState::Expected => {
+                import.waiters.push(task);
+                Ok(true)
+            }
+            FileState::AtHome | FileState::Held { .. } => Ok(false),
+        }
+    }
+
+    /// `task` has ended: it reads its imports no more.
+    pub(in crate::dispatcher) fn release_imports(&mut self, task: TaskId, out: &mut Vec<Action>) {
+        if self.exchange.imports.is_empty() {
+            return;
+        }
+        let run = self.run_of(task);
+        let mut unread = vec![];
+        for object in self.foreign_inputs(task) {
+            let Some(import) = self.exchange.imports.get_mut(&(run, object)) else { continue };
+            import.n_readers = import.n_readers.saturating_sub(1);
+            if import.n_readers > 0 {
+                continue;
+            }
+            let owner = import.owner;
+            self.exchange.imports.remove(&(run, object));
+            let files = vec![self.shared((run, object))];
+            self.say(owner, LinkMessage::Unsubscribed { files });
+            if self.is_intermediate(object) {
+                unread.push(object);
+            }
+        }
+        self.drop_unread(&unread, out);
+    }
+
+    /// What a ready task lacks of other dispatchers' files although they were there once. `Err`: one will never be there.
+    pub(in crate::dispatcher) fn missing_imports(&mut self, task: TaskId) -> Result<Vec<ObjectId>, String> {
+        if self.exchange.imports.is_empty() {
+            return Ok(vec![]);
+        }
+        let run = self.run_of(task);
+        let mut missing = vec![];
+        for object in self.foreign_inputs(task) {
+            let Some(import) = self.exchange.imports.get(&(run, object)) else { continue };
+            let heard = |e: ExecutorId| self.executors.get(&e).is_some_and(|e| e.silent_since.is_none());
+            match &import.state {
+                FileState::Never { message, .. } => return Err(message.clone()),
+                FileState::Expected if !self.catalog.holders_of(object).any(heard) => missing.push(object),
+                _ => {}
+            }
+        }
+        Ok(missing)
+    }
+
+    pub(in crate::dispatcher) fn await_import(&mut self, task: TaskId, object: ObjectId) {
+        let run = self.run_of(task);
+        if let Some(import) = self.exchange.imports.get_mut(&(run, object)) {
+            import.waiters.push(task);
+        }
+    }
+
+    /// Whom of another dispatcher's executors `executor` may ask for `object`.
+    pub(in crate::dispatcher) fn foreign_sources(
+        &self,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+        sources: &mut Vec<ExecutorId>,
+    ) {
+        let Some(import) = self.exchange.imports.get(&(run, object)) else { return };
+        let FileState::Held { holders, .. } = &import.state else { return };
+        let skip = (executor.0 as usize).wrapping_add(object.0 as usize) % holders.len().max(1);
+        let n_more = SOURCES_MAX.saturating_sub(sources.len()).min(holders.len());
+        // One that has moved here is asked as one of ours, if at all.
+        let elsewhere = holders.iter().cycle().skip(skip).take(n_more).filter(|h| !sources.contains(h));
+        let found: Vec<ExecutorId> = elsewhere.copied().collect();
+        sources.extend(found);
+    }
+
+    /// Whether executors of another dispatcher have `object`, as its owner says.
+    pub(in crate::dispatcher) fn is_held_elsewhere(&self, object: ObjectId) -> bool {
+        if self.exchange.imports.is_empty() {
+            return false;
+        }
+        let Some(run) = self.run_of_import(object) else { return false };
+        let import = self.exchange.imports.get(&(run, object));
+        import.is_some_and(|import| matches!(import.state, FileState::Held { .. }))
+    }
+
+    /// `executor` goes to another dispatcher with these: what is still wanted of them need not be made again.
+    pub(in crate::dispatcher) fn lend(&mut self, executor: ExecutorId, objects: &[ObjectId]) {
+        for object in objects {
+            let file = self.intermediates.files.get(object);
+            let maker = file.filter(|file| !file.dropped).and_then(|file| file.maker);
+            if maker.is_some_and(|maker| self.end_of(maker) == End::Done) {
+                self.exchange.lent.entry(*object).or_default().push(executor);
+            }
+        }
+    }
+
+    /// Whether an executor of another dispatcher has a copy of our file, as far as is known.
+    pub(in crate::dispatcher) fn is_lent(&self, object: ObjectId) -> bool {
+        self.exchange.lent.contains_key(&object)
+    }
+
+    pub(in crate::dispatcher) fn lent_to(&self, object: ObjectId) -> impl Iterator<Item = ExecutorId> + '_ {
+        self.exchange.lent.get(&object).into_iter().flatten().copied()
+    }
+
+    /// An executor came here with a copy of another dispatcher's file.
+    pub(in crate::dispatcher) fn note_brought(&mut self, executor: ExecutorId, object: ObjectId) {
+        self.exchange.brought.insert((executor, object));
+    }
+
+    pub(in crate::dispatcher) fn was_brought(&self, executor: ExecutorId, object: ObjectId) -> bool {
+        self.exchange.brought.contains(&(executor, object))
+    }
+
+    pub(in crate::dispatcher) fn forget_brought(&mut self, executor: ExecutorId) {
+        self.exchange.brought.retain(|(by, _)| *by != executor);
+    }
+
+    /// Nobody elsewhere has a copy of our file that is of use.
+    pub(in crate::dispatcher) fn forget_lent(&mut self, object: ObjectId) {
+        if self.exchange.lent.remove(&object).is_some() {
+            self.touch_export(object);
+        }
+    }
+
+    /// An attempt found no copy of some input of `task`.
+    pub(in crate::dispatcher) fn forget_lent_inputs(&mut self, task: TaskId) {
+        if !self.exchange.lent.is_empty() {
+            self.files_read(task).into_iter().for_each(|object| self.forget_lent(object));
+        }
+    }
+
+    /// No source had an input of `task`: owners are asked for others.
+    pub(in crate::dispatcher) fn ask_owners(&mut self, task: TaskId) {
+        let run = self.run_of(task);
+        for object in self.foreign_inputs(task) {
+            let key = (run, object);
+            let Some(import) = self.exchange.imports.get_mut(&key) else { continue };
+            let (FileState::Held { holders, .. }, owner) = (&import.state, import.owner) else { continue };
+            if self.catalog.n_holders(object) > 0 {
+                continue;
+            }
+            let holders = holders.clone();
+            import.state = FileState::Expected;
+            let file = self.shared(key);
+            self.say(owner, LinkMessage::Missed { file, holders });
+        }
+    }
+
+    /// The owner says how it is with a file.
+    pub(super) fn on_file(
+        &mut self,
+        now: Timestamp,
+        from: MemberId,
+        file: &SharedFile,
+        state: FileState,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(key) = self.find_shared(file) else { return };
+        let Some(import) = self.exchange.imports.get_mut(&key).filter(|i| i.owner == from) else {
+            return; // nobody reads it any more; that was said on another connection
+        };
+        let was_held = matches!(import.state, FileState::Held { .. });
+        import.state = state.clone();
+        if state == FileState::Expected {
+            return;
+        }
+        let waiters = std::mem::take(&mut import.waiters);
+        if let FileState::Held { digest, size_bytes, .. } = state {
+            let object = key.1;
+            if !was_held {
+                let ahead = |task: &TaskId| self.moves.gathers_ahead(*task);
+                let gatherers: Vec<TaskId> = waiters.iter().copied().filter(ahead).collect();
+                self.moves.arrived(object, gatherers);
+            }
+            if self.catalog.digest(object) != Some(digest) {
+                // It was made anew, and not as before.
+                for holder in self.catalog.holders_of(object).collect::<Vec<_>>() {
+                    self.drop_replica(holder, object);
+                    out.push(Action::DropReplicas { executor: holder, objects: vec![object] });
+                }
+                self.catalog.set_digest(object, Some(digest));
+                self.catalog.set_size_bytes(object, Some(size_bytes));
+            }
+        }
+        for task in waiters {
+            let Some(n_missing) = self.waiting.get_mut(&task) else { continue };
+            let outcome = match &state {
+                FileState::Never { cancelled: true, .. } => Some(Outcome::Cancelled),
+                FileState::Never { message, .. } => {
+                    let failure = Failure { kind: FailureKind::InputUnavailable, message: message.clone() };
+                    Some(Outcome::Failed(failure))
+                }
+                _ => None,
+            };
+            if outcome.is_none() {
+                *n_missing -= 1;
+                if *n_missing > 0 {
+                    continue;
+                }
+            }
+            self.waiting.remove(&task);
+            self.run_mut(key.0).n_waiting -= 1;
+            match outcome {
+                Some(outcome) => self.end_task(now, task, outcome, out),
+                None => self.requeue(now, task),
+            }
+        }
+    }
+}
