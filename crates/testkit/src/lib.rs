@@ -3,7 +3,7 @@
 //! | module | gives |
 //! |---|---|
 //! | [`build`] | tasks and submissions in a line: `reads("x").writes("y")` |
-//! | [`bench`] | one dispatcher or one executor on a bench: exact actions, books checked after each step |
+//! | [`script`] | one dispatcher or one executor by a script: events in, exactly these actions out, books checked after each step |
 //! | [`options`] | what a simulated world is made of and what goes wrong in it, all drawn from one seed |
 //! | [`world`] | one dispatcher and some executors, virtual network, disks, programs, journal and time |
 //! | [`home`] | home storage with every version that it ever had |
@@ -15,12 +15,12 @@
 //! surrounds them is a model.
 //! Nothing here depends on the machine: one seed, one sequence of events, one trace hash.
 
-pub mod bench;
 pub mod build;
 pub mod group_world;
 pub mod home;
 pub mod node;
 pub mod options;
 pub mod process;
+pub mod script;
 pub mod two_mark;
 pub mod world;

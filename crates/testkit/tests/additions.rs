@@ -3,8 +3,8 @@
 use eyas_core::dispatcher::TaskState;
 use eyas_core::event::*;
 use eyas_core::*;
-use eyas_testkit::bench::Cluster;
 use eyas_testkit::build::{Task, reads, task, writes};
+use eyas_testkit::script::Cluster;
 
 /// Opens and fills a submission into `whole`.
 fn open(c: &mut Cluster, number: u32, whole: RunId, tasks: &[Task]) -> RunId {

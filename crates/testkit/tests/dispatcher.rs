@@ -4,8 +4,8 @@ use eyas_core::dispatcher::TaskState;
 use eyas_core::event::Event;
 use eyas_core::home_share::{HomeReport, HomeShare};
 use eyas_core::*;
-use eyas_testkit::bench::Cluster;
 use eyas_testkit::build::{Task, array_of, reads, task, writes};
+use eyas_testkit::script::Cluster;
 
 fn tasks(n: usize) -> Vec<Task> {
     (0..n).map(|i| task(&format!("t{i}"))).collect()

@@ -2,12 +2,12 @@
 
 use eyas_core::event::*;
 use eyas_core::*;
-use eyas_testkit::bench::{In, NodeBench, known, unknown};
 use eyas_testkit::home::digest_of;
+use eyas_testkit::script::{In, NodeScript, known, unknown};
 
 #[test]
 fn the_life_of_an_attempt() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[unknown("x")], &["y"]).expect(&["ask x"]);
     n.answer("x", "v1", 10).expect(&["fetch x from home"]);
     n.arrived("x", None, "v1", 10).expect(&["tell has x", "start 0.1"]);
@@ -22,7 +22,7 @@ fn the_life_of_an_attempt() {
 
 #[test]
 fn one_transfer_serves_all_who_ask_meanwhile() {
-    let mut n = NodeBench::new(2, 100);
+    let mut n = NodeScript::new(2, 100);
     let x = known("x", "v1", 10, &[7]);
     n.assign(0, std::slice::from_ref(&x), &[]).assign(1, std::slice::from_ref(&x), &[]);
     n.expect(&["fetch x from 7"]);
@@ -44,7 +44,7 @@ fn one_transfer_serves_all_who_ask_meanwhile() {
 
 #[test]
 fn sources_are_tried_in_turn_and_home_last() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[known("x", "v1", 10, &[7, 8])], &[]).expect(&["fetch x from 7"]);
     n.missed("x", Some(7), TransferErrorKind::Busy).expect(&["fetch x from 8"]);
     n.missed("x", Some(8), TransferErrorKind::Corrupt).expect(&["fetch x from home"]);
@@ -55,7 +55,7 @@ fn sources_are_tried_in_turn_and_home_last() {
 
 #[test]
 fn inputs_come_in_turn_where_that_is_wanted() {
-    let mut n = NodeBench::with(2, 100, |config| config.inputs_in_turn = true);
+    let mut n = NodeScript::with(2, 100, |config| config.inputs_in_turn = true);
     let pair = |a, b| [known(a, "v", 10, &[]), known(b, "v", 10, &[])];
     n.assign(0, &pair("a", "b"), &[]).expect(&["fetch a from home"]);
     // Another attempt's do not wait for them, and it asks for nothing that is on its way already.
@@ -69,7 +69,7 @@ fn inputs_come_in_turn_where_that_is_wanted() {
 #[test]
 fn what_went_with_equal_bytes_is_the_nodes_failure() {
     // The task is tried again: neither its input nor its output is missing through its own fault.
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[known("x", "v1", 10, &[])], &[]).missed("x", None, TransferErrorKind::Dropped);
     n.expect(&["fetch x from home", "clean 0.1", "tell 0.1 failed Node"]);
     n.assign(1, &[], &["y"]).exited(1, &[10]).expect(&["start 1.1", "store y in the cache"]);
@@ -82,7 +82,7 @@ fn what_went_with_equal_bytes_is_the_nodes_failure() {
 
 #[test]
 fn a_question_to_home_is_asked_once_and_again_for_a_newer_run() {
-    let mut n = NodeBench::new(4, 100);
+    let mut n = NodeScript::new(4, 100);
     n.assign_for(0, 1, 1, &[unknown("x")], &[]).assign_for(1, 1, 1, &[unknown("x")], &[]).expect(&["ask x"]);
     n.assign_for(2, 2, 1, &[unknown("x")], &[]).expect(&[]);
     n.answer("x", "v1", 10).expect(&["ask x", "fetch x from home"]);
@@ -95,7 +95,7 @@ fn a_question_to_home_is_asked_once_and_again_for_a_newer_run() {
 
 #[test]
 fn a_hit_that_home_confirmed_is_told() {
-    let mut n = NodeBench::new(4, 100);
+    let mut n = NodeScript::new(4, 100);
     n.assign(0, &[known("x", "v1", 10, &[])], &[]).arrived("x", None, "v1", 10);
     n.expect(&["fetch x from home", "tell has x", "start 0.1"]);
     n.assign_for(1, 2, 1, &[unknown("x")], &[]).expect(&["ask x"]);
@@ -104,7 +104,7 @@ fn a_hit_that_home_confirmed_is_told() {
 
 #[test]
 fn a_stale_copy_is_no_hit() {
-    let mut n = NodeBench::new(4, 100);
+    let mut n = NodeScript::new(4, 100);
     n.assign(0, &[known("x", "v1", 10, &[])], &[]).arrived("x", None, "v1", 10);
     n.expect(&["fetch x from home", "tell has x", "start 0.1"]);
     // While it is pinned the other bytes come as a private copy, later in its place.
@@ -115,7 +115,7 @@ fn a_stale_copy_is_no_hit() {
 
 #[test]
 fn a_doomed_copy_is_used_by_those_who_have_it_and_by_nobody_else() {
-    let mut n = NodeBench::new(4, 100);
+    let mut n = NodeScript::new(4, 100);
     n.assign(0, &[known("x", "v1", 10, &[])], &[]).arrived("x", None, "v1", 10);
     n.drop_replica("x").expect(&["fetch x from home", "tell has x", "start 0.1"]);
     n.assign(1, &[known("x", "v1", 10, &[])], &[]).expect(&["fetch private x from home"]);
@@ -124,7 +124,7 @@ fn a_doomed_copy_is_used_by_those_who_have_it_and_by_nobody_else() {
 
 #[test]
 fn an_object_larger_than_the_cache_is_read_for_one_attempt_only() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[known("big", "v1", 101, &[7]), known("x", "v1", 60, &[])], &[]);
     n.expect(&["fetch private big from home", "fetch x from home"]);
     n.arrived_private(0, 0, "v1", 101).arrived("x", None, "v1", 60).expect(&["tell has x", "start 0.1"]);
@@ -134,14 +134,14 @@ fn an_object_larger_than_the_cache_is_read_for_one_attempt_only() {
 
 #[test]
 fn a_cache_smaller_than_the_inputs_of_one_task_takes_what_fits() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[known("a", "v", 40, &[]), known("b", "v", 50, &[]), known("c", "v", 60, &[])], &[]);
     n.expect(&["fetch a from home", "fetch b from home", "fetch private c from home"]);
 }
 
 #[test]
 fn inputs_are_reserved_whole_and_in_order() {
-    let mut n = NodeBench::new(4, 100);
+    let mut n = NodeScript::new(4, 100);
     let pair = |a, b| [known(a, "v", 40, &[]), known(b, "v", 40, &[])];
     n.assign(0, &pair("a", "b"), &[]).assign(1, &pair("c", "d"), &[]);
     n.expect(&["fetch a from home", "fetch b from home"]);
@@ -165,7 +165,7 @@ fn inputs_are_reserved_whole_and_in_order() {
 
 #[test]
 fn those_who_pass_do_so_only_so_often() {
-    let mut n = NodeBench::new(200, 100);
+    let mut n = NodeScript::new(200, 100);
     n.assign(0, &[known("a", "v", 60, &[])], &[]).arrived("a", None, "v", 60);
     n.expect(&["fetch a from home", "tell has a", "start 0.1"]);
     n.assign(1, &[known("b", "v", 60, &[])], &[]).expect(&[]);
@@ -177,7 +177,7 @@ fn those_who_pass_do_so_only_so_often() {
 
 #[test]
 fn cancelled_in_every_state() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     let ended = |task: u64| [format!("clean {task}.1"), format!("tell {task}.1 cancelled")];
     // Sizing.
     n.assign(0, &[unknown("x")], &[]).cancel(0).answer("x", "v", 1);
@@ -199,7 +199,7 @@ fn cancelled_in_every_state() {
 
 #[test]
 fn cancelled_while_outputs_are_stored_or_land() {
-    let mut n = NodeBench::with(1, 100, |config| config.home_streams_max = 1);
+    let mut n = NodeScript::with(1, 100, |config| config.home_streams_max = 1);
     n.assign(0, &[], &["a"]).exited(0, &[5]).cancel(0);
     n.expect(&["start 0.1", "store a in the cache", "halt 0.1"]);
     n.stored(0, 0, 5).expect(&["evict a", "tell lost a", "clean 0.1", "tell 0.1 cancelled"]);
@@ -224,7 +224,7 @@ fn cancelled_while_outputs_are_stored_or_land() {
 
 #[test]
 fn the_last_copy_of_an_output_stays_until_it_is_home() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["y"]).exited(0, &[60]).stored(0, 0, 60);
     n.expect(&["start 0.1", "store y in the cache", "tell has y", "tell 0.1 done", "land y from the cache"]);
     n.drop_replica("y").assign(1, &[known("x", "v", 60, &[])], &[]).expect(&[]);
@@ -234,7 +234,7 @@ fn the_last_copy_of_an_output_stays_until_it_is_home() {
 
 #[test]
 fn an_output_that_does_not_fit_lands_from_the_sandbox() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["y"]).exited(0, &[101]).stored(0, 0, 101);
     n.expect(&["start 0.1", "store y", "tell 0.1 done", "land y"]);
     n.landed(0, 0, false).expect(&["clean 0.1", "tell 0.1 not home"]);
@@ -242,7 +242,7 @@ fn an_output_that_does_not_fit_lands_from_the_sandbox() {
 
 #[test]
 fn an_output_that_is_being_stored_is_not_taken_for_a_transfer() {
-    let mut n = NodeBench::new(2, 100);
+    let mut n = NodeScript::new(2, 100);
     n.assign(0, &[], &["y"]).exited(0, &[10]).expect(&["start 0.1", "store y in the cache"]);
     n.assign(1, &[known("y", "older", 10, &[])], &[]).expect(&["fetch private y from home"]);
     n.stored(0, 0, 10).arrived_private(1, 0, "older", 10);
@@ -251,7 +251,7 @@ fn an_output_that_is_being_stored_is_not_taken_for_a_transfer() {
 
 #[test]
 fn a_written_input_fails_the_writer_and_those_who_run_with_it() {
-    let mut n = NodeBench::new(3, 100);
+    let mut n = NodeScript::new(3, 100);
     let x = || [known("x", "v", 10, &[])];
     n.assign(0, &x(), &[]).arrived("x", None, "v", 10).assign(1, &x(), &[]);
     n.expect(&["fetch x from home", "tell has x", "start 0.1", "start 1.1"]);
@@ -268,7 +268,7 @@ fn a_written_input_fails_the_writer_and_those_who_run_with_it() {
 
 #[test]
 fn those_who_ran_with_a_written_input_do_not_drop_the_fresh_copy() {
-    let mut n = NodeBench::new(3, 100);
+    let mut n = NodeScript::new(3, 100);
     let x = || [known("x", "v", 10, &[])];
     n.assign(0, &x(), &[]).arrived("x", None, "v", 10).assign(1, &x(), &[]);
     n.expect(&["fetch x from home", "tell has x", "start 0.1", "start 1.1"]);
@@ -283,7 +283,7 @@ fn those_who_ran_with_a_written_input_do_not_drop_the_fresh_copy() {
 
 #[test]
 fn a_cancelled_writer_has_spoiled_the_copy_all_the_same() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[known("x", "v", 10, &[])], &[]).arrived("x", None, "v", 10).cancel(0);
     n.expect(&["fetch x from home", "tell has x", "start 0.1", "kill 0.1"]);
     n.exit(0, Err(FailureKind::Signal(15)), &[], &[0]);
@@ -292,7 +292,7 @@ fn a_cancelled_writer_has_spoiled_the_copy_all_the_same() {
 
 #[test]
 fn a_damaged_copy_is_dropped_and_fetched_again() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     let x = || [known("x", "v", 10, &[])];
     n.assign(0, &[], &[]).assign(1, &x(), &[]).arrived("x", None, "v", 10);
     n.expect(&["start 0.1", "fetch x from home", "tell has x"]);
@@ -307,7 +307,7 @@ fn a_damaged_copy_is_dropped_and_fetched_again() {
 
 #[test]
 fn a_damaged_output_that_is_not_home_is_made_again() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["y"]).exited(0, &[10]).stored(0, 0, 10);
     n.expect(&["start 0.1", "store y in the cache", "tell has y", "tell 0.1 done", "land y from the cache"]);
     n.corrupt("y").landed(0, 0, false).expect(&["evict y", "tell lost y", "clean 0.1", "tell 0.1 not home"]);
@@ -318,7 +318,7 @@ fn a_damaged_output_that_is_not_home_is_made_again() {
 
 #[test]
 fn an_output_damaged_while_another_is_stored_is_made_again() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["y", "z"]).exited(0, &[10, 10]).stored(0, 0, 10);
     n.expect(&["start 0.1", "store y in the cache", "store z in the cache"]);
     n.corrupt("y").stored(0, 1, 10);
@@ -327,14 +327,14 @@ fn an_output_damaged_while_another_is_stored_is_made_again() {
 
 #[test]
 fn more_bytes_than_announced_are_refused() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[known("x", "v", 10, &[])], &[]).arrived("x", None, "v", 11);
     n.expect(&["fetch x from home", "clean 0.1", "tell 0.1 failed InputChanged"]);
 }
 
 #[test]
 fn duplicate_words_change_nothing() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["y"]).assign(0, &[], &["y"]).recorded(0).recorded(5).expect(&["start 0.1"]);
     n.exited(0, &[1]).exited(0, &[1]).recorded(0).expect(&["store y in the cache"]);
     n.stored(0, 0, 1).recorded(0).expect(&["tell has y", "tell 0.1 done", "land y from the cache"]);
@@ -343,7 +343,7 @@ fn duplicate_words_change_nothing() {
 
 #[test]
 fn what_is_not_recorded_is_told_again_reads_first() {
-    let mut n = NodeBench::new(2, 100);
+    let mut n = NodeScript::new(2, 100);
     n.assign(1, &[known("x", "v", 10, &[])], &[]).assign(0, &[], &[]).arrived("x", None, "v", 10);
     n.exited(0, &[]).expect(&[
         "fetch x from home",
@@ -363,7 +363,7 @@ fn what_is_not_recorded_is_told_again_reads_first() {
 
 #[test]
 fn wide_tasks_hold_their_slots() {
-    let mut n = NodeBench::new(3, 100);
+    let mut n = NodeScript::new(3, 100);
     n.assign_for(0, 1, 2, &[], &[]).assign_for(1, 1, 2, &[], &[]).assign_for(2, 1, 1, &[], &[]);
     // In order: the small one does not starve the wide one.
     n.expect(&["start 0.1"]).exited(0, &[]).expect(&["clean 0.1", "tell 0.1 done", "start 1.1", "start 2.1"]);
@@ -371,7 +371,7 @@ fn wide_tasks_hold_their_slots() {
 
 #[test]
 fn transfers_stay_within_the_limits() {
-    let mut n = NodeBench::with(9, 100, |config| (config.transfers_max, config.home_streams_max) = (3, 1));
+    let mut n = NodeScript::with(9, 100, |config| (config.transfers_max, config.home_streams_max) = (3, 1));
     let inputs: Vec<In> = ["a", "b", "c", "d", "e"].map(|name| known(name, "v", 1, &[7])).into();
     n.assign(0, &inputs, &[]).assign(1, &[known("f", "v", 1, &[]), known("g", "v", 1, &[])], &[]);
     n.expect(&["fetch a from 7", "fetch b from 7", "fetch f from home"]);
@@ -381,7 +381,7 @@ fn transfers_stay_within_the_limits() {
 
 #[test]
 fn a_restarted_executor_knows_what_it_holds() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     let (x, y) = (n.object("x"), n.object("y"));
     let mut out = vec![];
     let bytes = |of: &str, size_bytes| Fetched { digest: digest_of(of), size_bytes, version: None };
@@ -412,7 +412,7 @@ fn a_disk_that_a_program_and_its_neighbours_may_have_filled_is_no_failure_of_its
         (uncounted, "ExitCode(1)"),
     ];
     for (disk, expected) in cases {
-        let mut n = NodeBench::new(2, 0);
+        let mut n = NodeScript::new(2, 0);
         n.assign(0, &[], &[]).assign(1, &[], &[]).expect(&["start 0.1", "start 1.1"]);
         n.failed_on(0, disk).expect(&["clean 0.1", &format!("tell 0.1 failed {expected}")]);
     }
@@ -420,7 +420,7 @@ fn a_disk_that_a_program_and_its_neighbours_may_have_filled_is_no_failure_of_its
 
 #[test]
 fn what_is_read_into_the_cache_meanwhile_takes_room_as_well() {
-    let mut n = NodeBench::new(2, 1000);
+    let mut n = NodeScript::new(2, 1000);
     n.assign(0, &[], &[]).assign(1, &[known("x", "v", 60, &[])], &[]);
     n.expect(&["start 0.1", "fetch x from home"]);
     n.failed_on(0, written(100, 40)).expect(&["tell cache of 60", "clean 0.1", "tell 0.1 failed DiskShared"]);
@@ -428,7 +428,7 @@ fn what_is_read_into_the_cache_meanwhile_takes_room_as_well() {
 
 #[test]
 fn fewer_programs_run_at_once_where_they_filled_the_disk() {
-    let mut n = NodeBench::new(3, 0);
+    let mut n = NodeScript::new(3, 0);
     (0..6).for_each(|task| _ = n.assign(task, &[], &[]));
     n.expect(&["start 0.1", "start 1.1", "start 2.1"]);
     // Two had room.
@@ -442,7 +442,7 @@ fn fewer_programs_run_at_once_where_they_filled_the_disk() {
 
 #[test]
 fn an_attempt_that_is_to_run_alone_has_the_disk_to_itself() {
-    let mut n = NodeBench::new(4, 1000);
+    let mut n = NodeScript::new(4, 1000);
     n.assign(0, &[known("x", "v", 100, &[])], &["y"]).arrived("x", None, "v", 100);
     n.expect(&["fetch x from home", "tell has x", "start 0.1"]);
     n.assign_alone(1, &[], &["z"]).expect(&[]);
@@ -476,7 +476,7 @@ fn an_attempt_that_has_the_disk_to_itself_fails_for_itself_or_for_the_disk() {
         (written(100, 100), "Node"),
         (full, "Node"),
     ] {
-        let mut n = NodeBench::new(2, 0);
+        let mut n = NodeScript::new(2, 0);
         n.assign_alone(0, &[], &[]).expect(&["start 0.1"]);
         n.failed_on(0, disk).expect(&["clean 0.1", &format!("tell 0.1 failed {expected}")]);
     }

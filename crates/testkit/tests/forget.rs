@@ -3,8 +3,8 @@
 use eyas_core::dispatcher::KeepRuns;
 use eyas_core::event::Event;
 use eyas_core::*;
-use eyas_testkit::bench::Cluster;
 use eyas_testkit::build::{reads, task, writes};
+use eyas_testkit::script::Cluster;
 
 fn keeping(n_runs: Option<u32>, age_ns: Option<u64>) -> Cluster {
     Cluster::with(|config| config.keep_runs = Some(KeepRuns { n_runs, age_ns }))

@@ -8,9 +8,9 @@ use eyas_core::group::{
     FileState, Known, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, Size, owner_of,
 };
 use eyas_core::*;
-use eyas_testkit::bench::Cluster;
 use eyas_testkit::build::{Task, reads, task};
 use eyas_testkit::home::digest_of;
+use eyas_testkit::script::Cluster;
 use std::collections::BTreeSet;
 
 const RUN: RunId = RunId(1);

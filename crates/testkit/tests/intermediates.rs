@@ -3,9 +3,9 @@
 use eyas_core::dispatcher::{REVIVALS_MAX, TaskState};
 use eyas_core::event::*;
 use eyas_core::*;
-use eyas_testkit::bench::{Cluster, NodeBench, known};
 use eyas_testkit::build::{reads, task, writes};
 use eyas_testkit::home::digest_of;
+use eyas_testkit::script::{Cluster, NodeScript, known};
 
 const X: &str = "run:here.1/x";
 
@@ -218,7 +218,7 @@ fn a_holder_that_does_not_have_it_is_asked_again_after_a_rest() {
 
 #[test]
 fn an_output_that_fits_no_cache_is_a_clear_failure() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["run:y"]).exited(0, &[200]).stored(0, 0, 200);
     n.expect(&["start 0.1", "store run:y", "clean 0.1", "tell 0.1 failed CacheTooSmall"]);
     let Outcome::Failed(failure) = &n.reports[0].outcome else { panic!("it failed") };
@@ -229,7 +229,7 @@ fn an_output_that_fits_no_cache_is_a_clear_failure() {
 
 #[test]
 fn outputs_that_fit_the_cache_one_by_one_have_to_fit_it_together() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["run:y", "run:z"]).exited(0, &[60, 60]);
     n.expect(&["start 0.1", "store run:y in the cache", "store run:z"]);
     n.stored(0, 0, 60).stored(0, 1, 60);
@@ -238,7 +238,7 @@ fn outputs_that_fit_the_cache_one_by_one_have_to_fit_it_together() {
 
 #[test]
 fn an_output_that_fits_the_cache_when_it_is_empty_may_fit_later() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["run:x"]).exited(0, &[60]).stored(0, 0, 60).recorded(0);
     n.expect(&["start 0.1", "store run:x in the cache", "tell has run:x", "tell 0.1 done", "clean 0.1"]);
     n.assign(1, &[], &["run:y"]).exited(1, &[60]).stored(1, 0, 60);
@@ -317,7 +317,7 @@ fn a_node_whose_cache_is_full_is_back_after_a_second() {
 
 #[test]
 fn an_attempt_whose_file_has_come_from_elsewhere_meanwhile_is_no_failure() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["run:y"]).expect(&["start 0.1"]);
     n.assign(1, &[known("run:y", "v1", 10, &[2])], &[]).expect(&["fetch run:y from 2"]);
     n.arrived("run:y", Some(2), "v1", 10).expect(&["tell has run:y"]);
@@ -327,7 +327,7 @@ fn an_attempt_whose_file_has_come_from_elsewhere_meanwhile_is_no_failure() {
 
 #[test]
 fn what_was_made_is_kept_until_it_is_dropped() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["run:y"]).exited(0, &[10]).stored(0, 0, 10).recorded(0);
     n.expect(&["start 0.1", "store run:y in the cache", "tell has run:y", "tell 0.1 done", "clean 0.1"]);
     n.assign(1, &[known("x", "v1", 95, &[])], &[]).expect(&["fetch private x from home"]);
@@ -336,14 +336,14 @@ fn what_was_made_is_kept_until_it_is_dropped() {
 
 #[test]
 fn inputs_that_are_only_on_nodes_have_to_fit() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[known("run:x", "v1", 200, &[7])], &[]);
     n.expect(&["clean 0.1", "tell 0.1 failed CacheTooSmall"]);
 }
 
 #[test]
 fn an_input_that_no_holder_has_is_not_asked_of_home() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[known("run:x", "v1", 20, &[7])], &[]).expect(&["fetch run:x from 7"]);
     n.missed("run:x", Some(7), TransferErrorKind::NotHeld);
     n.expect(&["clean 0.1", "tell 0.1 failed InputLost"]);
@@ -353,7 +353,7 @@ fn an_input_that_no_holder_has_is_not_asked_of_home() {
 
 #[test]
 fn a_damaged_file_is_told_though_it_was_kept() {
-    let mut n = NodeBench::new(1, 100);
+    let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["run:y"]).exited(0, &[10]).stored(0, 0, 10);
     n.expect(&["start 0.1", "store run:y in the cache", "tell has run:y", "tell 0.1 done", "clean 0.1"]);
     n.corrupt("run:y").expect(&["evict run:y", "tell lost run:y"]);

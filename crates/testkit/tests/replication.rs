@@ -4,9 +4,9 @@
 use eyas_core::dispatcher::TaskState;
 use eyas_core::event::{Event, InputReport, Offer, OutputReport};
 use eyas_core::*;
-use eyas_testkit::bench::Cluster;
 use eyas_testkit::build::{Task, task, writes};
 use eyas_testkit::home::digest_of;
+use eyas_testkit::script::Cluster;
 
 const N_NODES: u32 = 6;
 /// Takes minutes to send; its maker runs for a second.

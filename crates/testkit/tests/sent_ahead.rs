@@ -5,8 +5,8 @@ use eyas_core::array::{GatherHint, Hint, Hints};
 use eyas_core::collective::Way;
 use eyas_core::event::{Action, Event, Offer};
 use eyas_core::*;
-use eyas_testkit::bench::Cluster;
 use eyas_testkit::build::{Task, task, writes};
+use eyas_testkit::script::Cluster;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// All that a dispatcher does to run these tasks on so many nodes, each program ending as soon as it is given out. Files are small.

@@ -1,9 +1,9 @@
-//! One state machine on a bench: feed it events, then say exactly which actions came out.
+//! One state machine by a script: the test feeds it events, then says exactly which actions came out.
 //!
 //! Actions are compared in a short written form, so that an expectation reads like a story and a change of
-//! the types touches one place. [`Cluster::expect`] and [`NodeBench::expect`] take *all* actions since the
-//! last call: one that is missing, one too many or another order fails the test, and so does a bench that
-//! is dropped with actions nobody expected. The books are checked after every event.
+//! the types touches one place. [`Cluster::expect`] and [`NodeScript::expect`] take *all* actions since the
+//! last call: one that is missing, one too many or another order fails the test, and so does a script
+//! that ends with actions nobody expected. The books are checked after every event.
 
 use crate::build::Task;
 use crate::home::digest_of;
@@ -60,7 +60,7 @@ pub fn version(stamp: &str, size_bytes: u64) -> HomeVersion {
     HomeVersion { size_bytes, stamp: stamp.into() }
 }
 
-/// A dispatcher on the bench. Time stands still unless [`Cluster::wait`] lets it pass.
+/// A dispatcher that a test leads. Time stands still unless [`Cluster::wait`] lets it pass.
 pub struct Cluster {
     pub core: Dispatcher,
     pub now: Timestamp,
@@ -371,8 +371,8 @@ impl Drop for Cluster {
     }
 }
 
-/// An executor on the bench. Objects are called by name; the first input or output of that name makes it.
-pub struct NodeBench {
+/// An executor that a test leads. Objects are called by name; the first input or output of that name makes it.
+pub struct NodeScript {
     pub core: Executor,
     pub now: Timestamp,
     names: Vec<String>,
@@ -381,7 +381,7 @@ pub struct NodeBench {
     pub reports: Vec<AttemptReport>,
 }
 
-/// One input of an assignment on the bench.
+/// One input of an assignment in a script.
 #[derive(Clone, Debug)]
 pub struct In {
     pub name: &'static str,
@@ -402,12 +402,12 @@ pub fn known(name: &'static str, bytes: &str, size_bytes: u64, sources: &[u32]) 
     In { name, known: Some(known), sources: sources.to_vec(), check_home: false, direct: false }
 }
 
-impl NodeBench {
-    pub fn new(slots: u32, cache_bytes: u64) -> NodeBench {
-        NodeBench::with(slots, cache_bytes, |_| ())
+impl NodeScript {
+    pub fn new(slots: u32, cache_bytes: u64) -> NodeScript {
+        NodeScript::with(slots, cache_bytes, |_| ())
     }
 
-    pub fn with(slots: u32, cache_bytes: u64, change: impl FnOnce(&mut ExecutorConfig)) -> NodeBench {
+    pub fn with(slots: u32, cache_bytes: u64, change: impl FnOnce(&mut ExecutorConfig)) -> NodeScript {
         let cache = CacheConfig { budget_bytes: cache_bytes, eviction: "lru".into(), seed: 1 };
         let mut config = ExecutorConfig {
             slots,
@@ -418,7 +418,7 @@ impl NodeBench {
             inputs_in_turn: false,
         };
         change(&mut config);
-        NodeBench {
+        NodeScript {
             core: Executor::new(config).expect("a known policy"),
             now: Timestamp(S),
             names: vec![],
@@ -493,13 +493,13 @@ impl NodeBench {
     }
 
     /// Exactly these came out since the last call, in this order.
-    pub fn expect(&mut self, actions: &[&str]) -> &mut NodeBench {
+    pub fn expect(&mut self, actions: &[&str]) -> &mut NodeScript {
         check(&mut self.actions, actions);
         self
     }
 
     /// Gives attempt 1 of `task` to the executor.
-    pub fn assign(&mut self, task: u64, inputs: &[In], outputs: &[&str]) -> &mut NodeBench {
+    pub fn assign(&mut self, task: u64, inputs: &[In], outputs: &[&str]) -> &mut NodeScript {
         self.assign_for(task, 1, 1, inputs, outputs)
     }
 
@@ -510,14 +510,14 @@ impl NodeBench {
         cpus: u32,
         inputs: &[In],
         outputs: &[&str],
-    ) -> &mut NodeBench {
+    ) -> &mut NodeScript {
         let assignment = self.assignment(task, run, cpus, inputs, outputs);
         self.feed(NodeEvent::Assigned { assignment: Box::new(assignment) });
         self
     }
 
     /// Gives attempt 1 of `task` to the executor, to be run while nothing else is on its disk.
-    pub fn assign_alone(&mut self, task: u64, inputs: &[In], outputs: &[&str]) -> &mut NodeBench {
+    pub fn assign_alone(&mut self, task: u64, inputs: &[In], outputs: &[&str]) -> &mut NodeScript {
         let assignment = Assignment { alone: true, ..self.assignment(task, 1, 1, inputs, outputs) };
         self.feed(NodeEvent::Assigned { assignment: Box::new(assignment) });
         self
@@ -553,7 +553,7 @@ impl NodeBench {
     }
 
     /// Home says that `name` has `size_bytes` and the stamp `bytes`.
-    pub fn answer(&mut self, name: &str, bytes: &str, size_bytes: u64) -> &mut NodeBench {
+    pub fn answer(&mut self, name: &str, bytes: &str, size_bytes: u64) -> &mut NodeScript {
         let object = self.object(name);
         let answer = HomeAnswer { version: version(bytes, size_bytes), in_place: false };
         self.feed(NodeEvent::HomeAnswered { object, result: Ok(answer) });
@@ -568,21 +568,33 @@ impl NodeBench {
     }
 
     /// `name` arrived in the cache, from home or from a peer.
-    pub fn arrived(&mut self, name: &str, from: Option<u32>, bytes: &str, size_bytes: u64) -> &mut NodeBench {
+    pub fn arrived(
+        &mut self,
+        name: &str,
+        from: Option<u32>,
+        bytes: &str,
+        size_bytes: u64,
+    ) -> &mut NodeScript {
         let target = Target::Cache(self.object(name));
         self.transfer(target, from, bytes, size_bytes);
         self
     }
 
     /// The private copy of an attempt's input arrived from home.
-    pub fn arrived_private(&mut self, task: u64, input: u32, bytes: &str, size_bytes: u64) -> &mut NodeBench {
+    pub fn arrived_private(
+        &mut self,
+        task: u64,
+        input: u32,
+        bytes: &str,
+        size_bytes: u64,
+    ) -> &mut NodeScript {
         let target = Target::Private { task: TaskId(task), attempt: AttemptNo(1), input };
         self.transfer(target, None, bytes, size_bytes);
         self
     }
 
     /// A transfer into the cache did not work.
-    pub fn missed(&mut self, name: &str, from: Option<u32>, kind: TransferErrorKind) -> &mut NodeBench {
+    pub fn missed(&mut self, name: &str, from: Option<u32>, kind: TransferErrorKind) -> &mut NodeScript {
         let target = Target::Cache(self.object(name));
         let source = from.map_or(Source::Home, |e| Source::Peer(ExecutorId(e)));
         let result = Err(TransferError { kind, message: "of a test".into() });
@@ -591,7 +603,7 @@ impl NodeBench {
     }
 
     /// The program ended well and made outputs of these sizes.
-    pub fn exited(&mut self, task: u64, outputs: &[u64]) -> &mut NodeBench {
+    pub fn exited(&mut self, task: u64, outputs: &[u64]) -> &mut NodeScript {
         self.exit(task, Ok(()), outputs, &[])
     }
 
@@ -601,21 +613,21 @@ impl NodeBench {
         result: Result<(), FailureKind>,
         outputs: &[u64],
         inputs_modified: &[u32],
-    ) -> &mut NodeBench {
+    ) -> &mut NodeScript {
         let exit = self.exit_of(result, outputs, inputs_modified);
         self.feed(NodeEvent::ProgramEnded { task: TaskId(task), attempt: AttemptNo(1), exit });
         self
     }
 
     /// The program ended with status 1, and this is known of its disk.
-    pub fn failed_on(&mut self, task: u64, disk: DiskSeen) -> &mut NodeBench {
+    pub fn failed_on(&mut self, task: u64, disk: DiskSeen) -> &mut NodeScript {
         let exit = Exit { disk: Some(disk), ..self.exit_of(Err(FailureKind::ExitCode(1)), &[], &[]) };
         self.feed(NodeEvent::ProgramEnded { task: TaskId(task), attempt: AttemptNo(1), exit });
         self
     }
 
     /// So much time passes.
-    pub fn wait(&mut self, seconds: u64) -> &mut NodeBench {
+    pub fn wait(&mut self, seconds: u64) -> &mut NodeScript {
         self.now = self.now.plus_ns(seconds * S);
         self.feed(NodeEvent::Ticked);
         self
@@ -635,37 +647,37 @@ impl NodeBench {
         }
     }
 
-    pub fn stored(&mut self, task: u64, output: u32, size_bytes: u64) -> &mut NodeBench {
+    pub fn stored(&mut self, task: u64, output: u32, size_bytes: u64) -> &mut NodeScript {
         let digest = digest_of(&format!("{task} {output}"));
         let result = Ok(Fetched { digest, size_bytes, version: None });
         self.feed(NodeEvent::OutputStored { task: TaskId(task), attempt: AttemptNo(1), output, result });
         self
     }
 
-    pub fn landed(&mut self, task: u64, output: u32, ok: bool) -> &mut NodeBench {
+    pub fn landed(&mut self, task: u64, output: u32, ok: bool) -> &mut NodeScript {
         let error = TransferError { kind: TransferErrorKind::Temporary, message: "of a test".into() };
         let result = if ok { Ok(version("landed", 1)) } else { Err(error) };
         self.feed(NodeEvent::OutputLanded { task: TaskId(task), attempt: AttemptNo(1), output, result });
         self
     }
 
-    pub fn cancel(&mut self, task: u64) -> &mut NodeBench {
+    pub fn cancel(&mut self, task: u64) -> &mut NodeScript {
         self.feed(NodeEvent::CancelRequested { task: TaskId(task), attempt: AttemptNo(1) });
         self
     }
 
-    pub fn recorded(&mut self, task: u64) -> &mut NodeBench {
+    pub fn recorded(&mut self, task: u64) -> &mut NodeScript {
         self.feed(NodeEvent::EndRecorded { task: TaskId(task), attempt: AttemptNo(1) });
         self
     }
 
-    pub fn corrupt(&mut self, name: &str) -> &mut NodeBench {
+    pub fn corrupt(&mut self, name: &str) -> &mut NodeScript {
         let object = self.object(name);
         self.feed(NodeEvent::FoundCorrupt { object });
         self
     }
 
-    pub fn drop_replica(&mut self, name: &str) -> &mut NodeBench {
+    pub fn drop_replica(&mut self, name: &str) -> &mut NodeScript {
         let objects = vec![self.object(name)];
         self.feed(NodeEvent::DropRequested { objects });
         self
@@ -677,7 +689,7 @@ impl NodeBench {
     }
 }
 
-impl Drop for NodeBench {
+impl Drop for NodeScript {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             check(&mut self.actions, &[]);
