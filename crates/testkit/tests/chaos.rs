@@ -335,6 +335,13 @@ mod found {
         live(&with("forget", Options::workflows_from_seed(3071)));
     }
 
+    /// Without the rule for it, bytes counted as stored that had gone with another object of the same bytes.
+    #[test]
+    fn bytes_may_go_with_another_object_before_the_word_of_them_comes() {
+        live(&with("equal", Options::from_seed(28000000)));
+        live(&with("equal", Options::workflows_from_seed(28000133)));
+    }
+
     /// What no disk had room for was tried more often than other weather, on the only node, which rested each time.
     #[test]
     fn a_disk_that_may_be_shared_was_tried_on_top_of_all_other_weather() {

@@ -1,7 +1,7 @@
 //! A submission to three members, word by word.
 
 use super::{Input, No, Output, Submission};
-use eyas_core::array::{Command, Hints, Pattern, TaskArray, TaskForm};
+use eyas_core::array::{Command, Pattern, TaskArray, TaskForm};
 use eyas_core::group::Known;
 use eyas_core::{Digest, RunId};
 use eyas_wire::message::{Addition, ReplyBody, RequestBody};
@@ -89,22 +89,7 @@ impl Case {
         let mut case = Case::new(into);
         case.says(&["open 0"]).opened(0);
         assert!(matches!(case.told.take(), Some(Ok(ReplyBody::RunOpened { .. }))));
-        let template = TaskForm {
-            id: Pattern::literal("t"),
-            command: Command::Exec(vec![Pattern::literal("work")]),
-            inputs: vec![],
-            outputs: vec![],
-            env: vec![],
-            cpus: 1,
-            memory_bytes: None,
-            walltime_ns: None,
-            retries: 0,
-            priority: 0,
-            label: String::new(),
-            dynamic: false,
-            promises: vec![],
-            hints: Hints::default(),
-        };
+        let template = TaskForm::new(Pattern::literal("t"), Command::Exec(vec![Pattern::literal("work")]));
         let array = TaskArray { n_tasks: 3, first_index: 0, columns: vec![], template };
         case.take(Input::Array(Arc::new(array))).take(Input::Commit).says(&["join 1", "join 2"]);
         case

@@ -150,7 +150,7 @@ impl Cleaning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::array::{Command, Hints, Pattern, TaskArray, Template};
+    use eyas_core::array::{Command, Pattern, TaskArray, Template};
     use eyas_core::{AttemptNo, Outcome, Timestamp};
     use eyas_wire::message::Addition;
     use std::borrow::Cow;
@@ -176,22 +176,7 @@ mod tests {
     }
 
     fn added(run: u32, n_tasks: u32) -> Record<'static> {
-        let template = Template {
-            id: Pattern::default(),
-            command: Command::Exec(vec![]),
-            inputs: vec![],
-            outputs: vec![],
-            env: vec![],
-            cpus: 1,
-            memory_bytes: None,
-            walltime_ns: None,
-            retries: 0,
-            priority: 0,
-            label: String::new(),
-            dynamic: false,
-            hints: Hints::default(),
-            promises: vec![],
-        };
+        let template = Template::new(Pattern::default(), Command::Exec(vec![]));
         let array = TaskArray { n_tasks, first_index: 0, template, columns: vec![] };
         Record::ArrayAdded { run: RunId(run), array: Cow::Owned(array) }
     }
