@@ -120,6 +120,13 @@ mod found {
         live(&uneven(40000674));
     }
 
+    /// The welcome of a dispatcher that had been killed came late, with a number that its next process had given to another
+    /// executor: each executor knows the others by what its own dispatcher says of them.
+    #[test]
+    fn an_executor_was_looked_for_at_a_node_that_had_had_its_number() {
+        live(&GroupOptions::from_seed(29037516));
+    }
+
     #[test]
     fn executors_went_in_circles_and_took_the_only_copies_along() {
         [10929, 12498, 20630].iter().for_each(|seed| {

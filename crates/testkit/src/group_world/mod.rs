@@ -246,8 +246,6 @@ struct World {
     links_cut_until: BTreeMap<(usize, usize), Timestamp>,
     /// When the last message of each connection and direction arrives.
     arrives: BTreeMap<(u64, bool), u64>,
-    /// The node that an executor is, as whoever sends to it was told.
-    peers: BTreeMap<ExecutorId, usize>,
     plans: Vec<Plan>,
     /// Tasks that end when all additions to a run are decided, and those that promised files, with their plan.
     holds: BTreeMap<String, usize>,
@@ -323,7 +321,6 @@ impl World {
             links: BTreeMap::new(),
             links_cut_until: BTreeMap::new(),
             arrives: BTreeMap::new(),
-            peers: BTreeMap::new(),
             plans: vec![],
             holds: BTreeMap::new(),
             promises: BTreeMap::new(),

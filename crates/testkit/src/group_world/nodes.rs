@@ -65,10 +65,7 @@ impl World {
             }
             match &message {
                 ToNode::Welcome(welcome) => match &**welcome {
-                    Welcome::Executor { executor, .. } => {
-                        self.searches[n].n_tries = 0;
-                        self.peers.insert(*executor, n);
-                    }
+                    Welcome::Executor { .. } => self.searches[n].n_tries = 0,
                     turned_away => {
                         // It leaves, and looks where it was sent, or further.
                         let search = &mut self.searches[n];
@@ -236,7 +233,8 @@ impl World {
                         self.home.get(location).map(|digest| (*digest, Some(version_of(*digest))))
                     }
                     Source::Peer(peer) => {
-                        let holder = self.peers.get(&peer).map(|p| &self.nodes[*p]).filter(|h| h.is_up);
+                        let holder =
+                            self.nodes[n].peers.get(&peer).map(|p| &self.nodes[*p]).filter(|h| h.is_up);
                         let held = holder.zip(known.as_ref()).and_then(|(h, known)| h.serves(known.digest));
                         held.map(|s| (s.digest, None))
                     }
