@@ -4,6 +4,33 @@ use super::transfers::failure_of;
 use super::*;
 use std::cmp::Reverse;
 
+/// An object that an attempt reads through the cache.
+struct Want {
+    object: ObjectId,
+    size_bytes: u64,
+    here: Here,
+    /// It lives on nodes: home does not have it.
+    stays: bool,
+}
+
+/// Whether an attempt's inputs have room in the cache.
+enum Fit {
+    /// Room is taken for the ones, and the others are read for this attempt only.
+    Fits { reserve: Vec<(ObjectId, u64)>, direct: Vec<ObjectId> },
+    /// There may be room when other attempts have ended.
+    Later,
+    /// The whole cache is too small.
+    Never(Failure),
+}
+
+/// How an attempt's inputs come here.
+struct Staging {
+    /// What is fetched, or waited for, and for which input.
+    fetches: Vec<(Target, u32)>,
+    /// Copies that are here and that home has confirmed.
+    confirmed: Vec<(ObjectId, Fetched)>,
+}
+
 impl Executor {
     pub(super) fn on_assigned(
         &mut self,
@@ -158,7 +185,8 @@ impl Executor {
         }
     }
 
-    /// Pins what is here, reserves what is not, and starts the transfers; all or nothing.
+    /// Pins what is here, reserves what is not, and starts the transfers; all or nothing. An attempt that can never have
+    /// its inputs here fails. False: it has to wait.
     pub(super) fn try_reserve(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) -> bool {
         let attempt = &self.attempts[&id];
         let is_alone = attempt.assignment.alone;
@@ -170,61 +198,32 @@ impl Executor {
             self.fail(id, failure, out);
             return true;
         }
-        let mut wanted: Vec<(ObjectId, u64, Here)> = attempt
-            .inputs
-            .iter()
-            .zip(&attempt.assignment.inputs)
-            .filter(|(input, _)| input.plan == Plan::Cache)
-            .map(|(input, a)| (a.object, input.size_bytes, self.look(a.object, &input.expect)))
-            .collect();
-        // Inputs of one object may differ in size: where a copy has come before, that is its size, else what home said earlier.
-        wanted.sort_unstable_by_key(|w| (w.0, Reverse(w.1)));
-        wanted.dedup_by_key(|w| w.0);
-        let mut private: Vec<ObjectId> = wanted.iter().filter(|w| w.2 == Here::Taken).map(|w| w.0).collect();
-        wanted.retain(|w| w.2 != Here::Taken);
-        for (object, ..) in wanted.iter().filter(|w| w.2 == Here::Stale) {
-            self.cache.remove(*object).expect("stale bytes are held by nobody");
-            self.evicted(*object, out);
-        }
+        let (wanted, mut private) = self.wanted_objects(id, out);
         // Pin first, so that making room for one input does not evict another.
-        for (object, ..) in &wanted {
-            self.cache.pin(*object);
+        for want in &wanted {
+            self.cache.pin(want.object);
         }
-        let mut absent: Vec<(ObjectId, u64)> =
-            wanted.iter().filter(|w| w.2 != Here::Right).map(|w| (w.0, w.1)).collect();
-        let mut missing_bytes: u64 = absent.iter().map(|w| w.1).sum();
-        if missing_bytes > self.cache.available_bytes() {
-            let others_end = self.n_pinned > 0 || self.n_storing > 0 || self.cache.reserved_bytes() > 0;
-            let ever = absent.iter().filter(|w| w.1 <= self.cache.budget_bytes()).map(|w| w.1).sum::<u64>();
-            if others_end && ever > self.cache.available_bytes() {
-                for (object, ..) in wanted {
-                    self.cache.unpin(object);
+        let reserve = match self.fit(&wanted) {
+            Fit::Fits { reserve, direct } => {
+                for object in &direct {
+                    self.cache.unpin(*object);
+                }
+                private.extend(direct);
+                reserve
+            }
+            others => {
+                for want in &wanted {
+                    self.cache.unpin(want.object);
+                }
+                if let Fit::Never(failure) = others {
+                    self.fail(id, failure, out);
+                    return true;
                 }
                 return false;
             }
-            // Nobody else's ending can make room: the largest are read for this attempt only. What home does not
-            // have cannot be read so.
-            let inputs = self.attempts[&id].assignment.inputs.iter();
-            let staying: FxHashSet<ObjectId> = inputs.filter(|i| i.stays).map(|i| i.object).collect();
-            let staying_bytes: u64 = absent.iter().filter(|w| staying.contains(&w.0)).map(|w| w.1).sum();
-            if staying_bytes > self.cache.available_bytes() {
-                let needs_bytes = wanted.iter().filter(|w| staying.contains(&w.0)).map(|w| w.1).sum();
-                for (object, ..) in wanted {
-                    self.cache.unpin(object);
-                }
-                self.fail(id, self.cache_full("its inputs", needs_bytes), out);
-                return true;
-            }
-            absent.sort_unstable_by_key(|w| (!staying.contains(&w.0), w.1, w.0));
-            while missing_bytes > self.cache.available_bytes() {
-                let (object, size_bytes) = absent.pop().expect("nothing missing needs no room");
-                missing_bytes -= size_bytes;
-                self.cache.unpin(object);
-                private.push(object);
-            }
-        }
+        };
         let mut evicted = vec![];
-        for (object, size_bytes) in absent {
+        for (object, size_bytes) in reserve {
             let granted = self.cache.reserve(object, size_bytes, &mut evicted);
             assert_eq!(granted, Reserve::Granted, "the sum fits, so each part does");
         }
@@ -233,6 +232,82 @@ impl Executor {
         }
         self.n_pinned += 1;
         self.alone = is_alone.then_some(id);
+        let Staging { fetches, confirmed } = self.stage(id, &private);
+        if let Some(i) = self.unreachable_input(id, &fetches) {
+            self.abort_reserved(&fetches);
+            let message = format!("no node that can be reached has input {} any more", i + 1);
+            self.fail(id, Failure { kind: FailureKind::InputLost, message }, out);
+            return true;
+        }
+        for (target, i) in fetches {
+            self.want(target, id, i);
+        }
+        // The whole run is held to these bytes: the dispatcher has to know which they are.
+        for (object, bytes) in confirmed {
+            self.tell_replica(Some(id), object, &bytes, false, out);
+        }
+        self.start_when_ready(now, id);
+        true
+    }
+
+    /// What an attempt reads through the cache, each object once, and the objects that it has to read for itself alone,
+    /// as other bytes of them must stay here. Other bytes that nobody needs are evicted.
+    fn wanted_objects(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) -> (Vec<Want>, Vec<ObjectId>) {
+        let attempt = &self.attempts[&id];
+        let inputs = attempt.inputs.iter().zip(&attempt.assignment.inputs);
+        let mut wanted: Vec<Want> = inputs
+            .filter(|(input, _)| input.plan == Plan::Cache)
+            .map(|(input, assigned)| Want {
+                object: assigned.object,
+                size_bytes: input.size_bytes,
+                here: self.look(assigned.object, &input.expect),
+                stays: assigned.stays,
+            })
+            .collect();
+        // Inputs of one object may differ in size: where a copy has come before, that is its size, else what home said earlier.
+        wanted.sort_unstable_by_key(|w| (w.object, Reverse(w.size_bytes)));
+        wanted.dedup_by_key(|w| w.object);
+        let private = wanted.iter().filter(|w| w.here == Here::Taken).map(|w| w.object).collect();
+        wanted.retain(|w| w.here != Here::Taken);
+        for want in wanted.iter().filter(|w| w.here == Here::Stale) {
+            self.cache.remove(want.object).expect("stale bytes are held by nobody");
+            self.evicted(want.object, out);
+        }
+        (wanted, private)
+    }
+
+    /// Whether what is wanted and is not here has room in the cache, where all that is wanted is pinned.
+    fn fit(&self, wanted: &[Want]) -> Fit {
+        let available_bytes = self.cache.available_bytes();
+        let mut absent: Vec<&Want> = wanted.iter().filter(|w| w.here != Here::Right).collect();
+        let mut missing_bytes: u64 = absent.iter().map(|w| w.size_bytes).sum();
+        let mut direct = vec![];
+        if missing_bytes > available_bytes {
+            let others_end = self.n_pinned > 0 || self.n_storing > 0 || self.cache.reserved_bytes() > 0;
+            let budget_bytes = self.cache.budget_bytes();
+            let ever: u64 = absent.iter().map(|w| w.size_bytes).filter(|size| *size <= budget_bytes).sum();
+            if others_end && ever > available_bytes {
+                return Fit::Later;
+            }
+            // Nobody else's ending can make room: the largest are read for this attempt only. What home does not
+            // have cannot be read so.
+            let staying_bytes: u64 = absent.iter().filter(|w| w.stays).map(|w| w.size_bytes).sum();
+            if staying_bytes > available_bytes {
+                let needs_bytes = wanted.iter().filter(|w| w.stays).map(|w| w.size_bytes).sum();
+                return Fit::Never(self.cache_full("its inputs", needs_bytes));
+            }
+            absent.sort_unstable_by_key(|w| (!w.stays, w.size_bytes, w.object));
+            while missing_bytes > available_bytes {
+                let want = absent.pop().expect("nothing missing needs no room");
+                missing_bytes -= want.size_bytes;
+                direct.push(want.object);
+            }
+        }
+        Fit::Fits { reserve: absent.iter().map(|w| (w.object, w.size_bytes)).collect(), direct }
+    }
+
+    /// The attempt's inputs are on their way from now on: says of each how it comes, where it is not here.
+    fn stage(&mut self, id: AttemptId, private: &[ObjectId]) -> Staging {
         let attempt = self.attempts.get_mut(&id).expect("attempt is here");
         attempt.state = State::Staging;
         attempt.pinned = true;
@@ -265,34 +340,30 @@ impl Executor {
                 }
             }
         }
-        let unreachable = fetches.iter().find(|(target, i)| {
-            let input = &self.attempts[&id].assignment.inputs[*i as usize];
+        Staging { fetches, confirmed }
+    }
+
+    /// The first input that stays on nodes and that no node is named for.
+    fn unreachable_input(&self, id: AttemptId, fetches: &[(Target, u32)]) -> Option<u32> {
+        let inputs = &self.attempts[&id].assignment.inputs;
+        let found = fetches.iter().find(|(target, i)| {
+            let input = &inputs[*i as usize];
             let private = matches!(target, Target::Private { .. });
             input.stays && !self.transfers.contains_key(target) && (private || input.sources.is_empty())
         });
-        if let Some(&(_, i)) = unreachable {
-            // Space was taken for transfers that never begin.
-            for (target, _) in &fetches {
-                if let Target::Cache(object) = target
-                    && !self.transfers.contains_key(target)
-                    && self.cache.state(*object) == Some(ReplicaState::Creating)
-                {
-                    self.cache.abort(*object);
-                }
+        found.map(|(_, i)| *i)
+    }
+
+    /// Gives back the space that was taken for transfers that never begin.
+    fn abort_reserved(&mut self, fetches: &[(Target, u32)]) {
+        for (target, _) in fetches {
+            if let Target::Cache(object) = target
+                && !self.transfers.contains_key(target)
+                && self.cache.state(*object) == Some(ReplicaState::Creating)
+            {
+                self.cache.abort(*object);
             }
-            let message = format!("no node that can be reached has input {} any more", i + 1);
-            self.fail(id, Failure { kind: FailureKind::InputLost, message }, out);
-            return true;
         }
-        for (target, i) in fetches {
-            self.want(target, id, i);
-        }
-        // The whole run is held to these bytes: the dispatcher has to know which they are.
-        for (object, bytes) in confirmed {
-            self.tell_replica(Some(id), object, &bytes, false, out);
-        }
-        self.start_when_ready(now, id);
-        true
     }
 
     /// What is here of `object`, for an attempt that does not pin it yet.

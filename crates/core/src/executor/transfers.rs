@@ -130,130 +130,162 @@ impl Executor {
                 *self.n_active_by_peer.get_mut(&peer).expect("an active transfer from a peer is counted") -= 1
             }
         }
-        let result = match result {
+        match result {
             Ok(bytes) if matches!(target, Target::Cache(_)) && bytes.size_bytes > transfer.size_bytes => {
                 let message =
                     format!("it has {} bytes, {} were expected", bytes.size_bytes, transfer.size_bytes);
-                Err(TransferError { kind: TransferErrorKind::Changed, message })
+                let error = TransferError { kind: TransferErrorKind::Changed, message };
+                self.on_source_failed(now, target, source, error, out);
             }
-            result => result,
+            Ok(bytes) => self.on_arrived(now, target, source, &bytes, out),
+            Err(error) => self.on_source_failed(now, target, source, error, out),
+        }
+    }
+
+    /// The bytes of a transfer are here: the cache and the dispatcher learn of them, and whoever waited goes on.
+    fn on_arrived(
+        &mut self,
+        now: Timestamp,
+        target: Target,
+        source: Source,
+        bytes: &Fetched,
+        out: &mut Vec<NodeAction>,
+    ) {
+        let transfer = self.transfers.remove(&target).expect("a transfer that ends is here");
+        match target {
+            Target::Cache(object) => self.keep_arrived(object, &transfer, bytes, out),
+            // Its attempt has ended while this was on its way, or had to go back to wait for space.
+            Target::Private { task, attempt, input } if transfer.waiters.is_empty() => {
+                out.push(NodeAction::DropPrivate { task, attempt, input });
+            }
+            Target::Private { task, attempt, .. } => {
+                self.tell_private((task, attempt), &transfer, bytes, out);
+            }
+        }
+        if transfer.watched && matches!(target, Target::Private { .. }) {
+            let received = transfer.waiters.first().and_then(|(id, _)| self.attempts.get(id));
+            let moved = InputMoved {
+                target,
+                object: transfer.object,
+                source,
+                moved_bytes: bytes.size_bytes,
+                size_bytes: bytes.size_bytes,
+                moving_ns: received.map_or(0, |a| now.since_ns(a.times.received)),
+                is_all: true,
+            };
+            out.push(NodeAction::Tell { message: NodeMessage::InputMoved(moved) });
+        }
+        let first = match (source, target) {
+            (_, Target::Private { .. }) => CacheOutcome::Direct,
+            (Source::Peer(from), _) => CacheOutcome::RemoteHit { from },
+            (Source::Home, _) => CacheOutcome::Miss,
         };
-        match result {
-            Ok(bytes) => {
-                let transfer = self.transfers.remove(&target).expect("just seen");
-                let known = transfer.expect.known.as_ref();
-                if let Target::Cache(object) = target {
-                    self.cache.commit(object, bytes.size_bytes);
-                    let known_version = known.map(|k| k.version.clone()).filter(|v| !v.stamp.is_empty());
-                    let version = bytes.version.clone().or(known_version);
-                    self.held.insert(object, Fetched { version, ..bytes.clone() });
-                    if let Some(version) = &bytes.version
-                        && let Some((_, answer)) = self.home.get_mut(&object)
-                    {
-                        answer.version = version.clone();
-                    }
-                    self.tell_replica(transfer.waiters.first().map(|w| w.0), object, &bytes, false, out);
-                } else if let Target::Private { task, attempt, input } = target
-                    && transfer.waiters.is_empty()
-                {
-                    // Its attempt has ended while this was on its way, or had to go back to wait for space.
-                    out.push(NodeAction::DropPrivate { task, attempt, input });
-                } else if let Target::Private { task, attempt: attempt_no, .. } = target
-                    && let Some(version) = &bytes.version
-                {
-                    self.home.entry(transfer.object).and_modify(|(_, a)| a.version = version.clone());
-                    if known.is_none()
-                        && let Some(attempt) = self.attempts.get_mut(&(task, attempt_no))
-                    {
-                        // The whole run is held to what its first reader saw. Taken back when the attempt
-                        // has ended, as nobody else can have this copy.
-                        attempt.told_private.push((transfer.object, bytes.digest));
-                        self.tell_replica(Some((task, attempt_no)), transfer.object, &bytes, true, out);
-                    }
-                }
-                if transfer.watched && matches!(target, Target::Private { .. }) {
-                    let received = transfer.waiters.first().and_then(|(id, _)| self.attempts.get(id));
-                    let moved = InputMoved {
-                        target,
-                        object: transfer.object,
-                        source,
-                        moved_bytes: bytes.size_bytes,
-                        size_bytes: bytes.size_bytes,
-                        moving_ns: received.map_or(0, |a| now.since_ns(a.times.received)),
-                        is_all: true,
-                    };
-                    out.push(NodeAction::Tell { message: NodeMessage::InputMoved(moved) });
-                }
-                let first = match (source, target) {
-                    (_, Target::Private { .. }) => CacheOutcome::Direct,
-                    (Source::Peer(from), _) => CacheOutcome::RemoteHit { from },
-                    (Source::Home, _) => CacheOutcome::Miss,
-                };
-                for (n, (id, i)) in transfer.waiters.iter().enumerate() {
-                    let Some(attempt) = self.attempts.get_mut(id) else { continue };
-                    let input = &mut attempt.inputs[*i as usize];
-                    input.outcome = Some(if n == 0 { first } else { CacheOutcome::Joined });
-                    input.size_bytes = bytes.size_bytes;
-                    input.wait_ns = now.since_ns(attempt.times.received);
-                    attempt.n_missing -= 1;
-                    self.start_when_ready(now, *id);
-                }
-                if let Target::Cache(object) = target {
-                    self.drop_if_doomed(object, out);
-                }
+        for (n, (id, i)) in transfer.waiters.iter().enumerate() {
+            let Some(attempt) = self.attempts.get_mut(id) else { continue };
+            let input = &mut attempt.inputs[*i as usize];
+            input.outcome = Some(if n == 0 { first } else { CacheOutcome::Joined });
+            input.size_bytes = bytes.size_bytes;
+            input.wait_ns = now.since_ns(attempt.times.received);
+            attempt.n_missing -= 1;
+            self.start_when_ready(now, *id);
+        }
+        if let Target::Cache(object) = target {
+            self.drop_if_doomed(object, out);
+        }
+    }
+
+    /// A copy that has come into the cache is held, and the dispatcher hears of it.
+    fn keep_arrived(
+        &mut self,
+        object: ObjectId,
+        transfer: &Transfer,
+        bytes: &Fetched,
+        out: &mut Vec<NodeAction>,
+    ) {
+        self.cache.commit(object, bytes.size_bytes);
+        let known = transfer.expect.known.as_ref();
+        let known_version = known.map(|k| k.version.clone()).filter(|v| !v.stamp.is_empty());
+        let version = bytes.version.clone().or(known_version);
+        self.held.insert(object, Fetched { version, ..bytes.clone() });
+        if let Some(version) = &bytes.version
+            && let Some((_, answer)) = self.home.get_mut(&object)
+        {
+            answer.version = version.clone();
+        }
+        self.tell_replica(transfer.waiters.first().map(|w| w.0), object, bytes, false, out);
+    }
+
+    /// The dispatcher hears which bytes an attempt has for itself alone, where it is the first reader of its run: the
+    /// whole run is held to what that one saw.
+    fn tell_private(
+        &mut self,
+        id: AttemptId,
+        transfer: &Transfer,
+        bytes: &Fetched,
+        out: &mut Vec<NodeAction>,
+    ) {
+        let Some(version) = &bytes.version else { return };
+        self.home.entry(transfer.object).and_modify(|(_, a)| a.version = version.clone());
+        if transfer.expect.known.is_some() {
+            return;
+        }
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            // Taken back when the attempt has ended, as nobody else can have this copy.
+            attempt.told_private.push((transfer.object, bytes.digest));
+            self.tell_replica(Some(id), transfer.object, bytes, true, out);
+        }
+    }
+
+    /// A source did not give the bytes: the next one is asked, or all who wait fail or wait for space.
+    fn on_source_failed(
+        &mut self,
+        now: Timestamp,
+        target: Target,
+        source: Source,
+        error: TransferError,
+        out: &mut Vec<NodeAction>,
+    ) {
+        let transfer = self.transfers.get_mut(&target).expect("a transfer that ends is here");
+        transfer.story.push(match source {
+            Source::Peer(peer) => format!("executor {peer} ({})", error.message),
+            Source::Home => format!("home ({})", error.message),
+        });
+        let hopeless = matches!(error.kind, TransferErrorKind::Changed | TransferErrorKind::NoSpace);
+        let is_wanted = !transfer.waiters.is_empty() || transfer.batch.is_some();
+        if !hopeless && !transfer.sources.is_empty() && is_wanted {
+            self.transfer_queue.push_back(target);
+            return;
+        }
+        let transfer = self.transfers.remove(&target).expect("just seen");
+        let is_private = matches!(target, Target::Private { .. });
+        if let Target::Cache(object) = target {
+            self.cache.abort(object);
+            self.doomed.remove(&object);
+        }
+        let no_space = error.kind == TransferErrorKind::NoSpace;
+        if no_space {
+            self.on_no_space(now, if is_private { transfer.size_bytes } else { 0 }, out);
+        }
+        let failure = transfer.failure(&error);
+        for (id, input) in &transfer.waiters {
+            if no_space && (!is_private || self.may_find_room(*id)) {
+                self.wait_for_space(*id, is_private, out);
+                continue;
             }
-            Err(error) => {
-                transfer.story.push(match source {
-                    Source::Peer(peer) => format!("executor {peer} ({})", error.message),
-                    Source::Home => format!("home ({})", error.message),
-                });
-                let hopeless = matches!(error.kind, TransferErrorKind::Changed | TransferErrorKind::NoSpace);
-                let is_wanted = !transfer.waiters.is_empty() || transfer.batch.is_some();
-                if !hopeless && !transfer.sources.is_empty() && is_wanted {
-                    self.transfer_queue.push_back(target);
-                    return;
-                }
-                let transfer = self.transfers.remove(&target).expect("just seen");
-                let failure = Failure {
-                    message: if transfer.story.len() > 1 {
-                        format!("{}; tried {}", error.message, transfer.story.join(", "))
-                    } else {
-                        error.message.clone()
-                    },
-                    ..failure_of(&error)
-                };
-                let batch = transfer.batch;
-                if let Target::Cache(object) = target {
-                    self.cache.abort(object);
-                    self.doomed.remove(&object);
-                }
-                if error.kind == TransferErrorKind::NoSpace {
-                    let is_private = matches!(target, Target::Private { .. });
-                    self.on_no_space(now, if is_private { transfer.size_bytes } else { 0 }, out);
-                }
-                for (id, input) in &transfer.waiters {
-                    let is_private = matches!(target, Target::Private { .. });
-                    let no_space = error.kind == TransferErrorKind::NoSpace;
-                    if no_space && (!is_private || self.may_find_room(*id)) {
-                        self.wait_for_space(*id, is_private, out);
-                        continue;
-                    }
-                    let mut failure = match self.attempts.contains_key(id) {
-                        true if no_space => self.why_no_room(*id, &failure.message),
-                        _ => failure.clone(),
-                    };
-                    let stays = |a: &Attempt| a.assignment.inputs[*input as usize].stays;
-                    if failure.kind == FailureKind::InputUnavailable
-                        && self.attempts.get(id).is_some_and(|a| stays(a))
-                    {
-                        failure.kind = FailureKind::InputLost;
-                    }
-                    self.fail(*id, failure, out);
-                }
-                if let Some(batch) = batch {
-                    self.prefetch_failed(batch, transfer.object, error.kind, out);
-                }
+            let mut failure = match self.attempts.contains_key(id) {
+                true if no_space => self.why_no_room(*id, &failure.message),
+                _ => failure.clone(),
+            };
+            let stays = |a: &Attempt| a.assignment.inputs[*input as usize].stays;
+            if failure.kind == FailureKind::InputUnavailable
+                && self.attempts.get(id).is_some_and(|a| stays(a))
+            {
+                failure.kind = FailureKind::InputLost;
             }
+            self.fail(*id, failure, out);
+        }
+        if let Some(batch) = transfer.batch {
+            self.prefetch_failed(batch, transfer.object, error.kind, out);
         }
     }
 
@@ -317,6 +349,17 @@ impl Executor {
                 watched: transfer.watched,
             });
         }
+    }
+}
+
+impl Transfer {
+    /// Why those who wait cannot have the bytes: the last source's error, and all that were asked if there were several.
+    fn failure(&self, error: &TransferError) -> Failure {
+        let message = match self.story.len() {
+            0 | 1 => error.message.clone(),
+            _ => format!("{}; tried {}", error.message, self.story.join(", ")),
+        };
+        Failure { message, ..failure_of(error) }
     }
 }
 

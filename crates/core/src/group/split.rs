@@ -156,7 +156,64 @@ fn hash_of(location: &str) -> u64 {
     hasher.finish()
 }
 
-/// Finds files that cross and are not where their name says, and tasks of two parts that write one file.
+/// A task of a submission: its array and its place there.
+type TaskAt = (u32, u32);
+
+/// Who makes what in a submission. Who promises a file stands for the one that will make it.
+struct Makers<'a> {
+    arrays: &'a [TaskArray],
+    /// By the hash of the location; equal hashes are told apart by unfolding.
+    by_hash: FxHashMap<u64, Vec<TaskAt>>,
+}
+
+impl<'a> Makers<'a> {
+    /// Looks at each output of each task. `Err`: two tasks write one file, in one sentence.
+    fn of(arrays: &'a [TaskArray]) -> Result<Makers<'a>, String> {
+        let mut makers = Makers { arrays, by_hash: FxHashMap::default() };
+        let mut location = String::new();
+        for (a, array) in (0..).zip(arrays) {
+            for i in 0..array.n_tasks {
+                for promise in &array.template.promises {
+                    makers.by_hash.entry(hash_of(promise)).or_default().push((a, i));
+                }
+                for (_, pattern) in &array.template.outputs {
+                    location.clear();
+                    array.fill_into(pattern, i, &mut location);
+                    if let Some(other) = makers.find(&location) {
+                        return Err(makers.both_write(other, (a, i), &location));
+                    }
+                    makers.by_hash.entry(hash_of(&location)).or_default().push((a, i));
+                }
+            }
+        }
+        Ok(makers)
+    }
+
+    fn find(&self, location: &str) -> Option<TaskAt> {
+        let same = self.by_hash.get(&hash_of(location))?;
+        same.iter().copied().find(|task| self.writes(*task, location))
+    }
+
+    fn writes(&self, (a, i): TaskAt, location: &str) -> bool {
+        let (array, template) = (&self.arrays[a as usize], &self.arrays[a as usize].template);
+        template.promises.iter().any(|promise| promise == location)
+            || template.outputs.iter().any(|(_, pattern)| array.fill(pattern, i) == location)
+    }
+
+    fn both_write(&self, first: TaskAt, second: TaskAt, location: &str) -> String {
+        let id = |(a, i): TaskAt| self.arrays[a as usize].fill(&self.arrays[a as usize].template.id, i);
+        format!(
+            "tasks {first} and {second} both write {location}; give each its own output, \
+             or wait until the first one has ended",
+            first = shown(&id(first)),
+            second = shown(&id(second)),
+            location = shown(location)
+        )
+    }
+}
+
+/// Finds files that cross and are not where their name says, and tasks of two parts that write one file. `known`: as in
+/// [`split_addition`].
 fn link(
     arrays: &[TaskArray],
     deals: &[Deal],
@@ -164,53 +221,16 @@ fn link(
     known: Option<&[Known]>,
     parts: &mut [Part],
 ) -> Result<(), String> {
-    // Who makes what: array and task by the hash of the location; equal hashes are told apart by unfolding.
-    let mut makers: FxHashMap<u64, Vec<(u32, u32)>> = FxHashMap::default();
-    let mut text = String::new();
-    // Who promises a file stands for the one that will make it.
-    let writes = |(a, i): (u32, u32), location: &str| {
-        let (array, template) = (&arrays[a as usize], &arrays[a as usize].template);
-        template.promises.iter().any(|promise| promise == location)
-            || template.outputs.iter().any(|(_, pattern)| array.fill(pattern, i) == location)
-    };
+    let makers = Makers::of(arrays)?;
+    if known.is_none() && (makers.by_hash.is_empty() || n_members == 1) {
+        return Ok(());
+    }
     let promised = arrays.iter().flat_map(|a| &a.template.promises).map(String::as_str);
     let earlier = known.into_iter().flatten().flat_map(|k| &k.promised).map(String::as_str);
     let promised: BTreeSet<&str> = promised.chain(earlier).collect();
-    for (a, array) in (0..).zip(arrays) {
-        for i in 0..array.n_tasks {
-            for promise in &array.template.promises {
-                makers.entry(hash_of(promise)).or_default().push((a, i));
-            }
-            for (_, pattern) in &array.template.outputs {
-                text.clear();
-                array.fill_into(pattern, i, &mut text);
-                let same = makers.entry(hash_of(&text)).or_default();
-                if let Some(other) = same.iter().find(|other| writes(**other, &text)) {
-                    let id = |(a, i): (u32, u32)| arrays[a as usize].fill(&arrays[a as usize].template.id, i);
-                    let (first, second) = (id(*other), id((a, i)));
-                    return Err(format!(
-                        "tasks {first} and {second} both write {text}; give each its own output, \
-                         or wait until the first one has ended",
-                        first = shown(&first),
-                        second = shown(&second),
-                        text = shown(&text)
-                    ));
-                }
-                same.push((a, i));
-            }
-        }
-    }
-    if known.is_none() && (makers.is_empty() || n_members == 1) {
-        return Ok(());
-    }
-    let has_made = |location: &str| {
-        (0..).zip(known?).find(|(_, k)| k.makes.contains(location)).map(|(m, _)| MemberId(m))
-    };
-    let is_dropped =
-        |location: &str| known.is_some_and(|all| all.iter().any(|k| k.dropped.contains(location)));
-    let owner = |(a, i): (u32, u32)| deals[a as usize].owner(i, arrays[a as usize].n_tasks, n_members);
-    let mut imports: Vec<BTreeSet<(String, MemberId)>> = vec![BTreeSet::new(); n_members as usize];
-    let mut exports: Vec<BTreeSet<String>> = vec![BTreeSet::new(); n_members as usize];
+    let owner = |(a, i): TaskAt| deals[a as usize].owner(i, arrays[a as usize].n_tasks, n_members);
+    let mut crossing = vec![Crossing::default(); n_members as usize];
+    let mut location = String::new();
     for (a, array) in (0..).zip(arrays) {
         for (_, pattern) in &array.template.inputs {
             // What is the same for all is looked up once for each member, not for each task.
@@ -221,46 +241,58 @@ fn link(
                 if constant && std::mem::replace(&mut seen[reader.0 as usize], true) {
                     continue;
                 }
-                let stays = array.locate(pattern, i, &mut text).stays();
-                let added =
-                    makers.get(&hash_of(&text)).and_then(|same| same.iter().find(|m| writes(**m, &text)));
-                let Some(maker) = added.map(|maker| owner(*maker)).or_else(|| has_made(&text)) else {
-                    if known.is_some() && stays {
-                        let id = array.fill(&array.template.id, i);
-                        return Err(match is_dropped(&text) {
-                            true => was_dropped(&id, &text),
-                            false => nobody_writes(&id, &text),
-                        });
+                let stays = array.locate(pattern, i, &mut location).stays();
+                let maker = makers.find(&location).map(owner).or_else(|| has_made(known, &location));
+                let Some(maker) = maker else {
+                    if let Some(known) = known.filter(|_| stays) {
+                        return Err(never_made(known, &array.fill(&array.template.id, i), &location));
                     }
                     continue;
                 };
                 // A promise may have been told of from elsewhere, so where it is is always said.
-                let is_found = maker == reader || (stays && owner_of(&text, n_members) == maker);
-                if is_found && !promised.contains(text.as_str()) {
+                let is_found = maker == reader || (stays && owner_of(&location, n_members) == maker);
+                if is_found && !promised.contains(location.as_str()) {
                     continue;
                 }
                 if !stays {
-                    exports[maker.0 as usize].insert(text.clone());
+                    crossing[maker.0 as usize].exports.insert(location.clone());
                 }
-                imports[reader.0 as usize].insert((text.clone(), maker));
+                crossing[reader.0 as usize].imports.insert((location.clone(), maker));
             }
         }
     }
     // Whoever waits for a file that was promised hears who makes it, or promises it now.
     for location in promised {
-        let Some(maker) =
-            makers.get(&hash_of(location)).and_then(|m| m.iter().find(|m| writes(**m, location)))
-        else {
-            continue;
-        };
-        let maker = owner(*maker);
-        imports.iter_mut().for_each(|imports| _ = imports.insert((location.to_owned(), maker)));
+        let Some(maker) = makers.find(location).map(owner) else { continue };
+        for member in &mut crossing {
+            member.imports.insert((location.to_owned(), maker));
+        }
     }
-    for (part, (imports, exports)) in parts.iter_mut().zip(imports.into_iter().zip(exports)) {
+    for (part, Crossing { imports, exports }) in parts.iter_mut().zip(crossing) {
         part.links =
             RunLinks { imports: imports.into_iter().collect(), exports: exports.into_iter().collect() };
     }
     Ok(())
+}
+
+/// The files of other members that a member's tasks read, with who makes them, and those that its tasks make for others.
+#[derive(Clone, Default)]
+struct Crossing {
+    imports: BTreeSet<(String, MemberId)>,
+    exports: BTreeSet<String>,
+}
+
+/// The member that made a file before, in the run to which tasks are added.
+fn has_made(known: Option<&[Known]>, location: &str) -> Option<MemberId> {
+    (0..).zip(known?).find(|(_, k)| k.makes.contains(location)).map(|(m, _)| MemberId(m))
+}
+
+/// Why an added task's input will never be there.
+fn never_made(known: &[Known], task: &str, location: &str) -> String {
+    match known.iter().any(|k| k.dropped.contains(location)) {
+        true => was_dropped(task, location),
+        false => nobody_writes(task, location),
+    }
 }
 
 /// The tasks `start..end` of an array.
