@@ -7,11 +7,11 @@
 //!
 //! | state | where it lives |
 //! |---|---|
-//! | waiting | `waiting`: another task still has to make one of its inputs |
-//! | ready | `queue` (the first tasks in queue order, unfolded), or folded in `backlog` |
-//! | reserved | `reserved`: given to an executor, which stages its inputs and runs it |
-//! | landing | `reserved` with `landing` set: its program ended well, its outputs travel home |
-//! | done, failed, cancelled | two bits in its array's `ends` |
+//! | waiting | `waits`: another task still has to make one of its inputs |
+//! | ready | `ready.queue` (the first tasks in queue order, unfolded), or folded in `ready.backlog` |
+//! | reserved | `attempts.reserved`: given to an executor, which stages its inputs and runs it |
+//! | landing | `attempts.reserved` with `landing` set: its program ended well, its outputs travel home |
+//! | done, failed, cancelled | two bits in its array's `ends`, in `tasks` |
 //!
 //! Invariants, checked by [`Dispatcher::sanity_check`]:
 //!   1. every task of a started run is in exactly one of these places, and the run's counts say so;
@@ -30,6 +30,9 @@
 //! known to have read hold it; until then its attempts learn from home what they read. When other bytes
 //! turn up under a name, those attempts may have read either: their success does not count, and they are
 //! tried again with bytes that are known. This memory is one process long, as the journal holds no digests.
+//!
+//! The fields of [`Dispatcher`] are its table of contents: each is a structure of the child module that has its name or says
+//! what it is for, and what concerns only one of them is a method of that structure. `tasks` knows every task by its number.
 //!
 //! A task's way through the child modules: `submissions` (in, and waiting), `ready` (queued), `assign` (given to an executor),
 //! `attempts` (ended); beside it `executors` and `replicas` (what there is), `run_times` (what was learnt), `ask` (what people see).
@@ -57,6 +60,7 @@ mod replicas;
 mod replication;
 mod run_times;
 mod submissions;
+mod tasks;
 
 pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped};
 pub use forget::KeepRuns;
@@ -64,14 +68,19 @@ pub use intermediates::REVIVALS_MAX;
 pub use moves::CollectiveMode;
 
 use self::additions::Additions;
+use self::attempts::{Attempts, History, Reserved};
 use self::exchange::{Exchange, Linked};
+use self::executors::{ExecutorState, Executors};
 use self::forget::Forgotten;
 use self::given_up::GivenUp;
 use self::intermediates::{Intermediate, Intermediates, Leaving};
 use self::leftovers::Leftovers;
 use self::moves::Moves;
+use self::ready::{Ready, Segment};
 use self::replication::Replication;
 use self::run_times::RunTimes;
+use self::submissions::Waits;
+use self::tasks::{ArrayState, End, Ends, TaskTable};
 use crate::array::{Pattern, TaskArray, TaskSpec};
 use crate::catalog::Catalog;
 use crate::collective::CollectiveEvent;
@@ -142,143 +151,6 @@ impl Default for DispatcherConfig {
     }
 }
 
-/// How a task ended, in two bits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
-    Not = 0,
-    Done = 1,
-    Failed = 2,
-    Cancelled = 3,
-}
-
-impl End {
-    fn of(outcome: &Outcome) -> End {
-        match outcome {
-            Outcome::Done => End::Done,
-            Outcome::Failed(_) => End::Failed,
-            Outcome::Cancelled => End::Cancelled,
-        }
-    }
-}
-
-/// Two bits per task.
-#[derive(Default)]
-struct Ends(Vec<u64>);
-
-impl Ends {
-    fn new(n_tasks: u32) -> Ends {
-        Ends(vec![0; (n_tasks as usize).div_ceil(32)])
-    }
-    fn get(&self, i: u32) -> End {
-        match self.0[i as usize / 32] >> (2 * (i % 32)) & 3 {
-            0 => End::Not,
-            1 => End::Done,
-            2 => End::Failed,
-            _ => End::Cancelled,
-        }
-    }
-    fn set(&mut self, i: u32, end: End) {
-        let word = &mut self.0[i as usize / 32];
-        *word = *word & !(3 << (2 * (i % 32))) | (end as u64) << (2 * (i % 32));
-    }
-}
-
-struct ArrayState {
-    base: TaskId,
-    run: RunId,
-    array: Arc<TaskArray>,
-    ends: Ends,
-    /// What its first so many tasks write or promise is noted, in part at least; a submission that is refused has no more.
-    n_noted: u32,
-    /// In `run_times`.
-    stage: u32,
-    /// Some of its tasks may read, or write, files that stay on the nodes.
-    reads_run: bool,
-    writes_run: bool,
-}
-
-/// A stretch of ready tasks of one array that is still folded: `start..end`.
-#[derive(Clone, Copy, Debug)]
-struct Segment {
-    array: ArrayId,
-    start: u32,
-    end: u32,
-}
-
-/// A task that an executor has.
-#[derive(Clone, Debug)]
-struct Reserved {
-    executor: ExecutorId,
-    attempt: AttemptNo,
-    cpus: u32,
-    memory_bytes: u64,
-    landing: bool,
-    cancelling: bool,
-    /// Order in which attempts were given out.
-    given: u64,
-    /// It was asked back, see [`Dispatcher::recall`].
-    recalled: bool,
-    /// An earlier process gave it out: which bytes it was told to read is not known here.
-    adopted: bool,
-    /// It asks home for an input: which bytes it gets, it learns there.
-    asks_home: bool,
-    /// It may have read other bytes of an input than its run agreed on: its success does not count.
-    suspect: bool,
-    outputs: Vec<ObjectId>,
-    /// Some of them go home.
-    lands: bool,
-    /// Inputs that nobody held or was reading when this attempt was given out, see `arriving`.
-    reads_first: Vec<ObjectId>,
-}
-
-/// What earlier attempts leave behind; only for tasks that had one.
-#[derive(Clone, Debug, Default)]
-struct History {
-    n_attempts: u32,
-    n_own_failures: u32,
-    n_weather: u32,
-    n_losses: u32,
-    private_inputs: bool,
-    /// Failures of kind [`FailureKind::DiskShared`].
-    n_disk_shared: u32,
-    /// Failures of kind [`FailureKind::CacheTooSmall`].
-    n_too_small: u32,
-    /// How often room had been made in caches ([`Intermediates::n_room_made`]) when it failed with [`FailureKind::CacheFull`].
-    full_at: Option<u64>,
-    /// An attempt that brings files home was lost with its executor.
-    may_have_left: bool,
-    /// This attempt and all before it were given up, as the journal says.
-    given_up: u32,
-}
-
-struct ExecutorState {
-    offer: Offer,
-    /// Since when its connection is broken.
-    silent_since: Option<Timestamp>,
-    /// It takes nothing new.
-    draining: bool,
-    /// The dispatcher of the group that this executor was told to move to; it is told again when it reconnects, as the first
-    /// message may be lost with the connection.
-    moving_to: Option<MemberId>,
-    /// Since when, and which files that only it held other nodes were asked to copy.
-    leaving: Option<Leaving>,
-    assigned: BTreeMap<TaskId, AttemptNo>,
-    cpus_assigned: u32,
-    memory_assigned: u64,
-    /// Smoothed time from start to exit of the tasks it ran.
-    run_ns_mean: Option<u64>,
-    /// When it joined, or an attempt of it ended: since then it is idle, if it has no other.
-    last_ended: Timestamp,
-    /// Attempts in a row that failed through this node's fault, and until when it gets nothing for that:
-    /// a node that fails at once is idle first, and would eat the whole queue.
-    n_node_failures: u32,
-    sick_until: Option<Timestamp>,
-    /// What the last of them said.
-    sick_why: Arc<str>,
-    /// The size of its cache when it joined, which [`Event::CacheResized`] does not change.
-    cache_offered_bytes: u64,
-}
-
 /// One run, as people ask after it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct RunState {
@@ -345,25 +217,14 @@ pub enum TaskState {
 pub struct Dispatcher {
     config: DispatcherConfig,
     catalog: Catalog,
-    /// The ready tasks that placement looks at.
-    queue: Box<dyn Queue>,
     runs: BTreeMap<RunId, RunState>,
-    arrays: Vec<ArrayState>,
-    /// The first task of each array, as that is looked for all the time.
-    bases: Vec<TaskId>,
-    /// Where a task was found last: the same one is looked for many times in a row.
-    located: Cell<usize>,
-    next_task: u64,
-    backlog: BTreeMap<QueueKey, Segment>,
-    /// Ready tasks, in the queue and in the backlog.
-    n_ready: u64,
     /// Submissions that have begun and are not complete.
     n_open: u32,
-    reserved: FxHashMap<TaskId, Reserved>,
-    histories: FxHashMap<TaskId, History>,
-    /// Tasks whose inputs are not all made, with how many makers they wait for.
-    waiting: BTreeMap<TaskId, u32>,
-    subscribers: FxHashMap<TaskId, Vec<TaskId>>,
+    tasks: TaskTable,
+    waits: Waits,
+    ready: Ready,
+    attempts: Attempts,
+    executors: Executors,
     intermediates: Intermediates,
     leftovers: Leftovers,
     home_shares: HomeShares,
@@ -373,38 +234,8 @@ pub struct Dispatcher {
     exchange: Exchange,
     replication: Replication,
     run_times: RunTimes,
-    /// Makers of files that go home, by hash of output location; a hit is confirmed by unfolding the maker.
-    makers: HashTable<(u64, TaskId)>,
-    /// Objects that nobody holds and that an executor is about to read from home.
-    arriving: FxHashMap<ObjectId, ExecutorId>,
-    /// The reserved task that makes an object.
-    making: FxHashMap<ObjectId, TaskId>,
-    /// Makers that had not ended well before a restart; whoever waited for them fails when its run is
-    /// committed again.
-    failed_makers: Vec<TaskId>,
-    executors: BTreeMap<ExecutorId, ExecutorState>,
-    /// Those whose connection is broken.
-    silent: BTreeSet<ExecutorId>,
-    /// Sizes (cpus and memory) of ready tasks that fit no executor, and since when.
-    unfit: BTreeMap<(u32, u64), Timestamp>,
-    unplaced: Option<Unplaced>,
-    picks: Vec<Pick>,
-    routes: Vec<Route>,
     /// Kept for its memory.
     location: String,
-    /// Decisions to be taken without a search for other work, and how many after the next one in vain.
-    search_rest: u32,
-    search_rest_next: u32,
-    /// Whether executors may be given more than their slots, see the module's header.
-    stock: bool,
-    /// Attempts given out so far.
-    n_given: u64,
-    /// After a restart nothing is given out until then.
-    hold_until: Option<Timestamp>,
-    /// Tasks with a smaller number may have been given out by an earlier process.
-    n_recovered: u64,
-    /// The processes that gave out tasks by this journal, this one among them.
-    incarnations: BTreeSet<u64>,
 }
 
 fn hash_of(location: &str) -> u64 {
@@ -430,19 +261,13 @@ impl Dispatcher {
             home_shares: HomeShares::new(config.home_limits),
             config,
             catalog: Catalog::new(),
-            queue,
             runs: BTreeMap::new(),
-            arrays: vec![],
-            bases: vec![],
-            located: Cell::new(0),
-            next_task: 0,
-            backlog: BTreeMap::new(),
-            n_ready: 0,
             n_open: 0,
-            reserved: FxHashMap::default(),
-            histories: FxHashMap::default(),
-            waiting: BTreeMap::new(),
-            subscribers: FxHashMap::default(),
+            tasks: TaskTable::default(),
+            waits: Waits::default(),
+            ready: Ready::new(queue),
+            attempts: Attempts::default(),
+            executors: Executors::default(),
             intermediates: Intermediates::default(),
             leftovers: Leftovers::default(),
             given_up: GivenUp::default(),
@@ -451,24 +276,7 @@ impl Dispatcher {
             exchange: Exchange::default(),
             replication: Replication::default(),
             run_times: RunTimes::default(),
-            makers: HashTable::new(),
-            arriving: FxHashMap::default(),
-            making: FxHashMap::default(),
-            failed_makers: vec![],
-            executors: BTreeMap::new(),
-            silent: BTreeSet::new(),
-            unfit: BTreeMap::new(),
-            unplaced: None,
-            picks: vec![],
-            routes: vec![],
             location: String::new(),
-            search_rest: 0,
-            search_rest_next: SEARCH_REST,
-            stock: false,
-            n_given: 0,
-            hold_until: None,
-            n_recovered: 0,
-            incarnations: BTreeSet::new(),
         })
     }
 
@@ -492,8 +300,8 @@ impl Dispatcher {
         );
         if !is_of_submission {
             // The journal is read to its end.
-            for task in std::mem::take(&mut self.failed_makers) {
-                self.forget_maker(task);
+            for task in std::mem::take(&mut self.waits.failed_makers) {
+                self.tasks.forget_maker(task);
             }
         }
         match &event {
@@ -529,7 +337,7 @@ impl Dispatcher {
             Event::ExecutorSilent { executor } => self.on_executor_silent(now, executor),
             Event::ExecutorLost { executor, reason } => self.on_executor_lost(now, executor, &reason, out),
             Event::ExecutorDraining { executor } => {
-                if let Some(e) = self.executors.get_mut(&executor) {
+                if let Some(e) = self.executors.by_id.get_mut(&executor) {
                     e.draining = true;
                     e.leaving.get_or_insert(Leaving { since: now, asked: BTreeSet::new() });
                     self.update_room(executor);
@@ -552,19 +360,19 @@ impl Dispatcher {
                 self.check_lost(now, &dropped, out);
             }
             Event::CacheResized { executor, cache_bytes } => {
-                if let Some(e) = self.executors.get_mut(&executor) {
+                if let Some(e) = self.executors.by_id.get_mut(&executor) {
                     e.offer.cache_bytes = cache_bytes;
                 }
             }
             Event::InputMoved { executor, moved } => {
-                if self.executors.contains_key(&executor) && self.catalog.is_known(moved.object) {
+                if self.executors.by_id.contains_key(&executor) && self.catalog.is_known(moved.object) {
                     // Of what nobody has read yet this is all that is known.
                     if self.catalog.digest(moved.object).is_none() {
                         self.catalog.set_size_bytes(moved.object, Some(moved.size_bytes));
                     }
-                    let before = self.queue.moving(executor);
-                    self.queue.moved(&self.catalog, now, executor, &moved);
-                    if self.queue.moving(executor) != before {
+                    let before = self.ready.queue.moving(executor);
+                    self.ready.queue.moved(&self.catalog, now, executor, &moved);
+                    if self.ready.queue.moving(executor) != before {
                         self.update_room(executor);
                     }
                 }
@@ -577,30 +385,30 @@ impl Dispatcher {
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),
             Event::Began { incarnation } => {
-                self.incarnations.insert(incarnation);
+                self.attempts.incarnations.insert(incarnation);
             }
             Event::RunForgotten { run } => self.on_run_forgotten(run, out),
-            Event::TasksNumbered { n_tasks } => self.next_task = self.next_task.max(n_tasks),
+            Event::TasksNumbered { n_tasks } => self.tasks.next_task = self.tasks.next_task.max(n_tasks),
             Event::RunRestored { run, opened, ended } => self.on_run_restored(run, opened, ended),
             Event::Recovered => {
                 // Only what is unfinished can be out there still.
                 if self.runs.values().any(|r| r.started && r.ended.is_none()) {
-                    self.hold_until = Some(now.plus_ns(RETURN_GRACE_NS));
+                    self.attempts.hold_until = Some(now.plus_ns(RETURN_GRACE_NS));
                 }
-                self.n_recovered = self.next_task;
+                self.attempts.n_recovered = self.tasks.next_task;
             }
             Event::RunLinked { run, links } => self.on_run_linked(run, links),
             Event::RunPatterns { run, patterns } => self.on_run_patterns(run, patterns),
             Event::MemberConnected { member } => self.on_member_connected(member),
-            Event::MemberSilent { member } => self.on_member_silent(member),
+            Event::MemberSilent { member } => self.exchange.on_member_silent(member),
             Event::MemberTold { member, messages } => self.on_member_told(now, member, messages, out),
-            Event::MemberLoadChanged { member, load } => self.on_member_load(member, load),
+            Event::MemberLoadChanged { member, load } => self.exchange.on_member_load(member, load),
         }
-        let held = self.hold_until.is_some();
+        let held = self.attempts.hold_until.is_some();
         self.place(now, out);
         if self.config.group.is_some() {
-            if held && self.hold_until.is_none() {
-                self.touch_all_exports();
+            if held && self.attempts.hold_until.is_none() {
+                self.exchange.touch_all_exports();
             }
             while self.revive_exports(now, out) {
                 self.place(now, out);

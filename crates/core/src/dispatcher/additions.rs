@@ -152,7 +152,7 @@ impl Dispatcher {
             return None; // whoever split it has asked all parts
         }
         let mut text = String::new();
-        for a in state.arrays.iter().map(|id| &self.arrays[id.0 as usize]).filter(|a| a.reads_run) {
+        for a in state.arrays.iter().map(|id| &self.tasks.arrays[id.0 as usize]).filter(|a| a.reads_run) {
             for i in 0..a.array.n_tasks {
                 for (_, pattern) in &a.array.template.inputs {
                     let location = self.location_into(run, &a.array, pattern, i, &mut text);
@@ -183,17 +183,18 @@ impl Dispatcher {
     pub fn upstream(&self, run: RunId, location: &str) -> Option<Upstream> {
         let mut text = location.to_owned();
         let scoped = self.scope_of(run).put_into(&mut text);
-        let (maker, _) = self.maker_or_promiser(scoped).filter(|(task, _)| self.end_of(*task) == End::Not)?;
-        let (array, i) = self.locate(maker);
-        let array = &self.arrays[array.0 as usize].array;
+        let (maker, _) =
+            self.maker_or_promiser(scoped).filter(|(task, _)| self.tasks.end_of(*task) == End::Not)?;
+        let (array, i) = self.tasks.locate(maker);
+        let array = &self.tasks.arrays[array.0 as usize].array;
         let inputs = array.template.inputs.iter().map(|(_, l)| array.fill(l, i)).collect();
-        Some(Upstream { id: self.user_id(maker), inputs })
+        Some(Upstream { id: self.tasks.user_id(maker), inputs })
     }
 
     /// Who makes the file at `location`, or (`true`) has promised it last; ended or not.
     pub(super) fn maker_or_promiser(&self, location: CatalogLocation<'_>) -> Option<(TaskId, bool)> {
         if let CatalogLocation::Home(at_home) = location {
-            return self.find_maker(at_home).map(|maker| (maker, false));
+            return self.tasks.find_maker(at_home).map(|maker| (maker, false));
         }
         let object = self.catalog.find(location)?;
         let maker = self.intermediates.files.get(&object).and_then(|file| file.maker);
@@ -209,7 +210,7 @@ impl Dispatcher {
             CatalogLocation::Home(_) => false,
         };
         let promised = self.intermediates.promises.keys().filter(|object| of_run(object));
-        let is_new = |task: TaskId| self.run_of(task) == run;
+        let is_new = |task: TaskId| self.tasks.run_of(task) == run;
         let written = promised.filter(|object| {
             let maker = self.intermediates.files.get(object).and_then(|file| file.maker);
             let holders = &self.intermediates.promises[*object];
@@ -223,7 +224,7 @@ impl Dispatcher {
     pub(super) fn add(&mut self, now: Timestamp, run: RunId, whole: RunId, out: &mut Vec<Action>) {
         let Some(added) = self.runs.remove(&run) else { return };
         for id in &added.arrays {
-            self.arrays[id.0 as usize].run = whole;
+            self.tasks.arrays[id.0 as usize].run = whole;
         }
         let state = self.run_mut(whole);
         state.n_tasks += added.n_tasks;
@@ -239,7 +240,7 @@ impl Dispatcher {
         self.link_added(run, whole, added.linked);
         self.adopt_all_orphans(now, &added.arrays, out);
         for id in &added.arrays {
-            let a = &self.arrays[id.0 as usize];
+            let a = &self.tasks.arrays[id.0 as usize];
             let n = if a.reads_run || a.writes_run { a.array.n_tasks } else { 0 };
             let base = a.base;
             (0..n).for_each(|i| self.learn_writes(TaskId(base.0 + u64::from(i))));
@@ -273,8 +274,8 @@ impl Dispatcher {
 
     /// Whether `task`, which has ended well, is still known as the writer of its files at home.
     pub(super) fn is_remembered(&self, task: TaskId) -> bool {
-        self.end_of(task) == End::Done
-            && self.runs.get(&self.run_of(task)).is_some_and(|r| self.remembers(r) && r.ended.is_none())
+        self.tasks.end_of(task) == End::Done
+            && self.runs.get(&self.tasks.run_of(task)).is_some_and(|r| self.remembers(r) && r.ended.is_none())
     }
 
     fn remembers(&self, run: &RunState) -> bool {
@@ -285,9 +286,9 @@ impl Dispatcher {
     /// The task that stands in the way of another one of `run` that writes the file `at_home`.
     pub(super) fn find_writer(&self, run: RunId, at_home: &str) -> Option<TaskId> {
         let whole = |run: RunId| self.runs.get(&run).and_then(|r| r.into).unwrap_or(run);
-        self.makers_of(at_home).find(|maker| match self.end_of(*maker) {
+        self.tasks.makers_of(at_home).find(|maker| match self.tasks.end_of(*maker) {
             End::Not => true,
-            End::Done => whole(self.run_of(*maker)) == whole(run),
+            End::Done => whole(self.tasks.run_of(*maker)) == whole(run),
             End::Failed | End::Cancelled => false,
         })
     }
@@ -296,16 +297,17 @@ impl Dispatcher {
     fn remember_writers(&mut self, run: RunId) {
         let mut text = String::new();
         for id in self.runs[&run].arrays.clone() {
-            let a = &self.arrays[id.0 as usize];
+            let a = &self.tasks.arrays[id.0 as usize];
             if a.array.template.outputs.is_empty() {
                 continue;
             }
             let (array, base) = (a.array.clone(), a.base);
-            for i in (0..array.n_tasks).filter(|i| self.arrays[id.0 as usize].ends.get(*i) == End::Done) {
+            for i in (0..array.n_tasks).filter(|i| self.tasks.arrays[id.0 as usize].ends.get(*i) == End::Done)
+            {
                 for (_, pattern) in &array.template.outputs {
                     if let Location::Home(at_home) = array.locate(pattern, i, &mut text) {
                         let entry = (hash_of(at_home), TaskId(base.0 + u64::from(i)));
-                        self.makers.insert_unique(entry.0, entry, |entry| entry.0);
+                        self.tasks.makers.insert_unique(entry.0, entry, |entry| entry.0);
                     }
                 }
             }
@@ -320,11 +322,11 @@ impl Dispatcher {
         }
         let state = &self.runs[&run];
         for id in state.arrays.clone() {
-            let a = &self.arrays[id.0 as usize];
+            let a = &self.tasks.arrays[id.0 as usize];
             let (base, n) = (a.base, if a.array.template.outputs.is_empty() { 0 } else { a.array.n_tasks });
             for i in 0..n {
-                if self.arrays[id.0 as usize].ends.get(i) == End::Done {
-                    self.forget_maker(TaskId(base.0 + u64::from(i)));
+                if self.tasks.arrays[id.0 as usize].ends.get(i) == End::Done {
+                    self.tasks.forget_maker(TaskId(base.0 + u64::from(i)));
                 }
             }
         }

@@ -13,18 +13,7 @@ const RESTING_NAMED: usize = 3;
 impl Dispatcher {
     /// The array of a task that has been submitted, and the task's position there. Arrays are numbered as they were added.
     pub fn locate(&self, task: TaskId) -> (ArrayId, u32) {
-        let mut at = self.located.get();
-        let is_there = self.bases[at] <= task && self.bases.get(at + 1).is_none_or(|next| task < *next);
-        if !is_there {
-            at = self.bases.partition_point(|base| *base <= task) - 1;
-            self.located.set(at);
-        }
-        (ArrayId(at as u32), (task.0 - self.bases[at].0) as u32)
-    }
-
-    pub(super) fn end_of(&self, task: TaskId) -> End {
-        let (array, i) = self.locate(task);
-        self.arrays[array.0 as usize].ends.get(i)
+        self.tasks.locate(task)
     }
 
     pub(super) fn run_mut(&mut self, run: RunId) -> &mut RunState {
@@ -33,13 +22,13 @@ impl Dispatcher {
 
     /// The run that `task` belongs to; `task` has been submitted.
     pub fn run_of(&self, task: TaskId) -> RunId {
-        self.arrays[self.locate(task).0.0 as usize].run
+        self.tasks.run_of(task)
     }
 
     /// The task in full, its locations as the catalog has them.
     pub fn task_spec(&self, task: TaskId) -> TaskSpec {
-        let (array, i) = self.locate(task);
-        let ArrayState { array, run, reads_run, writes_run, .. } = &self.arrays[array.0 as usize];
+        let (array, i) = self.tasks.locate(task);
+        let ArrayState { array, run, reads_run, writes_run, .. } = &self.tasks.arrays[array.0 as usize];
         let mut spec = array.expand(i);
         if *reads_run || *writes_run {
             for (_, location) in spec.inputs.iter_mut().chain(&mut spec.outputs) {
@@ -49,23 +38,16 @@ impl Dispatcher {
         spec
     }
 
-    pub(super) fn size_of(&self, task: TaskId) -> (u32, u64) {
-        let (array, _) = self.locate(task);
-        let template = &self.arrays[array.0 as usize].array.template;
-        (template.cpus, template.memory_bytes.unwrap_or(0))
-    }
-
     /// The user's own name for a task.
     pub fn user_id(&self, task: TaskId) -> String {
-        let (array, i) = self.locate(task);
-        let array = &self.arrays[array.0 as usize].array;
-        array.fill(&array.template.id, i)
+        self.tasks.user_id(task)
     }
 
     /// Finds a task by the user's name for it, in the newest run that has one. Looks through all tasks.
     pub fn find_task(&self, run: Option<RunId>, user_id: &str) -> Option<TaskId> {
         let mut text = String::new();
         for a in self
+            .tasks
             .arrays
             .iter()
             .rev()
@@ -86,7 +68,7 @@ impl Dispatcher {
     pub fn tasks_of(&self, run: RunId, from: u64) -> impl Iterator<Item = TaskId> {
         let arrays = self.runs.get(&run).map_or(&[][..], |r| &r.arrays);
         let mut before = 0;
-        arrays.iter().map(|id| &self.arrays[id.0 as usize]).flat_map(move |a| {
+        arrays.iter().map(|id| &self.tasks.arrays[id.0 as usize]).flat_map(move |a| {
             let n = u64::from(a.array.n_tasks);
             let skipped = from.saturating_sub(before).min(n);
             before += n;
@@ -96,30 +78,23 @@ impl Dispatcher {
 
     /// How a task has ended, if it has: one of the last three states.
     pub fn find_end(&self, task: TaskId) -> Option<TaskState> {
-        match self.end_of(task) {
-            End::Not => None,
-            End::Done => Some(TaskState::Done),
-            End::Failed => Some(TaskState::Failed),
-            End::Cancelled => Some(TaskState::Cancelled),
-        }
+        self.tasks.find_end(task)
     }
 
     /// Why a task failed, where it is among the latest failures of its run.
     pub fn failure_of(&self, task: TaskId) -> Option<String> {
-        let failures = &self.runs.get(&self.run_of(task))?.failures;
+        let failures = &self.runs.get(&self.tasks.run_of(task))?.failures;
         failures.iter().rev().find(|(of, _)| *of == task).map(|(_, failure)| failure.message.clone())
     }
 
     /// Whether the task was submitted and is not forgotten with its run.
     pub fn has_task(&self, task: TaskId) -> bool {
-        let after = self.bases.partition_point(|base| *base <= task);
-        let Some(a) = after.checked_sub(1).map(|at| &self.arrays[at]) else { return false };
-        task.0 - a.base.0 < u64::from(a.array.n_tasks)
+        self.tasks.has_task(task)
     }
 
     /// All tasks that are known, in the order of their numbers.
     pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
-        self.arrays.iter().flat_map(|a| (a.base.0..a.base.0 + u64::from(a.array.n_tasks)).map(TaskId))
+        self.tasks.tasks()
     }
 
     /// What in `event` cannot be, in words: a thing that nobody has named to this dispatcher, or a size that no machine has.
@@ -130,8 +105,9 @@ impl Dispatcher {
             (object.0 as usize >= self.catalog.n_objects())
                 .then(|| format!("object {object}, which nobody named"))
         };
-        let task =
-            |task: TaskId| (!self.has_task(task)).then(|| format!("task {task}, which nobody submitted"));
+        let task = |task: TaskId| {
+            (!self.tasks.has_task(task)).then(|| format!("task {task}, which nobody submitted"))
+        };
         let size = |bytes: u64| (bytes > OBJECT_BYTES_MAX).then(|| format!("an object of {bytes} bytes"));
         match event {
             Event::ExecutorJoined { offer, .. } => offer.check().err(),
@@ -163,7 +139,7 @@ impl Dispatcher {
 
     /// What a waiting task waits for, and whose work that is, in words: "`a`, which task `b` makes".
     pub fn waits_for(&self, task: TaskId) -> String {
-        if self.awaits_record(task) {
+        if self.given_up.awaits_record(task) {
             return "the journal's disk, which has yet to take that its last attempt was given up".into();
         }
         let (mut named, mut n_more) = (vec![], 0);
@@ -194,7 +170,7 @@ impl Dispatcher {
             return Some(format!("a task of dispatcher {} makes", owner.0 + 1));
         }
         let (by, promised) = self.maker_or_promiser(location)?;
-        let (id, ended) = (self.user_id(by), self.end_of(by) != End::Not);
+        let (id, ended) = (self.tasks.user_id(by), self.tasks.end_of(by) != End::Not);
         match promised {
             true => Some(format!("task {id} has promised", id = shown(&id))),
             false => (!ended).then(|| format!("task {id} makes", id = shown(&id))),
@@ -204,36 +180,37 @@ impl Dispatcher {
     /// Whether an executor has this attempt, and its program has not ended as far as is known.
     pub fn has_attempt(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
         let is_there = |r: &Reserved| r.executor == executor && r.attempt == attempt && !r.landing;
-        self.reserved.get(&task).is_some_and(is_there) || self.has_replica(executor, task, attempt)
+        self.attempts.reserved.get(&task).is_some_and(is_there)
+            || self.replication.has_replica(executor, task, attempt)
     }
 
     /// Where a task is now, with the reason when it waits.
     pub fn task_state(&self, task: TaskId) -> TaskState {
-        if let Some(ended) = self.find_end(task) {
+        if let Some(ended) = self.tasks.find_end(task) {
             return ended;
         }
-        if let Some(r) = self.reserved.get(&task) {
+        if let Some(r) = self.attempts.reserved.get(&task) {
             return TaskState::Reserved { executor: r.executor, attempt: r.attempt, landing: r.landing };
         }
-        if let Some(n) = self.waiting.get(&task) {
+        if let Some(n) = self.waits.n_missing.get(&task) {
             return TaskState::Waiting { n_missing: *n };
         }
-        if !self.runs.get(&self.run_of(task)).is_some_and(|r| r.started) {
+        if !self.runs.get(&self.tasks.run_of(task)).is_some_and(|r| r.started) {
             return TaskState::Submitting;
         }
-        let reason = if self.executors.is_empty() {
+        let reason = if self.executors.by_id.is_empty() {
             Some("no executor has joined".to_string())
-        } else if self.hold_until.is_some() {
+        } else if self.attempts.hold_until.is_some() {
             Some("the dispatcher has just restarted; executors may come back with it".to_string())
-        } else if let Some(sentence) = self.why_unfit(self.size_of(task)) {
+        } else if let Some(sentence) = self.why_unfit(self.tasks.size_of(task)) {
             Some(sentence)
-        } else if !self.queue.contains(self.key_of(task)) {
-            Some(format!("{} tasks are before it in the queue", self.queue.len()))
+        } else if !self.ready.queue.contains(self.tasks.key_of(task)) {
+            Some(format!("{} tasks are before it in the queue", self.ready.queue.len()))
         } else {
             self.why_not_now(task)
         };
         // What keeps a node from taking it is part of why it waits.
-        let resting: Vec<String> = self.resting().take(RESTING_NAMED).collect();
+        let resting: Vec<String> = self.executors.resting().take(RESTING_NAMED).collect();
         let reason = match reason {
             Some(reason) if !resting.is_empty() => Some(format!("{reason}; {}", resting.join("; "))),
             reason => reason,
@@ -243,13 +220,13 @@ impl Dispatcher {
 
     /// Why a ready task that fits some executor is not given out now.
     fn why_not_now(&self, task: TaskId) -> Option<String> {
-        let (cpus, memory_bytes) = self.size_of(task);
+        let (cpus, memory_bytes) = self.tasks.size_of(task);
         let is_large = |e: &&ExecutorState| e.offer.slots >= cpus && e.offer.memory_bytes >= memory_bytes;
         let (mut n_large, mut n_silent, mut n_leaving, mut n_resting) = (0, 0, 0, 0);
         let mut has_room = None;
-        for (id, e) in self.executors.iter().filter(|(_, e)| is_large(e)) {
+        for (id, e) in self.executors.by_id.iter().filter(|(_, e)| is_large(e)) {
             n_large += 1;
-            let room = self.queue.room(*id).unwrap_or_default();
+            let room = self.ready.queue.room(*id).unwrap_or_default();
             match e {
                 _ if e.silent_since.is_some() => n_silent += 1,
                 _ if e.draining => n_leaving += 1,
@@ -259,7 +236,7 @@ impl Dispatcher {
             }
         }
         if let Some(e) = has_room {
-            let why = self.queue.why_not(self.key_of(task)).or(self.unplaced);
+            let why = self.ready.queue.why_not(self.tasks.key_of(task)).or(self.ready.unplaced);
             return why.map(|why| format!("executor `{}` has room for it; {why}", e.offer.name));
         }
         let mut needs = if cpus == 1 { "1 idle slot".to_string() } else { format!("{cpus} idle slots") };
@@ -275,34 +252,18 @@ impl Dispatcher {
         ];
         let ways = ways.iter().filter(|(n, _)| *n > 0).map(|(n, way)| format!("{n} {way}"));
         let ways = ways.collect::<Vec<_>>().join(", ");
-        let n = self.executors.len();
+        let n = self.executors.by_id.len();
         Some(format!("no executor has {needs}: of {n}, {n_large} are large enough ({ways})"))
     }
 
     /// A sentence for each executor that gets nothing for a while because of its last failures.
     pub fn resting(&self) -> impl Iterator<Item = String> {
-        self.executors.values().filter(|e| e.sick_until.is_some() && e.silent_since.is_none()).map(|e| {
-            let times = match e.n_node_failures {
-                0 | 1 => "failed an attempt".into(),
-                n => format!("failed {n} attempts in a row"),
-            };
-            format!("node `{}` rests, as it {times}, the last one because: {}", e.offer.name, e.sick_why)
-        })
+        self.executors.resting()
     }
 
     /// A sentence for each executor whose cache is smaller than what it offered.
     pub fn short_of_space(&self) -> impl Iterator<Item = String> {
-        let short = |e: &&ExecutorState| e.offer.cache_bytes < e.cache_offered_bytes;
-        self.executors.values().filter(short).map(|e| {
-            let mib = |bytes: u64| bytes >> 20;
-            format!(
-                "node `{}`: its disk has room for a cache of {} MiB, not for the {} MiB that it was given; free space \
-                 there, or start it with a smaller --cache",
-                e.offer.name,
-                mib(e.offer.cache_bytes),
-                mib(e.cache_offered_bytes)
-            )
-        })
+        self.executors.short_of_space()
     }
 
     pub fn runs(&self) -> impl Iterator<Item = (RunId, &RunState)> {
@@ -323,7 +284,7 @@ impl Dispatcher {
 
     /// Executors: name, slots, cache bytes, attempts they have, and how they are.
     pub fn executors(&self) -> impl Iterator<Item = (ExecutorId, &Offer, usize, &'static str)> {
-        self.executors.iter().map(|(id, e)| {
+        self.executors.by_id.iter().map(|(id, e)| {
             let presence = match (e.silent_since, e.draining) {
                 (Some(_), _) => "silent",
                 (None, true) => "draining",
@@ -335,17 +296,11 @@ impl Dispatcher {
 
     /// Whether an executor has nothing to do at all and could be given something.
     pub fn is_idle(&self, executor: ExecutorId) -> bool {
-        self.executors.get(&executor).is_some_and(|e| {
-            e.assigned.is_empty()
-                && e.cpus_assigned == 0
-                && !e.draining
-                && e.silent_since.is_none()
-                && e.sick_until.is_none()
-        })
+        self.executors.is_idle(executor)
     }
 
     pub fn n_ready(&self) -> u64 {
-        self.n_ready
+        self.ready.n_tasks
     }
 
     /// When the driver should send [`Event::Ticked`] although nothing happened: a ready task was left waiting, and
@@ -356,15 +311,19 @@ impl Dispatcher {
 
     fn placement_wakes_at(&self) -> Option<Timestamp> {
         let waits =
-            matches!(self.unplaced, Some(Unplaced::WaitingForCopy { .. } | Unplaced::NotAsked { .. }));
-        if !waits || self.queue.is_empty() || self.hold_until.is_some() || !self.has_idle_slot() {
+            matches!(self.ready.unplaced, Some(Unplaced::WaitingForCopy { .. } | Unplaced::NotAsked { .. }));
+        if !waits
+            || self.ready.queue.is_empty()
+            || self.attempts.hold_until.is_some()
+            || !self.has_idle_slot()
+        {
             return None;
         }
-        self.queue.wake_at()
+        self.ready.queue.wake_at()
     }
 
     fn has_idle_slot(&self) -> bool {
-        self.queue.n_slots_active() < self.queue.n_slots_total()
+        self.ready.queue.n_slots_active() < self.ready.queue.n_slots_total()
     }
 
     /// Whether this attempt has ended well, and this executor is bringing its outputs home.
@@ -372,19 +331,11 @@ impl Dispatcher {
         self.task_state(task) == (TaskState::Reserved { executor, attempt, landing: true })
     }
 
-    /// Whether some output of `task` goes home.
-    pub fn lands(&self, task: TaskId) -> bool {
-        let (array, i) = self.locate(task);
-        let ArrayState { array, writes_run, .. } = &self.arrays[array.0 as usize];
-        let (mut outputs, mut text) = (array.template.outputs.iter(), String::new());
-        outputs.any(|(_, l)| !writes_run || !array.locate(l, i, &mut text).stays())
-    }
-
     /// What provisioning looks at, with `n_pending` nodes requested; `nodes` is filled and lent to the answer.
     /// Silent nodes count, as their work is not yet given up; draining ones too, until they have left.
     pub fn demand<'a>(&self, n_pending: u32, nodes: &'a mut Vec<NodeView>) -> Demand<'a> {
         nodes.clear();
-        nodes.extend(self.executors.iter().map(|(&executor, e)| NodeView {
+        nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
             executor,
             slots: e.offer.slots,
             n_assigned: e.assigned.len() as u32,
@@ -394,14 +345,15 @@ impl Dispatcher {
         }));
         let (n_known, sum_ns) = self
             .executors
+            .by_id
             .values()
             .filter_map(|e| e.run_ns_mean)
             .fold((0, 0), |(n, sum), ns| (n + 1, sum + u128::from(ns)));
         // What waits counts; while nothing does, what has run.
         let ready_ns = self.run_times.expected_ready_ns();
         Demand {
-            n_ready: self.n_ready,
-            n_running: self.reserved.len() as u64,
+            n_ready: self.ready.n_tasks,
+            n_running: self.attempts.reserved.len() as u64,
             task_ns_mean: ready_ns.or_else(|| (n_known > 0).then(|| (sum_ns / n_known) as u64)),
             n_pending,
             nodes,
@@ -410,9 +362,9 @@ impl Dispatcher {
 
     /// Bytes held for queued tasks: folded arrays, ends, and what placement looks at.
     pub fn queue_heap_bytes(&self) -> usize {
-        let arrays: usize = self.arrays.iter().map(|a| a.array.heap_bytes() + a.ends.0.len() * 8).sum();
-        let makers = self.makers.capacity() * 16;
-        arrays + self.arrays.len() * size_of::<ArrayState>() + makers + self.queue.heap_bytes()
+        let arrays: usize = self.tasks.arrays.iter().map(|a| a.array.heap_bytes() + a.ends.0.len() * 8).sum();
+        let makers = self.tasks.makers.capacity() * 16;
+        arrays + self.tasks.arrays.len() * size_of::<ArrayState>() + makers + self.ready.queue.heap_bytes()
     }
 
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
@@ -425,31 +377,41 @@ impl Dispatcher {
             self.check_exchange();
         }
         #[cfg(any(test, feature = "reference"))]
-        self.queue.sanity_check(&self.catalog);
-        let sizes = self.queue.sizes().into_iter();
-        let queued = sizes.flat_map(|size| self.queue.tasks_of_size(size)).map(|key| key.task);
+        self.ready.queue.sanity_check(&self.catalog);
+        let sizes = self.ready.queue.sizes().into_iter();
+        let queued = sizes.flat_map(|size| self.ready.queue.tasks_of_size(size)).map(|key| key.task);
         let mut ready: BTreeSet<TaskId> = queued.collect();
-        assert_eq!(ready.len(), self.queue.len(), "tasks are queued once");
-        for (key, segment) in &self.backlog {
-            assert_eq!(self.locate(key.task), (segment.array, segment.start));
-            assert!(self.queue.last().is_none_or(|last| last < *key), "{key:?} goes before the queue");
+        assert_eq!(ready.len(), self.ready.queue.len(), "tasks are queued once");
+        for (key, segment) in &self.ready.backlog {
+            assert_eq!(self.tasks.locate(key.task), (segment.array, segment.start));
+            assert!(self.ready.queue.last().is_none_or(|last| last < *key), "{key:?} goes before the queue");
             for i in segment.start..segment.end {
-                let task = TaskId(self.arrays[segment.array.0 as usize].base.0 + u64::from(i));
+                let task = TaskId(self.tasks.arrays[segment.array.0 as usize].base.0 + u64::from(i));
                 assert!(ready.insert(task), "{task:?} is queued twice");
             }
         }
-        assert_eq!(ready.len() as u64, self.n_ready);
-        assert_eq!(self.run_times.n_ready(), self.n_ready);
+        assert_eq!(ready.len() as u64, self.ready.n_tasks);
+        assert_eq!(self.run_times.n_ready(), self.ready.n_tasks);
         for (run, state) in self.runs.iter().filter(|(_, r)| r.started) {
-            let of_run = |task: &&TaskId| self.run_of(**task) == *run;
+            let of_run = |task: &&TaskId| self.tasks.run_of(**task) == *run;
             assert_eq!(ready.iter().filter(of_run).count() as u64, state.n_ready, "{run:?} ready");
-            assert_eq!(self.waiting.keys().filter(of_run).count() as u64, state.n_waiting, "{run:?} waiting");
             assert_eq!(
-                self.reserved.keys().filter(of_run).count() as u64,
+                self.waits.n_missing.keys().filter(of_run).count() as u64,
+                state.n_waiting,
+                "{run:?} waiting"
+            );
+            assert_eq!(
+                self.attempts.reserved.keys().filter(of_run).count() as u64,
                 state.n_reserved,
                 "{run:?} reserved"
             );
-            let landing = self.reserved.keys().filter(of_run).filter(|t| self.reserved[t].landing).count();
+            let landing = self
+                .attempts
+                .reserved
+                .keys()
+                .filter(of_run)
+                .filter(|t| self.attempts.reserved[t].landing)
+                .count();
             assert_eq!(landing as u64, state.n_landing, "{run:?} landing");
             let ended = state.n_done + state.n_failed + state.n_cancelled;
             let sum = state.n_ready + state.n_waiting + state.n_reserved + ended;
@@ -459,23 +421,26 @@ impl Dispatcher {
             assert_eq!(n_open, state.additions.n_open as usize, "{run:?}: submissions into it");
             assert!(state.ended.is_none() || n_open == 0, "{run:?} has ended while tasks are added");
         }
-        for (task, r) in &self.reserved {
-            assert!(!ready.contains(task) && !self.waiting.contains_key(task));
-            assert_eq!(self.executors[&r.executor].assigned.get(task), Some(&r.attempt));
-            assert!(r.outputs.iter().all(|output| self.making.get(output) == Some(task)));
+        for (task, r) in &self.attempts.reserved {
+            assert!(!ready.contains(task) && !self.waits.n_missing.contains_key(task));
+            assert_eq!(self.executors.by_id[&r.executor].assigned.get(task), Some(&r.attempt));
+            assert!(r.outputs.iter().all(|output| self.attempts.making.get(output) == Some(task)));
         }
         self.check_leftovers();
         self.check_forgotten();
         self.check_given_up();
-        assert_eq!(self.making.len(), self.reserved.values().map(|r| r.outputs.len()).sum::<usize>());
-        for (id, e) in &self.executors {
-            let load = e.assigned.keys().map(|t| &self.reserved[t]).filter(|r| !r.landing);
-            let (cpus, memory) =
-                load.fold(self.load_of_replicas(*id), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
+        assert_eq!(
+            self.attempts.making.len(),
+            self.attempts.reserved.values().map(|r| r.outputs.len()).sum::<usize>()
+        );
+        for (id, e) in &self.executors.by_id {
+            let load = e.assigned.keys().map(|t| &self.attempts.reserved[t]).filter(|r| !r.landing);
+            let (cpus, memory) = load
+                .fold(self.replication.load_of_replicas(*id), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
             assert_eq!((e.cpus_assigned, e.memory_assigned), (cpus, memory), "{id:?}");
-            assert_eq!(self.silent.contains(id), e.silent_since.is_some(), "{id:?}");
+            assert_eq!(self.executors.silent.contains(id), e.silent_since.is_some(), "{id:?}");
             let takes_new = !e.draining && e.silent_since.is_none();
-            assert_eq!(self.queue.room(*id).is_some(), takes_new, "{id:?}");
+            assert_eq!(self.ready.queue.room(*id).is_some(), takes_new, "{id:?}");
         }
     }
 }

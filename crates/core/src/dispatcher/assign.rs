@@ -20,35 +20,35 @@ pub(super) const SOURCES_MAX: usize = 3;
 
 impl Dispatcher {
     pub(super) fn place(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        if self.hold_until.is_some_and(|until| now < until) {
+        if self.attempts.hold_until.is_some_and(|until| now < until) {
             return;
         }
-        self.hold_until = None;
+        self.attempts.hold_until = None;
         loop {
             self.refill(now);
-            if self.queue.is_empty() || self.executors.is_empty() {
+            if self.ready.queue.is_empty() || self.executors.by_id.is_empty() {
                 return;
             }
             self.settle_stock();
             // Tasks that wait read what others make: that they also read what is read now is seldom, and costs one more read.
-            let all_in_sight = self.n_open == 0 && self.backlog.is_empty();
-            self.queue.set_all_in_sight(all_in_sight);
-            let mut picks = std::mem::take(&mut self.picks);
+            let all_in_sight = self.n_open == 0 && self.ready.backlog.is_empty();
+            self.ready.queue.set_all_in_sight(all_in_sight);
+            let mut picks = std::mem::take(&mut self.ready.picks);
             let placed = self.choose(now, &mut picks);
             match placed {
                 Ok(executor) => {
                     for pick in &picks {
                         self.assign(now, executor, pick, out);
                     }
-                    self.picks = picks;
+                    self.ready.picks = picks;
                 }
                 Err(unplaced) => {
-                    self.picks = picks;
+                    self.ready.picks = picks;
                     if let Some((executor, pick)) = self.find_stranded() {
                         self.assign(now, executor, &pick, out);
                         continue;
                     }
-                    self.unplaced = Some(unplaced);
+                    self.ready.unplaced = Some(unplaced);
                     return;
                 }
             }
@@ -59,40 +59,40 @@ impl Dispatcher {
     /// comes after those that do not: a moment later it is a hit there, and home is read once.
     /// Nobody waits for it: where there is nothing else to place, it is placed.
     fn choose(&mut self, now: Timestamp, picks: &mut Vec<Pick>) -> Result<ExecutorId, Unplaced> {
-        let first = self.queue.place(&self.catalog, now, picks);
+        let first = self.ready.queue.place(&self.catalog, now, picks);
         let (Ok(executor), [pick]) = (&first, &picks[..]) else { return first };
-        let awaits = self.config.placement_config.await_arriving && self.queue.bears_asides();
-        if !awaits || self.arriving.is_empty() || !self.reads_arriving(*executor, *pick) {
+        let awaits = self.config.placement_config.await_arriving && self.ready.queue.bears_asides();
+        if !awaits || self.attempts.arriving.is_empty() || !self.reads_arriving(*executor, *pick) {
             return first;
         }
-        if self.search_rest > 0 {
-            self.search_rest -= 1;
+        if self.ready.rest > 0 {
+            self.ready.rest -= 1;
             return first;
         }
         let kept = *pick;
         let mut aside = vec![];
         let mut other = (*executor, kept);
         while aside.len() < ASIDE_MAX && self.reads_arriving(other.0, other.1) {
-            self.queue.leave(&self.catalog, other.1.key);
+            self.ready.queue.leave(&self.catalog, other.1.key);
             aside.push(other.1.key);
-            match (self.queue.place(&self.catalog, now, picks), &picks[..]) {
+            match (self.ready.queue.place(&self.catalog, now, picks), &picks[..]) {
                 (Ok(executor), [pick]) => other = (executor, *pick),
                 _ => break,
             }
         }
         let found = !self.reads_arriving(other.0, other.1);
         for key in aside {
-            let (array, i) = self.locate(key.task);
+            let (array, i) = self.tasks.locate(key.task);
             self.unfold(now, key, array, i);
         }
         picks.clear();
         if found {
-            self.search_rest_next = SEARCH_REST;
+            self.ready.rest_next = SEARCH_REST;
             picks.push(other.1);
             return Ok(other.0);
         }
-        self.search_rest = self.search_rest_next;
-        self.search_rest_next = (self.search_rest_next * 2).min(SEARCH_REST_MAX);
+        self.ready.rest = self.ready.rest_next;
+        self.ready.rest_next = (self.ready.rest_next * 2).min(SEARCH_REST_MAX);
         picks.push(kept);
         first
     }
@@ -102,20 +102,20 @@ impl Dispatcher {
         if pick.n_hits >= pick.n_inputs {
             return false;
         }
-        let (array, i) = self.locate(pick.key.task);
-        let array = self.arrays[array.0 as usize].array.clone();
-        let inputs = self.inputs_of(self.run_of(pick.key.task), &array, i);
-        inputs.iter().any(|o| self.arriving.get(o).is_some_and(|reader| *reader != executor))
+        let (array, i) = self.tasks.locate(pick.key.task);
+        let array = self.tasks.arrays[array.0 as usize].array.clone();
+        let inputs = self.inputs_of(self.tasks.run_of(pick.key.task), &array, i);
+        inputs.iter().any(|o| self.attempts.arriving.get(o).is_some_and(|reader| *reader != executor))
     }
 
     /// The last tasks go to whoever is free first, not into somebody's stock. The two bounds keep it from
     /// changing with every task, as all rooms change with it.
     fn settle_stock(&mut self) {
-        let n_slots = self.queue.n_slots_total();
-        let stock = self.n_ready > if self.stock { n_slots } else { 2 * n_slots };
-        if stock != self.stock {
-            self.stock = stock;
-            for executor in self.executors.keys().copied().collect::<Vec<_>>() {
+        let n_slots = self.ready.queue.n_slots_total();
+        let stock = self.ready.n_tasks > if self.ready.stock { n_slots } else { 2 * n_slots };
+        if stock != self.ready.stock {
+            self.ready.stock = stock;
+            for executor in self.executors.by_id.keys().copied().collect::<Vec<_>>() {
                 self.update_room(executor);
             }
         }
@@ -124,24 +124,25 @@ impl Dispatcher {
     /// A task that waits for holders which are all too small for it, or rest, wherever it is in the queue, and an idle executor
     /// for it.
     fn find_stranded(&self) -> Option<(ExecutorId, Pick)> {
-        let (able, key) = self.queue.find_stranded()?;
-        let (array, _) = self.locate(key.task);
-        let n_inputs = self.arrays[array.0 as usize].array.template.inputs.len() as u32;
+        let (able, key) = self.ready.queue.find_stranded()?;
+        let (array, _) = self.tasks.locate(key.task);
+        let n_inputs = self.tasks.arrays[array.0 as usize].array.template.inputs.len() as u32;
         let rule = Rule::Paper(Mode::MaxComputeUtil);
         Some((able, Pick { key, n_hits: 0, n_inputs, rule, stage: Stage::Idle }))
     }
 
     fn assign(&mut self, now: Timestamp, executor: ExecutorId, pick: &Pick, out: &mut Vec<Action>) {
         let task = pick.key.task;
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         if let Some(missing) = self.find_missing(now, task, out) {
             return self.await_missing(now, task, missing, out);
         }
-        let n_queued = self.n_ready;
-        let (array_id, i) = self.locate(task);
-        let array = self.arrays[array_id.0 as usize].array.clone();
+        let n_queued = self.ready.n_tasks;
+        let (array_id, i) = self.tasks.locate(task);
+        let array = self.tasks.arrays[array_id.0 as usize].array.clone();
         // Most tasks read one file, which the queue knows: its name was looked up when the task came there.
-        let sole = if array.template.inputs.len() == 1 { self.queue.sole_input(pick.key) } else { None };
+        let sole =
+            if array.template.inputs.len() == 1 { self.ready.queue.sole_input(pick.key) } else { None };
         let objects = sole.map_or_else(|| self.inputs_of(run, &array, i), |object| vec![object]);
         if let Some(bad) = objects.iter().find(|o| self.runs[&run].changed.contains(o)) {
             let message =
@@ -151,31 +152,33 @@ impl Dispatcher {
             self.end_task(now, task, Outcome::Failed(failure), out);
             return;
         }
-        let mut routes = std::mem::take(&mut self.routes);
+        let mut routes = std::mem::take(&mut self.ready.routes);
         routes.clear();
-        self.queue.give(&self.catalog, now, executor, pick.key, &mut routes);
+        self.ready.queue.give(&self.catalog, now, executor, pick.key, &mut routes);
         self.take_ready(task);
         let mut inputs = Vec::with_capacity(objects.len());
         for object in objects {
             let route = routes.iter().find(|r| r.object == object).copied();
             inputs.push(self.assigned_input(executor, run, object, route));
         }
-        self.routes = routes;
+        self.ready.routes = routes;
         let outputs = self.outputs_of(run, &array, i);
         let staying: Vec<u32> = (0..)
             .zip(&outputs)
-            .filter(|(_, object)| self.is_intermediate(**object))
+            .filter(|(_, object)| self.intermediates.is_intermediate(**object))
             .map(|(n, _)| n)
             .collect();
-        let history = self.histories.get(&task).cloned().unwrap_or_default();
+        let history = self.attempts.histories.get(&task).cloned().unwrap_or_default();
         let attempt = AttemptNo(history.n_attempts + 1);
         let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
-        let (n_slots, n_slots_active) = (self.queue.n_slots_total(), self.queue.n_slots_active());
+        let (n_slots, n_slots_active) = (self.ready.queue.n_slots_total(), self.ready.queue.n_slots_active());
         let ahead = pick.stage == Stage::Ahead;
         let mut reads_first = vec![];
         for input in inputs.iter().filter(|i| !i.direct) {
-            if self.catalog.n_holders(input.object) == 0 && !self.arriving.contains_key(&input.object) {
-                self.arriving.insert(input.object, executor);
+            if self.catalog.n_holders(input.object) == 0
+                && !self.attempts.arriving.contains_key(&input.object)
+            {
+                self.attempts.arriving.insert(input.object, executor);
                 reads_first.push(input.object);
             }
         }
@@ -186,7 +189,7 @@ impl Dispatcher {
             memory_bytes,
             landing: false,
             cancelling: false,
-            given: self.n_given,
+            given: self.attempts.n_given,
             recalled: false,
             adopted: false,
             asks_home: inputs.iter().any(|i| i.check_home || i.known.is_none()),
@@ -208,7 +211,7 @@ impl Dispatcher {
         };
         let private_inputs = history.private_inputs;
         let alone = history.n_disk_shared >= DISK_SHARED_MAX;
-        let repeated = attempt.0 > 1 || task.0 < self.n_recovered;
+        let repeated = attempt.0 > 1 || task.0 < self.attempts.n_recovered;
         let assignment = Assignment {
             task,
             attempt,
@@ -232,8 +235,8 @@ impl Dispatcher {
         object: ObjectId,
         route: Option<Route>,
     ) -> AssignedInput {
-        let stays = self.is_intermediate(object);
-        let uses_caches = self.queue.uses_caches() || stays;
+        let stays = self.intermediates.is_intermediate(object);
+        let uses_caches = self.ready.queue.uses_caches() || stays;
         let known = self.known(object);
         let planned = route.and_then(|r| r.source);
         let direct = !uses_caches || !stays && route.is_some_and(|r| r.direct);
@@ -245,9 +248,9 @@ impl Dispatcher {
             }
             self.more_sources(executor, object, &mut sources);
             if stays {
-                self.foreign_sources(executor, run, object, &mut sources);
+                self.exchange.foreign_sources(executor, run, object, &mut sources);
                 let n_more = SOURCES_MAX.saturating_sub(sources.len());
-                sources.extend(self.lent_to(object).take(n_more));
+                sources.extend(self.exchange.lent_to(object).take(n_more));
             }
         }
         let watched = route.is_some_and(|r| r.watched);
@@ -259,7 +262,7 @@ impl Dispatcher {
     fn more_sources(&self, executor: ExecutorId, object: ObjectId, sources: &mut Vec<ExecutorId>) {
         let n = self.catalog.n_holders(object);
         let first = sources.first().copied();
-        let mut others = self.silent.iter().copied().chain([executor]).chain(first);
+        let mut others = self.executors.silent.iter().copied().chain([executor]).chain(first);
         let mut ranks: Vec<usize> =
             others.by_ref().filter_map(|e| self.catalog.holder_rank(object, e)).collect();
         ranks.sort_unstable();
@@ -271,7 +274,8 @@ impl Dispatcher {
         // Spread readers over holders, however few: start at a place that depends on who asks and for what.
         let skip = (executor.0 as usize + object.0 as usize) % n_all;
         let start = ranks.iter().fold(skip, |at, rank| at + usize::from(at >= *rank));
-        let is_one = |h: &ExecutorId| *h != executor && Some(*h) != first && !self.silent.contains(h);
+        let is_one =
+            |h: &ExecutorId| *h != executor && Some(*h) != first && !self.executors.silent.contains(h);
         let n_more = (SOURCES_MAX - sources.len()).min(n_all);
         sources.extend(self.catalog.holders_from(object, start).filter(is_one).take(n_more));
     }
@@ -284,22 +288,22 @@ impl Dispatcher {
 
     /// Changes what an executor has, and everything that is counted from it.
     pub(super) fn change_load(&mut self, executor: ExecutorId, change: impl FnOnce(&mut ExecutorState)) {
-        let Some(e) = self.executors.get_mut(&executor) else { return };
+        let Some(e) = self.executors.by_id.get_mut(&executor) else { return };
         change(e);
         self.update_room(executor);
     }
 
     pub(super) fn update_room(&mut self, executor: ExecutorId) {
-        let Some(e) = self.executors.get(&executor) else { return };
+        let Some(e) = self.executors.by_id.get(&executor) else { return };
         if e.draining || e.silent_since.is_some() {
             // Nothing goes there and nothing waits for it; its replicas may still be fetched.
-            if self.queue.room(executor).is_some() {
+            if self.ready.queue.room(executor).is_some() {
                 let objects = self.catalog.objects_on(executor);
-                self.queue.executor_left(&self.catalog, executor, &objects);
+                self.ready.queue.executor_left(&self.catalog, executor, &objects);
             }
             return;
         }
-        self.queue.executor_joined(&self.catalog, executor);
+        self.ready.queue.executor_joined(&self.catalog, executor);
         let slots = e.offer.slots;
         let stock = match e.run_ns_mean {
             // At least one per slot; as many as fill the time that a message may take.
@@ -309,9 +313,9 @@ impl Dispatcher {
             None => slots,
         };
         let is_well = e.sick_until.is_none();
-        let may_stock = self.stock && self.config.placement_config.ahead;
+        let may_stock = self.ready.stock && self.config.placement_config.ahead;
         // What cannot run yet keeps no slot from what can.
-        let moving = self.queue.moving(executor);
+        let moving = self.ready.queue.moving(executor);
         let cpus_here = e.cpus_assigned - moving.cpus;
         let moves = match may_stock {
             true if moving.unseen => (slots + stock).saturating_sub(e.cpus_assigned).min(slots),
@@ -332,6 +336,6 @@ impl Dispatcher {
         if !is_well {
             (room.slots_idle, room.ahead, room.moves) = (0, 0, 0);
         }
-        self.queue.set_room(executor, room);
+        self.ready.queue.set_room(executor, room);
     }
 }

@@ -14,6 +14,103 @@ pub(super) const DISK_SHARED_MAX: u32 = 2;
 /// Failures kept per run for people to look at.
 pub(super) const FAILURES_KEPT: usize = 20;
 
+/// A task that an executor has.
+#[derive(Clone, Debug)]
+pub(super) struct Reserved {
+    pub(super) executor: ExecutorId,
+    pub(super) attempt: AttemptNo,
+    pub(super) cpus: u32,
+    pub(super) memory_bytes: u64,
+    pub(super) landing: bool,
+    pub(super) cancelling: bool,
+    /// Order in which attempts were given out.
+    pub(super) given: u64,
+    /// It was asked back, see [`Dispatcher::recall`].
+    pub(super) recalled: bool,
+    /// An earlier process gave it out: which bytes it was told to read is not known here.
+    pub(super) adopted: bool,
+    /// It asks home for an input: which bytes it gets, it learns there.
+    pub(super) asks_home: bool,
+    /// It may have read other bytes of an input than its run agreed on: its success does not count.
+    pub(super) suspect: bool,
+    pub(super) outputs: Vec<ObjectId>,
+    /// Some of them go home.
+    pub(super) lands: bool,
+    /// Inputs that nobody held or was reading when this attempt was given out, see `arriving`.
+    pub(super) reads_first: Vec<ObjectId>,
+}
+
+/// What earlier attempts leave behind; only for tasks that had one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    pub(super) n_attempts: u32,
+    pub(super) n_own_failures: u32,
+    pub(super) n_weather: u32,
+    pub(super) n_losses: u32,
+    pub(super) private_inputs: bool,
+    /// Failures of kind [`FailureKind::DiskShared`].
+    pub(super) n_disk_shared: u32,
+    /// Failures of kind [`FailureKind::CacheTooSmall`].
+    pub(super) n_too_small: u32,
+    /// How often room had been made in caches ([`Intermediates::n_room_made`]) when it failed with [`FailureKind::CacheFull`].
+    pub(super) full_at: Option<u64>,
+    /// An attempt that brings files home was lost with its executor.
+    pub(super) may_have_left: bool,
+    /// This attempt and all before it were given up, as the journal says.
+    pub(super) given_up: u32,
+}
+
+/// What executors have of the tasks, and what is known of attempts that are over.
+#[derive(Default)]
+pub(super) struct Attempts {
+    pub(super) reserved: FxHashMap<TaskId, Reserved>,
+    pub(super) histories: FxHashMap<TaskId, History>,
+    /// Objects that nobody holds and that an executor is about to read from home.
+    pub(super) arriving: FxHashMap<ObjectId, ExecutorId>,
+    /// The reserved task that makes an object.
+    pub(super) making: FxHashMap<ObjectId, TaskId>,
+    /// Attempts given out so far.
+    pub(super) n_given: u64,
+    /// After a restart nothing is given out until then.
+    pub(super) hold_until: Option<Timestamp>,
+    /// Tasks with a smaller number may have been given out by an earlier process.
+    pub(super) n_recovered: u64,
+    /// The processes that gave out tasks by this journal, this one among them.
+    pub(super) incarnations: BTreeSet<u64>,
+}
+
+impl Attempts {
+    /// Whether the attempts that an executor brings were given out by this process or an earlier one with this journal.
+    /// The driver asks before it welcomes an executor: one with another dispatcher's work has no place here.
+    pub(super) fn is_own_work(&self, offer: &Offer) -> bool {
+        offer.attempts.is_empty()
+            || match offer.owner {
+                Some(owner) => self.incarnations.contains(&owner),
+                // Logs of before there were names for processes.
+                None => self.incarnations.is_empty(),
+            }
+    }
+
+    /// The next try at `task` gets a later number than this one, whichever process gave it.
+    pub(super) fn tried(&mut self, task: TaskId, attempt: AttemptNo) -> &mut History {
+        let history = self.histories.entry(task).or_default();
+        history.n_attempts = history.n_attempts.max(attempt.0);
+        history
+    }
+
+    /// Whether somebody else may have been given the task of an attempt since: this process or an earlier one gave the attempt
+    /// up, a later one is known, or there was a process between the one that its executor knows and this one. Then what it brought home may
+    /// not be there any more, and what it reads may not be what its run reads by now.
+    pub(super) fn may_be_outdone(&self, owner: Option<u64>, task: TaskId, attempt: AttemptNo) -> bool {
+        let before = self.incarnations.iter().rev().nth(1);
+        owner.is_some_and(|owner| before != Some(&owner))
+            || self
+                .histories
+                .get(&task)
+                .is_some_and(|history| attempt.0 < history.n_attempts || attempt.0 <= history.given_up)
+    }
+}
+
 impl Dispatcher {
     pub(super) fn on_attempt_ended(
         &mut self,
@@ -23,7 +120,8 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let (task, attempt) = (report.task, report.attempt);
-        let Some(r) = self.reserved.get(&task).filter(|r| r.executor == executor && r.attempt == attempt)
+        let Some(r) =
+            self.attempts.reserved.get(&task).filter(|r| r.executor == executor && r.attempt == attempt)
         else {
             if !self.on_replica_ended(now, executor, &report, out) {
                 self.on_late_end(executor, &report, out);
@@ -35,15 +133,15 @@ impl Dispatcher {
         }
         let (cpus, memory_bytes, cancelling, suspect) = (r.cpus, r.memory_bytes, r.cancelling, r.suspect);
         let knows_bytes = !suspect && !r.adopted;
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         let run_ns = report.times.exited.since_ns(report.times.started);
         let ran = report.times.started.0 > 0;
         let lands = report.outcome == Outcome::Done && r.lands;
         if ran && report.outcome == Outcome::Done {
-            let (array, _) = self.locate(task);
-            self.run_times.ran(self.arrays[array.0 as usize].stage, run_ns);
+            let (array, _) = self.tasks.locate(task);
+            self.run_times.ran(self.tasks.arrays[array.0 as usize].stage, run_ns);
         }
-        self.queue.ended(&self.catalog, task);
+        self.ready.queue.ended(&self.catalog, task);
         self.change_load(executor, |e| {
             e.last_ended = now;
             e.cpus_assigned -= cpus;
@@ -74,8 +172,8 @@ impl Dispatcher {
                 _ => {}
             }
         });
-        self.queue.learnt(&self.catalog, executor, &report.inputs, ran.then_some(run_ns));
-        self.learn_links(executor, &report.inputs);
+        self.ready.queue.learnt(&self.catalog, executor, &report.inputs, ran.then_some(run_ns));
+        self.moves.learn_links(executor, &report.inputs);
         let state = self.runs.get_mut(&run).expect("a reserved task has a run");
         for input in &report.inputs {
             match input.outcome {
@@ -93,17 +191,17 @@ impl Dispatcher {
             }
         }
         if report.outcome == Outcome::Done {
-            let outputs = self.reserved[&task].outputs.clone();
+            let outputs = self.attempts.reserved[&task].outputs.clone();
             for made in &report.outputs {
                 let Some(object) = outputs.get(made.output as usize) else { continue };
                 self.on_made(executor, run, *object, made.digest, made.size_bytes, out);
-                if self.is_intermediate(*object) {
+                if self.intermediates.is_intermediate(*object) {
                     self.add_replica(executor, *object);
                 }
             }
         }
         if lands {
-            self.reserved.get_mut(&task).expect("seen above").landing = true;
+            self.attempts.reserved.get_mut(&task).expect("seen above").landing = true;
             self.run_mut(run).n_landing += 1;
             return;
         }
@@ -115,16 +213,20 @@ impl Dispatcher {
     /// the nodes lies there, kept as the last copy. It is of use if it has the bytes that are known, else it goes.
     fn on_late_end(&mut self, executor: ExecutorId, report: &AttemptReport, out: &mut Vec<Action>) {
         let task = report.task;
-        if report.outcome != Outcome::Done || !self.has_task(task) || !self.executors.contains_key(&executor)
+        if report.outcome != Outcome::Done
+            || !self.tasks.has_task(task)
+            || !self.executors.by_id.contains_key(&executor)
         {
             return;
         }
-        let (array, i) = self.locate(task);
-        if !self.arrays[array.0 as usize].writes_run || !self.runs.contains_key(&self.run_of(task)) {
+        let (array, i) = self.tasks.locate(task);
+        if !self.tasks.arrays[array.0 as usize].writes_run
+            || !self.runs.contains_key(&self.tasks.run_of(task))
+        {
             return;
         }
-        let array = self.arrays[array.0 as usize].array.clone();
-        let outputs = self.outputs_of(self.run_of(task), &array, i);
+        let array = self.tasks.arrays[array.0 as usize].array.clone();
+        let outputs = self.outputs_of(self.tasks.run_of(task), &array, i);
         let (mut named, mut useless) = (vec![], vec![]);
         for made in &report.outputs {
             let Some(object) = outputs.get(made.output as usize).copied() else { continue };
@@ -134,7 +236,7 @@ impl Dispatcher {
             }
             named.push(object);
             let is_same = self.catalog.digest(object) == Some(made.digest);
-            if is_same && !file.dropped && self.end_of(task) == End::Done {
+            if is_same && !file.dropped && self.tasks.end_of(task) == End::Done {
                 self.add_replica(executor, object);
             } else {
                 useless.push(object);
@@ -159,11 +261,11 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let matches = |r: &&Reserved| r.executor == executor && r.attempt == attempt && r.landing;
-        if self.reserved.get(&task).filter(matches).is_none() {
+        if self.attempts.reserved.get(&task).filter(matches).is_none() {
             return;
         }
         let r = self.release(task);
-        if let Some(e) = self.executors.get_mut(&executor) {
+        if let Some(e) = self.executors.by_id.get_mut(&executor) {
             e.assigned.remove(&task);
             e.last_ended = now;
         }
@@ -176,9 +278,9 @@ impl Dispatcher {
 
     /// Whether some executor may have a larger cache than `executor` offered; those of other dispatchers are not known here.
     fn has_larger_cache(&self, executor: ExecutorId) -> bool {
-        let Some(e) = self.executors.get(&executor) else { return true };
+        let Some(e) = self.executors.by_id.get(&executor) else { return true };
         self.config.group.is_some()
-            || self.executors.values().any(|other| other.cache_offered_bytes > e.cache_offered_bytes)
+            || self.executors.by_id.values().any(|other| other.cache_offered_bytes > e.cache_offered_bytes)
     }
 
     /// The attempt is over and nobody has the task: it ends, or it is queued again.
@@ -204,22 +306,22 @@ impl Dispatcher {
         let outcome = match outcome {
             Outcome::Done => Outcome::Done,
             _ if cancelling => {
-                self.tried(task, attempt);
+                self.attempts.tried(task, attempt);
                 Outcome::Cancelled
             }
             // Somebody else's wish: an earlier dispatcher process ended a second try at this task.
             Outcome::Cancelled => {
-                self.tried(task, attempt);
+                self.attempts.tried(task, attempt);
                 return self.requeue(now, task);
             }
             Outcome::Failed(failure) => {
-                let (array, _) = self.locate(task);
-                let retries = self.arrays[array.0 as usize].array.template.retries;
+                let (array, _) = self.tasks.locate(task);
+                let retries = self.tasks.arrays[array.0 as usize].array.template.retries;
                 let weather_max = self.config.weather_max;
-                let n_executors = self.executors.len() as u32;
+                let n_executors = self.executors.by_id.len() as u32;
                 let has_larger_cache = self.has_larger_cache(executor);
                 let n_room_made = self.intermediates.n_room_made;
-                let history = self.tried(task, attempt);
+                let history = self.attempts.tried(task, attempt);
                 history.private_inputs |= failure.kind == FailureKind::InputModified;
                 let again = if failure.kind == FailureKind::CacheTooSmall {
                     history.n_too_small += 1;
@@ -275,25 +377,25 @@ impl Dispatcher {
         state.cancelled |= task.is_none();
         let state = &self.runs[&run];
         let tasks: Vec<TaskId> = match task {
-            Some(task) if self.has_task(task) && self.run_of(task) == run => vec![task],
+            Some(task) if self.tasks.has_task(task) && self.tasks.run_of(task) == run => vec![task],
             Some(_) => return,
             None => {
-                let arrays = state.arrays.iter().map(|id| &self.arrays[id.0 as usize]);
+                let arrays = state.arrays.iter().map(|id| &self.tasks.arrays[id.0 as usize]);
                 arrays.flat_map(|a| (a.base.0..a.base.0 + u64::from(a.array.n_tasks)).map(TaskId)).collect()
             }
         };
         for task in tasks {
-            if self.end_of(task) != End::Not {
+            if self.tasks.end_of(task) != End::Not {
                 continue;
             }
-            if let Some(r) = self.reserved.get_mut(&task) {
+            if let Some(r) = self.attempts.reserved.get_mut(&task) {
                 // What is landing lands, but is not tried again if it does not.
                 if !std::mem::replace(&mut r.cancelling, true) && !r.landing {
                     out.push(Action::CancelAttempt { executor: r.executor, task, attempt: r.attempt });
                 }
                 continue;
             }
-            if self.waiting.remove(&task).is_some() {
+            if self.waits.n_missing.remove(&task).is_some() {
                 self.run_mut(run).n_waiting -= 1;
             } else {
                 self.take_ready(task);
@@ -307,20 +409,22 @@ impl Dispatcher {
         // A list, not recursion: chains of tasks may be long.
         let (mut next, mut ends) = (Some((task, outcome)), VecDeque::new());
         while let Some((task, outcome)) = next {
-            let run = self.run_of(task);
-            let (array, i) = self.locate(task);
-            self.arrays[array.0 as usize].ends.set(i, End::of(&outcome));
+            let run = self.tasks.run_of(task);
+            let (array, i) = self.tasks.locate(task);
+            self.tasks.arrays[array.0 as usize].ends.set(i, End::of(&outcome));
             self.count_end(run, task, &outcome);
-            if let Some(history) = self.histories.remove(&task)
+            if let Some(history) = self.attempts.histories.remove(&task)
                 && outcome != Outcome::Done
             {
                 self.note_leftovers(task, &history);
             }
-            if !self.arrays[array.0 as usize].array.template.outputs.is_empty() && !self.is_remembered(task) {
-                self.forget_maker(task);
+            if !self.tasks.arrays[array.0 as usize].array.template.outputs.is_empty()
+                && !self.is_remembered(task)
+            {
+                self.tasks.forget_maker(task);
             }
-            self.forget_given_up(task);
-            self.forget_gather(task);
+            self.given_up.forget_given_up(task);
+            self.moves.forget_gather(task);
             let made = self.files_made(task);
             if outcome == Outcome::Done {
                 self.spread_made(now, task, &made);
@@ -330,19 +434,19 @@ impl Dispatcher {
             self.touch_exports_of(task);
             out.push(Action::EndTask { task, outcome: outcome.clone() });
             ends.extend(self.end_promises_of(task));
-            for subscriber in self.subscribers.remove(&task).unwrap_or_default() {
+            for subscriber in self.waits.subscribers.remove(&task).unwrap_or_default() {
                 if outcome == Outcome::Done {
                     self.consider_gather(now, subscriber);
                 }
-                let Some(n_missing) = self.waiting.get_mut(&subscriber) else { continue };
+                let Some(n_missing) = self.waits.n_missing.get_mut(&subscriber) else { continue };
                 if outcome == Outcome::Done {
                     *n_missing -= 1;
                     if *n_missing > 0 {
                         continue;
                     }
                 }
-                self.waiting.remove(&subscriber);
-                let run = self.run_of(subscriber);
+                self.waits.n_missing.remove(&subscriber);
+                let run = self.tasks.run_of(subscriber);
                 self.run_mut(run).n_waiting -= 1;
                 if outcome == Outcome::Done {
                     self.requeue(now, subscriber);
@@ -350,7 +454,7 @@ impl Dispatcher {
                     // Whoever ends a task ends what needs it.
                     ends.push_back((subscriber, Outcome::Cancelled));
                 } else {
-                    let message = self.maker_failed(task, false);
+                    let message = self.tasks.maker_failed(task, false);
                     let failure = Failure { kind: FailureKind::InputUnavailable, message };
                     ends.push_back((subscriber, Outcome::Failed(failure)));
                 }
@@ -392,7 +496,7 @@ impl Dispatcher {
         if is_whole && state.ended.is_none() && n_ended == state.n_tasks {
             state.ended = Some(now);
             self.forget_writers(run);
-            self.forget_patterns(run);
+            self.moves.forget_patterns(run);
             self.forget_replication(run);
             self.forget_stale(out);
             out.push(Action::EndRun { run });

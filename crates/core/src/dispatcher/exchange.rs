@@ -118,6 +118,33 @@ impl Linked {
     }
 }
 
+impl Exchange {
+    pub(super) fn say(&mut self, to: MemberId, message: LinkMessage) {
+        if !self.connected.contains(&to) {
+            return; // it will all be said when the connection is there
+        }
+        let messages = self.outbox.entry(to).or_default();
+        match (messages.last_mut(), message) {
+            (Some(LinkMessage::Subscribed { files }), LinkMessage::Subscribed { files: more }) => {
+                files.extend(more)
+            }
+            (Some(LinkMessage::Unsubscribed { files }), LinkMessage::Unsubscribed { files: more }) => {
+                files.extend(more)
+            }
+            (_, message) => messages.push(message),
+        }
+    }
+
+    pub(super) fn on_member_silent(&mut self, member: MemberId) {
+        self.connected.remove(&member);
+        self.outbox.remove(&member);
+    }
+
+    pub(super) fn on_member_load(&mut self, member: MemberId, load: MemberLoad) {
+        self.loads.insert(member, load);
+    }
+}
+
 impl Dispatcher {
     // ------------------------------------------------------------ what is known of runs
 
@@ -163,8 +190,8 @@ impl Dispatcher {
     pub(super) fn forget_exports(&mut self, run: RunId) {
         let makers = &mut self.exchange.home_makers;
         makers.retain(|_, task| {
-            let at = self.bases.partition_point(|base| base <= task) - 1;
-            self.arrays[at].run != run
+            let at = self.tasks.bases.partition_point(|base| base <= task) - 1;
+            self.tasks.arrays[at].run != run
         });
     }
 
@@ -192,7 +219,7 @@ impl Dispatcher {
         let before = self.exchange.imports.get(&key).map(|import| import.owner);
         match before {
             Some(before) if before == owner => return,
-            Some(before) => self.say(before, LinkMessage::Unsubscribed { files: files.clone() }),
+            Some(before) => self.exchange.say(before, LinkMessage::Unsubscribed { files: files.clone() }),
             None => {}
         }
         if is_here {
@@ -202,7 +229,7 @@ impl Dispatcher {
             return;
         }
         let mut waiters = self.intermediates.orphans.remove(&key.1).unwrap_or_default();
-        waiters.retain(|task| self.waiting.contains_key(task));
+        waiters.retain(|task| self.waits.n_missing.contains_key(task));
         if before.is_none() && waiters.is_empty() {
             return;
         }
@@ -212,7 +239,7 @@ impl Dispatcher {
         import.owner = owner;
         import.n_readers += n_more;
         import.waiters.extend(waiters);
-        self.say(owner, LinkMessage::Subscribed { files });
+        self.exchange.say(owner, LinkMessage::Subscribed { files });
     }
 
     /// Whether the submission `run` is accepted, on its own or as a part of another run.
@@ -231,7 +258,7 @@ impl Dispatcher {
             let location = self.scope_of(run).put_into(&mut text);
             let file = self.catalog.find(location).and_then(|o| self.intermediates.files.get(&o));
             if let Some(maker) = file.and_then(|file| file.maker) {
-                let (id, maker) = (array.fill(&array.template.id, 0), self.user_id(maker));
+                let (id, maker) = (array.fill(&array.template.id, 0), self.tasks.user_id(maker));
                 known.clash = Some(promised_in_vain(&id, promise, &maker, "writes"));
                 return known;
             }
@@ -253,7 +280,7 @@ impl Dispatcher {
                     CatalogLocation::Home(at_home) => self.find_writer(run, at_home),
                 };
                 if let Some(other) = writer {
-                    known.clash = Some(self.clash(other, &array.fill(&array.template.id, i), location));
+                    known.clash = Some(self.tasks.clash(other, &array.fill(&array.template.id, i), location));
                     return known;
                 }
             }
@@ -264,9 +291,10 @@ impl Dispatcher {
             for i in 0..n {
                 let location = self.location_into(run, array, pattern, i, &mut text);
                 if let CatalogLocation::Home(at_home) = location {
-                    let awaited =
-                        |task: &TaskId| self.run_of(*task) == whole && self.end_of(*task) == End::Not;
-                    if self.makers_of(at_home).any(|task| awaited(&task)) {
+                    let awaited = |task: &TaskId| {
+                        self.tasks.run_of(*task) == whole && self.tasks.end_of(*task) == End::Not
+                    };
+                    if self.tasks.makers_of(at_home).any(|task| awaited(&task)) {
                         known.makes.insert(at_home.to_owned());
                     }
                     continue;
@@ -290,7 +318,7 @@ impl Dispatcher {
         let promise = self.find_promise(object)?;
         // While it is asked about, something is being added: who promised it has to be there still.
         let holders = &self.intermediates.promises[&object];
-        let is_open = promise.is_ok() && holders.iter().any(|holder| self.end_of(*holder) == End::Not);
+        let is_open = promise.is_ok() && holders.iter().any(|holder| self.tasks.end_of(*holder) == End::Not);
         Some(is_open && self.owner_elsewhere(whole, object).is_none())
     }
 
@@ -304,16 +332,10 @@ impl Dispatcher {
         if let Some(owner) = named {
             return Some(owner).filter(|owner| *owner != me);
         }
-        if !location.stays() || self.is_made_here(object) {
+        if !location.stays() || self.intermediates.is_made_here(object) {
             return None;
         }
         Some(owner_of(&written, n_members)).filter(|owner| *owner != me)
-    }
-
-    /// Whether a task of this dispatcher makes the file, or has promised it.
-    fn is_made_here(&self, object: ObjectId) -> bool {
-        let has_maker = self.intermediates.files.get(&object).is_some_and(|file| file.maker.is_some());
-        has_maker || self.intermediates.promises.contains_key(&object)
     }
 
     /// The run of a file that stays on the nodes, if another dispatcher makes it. A file that nobody reads here is not
@@ -323,24 +345,24 @@ impl Dispatcher {
         let run = file.run()?;
         self.runs.get(&run)?.linked.as_ref()?;
         // What a task of ours has promised may have been added elsewhere since.
-        let is_ours = self.is_made_here(object) && self.owner_elsewhere(run, object).is_none();
+        let is_ours = self.intermediates.is_made_here(object) && self.owner_elsewhere(run, object).is_none();
         (!is_ours).then_some(run)
     }
 
     /// Whether tasks of an array may read files of other dispatchers.
     pub(super) fn may_import(&self, run: RunId, array: ArrayId) -> bool {
         let Some(linked) = self.runs.get(&run).and_then(|r| r.linked.as_ref()) else { return false };
-        self.arrays[array.0 as usize].reads_run || !linked.imports.is_empty()
+        self.tasks.arrays[array.0 as usize].reads_run || !linked.imports.is_empty()
     }
 
     /// Those inputs of `task` that other dispatchers make, each once.
     pub(super) fn foreign_inputs(&mut self, task: TaskId) -> Vec<ObjectId> {
-        let run = self.run_of(task);
-        let (array, i) = self.locate(task);
+        let run = self.tasks.run_of(task);
+        let (array, i) = self.tasks.locate(task);
         if !self.may_import(run, array) {
             return vec![];
         }
-        let array = self.arrays[array.0 as usize].array.clone();
+        let array = self.tasks.arrays[array.0 as usize].array.clone();
         let mut objects = self.inputs_of(run, &array, i);
         objects.retain(|object| self.owner_elsewhere(run, *object).is_some());
         objects.sort_unstable();
@@ -358,22 +380,6 @@ impl Dispatcher {
         Some((file.run, self.catalog.intern(scope.put_into(&mut text))))
     }
 
-    fn say(&mut self, to: MemberId, message: LinkMessage) {
-        if !self.exchange.connected.contains(&to) {
-            return; // it will all be said when the connection is there
-        }
-        let messages = self.exchange.outbox.entry(to).or_default();
-        match (messages.last_mut(), message) {
-            (Some(LinkMessage::Subscribed { files }), LinkMessage::Subscribed { files: more }) => {
-                files.extend(more)
-            }
-            (Some(LinkMessage::Unsubscribed { files }), LinkMessage::Unsubscribed { files: more }) => {
-                files.extend(more)
-            }
-            (_, message) => messages.push(message),
-        }
-    }
-
     // ------------------------------------------------------------ what is said
 
     pub(super) fn on_member_connected(&mut self, member: MemberId) {
@@ -388,22 +394,13 @@ impl Dispatcher {
         let is_settled = |r: &RunState| r.committed && r.linked.is_some();
         let settled = self.runs.iter().filter(|(_, r)| is_settled(r)).map(|(run, _)| *run);
         let settled = settled.chain(self.exchange.added.keys().copied()).collect();
-        self.say(member, LinkMessage::Reads { files, settled });
+        self.exchange.say(member, LinkMessage::Reads { files, settled });
         for (key, export) in &mut self.exchange.exports {
             if let Some(told) = export.told.get_mut(&member) {
                 *told = None;
                 self.exchange.dirty.insert(*key);
             }
         }
-    }
-
-    pub(super) fn on_member_silent(&mut self, member: MemberId) {
-        self.exchange.connected.remove(&member);
-        self.exchange.outbox.remove(&member);
-    }
-
-    pub(super) fn on_member_load(&mut self, member: MemberId, load: MemberLoad) {
-        self.exchange.loads.insert(member, load);
     }
 
     pub(super) fn on_member_told(
@@ -481,7 +478,7 @@ impl Dispatcher {
             }
             for (member, state) in changed {
                 let file = self.shared(key);
-                self.say(member, LinkMessage::File { file, state: state.clone() });
+                self.exchange.say(member, LinkMessage::File { file, state: state.clone() });
                 let export = self.exchange.exports.get_mut(&key).expect("it was found above");
                 export.told.insert(member, Some(state));
                 export.missed.clear();
@@ -495,7 +492,7 @@ impl Dispatcher {
     /// Panics when an invariant of the module's header is broken. For tests.
     pub(super) fn check_exchange(&self) {
         let mut n_readers: BTreeMap<Key, u32> = BTreeMap::new();
-        for a in &self.arrays {
+        for a in &self.tasks.arrays {
             if !self.runs.get(&a.run).is_some_and(|r| r.started && r.linked.is_some()) {
                 continue;
             }

@@ -12,6 +12,99 @@ use crate::group::Size;
 /// How long a task that fits no connected executor waits for a larger one to come.
 const UNFIT_GRACE_NS: u64 = 15_000_000_000;
 
+/// A file is sent to a node ahead of its readers only where it takes at most one part in so many of the cache.
+const CACHE_PARTS: u64 = 4;
+
+pub(super) struct ExecutorState {
+    pub(super) offer: Offer,
+    /// Since when its connection is broken.
+    pub(super) silent_since: Option<Timestamp>,
+    /// It takes nothing new.
+    pub(super) draining: bool,
+    /// The dispatcher of the group that this executor was told to move to; it is told again when it reconnects, as the first
+    /// message may be lost with the connection.
+    pub(super) moving_to: Option<MemberId>,
+    /// Since when, and which files that only it held other nodes were asked to copy.
+    pub(super) leaving: Option<Leaving>,
+    pub(super) assigned: BTreeMap<TaskId, AttemptNo>,
+    pub(super) cpus_assigned: u32,
+    pub(super) memory_assigned: u64,
+    /// Smoothed time from start to exit of the tasks it ran.
+    pub(super) run_ns_mean: Option<u64>,
+    /// When it joined, or an attempt of it ended: since then it is idle, if it has no other.
+    pub(super) last_ended: Timestamp,
+    /// Attempts in a row that failed through this node's fault, and until when it gets nothing for that:
+    /// a node that fails at once is idle first, and would eat the whole queue.
+    pub(super) n_node_failures: u32,
+    pub(super) sick_until: Option<Timestamp>,
+    /// What the last of them said.
+    pub(super) sick_why: Arc<str>,
+    /// The size of its cache when it joined, which [`Event::CacheResized`] does not change.
+    pub(super) cache_offered_bytes: u64,
+}
+
+/// The executors that there are.
+#[derive(Default)]
+pub(super) struct Executors {
+    pub(super) by_id: BTreeMap<ExecutorId, ExecutorState>,
+    /// Those whose connection is broken.
+    pub(super) silent: BTreeSet<ExecutorId>,
+}
+
+impl Executors {
+    /// A sentence for each executor that gets nothing for a while because of its last failures.
+    pub(super) fn resting(&self) -> impl Iterator<Item = String> {
+        self.by_id.values().filter(|e| e.sick_until.is_some() && e.silent_since.is_none()).map(|e| {
+            let times = match e.n_node_failures {
+                0 | 1 => "failed an attempt".into(),
+                n => format!("failed {n} attempts in a row"),
+            };
+            format!("node `{}` rests, as it {times}, the last one because: {}", e.offer.name, e.sick_why)
+        })
+    }
+
+    /// A sentence for each executor whose cache is smaller than what it offered.
+    pub(super) fn short_of_space(&self) -> impl Iterator<Item = String> {
+        let short = |e: &&ExecutorState| e.offer.cache_bytes < e.cache_offered_bytes;
+        self.by_id.values().filter(short).map(|e| {
+            let mib = |bytes: u64| bytes >> 20;
+            format!(
+                "node `{}`: its disk has room for a cache of {} MiB, not for the {} MiB that it was given; free space \
+                 there, or start it with a smaller --cache",
+                e.offer.name,
+                mib(e.offer.cache_bytes),
+                mib(e.cache_offered_bytes)
+            )
+        })
+    }
+
+    /// Whether an executor has nothing to do at all and could be given something.
+    pub(super) fn is_idle(&self, executor: ExecutorId) -> bool {
+        self.by_id.get(&executor).is_some_and(|e| {
+            e.assigned.is_empty()
+                && e.cpus_assigned == 0
+                && !e.draining
+                && e.silent_since.is_none()
+                && e.sick_until.is_none()
+        })
+    }
+
+    /// Executors that may be sent something, with what decides among them: attempts that they have.
+    pub(super) fn receivers(&self, bytes: u64) -> BTreeMap<ExecutorId, u32> {
+        let takes = |e: &&ExecutorState| {
+            !e.draining && e.silent_since.is_none() && e.offer.cache_bytes / CACHE_PARTS >= bytes
+        };
+        let of = self.by_id.iter().filter(|(_, e)| takes(e));
+        of.map(|(id, e)| (*id, e.assigned.len() as u32)).collect()
+    }
+
+    /// Nodes that may be sent files which would be lost otherwise: bytes sent so far, and for how many there is room.
+    pub(super) fn receivers_of_rescue(&self) -> BTreeMap<ExecutorId, (u64, u64)> {
+        let nodes = self.receivers(0);
+        nodes.keys().map(|e| (*e, (0, self.by_id[e].offer.cache_bytes / 2))).collect()
+    }
+}
+
 impl Dispatcher {
     pub(super) fn on_executor_joined(
         &mut self,
@@ -20,7 +113,7 @@ impl Dispatcher {
         mut offer: Offer,
         out: &mut Vec<Action>,
     ) {
-        if !self.is_own_work(&offer) {
+        if !self.attempts.is_own_work(&offer) {
             // The driver turns such an executor away. By their numbers these would be other tasks here.
             offer.attempts.clear();
         }
@@ -29,9 +122,9 @@ impl Dispatcher {
         if self.config.home_limits != HomeLimits::default() {
             out.push(Action::ShareHome { executor, share: self.home_shares.joined(executor) });
         }
-        self.forget_replicas_on(now, executor);
-        self.silent.remove(&executor);
-        if let Some(known) = self.executors.remove(&executor) {
+        self.replication.forget_replicas_on(now, executor);
+        self.executors.silent.remove(&executor);
+        if let Some(known) = self.executors.by_id.remove(&executor) {
             held_before = self.rejoin(now, executor, known, &offer, out);
         } else {
             self.catalog.executor_joined(executor);
@@ -51,12 +144,7 @@ impl Dispatcher {
     /// Whether the attempts that an executor brings were given out by this process or an earlier one with this journal.
     /// The driver asks before it welcomes an executor: one with another dispatcher's work has no place here.
     pub fn is_own_work(&self, offer: &Offer) -> bool {
-        offer.attempts.is_empty()
-            || match offer.owner {
-                Some(owner) => self.incarnations.contains(&owner),
-                // Logs of before there were names for processes.
-                None => self.incarnations.is_empty(),
-            }
+        self.attempts.is_own_work(offer)
     }
 
     fn insert_executor(&mut self, executor: ExecutorId, offer: Offer, assigned: BTreeMap<TaskId, AttemptNo>) {
@@ -77,13 +165,13 @@ impl Dispatcher {
             sick_why: "".into(),
         };
         for task in state.assigned.keys() {
-            let r = &self.reserved[task];
+            let r = &self.attempts.reserved[task];
             if !r.landing {
                 state.cpus_assigned += r.cpus;
                 state.memory_assigned += r.memory_bytes;
             }
         }
-        self.executors.insert(executor, state);
+        self.executors.by_id.insert(executor, state);
     }
 
     /// The same executor again: keep what both know, requeue what it lost, end what it should not have.
@@ -108,7 +196,7 @@ impl Dispatcher {
         for &(task, attempt) in &offer.attempts {
             // What was asked while nobody listened is asked again.
             let is_wanted = kept.get(&task) == Some(&attempt) && {
-                let r = &self.reserved[&task];
+                let r = &self.attempts.reserved[&task];
                 !r.cancelling || r.landing
             };
             if !is_wanted {
@@ -120,7 +208,7 @@ impl Dispatcher {
             self.drop_replica(executor, *object);
         }
         self.insert_executor(executor, offer.clone(), kept);
-        let e = self.executors.get_mut(&executor).expect("it was just inserted");
+        let e = self.executors.by_id.get_mut(&executor).expect("it was just inserted");
         (e.draining, e.leaving, e.run_ns_mean) = (known.draining, known.leaving, known.run_ns_mean);
         e.moving_to = known.moving_to;
         if let Some(member) = e.moving_to {
@@ -128,7 +216,7 @@ impl Dispatcher {
         }
         for task in lost {
             let r = self.release(task);
-            self.tried(task, r.attempt);
+            self.attempts.tried(task, r.attempt);
             if r.cancelling {
                 self.end_task(now, task, Outcome::Cancelled, out);
             } else {
@@ -140,55 +228,36 @@ impl Dispatcher {
 
     /// Takes a task from the executor that has it; the caller accounts for the executor.
     pub(super) fn release(&mut self, task: TaskId) -> Reserved {
-        let r = self.reserved.remove(&task).expect("an assigned task is reserved");
-        let run = self.run_mut(self.run_of(task));
+        let r = self.attempts.reserved.remove(&task).expect("an assigned task is reserved");
+        let run = self.run_mut(self.tasks.run_of(task));
         run.n_reserved -= 1;
         run.n_landing -= u64::from(r.landing);
         for output in &r.outputs {
-            self.making.remove(output);
+            self.attempts.making.remove(output);
         }
         for object in &r.reads_first {
-            if self.arriving.get(object) == Some(&r.executor) {
-                self.arriving.remove(object);
+            if self.attempts.arriving.get(object) == Some(&r.executor) {
+                self.attempts.arriving.remove(object);
             }
         }
-        self.queue.ended(&self.catalog, task);
+        self.ready.queue.ended(&self.catalog, task);
         r
     }
 
-    /// The next try at `task` gets a later number than this one, whichever process gave it.
-    pub(super) fn tried(&mut self, task: TaskId, attempt: AttemptNo) -> &mut History {
-        let history = self.histories.entry(task).or_default();
-        history.n_attempts = history.n_attempts.max(attempt.0);
-        history
-    }
-
     pub(super) fn reserve(&mut self, task: TaskId, r: Reserved) {
-        self.n_given += 1;
-        let run = self.run_mut(self.run_of(task));
+        self.attempts.n_given += 1;
+        let run = self.run_mut(self.tasks.run_of(task));
         run.n_reserved += 1;
         for output in &r.outputs {
-            self.making.insert(*output, task);
+            self.attempts.making.insert(*output, task);
         }
         let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
-        self.reserved.insert(task, r);
+        self.attempts.reserved.insert(task, r);
         self.change_load(executor, |e| {
             e.assigned.insert(task, attempt);
             e.cpus_assigned += cpus;
             e.memory_assigned += memory_bytes;
         });
-    }
-
-    /// Whether somebody else may have been given the task of an attempt since: this process or an earlier one gave the attempt
-    /// up, a later one is known, or there was a process between the one that its executor knows and this one. Then what it brought home may
-    /// not be there any more, and what it reads may not be what its run reads by now.
-    fn may_be_outdone(&self, owner: Option<u64>, task: TaskId, attempt: AttemptNo) -> bool {
-        let before = self.incarnations.iter().rev().nth(1);
-        owner.is_some_and(|owner| before != Some(&owner))
-            || self
-                .histories
-                .get(&task)
-                .is_some_and(|history| attempt.0 < history.n_attempts || attempt.0 <= history.given_up)
     }
 
     /// Takes over an attempt that a previous dispatcher process gave out. Gives what it makes.
@@ -200,17 +269,17 @@ impl Dispatcher {
         attempt: AttemptNo,
         out: &mut Vec<Action>,
     ) -> Vec<ObjectId> {
-        let free = self.has_task(task)
-            && self.end_of(task) == End::Not
-            && !self.reserved.contains_key(&task)
-            && !self.waiting.contains_key(&task)
-            && self.runs.get(&self.run_of(task)).is_some_and(|r| r.started)
-            && !self.may_be_outdone(owner, task, attempt);
+        let free = self.tasks.has_task(task)
+            && self.tasks.end_of(task) == End::Not
+            && !self.attempts.reserved.contains_key(&task)
+            && !self.waits.n_missing.contains_key(&task)
+            && self.runs.get(&self.tasks.run_of(task)).is_some_and(|r| r.started)
+            && !self.attempts.may_be_outdone(owner, task, attempt);
         if !free {
-            if self.has_task(task) && self.end_of(task) == End::Not {
+            if self.tasks.has_task(task) && self.tasks.end_of(task) == End::Not {
                 // Not to be mistaken for a later try there. A process that comes after this one knows as little as if this one
                 // had given it up.
-                self.tried(task, attempt);
+                self.attempts.tried(task, attempt);
                 out.push(Action::RecordGivenUp { task, attempt });
             }
             // Its end may be recorded and only the acknowledgement lost; ending it again is harmless.
@@ -221,10 +290,10 @@ impl Dispatcher {
         let spec = self.task_spec(task);
         let outputs: Vec<ObjectId> =
             spec.outputs.iter().map(|(_, l)| self.catalog.intern(CatalogLocation::of(l))).collect();
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         outputs.iter().for_each(|object| self.catalog.name(*object, run));
-        let lands = self.lands(task);
-        self.tried(task, attempt);
+        let lands = self.tasks.lands(task);
+        self.attempts.tried(task, attempt);
         let r = Reserved {
             executor,
             attempt,
@@ -232,7 +301,7 @@ impl Dispatcher {
             memory_bytes: spec.memory_bytes.unwrap_or(0),
             landing: false,
             cancelling: false,
-            given: self.n_given,
+            given: self.attempts.n_given,
             recalled: false,
             adopted: true,
             asks_home: true,
@@ -260,15 +329,17 @@ impl Dispatcher {
                 if location.stays() {
                     if self.run_of_import(object).is_some() {
                         // Its owner may name this executor as a holder, also when all tasks of the run that are here have ended.
-                        self.note_brought(executor, object);
-                        if !self.is_intermediate(object) {
+                        self.exchange.note_brought(executor, object);
+                        if !self.intermediates.is_intermediate(object) {
                             return;
                         }
                     }
                     named.push(object);
                     // Of a run that is not known, or other bytes than the task that is done has made.
                     let known = self.catalog.digest(object);
-                    if !self.is_intermediate(object) || known.is_some_and(|digest| digest != held.digest) {
+                    if !self.intermediates.is_intermediate(object)
+                        || known.is_some_and(|digest| digest != held.digest)
+                    {
                         useless.push(object);
                         return;
                     }
@@ -282,7 +353,7 @@ impl Dispatcher {
             }
             None => {
                 let objects = self.catalog.objects_with_digest(held.digest);
-                named.extend(objects.iter().filter(|o| self.is_intermediate(**o)));
+                named.extend(objects.iter().filter(|o| self.intermediates.is_intermediate(**o)));
                 objects
             }
         };
@@ -294,9 +365,9 @@ impl Dispatcher {
     }
 
     pub(super) fn on_executor_silent(&mut self, now: Timestamp, executor: ExecutorId) {
-        if let Some(e) = self.executors.get_mut(&executor) {
+        if let Some(e) = self.executors.by_id.get_mut(&executor) {
             e.silent_since.get_or_insert(now);
-            self.silent.insert(executor);
+            self.executors.silent.insert(executor);
             self.update_room(executor);
             self.touch_exports_on(executor);
         }
@@ -316,21 +387,21 @@ impl Dispatcher {
         reason: &str,
         out: &mut Vec<Action>,
     ) {
-        let Some(lost) = self.executors.remove(&executor) else { return };
-        self.silent.remove(&executor);
+        let Some(lost) = self.executors.by_id.remove(&executor) else { return };
+        self.executors.silent.remove(&executor);
         self.home_shares.left(executor);
         let objects = self.catalog.executor_left(executor);
-        self.forget_brought(executor);
+        self.exchange.forget_brought(executor);
         if lost.moving_to.is_some() {
             self.lend(executor, &objects);
         }
         self.moves.executor_lost(executor);
         self.leftovers.ask_anew(executor);
-        self.forget_replicas_on(now, executor);
-        self.queue.executor_left(&self.catalog, executor, &objects);
+        self.replication.forget_replicas_on(now, executor);
+        self.ready.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
-            let history = self.tried(task, attempt);
+            let history = self.attempts.tried(task, attempt);
             // A program that has ended well did not take the node with it.
             history.n_losses += u32::from(!r.landing);
             history.may_have_left |= r.lands;
@@ -360,6 +431,7 @@ impl Dispatcher {
         let lease_ns = self.config.lease_ns;
         let gone: Vec<ExecutorId> = self
             .executors
+            .by_id
             .iter()
             .filter(|(_, e)| e.silent_since.is_some_and(|since| now.since_ns(since) > lease_ns))
             .map(|(id, _)| *id)
@@ -372,11 +444,12 @@ impl Dispatcher {
         self.unrest(now);
         // What was made there since it was told to leave.
         let leaving: Vec<ExecutorId> =
-            self.executors.iter().filter(|(_, e)| e.leaving.is_some()).map(|(id, _)| *id).collect();
+            self.executors.by_id.iter().filter(|(_, e)| e.leaving.is_some()).map(|(id, _)| *id).collect();
         leaving.into_iter().for_each(|executor| self.rescue(now, executor));
         self.fail_unfit(now, out);
         let well: Vec<ExecutorId> = self
             .executors
+            .by_id
             .iter()
             .filter(|(_, e)| e.sick_until.is_some_and(|until| until <= now))
             .map(|(id, _)| *id)
@@ -393,18 +466,18 @@ impl Dispatcher {
     /// Takes attempts back that wait behind full slots while other slots have nothing to do: the last
     /// given first. An executor ignores it for a program that has begun.
     pub(super) fn recall(&mut self, out: &mut Vec<Action>) {
-        if self.n_ready > 0 || self.hold_until.is_some() {
+        if self.ready.n_tasks > 0 || self.attempts.hold_until.is_some() {
             return;
         }
         let takes_new =
             |e: &&ExecutorState| !e.draining && e.silent_since.is_none() && e.sick_until.is_none();
         let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(e.cpus_assigned);
-        let mut n_idle: u32 = self.executors.values().filter(takes_new).map(idle).sum();
+        let mut n_idle: u32 = self.executors.by_id.values().filter(takes_new).map(idle).sum();
         if n_idle == 0 {
             return;
         }
         let mut asked = vec![];
-        for (executor, e) in &self.executors {
+        for (executor, e) in &self.executors.by_id {
             let mut surplus = e.cpus_assigned.saturating_sub(e.offer.slots);
             if surplus == 0 || e.silent_since.is_some() {
                 continue;
@@ -412,7 +485,7 @@ impl Dispatcher {
             let mut waiting: Vec<(u64, TaskId, u32)> = e
                 .assigned
                 .keys()
-                .map(|task| (*task, &self.reserved[task]))
+                .map(|task| (*task, &self.attempts.reserved[task]))
                 .filter(|(_, r)| !r.landing && !r.cancelling && !r.recalled)
                 .map(|(task, r)| (r.given, task, r.cpus))
                 .collect();
@@ -427,7 +500,7 @@ impl Dispatcher {
             }
         }
         for (executor, task) in asked {
-            let r = self.reserved.get_mut(&task).expect("an assigned task is reserved");
+            let r = self.attempts.reserved.get_mut(&task).expect("an assigned task is reserved");
             r.recalled = true;
             out.push(Action::RecallAttempt { executor, task, attempt: r.attempt });
         }
@@ -438,17 +511,17 @@ impl Dispatcher {
     fn fail_unfit(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         let mut unfit = BTreeMap::new();
         let mut failed = vec![];
-        for size in self.queue.sizes() {
+        for size in self.ready.queue.sizes() {
             if let Some(sentence) = self.why_unfit(size).filter(|_| !self.may_come(size)) {
-                let since = *self.unfit.get(&size).unwrap_or(&now);
+                let since = *self.ready.unfit.get(&size).unwrap_or(&now);
                 unfit.insert(size, since);
                 if now.since_ns(since) > UNFIT_GRACE_NS {
-                    let keys = self.queue.tasks_of_size(size).into_iter();
+                    let keys = self.ready.queue.tasks_of_size(size).into_iter();
                     failed.extend(keys.map(|key| (key.task, sentence.clone())));
                 }
             }
         }
-        self.unfit = unfit;
+        self.ready.unfit = unfit;
         failed.sort_unstable();
         for (task, message) in failed {
             self.take_ready(task);
@@ -459,12 +532,12 @@ impl Dispatcher {
 
     /// A sentence when there are executors and none is large enough for a task of that size.
     pub(super) fn why_unfit(&self, (cpus, memory): (u32, u64)) -> Option<String> {
-        let offers = || self.executors.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
+        let offers = || self.executors.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
         if offers().any(|offer| offer.slots >= cpus && offer.memory_bytes >= memory) {
             return None;
         }
         let largest = offers().map(|offer| Size { cpus: offer.slots, memory_bytes: offer.memory_bytes });
-        let largest: Vec<Size> = largest.chain(self.offers_elsewhere()).collect();
+        let largest: Vec<Size> = largest.chain(self.exchange.offers_elsewhere()).collect();
         let slots = largest.iter().map(|size| size.cpus).max()?;
         let most = largest.iter().map(|size| size.memory_bytes).max()?;
         if self.may_come((cpus, memory)) {

@@ -46,7 +46,7 @@ impl Dispatcher {
         if state.ended.is_none() {
             return Some(format!("run {run} has not ended"));
         }
-        if self.leftovers().any(|(task, _)| self.run_of(task) == run) {
+        if self.leftovers().any(|(task, _)| self.tasks.run_of(task) == run) {
             return Some(format!(
                 "an executor has yet to remove what attempts of run {run} that were lost have left at home"
             ));
@@ -94,7 +94,7 @@ impl Dispatcher {
         let arrays = self.runs[&run].arrays.clone();
         let mut text = String::new();
         for id in &arrays {
-            let a = &self.arrays[id.0 as usize];
+            let a = &self.tasks.arrays[id.0 as usize];
             let (base, array) = (a.base, a.array.clone());
             for promised in &array.template.promises {
                 text.clone_from(promised);
@@ -106,9 +106,9 @@ impl Dispatcher {
             }
             for i in 0..array.n_tasks {
                 let task = TaskId(base.0 + u64::from(i));
-                self.forget_maker(task);
-                self.forget_given_up(task);
-                self.histories.remove(&task);
+                self.tasks.forget_maker(task);
+                self.given_up.forget_given_up(task);
+                self.attempts.histories.remove(&task);
                 self.intermediates.revivals.remove(&task);
                 for (_, pattern) in array.template.inputs.iter().chain(&array.template.outputs) {
                     let location = self.location_into(run, &array, pattern, i, &mut text);
@@ -121,9 +121,9 @@ impl Dispatcher {
                 }
             }
         }
-        let mut failed_makers = std::mem::take(&mut self.failed_makers);
-        failed_makers.retain(|task| self.run_of(*task) != run);
-        self.failed_makers = failed_makers;
+        let mut failed_makers = std::mem::take(&mut self.waits.failed_makers);
+        failed_makers.retain(|task| self.tasks.run_of(*task) != run);
+        self.waits.failed_makers = failed_makers;
         arrays
     }
 
@@ -132,7 +132,7 @@ impl Dispatcher {
         if gone.is_empty() {
             return;
         }
-        let mut is_gone = vec![false; self.arrays.len()];
+        let mut is_gone = vec![false; self.tasks.arrays.len()];
         gone.iter().for_each(|id| is_gone[id.0 as usize] = true);
         let mut next = 0;
         let numbers: Vec<ArrayId> = is_gone
@@ -144,14 +144,14 @@ impl Dispatcher {
             })
             .collect();
         let mut here = is_gone.iter();
-        self.arrays.retain(|_| !*here.next().expect("one for each"));
+        self.tasks.arrays.retain(|_| !*here.next().expect("one for each"));
         let mut here = is_gone.iter();
-        self.bases.retain(|_| !*here.next().expect("one for each"));
-        self.located.set(0);
+        self.tasks.bases.retain(|_| !*here.next().expect("one for each"));
+        self.tasks.located.set(0);
         for id in self.runs.values_mut().flat_map(|run| &mut run.arrays) {
             *id = numbers[id.0 as usize];
         }
-        for segment in self.backlog.values_mut() {
+        for segment in self.ready.backlog.values_mut() {
             segment.array = numbers[segment.array.0 as usize];
         }
     }
@@ -168,7 +168,7 @@ impl Dispatcher {
             if self.runs.contains_key(&run) {
                 continue; // it goes with that run
             }
-            if oldest.is_some_and(|oldest| oldest < run) || self.arriving.contains_key(&object) {
+            if oldest.is_some_and(|oldest| oldest < run) || self.attempts.arriving.contains_key(&object) {
                 self.forgotten.stale.insert(object);
                 continue;
             }
@@ -194,17 +194,26 @@ impl Dispatcher {
 
     /// Panics when something of a forgotten run is left. For tests.
     pub(super) fn check_forgotten(&self) {
-        for a in &self.arrays {
+        for a in &self.tasks.arrays {
             assert!(a.run == submissions::NO_RUN || self.runs.contains_key(&a.run), "{:?} is gone", a.run);
         }
-        let tasks =
-            self.histories.keys().chain(self.waiting.keys()).chain(self.intermediates.revivals.keys());
+        let tasks = self
+            .attempts
+            .histories
+            .keys()
+            .chain(self.waits.n_missing.keys())
+            .chain(self.intermediates.revivals.keys());
         let makers = self.intermediates.files.values().filter_map(|file| file.maker.as_ref());
-        for task in tasks.chain(makers).chain(self.makers.iter().map(|(_, task)| task)) {
-            assert!(self.has_task(*task), "{task:?} is forgotten");
+        for task in tasks.chain(makers).chain(self.tasks.makers.iter().map(|(_, task)| task)) {
+            assert!(self.tasks.has_task(*task), "{task:?} is forgotten");
         }
-        let files = self.intermediates.files.keys().chain(self.making.keys()).chain(self.arriving.keys());
-        for object in files.chain(self.reserved.values().flat_map(|r| &r.outputs)) {
+        let files = self
+            .intermediates
+            .files
+            .keys()
+            .chain(self.attempts.making.keys())
+            .chain(self.attempts.arriving.keys());
+        for object in files.chain(self.attempts.reserved.values().flat_map(|r| &r.outputs)) {
             assert!(self.catalog.is_known(*object), "{object:?} is forgotten");
         }
     }

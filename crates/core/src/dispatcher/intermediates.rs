@@ -101,19 +101,27 @@ pub(super) enum Missing {
     Makers(Vec<TaskId>, Vec<ObjectId>),
 }
 
-impl Dispatcher {
-    pub(super) fn is_intermediate(&self, object: ObjectId) -> bool {
-        !self.intermediates.files.is_empty() && self.intermediates.files.contains_key(&object)
+impl Intermediates {
+    /// Whether a task of this dispatcher makes the file, or has promised it.
+    pub(super) fn is_made_here(&self, object: ObjectId) -> bool {
+        let has_maker = self.files.get(&object).is_some_and(|file| file.maker.is_some());
+        has_maker || self.promises.contains_key(&object)
     }
 
+    pub(super) fn is_intermediate(&self, object: ObjectId) -> bool {
+        !self.files.is_empty() && self.files.contains_key(&object)
+    }
+}
+
+impl Dispatcher {
     /// The files among the inputs of `task` that stay on the nodes, each once.
     pub(super) fn files_read(&mut self, task: TaskId) -> Vec<ObjectId> {
-        let (array, i) = self.locate(task);
-        if !self.arrays[array.0 as usize].reads_run {
+        let (array, i) = self.tasks.locate(task);
+        if !self.tasks.arrays[array.0 as usize].reads_run {
             return vec![];
         }
-        let array = self.arrays[array.0 as usize].array.clone();
-        let mut objects = self.inputs_of(self.run_of(task), &array, i);
+        let array = self.tasks.arrays[array.0 as usize].array.clone();
+        let mut objects = self.inputs_of(self.tasks.run_of(task), &array, i);
         objects.retain(|object| self.intermediates.files.contains_key(object));
         objects.sort_unstable();
         objects.dedup();
@@ -122,12 +130,12 @@ impl Dispatcher {
 
     /// The files that `task` makes and that stay on the nodes.
     pub(super) fn files_made(&mut self, task: TaskId) -> Vec<ObjectId> {
-        let (array, i) = self.locate(task);
-        if !self.arrays[array.0 as usize].writes_run {
+        let (array, i) = self.tasks.locate(task);
+        if !self.tasks.arrays[array.0 as usize].writes_run {
             return vec![];
         }
-        let array = self.arrays[array.0 as usize].array.clone();
-        let mut objects = self.outputs_of(self.run_of(task), &array, i);
+        let array = self.tasks.arrays[array.0 as usize].array.clone();
+        let mut objects = self.outputs_of(self.tasks.run_of(task), &array, i);
         objects.retain(|object| self.intermediates.files.contains_key(object));
         objects
     }
@@ -145,9 +153,9 @@ impl Dispatcher {
             None => file.maker = Some(task),
         }
         // What is being added may be given up.
-        if self.runs[&self.run_of(task)].into.is_none() {
+        if self.runs[&self.tasks.run_of(task)].into.is_none() {
             for reader in self.intermediates.orphans.remove(&object).unwrap_or_default() {
-                self.subscribers.entry(task).or_default().push(reader);
+                self.waits.subscribers.entry(task).or_default().push(reader);
             }
         }
         Ok(())
@@ -157,21 +165,21 @@ impl Dispatcher {
     fn adopt_orphans(&mut self, now: Timestamp, object: ObjectId, out: &mut Vec<Action>) {
         let Some(maker) = self.intermediates.files.get(&object).and_then(|file| file.maker) else { return };
         for reader in self.intermediates.orphans.remove(&object).unwrap_or_default() {
-            let end = self.end_of(maker);
-            let Some(n_missing) = self.waiting.get_mut(&reader) else { continue };
+            let end = self.tasks.end_of(maker);
+            let Some(n_missing) = self.waits.n_missing.get_mut(&reader) else { continue };
             match end {
-                End::Not => self.subscribers.entry(maker).or_default().push(reader),
+                End::Not => self.waits.subscribers.entry(maker).or_default().push(reader),
                 End::Done => {
                     *n_missing -= 1;
                     if *n_missing == 0 {
-                        self.waiting.remove(&reader);
-                        self.run_mut(self.run_of(reader)).n_waiting -= 1;
+                        self.waits.n_missing.remove(&reader);
+                        self.run_mut(self.tasks.run_of(reader)).n_waiting -= 1;
                         self.requeue(now, reader);
                     }
                 }
                 end => {
                     let cancelled = end == End::Cancelled;
-                    let message = self.maker_failed(maker, cancelled);
+                    let message = self.tasks.maker_failed(maker, cancelled);
                     for (reader, outcome) in self.end_orphans(vec![reader], &message, cancelled) {
                         self.end_task(now, reader, outcome, out);
                     }
@@ -186,7 +194,7 @@ impl Dispatcher {
             return;
         }
         for id in arrays {
-            let a = &self.arrays[id.0 as usize];
+            let a = &self.tasks.arrays[id.0 as usize];
             let (base, n) = (a.base, if a.writes_run { a.array.n_tasks } else { 0 });
             for i in 0..n {
                 let made = self.files_made(TaskId(base.0 + u64::from(i)));
@@ -199,22 +207,22 @@ impl Dispatcher {
 
     /// The files that `task` has promised.
     fn files_promised(&mut self, task: TaskId) -> Vec<ObjectId> {
-        let (array, _) = self.locate(task);
-        let array = self.arrays[array.0 as usize].array.clone();
-        let scope = self.scope_of(self.run_of(task)).clone();
+        let (array, _) = self.tasks.locate(task);
+        let array = self.tasks.arrays[array.0 as usize].array.clone();
+        let scope = self.scope_of(self.tasks.run_of(task)).clone();
         let scoped = |promised: &String| self.catalog.intern(scope.put_into(&mut promised.clone()));
         array.template.promises.iter().map(scoped).collect()
     }
 
     /// Notes what `task` promises. `Err`: somebody else of its submission does, or writes it; a sentence.
     pub(super) fn learn_promises(&mut self, task: TaskId) -> Result<(), String> {
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         for object in self.files_promised(task) {
             let maker = self.intermediates.files.get(&object).and_then(|file| file.maker);
             let holders = self.intermediates.promises.entry(object).or_default();
             let same = holders.iter().find(|other| {
-                let at = self.bases.partition_point(|base| base <= *other) - 1;
-                self.arrays[at].run == run
+                let at = self.tasks.bases.partition_point(|base| base <= *other) - 1;
+                self.tasks.arrays[at].run == run
             });
             let (other, does) = match (same.copied(), maker) {
                 (_, Some(maker)) => (maker, "writes"),
@@ -224,7 +232,7 @@ impl Dispatcher {
                     continue;
                 }
             };
-            let (id, other) = (self.user_id(task), self.user_id(other));
+            let (id, other) = (self.tasks.user_id(task), self.tasks.user_id(other));
             let location = self.catalog.location(object).written().text();
             return Err(promised_in_vain(&id, &location, &other, does));
         }
@@ -233,7 +241,7 @@ impl Dispatcher {
 
     /// Whether `task` is of a submission into a run that may still be given up.
     fn is_being_added(&self, task: TaskId) -> bool {
-        self.runs.get(&self.run_of(task)).is_some_and(|run| run.into.is_some())
+        self.runs.get(&self.tasks.run_of(task)).is_some_and(|run| run.into.is_some())
     }
 
     /// What `task`, of a submission that is given up, promised nobody promises.
@@ -253,17 +261,17 @@ impl Dispatcher {
     pub(super) fn find_promise(&self, object: ObjectId) -> Option<Result<(), TaskId>> {
         let last = *self.intermediates.promises.get(&object)?.last()?;
         let holders = &self.intermediates.promises[&object];
-        let of = self.run_of(last);
+        let of = self.tasks.run_of(last);
         // After a restart who promised it may be of a submission that is not part of its run yet.
         let whole = self.runs.get(&of).and_then(|run| run.into).unwrap_or(of);
         let is_adding = self.runs.get(&whole).is_some_and(|run| run.additions.n_open > 0);
-        let is_open = is_adding || holders.iter().any(|holder| self.end_of(*holder) == End::Not);
+        let is_open = is_adding || holders.iter().any(|holder| self.tasks.end_of(*holder) == End::Not);
         Some(if is_open { Ok(()) } else { Err(last) })
     }
 
     /// Why a reader of a promised file fails.
     pub(super) fn broken_promise(&self, object: ObjectId, by: TaskId) -> String {
-        let (file, by) = (self.catalog.location(object).written().text(), self.user_id(by));
+        let (file, by) = (self.catalog.location(object).written().text(), self.tasks.user_id(by));
         format!(
             "nobody wrote its input {file}: task {by}, which promised it, ended without adding a task that does",
             file = shown(&file),
@@ -274,8 +282,8 @@ impl Dispatcher {
     /// `task` has ended: what it promised and nobody makes will not be, unless somebody else promises it. Gives whose end
     /// that is.
     pub(super) fn end_promises_of(&mut self, task: TaskId) -> Vec<(TaskId, Outcome)> {
-        let (array, _) = self.locate(task);
-        if self.arrays[array.0 as usize].array.template.promises.is_empty() {
+        let (array, _) = self.tasks.locate(task);
+        if self.tasks.arrays[array.0 as usize].array.template.promises.is_empty() {
             return vec![];
         }
         let promised = self.files_promised(task);
@@ -284,7 +292,7 @@ impl Dispatcher {
 
     /// Nothing is being added to `run` any more: what was promised and nobody makes may not be.
     pub(super) fn end_promises_to(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
-        let of_run = |holders: &Vec<TaskId>| holders.iter().any(|holder| self.run_of(*holder) == run);
+        let of_run = |holders: &Vec<TaskId>| holders.iter().any(|holder| self.tasks.run_of(*holder) == run);
         let promised: Vec<ObjectId> =
             self.intermediates.promises.iter().filter(|(_, h)| of_run(h)).map(|(o, _)| *o).collect();
         for (reader, outcome) in self.end_promises(&promised) {
@@ -299,10 +307,10 @@ impl Dispatcher {
             if self.intermediates.files.get(&object).is_some_and(|file| file.maker.is_some()) {
                 continue;
             }
-            self.touch_promised(self.run_of(by), object);
+            self.exchange.touch_promised(self.tasks.run_of(by), object);
             let readers = self.intermediates.orphans.remove(&object).unwrap_or_default();
             let message = self.broken_promise(object, by);
-            let cancelled = self.end_of(by) == End::Cancelled;
+            let cancelled = self.tasks.end_of(by) == End::Cancelled;
             ends.extend(self.end_orphans(readers, &message, cancelled));
         }
         ends
@@ -317,10 +325,10 @@ impl Dispatcher {
     ) -> Vec<(TaskId, Outcome)> {
         let mut ends = vec![];
         for task in readers {
-            if self.waiting.remove(&task).is_none() {
+            if self.waits.n_missing.remove(&task).is_none() {
                 continue;
             }
-            self.run_mut(self.run_of(task)).n_waiting -= 1;
+            self.run_mut(self.tasks.run_of(task)).n_waiting -= 1;
             let failure = Failure { kind: FailureKind::InputUnavailable, message: message.into() };
             ends.push((task, if cancelled { Outcome::Cancelled } else { Outcome::Failed(failure) }));
         }
@@ -353,11 +361,11 @@ impl Dispatcher {
             *n_orphaned += 1;
             return Ok(None);
         };
-        match self.end_of(maker) {
+        match self.tasks.end_of(maker) {
             End::Not => Ok(Some(maker)),
             // Whether it is still there is looked at when the task is given out.
             End::Done => Ok(None),
-            end => Err(self.maker_failed(maker, end == End::Cancelled)),
+            end => Err(self.tasks.maker_failed(maker, end == End::Cancelled)),
         }
     }
 
@@ -373,7 +381,7 @@ impl Dispatcher {
         let orphans = std::mem::take(&mut self.intermediates.orphans);
         let (of_run, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             orphans.into_iter().partition(|(object, readers)| {
-                self.run_of(readers[0]) == run && self.find_promise(*object) != Some(Ok(()))
+                self.tasks.run_of(readers[0]) == run && self.find_promise(*object) != Some(Ok(()))
             });
         self.intermediates.orphans = others;
         for (object, readers) in of_run {
@@ -401,13 +409,13 @@ impl Dispatcher {
         }
         let mut unread = vec![];
         for id in arrays {
-            let a = &self.arrays[id.0 as usize];
+            let a = &self.tasks.arrays[id.0 as usize];
             if !a.writes_run {
                 continue;
             }
             let (base, array) = (a.base, a.array.clone());
             for i in 0..array.n_tasks {
-                if self.arrays[id.0 as usize].ends.get(i) == End::Done {
+                if self.tasks.arrays[id.0 as usize].ends.get(i) == End::Done {
                     unread.extend(self.files_made(TaskId(base.0 + u64::from(i))));
                 }
             }
@@ -455,7 +463,7 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let (mut named, mut useless) = (made, vec![]);
-        named.retain(|object| self.is_intermediate(*object));
+        named.retain(|object| self.intermediates.is_intermediate(*object));
         for held in held {
             self.on_held(executor, held, &mut named, &mut useless);
         }
@@ -482,10 +490,11 @@ impl Dispatcher {
             };
             let maker = *maker;
             // Another dispatcher has those without a maker; what is here of them are copies.
-            let Some(run) = maker.map(|m| self.run_of(m)).or_else(|| self.run_of_import(*object)) else {
+            let Some(run) = maker.map(|m| self.tasks.run_of(m)).or_else(|| self.run_of_import(*object))
+            else {
                 continue;
             };
-            let is_made = maker.is_none_or(|maker| self.end_of(maker) != End::Not);
+            let is_made = maker.is_none_or(|maker| self.tasks.end_of(maker) != End::Not);
             let run = self.run_mut(run);
             let linked = run.linked.as_ref().filter(|_| maker.is_some());
             let remembers = linked.is_some_and(|linked| linked.remembers_unread());
@@ -501,13 +510,13 @@ impl Dispatcher {
             self.intermediates.files.entry(*object).or_default().dropped = true;
             self.forget_lent(*object);
             if let Some(maker) = maker {
-                self.cancel_replicas(maker);
+                self.replication.cancel_replicas(maker);
             }
             if self.moves.collectives.n_live() > 0 {
                 self.moves.pending.push(CollectiveEvent::ObjectGone { object: *object });
             }
             for holder in self.catalog.holders_of(*object).collect::<Vec<_>>() {
-                if maker.is_none() && self.was_brought(holder, *object) {
+                if maker.is_none() && self.exchange.was_brought(holder, *object) {
                     continue; // others may read it there
                 }
                 self.drop_replica(holder, *object);
@@ -523,15 +532,15 @@ impl Dispatcher {
     /// A replica was dropped by its holder. Where it was the last one of a file that somebody reads, its maker
     /// runs again.
     pub(super) fn check_lost(&mut self, now: Timestamp, objects: &[ObjectId], out: &mut Vec<Action>) {
-        if self.intermediates.files.is_empty() || self.hold_until.is_some() {
+        if self.intermediates.files.is_empty() || self.attempts.hold_until.is_some() {
             return;
         }
         for object in objects {
             if let Some(file @ Intermediate { maker: Some(maker), .. }) = self.intermediates.files.get(object)
                 && file.is_read()
                 && self.catalog.n_holders(*object) == 0
-                && !self.is_lent(*object)
-                && self.end_of(*maker) == End::Done
+                && !self.exchange.is_lent(*object)
+                && self.tasks.end_of(*maker) == End::Done
             {
                 self.revive(now, *maker, *object, out);
             }
@@ -549,9 +558,10 @@ impl Dispatcher {
         for object in self.files_read(task) {
             let maker = self.intermediates.files[&object].maker;
             let Some(maker) = maker.filter(|maker| *maker != task) else { continue };
-            if self.end_of(maker) == End::Done {
-                let heard = |e: ExecutorId| self.executors.get(&e).is_some_and(|e| e.silent_since.is_none());
-                if self.catalog.holders_of(object).any(heard) || self.is_lent(object) {
+            if self.tasks.end_of(maker) == End::Done {
+                let heard =
+                    |e: ExecutorId| self.executors.by_id.get(&e).is_some_and(|e| e.silent_since.is_none());
+                if self.catalog.holders_of(object).any(heard) || self.exchange.is_lent(object) {
                     continue;
                 }
                 if let Some(silent) = self.catalog.holders_of(object).next() {
@@ -560,19 +570,19 @@ impl Dispatcher {
                 self.revive(now, maker, object, out);
             }
             // What lies on nodes while the maker runs again may be of a try that has yet to end well.
-            match self.end_of(maker) {
+            match self.tasks.end_of(maker) {
                 End::Not if !makers.contains(&maker) => makers.push(maker),
                 End::Not => {}
-                end => return Some(Missing::Never(self.maker_failed(maker, end == End::Cancelled))),
+                end => return Some(Missing::Never(self.tasks.maker_failed(maker, end == End::Cancelled))),
             }
         }
         if !self.intermediates.revivals.is_empty() {
             // A task that runs again for a lost file makes its results at home anew, too: until these are there, what lies in
             // a cache may never be.
-            let (array, i) = self.locate(task);
-            let array = self.arrays[array.0 as usize].array.clone();
-            for object in self.inputs_of(self.run_of(task), &array, i) {
-                if let Some(maker) = self.making.get(&object).copied()
+            let (array, i) = self.tasks.locate(task);
+            let array = self.tasks.arrays[array.0 as usize].array.clone();
+            for object in self.inputs_of(self.tasks.run_of(task), &array, i) {
+                if let Some(maker) = self.attempts.making.get(&object).copied()
                     && maker != task
                     && self.intermediates.revivals.contains_key(&maker)
                     && !makers.contains(&maker)
@@ -597,7 +607,7 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         self.take_ready(task);
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         match missing {
             Missing::Never(message) => {
                 let failure = Failure { kind: FailureKind::InputUnavailable, message };
@@ -605,17 +615,17 @@ impl Dispatcher {
             }
             Missing::Silent(holder) => {
                 self.intermediates.parked.entry(holder).or_default().push(task);
-                self.waiting.insert(task, 1);
+                self.waits.n_missing.insert(task, 1);
                 self.run_mut(run).n_waiting += 1;
             }
             Missing::Makers(makers, imports) => {
-                self.waiting.insert(task, (makers.len() + imports.len()) as u32);
+                self.waits.n_missing.insert(task, (makers.len() + imports.len()) as u32);
                 self.run_mut(run).n_waiting += 1;
                 for object in imports {
                     self.await_import(task, object);
                 }
                 for maker in makers {
-                    self.subscribers.entry(maker).or_default().push(task);
+                    self.waits.subscribers.entry(maker).or_default().push(task);
                 }
             }
         }
@@ -626,8 +636,8 @@ impl Dispatcher {
     pub(super) fn rest(&mut self, now: Timestamp, task: TaskId, n: u32) {
         let until = now.plus_ns((SICK_NS << n.min(6)).min(SICK_NS_MAX) / 2);
         self.intermediates.resting.insert((until, task));
-        self.waiting.insert(task, 1);
-        self.run_mut(self.run_of(task)).n_waiting += 1;
+        self.waits.n_missing.insert(task, 1);
+        self.run_mut(self.tasks.run_of(task)).n_waiting += 1;
     }
 
     /// Those that have rested are looked at anew.
@@ -636,8 +646,8 @@ impl Dispatcher {
             && until <= now
         {
             self.intermediates.resting.pop_first();
-            if self.waiting.remove(&task).is_some() {
-                self.run_mut(self.run_of(task)).n_waiting -= 1;
+            if self.waits.n_missing.remove(&task).is_some() {
+                self.run_mut(self.tasks.run_of(task)).n_waiting -= 1;
                 self.requeue(now, task);
             }
         }
@@ -646,8 +656,8 @@ impl Dispatcher {
     /// An executor is heard again, or given up: who waited for that is looked at anew.
     pub(super) fn unpark(&mut self, now: Timestamp, executor: ExecutorId) {
         for task in self.intermediates.parked.remove(&executor).unwrap_or_default() {
-            if self.waiting.remove(&task).is_some() {
-                let run = self.run_of(task);
+            if self.waits.n_missing.remove(&task).is_some() {
+                let run = self.tasks.run_of(task);
                 self.run_mut(run).n_waiting -= 1;
                 self.requeue(now, task);
             }
@@ -661,11 +671,12 @@ impl Dispatcher {
             return false;
         };
         let is_kept =
-            || self.runs.get(&self.run_of(*maker)).is_some_and(|run| run.keep && run.ended.is_none());
+            || self.runs.get(&self.tasks.run_of(*maker)).is_some_and(|run| run.keep && run.ended.is_none());
         let stays = |e: ExecutorId| {
-            e != executor && self.executors.get(&e).is_some_and(|e| !e.draining && e.silent_since.is_none())
+            e != executor
+                && self.executors.by_id.get(&e).is_some_and(|e| !e.draining && e.silent_since.is_none())
         };
-        self.end_of(*maker) == End::Done
+        self.tasks.end_of(*maker) == End::Done
             && (*n_readers > 0 || is_kept())
             && self.catalog.holds(executor, object)
             && !self.catalog.holders_of(object).any(stays)
@@ -677,14 +688,15 @@ impl Dispatcher {
         if self.intermediates.files.is_empty() {
             return;
         }
-        let Some(Leaving { asked, .. }) = self.executors.get(&executor).and_then(|e| e.leaving.as_ref())
+        let Some(Leaving { asked, .. }) =
+            self.executors.by_id.get(&executor).and_then(|e| e.leaving.as_ref())
         else {
             return;
         };
         let mut sole = self.catalog.objects_on(executor);
         sole.retain(|object| !asked.contains(object) && self.is_only_on(executor, *object));
         // Bytes that each node is sent; who has least is next.
-        let mut nodes = self.receivers_of_rescue();
+        let mut nodes = self.executors.receivers_of_rescue();
         let mut wanted: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
         for &object in &sole {
             let size_bytes = self.catalog.size_bytes(object).unwrap_or(0);
@@ -698,7 +710,7 @@ impl Dispatcher {
             wanted.entry(*target).or_default().push(object);
         }
         for (target, objects) in wanted {
-            if let Some(leaving) = self.executors.get_mut(&executor).and_then(|e| e.leaving.as_mut()) {
+            if let Some(leaving) = self.executors.by_id.get_mut(&executor).and_then(|e| e.leaving.as_mut()) {
                 leaving.asked.extend(&objects);
             }
             self.copy_to(now, target, &objects);
@@ -708,7 +720,7 @@ impl Dispatcher {
     /// Whether a leaving executor may end: it has no attempt, and what others were asked to copy is there, or does not
     /// come.
     pub fn may_leave(&self, now: Timestamp, executor: ExecutorId) -> bool {
-        let Some(e) = self.executors.get(&executor) else { return true };
+        let Some(e) = self.executors.by_id.get(&executor) else { return true };
         let waits = |leaving: &Leaving| {
             now.since_ns(leaving.since) < RESCUE_NS_MAX
                 && leaving.asked.iter().any(|object| self.is_only_on(executor, *object))
@@ -722,16 +734,16 @@ impl Dispatcher {
         // A list, not recursion: chains of tasks may be long.
         let mut again = VecDeque::from([(task, lost)]);
         while let Some((task, lost)) = again.pop_front() {
-            if self.end_of(task) != End::Done {
+            if self.tasks.end_of(task) != End::Done {
                 continue;
             }
-            self.cancel_replicas(task);
+            self.replication.cancel_replicas(task);
             let n = self.intermediates.revivals.entry(task).or_default();
             *n += 1;
             let n = *n;
-            let (array, i) = self.locate(task);
-            let run = self.run_of(task);
-            self.arrays[array.0 as usize].ends.set(i, End::Not);
+            let (array, i) = self.tasks.locate(task);
+            let run = self.tasks.run_of(task);
+            self.tasks.arrays[array.0 as usize].ends.set(i, End::Not);
             let state = self.run_mut(run);
             state.n_done -= 1;
             state.ended = None;
@@ -741,7 +753,7 @@ impl Dispatcher {
             }
             self.touch_exports_of(task);
             let n_attempts = n * REVIVAL_ATTEMPTS;
-            self.histories.insert(task, History { n_attempts, ..History::default() });
+            self.attempts.histories.insert(task, History { n_attempts, ..History::default() });
             // After a restart nothing has been asked of other dispatchers for tasks that had ended.
             let imports = self.foreign_inputs(task);
             for object in imports.iter().filter(|o| self.catalog.location(**o).stays()) {
@@ -777,7 +789,7 @@ impl Dispatcher {
             for object in inputs {
                 let maker = self.intermediates.files[&object].maker;
                 if let Some(maker) =
-                    maker.filter(|_| self.catalog.n_holders(object) == 0 && !self.is_lent(object))
+                    maker.filter(|_| self.catalog.n_holders(object) == 0 && !self.exchange.is_lent(object))
                     && maker != task
                     && !makers.contains(&maker)
                 {
@@ -785,9 +797,9 @@ impl Dispatcher {
                     again.push_back((maker, object));
                 }
             }
-            let ended_badly = |m: &&TaskId| matches!(self.end_of(**m), End::Failed | End::Cancelled);
+            let ended_badly = |m: &&TaskId| matches!(self.tasks.end_of(**m), End::Failed | End::Cancelled);
             if let Some(maker) = makers.iter().find(ended_badly) {
-                let message = self.maker_failed(*maker, self.end_of(*maker) == End::Cancelled);
+                let message = self.tasks.maker_failed(*maker, self.tasks.end_of(*maker) == End::Cancelled);
                 let failure = Failure { kind: FailureKind::InputUnavailable, message };
                 self.end_task(now, task, Outcome::Failed(failure), out);
                 continue;
@@ -801,34 +813,37 @@ impl Dispatcher {
                 self.requeue(now, task);
                 continue;
             }
-            self.waiting.insert(task, makers.len() as u32 + n_awaited);
+            self.waits.n_missing.insert(task, makers.len() as u32 + n_awaited);
             self.run_mut(run).n_waiting += 1;
             for maker in makers {
-                self.subscribers.entry(maker).or_default().push(task);
+                self.waits.subscribers.entry(maker).or_default().push(task);
             }
         }
     }
 
     /// Read back from the journal after a restart: this task had to run again.
     pub(super) fn on_task_revived(&mut self, task: TaskId) {
-        let (array, i) = self.locate(task);
-        if self.arrays[array.0 as usize].ends.get(i) != End::Done {
+        let (array, i) = self.tasks.locate(task);
+        if self.tasks.arrays[array.0 as usize].ends.get(i) != End::Done {
             return;
         }
-        self.arrays[array.0 as usize].ends.set(i, End::Not);
+        self.tasks.arrays[array.0 as usize].ends.set(i, End::Not);
         let n = self.intermediates.revivals.entry(task).or_default();
         *n += 1;
         let n_attempts = *n * REVIVAL_ATTEMPTS;
-        self.histories.insert(task, History { n_attempts, ..History::default() });
-        let run = self.run_of(task);
+        self.attempts.histories.insert(task, History { n_attempts, ..History::default() });
+        let run = self.tasks.run_of(task);
         self.run_mut(run).n_done -= 1;
     }
 
     /// Panics when an invariant of the module's header is broken. For tests.
     pub(super) fn check_intermediates(&self) {
         let mut n_readers: FxHashMap<ObjectId, u32> = FxHashMap::default();
-        for a in
-            self.arrays.iter().filter(|a| a.reads_run && self.runs.get(&a.run).is_some_and(|r| r.started))
+        for a in self
+            .tasks
+            .arrays
+            .iter()
+            .filter(|a| a.reads_run && self.runs.get(&a.run).is_some_and(|r| r.started))
         {
             for i in (0..a.array.n_tasks).filter(|i| a.ends.get(*i) == End::Not) {
                 let mut text = String::new();

@@ -38,7 +38,8 @@ impl Leftovers {
 impl Dispatcher {
     /// The task ended, and not well.
     pub(super) fn note_leftovers(&mut self, task: TaskId, history: &History) {
-        let may_have_left = history.may_have_left || (task.0 < self.n_recovered && self.lands(task));
+        let may_have_left =
+            history.may_have_left || (task.0 < self.attempts.n_recovered && self.tasks.lands(task));
         if may_have_left {
             self.leftovers.unasked.insert(task, AttemptNo(history.n_attempts));
         }
@@ -50,7 +51,7 @@ impl Dispatcher {
         }
         let is_connected = |(_, e): &(_, &ExecutorState)| e.silent_since.is_none();
         // Rather one that stays.
-        let able = self.executors.iter().filter(is_connected).min_by_key(|(id, e)| (e.draining, **id));
+        let able = self.executors.by_id.iter().filter(is_connected).min_by_key(|(id, e)| (e.draining, **id));
         let Some((&executor, _)) = able else { return };
         let attempts: Vec<_> = std::mem::take(&mut self.leftovers.unasked).into_iter().collect();
         for (task, attempt) in &attempts {
@@ -61,10 +62,13 @@ impl Dispatcher {
 
     pub(super) fn check_leftovers(&self) {
         let Leftovers { unasked, asked } = &self.leftovers;
-        assert!(unasked.is_empty() || self.silent.len() == self.executors.len(), "{unasked:?}");
+        assert!(
+            unasked.is_empty() || self.executors.silent.len() == self.executors.by_id.len(),
+            "{unasked:?}"
+        );
         for (executor, task) in asked.keys() {
-            assert!(self.executors.contains_key(executor), "{executor:?}");
-            assert!(!matches!(self.end_of(*task), End::Not | End::Done), "{task:?}");
+            assert!(self.executors.by_id.contains_key(executor), "{executor:?}");
+            assert!(!matches!(self.tasks.end_of(*task), End::Not | End::Done), "{task:?}");
         }
     }
 

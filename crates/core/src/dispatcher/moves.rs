@@ -33,8 +33,6 @@ use crate::collective::{
 use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, RunPatterns, StageId, stage_of_task};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// A file is sent to a node ahead of its readers only where it takes at most one part in so many of the cache.
-const CACHE_PARTS: u64 = 4;
 /// What a task is taken to need until one has ended.
 const RUN_S_ASSUMED: f64 = 1.0;
 /// Nine in ten files of a gather appear within this factor of the time that is expected, where tasks like their makers have ended,
@@ -127,26 +125,78 @@ impl Moves {
     }
 }
 
+impl Moves {
+    /// The run is over: nothing of it need be known any more.
+    pub(super) fn forget_patterns(&mut self, run: RunId) {
+        self.sent_ahead = FxHashSet::default();
+        self.patterns.run_ended(run);
+    }
+
+    /// What an attempt on `executor` says of its inputs tells of the links. What was on its way there when the attempt came says
+    /// nothing: the attempt waited for a part of the transfer only.
+    pub(super) fn learn_links(&mut self, executor: ExecutorId, inputs: &[InputReport]) {
+        let sent_ahead = &self.sent_ahead;
+        let of = |is: fn(&CacheOutcome) -> bool| {
+            let counts = |i: &&InputReport| {
+                is(&i.outcome) && i.wait_ns > 0 && !sent_ahead.contains(&(executor, i.object))
+            };
+            let moved = || inputs.iter().filter(counts);
+            let n_objects = moved().count() as u32;
+            let bytes = moved().map(|i| i.size_bytes).sum();
+            let duration_ns = moved().map(|i| i.wait_ns).max().unwrap_or(0);
+            (n_objects > 0).then_some(Observation { n_objects, bytes, duration_ns, n_sharing: 1 })
+        };
+        if let Some(seen) = of(|o| matches!(o, CacheOutcome::RemoteHit { .. })) {
+            self.peer.observe(seen);
+        }
+        if let Some(seen) = of(|o| matches!(o, CacheOutcome::Miss)) {
+            self.home.observe(seen);
+        }
+    }
+
+    /// Links between nodes as they are known now, with nothing in doubt about makers.
+    pub(super) fn outlook(&self) -> Outlook {
+        Outlook { link: self.peer.estimate(), makers_factor: 1.0 }
+    }
+
+    /// Those of `made` that the same tasks read belong together (`Zhang12` §V-F.4).
+    pub(super) fn groups_of(&self, made: &[ObjectId]) -> Vec<Vec<ObjectId>> {
+        let mut groups: BTreeMap<ReadersKey, Vec<ObjectId>> = BTreeMap::new();
+        for &object in made {
+            if let Some(key) = self.patterns.readers_key(object) {
+                groups.entry(key).or_default().push(object);
+            }
+        }
+        groups.into_values().collect()
+    }
+
+    /// A task that gathers will not run, or runs now.
+    pub(super) fn forget_gather(&mut self, task: TaskId) {
+        self.gathers.remove(&task);
+        self.roots.remove(&task);
+    }
+}
+
 impl Dispatcher {
     fn stage_of(&mut self, task: TaskId) -> StageId {
-        let (array, i) = self.locate(task);
-        let run = self.run_of(task);
-        let name = stage_of_task(&self.arrays[array.0 as usize].array, i);
+        let (array, i) = self.tasks.locate(task);
+        let run = self.tasks.run_of(task);
+        let name = stage_of_task(&self.tasks.arrays[array.0 as usize].array, i);
         self.moves.patterns.stage(run, &name)
     }
 
     /// A task of a workflow will write these.
     pub(super) fn learn_writes(&mut self, task: TaskId) {
-        let (array, i) = self.locate(task);
-        let array = self.arrays[array.0 as usize].array.clone();
-        let outputs = self.outputs_of(self.run_of(task), &array, i);
+        let (array, i) = self.tasks.locate(task);
+        let array = self.tasks.arrays[array.0 as usize].array.clone();
+        let outputs = self.outputs_of(self.tasks.run_of(task), &array, i);
         let stage = self.stage_of(task);
         self.moves.patterns.task_writes(stage, &outputs);
     }
 
     /// A task of a workflow will read its inputs.
     pub(super) fn learn_reads(&mut self, task: TaskId, array: &TaskArray, i: u32) {
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         let inputs = self.inputs_of(run, array, i);
         let stage = self.stage_of(task);
         if !array.template.hints.is_auto() {
@@ -192,58 +242,16 @@ impl Dispatcher {
         out.extend(found.into_iter().map(|evidence| Action::FoundPattern { run, evidence }));
     }
 
-    /// The run is over: nothing of it need be known any more.
-    pub(super) fn forget_patterns(&mut self, run: RunId) {
-        self.moves.sent_ahead = FxHashSet::default();
-        self.moves.patterns.run_ended(run);
-    }
-
     /// The patterns that a task takes part in, for people.
     pub fn patterns_of(&mut self, task: TaskId) -> Vec<Evidence> {
-        let (array, i) = self.locate(task);
-        let ArrayState { array, run, reads_run, writes_run, .. } = &self.arrays[array.0 as usize];
+        let (array, i) = self.tasks.locate(task);
+        let ArrayState { array, run, reads_run, writes_run, .. } = &self.tasks.arrays[array.0 as usize];
         if !reads_run && !writes_run {
             return vec![];
         }
         let (array, run) = (array.clone(), *run);
         let name = stage_of_task(&array, i);
         self.moves.patterns.of_run(run).into_iter().filter(|e| e.concerns(&name)).collect()
-    }
-
-    /// What an attempt on `executor` says of its inputs tells of the links. What was on its way there when the attempt came says
-    /// nothing: the attempt waited for a part of the transfer only.
-    pub(super) fn learn_links(&mut self, executor: ExecutorId, inputs: &[InputReport]) {
-        let sent_ahead = &self.moves.sent_ahead;
-        let of = |is: fn(&CacheOutcome) -> bool| {
-            let counts = |i: &&InputReport| {
-                is(&i.outcome) && i.wait_ns > 0 && !sent_ahead.contains(&(executor, i.object))
-            };
-            let moved = || inputs.iter().filter(counts);
-            let n_objects = moved().count() as u32;
-            let bytes = moved().map(|i| i.size_bytes).sum();
-            let duration_ns = moved().map(|i| i.wait_ns).max().unwrap_or(0);
-            (n_objects > 0).then_some(Observation { n_objects, bytes, duration_ns, n_sharing: 1 })
-        };
-        if let Some(seen) = of(|o| matches!(o, CacheOutcome::RemoteHit { .. })) {
-            self.moves.peer.observe(seen);
-        }
-        if let Some(seen) = of(|o| matches!(o, CacheOutcome::Miss)) {
-            self.moves.home.observe(seen);
-        }
-    }
-
-    /// Links between nodes as they are known now, with nothing in doubt about makers.
-    fn outlook(&self) -> Outlook {
-        Outlook { link: self.moves.peer.estimate(), makers_factor: 1.0 }
-    }
-
-    /// Executors that may be sent something, with what decides among them: attempts that they have.
-    fn receivers(&self, bytes: u64) -> BTreeMap<ExecutorId, u32> {
-        let takes = |e: &&ExecutorState| {
-            !e.draining && e.silent_since.is_none() && e.offer.cache_bytes / CACHE_PARTS >= bytes
-        };
-        let of = self.executors.iter().filter(|(_, e)| takes(e));
-        of.map(|(id, e)| (*id, e.assigned.len() as u32)).collect()
     }
 
     /// Begins a collective that was chosen, and says what is expected of it.
@@ -263,12 +271,6 @@ impl Dispatcher {
         id
     }
 
-    /// Nodes that may be sent files which would be lost otherwise: bytes sent so far, and for how many there is room.
-    pub(super) fn receivers_of_rescue(&self) -> BTreeMap<ExecutorId, (u64, u64)> {
-        let nodes = self.receivers(0);
-        nodes.keys().map(|e| (*e, (0, self.executors[e].offer.cache_bytes / 2))).collect()
-    }
-
     /// Has `executor` get these, wherever they are.
     pub(super) fn copy_to(&mut self, now: Timestamp, executor: ExecutorId, objects: &[ObjectId]) {
         let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
@@ -283,7 +285,7 @@ impl Dispatcher {
         if self.config.collectives == CollectiveMode::Off {
             return;
         }
-        for group in self.groups_of(made) {
+        for group in self.moves.groups_of(made) {
             self.consider_multicast(now, &group, Some(task));
         }
         self.consider_scatter(now, made);
@@ -297,7 +299,7 @@ impl Dispatcher {
             return;
         }
         let arrived = std::mem::take(&mut self.moves.arrived);
-        if self.config.collectives == CollectiveMode::Off || self.executors.is_empty() {
+        if self.config.collectives == CollectiveMode::Off || self.executors.by_id.is_empty() {
             return;
         }
         let (mut rooted, mut parts, mut spread) = (BTreeMap::<ExecutorId, Vec<Item>>::new(), vec![], vec![]);
@@ -315,7 +317,7 @@ impl Dispatcher {
                 if self.moves.gathers.contains(&task) {
                     self.consider_gather(now, task);
                 } else if let Some(root) = self.moves.roots.get(&task)
-                    && self.executors.contains_key(root)
+                    && self.executors.by_id.contains_key(root)
                 {
                     let item = self.item_of(object);
                     rooted.entry(*root).or_default().push(item);
@@ -325,7 +327,7 @@ impl Dispatcher {
         for (root, items) in rooted {
             self.begin(now, &plan::gather(&items, root, Way::AsyncArchives), None);
         }
-        for group in self.groups_of(&spread) {
+        for group in self.moves.groups_of(&spread) {
             self.consider_multicast(now, &group, None);
         }
         self.deal_out(now, &parts, false);
@@ -337,24 +339,13 @@ impl Dispatcher {
         Item { object, size_bytes, at_home: self.is_held_elsewhere(object) }
     }
 
-    /// Those of `made` that the same tasks read belong together (`Zhang12` §V-F.4).
-    fn groups_of(&self, made: &[ObjectId]) -> Vec<Vec<ObjectId>> {
-        let mut groups: BTreeMap<ReadersKey, Vec<ObjectId>> = BTreeMap::new();
-        for &object in made {
-            if let Some(key) = self.moves.patterns.readers_key(object) {
-                groups.entry(key).or_default().push(object);
-            }
-        }
-        groups.into_values().collect()
-    }
-
     /// Sends a group of files ahead to as many nodes as its share of what its readers read, if it is worth a tree.
     ///
     /// * `maker`: which task has just made it; none for what was read from home.
     pub(super) fn consider_multicast(&mut self, now: Timestamp, group: &[ObjectId], maker: Option<TaskId>) {
         let Some(&object) = group.first() else { return };
         let is_foreign = maker.is_none() && self.is_held_elsewhere(object);
-        if self.config.collectives == CollectiveMode::Off || self.executors.len() < 2 && !is_foreign {
+        if self.config.collectives == CollectiveMode::Off || self.executors.by_id.len() < 2 && !is_foreign {
             return;
         }
         let found = self.moves.patterns.of_object(object);
@@ -363,7 +354,7 @@ impl Dispatcher {
         else {
             return;
         };
-        if self.executors.len() < 3 && !evidence.hinted {
+        if self.executors.by_id.len() < 3 && !evidence.hinted {
             return;
         }
         let mut items = Vec::with_capacity(group.len());
@@ -378,7 +369,7 @@ impl Dispatcher {
             // Who asks for it has it wherever it is of use.
             Some(_) if evidence.hinted => 1.0,
             Some(maker) => {
-                let run = self.run_of(maker);
+                let run = self.tasks.run_of(maker);
                 let stage = self.moves.patterns.stage(run, &evidence.to);
                 self.moves.patterns.consumption(stage, object).share()
             }
@@ -387,7 +378,7 @@ impl Dispatcher {
         };
         let holds_all = |e: &ExecutorId| group.iter().all(|object| self.catalog.holds(*e, *object));
         let holders: Vec<ExecutorId> = self.catalog.holders_of(object).filter(holds_all).collect();
-        let mut nodes = self.receivers(bytes);
+        let mut nodes = self.executors.receivers(bytes);
         let n = plan::n_replicas(share, evidence.count, nodes.len());
         let targets = plan::place_replicas(n.saturating_sub(holders.len()), &mut nodes, &holders);
         if targets.is_empty() || holders.is_empty() && !is_foreign {
@@ -410,7 +401,7 @@ impl Dispatcher {
                 rerun = self.rerun_of(maker, &able).map(|rerun| (maker, able, rerun));
             }
         }
-        let outlook = Outlook { makers_factor: RERUN_FACTOR, ..self.outlook() };
+        let outlook = Outlook { makers_factor: RERUN_FACTOR, ..self.moves.outlook() };
         let rerun_is_possible = rerun.as_ref().map(|r| &r.2);
         let mut choice = choose_multicast(&case, &outlook, &Streams::default(), rerun_is_possible);
         if evidence.hinted {
@@ -427,20 +418,20 @@ impl Dispatcher {
         if !choice.is_collective() {
             return;
         }
-        let load = |e: ExecutorId| self.executors.get(&e).map_or(0, |e| e.assigned.len() as u64);
+        let load = |e: ExecutorId| self.executors.by_id.get(&e).map_or(0, |e| e.assigned.len() as u64);
         let plan = plan::multicast(&items, &targets, &holders, choice.way, load);
         self.begin_chosen(now, &plan, choice, Case::Multicast(case));
     }
 
     /// Deals out the many files that one task made over all nodes.
     fn consider_scatter(&mut self, now: Timestamp, made: &[ObjectId]) {
-        if made.len() < 2 || self.executors.len() < 2 {
+        if made.len() < 2 || self.executors.by_id.len() < 2 {
             return;
         }
         let Some(evidence) = self.moves.patterns.of_made(made) else { return };
         let is_forced = evidence.hinted;
         // What many read is multicast, and what nobody reads stays where it is. Files of the same readers stay together.
-        let mut groups = self.groups_of(made);
+        let mut groups = self.moves.groups_of(made);
         groups.retain_mut(|group| {
             group.retain(|object| is_forced || self.moves.patterns.is_part(*object));
             !group.is_empty()
@@ -459,9 +450,10 @@ impl Dispatcher {
         let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
         let bytes: u64 = made.iter().map(size_of).sum();
         let nodes: Vec<(ExecutorId, u64)> = self
-            .receivers(bytes / self.executors.len() as u64)
+            .executors
+            .receivers(bytes / self.executors.by_id.len() as u64)
             .keys()
-            .map(|e| (*e, u64::from(self.executors[e].offer.slots)))
+            .map(|e| (*e, u64::from(self.executors.by_id[e].offer.slots)))
             .collect();
         let n_slots: u64 = nodes.iter().map(|n| n.1).sum();
         if nodes.is_empty() {
@@ -483,7 +475,7 @@ impl Dispatcher {
         let n_objects = needs.iter().map(|(_, items)| items.len() as u64).sum();
         let bytes = needs.iter().flat_map(|(_, items)| items).map(|i| i.size_bytes).sum();
         let case = ScatterCase { n_receivers: needs.len() as u32, n_objects, bytes };
-        let mut choice = choose_scatter(&case, &self.outlook(), &Streams::default());
+        let mut choice = choose_scatter(&case, &self.moves.outlook(), &Streams::default());
         if is_forced {
             choice.insist();
         }
@@ -510,21 +502,22 @@ impl Dispatcher {
             }
         }
         let fits = |e: &ExecutorId| {
-            self.executors[e].offer.cache_bytes / 2 >= bytes && {
-                let (cpus, memory) = self.size_of(task);
-                self.executors[e].offer.slots >= cpus && self.executors[e].offer.memory_bytes >= memory
+            self.executors.by_id[e].offer.cache_bytes / 2 >= bytes && {
+                let (cpus, memory) = self.tasks.size_of(task);
+                self.executors.by_id[e].offer.slots >= cpus
+                    && self.executors.by_id[e].offer.memory_bytes >= memory
             }
         };
-        let nodes = self.receivers(0);
+        let nodes = self.executors.receivers(0);
         let rank = |e: &ExecutorId| {
             let n_gathers = self.moves.n_gathers_at.get(e).copied().unwrap_or(0);
             (held.get(e).copied().unwrap_or(0), std::cmp::Reverse((n_gathers, nodes[e], *e)))
         };
         let Some(root) = nodes.keys().filter(|e| fits(e)).max_by_key(|e| rank(e)).copied() else { return };
-        let n_slots = self.queue.n_slots_total().max(1);
+        let n_slots = self.ready.queue.n_slots_total().max(1);
         let run_s_of = |object: &ObjectId| {
             let maker = self.intermediates.files.get(object).and_then(|file| file.maker);
-            let stage = maker.map(|maker| self.arrays[self.locate(maker).0.0 as usize].stage);
+            let stage = maker.map(|maker| self.tasks.arrays[self.tasks.locate(maker).0.0 as usize].stage);
             stage.and_then(|stage| self.run_times.expected_ns(stage)).map(|ns| ns as f64 / 1e9)
         };
         let mut n_unmade = 0;
@@ -547,10 +540,10 @@ impl Dispatcher {
             appear.push((at_s, size_of(object)));
         }
         let case = GatherCase::new(appear, nodes.len() as u32);
-        let outlook = Outlook { makers_factor, ..self.outlook() };
+        let outlook = Outlook { makers_factor, ..self.moves.outlook() };
         let mut choice = choose_gather(&case, &outlook, &Streams::default());
-        let (array, _) = self.locate(task);
-        let hint = self.arrays[array.0 as usize].array.template.hints.gather;
+        let (array, _) = self.tasks.locate(task);
+        let hint = self.tasks.arrays[array.0 as usize].array.template.hints.gather;
         let forced = match (hint, self.config.collectives) {
             (GatherHint::Collective, _) => Some(Way::CollectiveGather),
             (GatherHint::Async, _) => Some(Way::AsyncGather),
@@ -570,7 +563,7 @@ impl Dispatcher {
         }
         *self.moves.n_gathers_at.entry(root).or_default() += 1;
         // What other dispatchers make is brought when it is there, see `bring_imports`.
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         let is_awaited =
             |o: &ObjectId| self.owner_elsewhere(run, *o).is_some() && !self.is_held_elsewhere(*o);
         let items: Vec<Item> = files
@@ -583,12 +576,6 @@ impl Dispatcher {
         }
         let plan = plan::gather(&items, root, choice.way);
         self.begin_chosen(now, &plan, choice, Case::Gather(case));
-    }
-
-    /// A task that gathers will not run, or runs now.
-    pub(super) fn forget_gather(&mut self, task: TaskId) {
-        self.moves.gathers.remove(&task);
-        self.moves.roots.remove(&task);
     }
 
     /// Tells the collectives what has happened, and turns what they want into actions.
@@ -616,7 +603,12 @@ impl Dispatcher {
                                     // From outside: only other dispatchers' executors are asked ahead.
                                     Source::Home => {
                                         if let Some(run) = self.run_of_import(object) {
-                                            self.foreign_sources(executor, run, object, &mut holders);
+                                            self.exchange.foreign_sources(
+                                                executor,
+                                                run,
+                                                object,
+                                                &mut holders,
+                                            );
                                         }
                                     }
                                 }
@@ -630,7 +622,7 @@ impl Dispatcher {
                                     check_home: false,
                                     direct: false,
                                     watched: false,
-                                    stays: self.is_intermediate(object),
+                                    stays: self.intermediates.is_intermediate(object),
                                 }),
                                 // Nobody has it any more.
                                 None => self.moves.pending.push(CollectiveEvent::PrefetchFailed {

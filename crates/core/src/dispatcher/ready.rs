@@ -4,65 +4,105 @@
 
 use super::*;
 
-impl Dispatcher {
-    pub(super) fn key_of(&self, task: TaskId) -> QueueKey {
-        let (array, _) = self.locate(task);
-        QueueKey { priority: self.arrays[array.0 as usize].array.template.priority, task }
-    }
+/// A stretch of ready tasks of one array that is still folded: `start..end`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) array: ArrayId,
+    pub(super) start: u32,
+    pub(super) end: u32,
+}
 
+/// Tasks that may be given to an executor.
+pub(super) struct Ready {
+    /// Those that placement looks at.
+    pub(super) queue: Box<dyn Queue>,
+    /// Those behind them, folded.
+    pub(super) backlog: BTreeMap<QueueKey, Segment>,
+    /// How many they are, in the queue and in the backlog.
+    pub(super) n_tasks: u64,
+    /// Sizes (cpus and memory) of ready tasks that fit no executor, and since when.
+    pub(super) unfit: BTreeMap<(u32, u64), Timestamp>,
+    pub(super) unplaced: Option<Unplaced>,
+    pub(super) picks: Vec<Pick>,
+    pub(super) routes: Vec<Route>,
+    /// Decisions to be taken without a search for other work, and how many after the next one in vain.
+    pub(super) rest: u32,
+    pub(super) rest_next: u32,
+    /// Whether executors may be given more than their slots, see the header of [`super`].
+    pub(super) stock: bool,
+}
+
+impl Ready {
+    pub(super) fn new(queue: Box<dyn Queue>) -> Ready {
+        Ready {
+            queue,
+            backlog: BTreeMap::new(),
+            n_tasks: 0,
+            unfit: BTreeMap::new(),
+            unplaced: None,
+            picks: vec![],
+            routes: vec![],
+            rest: 0,
+            rest_next: SEARCH_REST,
+            stock: false,
+        }
+    }
+}
+
+impl Dispatcher {
     /// Puts a task that is nowhere into the queue, at its own place.
     pub(super) fn requeue(&mut self, now: Timestamp, task: TaskId) {
-        let key = self.key_of(task);
-        let (array, i) = self.locate(task);
-        self.count_ready(self.run_of(task), array, 1);
-        let goes_first = self.queue.last().is_some_and(|last| key < last);
-        if goes_first || self.backlog.is_empty() {
+        let key = self.tasks.key_of(task);
+        let (array, i) = self.tasks.locate(task);
+        self.count_ready(self.tasks.run_of(task), array, 1);
+        let goes_first = self.ready.queue.last().is_some_and(|last| key < last);
+        if goes_first || self.ready.backlog.is_empty() {
             self.unfold(now, key, array, i);
         } else {
-            self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
+            self.ready.backlog.insert(key, Segment { array, start: i, end: i + 1 });
         }
-        while self.queue.len() > self.queue.capacity() {
-            self.fold(self.queue.last().expect("a queue over its size is not empty"));
+        while self.ready.queue.len() > self.ready.queue.capacity() {
+            self.fold(self.ready.queue.last().expect("a queue over its size is not empty"));
         }
     }
 
     /// Moves a task from the queue to the backlog.
     pub(super) fn fold(&mut self, key: QueueKey) {
-        self.queue.leave(&self.catalog, key);
-        let (array, i) = self.locate(key.task);
-        self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
+        self.ready.queue.leave(&self.catalog, key);
+        let (array, i) = self.tasks.locate(key.task);
+        self.ready.backlog.insert(key, Segment { array, start: i, end: i + 1 });
     }
 
     /// Removes a ready task from the queue, if it is there.
     pub(super) fn take_ready(&mut self, task: TaskId) {
-        let key = self.key_of(task);
-        let (array, i) = self.locate(task);
-        if !self.queue.leave(&self.catalog, key) {
+        let key = self.tasks.key_of(task);
+        let (array, i) = self.tasks.locate(task);
+        if !self.ready.queue.leave(&self.catalog, key) {
             // The segment that begins last at or before the task, among those of its priority.
-            let found = self.backlog.range(..=key).next_back().map(|(k, s)| (*k, *s));
+            let found = self.ready.backlog.range(..=key).next_back().map(|(k, s)| (*k, *s));
             let Some((at, segment)) = found.filter(|(_, s)| s.array == array && s.start <= i && i < s.end)
             else {
                 return;
             };
-            self.backlog.remove(&at);
+            self.ready.backlog.remove(&at);
             if segment.start < i {
-                self.backlog.insert(at, Segment { end: i, ..segment });
+                self.ready.backlog.insert(at, Segment { end: i, ..segment });
             }
             if i + 1 < segment.end {
                 let next = QueueKey { task: TaskId(task.0 + 1), ..key };
-                self.backlog.insert(next, Segment { start: i + 1, ..segment });
+                self.ready.backlog.insert(next, Segment { start: i + 1, ..segment });
             }
         }
-        self.n_ready -= 1;
-        self.run_mut(self.run_of(task)).n_ready -= 1;
-        self.run_times.not_ready(self.arrays[array.0 as usize].stage);
+        self.ready.n_tasks -= 1;
+        self.run_mut(self.tasks.run_of(task)).n_ready -= 1;
+        self.run_times.not_ready(self.tasks.arrays[array.0 as usize].stage);
     }
 
     /// So many tasks of an array of `run` are ready now.
     pub(super) fn count_ready(&mut self, run: RunId, array: ArrayId, n: u64) {
-        self.n_ready += n;
+        self.ready.n_tasks += n;
         self.run_mut(run).n_ready += n;
-        self.run_times.ready(self.arrays[array.0 as usize].stage, n);
+        self.run_times.ready(self.tasks.arrays[array.0 as usize].stage, n);
     }
 
     /// The location that `pattern` gives for task `i` of an array of `run`, as the catalog has it. It takes the place of
@@ -113,19 +153,19 @@ impl Dispatcher {
     }
 
     pub(super) fn unfold(&mut self, now: Timestamp, key: QueueKey, array: ArrayId, i: u32) {
-        let ArrayState { array: a, run, .. } = &self.arrays[array.0 as usize];
+        let ArrayState { array: a, run, .. } = &self.tasks.arrays[array.0 as usize];
         let (a, run) = (a.clone(), *run);
         let inputs = self.inputs_of(run, &a, i);
-        self.queue.enter(&self.catalog, now, &ready_task(key, &a, inputs));
+        self.ready.queue.enter(&self.catalog, now, &ready_task(key, &a, inputs));
     }
 
     /// Unfolds the next tasks of the backlog until the queue is full.
     pub(super) fn refill(&mut self, now: Timestamp) {
-        while !self.queue.is_full() {
-            let Some((key, segment)) = self.backlog.pop_first() else { return };
+        while !self.ready.queue.is_full() {
+            let Some((key, segment)) = self.ready.backlog.pop_first() else { return };
             if segment.start + 1 < segment.end {
                 let next = QueueKey { task: TaskId(key.task.0 + 1), ..key };
-                self.backlog.insert(next, Segment { start: segment.start + 1, ..segment });
+                self.ready.backlog.insert(next, Segment { start: segment.start + 1, ..segment });
             }
             self.unfold(now, key, segment.array, segment.start);
         }

@@ -13,7 +13,7 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let ReplicaAdded { object, digest, size_bytes, version, run, private } = replica;
-        if !self.executors.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
+        if !self.executors.by_id.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
             return;
         }
         if !self.catalog.is_known(object) {
@@ -22,16 +22,16 @@ impl Dispatcher {
             return;
         }
         let run = run.filter(|run| self.runs.contains_key(run));
-        if let Some(maker) = self.making.get(&object)
-            && let r = &self.reserved[maker]
+        if let Some(maker) = self.attempts.making.get(&object)
+            && let r = &self.attempts.reserved[maker]
             && (r.executor, r.landing) == (executor, false)
             && version.is_none()
         {
-            let run = self.run_of(*maker);
+            let run = self.tasks.run_of(*maker);
             self.on_made(executor, run, object, digest, size_bytes, out);
         }
         let checked = self.catalog.checked_run(object);
-        self.arriving.remove(&object);
+        self.attempts.arriving.remove(&object);
         match self.catalog.digest(object) {
             Some(known) if known == digest => {}
             Some(_) if version.is_none() || checked >= run => {
@@ -71,7 +71,7 @@ impl Dispatcher {
         if from_home && self.catalog.n_holders(object) == 1 {
             self.consider_multicast(now, &[object], None);
         }
-        if self.is_intermediate(object) {
+        if self.intermediates.is_intermediate(object) {
             self.drop_unread(&[object], out);
         }
     }
@@ -91,7 +91,9 @@ impl Dispatcher {
             // Readers of this run wait for the maker: they have not read what an earlier try made. Unless it had
             // been done, and runs again for a file that was lost.
             let again = |maker| self.intermediates.revivals.contains_key(maker);
-            if self.is_intermediate(object) || !self.making.get(&object).is_some_and(again) {
+            if self.intermediates.is_intermediate(object)
+                || !self.attempts.making.get(&object).is_some_and(again)
+            {
                 self.run_mut(run).changed.remove(&object);
             }
         }
@@ -116,7 +118,9 @@ impl Dispatcher {
             out.push(Action::DropReplicas { executor: holder, objects: vec![object] });
         }
         // Who reads a file that stays on the nodes waits for its maker, whenever that runs.
-        if let Some(checked) = self.catalog.checked_run(object).filter(|_| !self.is_intermediate(object)) {
+        if let Some(checked) =
+            self.catalog.checked_run(object).filter(|_| !self.intermediates.is_intermediate(object))
+        {
             for (_, state) in self.runs.range_mut(..=checked).filter(|(_, r)| r.ended.is_none()) {
                 state.changed.insert(object);
             }
@@ -129,8 +133,8 @@ impl Dispatcher {
     /// read and whose program has not reported yet. Looks at all; home's bytes change rarely.
     pub(super) fn suspect(&mut self, object: ObjectId, on: Option<ExecutorId>) {
         let location = self.catalog.location(object).text();
-        let (arrays, mut text) = (&self.arrays, String::new());
-        for (task, r) in &mut self.reserved {
+        let (arrays, mut text) = (&self.tasks.arrays, String::new());
+        for (task, r) in &mut self.attempts.reserved {
             if r.landing || !r.asks_home || on.is_some_and(|executor| r.executor != executor) {
                 continue;
             }
@@ -156,10 +160,10 @@ impl Dispatcher {
             if self.moves.collectives.n_live() > 0 {
                 self.moves.pending.push(CollectiveEvent::ReplicaAdded { executor, object });
             }
-            let before = self.queue.moving(executor);
+            let before = self.ready.queue.moving(executor);
             self.touch_export(object);
-            self.queue.replica_added(&self.catalog, executor, object);
-            if self.queue.moving(executor) != before {
+            self.ready.queue.replica_added(&self.catalog, executor, object);
+            if self.ready.queue.moving(executor) != before {
                 self.update_room(executor);
             }
         }
@@ -168,7 +172,7 @@ impl Dispatcher {
     pub(super) fn drop_replica(&mut self, executor: ExecutorId, object: ObjectId) {
         if self.catalog.drop_replica(executor, object) {
             self.touch_export(object);
-            self.queue.replica_dropped(&self.catalog, executor, object);
+            self.ready.queue.replica_dropped(&self.catalog, executor, object);
         }
     }
 }

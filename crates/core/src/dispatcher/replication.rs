@@ -35,7 +35,7 @@ pub(super) struct Replication {
     pub pending: Vec<Action>,
 }
 
-struct Replica {
+pub(super) struct Replica {
     executor: ExecutorId,
     cpus: u32,
     memory_bytes: u64,
@@ -47,33 +47,76 @@ struct Replica {
 /// The first number of an attempt that is a replica; revivals count in larger steps.
 const FIRST_ATTEMPT: u32 = 1 << 15;
 
-impl Dispatcher {
+impl Replication {
     /// Whether an executor runs this attempt beside the one that counts.
     pub(super) fn has_replica(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
-        self.replication.live.get(&(task, attempt)).is_some_and(|replica| replica.executor == executor)
+        self.live.get(&(task, attempt)).is_some_and(|replica| replica.executor == executor)
     }
 
+    pub(super) fn replica_is_over(&mut self, now: Timestamp, r: &Replica, n_arrived: u32, bytes: u64) {
+        let record = self.collectives.get_mut(&r.collective).expect("its replica was live");
+        record.n_arrived += n_arrived;
+        record.arrived_bytes += bytes;
+        record.ended = now;
+        if self.live.values().all(|other| other.collective != r.collective) {
+            let record = self.collectives.remove(&r.collective).expect("it was just changed");
+            self.pending.push(Action::EndCollective { record });
+        }
+    }
+
+    /// It is gone, or came back without its memory of them.
+    pub(super) fn forget_replicas_on(&mut self, now: Timestamp, executor: ExecutorId) {
+        let of_it = |(_, r): &(_, &Replica)| r.executor == executor;
+        let keys: Vec<_> = self.live.iter().filter(of_it).map(|(key, _)| *key).collect();
+        for key in keys {
+            let r = self.live.remove(&key).expect("it was just seen");
+            self.replica_is_over(now, &r, 0, 0);
+        }
+    }
+
+    /// The maker of the files runs again by itself, or nobody reads them any more.
+    pub(super) fn cancel_replicas(&mut self, task: TaskId) {
+        let Replication { live, pending, .. } = self;
+        for ((_, attempt), r) in live.range_mut(attempts_of(task)) {
+            if !std::mem::replace(&mut r.cancelling, true) {
+                pending.push(Action::CancelAttempt { executor: r.executor, task, attempt: *attempt });
+            }
+        }
+    }
+
+    pub(super) fn replicas_of(&self, task: TaskId) -> impl Iterator<Item = &Replica> {
+        self.live.range(attempts_of(task)).map(|(_, r)| r)
+    }
+
+    /// Cpus and memory that replicas take of an executor. For the check of invariants.
+    pub(super) fn load_of_replicas(&self, executor: ExecutorId) -> (u32, u64) {
+        let of_it = self.live.values().filter(|r| r.executor == executor);
+        of_it.fold((0, 0), |(cpus, memory), r| (cpus + r.cpus, memory + r.memory_bytes))
+    }
+}
+
+impl Dispatcher {
     /// Those of `targets` that could begin to run `task` now.
     pub(super) fn with_room(&self, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
-        let (cpus, memory_bytes) = self.size_of(task);
+        let (cpus, memory_bytes) = self.tasks.size_of(task);
         let fits = |e: &&ExecutorId| {
-            self.queue.room(**e).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
+            self.ready.queue.room(**e).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
         };
         targets.iter().filter(fits).copied().collect()
     }
 
     /// What it takes until `task`, run again at `targets`, has made its files there. `None`: it cannot.
     pub(super) fn rerun_of(&mut self, task: TaskId, targets: &[ExecutorId]) -> Option<Rerun> {
-        let (at, i) = self.locate(task);
-        let run = self.run_of(task);
-        let ArrayState { array, stage, .. } = &self.arrays[at.0 as usize];
+        let (at, i) = self.tasks.locate(task);
+        let run = self.tasks.run_of(task);
+        let ArrayState { array, stage, .. } = &self.tasks.arrays[at.0 as usize];
         let (array, stage) = (array.clone(), *stage);
         let template = &array.template;
         let outputs = self.outputs_of(run, &array, i);
         if template.dynamic
-            || !outputs.iter().all(|object| self.is_intermediate(*object))
+            || !outputs.iter().all(|object| self.intermediates.is_intermediate(*object))
             || self.replication.unsteady.contains(&stage)
-            || self.replicas_of(task).next().is_some()
+            || self.replication.replicas_of(task).next().is_some()
         {
             return None;
         }
@@ -113,9 +156,9 @@ impl Dispatcher {
         targets: &[ExecutorId],
         choice: Choice,
     ) {
-        let (at, i) = self.locate(task);
-        let run = self.run_of(task);
-        let array = self.arrays[at.0 as usize].array.clone();
+        let (at, i) = self.tasks.locate(task);
+        let run = self.tasks.run_of(task);
+        let array = self.tasks.arrays[at.0 as usize].array.clone();
         let (inputs, outputs) = (self.inputs_of(run, &array, i), self.outputs_of(run, &array, i));
         let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
         let collective = self.moves.collectives.next_id();
@@ -143,9 +186,9 @@ impl Dispatcher {
                 policy: self.config.placement.clone().into(),
                 n_hits: inputs.iter().filter(|o| self.catalog.holds(executor, **o)).count() as u32,
                 n_inputs: inputs.len() as u32,
-                n_slots_active: self.queue.n_slots_active() as u32,
-                n_slots: self.queue.n_slots_total() as u32,
-                n_queued: self.n_ready,
+                n_slots_active: self.ready.queue.n_slots_active() as u32,
+                n_slots: self.ready.queue.n_slots_total() as u32,
+                n_queued: self.ready.n_tasks,
                 ..Why::default()
             };
             let assignment = Assignment {
@@ -206,7 +249,7 @@ impl Dispatcher {
         if report.outcome == Outcome::Done {
             for made in &report.outputs {
                 let Some(&object) = r.outputs.get(made.output as usize) else { continue };
-                let is_wanted = self.end_of(report.task) == End::Done
+                let is_wanted = self.tasks.end_of(report.task) == End::Done
                     && self.intermediates.files.get(&object).is_some_and(|file| !file.dropped);
                 let is_same = self.catalog.digest(object) == Some(made.digest);
                 as_hoped &= is_same || !is_wanted;
@@ -220,62 +263,21 @@ impl Dispatcher {
             }
         }
         if !as_hoped {
-            let (array, _) = self.locate(report.task);
-            self.replication.unsteady.insert(self.arrays[array.0 as usize].stage);
+            let (array, _) = self.tasks.locate(report.task);
+            self.replication.unsteady.insert(self.tasks.arrays[array.0 as usize].stage);
         }
         if !useless.is_empty() {
             out.push(Action::DropReplicas { executor, objects: useless });
         }
-        self.replica_is_over(now, &r, n_arrived, bytes);
+        self.replication.replica_is_over(now, &r, n_arrived, bytes);
         true
-    }
-
-    fn replica_is_over(&mut self, now: Timestamp, r: &Replica, n_arrived: u32, bytes: u64) {
-        let record = self.replication.collectives.get_mut(&r.collective).expect("its replica was live");
-        record.n_arrived += n_arrived;
-        record.arrived_bytes += bytes;
-        record.ended = now;
-        if self.replication.live.values().all(|other| other.collective != r.collective) {
-            let record = self.replication.collectives.remove(&r.collective).expect("it was just changed");
-            self.replication.pending.push(Action::EndCollective { record });
-        }
-    }
-
-    /// It is gone, or came back without its memory of them.
-    pub(super) fn forget_replicas_on(&mut self, now: Timestamp, executor: ExecutorId) {
-        let of_it = |(_, r): &(_, &Replica)| r.executor == executor;
-        let keys: Vec<_> = self.replication.live.iter().filter(of_it).map(|(key, _)| *key).collect();
-        for key in keys {
-            let r = self.replication.live.remove(&key).expect("it was just seen");
-            self.replica_is_over(now, &r, 0, 0);
-        }
-    }
-
-    /// The maker of the files runs again by itself, or nobody reads them any more.
-    pub(super) fn cancel_replicas(&mut self, task: TaskId) {
-        let Replication { live, pending, .. } = &mut self.replication;
-        for ((_, attempt), r) in live.range_mut(attempts_of(task)) {
-            if !std::mem::replace(&mut r.cancelling, true) {
-                pending.push(Action::CancelAttempt { executor: r.executor, task, attempt: *attempt });
-            }
-        }
-    }
-
-    fn replicas_of(&self, task: TaskId) -> impl Iterator<Item = &Replica> {
-        self.replication.live.range(attempts_of(task)).map(|(_, r)| r)
     }
 
     /// The run is over.
     pub(super) fn forget_replication(&mut self, run: RunId) {
         let mut n_given = std::mem::take(&mut self.replication.n_given);
-        n_given.retain(|task, _| self.run_of(*task) != run);
+        n_given.retain(|task, _| self.tasks.run_of(*task) != run);
         self.replication.n_given = n_given;
-    }
-
-    /// Cpus and memory that replicas take of an executor. For the check of invariants.
-    pub(super) fn load_of_replicas(&self, executor: ExecutorId) -> (u32, u64) {
-        let of_it = self.replication.live.values().filter(|r| r.executor == executor);
-        of_it.fold((0, 0), |(cpus, memory), r| (cpus + r.cpus, memory + r.memory_bytes))
     }
 }
 

@@ -20,22 +20,29 @@ fn add_largest(sizes: &mut Vec<Size>, size: Size) {
     }
 }
 
+impl Exchange {
+    /// What the executors of the other dispatchers have.
+    pub(in crate::dispatcher) fn offers_elsewhere(&self) -> impl Iterator<Item = Size> {
+        self.loads.values().flat_map(|load| load.offers.iter().copied())
+    }
+}
+
 impl Dispatcher {
     /// What the other dispatchers should know of this one.
     pub fn load(&self) -> MemberLoad {
         let (mut n_slots, mut takes, mut offers): (u64, Vec<Size>, Vec<Size>) = (0, vec![], vec![]);
-        for e in self.executors.values().filter(|e| !e.draining) {
+        for e in self.executors.by_id.values().filter(|e| !e.draining) {
             if e.silent_since.is_none() {
                 n_slots += u64::from(e.offer.slots);
                 add_largest(&mut takes, size_of_offer(&e.offer));
             }
             add_largest(&mut offers, size_of_offer(&e.offer));
         }
-        let (mut n_ready, mut unfit) = (self.n_ready, vec![]);
-        for (cpus, memory_bytes) in self.queue.sizes() {
+        let (mut n_ready, mut unfit) = (self.ready.n_tasks, vec![]);
+        for (cpus, memory_bytes) in self.ready.queue.sizes() {
             let size = Size { cpus, memory_bytes };
             if !takes.iter().any(|offer| size.is_within(*offer)) {
-                n_ready -= self.queue.n_of_size((cpus, memory_bytes)) as u64;
+                n_ready -= self.ready.queue.n_of_size((cpus, memory_bytes)) as u64;
                 unfit.push(size);
             }
         }
@@ -53,19 +60,14 @@ impl Dispatcher {
         self.config.group.is_some_and(|group| group.others().any(|m| loads.get(&m).is_none_or(may)))
     }
 
-    /// What the executors of the other dispatchers have.
-    pub(in crate::dispatcher) fn offers_elsewhere(&self) -> impl Iterator<Item = Size> {
-        self.exchange.loads.values().flat_map(|load| load.offers.iter().copied())
-    }
-
     /// Sends an executor that has had nothing to do for a while, and that no task here waits for, to a dispatcher which has
     /// more to do than slots, or tasks that none of its own executors is large enough for.
     pub(in crate::dispatcher) fn balance(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         let Some(group) = self.config.group else { return };
-        if self.hold_until.is_some() {
+        if self.attempts.hold_until.is_some() {
             return;
         }
-        let ready = self.queue.sizes();
+        let ready = self.ready.queue.sizes();
         let fits =
             |offer: &Offer, (cpus, memory): (u32, u64)| offer.slots >= cpus && offer.memory_bytes >= memory;
         let is_idle = |e: &ExecutorState| {
@@ -76,7 +78,7 @@ impl Dispatcher {
                 && !ready.iter().any(|size| fits(&e.offer, *size))
         };
         let idle: Vec<ExecutorId> =
-            self.executors.iter().filter(|(_, e)| is_idle(e)).map(|(id, _)| *id).collect();
+            self.executors.by_id.iter().filter(|(_, e)| is_idle(e)).map(|(id, _)| *id).collect();
         if idle.is_empty() {
             self.exchange.idle_since = None;
             return;
@@ -88,18 +90,19 @@ impl Dispatcher {
         let n_sole = |executor: &ExecutorId| {
             let objects = self.catalog.objects_on(*executor);
             let is_sole = |o: &&ObjectId| {
-                self.is_intermediate(**o)
+                self.intermediates.is_intermediate(**o)
                     && self.catalog.n_holders(**o) == 1
                     && self.intermediates.files[*o].maker.is_some()
             };
             objects.iter().filter(is_sole).count()
         };
         let ours = (self.load().n_slots, group.me);
-        let n_taking = self.executors.values().filter(|e| !e.draining && e.silent_since.is_none()).count();
-        let has_more = !self.waiting.is_empty() || !self.reserved.is_empty();
+        let n_taking =
+            self.executors.by_id.values().filter(|e| !e.draining && e.silent_since.is_none()).count();
+        let has_more = !self.waits.n_missing.is_empty() || !self.attempts.reserved.is_empty();
         let mut best = None;
         for executor in idle {
-            let offer = size_of_offer(&self.executors[&executor].offer);
+            let offer = size_of_offer(&self.executors.by_id[&executor].offer);
             let n_sole = n_sole(&executor);
             for (member, load) in &self.exchange.loads {
                 // Whose tasks would wait for ever goes first.
@@ -127,7 +130,7 @@ impl Dispatcher {
             }
         }
         let Some((_, executor, to)) = best else { return };
-        let e = self.executors.get_mut(&executor).expect("it was found above");
+        let e = self.executors.by_id.get_mut(&executor).expect("it was found above");
         (e.draining, e.moving_to) = (true, Some(to));
         self.update_room(executor);
         // One at a time: what it changes is to be seen first.

@@ -2,13 +2,28 @@
 
 use super::*;
 
+impl Exchange {
+    /// Nobody will make a file that was promised, perhaps.
+    pub(in crate::dispatcher) fn touch_promised(&mut self, run: RunId, object: ObjectId) {
+        if self.exports.contains_key(&(run, object)) {
+            self.dirty.insert((run, object));
+        }
+    }
+
+    /// After a restart: whatever executors came back with is known now.
+    pub(in crate::dispatcher) fn touch_all_exports(&mut self) {
+        let keys: Vec<Key> = self.exports.keys().copied().collect();
+        self.dirty.extend(keys);
+    }
+}
+
 impl Dispatcher {
     pub(super) fn subscribed(&mut self, member: MemberId, file: &SharedFile) -> Option<Key> {
         let Some(key) = self.find_shared(file) else {
             let message =
                 format!("run {} is not known to the dispatcher that has {}", file.run, shown(&file.location));
             let state = FileState::Never { message, cancelled: false };
-            self.say(member, LinkMessage::File { file: file.clone(), state });
+            self.exchange.say(member, LinkMessage::File { file: file.clone(), state });
             return None;
         };
         let export = self.exchange.exports.entry(key).or_default();
@@ -59,14 +74,7 @@ impl Dispatcher {
         if let Some(Intermediate { maker: Some(maker), n_foreign: 1.., .. }) =
             self.intermediates.files.get(&object)
         {
-            self.exchange.dirty.insert((self.run_of(*maker), object));
-        }
-    }
-
-    /// Nobody will make a file that was promised, perhaps.
-    pub(in crate::dispatcher) fn touch_promised(&mut self, run: RunId, object: ObjectId) {
-        if self.exchange.exports.contains_key(&(run, object)) {
-            self.exchange.dirty.insert((run, object));
+            self.exchange.dirty.insert((self.tasks.run_of(*maker), object));
         }
     }
 
@@ -75,9 +83,9 @@ impl Dispatcher {
         if self.exchange.exports.is_empty() {
             return;
         }
-        let run = self.run_of(task);
-        let (array, i) = self.locate(task);
-        let array = self.arrays[array.0 as usize].array.clone();
+        let run = self.tasks.run_of(task);
+        let (array, i) = self.tasks.locate(task);
+        let array = self.tasks.arrays[array.0 as usize].array.clone();
         for object in self.outputs_of(run, &array, i) {
             if self.exchange.exports.contains_key(&(run, object)) {
                 self.exchange.dirty.insert((run, object));
@@ -102,7 +110,7 @@ impl Dispatcher {
             return;
         }
         for member in group.others() {
-            self.say(member, LinkMessage::Settled { run });
+            self.exchange.say(member, LinkMessage::Settled { run });
         }
         let range = (whole, ObjectId(0))..=(whole, ObjectId(u32::MAX));
         let keys: Vec<Key> = self.exchange.exports.range(range).map(|(key, _)| *key).collect();
@@ -111,7 +119,7 @@ impl Dispatcher {
 
     /// Who makes a file that `task` waits for, where another dispatcher does.
     pub(in crate::dispatcher) fn awaited_import(&self, task: TaskId, object: ObjectId) -> Option<MemberId> {
-        let import = self.exchange.imports.get(&(self.run_of(task), object))?;
+        let import = self.exchange.imports.get(&(self.tasks.run_of(task), object))?;
         import.waiters.contains(&task).then_some(import.owner)
     }
 
@@ -133,29 +141,29 @@ impl Dispatcher {
                 Some(Err(_)) if self.owner_elsewhere(run, object).is_some() => FileState::Expected,
                 Some(Err(by)) => FileState::Never {
                     message: self.broken_promise(object, by),
-                    cancelled: self.end_of(by) == End::Cancelled,
+                    cancelled: self.tasks.end_of(by) == End::Cancelled,
                 },
                 None => FileState::Never { message: self.nobody_makes(object), cancelled: false },
             };
         };
-        match self.end_of(maker) {
+        match self.tasks.end_of(maker) {
             End::Not => return FileState::Expected,
             End::Done => {}
             end => {
                 let cancelled = end == End::Cancelled;
-                return FileState::Never { message: self.maker_failed(maker, cancelled), cancelled };
+                return FileState::Never { message: self.tasks.maker_failed(maker, cancelled), cancelled };
             }
         }
-        if !self.is_intermediate(object) {
+        if !self.intermediates.is_intermediate(object) {
             return FileState::AtHome;
         }
         let (Some(digest), Some(size_bytes)) = (self.catalog.digest(object), self.catalog.size_bytes(object))
         else {
             return FileState::Expected;
         };
-        let heard = |e: &ExecutorId| self.executors.get(e).is_some_and(|e| e.silent_since.is_none());
+        let heard = |e: &ExecutorId| self.executors.by_id.get(e).is_some_and(|e| e.silent_since.is_none());
         let mut holders: Vec<ExecutorId> = self.catalog.holders_of(object).filter(heard).collect();
-        holders.extend(self.lent_to(object));
+        holders.extend(self.exchange.lent_to(object));
         let missed = &self.exchange.exports[&key].missed;
         if let Some(FileState::Held { digest: before, holders: named, .. }) = told {
             let good = |h: &ExecutorId| holders.contains(h) && !missed.contains(h);
@@ -176,28 +184,22 @@ impl Dispatcher {
 
     /// Has files made again that other dispatchers read and nobody has any more. Gives whether there were any.
     pub(in crate::dispatcher) fn revive_exports(&mut self, now: Timestamp, out: &mut Vec<Action>) -> bool {
-        if self.hold_until.is_some() {
+        if self.attempts.hold_until.is_some() {
             return false;
         }
         let mut revived = false;
         for key in self.exchange.dirty.iter().copied().collect::<Vec<_>>() {
             if self.exchange.exports.contains_key(&key)
-                && self.is_intermediate(key.1)
+                && self.intermediates.is_intermediate(key.1)
                 && self.catalog.n_holders(key.1) == 0
-                && !self.is_lent(key.1)
+                && !self.exchange.is_lent(key.1)
                 && let Some(maker) =
-                    self.maker_of_export(key).filter(|maker| self.end_of(*maker) == End::Done)
+                    self.maker_of_export(key).filter(|maker| self.tasks.end_of(*maker) == End::Done)
             {
                 self.revive(now, maker, key.1, out);
                 revived = true;
             }
         }
         revived
-    }
-
-    /// After a restart: whatever executors came back with is known now.
-    pub(in crate::dispatcher) fn touch_all_exports(&mut self) {
-        let keys: Vec<Key> = self.exchange.exports.keys().copied().collect();
-        self.exchange.dirty.extend(keys);
     }
 }

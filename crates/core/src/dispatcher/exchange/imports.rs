@@ -3,6 +3,48 @@
 
 use super::*;
 
+impl Exchange {
+    /// Whom of another dispatcher's executors `executor` may ask for `object`.
+    pub(in crate::dispatcher) fn foreign_sources(
+        &self,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+        sources: &mut Vec<ExecutorId>,
+    ) {
+        let Some(import) = self.imports.get(&(run, object)) else { return };
+        let FileState::Held { holders, .. } = &import.state else { return };
+        let skip = (executor.0 as usize).wrapping_add(object.0 as usize) % holders.len().max(1);
+        let n_more = SOURCES_MAX.saturating_sub(sources.len()).min(holders.len());
+        // One that has moved here is asked as one of ours, if at all.
+        let elsewhere = holders.iter().cycle().skip(skip).take(n_more).filter(|h| !sources.contains(h));
+        let found: Vec<ExecutorId> = elsewhere.copied().collect();
+        sources.extend(found);
+    }
+
+    /// Whether an executor of another dispatcher has a copy of our file, as far as is known.
+    pub(in crate::dispatcher) fn is_lent(&self, object: ObjectId) -> bool {
+        self.lent.contains_key(&object)
+    }
+
+    pub(in crate::dispatcher) fn lent_to(&self, object: ObjectId) -> impl Iterator<Item = ExecutorId> + '_ {
+        self.lent.get(&object).into_iter().flatten().copied()
+    }
+
+    /// An executor came here with a copy of another dispatcher's file.
+    pub(in crate::dispatcher) fn note_brought(&mut self, executor: ExecutorId, object: ObjectId) {
+        self.brought.insert((executor, object));
+    }
+
+    pub(in crate::dispatcher) fn was_brought(&self, executor: ExecutorId, object: ObjectId) -> bool {
+        self.brought.contains(&(executor, object))
+    }
+
+    pub(in crate::dispatcher) fn forget_brought(&mut self, executor: ExecutorId) {
+        self.brought.retain(|(by, _)| *by != executor);
+    }
+}
+
 impl Dispatcher {
     /// Counts `task` among the readers of a file that another dispatcher makes. `Ok(true)`: it waits for it.
     /// `Err`: it will never be there.
@@ -11,13 +53,13 @@ impl Dispatcher {
         task: TaskId,
         object: ObjectId,
     ) -> Result<bool, String> {
-        let key = (self.run_of(task), object);
+        let key = (self.tasks.run_of(task), object);
         if !self.exchange.imports.contains_key(&key) {
             let owner = self.owner_elsewhere(key.0, object).expect("it is one of `foreign_inputs`");
             let import = Import { owner, state: FileState::Expected, n_readers: 0, waiters: vec![] };
             self.exchange.imports.insert(key, import);
             let files = vec![self.shared(key)];
-            self.say(owner, LinkMessage::Subscribed { files });
+            self.exchange.say(owner, LinkMessage::Subscribed { files });
         }
         let import = self.exchange.imports.get_mut(&key).expect("it is there by now");
         import.n_readers += 1;
@@ -36,7 +78,7 @@ impl Dispatcher {
         if self.exchange.imports.is_empty() {
             return;
         }
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         let mut unread = vec![];
         for object in self.foreign_inputs(task) {
             let Some(import) = self.exchange.imports.get_mut(&(run, object)) else { continue };
@@ -47,8 +89,8 @@ impl Dispatcher {
             let owner = import.owner;
             self.exchange.imports.remove(&(run, object));
             let files = vec![self.shared((run, object))];
-            self.say(owner, LinkMessage::Unsubscribed { files });
-            if self.is_intermediate(object) {
+            self.exchange.say(owner, LinkMessage::Unsubscribed { files });
+            if self.intermediates.is_intermediate(object) {
                 unread.push(object);
             }
         }
@@ -60,11 +102,12 @@ impl Dispatcher {
         if self.exchange.imports.is_empty() {
             return Ok(vec![]);
         }
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         let mut missing = vec![];
         for object in self.foreign_inputs(task) {
             let Some(import) = self.exchange.imports.get(&(run, object)) else { continue };
-            let heard = |e: ExecutorId| self.executors.get(&e).is_some_and(|e| e.silent_since.is_none());
+            let heard =
+                |e: ExecutorId| self.executors.by_id.get(&e).is_some_and(|e| e.silent_since.is_none());
             match &import.state {
                 FileState::Never { message, .. } => return Err(message.clone()),
                 FileState::Expected if !self.catalog.holders_of(object).any(heard) => missing.push(object),
@@ -75,28 +118,10 @@ impl Dispatcher {
     }
 
     pub(in crate::dispatcher) fn await_import(&mut self, task: TaskId, object: ObjectId) {
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         if let Some(import) = self.exchange.imports.get_mut(&(run, object)) {
             import.waiters.push(task);
         }
-    }
-
-    /// Whom of another dispatcher's executors `executor` may ask for `object`.
-    pub(in crate::dispatcher) fn foreign_sources(
-        &self,
-        executor: ExecutorId,
-        run: RunId,
-        object: ObjectId,
-        sources: &mut Vec<ExecutorId>,
-    ) {
-        let Some(import) = self.exchange.imports.get(&(run, object)) else { return };
-        let FileState::Held { holders, .. } = &import.state else { return };
-        let skip = (executor.0 as usize).wrapping_add(object.0 as usize) % holders.len().max(1);
-        let n_more = SOURCES_MAX.saturating_sub(sources.len()).min(holders.len());
-        // One that has moved here is asked as one of ours, if at all.
-        let elsewhere = holders.iter().cycle().skip(skip).take(n_more).filter(|h| !sources.contains(h));
-        let found: Vec<ExecutorId> = elsewhere.copied().collect();
-        sources.extend(found);
     }
 
     /// Whether executors of another dispatcher have `object`, as its owner says.
@@ -114,32 +139,10 @@ impl Dispatcher {
         for object in objects {
             let file = self.intermediates.files.get(object);
             let maker = file.filter(|file| !file.dropped).and_then(|file| file.maker);
-            if maker.is_some_and(|maker| self.end_of(maker) == End::Done) {
+            if maker.is_some_and(|maker| self.tasks.end_of(maker) == End::Done) {
                 self.exchange.lent.entry(*object).or_default().push(executor);
             }
         }
-    }
-
-    /// Whether an executor of another dispatcher has a copy of our file, as far as is known.
-    pub(in crate::dispatcher) fn is_lent(&self, object: ObjectId) -> bool {
-        self.exchange.lent.contains_key(&object)
-    }
-
-    pub(in crate::dispatcher) fn lent_to(&self, object: ObjectId) -> impl Iterator<Item = ExecutorId> + '_ {
-        self.exchange.lent.get(&object).into_iter().flatten().copied()
-    }
-
-    /// An executor came here with a copy of another dispatcher's file.
-    pub(in crate::dispatcher) fn note_brought(&mut self, executor: ExecutorId, object: ObjectId) {
-        self.exchange.brought.insert((executor, object));
-    }
-
-    pub(in crate::dispatcher) fn was_brought(&self, executor: ExecutorId, object: ObjectId) -> bool {
-        self.exchange.brought.contains(&(executor, object))
-    }
-
-    pub(in crate::dispatcher) fn forget_brought(&mut self, executor: ExecutorId) {
-        self.exchange.brought.retain(|(by, _)| *by != executor);
     }
 
     /// Nobody elsewhere has a copy of our file that is of use.
@@ -158,7 +161,7 @@ impl Dispatcher {
 
     /// No source had an input of `task`: owners are asked for others.
     pub(in crate::dispatcher) fn ask_owners(&mut self, task: TaskId) {
-        let run = self.run_of(task);
+        let run = self.tasks.run_of(task);
         for object in self.foreign_inputs(task) {
             let key = (run, object);
             let Some(import) = self.exchange.imports.get_mut(&key) else { continue };
@@ -169,7 +172,7 @@ impl Dispatcher {
             let holders = holders.clone();
             import.state = FileState::Expected;
             let file = self.shared(key);
-            self.say(owner, LinkMessage::Missed { file, holders });
+            self.exchange.say(owner, LinkMessage::Missed { file, holders });
         }
     }
 
@@ -210,7 +213,7 @@ impl Dispatcher {
             }
         }
         for task in waiters {
-            let Some(n_missing) = self.waiting.get_mut(&task) else { continue };
+            let Some(n_missing) = self.waits.n_missing.get_mut(&task) else { continue };
             let outcome = match &state {
                 FileState::Never { cancelled: true, .. } => Some(Outcome::Cancelled),
                 FileState::Never { message, .. } => {
@@ -225,7 +228,7 @@ impl Dispatcher {
                     continue;
                 }
             }
-            self.waiting.remove(&task);
+            self.waits.n_missing.remove(&task);
             self.run_mut(key.0).n_waiting -= 1;
             match outcome {
                 Some(outcome) => self.end_task(now, task, outcome, out),
