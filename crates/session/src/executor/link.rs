@@ -263,15 +263,16 @@ fn translate(book: &Book, message: &mut NodeMessage) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use eyas_core::cache::CacheConfig;
     use eyas_core::executor::ExecutorConfig;
 
-    struct Side {
-        core: Executor,
-        book: Book,
-        link: Link,
+    /// An executor's side, for the tests of this module and of the ones beside it.
+    pub(in crate::executor) struct Side {
+        pub(in crate::executor) core: Executor,
+        pub(in crate::executor) book: Book,
+        pub(in crate::executor) link: Link,
     }
 
     fn about() -> About {
@@ -285,7 +286,7 @@ mod tests {
         }
     }
 
-    fn side() -> Side {
+    pub(in crate::executor) fn side() -> Side {
         let cache = CacheConfig { budget_bytes: 100, eviction: "lru".into(), seed: 0 };
         let config = ExecutorConfig {
             slots: 1,
@@ -306,7 +307,7 @@ mod tests {
     }
 
     impl Side {
-        fn enter(&mut self, journal: u64, incarnation: u64) -> Welcomed {
+        pub(in crate::executor) fn enter(&mut self, journal: u64, incarnation: u64) -> Welcomed {
             self.link.connect(&self.core, &self.book, &about());
             self.link.welcome(welcome(journal, incarnation), &mut self.core, &mut self.book, &about())
         }
