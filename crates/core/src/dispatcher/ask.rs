@@ -373,7 +373,7 @@ impl Dispatcher {
     }
 
     /// Whether some output of `task` goes home.
-    pub fn lands(&self, task: TaskId) -> bool {
+    pub(super) fn lands(&self, task: TaskId) -> bool {
         let (array, i) = self.locate(task);
         let ArrayState { array, writes_run, .. } = &self.arrays[array.0 as usize];
         let (mut outputs, mut text) = (array.template.outputs.iter(), String::new());
