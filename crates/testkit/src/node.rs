@@ -10,7 +10,7 @@ use eyas_core::home_share::{HomeShare, HomeUse};
 use eyas_core::lease::Lease;
 use eyas_core::*;
 use eyas_session::executor::link::About;
-use eyas_session::executor::{Book, Link, Order, Welcomed, unless_dropped};
+use eyas_session::executor::{Book, DispatcherLink, Order, Welcomed, unless_dropped};
 use eyas_wire::message::{ExecutorStatus, FromExecutor, ToExecutor, Welcome};
 use std::collections::{BTreeMap, HashMap};
 
@@ -79,7 +79,7 @@ pub struct Node {
     pub contexts: BTreeMap<AttemptId, Context>,
     /// The connection to a dispatcher, while there is one.
     pub life: Option<u64>,
-    pub link: Link,
+    pub link: DispatcherLink,
     /// Its dispatcher is to hear that it is to be let go.
     pub asks_to_go: bool,
     /// What it may use of home, what it has moved, and what its dispatcher knows of that.
@@ -119,7 +119,7 @@ impl Node {
             clock_ahead_ns: 0,
             contexts: BTreeMap::new(),
             life: None,
-            link: Link::default(),
+            link: DispatcherLink::default(),
             asks_to_go: false,
             home_share: HomeShare::UNLIMITED,
             home_bytes: 0,

@@ -18,7 +18,7 @@
 //!
 //! Not here: files that nobody makes of a whole run (each dispatcher finds those of its own).
 
-use super::{Known, RunLinks, owner_of};
+use super::{KnownFiles, RunLinks, owner_of};
 use crate::array::{Column, Pattern, Piece, TaskArray};
 use crate::dispatcher::{nobody_writes, was_dropped};
 use crate::pattern::{RunPatterns, patterns_by_part};
@@ -52,14 +52,18 @@ pub fn split(arrays: &[TaskArray], n_members: u32) -> Result<Vec<Part>, String> 
 
 /// As [`split`], for tasks that are added to a run. `known`: what each member said of all of them. `Err`: also that one
 /// of them writes what a task of the run does, or reads what nobody writes.
-pub fn split_addition(arrays: &[TaskArray], known: &[Known]) -> Result<Vec<Part>, String> {
+pub fn split_addition(arrays: &[TaskArray], known: &[KnownFiles]) -> Result<Vec<Part>, String> {
     match known.iter().find_map(|k| k.clash.clone()) {
         Some(clash) => Err(clash),
         None => split_all(arrays, known.len() as u32, Some(known)),
     }
 }
 
-fn split_all(arrays: &[TaskArray], n_members: u32, known: Option<&[Known]>) -> Result<Vec<Part>, String> {
+fn split_all(
+    arrays: &[TaskArray],
+    n_members: u32,
+    known: Option<&[KnownFiles]>,
+) -> Result<Vec<Part>, String> {
     let deals: Vec<Deal> = (0..).zip(arrays).map(|(n, array)| deal(array, n, n_members)).collect();
     let mut parts = vec![Part::default(); n_members as usize];
     link(arrays, &deals, n_members, known, &mut parts)?;
@@ -161,7 +165,7 @@ fn link(
     arrays: &[TaskArray],
     deals: &[Deal],
     n_members: u32,
-    known: Option<&[Known]>,
+    known: Option<&[KnownFiles]>,
     parts: &mut [Part],
 ) -> Result<(), String> {
     // Who makes what: array and task by the hash of the location; equal hashes are told apart by unfolding.

@@ -24,7 +24,7 @@ use eyas_data::{Halt, LinkAbility, Store, Stored, Ticket, TicketKey};
 use eyas_net::{self as net, NetError, Writer};
 use eyas_runner::protocol as runner;
 use eyas_session::executor::link::About;
-use eyas_session::executor::{Book, Link, Order, unless_dropped};
+use eyas_session::executor::{Book, DispatcherLink, Order, unless_dropped};
 use eyas_storage::{Homes, HomesConfig};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
@@ -174,7 +174,7 @@ pub struct Agent {
     client: Arc<PeerClient>,
     about: About,
     /// What is said to the dispatcher, and the way on which it leaves.
-    link: Link,
+    link: DispatcherLink,
     writer: Option<Writer>,
     life: u64,
     /// Where the dispatcher was last, in a group of them.
@@ -359,7 +359,7 @@ impl Agent {
                 data_address,
                 data_id,
             },
-            link: Link::default(),
+            link: DispatcherLink::default(),
             writer: None,
             life: 0,
             address: None,

@@ -57,7 +57,7 @@ struct Connection {
 
 /// See the module.
 #[derive(Default)]
-pub struct Link {
+pub struct DispatcherLink {
     connection: Option<Connection>,
     known_as: Option<KnownAs>,
     /// Whose this executor is, in a group of dispatchers.
@@ -66,7 +66,7 @@ pub struct Link {
     going: Option<(MemberId, String)>,
 }
 
-impl Link {
+impl DispatcherLink {
     pub fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
@@ -272,7 +272,7 @@ pub(super) mod tests {
     pub(in crate::executor) struct Side {
         pub(in crate::executor) core: Executor,
         pub(in crate::executor) book: Book,
-        pub(in crate::executor) link: Link,
+        pub(in crate::executor) link: DispatcherLink,
     }
 
     fn about() -> About {
@@ -296,7 +296,7 @@ pub(super) mod tests {
             home_streams_max: 1,
             inputs_in_turn: false,
         };
-        Side { core: Executor::new(config).unwrap(), book: Book::default(), link: Link::default() }
+        Side { core: Executor::new(config).unwrap(), book: Book::default(), link: DispatcherLink::default() }
     }
 
     fn welcome(journal: u64, incarnation: u64) -> Welcome {

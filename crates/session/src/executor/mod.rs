@@ -13,5 +13,5 @@ pub mod link;
 pub mod orders;
 
 pub use book::{Book, unless_dropped};
-pub use link::{Link, Welcomed};
+pub use link::{DispatcherLink, Welcomed};
 pub use orders::Order;

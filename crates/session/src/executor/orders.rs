@@ -1,8 +1,8 @@
 //! What the messages of a dispatcher ask of an executor: events for the node's state machine, and work for its driver.
 //!
-//! [`Link::hear`] puts the executor's own numbers of objects in place of the dispatcher's, so that no driver has to translate.
+//! [`DispatcherLink::hear`] puts the executor's own numbers of objects in place of the dispatcher's, so that no driver has to translate.
 
-use super::{Book, Link};
+use super::{Book, DispatcherLink};
 use eyas_core::array::TaskSpec;
 use eyas_core::event::*;
 use eyas_core::executor::Executor;
@@ -32,13 +32,13 @@ pub enum Order {
     Look { ask: u64, task: TaskId, attempt: AttemptNo },
     /// Renew the lease: the dispatcher has answered a status.
     RenewLease,
-    /// Call [`Link::go`] as soon as nothing is left to do here: another dispatcher of the group is the right one now.
+    /// Call [`DispatcherLink::go`] as soon as nothing is left to do here: another dispatcher of the group is the right one now.
     Move,
     /// End the executor's process.
     End { reason: String },
 }
 
-impl Link {
+impl DispatcherLink {
     /// Takes one message of the dispatcher that has welcomed this executor.
     ///
     /// * `home_streams_max`: the most streams from and to home that this executor ever uses.
