@@ -33,13 +33,13 @@ pub enum Kind {
 
 /// A cluster that was used on this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Known {
+pub struct KnownCluster {
     /// The dispatchers' and nodes' folders are in it.
     pub dir: PathBuf,
     pub kind: Kind,
 }
 
-impl Known {
+impl KnownCluster {
     pub fn join(&self) -> PathBuf {
         dispatcher_dir(&self.dir).join(JOIN_FILE)
     }
@@ -124,26 +124,26 @@ fn links_newest_first(links: &Path) -> Vec<(PathBuf, Option<PathBuf>)> {
 }
 
 /// All clusters that were used here and have a folder still, newest first.
-pub fn all() -> Result<Vec<Known>, Fault> {
-    let mut found: Vec<Known> = vec![];
+pub fn all() -> Result<Vec<KnownCluster>, Fault> {
+    let mut found: Vec<KnownCluster> = vec![];
     for (link, target) in links_newest_first(&links_dir()?) {
         let kind = link.file_name().and_then(|name| kind_of(name.to_str()?));
         if let (Some(dir), Some(kind)) = (target.filter(|dir| dir.exists()), kind) {
-            found.push(Known { dir, kind });
+            found.push(KnownCluster { dir, kind });
         }
     }
     let default = default_cluster_dir()?;
     let is_known =
-        |known: &Known| known.dir == default || default.canonicalize().is_ok_and(|d| d == known.dir);
+        |known: &KnownCluster| known.dir == default || default.canonicalize().is_ok_and(|d| d == known.dir);
     if dispatcher_dir(&default).exists() && !found.iter().any(is_known) {
-        found.push(Known { dir: default, kind: Kind::Up });
+        found.push(KnownCluster { dir: default, kind: Kind::Up });
     }
     Ok(found)
 }
 
 /// Those that are up, newest first.
-pub fn running() -> Result<Vec<Known>, Fault> {
-    Ok(all()?.into_iter().filter(Known::is_up).collect())
+pub fn running() -> Result<Vec<KnownCluster>, Fault> {
+    Ok(all()?.into_iter().filter(KnownCluster::is_up).collect())
 }
 
 /// What is meant by a command that looks.
@@ -151,7 +151,7 @@ pub enum Meant {
     /// The cluster with this join file.
     Live(PathBuf),
     /// One that is not up any more; its folder tells.
-    Ended(Known),
+    Ended(KnownCluster),
 }
 
 /// What a command that looks means: what was named, else the newest cluster that was used here.
@@ -167,7 +167,7 @@ pub fn find(join: &JoinArgs) -> Result<Meant, Fault> {
 }
 
 /// The newest cluster that is up or has a run to tell of.
-pub fn newest() -> Result<Option<Known>, Fault> {
+pub fn newest() -> Result<Option<KnownCluster>, Fault> {
     Ok(all()?.into_iter().find(|known| known.is_up() || known.has_run()))
 }
 
@@ -199,7 +199,7 @@ pub fn work_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
     if let Some(path) = &join.join {
         return Ok(path.clone());
     }
-    let ups: Vec<Known> = all()?.into_iter().filter(|known| known.kind == Kind::Up).collect();
+    let ups: Vec<KnownCluster> = all()?.into_iter().filter(|known| known.kind == Kind::Up).collect();
     if let Some(up) = ups.iter().find(|up| up.is_up()) {
         return Ok(up.join());
     }

@@ -56,11 +56,11 @@ pub fn run(args: RunArgs) -> Result<Exit, Fault> {
         && !args.json
         && !args.cluster.policy.no_event_log;
     match what_is_left(list, Origin::File(args.tasks), &args.resume, args.join.as_deref())? {
-        Some(submission) => {
-            let submission = Submission { keep: args.keep, prints, ..submission };
-            replaces::check(&submission.list, args.replace, args.files.stand_ins)?;
-            say_hints(&submission.list)?;
-            run_list(submission, args.join.as_deref(), &args.cluster, args.json)
+        Some(request) => {
+            let request = RunRequest { keep: args.keep, prints, ..request };
+            replaces::check(&request.list, args.replace, args.files.stand_ins)?;
+            say_hints(&request.list)?;
+            run_list(request, args.join.as_deref(), &args.cluster, args.json)
         }
         None => nothing_to_do(args.json),
     }
@@ -79,20 +79,20 @@ fn say_hints(list: &TaskList) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What a user wants done.
-pub struct Submission {
+/// A run that a user asks for.
+pub struct RunRequest {
     pub list: TaskList,
     /// The run's, for people.
     pub name: String,
     pub keep: bool,
     /// What the tasks are from, by which a later run finds this one.
     pub origin: Origin,
-    pub known: resume::Known,
+    pub known: resume::EarlierResults,
     /// What its tasks print is shown while it goes on.
     pub prints: bool,
 }
 
-impl Submission {
+impl RunRequest {
     /// What shows the output of its tasks, if that is wanted.
     async fn show_printed(&self, join: &Path, run: RunId) -> Result<Option<InOrder>, Fault> {
         match self.prints {
@@ -115,13 +115,13 @@ pub fn what_is_left(
     origin: Origin,
     args: &ResumeArgs,
     join: Option<&Path>,
-) -> Result<Option<Submission>, Fault> {
+) -> Result<Option<RunRequest>, Fault> {
     let resume = args.resume.as_ref().map(|dir| dir.as_deref());
     let asked = resume::Asked { origin: &origin, resume, dry_run: args.dry_run, join };
     Ok(match resume::what_is_left(list, &asked)? {
         resume::Left::Nothing => None,
         resume::Left::Run(list, known) => {
-            Some(Submission { list, name: origin.name(), keep: false, origin, known, prints: false })
+            Some(RunRequest { list, name: origin.name(), keep: false, origin, known, prints: false })
         }
     })
 }
@@ -157,12 +157,12 @@ pub fn read_list_with(path: &Path, format: Format, options: &ReadOptions) -> Res
 
 /// Runs a list on the cluster named, or on one of its own. `json`: how it ended is also said to programs.
 pub fn run_list(
-    submission: Submission,
+    request: RunRequest,
     join: Option<&Path>,
     cluster: &ClusterArgs,
     json: bool,
 ) -> Result<Exit, Fault> {
-    if submission.list.n_tasks == 0 {
+    if request.list.n_tasks == 0 {
         eyas_text::say!("there are no tasks: nothing to do");
         return nothing_to_do(json);
     }
@@ -176,9 +176,9 @@ pub fn run_list(
         }
         return client_runtime().block_on(async {
             let mut client = connect(path).await?;
-            let run = submit_to(&mut client, path, &submission).await?;
-            let printed = submission.show_printed(path, run).await?;
-            drop(submission);
+            let run = submit_to(&mut client, path, &request).await?;
+            let printed = request.show_printed(path, run).await?;
+            drop(request);
             let end = follow(client, path, run, None, printed).await?;
             if json {
                 json::write(&end.as_json(dir_of(path).as_deref()))?;
@@ -205,10 +205,10 @@ pub fn run_list(
     let result = client_runtime().block_on(async {
         let mut client = Client::connect(&join_path).await?;
         end_unfinished(&mut client, &dir).await?;
-        let run = submit_list(&mut client, &submission).await?;
-        submission.remember(&local::dispatcher_dir(&dir));
-        let printed = submission.show_printed(&join_path, run).await?;
-        drop(submission);
+        let run = submit_list(&mut client, &request).await?;
+        request.remember(&local::dispatcher_dir(&dir));
+        let printed = request.show_printed(&join_path, run).await?;
+        drop(request);
         follow(client, &join_path, run, Some(&mut parts), printed).await
     });
     parts.stop();
@@ -288,16 +288,16 @@ async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
 }
 
 /// Streams a list to the dispatcher; returns when the submission is durable.
-async fn submit_list(client: &mut Client, submission: &Submission) -> Result<RunId, Fault> {
-    let Submission { list, name, keep, .. } = submission;
+async fn submit_list(client: &mut Client, request: &RunRequest) -> Result<RunId, Fault> {
+    let RunRequest { list, name, keep, .. } = request;
     Ok(client.submit(name, *keep, list.shared_arrays()).await?)
 }
 
 /// Streams a list to the dispatcher with that join file, which may be on another machine.
-async fn submit_to(client: &mut Client, join: &Path, submission: &Submission) -> Result<RunId, Fault> {
-    let run = submit_list(client, submission).await?;
+async fn submit_to(client: &mut Client, join: &Path, request: &RunRequest) -> Result<RunId, Fault> {
+    let run = submit_list(client, request).await?;
     if let Some(dir) = dir_of(join) {
-        submission.remember(&dir);
+        request.remember(&dir);
         clusters::remember_work(join);
     }
     Ok(run)
@@ -466,14 +466,14 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     }
     let list = crate::workflow::list_of(&args.tasks, &args.files)?;
     let left = what_is_left(list, Origin::File(args.tasks), &args.resume, Some(&path))?;
-    let Some(submission) = left else { return nothing_to_do(args.json) };
-    let submission = Submission { keep: args.keep, ..submission };
-    replaces::check(&submission.list, args.replace, args.files.stand_ins)?;
-    say_hints(&submission.list)?;
+    let Some(request) = left else { return nothing_to_do(args.json) };
+    let request = RunRequest { keep: args.keep, ..request };
+    replaces::check(&request.list, args.replace, args.files.stand_ins)?;
+    say_hints(&request.list)?;
     client_runtime().block_on(async {
         let mut client = connect(&path).await?;
-        let run = submit_to(&mut client, &path, &submission).await.map_err(may_be_accepted)?;
-        let n_tasks = submission.list.n_tasks;
+        let run = submit_to(&mut client, &path, &request).await.map_err(may_be_accepted)?;
+        let n_tasks = request.list.n_tasks;
         match args.json {
             true => json::write(&json::Submitted { run, n_tasks, again: false })?,
             false => writeln!(eyas_text::stdout(), "run {run}: {} accepted", plural(n_tasks, "task"))?,

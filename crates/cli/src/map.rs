@@ -1,7 +1,7 @@
 //! `eyas map`: one command over files, parameters and tables, as tasks.
 
 use crate::args::MapArgs;
-use crate::commands::{Submission, nothing_to_do, run_list, what_is_left};
+use crate::commands::{RunRequest, nothing_to_do, run_list, what_is_left};
 use crate::hints::{self, MapWords};
 use crate::print::{plural, reason};
 use crate::resume::Origin;
@@ -63,19 +63,19 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     let origin = Origin::Map { folder, command: args.command, out: args.out };
     let prints_nothing_else = spec.out.is_empty();
     let left = what_is_left(list, origin, &args.resume, args.join.as_deref())?;
-    let Some(submission) = left else { return nothing_to_do(args.json) };
+    let Some(request) = left else { return nothing_to_do(args.json) };
     if let Some(path) = &args.to_list {
-        workflow::write_list(&submission.list, Some(path))?;
+        workflow::write_list(&request.list, Some(path))?;
         if path != Path::new("-") {
-            let n = plural(submission.list.n_tasks, "task");
+            let n = plural(request.list.n_tasks, "task");
             eyas_text::say!("{n} written to {}; `eyas run` runs them", shown_path(path));
         }
         return Ok(Exit::Good);
     }
-    replaces::check(&submission.list, args.replace, false)?;
+    replaces::check(&request.list, args.replace, false)?;
     let is_default = prints_nothing_else && !args.json && !args.no_print && !args.cluster.policy.no_event_log;
     let prints = args.print || is_default;
-    run_list(Submission { prints, ..submission }, args.join.as_deref(), &args.cluster, args.json)
+    run_list(RunRequest { prints, ..request }, args.join.as_deref(), &args.cluster, args.json)
 }
 
 /// The first files, and what they are combined with.

@@ -629,18 +629,18 @@ pub enum Left {
     /// All has been said.
     Nothing,
     /// To submit this.
-    Run(TaskList, Known),
+    Run(TaskList, EarlierResults),
 }
 
-/// What is known of earlier runs that a run goes on with.
+/// Results of earlier runs that a run goes on with.
 #[derive(Default)]
-pub struct Known {
+pub struct EarlierResults {
     records: Vec<Record>,
     /// The dispatcher's folder where they are told of.
     told_in: Option<PathBuf>,
 }
 
-impl Known {
+impl EarlierResults {
     /// Leaves it in the dispatcher's folder `dir`, where a later run looks for it, and remembers that the last run of
     /// `origin` is told of there.
     pub fn leave(&self, origin: &Origin, dir: &Path) -> Result<(), Fault> {
@@ -661,7 +661,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
             tell(&list, &Decision::all(&list, Why::Asked), None)?;
             return Ok(Left::Nothing);
         }
-        return Ok(Left::Run(list, Known::default()));
+        return Ok(Left::Run(list, EarlierResults::default()));
     };
     let dir = earlier_dir(asked.origin, given, asked.join)?;
     let memo = match &dir {
@@ -690,7 +690,10 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     }
     let origin = asked.origin.name();
     let shorter = shorter(list, &decision, &origin)?;
-    Ok(Left::Run(shorter, Known { records: decision.known.into_iter().cloned().collect(), told_in: dir }))
+    Ok(Left::Run(
+        shorter,
+        EarlierResults { records: decision.known.into_iter().cloned().collect(), told_in: dir },
+    ))
 }
 
 /// Tasks of one stage that run for one reason.

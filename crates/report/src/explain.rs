@@ -85,21 +85,21 @@ impl Attempt {
     }
 }
 
-/// What the lines say, in order.
+/// What the event log says of one task, in order.
 #[derive(Default)]
-struct Told {
+struct History {
     attempts: Vec<Attempt>,
     ended: Option<(Timestamp, Outcome)>,
     cancel_asked: bool,
     n_restarts: u32,
     /// Files that it had made and that were lost, so that it ran again, and when.
     lost: Vec<(Timestamp, ObjectId)>,
-    /// Further attempts that only made copies of its files: where, and the end if it was told.
+    /// Further attempts that only made copies of its files: where, and the end if the executor reported it.
     replicas: Vec<(AttemptNo, String, Option<Outcome>)>,
 }
 
-fn tell_attempts(story: &TaskStory) -> Told {
-    let mut told = Told::default();
+fn tell_attempts(story: &TaskStory) -> History {
+    let mut history = History::default();
     let mut names = story.executors.clone();
     let mut ids: Vec<ExecutorId> = vec![]; // of each attempt
     let name = |names: &BTreeMap<u32, String>, id: ExecutorId| match names.get(&id.0) {
@@ -109,31 +109,31 @@ fn tell_attempts(story: &TaskStory) -> Told {
     for text in &story.log_lines {
         let Ok(line) = serde_json::from_str::<Line>(text) else {
             // A header: another dispatcher process goes on.
-            told.n_restarts +=
-                u32::from(serde_json::from_str::<Header>(text).is_ok() && !told.attempts.is_empty());
+            history.n_restarts +=
+                u32::from(serde_json::from_str::<Header>(text).is_ok() && !history.attempts.is_empty());
             continue;
         };
-        let open = |told: &Told| {
-            told.attempts.last().is_some_and(|a| a.report.is_none() && a.lost.is_none())
-                && told.ended.is_none()
+        let open = |history: &History| {
+            history.attempts.last().is_some_and(|a| a.report.is_none() && a.lost.is_none())
+                && history.ended.is_none()
         };
         match line.what {
             What::Out(Action::Assign { executor, assignment }) if assignment.task == story.task => {
-                if open(&told) {
-                    let how = match told.n_restarts {
+                if open(&history) {
+                    let how = match history.n_restarts {
                         0 => "its executor was lost or came back without it",
                         _ => "the dispatcher was restarted and nobody had it any more",
                     };
-                    told.attempts.last_mut().expect("an open attempt").lost = Some(how.into());
+                    history.attempts.last_mut().expect("an open attempt").lost = Some(how.into());
                 }
                 let mut objects = story.objects.clone();
                 if let Some(spec) = &story.spec {
                     let inputs = assignment.inputs.iter().zip(&spec.inputs);
                     objects.extend(inputs.map(|(a, (_, location))| (a.object.0, location.clone())));
                 }
-                told.ended = None;
+                history.ended = None;
                 ids.push(executor);
-                told.attempts.push(Attempt {
+                history.attempts.push(Attempt {
                     attempt: assignment.attempt,
                     executor: name(&names, executor),
                     assigned: Some(line.t),
@@ -143,19 +143,19 @@ fn tell_attempts(story: &TaskStory) -> Told {
                 });
             }
             What::Out(Action::ReplicateTask { executor, assignment }) if assignment.task == story.task => {
-                told.replicas.push((assignment.attempt, name(&names, executor), None))
+                history.replicas.push((assignment.attempt, name(&names, executor), None))
             }
             What::In(Event::AttemptEnded { report, .. })
                 if report.task == story.task
-                    && told.replicas.iter().any(|(attempt, ..)| *attempt == report.attempt) =>
+                    && history.replicas.iter().any(|(attempt, ..)| *attempt == report.attempt) =>
             {
-                let of_it = told.replicas.iter_mut().filter(|(attempt, ..)| *attempt == report.attempt);
+                let of_it = history.replicas.iter_mut().filter(|(attempt, ..)| *attempt == report.attempt);
                 of_it.for_each(|(_, _, end)| *end = Some(report.outcome.clone()));
             }
             What::In(Event::ExecutorJoined { executor, offer }) => {
                 names.insert(executor.0, offer.name.clone());
                 let has = offer.attempts.iter().find(|(task, _)| *task == story.task);
-                match (told.attempts.last_mut(), has) {
+                match (history.attempts.last_mut(), has) {
                     (Some(a), Some((_, attempt))) if a.attempt == *attempt && a.report.is_none() => {
                         a.lost = None;
                         a.executor = name(&names, executor);
@@ -171,7 +171,7 @@ fn tell_attempts(story: &TaskStory) -> Told {
                 }
             }
             What::In(Event::ExecutorLost { executor, reason }) if ids.last() == Some(&executor) => {
-                if let Some(a) = told.attempts.last_mut().filter(|_| told.ended.is_none()) {
+                if let Some(a) = history.attempts.last_mut().filter(|_| history.ended.is_none()) {
                     let landed = a.home.is_some() || a.report.as_ref().is_some_and(|r| r.outputs.is_empty());
                     if !landed {
                         a.lost.get_or_insert(format!("its executor was lost: {}", line_of(&reason)));
@@ -180,25 +180,27 @@ fn tell_attempts(story: &TaskStory) -> Told {
                 }
             }
             What::Out(Action::ForgetExecutor { executor })
-                if ids.last() == Some(&executor) && open(&told) =>
+                if ids.last() == Some(&executor) && open(&history) =>
             {
-                let a = told.attempts.last_mut().expect("an open attempt");
+                let a = history.attempts.last_mut().expect("an open attempt");
                 a.lost = Some("its executor fell silent and did not come back in time".into());
                 a.over = Some(line.t);
             }
             What::In(Event::AttemptEnded { executor, report }) if report.task == story.task => {
-                let known = told.attempts.last().is_some_and(|a| a.attempt == report.attempt);
+                let known = history.attempts.last().is_some_and(|a| a.attempt == report.attempt);
                 if !known {
                     // Its assignment is not among the lines; the report is worth telling all the same.
                     ids.push(executor);
-                    told.attempts.push(Attempt {
+                    history.attempts.push(Attempt {
                         attempt: report.attempt,
                         executor: name(&names, executor),
                         objects: story.objects.clone(),
                         ..Attempt::default()
                     });
                 }
-                if let Some(a) = told.attempts.last_mut().filter(|a| a.report.is_none() && a.lost.is_none()) {
+                if let Some(a) =
+                    history.attempts.last_mut().filter(|a| a.report.is_none() && a.lost.is_none())
+                {
                     for input in &report.inputs {
                         if let CacheOutcome::RemoteHit { from } = input.outcome {
                             a.peers.insert(from.0, name(&names, from));
@@ -209,52 +211,53 @@ fn tell_attempts(story: &TaskStory) -> Told {
                 }
             }
             What::In(Event::OutputsHome { task, attempt, result, .. }) if task == story.task => {
-                if let Some(a) = told.attempts.last_mut().filter(|a| a.attempt == attempt && a.home.is_none())
+                if let Some(a) =
+                    history.attempts.last_mut().filter(|a| a.attempt == attempt && a.home.is_none())
                 {
                     a.home = Some((line.t, result));
                     a.over = Some(line.t);
                 }
             }
             What::In(Event::CancelRequested { run, task }) => {
-                told.cancel_asked |= run == story.run && task.is_none_or(|t| t == story.task);
+                history.cancel_asked |= run == story.run && task.is_none_or(|t| t == story.task);
             }
             What::Out(Action::CancelAttempt { task, attempt, .. }) if task == story.task => {
-                if let Some(a) = told.attempts.last_mut().filter(|a| a.attempt == attempt) {
+                if let Some(a) = history.attempts.last_mut().filter(|a| a.attempt == attempt) {
                     a.cancel_asked = Some(line.t);
                 }
             }
             What::Out(Action::EndTask { task, outcome }) if task == story.task => {
-                told.ended = Some((line.t, outcome));
+                history.ended = Some((line.t, outcome));
             }
             What::Out(Action::ReviveTask { task, lost }) if task == story.task => {
-                told.ended = None;
-                told.lost.push((line.t, lost));
+                history.ended = None;
+                history.lost.push((line.t, lost));
             }
             What::In(Event::TaskRestored { task, outcome, .. }) if task == story.task => {
-                told.ended.get_or_insert((line.t, outcome));
+                history.ended.get_or_insert((line.t, outcome));
             }
             _ => {}
         }
     }
-    told
+    history
 }
 
 /// Tells the story. Ends with a line end.
 pub fn explain_lines(story: &TaskStory) -> String {
-    let mut told = tell_attempts(story);
+    let mut history = tell_attempts(story);
     // The event log is ahead of the journal, and an end that the journal does not have may not be told.
     if story.state == "ending" {
-        told.ended = None;
+        history.ended = None;
     }
     let mut text = String::new();
-    headline(story, &told, &mut text);
+    headline(story, &history, &mut text);
     if let Some(spec) = &story.spec {
         let _ = writeln!(text, "Command: {}", line_of(&command_line(&spec.command)));
     }
     for pattern in &story.patterns {
         let _ = writeln!(text, "Pattern: {}.", line_of(pattern));
     }
-    for (t, lost) in &told.lost {
+    for (t, lost) in &history.lost {
         let after = story.submitted.map_or(String::new(), |s| {
             format!(" {} after it was submitted,", units::duration(t.since_ns(s)))
         });
@@ -266,7 +269,7 @@ pub fn explain_lines(story: &TaskStory) -> String {
             "It was done and runs again:{after} no node had {file} any more, which other tasks still have to read."
         );
     }
-    for (_, executor, end) in &told.replicas {
+    for (_, executor, end) in &history.replicas {
         let end = match end {
             Some(Outcome::Done) => "ended well",
             Some(Outcome::Failed(_)) => "failed, which does no harm: its files are copied",
@@ -279,21 +282,21 @@ pub fn explain_lines(story: &TaskStory) -> String {
              them; that {end}."
         );
     }
-    for (i, attempt) in told.attempts.iter().enumerate() {
+    for (i, attempt) in history.attempts.iter().enumerate() {
         text.push('\n');
-        tell_attempt(story, &told, i, attempt, &mut text);
+        tell_attempt(story, &history, i, attempt, &mut text);
     }
     text
 }
 
-fn headline(story: &TaskStory, told: &Told, text: &mut String) {
-    let n = told.attempts.len() as u64;
+fn headline(story: &TaskStory, history: &History, text: &mut String) {
+    let n = history.attempts.len() as u64;
     let _ = write!(text, "Task {} (number {}, run {}) ", shown(&story.user_id), story.task, story.run);
     let after = |t: Timestamp| match story.submitted {
         Some(submitted) => format!(", {} after it was submitted", units::duration(t.since_ns(submitted))),
         None => String::new(),
     };
-    match (&told.ended, story.state.as_str()) {
+    match (&history.ended, story.state.as_str()) {
         (Some((t, Outcome::Done)), _) => {
             let _ = write!(text, "is done{}", after(*t));
             if n > 1 {
@@ -334,11 +337,11 @@ fn headline(story: &TaskStory, told: &Told, text: &mut String) {
             }
         }
         (None, state) => {
-            let at = told.attempts.last().map_or("an executor", |a| &a.executor);
+            let at = history.attempts.last().map_or("an executor", |a| &a.executor);
             let what = match state {
                 "running" => format!("is running on {at}"),
                 "landing" => format!("ran well on {at}; its outputs are on their way home"),
-                "reserved" if told.attempts.last().is_some_and(Attempt::is_alone) => format!(
+                "reserved" if history.attempts.last().is_some_and(Attempt::is_alone) => format!(
                     "was given to {at} and has not started yet: the disk there may have been too full for it and others at \
                      once, so it waits until all others on {at} have ended, and runs alone"
                 ),
@@ -355,11 +358,11 @@ fn headline(story: &TaskStory, told: &Told, text: &mut String) {
             }
         }
     }
-    if told.n_restarts > 0 {
+    if history.n_restarts > 0 {
         let _ = writeln!(
             text,
             "The dispatcher was restarted {} meanwhile.",
-            match told.n_restarts {
+            match history.n_restarts {
                 1 => "once".into(),
                 n => format!("{n} times"),
             }
@@ -404,8 +407,8 @@ fn command_line(command: &Command<String>) -> String {
     }
 }
 
-fn tell_attempt(story: &TaskStory, told: &Told, i: usize, a: &Attempt, text: &mut String) {
-    let is_last = i + 1 == told.attempts.len();
+fn tell_attempt(story: &TaskStory, history: &History, i: usize, a: &Attempt, text: &mut String) {
+    let is_last = i + 1 == history.attempts.len();
     let _ = writeln!(text, "Attempt {} on {}", a.attempt, a.executor);
     if let Some(assignment) = &a.assignment {
         why_there(&assignment.why, &a.executor, text);
@@ -422,9 +425,9 @@ fn tell_attempt(story: &TaskStory, told: &Told, i: usize, a: &Attempt, text: &mu
     }
     if let Some(report) = &a.report {
         where_inputs_came_from(a, report, text);
-        where_time_went(story, told, i, a, report, text);
+        where_time_went(story, history, i, a, report, text);
     }
-    how_it_ended(told, is_last, a, text);
+    how_it_ended(history, is_last, a, text);
     let failed = match (&a.report, &a.home) {
         (Some(report), _) if matches!(report.outcome, Outcome::Failed(_)) => true,
         (_, Some((_, Err(_)))) => true,
@@ -545,7 +548,7 @@ fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, text: &mut String
 
 fn where_time_went(
     story: &TaskStory,
-    told: &Told,
+    history: &History,
     i: usize,
     a: &Attempt,
     report: &AttemptReport,
@@ -553,7 +556,7 @@ fn where_time_went(
 ) {
     let t = &report.times;
     let mut parts: Vec<String> = vec![];
-    let (queued_since, again) = match i.checked_sub(1).map(|previous| &told.attempts[previous]) {
+    let (queued_since, again) = match i.checked_sub(1).map(|previous| &history.attempts[previous]) {
         None => (story.submitted, ""),
         Some(previous) => (previous.over, " again"),
     };
@@ -595,10 +598,10 @@ fn where_time_went(
     }
 }
 
-fn how_it_ended(told: &Told, is_last: bool, a: &Attempt, text: &mut String) {
-    let ended = told.ended.as_ref().filter(|_| is_last).map(|(_, outcome)| outcome);
+fn how_it_ended(history: &History, is_last: bool, a: &Attempt, text: &mut String) {
+    let ended = history.ended.as_ref().filter(|_| is_last).map(|(_, outcome)| outcome);
     let again = |text: &mut String, weather: bool| {
-        if is_last && told.ended.is_some() {
+        if is_last && history.ended.is_some() {
             return;
         }
         text.push_str(match weather {
@@ -643,7 +646,7 @@ fn how_it_ended(told: &Told, is_last: bool, a: &Attempt, text: &mut String) {
         (None, None) if a.cancel_asked.is_some() => {
             text.push_str("  It was asked to stop; its executor has not answered.\n");
         }
-        (None, None) if told.ended.is_none() => text.push_str("  It has not ended yet.\n"),
+        (None, None) if history.ended.is_none() => text.push_str("  It has not ended yet.\n"),
         (None, None) => {}
     }
 }

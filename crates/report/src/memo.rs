@@ -260,7 +260,7 @@ struct Input {
 }
 
 /// What an executor last said of an object.
-struct Told {
+struct LastReport {
     digest: Digest,
     at: u64,
     /// When it last said otherwise.
@@ -275,7 +275,7 @@ struct Reader {
     /// How tasks ended that have a record.
     ends: FxHashMap<TaskId, Ended>,
     /// Of this life.
-    told: FxHashMap<(ExecutorId, ObjectId), Told>,
+    last_reports: FxHashMap<(ExecutorId, ObjectId), LastReport>,
     /// Entries so far.
     now: u64,
 }
@@ -321,7 +321,7 @@ impl Reader {
                 }
                 Entry::In(_, Event::ReplicasChanged { executor, added, .. }) => {
                     for replica in added {
-                        self.on_told(executor, replica.object, replica.digest);
+                        self.on_replica_reported(executor, replica.object, replica.digest);
                     }
                 }
                 Entry::In(_, Event::AttemptEnded { report, .. }) => self.on_attempt_ended(&report),
@@ -349,27 +349,31 @@ impl Reader {
             }
         }
         self.open = open;
-        self.told.clear();
+        self.last_reports.clear();
     }
 
-    fn on_told(&mut self, executor: ExecutorId, object: ObjectId, digest: Digest) {
+    fn on_replica_reported(&mut self, executor: ExecutorId, object: ObjectId, digest: Digest) {
         let now = self.now;
-        let told =
-            self.told.entry((executor, object)).or_insert(Told { digest, at: now, otherwise_at: None });
-        if told.digest != digest {
-            (told.digest, told.otherwise_at) = (digest, Some(told.at));
+        let last = self.last_reports.entry((executor, object)).or_insert(LastReport {
+            digest,
+            at: now,
+            otherwise_at: None,
+        });
+        if last.digest != digest {
+            (last.digest, last.otherwise_at) = (digest, Some(last.at));
         }
-        told.at = now;
+        last.at = now;
     }
 
     /// The bytes that an attempt read.
     fn read_by(&self, attempt: &Open) -> Vec<Option<Digest>> {
         let of = |input: &Input| {
-            let told = self.told.get(&(attempt.executor, input.object)).filter(|t| t.at > attempt.since);
-            match (told, input.known) {
-                (Some(told), _) if told.otherwise_at.is_some_and(|at| at > attempt.since) => None,
-                (Some(told), Some(known)) if told.digest != known && !input.checked => None,
-                (Some(told), _) => Some(told.digest),
+            let last =
+                self.last_reports.get(&(attempt.executor, input.object)).filter(|t| t.at > attempt.since);
+            match (last, input.known) {
+                (Some(last), _) if last.otherwise_at.is_some_and(|at| at > attempt.since) => None,
+                (Some(last), Some(known)) if last.digest != known && !input.checked => None,
+                (Some(last), _) => Some(last.digest),
                 (None, known) => known,
             }
         };

@@ -16,7 +16,7 @@
 //! Ratios without a denominator are `None`.
 
 use crate::gantt::{Lanes, lanes, natural};
-use crate::read::{AttemptRecord, End, How, Requests, RunLog, Submission, sum};
+use crate::read::{AttemptRecord, End, How, Requests, RunLog, SubmittedArray, sum};
 use crate::stages::{StageRow, stages};
 use crate::units;
 use crate::verdict::{Verdict, verdict};
@@ -319,7 +319,7 @@ pub fn metrics_of(log: &RunLog, run: RunId) -> Option<Report> {
 pub(crate) struct Measure<'a> {
     pub log: &'a RunLog,
     pub run: Option<RunId>,
-    pub submissions: Vec<Submission>,
+    pub submissions: Vec<SubmittedArray>,
     /// Index of a task's last attempt.
     pub last_attempt: FxHashMap<TaskId, usize>,
     pub start: Timestamp,
@@ -329,7 +329,7 @@ pub(crate) struct Measure<'a> {
 
 impl<'a> Measure<'a> {
     fn new(log: &'a RunLog, run: Option<RunId>) -> Measure<'a> {
-        let submissions: Vec<Submission> =
+        let submissions: Vec<SubmittedArray> =
             log.submissions().filter(|s| run.is_none_or(|r| r == s.run)).collect();
         let runs = log.runs.iter().filter(|(id, r)| run.is_none_or(|x| x == **id) && !r.aborted);
         let (mut complete, mut ended) = (true, Timestamp(0));
@@ -784,7 +784,7 @@ struct Times {
     cpus: u32,
 }
 
-pub(crate) fn tasks(submissions: &[Submission]) -> impl Iterator<Item = TaskId> {
+pub(crate) fn tasks(submissions: &[SubmittedArray]) -> impl Iterator<Item = TaskId> {
     submissions.iter().flat_map(|s| (s.first.0..s.first.0 + u64::from(s.n_tasks)).map(TaskId))
 }
 

@@ -81,7 +81,7 @@ struct ArrayRecord {
 
 /// Tasks of one array.
 #[derive(Clone, Copy, Debug)]
-pub struct Submission {
+pub struct SubmittedArray {
     pub first: TaskId,
     pub n_tasks: u32,
     pub run: RunId,
@@ -286,10 +286,10 @@ impl RunLog {
     }
 
     /// All submissions of committed runs, in the order of their tasks.
-    pub fn submissions(&self) -> impl Iterator<Item = Submission> {
+    pub fn submissions(&self) -> impl Iterator<Item = SubmittedArray> {
         let of_committed =
             |a: &&ArrayRecord| self.runs.get(&a.run).is_some_and(|r| r.committed.is_some() && !r.aborted);
-        self.arrays.iter().filter(of_committed).map(|a| Submission {
+        self.arrays.iter().filter(of_committed).map(|a| SubmittedArray {
             first: TaskId(a.base),
             n_tasks: a.array.n_tasks,
             run: a.run,

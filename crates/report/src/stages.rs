@@ -6,7 +6,7 @@
 //! An input that several tasks read is counted for each of them, as there. Attempts that did not end a task
 //! are left out.
 
-use crate::read::{AttemptRecord, End, RunLog, Submission};
+use crate::read::{AttemptRecord, End, RunLog, SubmittedArray};
 use eyas_core::pattern::{is_one_stage, stage_of_task};
 use eyas_core::types::*;
 use rustc_hash::FxHashMap;
@@ -43,7 +43,7 @@ pub struct StageRow {
 /// Stages in the order in which their first tasks were submitted.
 pub(crate) fn stages<'a>(
     log: &'a RunLog,
-    submissions: &[Submission],
+    submissions: &[SubmittedArray],
     start: Timestamp,
     last_attempt: impl Fn(TaskId) -> Option<&'a AttemptRecord>,
 ) -> Vec<StageRow> {

@@ -346,7 +346,7 @@ pub fn knee(by_nodes: &[&Prediction]) -> usize {
 mod tests {
     use super::*;
     use crate::workload::all_pairs::{AllPairsConfig, all_pairs};
-    use crate::workload::trace::{Link, MeasuredNode, Spread};
+    use crate::workload::trace::{MeasuredNode, MeasuredTransfers, Spread};
     use eyas_core::Timestamp;
 
     const S: u64 = 1_000_000_000;
@@ -373,9 +373,9 @@ mod tests {
             makespan_ns: 100 * S,
             nodes: (0..n_nodes).map(node).collect(),
             requests: Default::default(),
-            home_in: Link::default(),
-            peer: Link::default(),
-            home_out: Link::default(),
+            home_in: MeasuredTransfers::default(),
+            peer: MeasuredTransfers::default(),
+            home_out: MeasuredTransfers::default(),
             dispatch: Spread { n: 1, mean_ns: 9, p50_ns: 200_000, p99_ns: 9 },
             start: Spread { n: 1, mean_ns: 2_000_000, p50_ns: 9, p99_ns: 9 },
             run: Spread::default(),

@@ -1,21 +1,22 @@
-//! Shell patterns over a directory tree: which files match, in name order.
+//! The files of a directory tree that a listing asks for: all of them, or those that match a pattern.
 //!
-//! `*` and `?` within one name, `[a-z]` and `[!a-z]`, `**` for any number of directories. A `[` that is never closed
-//! means itself. Hidden names match only where the pattern has a dot. Links to files count as files; links to
-//! directories are entered only where the pattern names them, never by `**`, so a circle cannot trap the walk.
+//! One name matches by the rules of [`pattern`](crate::pattern); `**` stands for any number of directories. Hidden names match
+//! only where the pattern has a dot. Links to files count as files; links to directories are entered only where the pattern
+//! names them, never by `**`, so a circle cannot trap the walk.
+//!
+//! `eyas_tasklist` walks by the same rules for the inputs of task lists, but to another end. A listing gives locations, and tells
+//! what is there: it may be empty, and a link that leads nowhere is in it as a file, so that whoever reads it gets an error. A
+//! task list gives names as its user writes them, and refuses both, as a task less or a task without its file would be a mistake.
 //!
 //! Not here: `{a,b}`; braces belong to the templates of commands.
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::location::Location;
+use crate::pattern::{has_wildcard, matches};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const LIST: &str = "list";
-
-pub(crate) fn has_wildcard(text: &str) -> bool {
-    text.contains(['*', '?', '['])
-}
 
 /// All files below `directory` whose own name `keep` accepts, unsorted.
 pub(crate) fn walk(directory: &Path, keep: &dyn Fn(&str) -> bool, out: &mut Vec<Location>) -> Result<()> {
@@ -137,85 +138,4 @@ fn entries(directory: &Path) -> Result<impl Iterator<Item = Result<Entry>>> {
         }
         Ok(Entry { path: entry.path(), is_file, is_directory, is_link: kind.is_symlink() })
     }))
-}
-
-/// Does one name match one part of a pattern? Linear in `name` for each `*`.
-fn matches(pattern: &str, name: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let name: Vec<char> = name.chars().collect();
-    let (mut p, mut n) = (0, 0);
-    // Where to go on when the last `*` has to swallow one character more.
-    let mut retry: Option<(usize, usize)> = None;
-    loop {
-        let step = match pattern.get(p) {
-            Some('*') => {
-                retry = Some((p + 1, n));
-                p += 1;
-                continue;
-            }
-            Some('?') if n < name.len() => Some(p + 1),
-            Some('[') if n < name.len() => class(&pattern, p, name[n]),
-            Some(c) if n < name.len() && *c == name[n] => Some(p + 1),
-            None if n == name.len() => return true,
-            _ => None,
-        };
-        match (step, retry) {
-            (Some(next), _) => (p, n) = (next, n + 1),
-            (None, Some((after_star, taken))) if taken < name.len() => {
-                retry = Some((after_star, taken + 1));
-                (p, n) = (after_star, taken + 1);
-            }
-            _ => return false,
-        }
-    }
-}
-
-/// The position after the class that starts at `start`, if it accepts `c`.
-fn class(pattern: &[char], start: usize, c: char) -> Option<usize> {
-    let is_negated = matches!(pattern.get(start + 1), Some('!' | '^'));
-    let first = start + 1 + usize::from(is_negated);
-    // A `]` right at the start is a member.
-    let Some(length) = pattern.get(first + 1..).and_then(|rest| rest.iter().position(|c| *c == ']')) else {
-        return (c == '[').then_some(start + 1);
-    };
-    let members = &pattern[first..first + 1 + length];
-    let mut is_member = false;
-    let mut index = 0;
-    while index < members.len() {
-        if members.get(index + 1) == Some(&'-') && index + 2 < members.len() {
-            is_member |= (members[index]..=members[index + 2]).contains(&c);
-            index += 3;
-        } else {
-            is_member |= members[index] == c;
-            index += 1;
-        }
-    }
-    (is_member != is_negated).then_some(first + 1 + length + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_match_as_in_a_shell() {
-        let check = |pattern: &str, name: &str, expect: bool| {
-            assert_eq!(matches(pattern, name), expect, "{pattern:?} on {name:?}");
-        };
-        check("*.fits", "a.fits", true);
-        check("*.fits", "a.fits.gz", false);
-        check("*", "", true);
-        check("a*b*c", "aXbbYc", true);
-        check("a*b*c", "aXbbY", false);
-        check("?é?", "aéb", true);
-        check("?", "", false);
-        check("[a-c]x", "bx", true);
-        check("[!a-c]x", "bx", false);
-        check("[!a-c]x", "dx", true);
-        check("[]]", "]", true);
-        check("[a-]", "-", true);
-        check("a[1", "a[1", true);
-        check("a[1]", "a1", true);
-        check("***a", "ba", true);
-    }
 }

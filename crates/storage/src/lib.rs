@@ -7,6 +7,7 @@
 //! * [`canonical`]: what people write to the one text of a location;
 //! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared) and [`HttpHome`] (read only);
 //! * wrappers, each a [`Home`] around a [`Home`]: [`Retry`], [`Limited`], [`Chaos`];
+//! * [`pattern`]: how a name matches a pattern of a shell, for listings and for who reads patterns of users elsewhere;
 //! * [`Homes`] opens a home of each kind, puts the wrappers around it, and picks the home for a location.
 //!
 //! Invariants, checked by [`conformance`] for each adaptor:
@@ -37,6 +38,7 @@ mod location;
 #[cfg(test)]
 mod memory;
 mod parts;
+pub mod pattern;
 mod put;
 mod retry;
 #[cfg(test)]
@@ -149,7 +151,7 @@ pub enum Listing {
 impl Listing {
     /// A pattern if `text` has one of `*?[`, else the directory it names; relative to the absolute directory `base`.
     pub fn parse(text: &str, base: &Path) -> Result<Listing> {
-        if text.contains("://") || !glob::has_wildcard(text) {
+        if text.contains("://") || !pattern::has_wildcard(text) {
             return Ok(Listing::Under(Location::parse(text, base)?));
         }
         Ok(Listing::Glob { directory: Location::from_path(base)?, pattern: text.to_owned() })

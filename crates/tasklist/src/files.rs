@@ -3,6 +3,7 @@
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::map::ListInput;
 use crate::{glob, location};
+use eyas_storage::pattern::has_wildcard;
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
@@ -40,7 +41,7 @@ pub(crate) fn find(
         Ok(())
     };
     for path in paths {
-        let is_pattern = glob::has_wildcard(path)
+        let is_pattern = has_wildcard(path)
             && !location::is_url(path)
             && fs::symlink_metadata(base_dir.join(path)).is_err();
         if is_pattern {

@@ -84,20 +84,10 @@ mod tests {
 
     fn spec(id: &str, output: &str) -> TaskSpec {
         TaskSpec {
-            id: id.into(),
-            command: Command::Exec(vec!["true".into()]),
             inputs: vec![("in".into(), "data/in".into())],
             outputs: vec![("out".into(), output.into())],
-            env: vec![],
-            cpus: 1,
-            memory_bytes: None,
-            walltime_ns: None,
-            retries: 0,
-            priority: 0,
             label: "stage".into(),
-            dynamic: false,
-            hints: Default::default(),
-            promises: vec![],
+            ..TaskSpec::new(id.into(), Command::Exec(vec!["true".into()]))
         }
     }
 

@@ -1,24 +1,24 @@
-//! Which files match a pattern, in bytewise order of their names.
+//! Which files match a pattern that a user writes as an input, in bytewise order of their names.
 //!
-//! `*` and `?` within one name, `[a-z]` and `[!a-z]`, `**` for any number of directories; a `[` that is never
-//! closed means itself. Hidden names match only where the pattern has a dot. Links to files count as files;
-//! `**` does not follow links to directories, so a circle cannot trap it. Directories never match: a task
-//! reads files.
+//! One name matches by the rules of [`eyas_storage::pattern`]; `**` stands for any number of directories. Hidden names match only
+//! where the pattern has a dot. Links to files count as files; `**` does not follow links to directories, so a circle cannot trap
+//! it. Directories never match: a task reads files.
+//!
+//! A listing of home storage (`eyas_storage::Listing`) walks by the same rules, but to another end. It gives locations, and may be
+//! empty or have links in it that lead nowhere. Here names stay as the user writes them, and both are mistakes of the list: a
+//! pattern without a match says in which directory it looked, and a link that leads nowhere is refused.
 //!
 //! Why not the `glob` crate: it passes over names that are not UTF-8 in silence, and a task less is worse than
 //! an error.
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use eyas_storage::pattern::{has_wildcard, matches};
 use std::fs;
 use std::path::Path;
 
 /// Whether an input of a list is a pattern: a `[` alone is more often part of a name.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
-}
-
-pub(crate) fn has_wildcard(text: &str) -> bool {
-    text.contains(['*', '?', '['])
 }
 
 /// The files that match `pattern`, written as the pattern is: relative to `base` or absolute.
@@ -129,87 +129,5 @@ impl Walk<'_> {
             at.truncate(n);
         }
         Ok(())
-    }
-}
-
-/// Does one name match one part of a pattern? At most `name` times `pattern` steps.
-fn matches(pattern: &str, name: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let name: Vec<char> = name.chars().collect();
-    let (mut p, mut n) = (0, 0);
-    // Where to go on when the last `*` has to swallow one character more.
-    let mut retry: Option<(usize, usize)> = None;
-    loop {
-        let next = match (pattern.get(p), name.get(n)) {
-            (None, None) => return true,
-            (Some('*'), _) => {
-                p += 1;
-                retry = Some((p, n));
-                continue;
-            }
-            (Some('?'), Some(_)) => Some(p + 1),
-            (Some('['), Some(c)) => class(&pattern, p, *c),
-            (Some(want), Some(c)) if want == c => Some(p + 1),
-            _ => None,
-        };
-        match (next, &mut retry) {
-            (Some(next), _) => (p, n) = (next, n + 1),
-            (None, Some((after_star, taken))) if *taken < name.len() => {
-                *taken += 1;
-                (p, n) = (*after_star, *taken);
-            }
-            _ => return false,
-        }
-    }
-}
-
-/// The position after the class that starts at `start`, if it takes `c`.
-fn class(pattern: &[char], start: usize, c: char) -> Option<usize> {
-    let is_negated = matches!(pattern.get(start + 1), Some('!' | '^'));
-    let first = start + 1 + usize::from(is_negated);
-    // A `]` right at the beginning is a member.
-    let Some(n) = pattern.get(first + 1..).and_then(|rest| rest.iter().position(|c| *c == ']')) else {
-        return (c == '[').then_some(start + 1);
-    };
-    let mut members = &pattern[first..=first + n];
-    let mut is_member = false;
-    while let [low, rest @ ..] = members {
-        if let ['-', high, rest @ ..] = rest {
-            is_member |= (*low..=*high).contains(&c);
-            members = rest;
-        } else {
-            is_member |= *low == c;
-            members = rest;
-        }
-    }
-    (is_member != is_negated).then_some(first + n + 2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_match_as_in_a_shell() {
-        for (pattern, name, expect) in [
-            ("*.fits", "a.fits", true),
-            ("*.fits", "a.fits.gz", false),
-            ("*", "", true),
-            ("a*b*c", "aXbbYc", true),
-            ("a*b*c", "aXbbY", false),
-            ("?é?", "aéb", true),
-            ("?", "", false),
-            ("[a-c]x", "bx", true),
-            ("[!a-c]x", "bx", false),
-            ("[!a-c]x", "dx", true),
-            ("[]]", "]", true),
-            ("[a-]", "-", true),
-            ("a[1", "a[1", true),
-            ("a[1]", "a1", true),
-            ("***a", "ba", true),
-            ("*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
-        ] {
-            assert_eq!(matches(pattern, name), expect, "{pattern:?} on {name:?}");
-        }
     }
 }

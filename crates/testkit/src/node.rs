@@ -10,7 +10,7 @@ use eyas_core::home_share::{HomeShare, HomeUse};
 use eyas_core::lease::Lease;
 use eyas_core::*;
 use eyas_session::executor::link::About;
-use eyas_session::executor::{Book, Link, Welcomed, unless_dropped};
+use eyas_session::executor::{Book, DispatcherLink, Order, Welcomed, unless_dropped};
 use eyas_wire::message::{ExecutorStatus, FromExecutor, ToExecutor, Welcome};
 use std::collections::{BTreeMap, HashMap};
 
@@ -79,7 +79,7 @@ pub struct Node {
     pub contexts: BTreeMap<AttemptId, Context>,
     /// The connection to a dispatcher, while there is one.
     pub life: Option<u64>,
-    pub link: Link,
+    pub link: DispatcherLink,
     /// Its dispatcher is to hear that it is to be let go.
     pub asks_to_go: bool,
     /// What it may use of home, what it has moved, and what its dispatcher knows of that.
@@ -119,7 +119,7 @@ impl Node {
             clock_ahead_ns: 0,
             contexts: BTreeMap::new(),
             life: None,
-            link: Link::default(),
+            link: DispatcherLink::default(),
             asks_to_go: false,
             home_share: HomeShare::UNLIMITED,
             home_bytes: 0,
@@ -268,13 +268,7 @@ impl Node {
                 self.on_first(now, *welcome);
                 vec![]
             }
-            ToNode::Says(message) => match *message {
-                ToExecutor::Recorded { ended } => {
-                    let event = |(task, attempt)| NodeEvent::EndRecorded { task, attempt };
-                    ended.into_iter().map(event).collect()
-                }
-                message => self.event_said(message).into_iter().collect(),
-            },
+            ToNode::Says(message) => self.on_message(*message),
         }
     }
 
@@ -301,24 +295,12 @@ impl Node {
         }
     }
 
-    fn event_said(&mut self, message: ToExecutor) -> Option<NodeEvent> {
-        Some(match message {
-            ToExecutor::Assign(assign) => {
-                let (mut assignment, spec) = (assign.assignment, assign.spec);
-                let id = (assignment.task, assignment.attempt);
-                if self.contexts.contains_key(&id) {
-                    return None;
-                }
-                for (input, (_, location)) in assignment.inputs.iter_mut().zip(&spec.inputs) {
-                    let object = self.book.intern_known(location, input.known.as_ref().map(|k| k.digest));
-                    self.book.pair(object, input.object);
-                    input.object = object;
-                }
-                for (output, (_, location)) in assignment.outputs.iter_mut().zip(&spec.outputs) {
-                    let object = self.book.intern(location);
-                    self.book.pair(object, *output);
-                    *output = object;
-                }
+    fn on_message(&mut self, message: ToExecutor) -> Vec<NodeEvent> {
+        let has_attempt = |task, attempt| self.contexts.contains_key(&(task, attempt));
+        let home_streams_max = self.config.home_streams_max;
+        match self.link.hear(message, &self.core, &mut self.book, home_streams_max, has_attempt) {
+            Order::Feed(events) => return events,
+            Order::Begin { assignment, spec, .. } => {
                 let context = Context {
                     run: assignment.run,
                     incarnation: self.link.incarnation(),
@@ -332,66 +314,30 @@ impl Node {
                     written_before_bytes: 0,
                     had_no_room: false,
                 };
-                self.contexts.insert(id, context);
-                NodeEvent::Assigned { assignment }
+                self.contexts.insert((assignment.task, assignment.attempt), context);
+                return vec![NodeEvent::Assigned { assignment }];
             }
-            ToExecutor::Cancel { task, attempt } => NodeEvent::CancelRequested { task, attempt },
-            ToExecutor::Recall { task, attempt } => NodeEvent::RecallRequested { task, attempt },
-            ToExecutor::Prefetch { batch, mut inputs, locations, .. } => {
-                for (input, location) in inputs.iter_mut().zip(&locations) {
-                    let known = input.known.as_ref().map(|k| k.digest);
-                    let ours = self.book.intern_known(location, known);
-                    self.book.pair(ours, input.object);
-                    input.object = ours;
-                }
-                NodeEvent::PrefetchRequested { batch, inputs }
+            Order::Prefetch { event, .. } => return vec![event],
+            Order::ShareHome { share, event } => {
+                self.home_share = share;
+                return vec![event];
             }
-            ToExecutor::CancelPrefetch { objects } => NodeEvent::PrefetchCancelled {
-                objects: objects.iter().filter_map(|o| self.book.ours(*o)).collect(),
-            },
-            ToExecutor::Named { objects } => {
-                for (theirs, location, digest) in objects {
-                    let ours = self.book.intern_known(&location, digest);
-                    self.book.pair(ours, theirs);
-                    if !self.core.cache().is_ready(ours) {
-                        self.tell(NodeMessage::ReplicaDropped(ours));
-                    }
-                }
-                return None;
-            }
-            ToExecutor::Drop { objects } => NodeEvent::DropRequested {
-                objects: objects.iter().filter_map(|o| self.book.ours(*o)).collect(),
-            },
-            ToExecutor::Recorded { .. } => unreachable!("it is more than one event"),
-            ToExecutor::Beat => {
-                self.lease.was_answered();
-                return None;
-            }
+            Order::RenewLease => self.lease.was_answered(),
             // No home here has halves of files.
-            ToExecutor::RemoveParts { attempts } => {
+            Order::RemoveParts(attempts) => {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();
                 self.tell(NodeMessage::PartsRemoved { tasks });
-                return None;
             }
-            ToExecutor::Peers { peers } => {
+            Order::MeetPeers(peers) => {
                 self.peers.extend(peers.into_iter().map(|(executor, _, node)| (executor, node as usize)));
-                return None;
             }
-            ToExecutor::Redirect { member, address } => {
-                self.link.redirect(member, address);
-                return None;
-            }
-            ToExecutor::Home(share) => {
-                self.home_share = share;
-                NodeEvent::HomeShared { streams: share.streams.min(self.config.home_streams_max) }
-            }
+            // Whoever drives this node calls `go` after each batch.
+            Order::Move => {}
             // Nobody asks what programs have printed.
-            ToExecutor::Look { .. } => return None,
-            ToExecutor::Shutdown { .. } => {
-                self.is_ended = true;
-                return None;
-            }
-        })
+            Order::Look { .. } => {}
+            Order::End { .. } => self.is_ended = true,
+        }
+        vec![]
     }
 
     /// It says that it is there, as every second.

@@ -5,7 +5,7 @@ use eyas_core::dispatcher::TaskState;
 use eyas_core::event::*;
 use eyas_core::group::split::split_addition;
 use eyas_core::group::{
-    FileState, Known, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, Size, owner_of,
+    FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, Size, owner_of,
 };
 use eyas_core::*;
 use eyas_testkit::build::{Task, reads, task};
@@ -225,10 +225,10 @@ fn a_member_tells_what_it_knows_of_files() {
         let clash = c.core.consult(run, &task("v").writes(name).array()).clash.expect("two write it");
         assert!(clash.starts_with(&format!("tasks `{first}` and `v` both write `{name}`")), "{clash}");
     }
-    let here = Known::default();
+    let here = KnownFiles::default();
     let parts = split_addition(&[(*reader).clone()], &[known, here.clone()]).unwrap_err();
     assert_eq!(parts, format!("task `r` reads `{z}`, which no task of the run writes"));
-    let gone = Known { dropped: BTreeSet::from([z.clone()]), ..Known::default() };
+    let gone = KnownFiles { dropped: BTreeSet::from([z.clone()]), ..KnownFiles::default() };
     let why = split_addition(&[(*task("r").reads(&z).array()).clone()], &[gone, here]).unwrap_err();
     assert!(why.starts_with(&format!("task `r` reads `{z}`, which was dropped")), "{why}");
 }

@@ -9,7 +9,7 @@ use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::collective::BatchId;
 use eyas_core::dispatcher::Upstream;
 use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
-use eyas_core::group::{Known, LinkMessage, MemberLoad, RunLinks};
+use eyas_core::group::{KnownFiles, LinkMessage, MemberLoad, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};
 use eyas_core::pattern::RunPatterns;
 use eyas_core::provisioning::NodeView;
@@ -457,7 +457,7 @@ pub enum ReplyBody {
         run: RunId,
         n_tasks: u64,
     },
-    Consulted(Box<Known>),
+    Consulted(Box<KnownFiles>),
     /// Of those of the files that have one.
     Upstream(Vec<(String, Upstream)>),
     Prints {

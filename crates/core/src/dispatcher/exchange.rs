@@ -36,7 +36,7 @@ use super::assign::SOURCES_MAX;
 use super::intermediates::promised_in_vain;
 use super::*;
 use crate::group::{
-    FileState, Known, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, Size, owner_of,
+    FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, Size, owner_of,
 };
 use crate::pattern::RunPatterns;
 use eyas_text::shown;
@@ -249,8 +249,8 @@ impl Dispatcher {
 
     /// What a dispatcher of a group knows of files that tasks of `array` name. They are to be added to the run that
     /// the submission `run` is into; it is open, so what is told holds until it is committed or given up.
-    pub fn consult(&self, run: RunId, array: &TaskArray) -> Known {
-        let mut known = Known::default();
+    pub fn consult(&self, run: RunId, array: &TaskArray) -> KnownFiles {
+        let mut known = KnownFiles::default();
         let Some(whole) = self.runs.get(&run).and_then(|r| r.into) else { return known };
         let mut text = String::new();
         for promise in &array.template.promises {

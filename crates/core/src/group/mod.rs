@@ -168,7 +168,7 @@ pub struct RunLinks {
 
 /// What one member knows of the files that tasks name which are to be added to a run: as users write them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
-pub struct Known {
+pub struct KnownFiles {
     /// Those that they read and tasks of this member make, or promise: they stay on the nodes, or are on their way home.
     pub makes: BTreeSet<String>,
     /// Those that they read and tasks of this member made, and nobody has any more.

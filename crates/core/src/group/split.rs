@@ -18,7 +18,7 @@
 //!
 //! Not here: files that nobody makes of a whole run (each dispatcher finds those of its own).
 
-use super::{Known, RunLinks, owner_of};
+use super::{KnownFiles, RunLinks, owner_of};
 use crate::array::{Column, Pattern, Piece, TaskArray};
 use crate::dispatcher::{nobody_writes, was_dropped};
 use crate::pattern::{RunPatterns, patterns_by_part};
@@ -52,14 +52,18 @@ pub fn split(arrays: &[TaskArray], n_members: u32) -> Result<Vec<Part>, String> 
 
 /// As [`split`], for tasks that are added to a run. `known`: what each member said of all of them. `Err`: also that one
 /// of them writes what a task of the run does, or reads what nobody writes.
-pub fn split_addition(arrays: &[TaskArray], known: &[Known]) -> Result<Vec<Part>, String> {
+pub fn split_addition(arrays: &[TaskArray], known: &[KnownFiles]) -> Result<Vec<Part>, String> {
     match known.iter().find_map(|k| k.clash.clone()) {
         Some(clash) => Err(clash),
         None => split_all(arrays, known.len() as u32, Some(known)),
     }
 }
 
-fn split_all(arrays: &[TaskArray], n_members: u32, known: Option<&[Known]>) -> Result<Vec<Part>, String> {
+fn split_all(
+    arrays: &[TaskArray],
+    n_members: u32,
+    known: Option<&[KnownFiles]>,
+) -> Result<Vec<Part>, String> {
     let deals: Vec<Deal> = (0..).zip(arrays).map(|(n, array)| deal(array, n, n_members)).collect();
     let mut parts = vec![Part::default(); n_members as usize];
     link(arrays, &deals, n_members, known, &mut parts)?;
@@ -218,7 +222,7 @@ fn link(
     arrays: &[TaskArray],
     deals: &[Deal],
     n_members: u32,
-    known: Option<&[Known]>,
+    known: Option<&[KnownFiles]>,
     parts: &mut [Part],
 ) -> Result<(), String> {
     let makers = Makers::of(arrays)?;
@@ -283,12 +287,12 @@ struct Crossing {
 }
 
 /// The member that made a file before, in the run to which tasks are added.
-fn has_made(known: Option<&[Known]>, location: &str) -> Option<MemberId> {
+fn has_made(known: Option<&[KnownFiles]>, location: &str) -> Option<MemberId> {
     (0..).zip(known?).find(|(_, k)| k.makes.contains(location)).map(|(m, _)| MemberId(m))
 }
 
 /// Why an added task's input will never be there.
-fn never_made(known: &[Known], task: &str, location: &str) -> String {
+fn never_made(known: &[KnownFiles], task: &str, location: &str) -> String {
     match known.iter().any(|k| k.dropped.contains(location)) {
         true => was_dropped(task, location),
         false => nobody_writes(task, location),

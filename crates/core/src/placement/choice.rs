@@ -20,8 +20,8 @@ pub(super) fn place(
     picks.clear();
     for &(stage, mode) in stages {
         if let Some(seat) = notify(window, stage, mode) {
-            let member = window.member(seat);
-            let mut pick_up = PickUp { window, seat, stage, mode, n_tasks_max, room: member.room, picks };
+            let seated = window.executor_at(seat);
+            let mut pick_up = PickUp { window, seat, stage, mode, n_tasks_max, room: seated.room, picks };
             if mode != Mode::FirstAvailable {
                 pick_up.take(Part::Hits);
             }
@@ -29,7 +29,7 @@ pub(super) fn place(
                 pick_up.take(Part::Rest);
             }
             assert!(!picks.is_empty(), "an executor is only notified of a task that it can take");
-            return Ok(member.id);
+            return Ok(seated.id);
         }
     }
     Err(why_not(window, stages))
@@ -221,7 +221,7 @@ fn why_not(window: &Window, stages: &[(Stage, Mode)]) -> Unplaced {
     if fits_somewhere
         && let Some(holder) = window.tree(head).best_row(head.node).and_then(|row| seats_in(row).next())
     {
-        return Unplaced::WaitingForHolder { task, executor: window.member(holder).id };
+        return Unplaced::WaitingForHolder { task, executor: window.executor_at(holder).id };
     }
     Unplaced::NothingFits { task, cpus: shape.cpus, memory_bytes: shape.memory_bytes }
 }

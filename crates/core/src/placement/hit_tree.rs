@@ -339,13 +339,13 @@ impl HitTree {
     // ---- tasks come and go
 
     /// Adds a task. `holders` gives the holders of each input, in the order of `inputs`; seats outside
-    /// `members` do not count.
+    /// `seated` do not count.
     pub fn insert<'a>(
         &mut self,
         key: QueueKey,
         inputs: Box<[Input]>,
         holders: impl Fn(ObjectId) -> HoldersView<'a>,
-        members: &[u64],
+        seated: &[u64],
     ) -> u32 {
         let node = Node { key, up: NIL, left: NIL, right: NIL, most: 0, cold_below: false };
         let detail = Detail { inputs, counts: Box::default() };
@@ -367,9 +367,9 @@ impl HitTree {
         };
         self.len += 1;
         if self.exact {
-            self.fill_exact(i, holders, members);
+            self.fill_exact(i, holders, seated);
         } else {
-            self.fill_counted(i, holders, members);
+            self.fill_counted(i, holders, seated);
         }
         let at = i as usize * stride..(i as usize + 1) * stride;
         self.below[at.clone()].copy_from_slice(&self.own[at]);
@@ -379,7 +379,7 @@ impl HitTree {
     }
 
     /// Each holder of an input moves up one level: a unary counter per seat, 64 seats at a time.
-    fn fill_exact<'a>(&mut self, i: u32, holders: impl Fn(ObjectId) -> HoldersView<'a>, members: &[u64]) {
+    fn fill_exact<'a>(&mut self, i: u32, holders: impl Fn(ObjectId) -> HoldersView<'a>, seated: &[u64]) {
         let (n_levels, n_words) = (self.n_levels, self.n_words);
         let start = i as usize * self.stride();
         let rows = &mut self.own[start..start + n_levels * n_words];
@@ -394,12 +394,12 @@ impl HitTree {
         for input in &self.details[i as usize].inputs {
             match holders(input.object) {
                 HoldersView::List(list) => {
-                    for seat in list.iter().filter(|s| has(members, **s)) {
+                    for seat in list.iter().filter(|s| has(seated, **s)) {
                         raise(seat.0 as usize / 64, 1 << (seat.0 % 64));
                     }
                 }
                 HoldersView::Words(words) => {
-                    for (word, (bits, here)) in words.iter().zip(members).enumerate() {
+                    for (word, (bits, here)) in words.iter().zip(seated).enumerate() {
                         raise(word, bits & here);
                     }
                 }
@@ -414,15 +414,15 @@ impl HitTree {
         }
     }
 
-    fn fill_counted<'a>(&mut self, i: u32, holders: impl Fn(ObjectId) -> HoldersView<'a>, members: &[u64]) {
+    fn fill_counted<'a>(&mut self, i: u32, holders: impl Fn(ObjectId) -> HoldersView<'a>, seated: &[u64]) {
         let mut counts = vec![0u32; self.n_words * 64].into_boxed_slice();
         for input in self.inputs(i) {
             match holders(input.object) {
                 HoldersView::List(list) => {
-                    list.iter().filter(|s| has(members, **s)).for_each(|s| counts[s.0 as usize] += 1);
+                    list.iter().filter(|s| has(seated, **s)).for_each(|s| counts[s.0 as usize] += 1);
                 }
                 HoldersView::Words(words) => {
-                    let words = words.iter().zip(members).map(|(w, m)| w & m);
+                    let words = words.iter().zip(seated).map(|(w, m)| w & m);
                     for (word, bits) in words.enumerate().filter(|(_, bits)| *bits != 0) {
                         seats_in(&[bits]).for_each(|s| counts[word * 64 + s.0 as usize] += 1);
                     }

@@ -36,8 +36,8 @@ pub struct Window {
     readers: FxHashMap<ObjectId, Vec<Reader>>,
     seat_of: FxHashMap<ExecutorId, Seat>,
     /// By seat.
-    members: Vec<Option<Member>>,
-    is_member: SeatSet,
+    seated: Vec<Option<SeatedExecutor>>,
+    is_seated: SeatSet,
     /// Executors by their number of idle slots, those with none left out.
     by_idle: BTreeMap<u32, SeatSet>,
     by_ahead: BTreeMap<u32, SeatSet>,
@@ -50,7 +50,7 @@ pub struct Window {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Member {
+pub(super) struct SeatedExecutor {
     pub id: ExecutorId,
     pub room: Room,
 }
@@ -125,8 +125,8 @@ impl Window {
             place_of: FxHashMap::default(),
             readers: FxHashMap::default(),
             seat_of: FxHashMap::default(),
-            members: Vec::new(),
-            is_member: SeatSet::default(),
+            seated: Vec::new(),
+            is_seated: SeatSet::default(),
             by_idle: BTreeMap::new(),
             by_ahead: BTreeMap::new(),
             n_slots_total: 0,
@@ -203,7 +203,7 @@ impl Window {
             task.inputs.iter().map(|&object| Input { object, reader_index: 0 }).collect();
         let tree = &mut self.shapes[shape].trees[class];
         let holders = |object| catalog.holders_view(object);
-        let node = tree.insert(task.key, inputs, holders, self.is_member.words());
+        let node = tree.insert(task.key, inputs, holders, self.is_seated.words());
         let place = Place { shape: shape as u32, class: class as u32, node };
         for (input, &object) in task.inputs.iter().enumerate() {
             let readers = self.readers.entry(object).or_default();
@@ -255,8 +255,8 @@ impl Window {
         });
         let shape = &mut self.shapes[i];
         (shape.cpus, shape.memory_bytes) = (cpus, memory_bytes);
-        for seat in self.is_member.iter() {
-            let room = self.members[seat.0 as usize].expect("members sit").room;
+        for seat in self.is_seated.iter() {
+            let room = self.seated[seat.0 as usize].expect("an executor has this seat").room;
             shape.set_room(seat, &room);
         }
         i
@@ -272,8 +272,8 @@ impl Window {
         }
         let seat = catalog.seat(executor).expect("an executor joins the catalog first");
         let i = seat.0 as usize;
-        if i >= self.members.len() {
-            self.members.resize(i + 1, None);
+        if i >= self.seated.len() {
+            self.seated.resize(i + 1, None);
         }
         if i >= self.n_words * 64 {
             // A quarter more than needed: growing rewrites all rows.
@@ -283,9 +283,9 @@ impl Window {
             }
         }
         self.seat_of.insert(executor, seat);
-        self.members[i] = Some(Member { id: executor, room: Room::default() });
+        self.seated[i] = Some(SeatedExecutor { id: executor, room: Room::default() });
         self.shapes.iter_mut().for_each(|shape| shape.set_room(seat, &Room::default()));
-        self.is_member.insert(seat);
+        self.is_seated.insert(seat);
         for object in catalog.objects_on(executor) {
             self.replica_changed(object, seat, true);
         }
@@ -299,8 +299,8 @@ impl Window {
         for &object in objects {
             self.replica_changed(object, seat, false);
         }
-        self.members[seat.0 as usize] = None;
-        self.is_member.remove(seat);
+        self.seated[seat.0 as usize] = None;
+        self.is_seated.remove(seat);
         self.shapes.iter_mut().for_each(|shape| {
             shape.unable.remove(seat);
         });
@@ -309,8 +309,8 @@ impl Window {
     /// Replaces what is known of the room on `executor`; nothing happens if it has not joined.
     pub fn set_room(&mut self, executor: ExecutorId, room: Room) {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
-        let member = self.members[seat.0 as usize].as_mut().expect("members sit");
-        let old = std::mem::replace(&mut member.room, room);
+        let seated = self.seated[seat.0 as usize].as_mut().expect("an executor has this seat");
+        let old = std::mem::replace(&mut seated.room, room);
         if room.slots_idle < old.slots_idle || room.ahead < old.ahead {
             self.turn = Seat(seat.0 + 1);
         }
@@ -324,11 +324,11 @@ impl Window {
     }
 
     pub fn room(&self, executor: ExecutorId) -> Option<Room> {
-        Some(self.member(*self.seat_of.get(&executor)?).room)
+        Some(self.executor_at(*self.seat_of.get(&executor)?).room)
     }
 
     pub fn n_executors(&self) -> usize {
-        self.is_member.len()
+        self.is_seated.len()
     }
 
     /// Slots of all executors.
@@ -382,8 +382,8 @@ impl Window {
         &self.shapes[place.shape as usize]
     }
 
-    pub(super) fn member(&self, seat: Seat) -> &Member {
-        self.members[seat.0 as usize].as_ref().expect("members sit")
+    pub(super) fn executor_at(&self, seat: Seat) -> &SeatedExecutor {
+        self.seated[seat.0 as usize].as_ref().expect("an executor has this seat")
     }
 
     pub(super) fn has_any_room(&self) -> bool {
@@ -454,7 +454,7 @@ impl Window {
             Some(((1..=n_levels).filter_map(of_level).min()?, place))
         };
         let (key, place) = self.trees().filter_map(first).min_by_key(|(key, _)| *key)?;
-        Some((self.member(self.next_free(self.shape(place), Stage::Idle)?).id, key))
+        Some((self.executor_at(self.next_free(self.shape(place), Stage::Idle)?).id, key))
     }
 
     /// How `task` stands; `None` if it is not in the window.
@@ -465,7 +465,7 @@ impl Window {
         Some(Standing {
             n_inputs: tree.inputs(place.node).len() as u32,
             n_hits_best: tree.most(place.node),
-            best_holders: crate::executor_set::seats_in(best).map(|s| self.member(s).id).collect(),
+            best_holders: crate::executor_set::seats_in(best).map(|s| self.executor_at(s).id).collect(),
             n_fit_idle: shape.idle.len(),
             n_fit_ahead: shape.ahead.len(),
         })
@@ -480,7 +480,7 @@ impl Window {
             + self.shapes.capacity() * size_of::<Shape>()
             + self.place_of.capacity() * size_of::<(TaskId, Place)>()
             + self.readers.capacity() * size_of::<(ObjectId, Vec<Reader>)>()
-            + self.members.capacity() * size_of::<Option<Member>>()
+            + self.seated.capacity() * size_of::<Option<SeatedExecutor>>()
     }
 
     /// Panics when an index differs from its recomputation.
@@ -491,9 +491,9 @@ impl Window {
             let occupied = |c: usize| shape.occupied & (1 << c) != 0;
             assert!((0..N_CLASSES).all(|c| occupied(c) != shape.trees[c].is_empty()));
             for (c, tree) in shape.trees.iter().enumerate().filter(|(_, t)| !t.is_empty()) {
-                tree.sanity_check(|inputs, seat| match self.members.get(seat.0 as usize) {
-                    Some(Some(member)) => {
-                        inputs.iter().filter(|i| catalog.holds(member.id, i.object)).count() as u32
+                tree.sanity_check(|inputs, seat| match self.seated.get(seat.0 as usize) {
+                    Some(Some(seated)) => {
+                        inputs.iter().filter(|i| catalog.holds(seated.id, i.object)).count() as u32
                     }
                     _ => 0,
                 });
@@ -513,33 +513,34 @@ impl Window {
             for (set, belongs) in [
                 (
                     &shape.idle,
-                    &(|m: &Member| m.room.fits(Stage::Idle, cpus, memory_bytes)) as &dyn Fn(&Member) -> bool,
+                    &(|m: &SeatedExecutor| m.room.fits(Stage::Idle, cpus, memory_bytes))
+                        as &dyn Fn(&SeatedExecutor) -> bool,
                 ),
                 (&shape.ahead, &|m| m.room.fits(Stage::Ahead, cpus, memory_bytes)),
                 (&shape.unable, &|m| !m.room.is_worth_waiting_for(cpus, memory_bytes)),
             ] {
-                let is_in = |i: &usize| self.members[*i].as_ref().is_some_and(belongs);
-                let expect = (0..self.members.len()).filter(is_in);
+                let is_in = |i: &usize| self.seated[*i].as_ref().is_some_and(belongs);
+                let expect = (0..self.seated.len()).filter(is_in);
                 assert!(set.iter().map(|s| s.0 as usize).eq(expect));
             }
         }
         assert_eq!(n_inputs, self.readers.values().map(Vec::len).sum::<usize>());
         assert!(self.readers.values().all(|r| !r.is_empty()));
         assert_eq!(self.len(), self.trees().map(|(_, tree)| tree.len()).sum::<usize>());
-        let here = || self.members.iter().flatten();
+        let here = || self.seated.iter().flatten();
         assert_eq!(self.n_slots_total, here().map(|m| u64::from(m.room.slots_total)).sum::<u64>());
         assert_eq!(self.n_slots_idle, here().map(|m| u64::from(m.room.slots_idle)).sum::<u64>());
         assert_eq!(self.seat_of.len(), here().count());
         for (by, room_of) in [
-            (&self.by_idle, (|m: &Member| m.room.slots_idle) as fn(&Member) -> u32),
-            (&self.by_ahead, |m: &Member| m.room.ahead),
+            (&self.by_idle, (|m: &SeatedExecutor| m.room.slots_idle) as fn(&SeatedExecutor) -> u32),
+            (&self.by_ahead, |m: &SeatedExecutor| m.room.ahead),
         ] {
             assert_eq!(
                 by.values().map(SeatSet::len).sum::<usize>(),
                 here().filter(|m| room_of(m) > 0).count()
             );
             for (&n, seats) in by {
-                assert!(n > 0 && seats.iter().all(|s| room_of(self.member(s)) == n));
+                assert!(n > 0 && seats.iter().all(|s| room_of(self.executor_at(s)) == n));
             }
         }
     }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::link::{Link, Socket, Wire};
+use super::connection::{Connection, Socket, Wire};
 use super::{
     ANSWER_BYTES, Answer, PIECE_HEAD_BYTES, Request, Ticket, TicketKey, VERDICT_BROKEN, VERDICT_CHANGED,
     VERDICT_INTACT,
@@ -94,17 +94,17 @@ pub struct PeerClient {
     key: TicketKey,
     client_id: u32,
     options: PeerClientOptions,
-    idle: Mutex<HashMap<SocketAddr, Vec<IdleLink>>>,
+    idle: Mutex<HashMap<SocketAddr, Vec<IdleConnection>>>,
 }
 
-struct IdleLink {
+struct IdleConnection {
     since: Instant,
     peer: Peer,
 }
 
 /// An authenticated connection.
 struct Peer {
-    link: Link,
+    connection: Connection,
     server_id: u32,
     /// It has waited in the pool, so the holder may have closed it: a failure before any answer says nothing.
     reused: bool,
@@ -182,23 +182,32 @@ impl PeerClient {
         let mut pooled = true;
         loop {
             let mut peer = self.connect(holder, pooled)?;
-            let asked =
-                peer.link.send(&request.encode()).and_then(|()| peer.link.wait(ANSWER_BYTES).map(drop));
+            let asked = peer
+                .connection
+                .send(&request.encode())
+                .and_then(|()| peer.connection.wait(ANSWER_BYTES).map(drop));
             match asked {
                 Err(_) if peer.reused => pooled = false,
                 Err(e) => return Err(lost(holder, e)),
                 Ok(()) => {
-                    let mut payload = match read_answer(&mut peer.link, holder, len)? {
+                    let mut payload = match read_answer(&mut peer.connection, holder, len)? {
                         Ok(payload) => payload,
                         Err(error) => {
                             self.keep(holder, peer);
                             return Err(error);
                         }
                     };
-                    read_payload(&mut peer.link, holder, &mut payload, &Watched::default(), |bytes, _| {
-                        sink.write_all(bytes).map_err(|e| Error::io(OPERATION, "writing what was fetched", e))
-                    })?;
-                    let verdict = read_verdict(&mut peer.link, holder)?;
+                    read_payload(
+                        &mut peer.connection,
+                        holder,
+                        &mut payload,
+                        &Watched::default(),
+                        |bytes, _| {
+                            sink.write_all(bytes)
+                                .map_err(|e| Error::io(OPERATION, "writing what was fetched", e))
+                        },
+                    )?;
+                    let verdict = read_verdict(&mut peer.connection, holder)?;
                     self.keep(holder, peer);
                     return match verdict {
                         Verdict::Intact if payload.left == 0 => Ok(()),
@@ -233,7 +242,7 @@ impl PeerClient {
             self.keep(holder, peer);
             return Ok(());
         };
-        let link = &mut peer.link;
+        let connection = &mut peer.connection;
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
         let mut asked = *next;
         let mut n_in_flight = 0;
@@ -251,20 +260,20 @@ impl PeerClient {
                     }
                     asked += 1;
                 }
-                link.send(&out).map_err(|e| lost(holder, e))?;
+                connection.send(&out).map_err(|e| lost(holder, e))?;
             }
             let index = *next;
             if let Some(item) = &mut todo[index] {
                 let received = if wait.is_zero() {
-                    let answer = read_answer(link, holder, item.rest())?;
-                    receive(link, holder, item, answer)?
+                    let answer = read_answer(connection, holder, item.rest())?;
+                    receive(connection, holder, item, answer)?
                 } else {
                     // The holder may be silent for as long as it was asked to wait, in addition.
                     let idle = self.options.idle_timeout;
-                    link.set_idle_timeout(idle + wait).map_err(|e| lost(holder, e))?;
-                    let answer = read_answer(link, holder, item.rest())?;
-                    link.set_idle_timeout(idle).map_err(|e| lost(holder, e))?;
-                    receive(link, holder, item, answer)?
+                    connection.set_idle_timeout(idle + wait).map_err(|e| lost(holder, e))?;
+                    let answer = read_answer(connection, holder, item.rest())?;
+                    connection.set_idle_timeout(idle).map_err(|e| lost(holder, e))?;
+                    receive(connection, holder, item, answer)?
                 };
                 n_in_flight -= 1;
                 let FetchItem { ticket, into } = todo[index].take().expect("it was there above");
@@ -328,40 +337,41 @@ impl PeerClient {
                 Wire::TlsClient(Box::new(StreamOwned::new(connection, socket)))
             }
         };
-        let mut link = Link::new(wire, options.idle_timeout).map_err(|e| connecting(holder, e))?;
-        let server_id = link.greet(&self.key, self.client_id).map_err(|mut error| {
+        let mut connection =
+            Connection::new(wire, options.idle_timeout).map_err(|e| connecting(holder, e))?;
+        let server_id = connection.greet(&self.key, self.client_id).map_err(|mut error| {
             error.context = format!("{holder}: {}", error.context);
             error
         })?;
-        Ok(Peer { link, server_id, reused: false })
+        Ok(Peer { connection, server_id, reused: false })
     }
 
     fn find_idle(&self, holder: SocketAddr) -> Option<Peer> {
         let mut idle = self.idle();
         self.close_old(&mut idle);
-        let IdleLink { peer, .. } = idle.get_mut(&holder)?.pop()?;
+        let IdleConnection { peer, .. } = idle.get_mut(&holder)?.pop()?;
         Some(Peer { reused: true, ..peer })
     }
 
     fn keep(&self, holder: SocketAddr, peer: Peer) {
         let mut idle = self.idle();
         self.close_old(&mut idle);
-        let links = idle.entry(holder).or_default();
-        if links.len() < IDLE_LINKS_MAX && peer.link.buffered() == 0 {
-            links.push(IdleLink { since: Instant::now(), peer });
+        let connections = idle.entry(holder).or_default();
+        if connections.len() < IDLE_LINKS_MAX && peer.connection.buffered() == 0 {
+            connections.push(IdleConnection { since: Instant::now(), peer });
         }
     }
 
     /// Holders close idle connections as well; well before that one is better made anew.
-    fn close_old(&self, idle: &mut HashMap<SocketAddr, Vec<IdleLink>>) {
+    fn close_old(&self, idle: &mut HashMap<SocketAddr, Vec<IdleConnection>>) {
         let limit = self.options.idle_timeout / 2;
-        idle.retain(|_, links| {
-            links.retain(|link| link.since.elapsed() < limit);
-            !links.is_empty()
+        idle.retain(|_, connections| {
+            connections.retain(|connection| connection.since.elapsed() < limit);
+            !connections.is_empty()
         });
     }
 
-    fn idle(&self) -> MutexGuard<'_, HashMap<SocketAddr, Vec<IdleLink>>> {
+    fn idle(&self) -> MutexGuard<'_, HashMap<SocketAddr, Vec<IdleConnection>>> {
         self.idle.lock().expect("only map operations happen under this lock")
     }
 }
@@ -408,12 +418,12 @@ struct Payload {
 
 impl Payload {
     /// How many bytes come next without anything between them, at most [`BLOCK_BYTES`]; 0 at the end.
-    fn next(&mut self, link: &mut Link) -> std::io::Result<usize> {
+    fn next(&mut self, connection: &mut Connection) -> std::io::Result<usize> {
         let run = match &mut self.piece {
             None => self.left,
             Some(piece) => {
                 if *piece == 0 {
-                    let head: [u8; PIECE_HEAD_BYTES] = link.take()?;
+                    let head: [u8; PIECE_HEAD_BYTES] = connection.take()?;
                     *piece = u64::from(u32::from_le_bytes(head));
                     if *piece > self.left {
                         return Err(std::io::Error::new(
@@ -443,7 +453,7 @@ fn least(watched: &Watched, most: usize) -> usize {
 
 /// Receives what follows `answer` into `item`. `Err`: the connection broke.
 fn receive(
-    link: &mut Link,
+    connection: &mut Connection,
     holder: SocketAddr,
     item: &mut FetchItem,
     answer: Result<Payload>,
@@ -458,23 +468,23 @@ fn receive(
     if payload.left >= WRITE_BEHIND_BYTES_MIN {
         let received = into.append_behind(HashedBy::Writer, |behind| {
             loop {
-                let most = payload.next(link).map_err(|e| lost(holder, e))?;
+                let most = payload.next(connection).map_err(|e| lost(holder, e))?;
                 if most == 0 {
                     return Ok(());
                 }
-                let waited = link.wait(least(&watched, most));
+                let waited = connection.wait(least(&watched, most));
                 // Whoever passes on uses one node's processor for two transfers already.
                 let here = waited.as_ref().is_ok_and(|&waited| waited || watched.now()) && behind.is_idle();
                 let appended = if here {
-                    let bytes = link.buffer(most);
+                    let bytes = connection.buffer(most);
                     let appended = behind.append_here(bytes);
                     let n = bytes.len();
                     payload.took(n);
-                    link.consume(n);
+                    connection.consume(n);
                     appended
                 } else if let Some(mut block) = behind.spare() {
                     // The part of a block that did arrive is kept: a resume must not ask for it again.
-                    link.take_block(most, &mut block);
+                    connection.take_block(most, &mut block);
                     payload.took(block.len());
                     behind.append(block)
                 } else {
@@ -489,13 +499,13 @@ fn receive(
         return Ok(match received {
             Ok(arrived) => {
                 arrived?;
-                verdict(link, holder, &payload)?
+                verdict(connection, holder, &payload)?
             }
             Err(error) => Received::Worthless { error, link_is_usable: false },
         });
     }
     let mut failed = None;
-    read_payload(link, holder, &mut payload, &watched, |bytes, left| {
+    read_payload(connection, holder, &mut payload, &watched, |bytes, left| {
         if failed.is_none() {
             failed = into.append(bytes).err();
         }
@@ -507,15 +517,15 @@ fn receive(
     .or_else(|error| if failed.is_some() { Ok(()) } else { Err(error) })?;
     if let Some(error) = failed {
         let link_is_usable =
-            payload.left == 0 && payload.piece.is_none() && read_verdict(link, holder).is_ok();
+            payload.left == 0 && payload.piece.is_none() && read_verdict(connection, holder).is_ok();
         return Ok(Received::Worthless { error, link_is_usable });
     }
-    verdict(link, holder, &payload)
+    verdict(connection, holder, &payload)
 }
 
 /// The holder's last word. The receiver's own hash is what counts in the end.
-fn verdict(link: &mut Link, holder: SocketAddr, payload: &Payload) -> Result<Received> {
-    Ok(match read_verdict(link, holder)? {
+fn verdict(connection: &mut Connection, holder: SocketAddr, payload: &Payload) -> Result<Received> {
+    Ok(match read_verdict(connection, holder)? {
         // The holder could not keep what it passed on; our digest says whether it was good.
         Verdict::Intact | Verdict::Broken if payload.left == 0 => Received::All,
         Verdict::Intact | Verdict::Broken => Received::Refused(given_up(holder)),
@@ -524,8 +534,12 @@ fn verdict(link: &mut Link, holder: SocketAddr, payload: &Payload) -> Result<Rec
 }
 
 /// Reads the head of an answer. Outer error: the connection; inner: the holder's refusal.
-fn read_answer(link: &mut Link, holder: SocketAddr, expected_len: u64) -> Result<Result<Payload>> {
-    let head: [u8; ANSWER_BYTES] = link.take().map_err(|e| lost(holder, e))?;
+fn read_answer(
+    connection: &mut Connection,
+    holder: SocketAddr,
+    expected_len: u64,
+) -> Result<Result<Payload>> {
+    let head: [u8; ANSWER_BYTES] = connection.take().map_err(|e| lost(holder, e))?;
     let len = u64::from_le_bytes(*head.last_chunk().expect("the answer ends in its length"));
     let say = |kind, why: &str| Ok(Err(Error::new(kind, OPERATION, format!("{holder} {why}"))));
     match Answer::decode(head[0]) {
@@ -550,24 +564,24 @@ fn read_answer(link: &mut Link, holder: SocketAddr, expected_len: u64) -> Result
 /// Hands the payload to `use_bytes`, in blocks, with the number of bytes that are left after each. Stops at its first
 /// error.
 fn read_payload(
-    link: &mut Link,
+    connection: &mut Connection,
     holder: SocketAddr,
     payload: &mut Payload,
     watched: &Watched,
     mut use_bytes: impl FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<()> {
     loop {
-        let most = payload.next(link).map_err(|e| lost(holder, e))?;
+        let most = payload.next(connection).map_err(|e| lost(holder, e))?;
         if most == 0 {
             return Ok(());
         }
-        let waited = link.wait(least(watched, most));
+        let waited = connection.wait(least(watched, most));
         // The part of a block that did arrive is kept: a resume must not ask for it again.
-        let bytes = link.buffer(most);
+        let bytes = connection.buffer(most);
         let n = bytes.len();
         payload.took(n);
         use_bytes(bytes, payload.left)?;
-        link.consume(n);
+        connection.consume(n);
         waited.map_err(|e| lost(holder, e))?;
     }
 }
@@ -578,8 +592,8 @@ enum Verdict {
     Broken,
 }
 
-fn read_verdict(link: &mut Link, holder: SocketAddr) -> Result<Verdict> {
-    match link.take::<1>().map_err(|e| lost(holder, e))? {
+fn read_verdict(connection: &mut Connection, holder: SocketAddr) -> Result<Verdict> {
+    match connection.take::<1>().map_err(|e| lost(holder, e))? {
         [VERDICT_INTACT] => Ok(Verdict::Intact),
         [VERDICT_CHANGED] => Ok(Verdict::Changed),
         [VERDICT_BROKEN] => Ok(Verdict::Broken),

@@ -66,7 +66,7 @@
 //! receiver's delayed acknowledgements held a stream to 2 MB/s.
 
 mod client;
-mod link;
+mod connection;
 mod server;
 
 pub use client::{ClientTls, FetchEnd, FetchItem, PeerClient, PeerClientOptions};

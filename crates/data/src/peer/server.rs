@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::link::{Link, Socket, Wire};
+use super::connection::{Connection, Socket, Wire};
 use super::{
     ANSWER_BYTES, Answer, Fault, PIECE_HEAD_BYTES, Request, TicketKey, VERDICT_BROKEN, VERDICT_CHANGED,
     VERDICT_INTACT, now_unix_ms,
@@ -350,12 +350,12 @@ fn serve(place: &Place, socket: Socket, members_max: usize) -> Result<()> {
             Wire::TlsServer(Box::new(StreamOwned::new(connection, socket)))
         }
     };
-    let mut link = Link::new(wire, options.hello_timeout).map_err(lost)?;
-    let client_id = link.welcome(&shared.key, shared.server_id)?;
+    let mut connection = Connection::new(wire, options.hello_timeout).map_err(lost)?;
+    let client_id = connection.welcome(&shared.key, shared.server_id)?;
     if !place.become_member(members_max) {
         return Err(Error::new(ErrorKind::Busy, OPERATION, "there are too many connections"));
     }
-    link.set_idle_timeout(options.idle_timeout).map_err(lost)?;
+    connection.set_idle_timeout(options.idle_timeout).map_err(lost)?;
 
     let mut out = Vec::with_capacity(2 * BLOCK_BYTES);
     let mut stream = None;
@@ -364,26 +364,26 @@ fn serve(place: &Place, socket: Socket, members_max: usize) -> Result<()> {
     let mut asked_unix_ms = (options.clock)();
     loop {
         // Nothing is held back while we wait for the client, who may wait for it.
-        if link.buffered() < Request::ENCODED_BYTES || out.len() >= BLOCK_BYTES {
-            link.send(&out).map_err(lost)?;
+        if connection.buffered() < Request::ENCODED_BYTES || out.len() >= BLOCK_BYTES {
+            connection.send(&out).map_err(lost)?;
             out.clear();
         }
-        let request = match link.wait(Request::ENCODED_BYTES).and_then(|waited| {
+        let request = match connection.wait(Request::ENCODED_BYTES).and_then(|waited| {
             if waited {
                 asked_unix_ms = (options.clock)();
             }
-            link.take()
+            connection.take()
         }) {
             Ok(bytes) => Request::decode(&bytes),
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && link.buffered() == 0 => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && connection.buffered() == 0 => return Ok(()),
             Err(e) => return Err(lost(e)),
         };
         if stream.is_none() {
             stream = Stream::start(&shared.n_streams, options.streams_max);
         }
-        answer(shared, &mut link, &mut out, (client_id, asked_unix_ms), &request, &mut stream)?;
+        answer(shared, &mut connection, &mut out, (client_id, asked_unix_ms), &request, &mut stream)?;
         if request.last {
-            link.send(&out).map_err(lost)?;
+            connection.send(&out).map_err(lost)?;
             out.clear();
             stream = None;
         }
@@ -395,7 +395,7 @@ fn serve(place: &Place, socket: Socket, members_max: usize) -> Result<()> {
 /// * `asked_unix_ms`: the moment by which the ticket is judged.
 fn answer<'a>(
     shared: &'a Shared,
-    link: &mut Link,
+    connection: &mut Connection,
     out: &mut Vec<u8>,
     (client_id, asked_unix_ms): (u32, u64),
     request: &Request,
@@ -419,7 +419,7 @@ fn answer<'a>(
     }
     let mut opened = shared.store.open_object(&ticket.digest);
     if matches!(&opened, Err(error) if error.kind == ErrorKind::NotHeld) {
-        match begun(shared, link, out, request, stream)? {
+        match begun(shared, connection, out, request, stream)? {
             Begun::Absent => {}
             Begun::Held => opened = shared.store.open_object(&ticket.digest),
             Begun::Arriving(_) if stream.is_none() => {
@@ -427,7 +427,7 @@ fn answer<'a>(
                 return Ok(());
             }
             Begun::Arriving(arrival) if arrival.size() == ticket.size => {
-                return pass_on(shared, link, out, request, &arrival);
+                return pass_on(shared, connection, out, request, &arrival);
             }
             Begun::Arriving(_) => {
                 put_answer(out, Answer::BadRange, 0);
@@ -466,10 +466,10 @@ fn answer<'a>(
         out.resize(start + usize::try_from(request.len).expect("at most SMALL_BYTES_MAX"), 0);
         file.read_exact_at(&mut out[start..], request.offset)
     } else {
-        let sent = link
+        let sent = connection
             .send(out)
-            .and_then(|()| link.keep_send_queue_short())
-            .and_then(|()| send_range(&mut link.wire, &file, request));
+            .and_then(|()| connection.keep_send_queue_short())
+            .and_then(|()| send_range(&mut connection.wire, &file, request));
         out.clear();
         sent
     };
@@ -487,7 +487,7 @@ fn answer<'a>(
 /// it waits the connection holds no stream; `stream` is `None` afterwards if no other was free.
 fn begun<'a>(
     shared: &'a Shared,
-    link: &mut Link,
+    connection: &mut Connection,
     out: &mut Vec<u8>,
     request: &Request,
     stream: &mut Option<Stream<'a>>,
@@ -498,11 +498,11 @@ fn begun<'a>(
         return Ok(begun);
     }
     // The client may need the answers before this one to get us what it asks for.
-    link.send(out).map_err(|e| Error::net("serve a peer", "the connection broke", e))?;
+    connection.send(out).map_err(|e| Error::net("serve a peer", "the connection broke", e))?;
     out.clear();
     *stream = None;
     let wait = Duration::from_millis(request.wait_ms.into()).min(shared.options.wait_max);
-    let wanted = || !shared.stopping.load(Ordering::Relaxed) && !link.hung_up();
+    let wanted = || !shared.stopping.load(Ordering::Relaxed) && !connection.hung_up();
     let begun = shared.store.await_arrival(&ticket.digest, *offset, Instant::now() + wait, wanted);
     *stream = Stream::start(&shared.n_streams, shared.options.streams_max);
     Ok(begun)
@@ -511,14 +511,14 @@ fn begun<'a>(
 /// Sends an object while it arrives, and how that ended. An error ends the connection.
 fn pass_on(
     shared: &Shared,
-    link: &mut Link,
+    connection: &mut Connection,
     out: &mut Vec<u8>,
     request: &Request,
     arrival: &ArrivalReader,
 ) -> Result<()> {
     let fail = |e| Error::net("pass an object on", request.ticket.digest.to_string(), e);
     put_answer(out, Answer::Streaming, request.len);
-    link.keep_send_queue_short().and_then(|()| link.send(out)).map_err(fail)?;
+    connection.keep_send_queue_short().and_then(|()| connection.send(out)).map_err(fail)?;
     out.clear();
     let mut at = request.offset;
     let end = request.offset + request.len;
@@ -530,7 +530,7 @@ fn pass_on(
             && let Some(file) = &seen.file
         {
             let n = BLOCK_BYTES.min(usize::try_from(upto - at).unwrap_or(BLOCK_BYTES));
-            link.send_piece(&piece_head(n), file, at, n).map_err(fail)?;
+            connection.send_piece(&piece_head(n), file, at, n).map_err(fail)?;
             at += n as u64;
             last_move = Instant::now();
             continue;
@@ -543,7 +543,7 @@ fn pass_on(
         }
         if last_move.elapsed() >= shared.options.arrival_idle_timeout
             || shared.stopping.load(Ordering::Relaxed)
-            || link.hung_up()
+            || connection.hung_up()
         {
             break VERDICT_BROKEN;
         }

@@ -134,8 +134,8 @@ fn digest_of(object: ObjectId) -> Digest {
     Digest(bytes)
 }
 
-/// What the played executors still have to tell.
-enum Told {
+/// What the played executors still have to report.
+enum PendingReport {
     Ended(ExecutorId, Box<Assignment>),
     Prefetched(ExecutorId, Vec<ObjectId>),
 }
@@ -169,15 +169,20 @@ fn resolve(args: &WorkflowArgs, arrays: &[Arc<TaskArray>]) -> (Result<Cost, Faul
     core.handle(Timestamp(now), Event::RunCommitted { run: RUN }, &mut out);
     let submitted_s = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
-    let mut told: VecDeque<Told> = VecDeque::new();
+    let mut reports: VecDeque<PendingReport> = VecDeque::new();
     let (mut n_tasks_done, mut n_prefetched, mut n_dropped) = (0, 0, 0);
     loop {
         for action in out.drain(..) {
             match action {
-                Action::Assign { executor, assignment } => told.push_back(Told::Ended(executor, assignment)),
+                Action::Assign { executor, assignment } => {
+                    reports.push_back(PendingReport::Ended(executor, assignment))
+                }
                 Action::Prefetch { executor, inputs, .. } => {
                     n_prefetched += inputs.len() as u64;
-                    told.push_back(Told::Prefetched(executor, inputs.iter().map(|i| i.object).collect()))
+                    reports.push_back(PendingReport::Prefetched(
+                        executor,
+                        inputs.iter().map(|i| i.object).collect(),
+                    ))
                 }
                 Action::EndTask { outcome: Outcome::Done, .. } => n_tasks_done += 1,
                 Action::DropReplicas { objects, .. } => n_dropped += objects.len() as u64,
@@ -193,8 +198,8 @@ fn resolve(args: &WorkflowArgs, arrays: &[Arc<TaskArray>]) -> (Result<Cost, Faul
             run: None,
             private: false,
         };
-        match told.pop_front() {
-            Some(Told::Prefetched(executor, objects)) => {
+        match reports.pop_front() {
+            Some(PendingReport::Prefetched(executor, objects)) => {
                 let added = objects.into_iter().map(|o| added(o, None)).collect();
                 core.handle(
                     Timestamp(now),
@@ -202,7 +207,7 @@ fn resolve(args: &WorkflowArgs, arrays: &[Arc<TaskArray>]) -> (Result<Cost, Faul
                     &mut out,
                 );
             }
-            Some(Told::Ended(executor, assignment)) => {
+            Some(PendingReport::Ended(executor, assignment)) => {
                 let version =
                     |stays: bool| (!stays).then(|| HomeVersion { size_bytes: FILE_BYTES, stamp: "1".into() });
                 let lacking = assignment.inputs.iter().filter(|i| !core.catalog().holds(executor, i.object));

@@ -13,9 +13,8 @@ mod programs;
 use super::{DataPlane, ExecutorError, ExecutorOptions, LastTry};
 use crate::clock::{self, DispatchersClock};
 use crate::descriptors;
-use eyas_core::array::Command;
+use eyas_core::array::{Command, TaskSpec};
 use eyas_core::cache::CacheConfig;
-use eyas_core::collective::BatchId;
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::home_share::{HomeShare, HomeUse};
@@ -25,7 +24,7 @@ use eyas_data::{Halt, LinkAbility, Store, Stored, Ticket, TicketKey};
 use eyas_net::{self as net, NetError, Writer};
 use eyas_runner::protocol as runner;
 use eyas_session::executor::link::About;
-use eyas_session::executor::{Book, Link, unless_dropped};
+use eyas_session::executor::{Book, DispatcherLink, Order, unless_dropped};
 use eyas_storage::{Homes, HomesConfig};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
@@ -114,7 +113,7 @@ pub enum Input {
 
 /// What the agent knows of an attempt beyond the state machine.
 struct Context {
-    spec: eyas_core::array::TaskSpec,
+    spec: TaskSpec,
     run: RunId,
     inputs: Vec<ObjectId>,
     outputs: Vec<ObjectId>,
@@ -175,7 +174,7 @@ pub struct Agent {
     client: Arc<PeerClient>,
     about: About,
     /// What is said to the dispatcher, and the way on which it leaves.
-    link: Link,
+    link: DispatcherLink,
     writer: Option<Writer>,
     life: u64,
     /// Where the dispatcher was last, in a group of them.
@@ -360,7 +359,7 @@ impl Agent {
                 data_address,
                 data_id,
             },
-            link: Link::default(),
+            link: DispatcherLink::default(),
             writer: None,
             life: 0,
             address: None,
@@ -525,68 +524,38 @@ impl Agent {
     }
 
     fn on_message(&mut self, message: ToExecutor) {
-        match message {
-            ToExecutor::Assign(assign) => self.on_assign(*assign),
-            ToExecutor::Recall { task, attempt } => self.feed(NodeEvent::RecallRequested { task, attempt }),
-            ToExecutor::Cancel { task, attempt } => self.feed(NodeEvent::CancelRequested { task, attempt }),
-            ToExecutor::Prefetch { batch, inputs, locations, permits } => {
-                self.on_prefetch(batch, inputs, &locations, permits)
+        let has_attempt = |task, attempt| self.attempts.contains_key(&(task, attempt));
+        let order = self.link.hear(message, &self.core, &mut self.book, HOME_STREAMS_MAX, has_attempt);
+        match order {
+            Order::Feed(events) => events.into_iter().for_each(|event| self.feed(event)),
+            Order::Begin { assignment, spec, permits } => {
+                self.permits.extend(permits);
+                self.begin(assignment, spec);
             }
-            ToExecutor::CancelPrefetch { objects } => {
-                let objects = objects.into_iter().filter_map(|o| self.book.ours(o)).collect();
-                self.feed(NodeEvent::PrefetchCancelled { objects });
+            Order::Prefetch { permits, event } => {
+                self.permits.extend(permits);
+                self.feed(event);
             }
-            ToExecutor::Named { objects } => {
-                for (theirs, location, digest) in objects {
-                    let ours = self.book.intern_known(&location, digest);
-                    self.book.pair(ours, theirs);
-                    if !self.core.cache().is_ready(ours) {
-                        self.tell(NodeMessage::ReplicaDropped(ours));
-                    }
-                }
+            Order::ShareHome { share, event } => {
+                self.feed(event);
+                self.homes.set_limits(None, share.bytes_per_s);
+                self.home_share = share;
             }
-            ToExecutor::Drop { objects } => {
-                let objects = objects.into_iter().filter_map(|o| self.book.ours(o)).collect();
-                self.feed(NodeEvent::DropRequested { objects });
-            }
-            ToExecutor::Recorded { ended } => {
-                for (task, attempt) in ended {
-                    self.feed(NodeEvent::EndRecorded { task, attempt });
-                }
-            }
-            ToExecutor::Peers { peers } => {
+            Order::MeetPeers(peers) => {
                 for (executor, address, data_id) in peers {
                     self.peers.insert(executor, (address, data_id));
                 }
             }
-            ToExecutor::Home(share) => {
-                self.feed(NodeEvent::HomeShared { streams: share.streams.min(HOME_STREAMS_MAX) });
-                self.homes.set_limits(None, share.bytes_per_s);
-                self.home_share = share;
-            }
-            ToExecutor::RemoveParts { attempts } => self.remove_parts(attempts),
-            ToExecutor::Look { ask, task, attempt } => self.look(ask, (task, attempt)),
-            ToExecutor::Beat => self.rights.was_answered(),
-            ToExecutor::Shutdown { reason } => self.stop = Some(reason),
-            ToExecutor::Redirect { member, address } => {
-                self.link.redirect(member, address);
-                self.go_elsewhere();
-            }
+            Order::RemoveParts(attempts) => self.remove_parts(attempts),
+            Order::Look { ask, task, attempt } => self.look(ask, (task, attempt)),
+            Order::RenewLease => self.rights.was_answered(),
+            Order::Move => self.go_elsewhere(),
+            Order::End { reason } => self.stop = Some(reason),
         }
     }
 
-    fn on_assign(&mut self, assign: AssignTask) {
-        let AssignTask { mut assignment, spec, permits } = assign;
+    fn begin(&mut self, assignment: Box<Assignment>, spec: TaskSpec) {
         let id = (assignment.task, assignment.attempt);
-        if self.attempts.contains_key(&id) {
-            return;
-        }
-        self.adopt_inputs(&mut assignment.inputs, spec.inputs.iter().map(|(_, location)| location), permits);
-        for (output, (_, location)) in assignment.outputs.iter_mut().zip(&spec.outputs) {
-            let object = self.book.intern(location);
-            self.book.pair(object, *output);
-            *output = object;
-        }
         let key = self.next_key;
         self.next_key += 1;
         self.by_key.insert(key, id);
@@ -611,37 +580,6 @@ impl Agent {
         };
         self.attempts.insert(id, context);
         self.feed(NodeEvent::Assigned { assignment });
-    }
-
-    fn on_prefetch(
-        &mut self,
-        batch: BatchId,
-        mut inputs: Vec<AssignedInput>,
-        locations: &[String],
-        permits: Vec<Permit>,
-    ) {
-        self.adopt_inputs(&mut inputs, locations.iter(), permits);
-        self.feed(NodeEvent::PrefetchRequested { batch, inputs });
-    }
-
-    /// Gives inputs our numbers, and keeps the permissions to fetch them.
-    fn adopt_inputs<'a>(
-        &mut self,
-        inputs: &mut [AssignedInput],
-        locations: impl Iterator<Item = &'a String>,
-        permits: Vec<Permit>,
-    ) {
-        let mut permits = permits.into_iter();
-        for (input, location) in inputs.iter_mut().zip(locations) {
-            let object = self.book.intern_known(location, input.known.as_ref().map(|k| k.digest));
-            self.book.pair(object, input.object);
-            input.object = object;
-            if input.known.is_some() {
-                for (source, permit) in input.sources.iter().zip(permits.by_ref()) {
-                    self.permits.insert((object, *source), permit);
-                }
-            }
-        }
     }
 
     // ------------------------------------------------------------ the core and its actions

@@ -5,7 +5,7 @@
 
 use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::{Upstream, find_circle};
-use eyas_core::group::Known;
+use eyas_core::group::KnownFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) struct Search {
 
 impl Search {
     /// `None`: nothing was promised that these tasks make, so there is no circle.
-    pub fn begin(arrays: &[Arc<TaskArray>], known: &[Known]) -> Option<Search> {
+    pub fn begin(arrays: &[Arc<TaskArray>], known: &[KnownFiles]) -> Option<Search> {
         let promised: BTreeSet<String> = known.iter().flat_map(|k| &k.promised).cloned().collect();
         if promised.is_empty() {
             return None;

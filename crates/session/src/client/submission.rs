@@ -18,7 +18,7 @@ use super::circle::Search;
 use eyas_core::RunId;
 use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::has_ended;
-use eyas_core::group::Known;
+use eyas_core::group::KnownFiles;
 use eyas_core::group::split::{Part, split, split_addition};
 use eyas_wire::message::{Addition, ReplyBody, RequestBody};
 use std::collections::BTreeSet;
@@ -71,7 +71,7 @@ pub enum Output {
 #[derive(Debug)]
 pub struct Splitting {
     arrays: Vec<Arc<TaskArray>>,
-    known: Option<Vec<Known>>,
+    known: Option<Vec<KnownFiles>>,
     n_members: u32,
 }
 
@@ -95,11 +95,11 @@ enum Step {
     /// All members are asked about the files of array `next`.
     Consulting {
         next: usize,
-        known: Vec<Known>,
+        known: Vec<KnownFiles>,
     },
     Searching {
         search: Search,
-        known: Vec<Known>,
+        known: Vec<KnownFiles>,
     },
     Splitting,
     HandingOut,
@@ -327,13 +327,13 @@ impl Submission {
         }
         match &self.into {
             Some(addition) if all_over => Err(No::Refused(has_ended(addition.run))),
-            Some(_) => self.consult(0, vec![Known::default(); self.asked.len()], out),
+            Some(_) => self.consult(0, vec![KnownFiles::default(); self.asked.len()], out),
             None => self.split(None, out),
         }
     }
 
     /// Asks all members what they know of the files that array `next` names.
-    fn consult(&mut self, next: usize, known: Vec<Known>, out: &mut Vec<Output>) -> Result<(), No> {
+    fn consult(&mut self, next: usize, known: Vec<KnownFiles>, out: &mut Vec<Output>) -> Result<(), No> {
         let Some(array) = self.arrays.get(next).cloned() else {
             return match Search::begin(&self.arrays, &known) {
                 Some(search) => self.search(search, known, out),
@@ -348,7 +348,7 @@ impl Submission {
     fn on_consulted(
         &mut self,
         next: usize,
-        mut known: Vec<Known>,
+        mut known: Vec<KnownFiles>,
         answers: Vec<ReplyBody>,
         out: &mut Vec<Output>,
     ) -> Result<(), No> {
@@ -363,7 +363,12 @@ impl Submission {
     }
 
     /// Looks for tasks that would write, or promise, what was promised to others that they wait for.
-    fn search(&mut self, mut search: Search, known: Vec<Known>, out: &mut Vec<Output>) -> Result<(), No> {
+    fn search(
+        &mut self,
+        mut search: Search,
+        known: Vec<KnownFiles>,
+        out: &mut Vec<Output>,
+    ) -> Result<(), No> {
         let Some(locations) = search.step() else {
             return match search.circle() {
                 Some(circle) => Err(No::Refused(circle)),
@@ -379,7 +384,7 @@ impl Submission {
     fn on_upstream(
         &mut self,
         mut search: Search,
-        known: Vec<Known>,
+        known: Vec<KnownFiles>,
         answers: Vec<ReplyBody>,
         out: &mut Vec<Output>,
     ) -> Result<(), No> {
@@ -390,7 +395,7 @@ impl Submission {
         self.search(search, known, out)
     }
 
-    fn split(&mut self, known: Option<Vec<Known>>, out: &mut Vec<Output>) -> Result<(), No> {
+    fn split(&mut self, known: Option<Vec<KnownFiles>>, out: &mut Vec<Output>) -> Result<(), No> {
         self.step = Step::Splitting;
         let (arrays, n_members) = (std::mem::take(&mut self.arrays), self.asked.len() as u32);
         out.push(Output::Split(Splitting { arrays, known, n_members }));

@@ -2,7 +2,7 @@
 
 use super::{Input, No, Output, Submission};
 use eyas_core::array::{Command, Pattern, TaskArray, TaskForm};
-use eyas_core::group::Known;
+use eyas_core::group::KnownFiles;
 use eyas_core::{Digest, RunId};
 use eyas_wire::message::{Addition, ReplyBody, RequestBody};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ fn the_first_member_commits_when_all_others_have_prepared() {
 fn before_what_is_added_is_split_all_are_asked() {
     let mut case = Case::filled(Some(RunId(1)));
     case.opened(1).opened(2).says(&["consult 0", "consult 1", "consult 2"]);
-    let known = || ReplyBody::Consulted(Box::<Known>::default());
+    let known = || ReplyBody::Consulted(Box::<KnownFiles>::default());
     case.answer(0, known()).answer(1, known()).says(&[]).answer(2, known()).says(&HAND_OUT);
 }
 
@@ -129,7 +129,7 @@ fn the_first_refusal_of_a_member_tells_the_reason_when_all_have_answered() {
 fn a_member_that_was_lost_is_away_though_it_is_connected_again() {
     let mut case = Case::filled(Some(RunId(1)));
     case.opened(1).opened(2).take(Input::Lost { member: 2 });
-    let known = || ReplyBody::Consulted(Box::<Known>::default());
+    let known = || ReplyBody::Consulted(Box::<KnownFiles>::default());
     case.answer(0, known()).answer(1, known());
     assert_eq!(case.told, Some(Err(No::Away(2))));
     // Before it joins, a member has nothing to lose.

@@ -57,7 +57,7 @@ struct Connection {
 
 /// See the module.
 #[derive(Default)]
-pub struct Link {
+pub struct DispatcherLink {
     connection: Option<Connection>,
     known_as: Option<KnownAs>,
     /// Whose this executor is, in a group of dispatchers.
@@ -66,7 +66,7 @@ pub struct Link {
     going: Option<(MemberId, String)>,
 }
 
-impl Link {
+impl DispatcherLink {
     pub fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
@@ -263,15 +263,16 @@ fn translate(book: &Book, message: &mut NodeMessage) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use eyas_core::cache::CacheConfig;
     use eyas_core::executor::ExecutorConfig;
 
-    struct Side {
-        core: Executor,
-        book: Book,
-        link: Link,
+    /// An executor's side, for the tests of this module and of the ones beside it.
+    pub(in crate::executor) struct Side {
+        pub(in crate::executor) core: Executor,
+        pub(in crate::executor) book: Book,
+        pub(in crate::executor) link: DispatcherLink,
     }
 
     fn about() -> About {
@@ -285,7 +286,7 @@ mod tests {
         }
     }
 
-    fn side() -> Side {
+    pub(in crate::executor) fn side() -> Side {
         let cache = CacheConfig { budget_bytes: 100, eviction: "lru".into(), seed: 0 };
         let config = ExecutorConfig {
             slots: 1,
@@ -295,7 +296,7 @@ mod tests {
             home_streams_max: 1,
             inputs_in_turn: false,
         };
-        Side { core: Executor::new(config).unwrap(), book: Book::default(), link: Link::default() }
+        Side { core: Executor::new(config).unwrap(), book: Book::default(), link: DispatcherLink::default() }
     }
 
     fn welcome(journal: u64, incarnation: u64) -> Welcome {
@@ -306,7 +307,7 @@ mod tests {
     }
 
     impl Side {
-        fn enter(&mut self, journal: u64, incarnation: u64) -> Welcomed {
+        pub(in crate::executor) fn enter(&mut self, journal: u64, incarnation: u64) -> Welcomed {
             self.link.connect(&self.core, &self.book, &about());
             self.link.welcome(welcome(journal, incarnation), &mut self.core, &mut self.book, &about())
         }

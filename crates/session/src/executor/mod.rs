@@ -4,11 +4,14 @@
 //! |---|---|
 //! | [`book`] | an executor's own numbers of objects, and a dispatcher's numbers of them |
 //! | [`link`] | hello and welcome, words until they are sent, whose this executor is |
+//! | [`orders`] | what each message of the dispatcher asks of the node |
 //!
 //! Not here: when to connect and to whom (the driver), what happens on the node (`eyas_core::executor`).
 
 pub mod book;
 pub mod link;
+pub mod orders;
 
 pub use book::{Book, unless_dropped};
-pub use link::{Link, Welcomed};
+pub use link::{DispatcherLink, Welcomed};
+pub use orders::Order;

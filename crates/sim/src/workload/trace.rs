@@ -28,7 +28,7 @@ mod measured;
 mod tests;
 mod whole;
 
-pub use measured::{Level, Link, Measured, MeasuredNode, Spread, TaskMeasured};
+pub use measured::{Level, Measured, MeasuredNode, MeasuredTransfers, Spread, TaskMeasured};
 
 use super::*;
 use eyas_core::dispatcher::DispatcherConfig;

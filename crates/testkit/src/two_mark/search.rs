@@ -178,7 +178,7 @@ pub fn every_sequence(
     n_situations_max: usize,
 ) -> Verdict {
     let search = Search { system, reading, bound, optimum: Optimum::new(system, n_objects) };
-    struct Known {
+    struct Visited {
         situation: Rc<Situation>,
         balance: i64,
         way: Option<Rc<Step>>,
@@ -187,7 +187,7 @@ pub fn every_sequence(
     let start = Rc::new(search.start());
     // For finding only: the order of situations is that of `known`.
     let mut ids = HashMap::from([(start.clone(), 0)]);
-    let mut known = vec![Known { situation: start, balance: 0, way: None, is_queued: true }];
+    let mut known = vec![Visited { situation: start, balance: 0, way: None, is_queued: true }];
     let mut queue = VecDeque::from([0]);
     while let Some(id) = queue.pop_front() {
         known[id].is_queued = false;
@@ -197,7 +197,7 @@ pub fn every_sequence(
             let balance = balance + change;
             let situation = Rc::new(situation);
             let next = *ids.entry(situation.clone()).or_insert_with(|| {
-                known.push(Known { situation, balance: i64::MIN, way: None, is_queued: false });
+                known.push(Visited { situation, balance: i64::MIN, way: None, is_queued: false });
                 known.len() - 1
             });
             let next_known = &mut known[next];

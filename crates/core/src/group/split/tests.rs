@@ -191,7 +191,7 @@ fn each_part_is_told_the_patterns_of_the_whole() {
 #[test]
 fn what_is_added_gathers_what_was_there() {
     let files: Vec<String> = (0..9).map(|i| format!("run:old{i}")).collect();
-    let mut known = vec![Known::default(), Known::default()];
+    let mut known = vec![KnownFiles::default(), KnownFiles::default()];
     known[1].makes.extend(files.iter().cloned());
     let mut view = single("view", &files, &["out".into()]);
     view.template.label = "view".into();

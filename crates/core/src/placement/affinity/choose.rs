@@ -71,7 +71,7 @@ impl Affinity {
             rule: Rule::Affinity(choice.reason),
             stage,
         };
-        (self.member(seat).id, pick)
+        (self.executor_at(seat).id, pick)
     }
 
     // ---- hits
@@ -116,7 +116,7 @@ impl Affinity {
             }
             let hit = self.oldest_full(catalog, seat, c);
             any |= hit.is_some() || free != NIL;
-            if !self.member(seat).room.fits(stage, cpus, memory_bytes) {
+            if !self.executor_at(seat).room.fits(stage, cpus, memory_bytes) {
                 continue;
             }
             for group in hit.into_iter().chain((free != NIL).then_some(free)) {
@@ -134,13 +134,13 @@ impl Affinity {
     fn is_left(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
         let class = &self.tasks.classes[self.tasks.group(group).class as usize];
         let (cpus, memory_bytes) = (class.cpus.max(1), class.memory_bytes);
-        if !self.is_roomy() || self.member(seat).n_open >= cpus {
+        if !self.is_roomy() || self.executor_at(seat).n_open >= cpus {
             return false;
         }
         let copy_ns: f64 =
             self.tasks.inputs(group).iter().map(|e| self.copy_at_worst_ns(catalog, e.object)).sum();
-        let has_room = |m: &Member| m.n_open >= cpus && m.room.memory_free_bytes >= memory_bytes;
-        copy_ns < self.run_ns_expected() && self.members.iter().flatten().any(has_room)
+        let has_room = |m: &SeatedExecutor| m.n_open >= cpus && m.room.memory_free_bytes >= memory_bytes;
+        copy_ns < self.run_ns_expected() && self.seated.iter().flatten().any(has_room)
     }
 
     /// Whether all that is queued has room in slots that are idle and that nothing on its way will take.
@@ -155,7 +155,7 @@ impl Affinity {
         }
         let mut is_left = true;
         self.visit_holders(catalog, object, 0, |holder| {
-            is_left = self.member(holder).n_open == 0;
+            is_left = self.executor_at(holder).n_open == 0;
             if is_left { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         is_left
@@ -167,8 +167,9 @@ impl Affinity {
 
     /// The group of `class` with the oldest task of those that are all on `seat`; throws out what is stale before it.
     fn oldest_full(&mut self, catalog: &Catalog, seat: Seat, class: u32) -> Option<u32> {
-        let (tasks, member) = (&self.tasks, self.members[seat.0 as usize].as_mut().expect("members sit"));
-        let heap = &mut member.full.get_mut(class as usize)?.heap;
+        let (tasks, seated) =
+            (&self.tasks, self.seated[seat.0 as usize].as_mut().expect("an executor has this seat"));
+        let heap = &mut seated.full.get_mut(class as usize)?.heap;
         while let Some(&Reverse((task, group))) = heap.peek() {
             let is_full = tasks.is_group(group, class)
                 && tasks.inputs(group).iter().all(|e| catalog.is_held_by(e.object, seat));
@@ -229,7 +230,7 @@ impl Affinity {
         n_unfit: &mut usize,
     ) -> Option<(ExecutorId, Pick)> {
         self.not_asked.remove(seat);
-        let room = self.member(seat).room;
+        let room = self.executor_at(seat).room;
         let classes = || self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
         if !classes().any(|class| can_move(&room, class.cpus, class.memory_bytes)) {
             *n_unfit += 1;
@@ -244,7 +245,7 @@ impl Affinity {
         self.turn = seat.0 + 1;
         let seat = self.richest(catalog, now, seat, choice.group);
         let cpus = self.tasks.classes[self.tasks.group(choice.group).class as usize].cpus;
-        let idle = cpus + self.member(seat).moving.cpus <= self.member(seat).room.slots_idle;
+        let idle = cpus + self.executor_at(seat).moving.cpus <= self.executor_at(seat).room.slots_idle;
         let stage = if idle { Stage::Idle } else { Stage::Ahead };
         Some(self.pick(catalog, seat, &choice, stage))
     }
@@ -252,7 +253,7 @@ impl Affinity {
     /// Who holds most bytes of what `group` reads and has room for it; `asked` where nobody holds more than that one.
     /// The plan is that of the answer.
     fn richest(&mut self, catalog: &Catalog, now: Timestamp, asked: Seat, group: u32) -> Seat {
-        let is_lacking = |e: &&Edge| !self.member(asked).has(catalog, asked, e.object);
+        let is_lacking = |e: &&Edge| !self.executor_at(asked).has(catalog, asked, e.object);
         if self.tasks.inputs(group).iter().filter(is_lacking).take(2).count() < 2 {
             return asked;
         }
@@ -267,9 +268,9 @@ impl Affinity {
         let (cpus, memory_bytes) = (class.cpus.max(1), class.memory_bytes);
         let here = bytes.get(&asked).copied().unwrap_or(0);
         let fits = |seat: Seat| {
-            let member = self.member(seat);
-            cpus <= member.room.moves.min(member.room.slots_idle.saturating_sub(member.moving.cpus))
-                && memory_bytes <= member.room.memory_free_bytes
+            let seated = self.executor_at(seat);
+            cpus <= seated.room.moves.min(seated.room.slots_idle.saturating_sub(seated.moving.cpus))
+                && memory_bytes <= seated.room.memory_free_bytes
         };
         let richer = bytes.iter().filter(|(seat, held)| **held > here && fits(**seat));
         let Some((&best, _)) = richer.max_by_key(|(seat, held)| (**held, Reverse(**seat))) else {
@@ -305,12 +306,12 @@ impl Affinity {
             return None;
         }
         self.settle_wants(catalog, seat);
-        self.member_mut(seat).tell();
+        self.executor_at_mut(seat).tell();
         let every = self.config.oldest_every;
-        let oldest_first = every > 0 && self.member(seat).n_moves % every == every - 1;
+        let oldest_first = every > 0 && self.executor_at(seat).n_moves % every == every - 1;
         for i in 0..self.tasks.class_order.len() {
             let c = self.tasks.class_order[i];
-            let (class, room) = (&self.tasks.classes[c as usize], self.member(seat).room);
+            let (class, room) = (&self.tasks.classes[c as usize], self.executor_at(seat).room);
             if !can_move(&room, class.cpus, class.memory_bytes) {
                 continue;
             }
@@ -324,7 +325,7 @@ impl Affinity {
                 (near, cold) => near.or(cold),
             };
             let has_near = self
-                .member(seat)
+                .executor_at(seat)
                 .near
                 .get(c as usize)
                 .is_some_and(|n| n.as_ref().is_some_and(|n| n.len() > 0));
@@ -348,12 +349,12 @@ impl Affinity {
     /// Whether what is on its way to `seat` will give its slots enough to do: more at once would only make that come later.
     #[allow(clippy::disallowed_methods, reason = "a sum of integers is the same in any order")]
     fn is_served(&self, catalog: &Catalog, seat: Seat) -> bool {
-        let member = self.member(seat);
-        if !(1..=COMING_MAX).contains(&member.coming.len()) {
+        let seated = self.executor_at(seat);
+        if !(1..=COMING_MAX).contains(&seated.coming.len()) {
             return false;
         }
         // In parts of a task, as the order of a map must not matter.
-        let parts: u64 = member
+        let parts: u64 = seated
             .coming
             .iter()
             .map(|(object, coming)| {
@@ -363,16 +364,16 @@ impl Affinity {
                 (n_tasks * TASK_PARTS) / n_nodes.max(1) as u64 + coming.tasks.len() as u64 * TASK_PARTS
             })
             .sum();
-        parts >= u64::from(member.room.slots_total) * TASK_PARTS
+        parts >= u64::from(seated.room.slots_total) * TASK_PARTS
     }
 
     /// What `object` would give on `seat`, by looking at its readers.
     pub(super) fn recount(&self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId) -> Worth {
-        let member = self.member(seat);
+        let seated = self.executor_at(seat);
         let mut worth = Worth::default();
         for reader in self.tasks.readers_around(object, 0).take(self.config.readers_max) {
             if reader.class != class
-                || reader.sole_other().is_some_and(|(other, _)| !member.has(catalog, seat, other))
+                || reader.sole_other().is_some_and(|(other, _)| !seated.has(catalog, seat, other))
             {
                 continue;
             }
@@ -382,7 +383,7 @@ impl Affinity {
                 continue;
             }
             let mut others = self.tasks.inputs(id).iter().filter(|e| e.object != object);
-            if others.all(|e| member.has(catalog, seat, e.object)) {
+            if others.all(|e| seated.has(catalog, seat, e.object)) {
                 worth.n_tasks += group.n_tasks;
                 let (task, _) = self.tasks.head(id);
                 if worth.oldest.is_none_or(|(oldest, _)| task < oldest) {
@@ -395,11 +396,12 @@ impl Affinity {
 
     /// A copy takes disks and links from both ends: who has idle slots or few hits left wants one.
     fn settle_wants(&mut self, catalog: &Catalog, seat: Seat) {
-        let (tasks, member) = (&self.tasks, self.members[seat.0 as usize].as_mut().expect("members sit"));
-        member.wants_copies = member.room.slots_idle > member.moving.cpus;
-        let enough = self.config.hits_enough.saturating_mul(member.room.slots_total as usize);
+        let (tasks, seated) =
+            (&self.tasks, self.seated[seat.0 as usize].as_mut().expect("an executor has this seat"));
+        seated.wants_copies = seated.room.slots_idle > seated.moving.cpus;
+        let enough = self.config.hits_enough.saturating_mul(seated.room.slots_total as usize);
         let mut n_hits = 0;
-        for (class, full) in member.full.iter_mut().enumerate().filter(|_| !member.wants_copies) {
+        for (class, full) in seated.full.iter_mut().enumerate().filter(|_| !seated.wants_copies) {
             // Long lists are taken at their word.
             if (enough..enough.saturating_mul(4)).contains(&full.heap.len()) {
                 full.heap.retain(|Reverse((_, group))| {
@@ -409,7 +411,7 @@ impl Affinity {
             }
             n_hits += full.heap.len();
         }
-        member.wants_copies |= n_hits < enough;
+        seated.wants_copies |= n_hits < enough;
     }
 
     /// Whether `object` is free to be copied to `seat` for a task of that age: others may be about to run it.
@@ -421,7 +423,7 @@ impl Affinity {
         object: ObjectId,
         group: u32,
     ) -> bool {
-        if !self.member(seat).wants_copies {
+        if !self.executor_at(seat).wants_copies {
             return false;
         }
         if self.is_past_copies(catalog, seat, object) || self.is_left_to_others(catalog, object) {
@@ -449,7 +451,7 @@ impl Affinity {
         }
         let mut is_whole = false;
         self.visit_holders(catalog, rarest, 0, |seat| {
-            is_whole = inputs.iter().all(|e| self.member(seat).has(catalog, seat, e.object));
+            is_whole = inputs.iter().all(|e| self.executor_at(seat).has(catalog, seat, e.object));
             if is_whole { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         is_whole
@@ -464,7 +466,7 @@ impl Affinity {
         let n_tasks = self.tasks.n_tasks_reading(object);
         let awaits_ns = match self.run_ns {
             Some(run_ns) => {
-                let slots = self.n_slots_total as f64 / self.is_member.len().max(1) as f64;
+                let slots = self.n_slots_total as f64 / self.is_seated.len().max(1) as f64;
                 let rounds = n_tasks as f64 / (catalog.n_holders(object) as f64 * slots).max(1.0);
                 if rounds * run_ns as f64 >= copy_ns {
                     return false;
@@ -504,7 +506,7 @@ impl Affinity {
         seat: Seat,
         class: u32,
     ) -> Option<(u16, Choice)> {
-        let mut at = self.member(seat).near.get(class as usize)?.as_ref()?.first(Heat::Cold);
+        let mut at = self.executor_at(seat).near.get(class as usize)?.as_ref()?.first(Heat::Cold);
         let mut best: Option<(u16, Choice)> = None;
         for _ in 0..self.config.tries {
             let Some(entry) = at else { break };
@@ -512,12 +514,12 @@ impl Affinity {
                 break;
             }
             let object = entry.object;
-            let near = self.member(seat).near[class as usize].as_ref().expect("it has an entry");
+            let near = self.executor_at(seat).near[class as usize].as_ref().expect("it has an entry");
             at = near.after(&entry);
-            let is_here = self.member(seat).has(catalog, seat, object);
+            let is_here = self.executor_at(seat).has(catalog, seat, object);
             let is_warm = self.heat(catalog, object) == Heat::Warm;
             // Before the readers are counted, which costs more than anything else here.
-            if is_warm && !is_here && !self.member(seat).wants_copies {
+            if is_warm && !is_here && !self.executor_at(seat).wants_copies {
                 continue;
             }
             if !is_here && self.route(catalog, now, seat, object).is_none() {
@@ -526,7 +528,7 @@ impl Affinity {
             let worth = if is_here { Worth::default() } else { self.recount(catalog, seat, class, object) };
             let size_bytes = self.size_of(catalog, object);
             if worth.n_tasks != entry.n_tasks {
-                let rank = self.member_mut(seat).near[class as usize].as_mut().expect("it has an entry");
+                let rank = self.executor_at_mut(seat).near[class as usize].as_mut().expect("it has an entry");
                 rank.set(object, worth.n_tasks, size_bytes, Heat::Cold);
                 // Its neighbours have changed, and the list may be gone.
                 at = at.and_then(|next| rank.get(next.object).copied());
@@ -624,8 +626,8 @@ impl Affinity {
 
     /// Otherwise it is a hit, or about to become one.
     fn lacks_any(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
-        let member = self.member(seat);
-        self.tasks.inputs(group).iter().any(|e| !member.has(catalog, seat, e.object))
+        let seated = self.executor_at(seat);
+        self.tasks.inputs(group).iter().any(|e| !seated.has(catalog, seat, e.object))
     }
 
     fn n_cold(&self, catalog: &Catalog, group: u32) -> usize {
@@ -663,8 +665,8 @@ impl Affinity {
     fn may_copy(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
         for i in 0..self.tasks.inputs(group).len() {
             let object = self.tasks.inputs(group)[i].object;
-            let lacks =
-                !self.member(seat).has(catalog, seat, object) && self.heat(catalog, object) == Heat::Warm;
+            let lacks = !self.executor_at(seat).has(catalog, seat, object)
+                && self.heat(catalog, object) == Heat::Warm;
             if lacks && !self.has_waited(catalog, now, seat, object, group) {
                 return false;
             }
@@ -685,12 +687,12 @@ impl Affinity {
         for _ in 0..self.config.tries {
             let entry = at?;
             at = self.tasks.classes[class as usize].single.after(&entry);
-            let member = self.member(seat);
+            let seated = self.executor_at(seat);
             // What would be found out at length.
             if heat == Heat::Warm
-                && !member.wants_copies
+                && !seated.wants_copies
                 && !catalog.is_held_by(entry.object, seat)
-                && !member.awaits(entry.object)
+                && !seated.awaits(entry.object)
             {
                 continue;
             }
@@ -719,12 +721,12 @@ impl Affinity {
 
     /// `group` for `seat`, if what it lacks can be had and is cold or has been waited for.
     fn take_waiting(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> Option<Choice> {
-        let member = self.member(seat);
+        let seated = self.executor_at(seat);
         let (_, entered_ms) = self.tasks.head(group);
         let (mut lacks, mut held) = (false, None);
         for input in self.tasks.inputs(group) {
             // The same few objects are asked for by everybody.
-            if catalog.is_held_by(input.object, seat) || member.awaits(input.object) {
+            if catalog.is_held_by(input.object, seat) || seated.awaits(input.object) {
                 continue;
             }
             lacks = true;
@@ -779,10 +781,10 @@ impl Affinity {
     pub(super) fn why_not_task(&self, key: QueueKey, class: u32) -> Unplaced {
         let class = &self.tasks.classes[class as usize];
         let (task, cpus, memory_bytes) = (key.task, class.cpus, class.memory_bytes);
-        let fits = |m: &Member| {
+        let fits = |m: &SeatedExecutor| {
             cpus.max(1) <= m.room.slots_idle.max(m.room.moves) && memory_bytes <= m.room.memory_free_bytes
         };
-        if !self.members.iter().flatten().any(fits) {
+        if !self.seated.iter().flatten().any(fits) {
             return Unplaced::NothingFits { task, cpus, memory_bytes };
         }
         match self.next_among(&self.to_ask).or_else(|| self.next_among(&self.not_asked)) {
@@ -794,27 +796,26 @@ impl Affinity {
     #[cfg(any(test, feature = "reference"))]
     pub(super) fn check(&self, catalog: &Catalog) {
         self.tasks.sanity_check(|object| self.heat(catalog, object));
-        let here =
-            || self.members.iter().enumerate().filter_map(|(s, m)| Some((Seat(s as u32), m.as_ref()?)));
+        let here = || self.seated.iter().enumerate().filter_map(|(s, m)| Some((Seat(s as u32), m.as_ref()?)));
         assert_eq!(here().count(), self.seat_of.len());
         assert_eq!(self.n_slots_total, here().map(|(_, m)| u64::from(m.room.slots_total)).sum::<u64>());
         assert_eq!(self.n_slots_idle, here().map(|(_, m)| u64::from(m.room.slots_idle)).sum::<u64>());
-        let n_open = |m: &Member| m.room.slots_idle.saturating_sub(m.moving.cpus);
+        let n_open = |m: &SeatedExecutor| m.room.slots_idle.saturating_sub(m.moving.cpus);
         assert!(here().all(|(_, m)| m.n_open == n_open(m)));
         assert_eq!(self.n_slots_open, here().map(|(_, m)| u64::from(m.n_open)).sum::<u64>());
         assert_eq!(self.n_readers as usize, here().filter(|(_, m)| !m.home_reads.is_empty()).count());
         let mut uploads: BTreeMap<ExecutorId, BTreeMap<TaskId, u32>> = BTreeMap::new();
         let mut arriving: BTreeMap<ObjectId, u32> = BTreeMap::new();
         let mut n_waits = 0;
-        for (seat, member) in here() {
-            assert!(self.is_member.contains(seat) && self.seat_of[&member.id] == seat);
+        for (seat, seated) in here() {
+            assert!(self.is_seated.contains(seat) && self.seat_of[&seated.id] == seat);
             let mut moving: BTreeMap<TaskId, u32> = BTreeMap::new();
-            for (object, coming) in &member.coming {
+            for (object, coming) in &seated.coming {
                 assert!(!holds(catalog, seat, *object), "{object:?} is here and on its way");
                 assert!(!coming.tasks.is_empty());
                 match coming.source {
                     Source::Peer(from) => {
-                        let stays = self.seat_of.get(&from).map(|seat| self.member(*seat).session);
+                        let stays = self.seat_of.get(&from).map(|seat| self.executor_at(*seat).session);
                         if stays == Some(coming.session) {
                             *uploads.entry(from).or_default().entry(coming.begun_for).or_default() +=
                                 coming.weight;
@@ -824,7 +825,7 @@ impl Affinity {
                 }
                 for task in &coming.tasks {
                     let attempt = &self.attempts[task];
-                    assert!(attempt.executor == member.id && attempt.waits.contains(object));
+                    assert!(attempt.executor == seated.id && attempt.waits.contains(object));
                     moving.insert(*task, attempt.cpus);
                     n_waits += 1;
                 }
@@ -835,9 +836,9 @@ impl Affinity {
                     moving.insert(*task, self.attempts[task].cpus);
                 }
             }
-            assert_eq!(member.moving.n_attempts as usize, moving.len());
-            assert_eq!(member.moving.cpus, moving.values().sum::<u32>());
-            for rank in member.near.iter().flatten() {
+            assert_eq!(seated.moving.n_attempts as usize, moving.len());
+            assert_eq!(seated.moving.cpus, moving.values().sum::<u32>());
+            for rank in seated.near.iter().flatten() {
                 rank.sanity_check();
             }
         }
@@ -849,15 +850,15 @@ impl Affinity {
         for (object, n) in &arriving {
             assert_eq!(self.arriving[object].n, *n);
         }
-        for (seat, member) in here() {
-            let served = uploads.remove(&member.id).unwrap_or_default();
+        for (seat, seated) in here() {
+            let served = uploads.remove(&seated.id).unwrap_or_default();
             assert_eq!(self.uploads[seat.0 as usize], served.values().sum::<u32>());
             // The last one began when there was room for any part of an attempt.
             let last = served.values().max().copied().unwrap_or(0);
             assert!(
                 served.values().sum::<u32>() < self.uploads_full() + last.max(1),
                 "{:?} serves {served:?}",
-                member.id
+                seated.id
             );
         }
     }

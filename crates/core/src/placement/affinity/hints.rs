@@ -6,7 +6,7 @@
 use super::*;
 
 impl Affinity {
-    /// The members that hold `object`, at most `holders_max` of them, beginning at a place given by `start`.
+    /// The seated executors that hold `object`, at most `holders_max` of them, beginning at a place given by `start`.
     pub(super) fn some_holders(
         &self,
         catalog: &Catalog,
@@ -21,7 +21,7 @@ impl Affinity {
         });
     }
 
-    /// Visits the members that hold `object` until told to stop, at most `holders_max` of them.
+    /// Visits the seated executors that hold `object` until told to stop, at most `holders_max` of them.
     pub(super) fn visit_holders(
         &self,
         catalog: &Catalog,
@@ -35,7 +35,7 @@ impl Affinity {
                 let n = list.len();
                 for i in 0..n.min(n_max) {
                     let seat = list[(start + i) % n];
-                    if self.is_member.contains(seat) && visit(seat).is_break() {
+                    if self.is_seated.contains(seat) && visit(seat).is_break() {
                         return;
                     }
                 }
@@ -45,8 +45,8 @@ impl Affinity {
                 let mut n_visited = 0;
                 for i in 0..n {
                     let at = (start + i) % n;
-                    let members = self.is_member.words().get(at).copied().unwrap_or(0);
-                    let mut rest = words[at] & members;
+                    let seated = self.is_seated.words().get(at).copied().unwrap_or(0);
+                    let mut rest = words[at] & seated;
                     while rest != 0 {
                         let seat = Seat(at as u32 * 64 + rest.trailing_zeros());
                         n_visited += 1;
@@ -79,7 +79,7 @@ impl Affinity {
         let (group, is_head) = tasks.enter(task, &inputs, entered_ms, |o| facts.of(o));
         if inputs.is_empty() {
             if is_head {
-                self.has_hits.clone_from(&self.is_member);
+                self.has_hits.clone_from(&self.is_seated);
             }
             return;
         }
@@ -134,8 +134,8 @@ impl Affinity {
                 if i == 1 && holds(catalog, seat, rarest[0]) {
                     continue; // told by way of the other one
                 }
-                let member = self.member(seat);
-                let mut lacks = inputs.iter().filter(|o| !member.has(catalog, seat, **o));
+                let seated = self.executor_at(seat);
+                let mut lacks = inputs.iter().filter(|o| !seated.has(catalog, seat, **o));
                 if let (Some(&object), None) = (lacks.next(), lacks.next()) {
                     let class = self.tasks.group(group).class;
                     self.add_near(catalog, seat, class, object, 1);
@@ -146,10 +146,10 @@ impl Affinity {
 
     pub(super) fn add_near(&mut self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId, by: u32) {
         let size_bytes = self.size_of(catalog, object);
-        let member = self.member_mut(seat);
-        member.told.push(Told { object, class, n_tasks: by, size_bytes });
-        if member.told.len() >= TOLD_MAX {
-            member.tell();
+        let seated = self.executor_at_mut(seat);
+        seated.rank_updates.push(RankUpdate { object, class, n_tasks: by, size_bytes });
+        if seated.rank_updates.len() >= RANK_UPDATES_MAX {
+            seated.tell();
         }
         self.to_ask.insert(seat);
     }
@@ -157,7 +157,7 @@ impl Affinity {
     pub(super) fn push_full(&mut self, seat: Seat, group: u32) {
         let class = self.tasks.group(group).class as usize;
         let head = self.tasks.head(group).0;
-        let full = &mut self.members[seat.0 as usize].as_mut().expect("members sit").full;
+        let full = &mut self.seated[seat.0 as usize].as_mut().expect("an executor has this seat").full;
         if full.len() <= class {
             full.resize_with(class + 1, Full::default);
         }
@@ -196,13 +196,13 @@ impl Affinity {
                 found.extend(self.tasks.class_order.iter().filter_map(single).map(Found::Full));
             }
         } else {
-            let member = self.member(seat);
-            let none_coming = member.coming.is_empty();
+            let seated = self.executor_at(seat);
+            let none_coming = seated.coming.is_empty();
             for reader in self.tasks.readers_around(object, start) {
                 if let Some((other, n_tasks)) = reader.sole_other()
                     && !holds(catalog, seat, other)
                 {
-                    if walk != Walk::Landed && (none_coming || !member.coming.contains_key(&other)) {
+                    if walk != Walk::Landed && (none_coming || !seated.coming.contains_key(&other)) {
                         found.push(Found::Near(reader.class, other, n_tasks));
                     }
                     continue;
@@ -217,7 +217,7 @@ impl Affinity {
                         continue;
                     }
                     all_held = false;
-                    if none_coming || !member.coming.contains_key(&input.object) {
+                    if none_coming || !seated.coming.contains_key(&input.object) {
                         n_lacking += 1;
                         lack = Some(input.object);
                         if n_lacking > 1 {

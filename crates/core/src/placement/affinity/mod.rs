@@ -103,15 +103,15 @@ pub struct Affinity {
     config: Config,
     tasks: Tasks,
     /// By seat.
-    members: Vec<Option<Member>>,
-    is_member: SeatSet,
+    seated: Vec<Option<SeatedExecutor>>,
+    is_seated: SeatSet,
     seat_of: FxHashMap<ExecutorId, Seat>,
     n_joined: u32,
     by_idle: BTreeMap<u32, SeatSet>,
     by_ahead: BTreeMap<u32, SeatSet>,
     /// Executors that may be given something to move, by how many attempts they lack.
     by_spare: BTreeMap<u32, SeatSet>,
-    /// By seat: attempts that the executor copies inputs for, each counted by the part of its copies that come from there. Beside the members, as it is asked of many at once.
+    /// By seat: attempts that the executor copies inputs for, each counted by the part of its copies that come from there. Beside the executors, as it is asked of many at once.
     uploads: Vec<u32>,
     n_slots_total: u64,
     n_slots_idle: u64,
@@ -175,7 +175,7 @@ pub struct Affinity {
     seats: Vec<Seat>,
 }
 
-struct Member {
+struct SeatedExecutor {
     id: ExecutorId,
     /// Differs each time that anybody joins.
     session: u32,
@@ -185,9 +185,9 @@ struct Member {
     full: Vec<Full>,
     /// By class: objects whose arrival would make tasks full, with an upper bound of how many.
     near: Vec<Option<Box<Rank>>>,
-    /// What `near` is to be told before it is looked at. A task that comes is told to many executors, whose ranks lie all
-    /// over the memory.
-    told: Vec<Told>,
+    /// Changes of `near` that are made before it is looked at. A new task changes the ranks of many executors, which lie all over
+    /// the memory.
+    rank_updates: Vec<RankUpdate>,
     /// Objects on their way here.
     coming: FxHashMap<ObjectId, Coming>,
     moving: Moving,
@@ -201,8 +201,8 @@ struct Member {
     wants_copies: bool,
 }
 
-/// So many tasks more of a class lack nothing but `object`.
-struct Told {
+/// A change of `near`: so many tasks more of a class lack nothing but `object`.
+struct RankUpdate {
     object: ObjectId,
     class: u32,
     n_tasks: u32,
@@ -286,8 +286,8 @@ fn holds(catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
     catalog.seat_holds(seat, object)
 }
 
-/// Of so many things told the rank is told at once.
-const TOLD_MAX: usize = 256;
+/// So many waiting updates are made at once.
+const RANK_UPDATES_MAX: usize = 256;
 
 /// A number that differs between executors and objects, to begin walks at different places.
 #[inline]
@@ -296,10 +296,10 @@ fn spread(seat: Seat, object: ObjectId) -> usize {
     (mixed >> 33) as usize
 }
 
-impl Member {
-    /// Tells `near` what it was to be told, in that order.
+impl SeatedExecutor {
+    /// Makes the changes of `near` that wait, in their order.
     fn tell(&mut self) {
-        for Told { object, class, n_tasks, size_bytes } in self.told.drain(..) {
+        for RankUpdate { object, class, n_tasks, size_bytes } in self.rank_updates.drain(..) {
             if self.near.len() <= class as usize {
                 self.near.resize_with(class as usize + 1, || None);
             }
@@ -325,7 +325,7 @@ impl Member {
 #[derive(Clone, Copy)]
 struct Facts<'a> {
     catalog: &'a Catalog,
-    is_member: &'a SeatSet,
+    is_seated: &'a SeatSet,
     arriving: &'a FxHashMap<ObjectId, Arriving>,
     size_bytes_assumed: u64,
 }
@@ -341,8 +341,8 @@ impl Facts<'_> {
 
     fn heat(self, object: ObjectId) -> Heat {
         let held = match self.catalog.holders_view(object) {
-            HoldersView::List(list) => list.iter().any(|s| self.is_member.contains(*s)),
-            HoldersView::Words(words) => words.iter().zip(self.is_member.words()).any(|(a, b)| a & b != 0),
+            HoldersView::List(list) => list.iter().any(|s| self.is_seated.contains(*s)),
+            HoldersView::Words(words) => words.iter().zip(self.is_seated.words()).any(|(a, b)| a & b != 0),
         };
         match held {
             true => Heat::Warm,
@@ -365,8 +365,8 @@ impl Affinity {
         Ok(Affinity {
             config,
             tasks: Tasks::default(),
-            members: vec![],
-            is_member: SeatSet::default(),
+            seated: vec![],
+            is_seated: SeatSet::default(),
             seat_of: FxHashMap::default(),
             n_joined: 0,
             by_idle: BTreeMap::new(),
@@ -412,25 +412,25 @@ impl Affinity {
         })
     }
 
-    fn member(&self, seat: Seat) -> &Member {
-        self.members[seat.0 as usize].as_ref().expect("members sit")
+    fn executor_at(&self, seat: Seat) -> &SeatedExecutor {
+        self.seated[seat.0 as usize].as_ref().expect("an executor has this seat")
     }
 
-    fn member_mut(&mut self, seat: Seat) -> &mut Member {
-        self.members[seat.0 as usize].as_mut().expect("members sit")
+    fn executor_at_mut(&mut self, seat: Seat) -> &mut SeatedExecutor {
+        self.seated[seat.0 as usize].as_mut().expect("an executor has this seat")
     }
 
     /// Everybody who may be given something to move is asked again.
     fn stir(&mut self) {
         self.changed = true;
-        self.to_ask.clone_from(&self.is_member);
+        self.to_ask.clone_from(&self.is_seated);
         if self.not_asked.is_empty() {
-            self.not_asked.clone_from(&self.is_member);
+            self.not_asked.clone_from(&self.is_seated);
         }
     }
 
     fn stir_ns(&self) -> u64 {
-        (self.is_member.len() as u64 * STIR_NS_EACH).clamp(STIR_NS_MIN, STIR_NS_MAX)
+        (self.is_seated.len() as u64 * STIR_NS_EACH).clamp(STIR_NS_MIN, STIR_NS_MAX)
     }
 
     fn size_of(&self, catalog: &Catalog, object: ObjectId) -> u64 {
@@ -440,7 +440,7 @@ impl Affinity {
     fn facts<'a>(&'a self, catalog: &'a Catalog) -> Facts<'a> {
         Facts {
             catalog,
-            is_member: &self.is_member,
+            is_seated: &self.is_seated,
             arriving: &self.arriving,
             size_bytes_assumed: self.size_bytes_assumed,
         }
@@ -449,7 +449,7 @@ impl Affinity {
     fn tasks_and_facts<'a>(&'a mut self, catalog: &'a Catalog) -> (&'a mut Tasks, Facts<'a>) {
         let facts = Facts {
             catalog,
-            is_member: &self.is_member,
+            is_seated: &self.is_seated,
             arriving: &self.arriving,
             size_bytes_assumed: self.size_bytes_assumed,
         };
@@ -458,17 +458,17 @@ impl Affinity {
 
     /// Counts anew the idle slots there that nothing on its way will take.
     fn settle_open(&mut self, seat: Seat) {
-        let member = self.members[seat.0 as usize].as_mut().expect("members sit");
-        let n_open = member.room.slots_idle.saturating_sub(member.moving.cpus);
-        let before = std::mem::replace(&mut member.n_open, n_open);
+        let seated = self.seated[seat.0 as usize].as_mut().expect("an executor has this seat");
+        let n_open = seated.room.slots_idle.saturating_sub(seated.moving.cpus);
+        let before = std::mem::replace(&mut seated.n_open, n_open);
         self.n_slots_open = self.n_slots_open - u64::from(before) + u64::from(n_open);
     }
 
     fn set_spare(&mut self, seat: Seat) {
-        let member = self.members[seat.0 as usize].as_mut().expect("members sit");
-        let room = member.room;
+        let seated = self.seated[seat.0 as usize].as_mut().expect("an executor has this seat");
+        let room = seated.room;
         let spare = if room.moves == 0 { 0 } else { 1 + room.slots_idle + room.moves };
-        let old = std::mem::replace(&mut member.spare, spare);
+        let old = std::mem::replace(&mut seated.spare, spare);
         move_between(&mut self.by_spare, seat, old, spare);
     }
 }
@@ -547,23 +547,23 @@ impl Queue for Affinity {
         }
         let seat = catalog.seat(executor).expect("an executor joins the catalog first");
         let i = seat.0 as usize;
-        if i >= self.members.len() {
-            self.members.resize_with(i + 1, || None);
+        if i >= self.seated.len() {
+            self.seated.resize_with(i + 1, || None);
             self.uploads.resize(i + 1, 0);
         }
         self.uploads[i] = 0;
         self.none_free.clear();
         self.seat_of.insert(executor, seat);
-        self.is_member.insert(seat);
+        self.is_seated.insert(seat);
         self.n_joined = self.n_joined.wrapping_add(1);
-        self.members[i] = Some(Member {
+        self.seated[i] = Some(SeatedExecutor {
             id: executor,
             session: self.n_joined,
             room: Room::default(),
             spare: 0,
             full: vec![],
             near: vec![],
-            told: vec![],
+            rank_updates: vec![],
             coming: FxHashMap::default(),
             moving: Moving::default(),
             n_open: 0,
@@ -583,7 +583,7 @@ impl Queue for Affinity {
     fn executor_left(&mut self, catalog: &Catalog, executor: ExecutorId, objects: &[ObjectId]) {
         self.set_room(executor, Room::default());
         let Some(seat) = self.seat_of.remove(&executor) else { return };
-        self.is_member.remove(seat);
+        self.is_seated.remove(seat);
         self.has_hits.remove(seat);
         self.to_ask.remove(seat);
         self.not_asked.remove(seat);
@@ -601,9 +601,9 @@ impl Queue for Affinity {
             }
             true
         });
-        let member = self.members[seat.0 as usize].take().expect("members sit");
-        self.n_readers -= u32::from(!member.home_reads.is_empty());
-        let mut coming: Vec<_> = member.coming.into_iter().collect();
+        let seated = self.seated[seat.0 as usize].take().expect("an executor has this seat");
+        self.n_readers -= u32::from(!seated.home_reads.is_empty());
+        let mut coming: Vec<_> = seated.coming.into_iter().collect();
         coming.sort_unstable_by_key(|(object, _)| *object);
         for (object, coming) in coming {
             for task in &coming.tasks {
@@ -619,7 +619,7 @@ impl Queue for Affinity {
 
     fn set_room(&mut self, executor: ExecutorId, room: Room) {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
-        let old = std::mem::replace(&mut self.member_mut(seat).room, room);
+        let old = std::mem::replace(&mut self.executor_at_mut(seat).room, room);
         self.n_slots_total = self.n_slots_total - u64::from(old.slots_total) + u64::from(room.slots_total);
         self.n_slots_idle = self.n_slots_idle - u64::from(old.slots_idle) + u64::from(room.slots_idle);
         move_between(&mut self.by_idle, seat, old.slots_idle, room.slots_idle);
@@ -633,11 +633,11 @@ impl Queue for Affinity {
     }
 
     fn room(&self, executor: ExecutorId) -> Option<Room> {
-        Some(self.member(*self.seat_of.get(&executor)?).room)
+        Some(self.executor_at(*self.seat_of.get(&executor)?).room)
     }
 
     fn n_executors(&self) -> usize {
-        self.is_member.len()
+        self.is_seated.len()
     }
 
     fn n_slots_total(&self) -> u64 {
@@ -658,7 +658,7 @@ impl Queue for Affinity {
         let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
         self.walk_readers(catalog, seat, object, start, walk);
         // There is one source more.
-        if self.is_member.len() <= STIR_ALL_MAX {
+        if self.is_seated.len() <= STIR_ALL_MAX {
             self.stir();
         }
     }
@@ -769,7 +769,7 @@ impl Queue for Affinity {
             }
         }
         if let (Some(unseen), Some(&seat)) = (unseen, self.seat_of.get(&executor)) {
-            self.member_mut(seat).moving.unseen = unseen;
+            self.executor_at_mut(seat).moving.unseen = unseen;
         }
     }
 
@@ -781,16 +781,16 @@ impl Queue for Affinity {
     }
 
     fn moving(&self, executor: ExecutorId) -> Moving {
-        self.seat_of.get(&executor).map_or(Moving::default(), |seat| self.member(*seat).moving)
+        self.seat_of.get(&executor).map_or(Moving::default(), |seat| self.executor_at(*seat).moving)
     }
 
     fn heap_bytes(&self) -> usize {
-        let of_member = |m: &Member| {
+        let of_executor = |m: &SeatedExecutor| {
             let full: usize = m.full.iter().map(|f| f.heap.capacity() * 16).sum();
             let near: usize = m.near.iter().flatten().map(|r| r.heap_bytes() + size_of::<Rank>()).sum();
-            full + near + m.told.capacity() * size_of::<Told>()
+            full + near + m.rank_updates.capacity() * size_of::<RankUpdate>()
         };
-        self.tasks.heap_bytes() + self.members.iter().flatten().map(of_member).sum::<usize>()
+        self.tasks.heap_bytes() + self.seated.iter().flatten().map(of_executor).sum::<usize>()
     }
 
     #[cfg(any(test, feature = "reference"))]

@@ -192,8 +192,8 @@ impl World {
 
     /// What is on its way: `(executor, object)`.
     fn coming(&self) -> Vec<(u32, u32)> {
-        let members = self.queue.members.iter().flatten();
-        members.flat_map(|m| m.coming.keys().map(|o| (m.id.0, o.0))).collect()
+        let seated = self.queue.seated.iter().flatten();
+        seated.flat_map(|m| m.coming.keys().map(|o| (m.id.0, o.0))).collect()
     }
 
     fn arrive_all(&mut self) {

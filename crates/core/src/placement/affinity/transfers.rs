@@ -76,7 +76,7 @@ impl Affinity {
         if self.config.disk_bytes_per_s == 0 {
             return 0.0;
         }
-        let slots = self.n_slots_total as f64 / self.is_member.len().max(1) as f64;
+        let slots = self.n_slots_total as f64 / self.is_seated.len().max(1) as f64;
         self.size_of(catalog, object) as f64 * 1e9 * slots.max(1.0) / self.config.disk_bytes_per_s as f64
     }
 
@@ -84,9 +84,9 @@ impl Affinity {
     /// `None`: nobody knows.
     fn home_ns(&self, catalog: &Catalog, seat: Seat, object: ObjectId, direct: bool) -> Option<f64> {
         let size_bytes = self.size_of(catalog, object).max(1) as f64;
-        let n_node = self.member(seat).home_reads.len() as u32 + 1;
+        let n_node = self.executor_at(seat).home_reads.len() as u32 + 1;
         // Those of one node take turns at the disk in either way.
-        let n_slots = if direct { self.member(seat).room.slots_total } else { 0 };
+        let n_slots = if direct { self.executor_at(seat).room.slots_total } else { 0 };
         let rate = self.home_rate(self.one_more(seat), n_node.max(n_slots), direct)?;
         let disk_ns = if direct { 0.0 } else { self.disk_ns(catalog, object) };
         Some((size_bytes * 1e9 / rate.max(1.0)).max(disk_ns) + disk_ns)
@@ -118,9 +118,9 @@ impl Affinity {
             return true;
         }
         // If all did so: what one saves others may have to wait for.
-        let n_slots = self.member(seat).room.slots_total;
+        let n_slots = self.executor_at(seat).room.slots_total;
         let rate = |reads| self.home_rate(reads, n_slots, true);
-        let all = Reads { n: self.n_slots_total as f64, n_nodes: self.is_member.len() as f64 };
+        let all = Reads { n: self.n_slots_total as f64, n_nodes: self.is_seated.len() as f64 };
         match rate(all).or_else(|| rate(self.one_more(seat))) {
             Some(rate) => self.spares_disk(catalog, seat, object, rate),
             None => self.n_uses(object) <= 1.0,
@@ -141,7 +141,7 @@ impl Affinity {
         // tasks that this node gets of them.
         let n_readers = self.n_uses(object);
         let least = if self.all_in_sight { 1.0 } else { USES_OUT_OF_SIGHT };
-        let n_each = self.tasks.len() as f64 / self.is_member.len().max(1) as f64;
+        let n_each = self.tasks.len() as f64 / self.is_seated.len().max(1) as f64;
         let n_uses = match self.copy_use_ns(catalog, object) < direct_ns {
             true => n_readers,
             false => n_readers.min(n_each).max(least),
@@ -172,7 +172,7 @@ impl Affinity {
 
     /// How many rounds of copies it takes until all who may want `object` have it, when so many have it now.
     fn rounds(&self, object: ObjectId, n_holders: usize) -> f64 {
-        let wanted = (self.tasks.n_tasks_reading(object) as usize).min(self.is_member.len()).max(1);
+        let wanted = (self.tasks.n_tasks_reading(object) as usize).min(self.is_seated.len()).max(1);
         let mut n = n_holders.max(1);
         let mut rounds = 1.0;
         while n * (1 + self.config.uploads_max as usize) < wanted {
@@ -254,7 +254,7 @@ impl Affinity {
         // Nodes that read no more did so until then.
         let seats: BTreeSet<Seat> = landed.iter().map(|l| l.seat).collect();
         let is_done =
-            |seat: &&Seat| self.members[seat.0 as usize].as_ref().is_none_or(|m| m.home_reads.is_empty());
+            |seat: &&Seat| self.seated[seat.0 as usize].as_ref().is_none_or(|m| m.home_reads.is_empty());
         let n_done = seats.iter().filter(is_done).count() as f64;
         let Reads { n, n_nodes } = self.all_reads();
         let all = Reads { n: n + landed.len() as f64, n_nodes: n_nodes + n_done };
@@ -268,7 +268,7 @@ impl Affinity {
 
     /// The same, and one more on `seat`.
     fn one_more(&self, seat: Seat) -> Reads {
-        let is_new = self.member(seat).home_reads.is_empty();
+        let is_new = self.executor_at(seat).home_reads.is_empty();
         let Reads { n, n_nodes } = self.all_reads();
         Reads { n: n + 1.0, n_nodes: n_nodes + f64::from(u8::from(is_new)) }
     }
@@ -406,7 +406,7 @@ impl Affinity {
                 self.none_free.insert(object, self.freed.len() as u32);
             }
         }
-        best.map(|(_, holder)| Source::Peer(self.member(holder).id))
+        best.map(|(_, holder)| Source::Peer(self.executor_at(holder).id))
     }
 
     /// Whether `object` is read past the cache of `seat`: nobody has it and no other task in sight reads it, or home is quicker
@@ -426,7 +426,7 @@ impl Affinity {
         plan.task = Some(self.tasks.head(group).0);
         for i in 0..self.tasks.inputs(group).len() {
             let object = self.tasks.inputs(group)[i].object;
-            if self.member(seat).has(catalog, seat, object) {
+            if self.executor_at(seat).has(catalog, seat, object) {
                 continue;
             }
             match self.route(catalog, now, seat, object) {
@@ -471,7 +471,7 @@ impl Affinity {
             let is_here = catalog.is_held_by(object, seat);
             let planned = moves.iter().find(|(o, _)| *o == object).map(|(_, source)| *source);
             let from_home = planned.is_none_or(|source| source == Source::Home);
-            let is_coming = self.member(seat).coming.contains_key(&object);
+            let is_coming = self.executor_at(seat).coming.contains_key(&object);
             if from_home && !is_coming && self.passes_by(catalog, seat, object) {
                 routes.push(Route { object, source: Some(Source::Home), direct: true, watched: true });
                 self.home_load.pass(now, self.n_home_reads);
@@ -489,7 +489,7 @@ impl Affinity {
                 continue;
             }
             waits.push(object);
-            if let Some(coming) = self.member_mut(seat).coming.get_mut(&object) {
+            if let Some(coming) = self.executor_at_mut(seat).coming.get_mut(&object) {
                 coming.tasks.push(key.task);
                 routes.push(Route { object, source: None, direct: false, watched: false });
                 continue;
@@ -514,7 +514,7 @@ impl Affinity {
                 Source::Peer(from) => {
                     if let Some(&from) = self.seat_of.get(&from) {
                         self.uploads[from.0 as usize] += weight;
-                        coming.session = self.member(from).session;
+                        coming.session = self.executor_at(from).session;
                     }
                 }
                 Source::Home => {
@@ -525,14 +525,14 @@ impl Affinity {
                     self.reheat(catalog, object);
                 }
             }
-            self.member_mut(seat).coming.insert(object, coming);
+            self.executor_at_mut(seat).coming.insert(object, coming);
             let start = self.tasks.place_among(object, group);
             self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
         // They set out together.
-        let n_node = self.member(seat).home_reads.len() as u32;
+        let n_node = self.executor_at(seat).home_reads.len() as u32;
         for object in &waits {
-            if let Some(coming) = self.member_mut(seat).coming.get_mut(object)
+            if let Some(coming) = self.executor_at_mut(seat).coming.get_mut(object)
                 && coming.begun_for == key.task
             {
                 coming.mark.n_node = n_node;
@@ -540,10 +540,10 @@ impl Affinity {
         }
         self.direct.get_mut(&key.task).into_iter().flatten().for_each(|read| read.mark.n_node = n_node);
         if !waits.is_empty() || n_direct > 0 {
-            let member = self.member_mut(seat);
-            member.moving.n_attempts += 1;
-            member.moving.cpus += cpus;
-            member.n_moves = member.n_moves.wrapping_add(1);
+            let seated = self.executor_at_mut(seat);
+            seated.moving.n_attempts += 1;
+            seated.moving.cpus += cpus;
+            seated.n_moves = seated.n_moves.wrapping_add(1);
             self.settle_open(seat);
             self.attempts.insert(key.task, Attempt { executor, cpus, waits, n_direct });
         }
@@ -551,7 +551,7 @@ impl Affinity {
 
     /// `object` is on `seat` now; `true`: it had set out.
     pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
-        let Some(coming) = self.member_mut(seat).coming.remove(&object) else { return false };
+        let Some(coming) = self.executor_at_mut(seat).coming.remove(&object) else { return false };
         if coming.source == Source::Home {
             let size_bytes = self.size_of(catalog, object);
             let node = self.node_reads(catalog, seat, size_bytes);
@@ -573,7 +573,7 @@ impl Affinity {
 
     /// `seat` reads `object` from home from now on; how many objects it reads then.
     fn begin_read(&mut self, seat: Seat, object: ObjectId) -> u32 {
-        let reads = &mut self.member_mut(seat).home_reads;
+        let reads = &mut self.executor_at_mut(seat).home_reads;
         reads.push(object);
         let n = reads.len() as u32;
         self.n_readers += u32::from(n == 1);
@@ -582,8 +582,8 @@ impl Affinity {
 
     /// One such read is over.
     fn end_read(&mut self, seat: Seat, object: ObjectId) {
-        let Some(member) = self.members[seat.0 as usize].as_mut() else { return };
-        let reads = &mut member.home_reads;
+        let Some(seated) = self.seated[seat.0 as usize].as_mut() else { return };
+        let reads = &mut seated.home_reads;
         let at = reads.iter().position(|o| *o == object).expect("it was begun");
         reads.swap_remove(at);
         self.n_readers -= u32::from(reads.is_empty());
@@ -592,13 +592,13 @@ impl Affinity {
     /// What `seat` reads from home, as one of these reads sees it that has moved so many bytes.
     fn node_reads(&self, catalog: &Catalog, seat: Seat, moved_bytes: u64) -> NodeReads {
         let moved_bytes = moved_bytes.max(1);
-        let reads = self.members[seat.0 as usize].iter().flat_map(|m| &m.home_reads);
+        let reads = self.seated[seat.0 as usize].iter().flat_map(|m| &m.home_reads);
         let alike = |o: &ObjectId| self.size_of(catalog, *o).min(moved_bytes) as f64 / moved_bytes as f64;
         NodeReads { n: reads.clone().count() as u32, n_alike: reads.map(alike).sum() }
     }
 
     fn stop_moving(&mut self, seat: Seat, cpus: u32) {
-        let moving = &mut self.member_mut(seat).moving;
+        let moving = &mut self.executor_at_mut(seat).moving;
         moving.n_attempts -= 1;
         moving.cpus -= cpus;
         self.settle_open(seat);
@@ -609,7 +609,7 @@ impl Affinity {
         match coming.source {
             Source::Peer(from) => {
                 if let Some(&from) = self.seat_of.get(&from)
-                    && self.member(from).session == coming.session
+                    && self.executor_at(from).session == coming.session
                 {
                     let n_max = self.uploads_full();
                     let n = &mut self.uploads[from.0 as usize];
@@ -651,7 +651,7 @@ impl Affinity {
         let Some(&seat) = self.seat_of.get(&attempt.executor) else { return };
         self.stop_moving(seat, attempt.cpus);
         for object in attempt.waits {
-            let coming = &mut self.member_mut(seat).coming;
+            let coming = &mut self.executor_at_mut(seat).coming;
             let Some(c) = coming.get_mut(&object) else { continue };
             c.tasks.retain(|t| *t != task);
             if c.tasks.is_empty()
@@ -673,15 +673,19 @@ impl Affinity {
         let size_bytes = self.size_of(catalog, moved.object);
         if let Target::Cache(object) = moved.target
             && moved.source == Source::Home
-            && let Some(mark) =
-                self.member(seat).coming.get(&object).filter(|c| c.source == Source::Home).map(|c| c.mark)
+            && let Some(mark) = self
+                .executor_at(seat)
+                .coming
+                .get(&object)
+                .filter(|c| c.source == Source::Home)
+                .map(|c| c.mark)
         {
             let moved_bytes = moved.moved_bytes.min(size_bytes);
             let node = self.node_reads(catalog, seat, moved_bytes.saturating_sub(mark.moved_bytes));
             let sharing = self.home_load.sharing(mark, now, moved.moving_ns, all);
             self.home_load.learn(mark, moved_bytes, now, moved.moving_ns, node, sharing);
             let mark = self.home_load.mark(mark, now, moved_bytes, node.n);
-            self.member_mut(seat).coming.get_mut(&object).expect("it was there").mark = mark;
+            self.executor_at_mut(seat).coming.get_mut(&object).expect("it was there").mark = mark;
             if let Some(arriving) = self.arriving.get_mut(&object) {
                 let rate = moved.moved_bytes as f64 * 1e9 / moved.moving_ns.max(1) as f64;
                 if arriving.progress.is_none_or(|(_, before, _)| moved_bytes >= before) {
@@ -754,9 +758,9 @@ impl Affinity {
                 class.single.resize(size_of);
                 class.multi.resize(size_of);
             }
-            for member in self.members.iter_mut().flatten() {
-                member.tell();
-                member.near.iter_mut().flatten().for_each(|rank| rank.resize(size_of));
+            for seated in self.seated.iter_mut().flatten() {
+                seated.tell();
+                seated.near.iter_mut().flatten().for_each(|rank| rank.resize(size_of));
             }
         }
     }

@@ -63,8 +63,8 @@ pub struct FirstInput {
     /// Tasks that are in no node's queue.
     unbound: Bag,
     /// By seat.
-    members: Vec<Option<Member>>,
-    is_member: SeatSet,
+    seated: Vec<Option<SeatedExecutor>>,
+    is_seated: SeatSet,
     seat_of: FxHashMap<ExecutorId, Seat>,
     n_slots_total: u64,
     n_slots_idle: u64,
@@ -72,7 +72,7 @@ pub struct FirstInput {
     turn: u32,
     /// A node has joined: what was dealt in turn is dealt anew.
     deals_again: bool,
-    /// Members in the order of seats, and the place of each seat among them; empty when it has to be made anew.
+    /// Executors in the order of seats, and the place of each seat among them; empty when it has to be made anew.
     ranks: Vec<Seat>,
     rank_of: Vec<u32>,
     torus: Torus,
@@ -91,7 +91,7 @@ struct Task {
     dealt: bool,
 }
 
-struct Member {
+struct SeatedExecutor {
     id: ExecutorId,
     room: Room,
     queue: Bag,
@@ -154,8 +154,8 @@ impl FirstInput {
             n_tasks_max,
             tasks: BTreeMap::new(),
             unbound: Bag::default(),
-            members: vec![],
-            is_member: SeatSet::default(),
+            seated: vec![],
+            is_seated: SeatSet::default(),
             seat_of: FxHashMap::default(),
             n_slots_total: 0,
             n_slots_idle: 0,
@@ -170,19 +170,19 @@ impl FirstInput {
         }
     }
 
-    fn member(&self, seat: Seat) -> &Member {
-        self.members[seat.0 as usize].as_ref().expect("a seat of a member is taken")
+    fn executor_at(&self, seat: Seat) -> &SeatedExecutor {
+        self.seated[seat.0 as usize].as_ref().expect("an executor has this seat")
     }
 
-    fn member_mut(&mut self, seat: Seat) -> &mut Member {
-        self.members[seat.0 as usize].as_mut().expect("a seat of a member is taken")
+    fn executor_at_mut(&mut self, seat: Seat) -> &mut SeatedExecutor {
+        self.seated[seat.0 as usize].as_mut().expect("an executor has this seat")
     }
 
     // ---- binding
 
     /// Whether the node is large enough for the task, when it has nothing else to do.
     fn is_able(&self, seat: Seat, (cpus, memory_bytes): Size) -> bool {
-        let room = &self.member(seat).room;
+        let room = &self.executor_at(seat).room;
         cpus.max(1) <= room.slots_total && memory_bytes <= room.memory_total_bytes
     }
 
@@ -192,11 +192,12 @@ impl FirstInput {
         let (size, first) = (task.size, task.first);
         let holders = first.into_iter().flat_map(|object| catalog.holders_of(object));
         let holders = holders.filter_map(|id| self.seat_of.get(&id).copied());
-        let held = holders.filter(|s| self.is_able(*s, size)).min_by_key(|s| (self.member(*s).queue.len, *s));
+        let held =
+            holders.filter(|s| self.is_able(*s, size)).min_by_key(|s| (self.executor_at(*s).queue.len, *s));
         let at = held.or_else(|| self.next_in_turn(size));
         match at {
             Some(seat) => {
-                self.member_mut(seat).queue.insert(size, key);
+                self.executor_at_mut(seat).queue.insert(size, key);
                 self.has_work.insert(seat);
                 self.has_ahead.insert(seat);
                 self.neighbours_may_steal(seat);
@@ -208,9 +209,9 @@ impl FirstInput {
     }
 
     fn next_in_turn(&mut self, size: Size) -> Option<Seat> {
-        let n = self.members.len() as u32;
+        let n = self.seated.len() as u32;
         let seats = (0..n).map(|i| Seat((self.turn + i) % n));
-        let seat = { seats }.find(|s| self.is_member.contains(*s) && self.is_able(*s, size))?;
+        let seat = { seats }.find(|s| self.is_seated.contains(*s) && self.is_able(*s, size))?;
         self.turn = (seat.0 + 1) % n;
         Some(seat)
     }
@@ -219,7 +220,7 @@ impl FirstInput {
         let task = self.tasks.get_mut(&key).expect("it is here");
         let size = task.size;
         match task.at.take() {
-            Some(seat) => self.member_mut(seat).queue.remove(size, key),
+            Some(seat) => self.executor_at_mut(seat).queue.remove(size, key),
             None => self.unbound.remove(size, key),
         }
     }
@@ -248,10 +249,10 @@ impl FirstInput {
         if !self.ranks.is_empty() {
             return;
         }
-        self.ranks.extend(self.is_member.iter());
+        self.ranks.extend(self.is_seated.iter());
         self.torus = Torus::of(self.ranks.len() as u32);
         self.rank_of.clear();
-        self.rank_of.resize(self.members.len(), u32::MAX);
+        self.rank_of.resize(self.seated.len(), u32::MAX);
         for (rank, seat) in self.ranks.iter().enumerate() {
             self.rank_of[seat.0 as usize] = rank as u32;
         }
@@ -275,7 +276,7 @@ impl FirstInput {
 
     fn members_changed(&mut self) {
         self.ranks.clear();
-        self.may_steal = if self.steals { self.is_member.clone() } else { SeatSet::default() };
+        self.may_steal = if self.steals { self.is_seated.clone() } else { SeatSet::default() };
     }
 
     // ---- decisions
@@ -296,8 +297,8 @@ impl FirstInput {
 
     /// From the node's own queue.
     fn take_own(&self, catalog: &Catalog, seat: Seat, stage: Stage, picks: &mut Vec<Pick>) {
-        let member = self.member(seat);
-        let mut room = member.room;
+        let seated = self.executor_at(seat);
+        let mut room = seated.room;
         let mut after: Option<QueueKey> = None;
         while picks.len() < self.n_tasks_max {
             // What is behind the last one; what was before it and did not fit does not fit now.
@@ -307,10 +308,10 @@ impl FirstInput {
                     keys.range((std::ops::Bound::Excluded(key), std::ops::Bound::Unbounded)).next().copied()
                 }
             };
-            let Some(key) = member.queue.fitting(room, stage).filter_map(next).min() else { break };
+            let Some(key) = seated.queue.fitting(room, stage).filter_map(next).min() else { break };
             let task = &self.tasks[&key];
             let reason = if task.dealt { Reason::Dealt } else { Reason::FirstHere };
-            picks.push(self.pick(catalog, member.id, key, stage, reason));
+            picks.push(self.pick(catalog, seated.id, key, stage, reason));
             room = room.after(stage, task.size.0, task.size.1);
             after = Some(key);
         }
@@ -318,8 +319,8 @@ impl FirstInput {
 
     /// From a neighbour's queue.
     fn steal(&self, catalog: &Catalog, seat: Seat, picks: &mut Vec<Pick>) {
-        let thief = self.member(seat);
-        for victim in self.neighbours_of(seat).map(|s| self.member(s)) {
+        let thief = self.executor_at(seat);
+        for victim in self.neighbours_of(seat).map(|s| self.executor_at(s)) {
             let last =
                 victim.queue.fitting(thief.room, Stage::Idle).filter_map(|keys| keys.last().copied()).max();
             if let Some(key) = last {
@@ -334,10 +335,10 @@ impl FirstInput {
         let Some((key, head)) = self.tasks.first_key_value() else { return Unplaced::NothingReady };
         let (task, (cpus, memory_bytes)) = (key.task, head.size);
         match head.at {
-            _ if self.is_member.is_empty() => Unplaced::NoExecutor,
+            _ if self.is_seated.is_empty() => Unplaced::NoExecutor,
             None => Unplaced::NothingFits { task, cpus, memory_bytes },
             Some(_) if self.n_slots_idle == 0 => Unplaced::NoneFree,
-            Some(seat) => Unplaced::QueuedAt { task, executor: self.member(seat).id },
+            Some(seat) => Unplaced::QueuedAt { task, executor: self.executor_at(seat).id },
         }
     }
 }
@@ -362,7 +363,7 @@ impl Queue for FirstInput {
         self.tasks.last_key_value().map(|(key, _)| *key)
     }
     fn sizes(&self) -> Vec<Size> {
-        let queues = self.members.iter().flatten().map(|m| &m.queue).chain([&self.unbound]);
+        let queues = self.seated.iter().flatten().map(|m| &m.queue).chain([&self.unbound]);
         let sizes: BTreeSet<Size> = queues.flat_map(|q| q.of_size.keys().copied()).collect();
         sizes.into_iter().collect()
     }
@@ -397,26 +398,26 @@ impl Queue for FirstInput {
         }
         let seat = catalog.seat(executor).expect("an executor that joins has a seat");
         self.seat_of.insert(executor, seat);
-        if self.members.len() <= seat.0 as usize {
-            self.members.resize_with(seat.0 as usize + 1, || None);
+        if self.seated.len() <= seat.0 as usize {
+            self.seated.resize_with(seat.0 as usize + 1, || None);
         }
-        self.members[seat.0 as usize] =
-            Some(Member { id: executor, room: Room::default(), queue: Bag::default() });
-        self.is_member.insert(seat);
+        self.seated[seat.0 as usize] =
+            Some(SeatedExecutor { id: executor, room: Room::default(), queue: Bag::default() });
+        self.is_seated.insert(seat);
         self.members_changed();
     }
 
     fn executor_left(&mut self, catalog: &Catalog, executor: ExecutorId, _objects: &[ObjectId]) {
         let Some(seat) = self.seat_of.remove(&executor) else { return };
-        let member = self.members[seat.0 as usize].take().expect("a member has its seat");
-        self.n_slots_total -= u64::from(member.room.slots_total);
-        self.n_slots_idle -= u64::from(member.room.slots_idle);
-        self.is_member.remove(seat);
+        let seated = self.seated[seat.0 as usize].take().expect("the executor has its seat");
+        self.n_slots_total -= u64::from(seated.room.slots_total);
+        self.n_slots_idle -= u64::from(seated.room.slots_idle);
+        self.is_seated.remove(seat);
         for seats in [&mut self.has_work, &mut self.has_ahead] {
             seats.remove(seat);
         }
         self.members_changed();
-        let mut keys: Vec<QueueKey> = member.queue.keys().collect();
+        let mut keys: Vec<QueueKey> = seated.queue.keys().collect();
         keys.sort_unstable();
         for key in keys {
             self.bind(catalog, key);
@@ -425,8 +426,8 @@ impl Queue for FirstInput {
 
     fn set_room(&mut self, executor: ExecutorId, room: Room) {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
-        let member = self.member_mut(seat);
-        let old = std::mem::replace(&mut member.room, room);
+        let seated = self.executor_at_mut(seat);
+        let old = std::mem::replace(&mut seated.room, room);
         let size = |room: &Room| (room.slots_total, room.memory_total_bytes);
         self.deals_again |= size(&old) != size(&room);
         self.n_slots_total = self.n_slots_total + u64::from(room.slots_total) - u64::from(old.slots_total);
@@ -441,10 +442,10 @@ impl Queue for FirstInput {
     }
 
     fn room(&self, executor: ExecutorId) -> Option<Room> {
-        self.seat_of.get(&executor).map(|seat| self.member(*seat).room)
+        self.seat_of.get(&executor).map(|seat| self.executor_at(*seat).room)
     }
     fn n_executors(&self) -> usize {
-        self.is_member.len()
+        self.is_seated.len()
     }
     fn n_slots_total(&self) -> u64 {
         self.n_slots_total
@@ -468,7 +469,7 @@ impl Queue for FirstInput {
         while let Some(seat) = lowest(&self.has_work) {
             self.take_own(catalog, seat, Stage::Idle, picks);
             if !picks.is_empty() {
-                return Ok(self.member(seat).id);
+                return Ok(self.executor_at(seat).id);
             }
             self.has_work.remove(seat);
         }
@@ -476,14 +477,14 @@ impl Queue for FirstInput {
         while let Some(seat) = lowest(&self.may_steal) {
             self.steal(catalog, seat, picks);
             if !picks.is_empty() {
-                return Ok(self.member(seat).id);
+                return Ok(self.executor_at(seat).id);
             }
             self.may_steal.remove(seat);
         }
         while let Some(seat) = lowest(&self.has_ahead) {
             self.take_own(catalog, seat, Stage::Ahead, picks);
             if !picks.is_empty() {
-                return Ok(self.member(seat).id);
+                return Ok(self.executor_at(seat).id);
             }
             self.has_ahead.remove(seat);
         }
@@ -491,7 +492,7 @@ impl Queue for FirstInput {
     }
 
     fn why_not(&self, key: QueueKey) -> Option<Unplaced> {
-        let executor = self.member(self.tasks.get(&key)?.at?).id;
+        let executor = self.executor_at(self.tasks.get(&key)?.at?).id;
         Some(Unplaced::QueuedAt { task: key.task, executor })
     }
 
@@ -501,7 +502,7 @@ impl Queue for FirstInput {
         let per_task = size_of::<(QueueKey, Task)>() + size_of::<QueueKey>();
         tasks
             + self.tasks.len() * per_task
-            + self.members.capacity() * size_of::<Option<Member>>()
+            + self.seated.capacity() * size_of::<Option<SeatedExecutor>>()
             + self.ranks.capacity() * size_of::<Seat>()
             + self.rank_of.capacity() * size_of::<u32>()
     }
@@ -510,27 +511,27 @@ impl Queue for FirstInput {
     fn sanity_check(&self, catalog: &Catalog) {
         let mut n_queued = self.unbound.len;
         for (id, &seat) in &self.seat_of {
-            let member = self.member(seat);
-            assert_eq!((member.id, catalog.seat(*id)), (*id, Some(seat)));
-            assert!(self.is_member.contains(seat));
-            assert_eq!(member.queue.len, member.queue.keys().count());
-            n_queued += member.queue.len;
+            let seated = self.executor_at(seat);
+            assert_eq!((seated.id, catalog.seat(*id)), (*id, Some(seat)));
+            assert!(self.is_seated.contains(seat));
+            assert_eq!(seated.queue.len, seated.queue.keys().count());
+            n_queued += seated.queue.len;
         }
-        assert_eq!(self.seat_of.len(), self.is_member.len());
+        assert_eq!(self.seat_of.len(), self.is_seated.len());
         assert_eq!(n_queued, self.tasks.len(), "every task is in one queue");
         for (key, task) in &self.tasks {
             let queue = match task.at {
-                Some(seat) => &self.member(seat).queue,
+                Some(seat) => &self.executor_at(seat).queue,
                 None => &self.unbound,
             };
             assert!(queue.of_size[&task.size].contains(key), "{key:?} is where it says");
             if !self.deals_again {
                 let at = task.at.map(|seat| self.is_able(seat, task.size));
-                let able = self.is_member.iter().any(|s| self.is_able(s, task.size));
+                let able = self.is_seated.iter().any(|s| self.is_able(s, task.size));
                 assert_eq!(at, able.then_some(true), "{key:?} is at a node that is large enough");
             }
         }
-        let rooms = self.members.iter().flatten().map(|m| m.room);
+        let rooms = self.seated.iter().flatten().map(|m| m.room);
         let (total, idle) =
             rooms.fold((0, 0), |(t, i), r| (t + u64::from(r.slots_total), i + u64::from(r.slots_idle)));
         assert_eq!((total, idle), (self.n_slots_total, self.n_slots_idle));

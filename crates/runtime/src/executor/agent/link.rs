@@ -1,5 +1,5 @@
 //! The way to the dispatcher: when to connect and to whom, and words gathered into batches. What is said, and in which order, is
-//! the session's ([`eyas_session::executor::Link`]).
+//! the session's ([`eyas_session::executor::DispatcherLink`]).
 //!
 //! What programs printed while nobody listened waits; it is bounded, and the oldest goes first.
 

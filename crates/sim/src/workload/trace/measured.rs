@@ -28,11 +28,11 @@ pub struct Measured {
     /// Where inputs came from.
     pub requests: Requests,
     /// From home to nodes: misses and direct reads.
-    pub home_in: Link,
+    pub home_in: MeasuredTransfers,
     /// Between nodes' caches.
-    pub peer: Link,
+    pub peer: MeasuredTransfers,
     /// Outputs on their way home, all of one attempt being one transfer.
-    pub home_out: Link,
+    pub home_out: MeasuredTransfers,
     /// From the dispatcher's decision to the executor's knowing it.
     pub dispatch: Spread,
     /// From the moment when an attempt had its inputs and a slot was free until its program started. Empty where
@@ -82,7 +82,7 @@ pub struct MeasuredNode {
 
 /// Transfers of one kind.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Link {
+pub struct MeasuredTransfers {
     pub n_transfers: u64,
     pub bytes: u64,
     /// Sum of what each took, from being asked for until it was there, so waiting for other transfers included.
@@ -108,7 +108,7 @@ pub struct Level {
     pub bytes_per_s: f64,
 }
 
-impl Link {
+impl MeasuredTransfers {
     /// What all transfers got together while there were any, bytes per second.
     pub fn together_bytes_per_s(&self) -> Option<f64> {
         (self.bytes > 0 && self.busy_ns > 0).then(|| self.bytes as f64 / self.busy_ns as f64 * 1e9)
@@ -120,16 +120,17 @@ impl Link {
         lasting.map(|l| l.bytes_per_s).max_by(f64::total_cmp)
     }
 
-    pub(super) fn of(mut transfers: Vec<Transfer>) -> Link {
+    pub(super) fn of(mut transfers: Vec<Transfer>) -> MeasuredTransfers {
         transfers.sort_unstable_by_key(|t| t.begin_ns);
-        let mut link = Link { n_transfers: transfers.len() as u64, ..Link::default() };
+        let mut measured =
+            MeasuredTransfers { n_transfers: transfers.len() as u64, ..MeasuredTransfers::default() };
         let mut covered_ns = 0;
         let (mut rates, mut small) = (vec![], vec![]);
         for t in &transfers {
-            link.bytes += t.bytes;
-            link.wait_ns += t.wait_ns;
+            measured.bytes += t.bytes;
+            measured.wait_ns += t.wait_ns;
             let end_ns = t.begin_ns.saturating_add(t.wait_ns);
-            link.busy_ns += end_ns.saturating_sub(covered_ns.max(t.begin_ns));
+            measured.busy_ns += end_ns.saturating_sub(covered_ns.max(t.begin_ns));
             covered_ns = covered_ns.max(end_ns);
             match t.bytes < SMALL_BYTES {
                 true => small.push(t.wait_ns),
@@ -139,10 +140,10 @@ impl Link {
         rates.sort_unstable_by(f64::total_cmp);
         small.sort_unstable();
         let at = |share: usize| rates[(rates.len() - 1) * share / 100];
-        link.each_bytes_per_s = (!rates.is_empty()).then(|| [at(10), at(50), at(90)]);
-        link.small_wait_ns = (!small.is_empty()).then(|| small[(small.len() - 1) / 2]);
-        link.levels = levels(&transfers);
-        link
+        measured.each_bytes_per_s = (!rates.is_empty()).then(|| [at(10), at(50), at(90)]);
+        measured.small_wait_ns = (!small.is_empty()).then(|| small[(small.len() - 1) / 2]);
+        measured.levels = levels(&transfers);
+        measured
     }
 }
 

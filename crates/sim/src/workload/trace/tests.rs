@@ -193,12 +193,13 @@ fn what_it_says_is_what_the_report_says() {
 fn what_is_shared_shows_in_the_levels_of_a_link() {
     let transfer = |begin_ns, wait_ns, bytes| Transfer { begin_ns, wait_ns, bytes };
     // 1 byte/ns alone; the two that overlap for 100 ns get half of it each.
-    let link = Link::of(vec![transfer(0, 100, 100), transfer(200, 100, 50), transfer(200, 100, 50)]);
-    assert_eq!(link.busy_ns, 200);
-    let levels: Vec<(u64, f64)> = link.levels.iter().map(|l| (l.ns, l.bytes_per_s)).collect();
+    let measured =
+        MeasuredTransfers::of(vec![transfer(0, 100, 100), transfer(200, 100, 50), transfer(200, 100, 50)]);
+    assert_eq!(measured.busy_ns, 200);
+    let levels: Vec<(u64, f64)> = measured.levels.iter().map(|l| (l.ns, l.bytes_per_s)).collect();
     assert_eq!(levels, [(100, 1e9), (100, 1e9)]);
-    assert_eq!(link.plateau_bytes_per_s(), Some(1e9));
-    assert_eq!(Link::of(vec![]), Link::default());
+    assert_eq!(measured.plateau_bytes_per_s(), Some(1e9));
+    assert_eq!(MeasuredTransfers::of(vec![]), MeasuredTransfers::default());
 }
 
 #[test]

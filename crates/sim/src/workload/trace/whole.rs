@@ -95,9 +95,11 @@ impl Reader {
             ..e
         })?;
 
-        let link = |way: Way| {
+        let transfers_of = |way: Way| {
             let mine = |(run, w, _): &&(RunId, Way, Transfer)| *w == way && chosen_set.contains(run);
-            Link::of(self.transfers.iter().filter(mine).map(|(.., transfer)| *transfer).collect())
+            MeasuredTransfers::of(
+                self.transfers.iter().filter(mine).map(|(.., transfer)| *transfer).collect(),
+            )
         };
         let ran = || tasks.iter().filter(|t| t.has_run());
         let mut requests = Requests::default();
@@ -114,9 +116,9 @@ impl Reader {
             n_cancelled,
             n_attempts: chosen.iter().filter_map(|id| self.n_attempts.get(id)).sum(),
             makespan_ns: tasks.iter().map(|t| t.ended.0).max().unwrap_or(0),
-            home_in: link(Way::HomeIn),
-            peer: link(Way::Peer),
-            home_out: link(Way::HomeOut),
+            home_in: transfers_of(Way::HomeIn),
+            peer: transfers_of(Way::Peer),
+            home_out: transfers_of(Way::HomeOut),
             dispatch: Spread::of(ran().map(|t| t.received.since_ns(t.assigned)).collect()),
             start: Spread::of(starts(&tasks, &nodes)),
             run: Spread::of(runs_ns),

@@ -113,7 +113,7 @@ impl Write for Wire {
 }
 
 /// A connection with one read buffer. Payload is used straight from the buffer, so it is copied once.
-pub(super) struct Link {
+pub(super) struct Connection {
     pub(super) wire: Wire,
     buffer: Vec<u8>,
     start: usize,
@@ -123,14 +123,14 @@ pub(super) struct Link {
     idle_ms: libc::c_int,
 }
 
-impl Link {
+impl Connection {
     /// Every read and write on the socket fails after `idle` without progress.
-    pub(super) fn new(wire: Wire, idle: Duration) -> io::Result<Link> {
+    pub(super) fn new(wire: Wire, idle: Duration) -> io::Result<Connection> {
         let buffer = vec![0; BLOCK_BYTES];
-        let mut link = Link { wire, buffer, start: 0, end: 0, wake_at: 1, idle_ms: 0 };
-        link.wire.socket().set_nodelay(true)?;
-        link.set_idle_timeout(idle)?;
-        Ok(link)
+        let mut connection = Connection { wire, buffer, start: 0, end: 0, wake_at: 1, idle_ms: 0 };
+        connection.wire.socket().set_nodelay(true)?;
+        connection.set_idle_timeout(idle)?;
+        Ok(connection)
     }
 
     pub(super) fn set_idle_timeout(&mut self, idle: Duration) -> io::Result<()> {
