@@ -127,6 +127,13 @@ mod found {
         live(&GroupOptions::from_seed(29037516));
     }
 
+    /// What was added had the number of a submission that its first dispatcher did not have for sure when it was killed; the
+    /// client of that one came late, and its end was read back for that of what had been added.
+    #[test]
+    fn tasks_that_were_added_were_lost_as_an_older_submission_had_their_number() {
+        live(&uneven(30037518));
+    }
+
     #[test]
     fn executors_went_in_circles_and_took_the_only_copies_along() {
         [10929, 12498, 20630].iter().for_each(|seed| {

@@ -72,7 +72,13 @@ impl<O: Outside> Session<O> {
         let why_not = match whole {
             // There are as many numbers as runs; the last one leaves none for the next.
             _ if run.0 == u32::MAX => Some(format!("there cannot be a run {run}")),
-            _ if self.group.is_none() || self.opens_runs() || self.core.find_run(run).is_some() => {
+            // The number may be that of tasks which were added to a run: the first member was killed before it had this
+            // submission for sure, and gave the number again. In the journal the one would end the other.
+            _ if self.group.is_none()
+                || self.opens_runs()
+                || self.core.find_run(run).is_some()
+                || self.added.values().any(|added| added.number == run) =>
+            {
                 Some(format!("run {run} cannot have a part here"))
             }
             Some(whole) => self.core.why_closed(whole),

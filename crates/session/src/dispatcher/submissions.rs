@@ -16,6 +16,8 @@ pub(super) struct Adding {
 
 /// What was added to a run with a token.
 pub(super) struct Added {
+    /// The number of the submission.
+    pub(super) number: RunId,
     digest: Digest,
     n_tasks: u64,
 }
@@ -175,7 +177,7 @@ impl<O: Outside> Session<O> {
         else {
             return (run, n_tasks);
         };
-        self.added.insert((whole, token), Added { digest, n_tasks });
+        self.added.insert((whole, token), Added { number: run, digest, n_tasks });
         // Read back from the journal: ends of its tasks.
         let ended = self.durable.remove(&run).unwrap_or_default();
         let durable = self.durable.entry(whole).or_default();
