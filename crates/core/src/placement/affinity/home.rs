@@ -68,6 +68,8 @@ pub(super) struct Landed {
     pub size_bytes: u64,
     /// What its node read then, itself included.
     pub node: NodeReads,
+    /// It is small, and its node read something large besides.
+    pub is_beside_large: bool,
 }
 
 /// Reads from home of one node, as one of them sees the others.
@@ -135,12 +137,14 @@ impl HomeLoad {
     }
 
     /// What has landed: all that were under way meanwhile count, as it may not have been heard of before. What is lost at a
-    /// read's beginning is about what is lost at its end; a read that took little more says nothing of what home gives.
+    /// read's beginning is about what is lost at its end; a read that took little more says nothing of what home gives. Nor does a
+    /// small one beside a large one, as most of its time went to messages and to home's first byte: at its rate the large one
+    /// would come so slowly that a second reader of it seems to cost nothing.
     pub fn learn_landed(&mut self, landed: &Landed, now: Timestamp, all: Reads) {
         let (mark, ns) = (landed.mark, now.since_ns(landed.mark.at).max(1));
         self.see(mark);
         let took_ns = ns.saturating_sub(self.lost_ns.unwrap_or(0));
-        if took_ns < ns / TOOK_PART {
+        if landed.is_beside_large || took_ns < ns / TOOK_PART {
             return;
         }
         let n_mean = ((self.reads_ns - mark.reads_ns) as f64 / ns as f64).max(1.0);

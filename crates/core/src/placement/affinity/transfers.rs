@@ -556,7 +556,10 @@ impl Affinity {
             let size_bytes = self.size_of(catalog, object);
             let node = self.node_reads(catalog, seat, size_bytes);
             self.end_read(seat, object);
-            self.landed.push(Landed { seat, mark: coming.mark, size_bytes, node });
+            let is_large = |o: &ObjectId| self.size_of(catalog, *o) >= SMALL_BYTES;
+            let is_beside_large =
+                size_bytes < SMALL_BYTES && self.member(seat).home_reads.iter().any(is_large);
+            self.landed.push(Landed { seat, mark: coming.mark, size_bytes, node, is_beside_large });
         }
         for task in &coming.tasks {
             let Some(attempt) = self.attempts.get_mut(task) else { continue };

@@ -253,6 +253,32 @@ fn small_reads_do_not_make_the_link_of_a_large_one_look_quicker() {
     assert!((1e6..1.1e6).contains(&node_max), "{node_max} bytes/s, where 10,000 came in 10 ms");
 }
 
+/// A script comes from home beside the large files that its program reads, and nothing was heard of any of them. What the script took
+/// were messages and home's first byte: by that, home would give a second node as much as the first, and both would read all.
+#[test]
+fn a_small_file_that_lands_beside_large_ones_says_nothing_of_what_home_gives() {
+    for (home_bytes_per_s, landed_ms) in [(20_000_000, 4), (20_000_000, 15), (0, 4)] {
+        let mut world = World::new(9, Config { home_bytes_per_s, ..Config::default() });
+        (0..5).for_each(|o| world.catalog.set_size_bytes(ObjectId(o), None));
+        world.executor(0, 1);
+        world.executor(1, 1);
+        world.task(&[0, 1, 2, 3]);
+        let waits = world.task(&[0, 1, 2, 4]);
+        assert_eq!(world.place().unwrap().moves.len(), 4);
+        assert!(world.place().is_err(), "the other node waits for what the first one reads");
+        world.wait_ms(landed_ms);
+        world.catalog.set_size_bytes(ObjectId(0), Some(8_915));
+        world.holds(0, &[0]);
+        assert_eq!(world.place(), Err(Unplaced::WaitingForCopy { task: TaskId(waits) }));
+        [1, 2].into_iter().for_each(|o| world.catalog.set_size_bytes(ObjectId(o), Some(840_053)));
+        world.wait_ms(80);
+        world.holds(0, &[1, 2]);
+        let copied = world.place().unwrap().moves;
+        assert_eq!(copied, [(0, Some(0)), (1, Some(0)), (2, Some(0)), (4, None)], "{home_bytes_per_s}");
+        world.check();
+    }
+}
+
 /// Who has only set out may not read yet: home gives its all to the one that does.
 #[test]
 fn a_read_that_was_not_heard_of_does_not_make_home_quicker() {
