@@ -70,9 +70,7 @@ def test_the_steps_of_the_paper_are_measured_side_by_side(eyas: Eyas, tmp_path: 
     places: list[str | Path] = ["--apps", ROOT / "apps", "--python", sys.executable, "--json", figures]
     done = eyas.lab("bench", "app", "cybershake", *small, *places)
     rows = {row["what"]: row for row in json.loads(figures.read_text())["table"]["rows"]}
-    # Files between tasks never go through home. That one node reads the large files from there, and not two, is usual and
-    # not certain: a script that lands first can make home look slow, and then the second node does not wait.
-    assert rows["auto: through home"]["ratio"] < 0.9, done
+    assert rows["auto: through home"]["ratio"] < 0.7, done
     assert rows["auto: between nodes"]["value"] > 0.0, done
     assert rows["auto: PeakValCalc"]["value"] >= 0.0
 

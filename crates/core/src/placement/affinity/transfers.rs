@@ -558,7 +558,7 @@ impl Affinity {
             self.end_read(seat, object);
             let is_large = |o: &ObjectId| self.size_of(catalog, *o) >= SMALL_BYTES;
             let is_beside_large =
-                size_bytes < SMALL_BYTES && self.member(seat).home_reads.iter().any(is_large);
+                size_bytes < SMALL_BYTES && self.executor_at(seat).home_reads.iter().any(is_large);
             self.landed.push(Landed { seat, mark: coming.mark, size_bytes, node, is_beside_large });
         }
         for task in &coming.tasks {
