@@ -1,10 +1,10 @@
 //! The slot processes of an executor, seen from the agent: starts, ends, and what became of each.
 
-use super::agent::Input;
+use super::agent::{Input, Inputs};
 use eyas_runner::protocol::{Decoder, RunSpec, SlotCommand, SlotConfig, SlotReport, encode_frame};
 use eyas_runner::{SlotHandle, spawn_slot};
 use eyas_runner::{reaper, sandbox};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -14,43 +14,11 @@ use tokio::sync::mpsc;
 /// How long a process that a killed slot process left behind may take to die.
 const STRAYS_MAX: Duration = Duration::from_millis(500);
 
-/// What programs have written, of all slot processes that live. Where the kernel does not count, all of it is zero.
-#[derive(Default)]
-pub struct WrittenBytes {
-    /// As each slot process said with its last report: itself and the programs that had ended.
-    by_slot: BTreeMap<usize, u64>,
-    /// The highest sum that was known, programs that run among it.
-    bytes: u64,
-}
-
-impl WrittenBytes {
-    /// Bytes that were written up to now, at least.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// All slot processes have been looked at.
-    pub fn saw(&mut self, bytes: u64) {
-        self.bytes = self.bytes.max(bytes);
-    }
-
-    pub fn ended(&mut self, slot: usize, bytes: Option<u64>) {
-        self.by_slot.insert(slot, bytes.unwrap_or(0));
-        self.saw(self.by_slot.values().sum());
-    }
-
-    /// What a slot process that is gone had written is not seen any more. Less is known from then on.
-    pub fn slot_gone(&mut self, slot: usize) {
-        self.by_slot.remove(&slot);
-        self.bytes = 0;
-    }
-}
-
 pub struct Slots {
     exe: PathBuf,
     args: Vec<String>,
     config: SlotConfig,
-    inputs: mpsc::UnboundedSender<Input>,
+    inputs: Inputs,
     slots: Vec<Slot>,
 }
 
@@ -70,7 +38,7 @@ impl Slots {
         exe: PathBuf,
         args: Vec<String>,
         config: SlotConfig,
-        inputs: mpsc::UnboundedSender<Input>,
+        inputs: Inputs,
     ) -> Result<Slots, eyas_runner::Error> {
         let mut slots = Slots { exe, args, config, inputs, slots: vec![] };
         for i in 0..n {

@@ -1,0 +1,179 @@
+//! What the agent knows of each attempt on this node beyond the state machine.
+
+use super::{AttemptId, runner};
+use crate::executor::watch::Watched;
+use eyas_core::array::TaskSpec;
+use eyas_core::event::Assignment;
+use eyas_core::*;
+use eyas_data::Halt;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+/// One attempt, from its assignment until it is cleaned up.
+pub(super) struct Attempt {
+    pub(super) spec: TaskSpec,
+    pub(super) run: RunId,
+    pub(super) inputs: Vec<ObjectId>,
+    pub(super) outputs: Vec<ObjectId>,
+    /// What slot processes call the attempt.
+    pub(super) key: u64,
+    /// The slot that runs the program, or ran it last.
+    pub(super) slot: Option<usize>,
+    /// `None` unless the program runs.
+    pub(super) started: Option<Timestamp>,
+    /// The directory where the outputs are until they are taken.
+    sandbox: Option<PathBuf>,
+    output_states: Vec<runner::OutputState>,
+    /// Positions of the outputs that were put into the cache.
+    pub(super) cached_outputs: Vec<u32>,
+    /// The program was taken back from its slot, and another slot is to run it.
+    pub(super) is_withdrawn: bool,
+    /// What the slot was told to run. `None`: the program has ended, or must not begin anew.
+    pub(super) run_spec: Option<runner::RunSpec>,
+    /// The bytes that programs of this node were known to have written when this program was handed to a slot.
+    pub(super) written_before_bytes: u64,
+    /// Inputs that are linked into the sandbox and watched, with their positions.
+    pub(super) watched: Vec<(u32, Watched)>,
+    /// The dispatcher process that gave the attempt out.
+    pub(super) incarnation: u64,
+    pub(super) is_repeated: bool,
+    /// Stops the hashing and landing of the attempt's outputs.
+    pub(super) halt: Halt,
+}
+
+impl Attempt {
+    /// The program has ended, and its outputs are as `report` says.
+    pub(super) fn program_ended(&mut self, report: &mut runner::RunReport) {
+        self.run_spec = None;
+        self.started = None;
+        self.sandbox = report.sandbox.as_ref().map(|s| s.as_path().to_path_buf());
+        self.output_states = std::mem::take(&mut report.outputs);
+    }
+
+    pub(super) fn sandbox(&self) -> Option<&Path> {
+        self.sandbox.as_deref()
+    }
+
+    /// Where the program left an output, and by how many names that file is known. `None`: there is no such output.
+    pub(super) fn output_path(&self, output: u32) -> Option<(PathBuf, u64)> {
+        match self.output_states.get(output as usize)? {
+            runner::OutputState::File { path, n_links, .. } => {
+                Some((self.sandbox.as_ref()?.join(path.as_path()), *n_links))
+            }
+            runner::OutputState::Directory { path, .. } => {
+                Some((self.sandbox.as_ref()?.join(path.as_path()), 1))
+            }
+            _ => None,
+        }
+    }
+
+    /// Permission bits that the program gave an output, if it is a file.
+    pub(super) fn output_mode(&self, output: u32) -> Option<u32> {
+        match self.output_states.get(output as usize) {
+            Some(runner::OutputState::File { mode, .. }) => Some(*mode),
+            _ => None,
+        }
+    }
+
+    /// Bytes of an output that is at `path` now, if they can be found out.
+    pub(super) fn output_bytes(&self, output: u32, path: Option<&Path>) -> Option<u64> {
+        match self.output_states.get(output as usize) {
+            Some(runner::OutputState::Directory { size_bytes, .. }) => Some(*size_bytes),
+            _ => path.and_then(|p| p.metadata().ok()).map(|m| m.len()),
+        }
+    }
+}
+
+/// The attempts of this node.
+#[derive(Default)]
+pub(super) struct Attempts {
+    by_id: BTreeMap<AttemptId, Attempt>,
+    by_key: HashMap<u64, AttemptId>,
+    n_keys: u64,
+}
+
+impl Attempts {
+    /// The dispatcher process `incarnation` has assigned an attempt.
+    pub(super) fn begin(&mut self, assignment: &Assignment, spec: TaskSpec, incarnation: u64, halt: Halt) {
+        let id = (assignment.task, assignment.attempt);
+        self.n_keys += 1;
+        let key = self.n_keys;
+        self.by_key.insert(key, id);
+        let attempt = Attempt {
+            inputs: assignment.inputs.iter().map(|i| i.object).collect(),
+            outputs: assignment.outputs.clone(),
+            run: assignment.run,
+            spec,
+            key,
+            slot: None,
+            started: None,
+            sandbox: None,
+            output_states: vec![],
+            cached_outputs: vec![],
+            is_withdrawn: false,
+            run_spec: None,
+            written_before_bytes: 0,
+            watched: vec![],
+            incarnation,
+            is_repeated: assignment.repeated,
+            halt,
+        };
+        self.by_id.insert(id, attempt);
+    }
+
+    pub(super) fn has(&self, id: AttemptId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    pub(super) fn find(&self, id: AttemptId) -> Option<&Attempt> {
+        self.by_id.get(&id)
+    }
+
+    pub(super) fn find_mut(&mut self, id: AttemptId) -> Option<&mut Attempt> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// The attempt that slot processes call `key`.
+    pub(super) fn find_id(&self, key: u64) -> Option<AttemptId> {
+        self.by_key.get(&key).copied()
+    }
+
+    pub(super) fn find_by_key(&self, key: u64) -> Option<&Attempt> {
+        self.find(self.find_id(key)?)
+    }
+
+    pub(super) fn find_by_key_mut(&mut self, key: u64) -> Option<&mut Attempt> {
+        self.find_mut(self.find_id(key)?)
+    }
+
+    pub(super) fn remove(&mut self, id: AttemptId) -> Option<Attempt> {
+        let attempt = self.by_id.remove(&id)?;
+        self.by_key.remove(&attempt.key);
+        Some(attempt)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Attempts whose program runs, and since when.
+    pub(super) fn running(&self) -> Vec<(TaskId, AttemptNo, Timestamp)> {
+        self.by_id.iter().filter_map(|(id, a)| Some((id.0, id.1, a.started?))).collect()
+    }
+
+    /// Whether output number `output` of an attempt is kept in the cache. If so, the output's object.
+    pub(super) fn find_cached_output(&self, id: AttemptId, output: u32) -> Option<ObjectId> {
+        let attempt = self.find(id).filter(|attempt| attempt.cached_outputs.contains(&output))?;
+        Some(attempt.outputs[output as usize])
+    }
+
+    /// Sandboxes whose outputs are still to be taken.
+    pub(super) fn sandboxes(&self) -> Vec<PathBuf> {
+        self.by_id.values().filter_map(|attempt| attempt.sandbox.clone()).collect()
+    }
+
+    /// What was written before a program began is not known any more.
+    pub(super) fn forget_written(&mut self) {
+        self.by_id.values_mut().for_each(|attempt| attempt.written_before_bytes = 0);
+    }
+}

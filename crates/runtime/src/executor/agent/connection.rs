@@ -1,0 +1,361 @@
+//! The connection to the dispatcher: when to connect and to whom, how long the lease lasts, and messages gathered into batches.
+//!
+//! Which messages there are, and in which order, is the session's ([`eyas_session::executor::DispatcherLink`]).
+
+use super::input::{Input, Inputs};
+use super::node::Node;
+use super::{Executor, ExecutorError, LastTry, NetError, Writer, net};
+use eyas_core::event::NodeMessage;
+use eyas_core::group::to_try;
+use eyas_core::*;
+use eyas_session::executor::link::About;
+use eyas_session::executor::{Book, DispatcherLink, Order, Welcomed};
+use eyas_wire::identity::{Identity, Join};
+use eyas_wire::message::*;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long after a failure the next attempt to connect begins.
+const RECONNECT_WAIT: Duration = Duration::from_millis(250);
+/// How long messages to the dispatcher wait for further ones while the slots have work. Waking it for each short task costs
+/// several times what it does for the task.
+const HOLD: Duration = Duration::from_millis(20);
+/// So many messages wait for no further ones.
+const HOLD_N_MAX: usize = 128;
+/// How long the end of this process waits for its last messages to leave.
+const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
+
+/// See the module.
+pub(super) struct Connection {
+    /// What is said, and what the dispatcher knows.
+    session: DispatcherLink,
+    about: About,
+    identity: Identity,
+    /// The join file, which has the dispatcher's address.
+    join: PathBuf,
+    /// The way on which messages leave. `None`: there is no connection.
+    writer: Option<Writer>,
+    /// Counts connections, so that a late message of an earlier one is recognised.
+    life: u64,
+    /// Where the dispatcher was last, in a group of them.
+    address: Option<String>,
+    /// Failed attempts to connect since the last welcome.
+    n_tries: u32,
+    last_try: LastTry,
+    /// When the dispatcher was heard last.
+    last_contact: Instant,
+    settings: Settings,
+    /// When the next status is due.
+    next_status: Instant,
+    /// When the messages that wait for further ones are sent at the latest. `None`: no message waits.
+    send_by: Option<Instant>,
+    inputs: Inputs,
+}
+
+impl Connection {
+    /// There is no connection yet; see [`Self::connect`].
+    pub(super) fn new(about: About, identity: Identity, join: PathBuf, inputs: Inputs) -> Connection {
+        Connection {
+            session: DispatcherLink::default(),
+            about,
+            identity,
+            join,
+            writer: None,
+            life: 0,
+            address: None,
+            n_tries: 0,
+            last_try: LastTry::default(),
+            last_contact: Instant::now(),
+            settings: Settings {
+                lease_ns: 15_000_000_000,
+                heartbeat_ns: 1_000_000_000,
+                capture_head_bytes: 16 << 10,
+                capture_tail_bytes: 16 << 10,
+            },
+            next_status: Instant::now(),
+            send_by: None,
+            inputs,
+        }
+    }
+
+    pub(super) fn join(&self) -> &Path {
+        &self.join
+    }
+
+    pub(super) fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// What the dispatcher said last of leases and captured output, or what holds before it has said anything.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn is_welcomed(&self) -> bool {
+        self.session.is_welcomed()
+    }
+
+    /// The dispatcher process that welcomed this executor last; 0 before the first.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.session.incarnation()
+    }
+
+    /// Whether a message of connection `life` comes from the one that there is now.
+    pub(super) fn is_current(&self, life: u64) -> bool {
+        self.life == life
+    }
+
+    // ------------------------------------------------------------ to a dispatcher
+
+    /// Tries to reach the dispatcher, after `wait`, on a task of its own.
+    pub(super) fn connect(&self, wait: Duration) {
+        let (inputs, path, fallback) = (self.inputs.clone(), self.join.clone(), self.identity.clone());
+        let (member, known, n_tries) = (self.session.member(), self.address.clone(), self.n_tries as usize);
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            // A restarted dispatcher has written a new address; while it is away there is no file.
+            let address = match (Join::read(&path), known) {
+                (Ok(join), known) => Ok(address_to_try(&join, member, known, n_tries)),
+                (Err(_), Some(known)) => Ok(known),
+                (Err(e), None) => Err(e),
+            };
+            let input = match address {
+                Err(e) => Input::NotConnected { error: e.into() },
+                Ok(address) => match net::connect(&address, &fallback).await {
+                    Ok((reader, writer)) => Input::Connected { reader, writer },
+                    Err(error) => Input::NotConnected { error },
+                },
+            };
+            let _ = inputs.send(input);
+        });
+    }
+
+    /// Tries again after a failure. Errors: a dispatcher that this executor has never met says that it is no member.
+    pub(super) fn on_not_connected(&mut self, error: NetError) -> Result<(), ExecutorError> {
+        if matches!(error, NetError::NotAMember { .. }) && self.session.known_as().is_none() {
+            return Err(error.into());
+        }
+        self.try_again(error.to_string());
+        Ok(())
+    }
+
+    /// There is a connection: greets the dispatcher, and listens to it on a task of its own.
+    pub(super) fn on_connected(
+        &mut self,
+        mut reader: net::Reader,
+        writer: Writer,
+        core: &Executor,
+        book: &Book,
+    ) {
+        self.life += 1;
+        let life = self.life;
+        let hello = self.session.connect(core, book, &self.about);
+        writer.send(&Hello::Executor(hello));
+        self.writer = Some(writer);
+        let inputs = self.inputs.clone();
+        tokio::spawn(async move {
+            if let Ok(Some(welcome)) = reader.next::<Welcome>().await {
+                if inputs.send(Input::Welcomed { welcome, life }).is_err() {
+                    return;
+                }
+                while let Ok(Some(batch)) = reader.next::<Vec<ToExecutor>>().await {
+                    if inputs.send(Input::FromDispatcher { batch, life }).is_err() {
+                        return;
+                    }
+                }
+            }
+            let _ = inputs.send(Input::Disconnected { life });
+        });
+    }
+
+    /// The dispatcher has answered the hello. Gives what this executor has to report again, if it was taken in; otherwise
+    /// it tries elsewhere. Errors: the dispatcher refuses it for good.
+    pub(super) fn on_welcome(
+        &mut self,
+        welcome: Welcome,
+        node: &mut Node,
+        book: &mut Book,
+    ) -> Result<Option<Vec<NodeMessage>>, ExecutorError> {
+        let welcomed = self.session.welcome(welcome, &mut node.core, book, &self.about);
+        let (executor, now, settings, again) = match welcomed {
+            Welcomed::Taken { executor, now, settings, again } => (executor, now, settings, again),
+            Welcomed::Elsewhere(why) => {
+                self.look_elsewhere(why);
+                return Ok(None);
+            }
+            Welcomed::Redirected(_, address) => {
+                self.go_to(address);
+                return Ok(None);
+            }
+            Welcomed::Refused(reason) => return Err(NetError::Refused(reason).into()),
+        };
+        eyas_text::say!("eyas: the dispatcher has taken this executor in, as number {executor}");
+        self.n_tries = 0;
+        self.last_try = LastTry::default();
+        node.clock.said(now);
+        self.settings = settings;
+        self.last_contact = Instant::now();
+        self.next_status = Instant::now();
+        Ok(Some(again))
+    }
+
+    /// The dispatcher that answered is not the one whose work this executor has. The right one may be at this address later,
+    /// or at another address; when the lease ends before, this executor ends with what it has.
+    fn look_elsewhere(&mut self, why: &str) {
+        self.life += 1;
+        self.disconnect();
+        self.try_again(why.into());
+    }
+
+    /// Goes to the dispatcher of the group that this executor belongs to, which is at `address`. Empty: nobody here knows
+    /// where that dispatcher is.
+    fn go_to(&mut self, address: String) {
+        self.life += 1;
+        self.disconnect();
+        // Where the address is not known, a dispatcher that knows it is asked after a while.
+        let wait = if address.is_empty() { RECONNECT_WAIT } else { Duration::ZERO };
+        self.n_tries = u32::from(address.is_empty());
+        self.address = Some(address).filter(|a| !a.is_empty()).or(self.address.take());
+        self.connect(wait);
+    }
+
+    /// Goes to the dispatcher that this one has named, once nothing is left to do here or to be recorded.
+    pub(super) fn go_elsewhere(&mut self, core: &mut Executor) {
+        let Some((_, address, words)) = self.session.go(core) else { return };
+        if let Some(writer) = &self.writer {
+            writer.send(&words);
+        }
+        self.go_to(address);
+    }
+
+    /// The connection broke: makes a new one.
+    pub(super) fn on_disconnected(&mut self) {
+        let lease_s = self.settings.lease_ns / 1_000_000_000;
+        eyas_text::say!("eyas: the connection to the dispatcher broke; trying again for up to {lease_s} s");
+        self.disconnect();
+        self.last_try = LastTry::Failed("the connection broke".into());
+        self.connect(RECONNECT_WAIT);
+    }
+
+    fn disconnect(&mut self) {
+        self.session.disconnect();
+        self.writer = None;
+    }
+
+    fn try_again(&mut self, why: String) {
+        self.last_try = LastTry::Failed(why);
+        self.n_tries += 1;
+        self.connect(RECONNECT_WAIT);
+    }
+
+    // ------------------------------------------------------------ time
+
+    /// Goes to another dispatcher if it is time to. Errors: no dispatcher has answered for the length of the lease.
+    pub(super) fn on_tick(&mut self, core: &mut Executor) -> Result<(), ExecutorError> {
+        if self.session.is_going() {
+            self.go_elsewhere(core);
+        }
+        let lease = Duration::from_nanos(self.settings.lease_ns);
+        if !self.session.is_connected() && self.last_contact.elapsed() > lease {
+            return Err(ExecutorError::LeaseEnded { lease_s: lease.as_secs(), last: self.last_try.clone() });
+        }
+        if self.session.is_welcomed() && self.last_contact.elapsed() > lease {
+            // The network swallows what is sent: the connection counts as broken, and a new one is made.
+            self.disconnect();
+            self.last_try = LastTry::Failed("the dispatcher fell silent".into());
+            self.life += 1;
+            self.last_contact = Instant::now();
+            self.connect(Duration::ZERO);
+        }
+        Ok(())
+    }
+
+    /// Whether a status is due. If so, the next one is due after the length of a heartbeat.
+    pub(super) fn take_due_status(&mut self) -> bool {
+        let is_due = Instant::now() >= self.next_status;
+        if is_due {
+            self.next_status = Instant::now() + Duration::from_nanos(self.settings.heartbeat_ns);
+        }
+        is_due
+    }
+
+    // ------------------------------------------------------------ messages
+
+    /// The dispatcher was heard just now.
+    pub(super) fn was_heard(&mut self) {
+        self.last_contact = Instant::now();
+    }
+
+    /// What a message of the dispatcher asks for; see [`DispatcherLink::hear`].
+    pub(super) fn hear(
+        &mut self,
+        message: ToExecutor,
+        core: &Executor,
+        book: &mut Book,
+        home_streams_max: u32,
+        has_attempt: impl Fn(TaskId, AttemptNo) -> bool,
+    ) -> Order {
+        self.session.hear(message, core, book, home_streams_max, has_attempt)
+    }
+
+    /// Says what the state machine has to say.
+    pub(super) fn tell(&mut self, book: &Book, message: NodeMessage) {
+        self.session.tell(book, message);
+    }
+
+    /// Says anything else. `false`: no dispatcher hears it now.
+    pub(super) fn say(&mut self, message: FromExecutor) -> bool {
+        self.session.say(message)
+    }
+
+    /// When [`Self::flush`] is due at the latest, if messages wait.
+    pub(super) fn send_by(&self) -> Option<Instant> {
+        self.send_by
+    }
+
+    /// Sends what waits: now or, while the slots have more to do than this takes, a little later.
+    pub(super) fn flush_or_hold(&mut self, n_attempts: usize) {
+        let n_words = self.session.n_words();
+        let is_busy = n_attempts > 4 * self.about.slots as usize;
+        if n_words == 0 {
+            self.send_by = None;
+        } else if !is_busy || n_words >= HOLD_N_MAX {
+            self.flush();
+        } else {
+            self.send_by.get_or_insert_with(|| Instant::now() + HOLD);
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.send_by = None;
+        let words = self.session.take_words();
+        if let Some(writer) = self.writer.as_ref().filter(|_| !words.is_empty()) {
+            writer.send(&words);
+        }
+    }
+
+    /// Says goodbye, if there is a connection: this process ends.
+    pub(super) fn say_bye(&self, reason: String) {
+        if let Some(writer) = &self.writer {
+            writer.send(&vec![FromExecutor::Bye { reason }]);
+        }
+    }
+
+    /// Waits until the last messages have left.
+    pub(super) async fn finish(self) {
+        if let Some(writer) = self.writer {
+            let _ = tokio::time::timeout(LAST_WORDS_MAX, writer.finish()).await;
+        }
+    }
+}
+
+/// Where to look for the dispatcher: first where it was, then where the join file says, in a group also at other members,
+/// which know where it is now.
+fn address_to_try(join: &Join, member: Option<MemberId>, known: Option<String>, n_tries: usize) -> String {
+    if join.members.is_empty() && member.is_none() {
+        return join.address.clone();
+    }
+    let theirs = member.and_then(|m| join.members.get(m.0 as usize)).filter(|a| !a.is_empty());
+    let all = join.members.iter().filter(|a| !a.is_empty());
+    to_try(known.as_ref(), theirs, &join.address, all, n_tries).clone()
+}

@@ -1,0 +1,146 @@
+//! What the end of a program means for its task, in words for people.
+
+use super::runner;
+use eyas_core::array::TaskSpec;
+use eyas_core::event::DiskSeen;
+use eyas_core::{Failure, FailureKind};
+use eyas_text::shown;
+
+/// Whether the program ended well, and made the outputs that its task declares.
+pub(super) fn result_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure> {
+    failure_of(report, task)?;
+    for (state, (name, location)) in report.outputs.iter().zip(&task.outputs) {
+        let what = match state {
+            runner::OutputState::File { .. } | runner::OutputState::Directory { .. } => continue,
+            runner::OutputState::Missing => "is not there".to_string(),
+            runner::OutputState::NotAFile { what } => format!("is {what}"),
+        };
+        let message = format!(
+            "the program ended well, but its declared output {name} (for {location}) {what}",
+            name = shown(name),
+            location = shown(location)
+        );
+        return Err(Failure { kind: FailureKind::OutputMissing, message });
+    }
+    Ok(())
+}
+
+/// Whether the program ended well.
+fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure> {
+    use runner::{ExitKind, NotStartedKind, SetupKind};
+    let with_last_words = |text: String| {
+        let last = last_line(&report.stderr).or_else(|| last_line(&report.stdout));
+        match last {
+            Some(line) => format!("{text}; its last words: {line}"),
+            None => text,
+        }
+    };
+    let (kind, message) = match &report.exit {
+        ExitKind::Exited(0) => return Ok(()),
+        ExitKind::Exited(code) => {
+            (FailureKind::ExitCode(*code), with_last_words(format!("the program ended with status {code}")))
+        }
+        ExitKind::Signaled { signal, core } => {
+            let core = if *core { ", core dumped" } else { "" };
+            let text = format!("the program was ended by signal {signal} ({}{core})", signal_name(*signal));
+            (FailureKind::Signal(*signal), with_last_words(text))
+        }
+        ExitKind::OverWalltime => {
+            let limit = task.walltime_ns.unwrap_or(0) as f64 / 1e9;
+            (
+                FailureKind::Walltime,
+                format!("the program ran longer than its walltime of {limit} s and was ended"),
+            )
+        }
+        ExitKind::OverMemory { peak_bytes } => {
+            let limit = task.memory_bytes.unwrap_or(0);
+            let text = format!(
+                "the program used {} of memory, more than its limit of {}, and was ended",
+                mebibytes(*peak_bytes),
+                mebibytes(limit)
+            );
+            (FailureKind::Memory, text)
+        }
+        // The state machine did not ask for it, or it would know the attempt as cancelled.
+        ExitKind::Cancelled => (FailureKind::Node, "the program was ended on this node".to_string()),
+        ExitKind::NotStarted { kind: NotStartedKind::NoResources, message } => {
+            (FailureKind::Node, message.clone())
+        }
+        ExitKind::NotStarted { message, .. } => (FailureKind::NotStarted, message.clone()),
+        ExitKind::SetupFailed { kind: SetupKind::BadName, message } => {
+            (FailureKind::NotStarted, message.clone())
+        }
+        ExitKind::SetupFailed { message, .. } => (FailureKind::Node, message.clone()),
+    };
+    Err(Failure { kind, message })
+}
+
+/// Names the things that the state machine knows only by number.
+pub(super) fn explain_failure(failure: &mut Failure, task: &TaskSpec) {
+    if failure.kind == FailureKind::InputModified && task.inputs.len() == 1 {
+        failure.message = format!(
+            "the program wrote to its input {}; the cached copy was dropped and the task is repeated with a private copy",
+            shown(&task.inputs[0].0)
+        );
+    }
+}
+
+/// What there is to know of the disk of a sandbox whose program failed, or could not be started. `written_before_bytes`: what
+/// programs of this node had written before.
+pub(super) fn disk_of(report: &runner::RunReport, written_before_bytes: u64) -> Option<DiskSeen> {
+    use runner::{ExitKind, SetupKind};
+    if matches!(report.exit, ExitKind::SetupFailed { kind: SetupKind::NoSpace, .. }) {
+        return Some(DiskSeen { free_bytes: 0, is_full: true, wrote_bytes: None, is_said: true });
+    }
+    // Where the free bytes are not known, nothing follows from what was written.
+    let wrote_bytes = report.all_written_bytes.zip(report.free_bytes);
+    Some(DiskSeen {
+        free_bytes: report.free_bytes?,
+        is_full: report.disk_was_full,
+        wrote_bytes: wrote_bytes.map(|(all, _)| all.saturating_sub(written_before_bytes)),
+        is_said: is_said_full(report),
+    })
+}
+
+/// Whether a program's own words, or its end, say that there was no room. A write to a mapped file for whose page the disk has no
+/// room is a bus error.
+fn is_said_full(report: &runner::RunReport) -> bool {
+    const SAYINGS: [&[u8]; 3] = [b"no space left on device", b"disk quota exceeded", b"errno 28"];
+    let says = |text: &[u8]| {
+        let text = text.to_ascii_lowercase();
+        SAYINGS.iter().any(|saying| text.windows(saying.len()).any(|words| words == *saying))
+    };
+    let streams = [&report.stderr, &report.stdout];
+    matches!(report.exit, runner::ExitKind::Signaled { signal: libc::SIGBUS, .. })
+        || streams.into_iter().any(|stream| says(&stream.head.0) || says(&stream.tail.0))
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn last_line(captured: &runner::Captured) -> Option<String> {
+    let kept = if captured.tail.0.is_empty() { &captured.head.0 } else { &captured.tail.0 };
+    let text = String::from_utf8_lossy(kept);
+    let line = text.lines().rev().find(|l| !l.trim().is_empty())?.trim();
+    let short: String = line.chars().take(200).collect();
+    Some(if short.len() < line.len() { format!("{short}…") } else { short })
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGILL => "SIGILL",
+        libc::SIGINT => "SIGINT",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGXFSZ => "SIGXFSZ",
+        libc::SIGXCPU => "SIGXCPU",
+        _ => "see kill -l",
+    }
+}

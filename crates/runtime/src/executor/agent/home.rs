@@ -1,0 +1,269 @@
+//! This node's use of home storage: inputs that come from there, outputs that go there, and the dispatcher's limits on both.
+//!
+//! Each transfer has a thread of its own; its end comes back as an event.
+
+use super::input::{Input, Inputs, send_event};
+use super::{AttemptId, ExecutorError, ExecutorOptions};
+use crate::clock;
+use crate::executor::home_io::{home_error, parse, read_home, temporary, version_of};
+use crate::executor::landing::{Landing, bring_home};
+use crate::executor::landings::Landings;
+use crate::executor::rights::{LandingFence, Rights};
+use eyas_core::event::*;
+use eyas_core::home_share::{HomeReport, HomeShare, HomeUse};
+use eyas_core::*;
+use eyas_data::{Halt, Store};
+use eyas_storage::{Homes, HomesConfig, Part};
+use eyas_text::shown;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long the end of this process waits for landings to remove what they have begun.
+const LAST_LANDINGS_MAX: Duration = Duration::from_secs(2);
+
+/// One object that is to be read from home.
+pub(super) struct HomeRead {
+    pub(super) target: Target,
+    pub(super) object: ObjectId,
+    pub(super) location: String,
+    pub(super) known: Option<Known>,
+    pub(super) size_bytes: u64,
+    /// Where a private copy goes. `None`: the object goes into the cache.
+    pub(super) private: Option<PathBuf>,
+    /// Whether somebody wants to know how far the transfer has come.
+    pub(super) is_watched: bool,
+}
+
+/// One output that is to be brought home.
+pub(super) struct HomeWrite {
+    pub(super) id: AttemptId,
+    pub(super) output: u32,
+    pub(super) location: String,
+    /// Where the output is. `None`: it is gone.
+    pub(super) path: Option<PathBuf>,
+    /// The digest under which the output is cached, if it is.
+    pub(super) cached_as: Option<Digest>,
+    pub(super) mode: Option<u32>,
+    /// The dispatcher process that gave the attempt out.
+    pub(super) incarnation: u64,
+    pub(super) is_repeated: bool,
+    pub(super) halt: Halt,
+}
+
+/// See the module.
+pub(super) struct Home {
+    homes: Homes,
+    /// Whether outputs may appear at home.
+    pub(super) rights: Rights,
+    /// What lies at home unfinished.
+    landings: Landings,
+    /// What the dispatcher lets this executor use of home.
+    share: HomeShare,
+    /// What the dispatcher knows of this executor's use.
+    used: HomeUse,
+    /// The cluster's secret, from which the names of unfinished outputs follow.
+    secret: Vec<u8>,
+    inputs: Inputs,
+    /// Stops the reading of inputs.
+    halt: Halt,
+}
+
+impl Home {
+    /// Begins to remove what an earlier process has `left_at_home`.
+    pub(super) fn open(
+        options: &ExecutorOptions,
+        landings: Landings,
+        left_at_home: Vec<PathBuf>,
+        secret: &[u8],
+        inputs: Inputs,
+        halt: Halt,
+    ) -> Result<Home, ExecutorError> {
+        let homes =
+            Homes::new(HomesConfig { home_local: options.home_local.clone(), ..HomesConfig::default() })?;
+        if !left_at_home.is_empty() {
+            let (homes, landings) = (homes.clone(), landings.clone());
+            tokio::task::spawn_blocking(move || landings.sweep(&homes, &left_at_home));
+        }
+        Ok(Home {
+            homes,
+            rights: Rights::default(),
+            landings,
+            share: HomeShare::UNLIMITED,
+            used: HomeUse::default(),
+            secret: secret.to_vec(),
+            inputs,
+            halt,
+        })
+    }
+
+    // ------------------------------------------------------------ what the dispatcher allows and knows
+
+    /// A dispatcher has welcomed this executor. It knows nothing of the executor's use yet, and has said nothing of a share.
+    pub(super) fn was_welcomed(&mut self, lease_ns: u64) {
+        self.rights.connected(lease_ns);
+        self.share.number = 0;
+        self.used.forget_told();
+    }
+
+    pub(super) fn set_share(&mut self, share: HomeShare) {
+        self.homes.set_limits(None, share.bytes_per_s);
+        self.share = share;
+    }
+
+    /// What the dispatcher has to hear of this executor's use, if anything: where home is limited, it divides home by who
+    /// uses it. `n_streams`: transfers from and to home that are under way.
+    pub(super) fn find_report(&mut self, n_streams: u32) -> Option<HomeReport> {
+        // Until a dispatcher has said something about its shares, a report would answer another dispatcher.
+        if self.share.number == 0 {
+            return None;
+        }
+        self.used.report(clock::now(), n_streams, self.homes.moved_bytes(), self.share)
+    }
+
+    // ------------------------------------------------------------ transfers
+
+    /// Asks which version home has of an object.
+    pub(super) fn ask(&self, object: ObjectId, location: String) {
+        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        tokio::task::spawn_blocking(move || {
+            let result = parse(&location).and_then(|location| {
+                let in_place = homes.local_path(&location).is_some();
+                let stat = homes.stat(&location).map_err(|e| home_error(&e))?;
+                Ok(HomeAnswer { version: version_of(&stat), in_place })
+            });
+            send_event(&inputs, NodeEvent::HomeAnswered { object, result });
+        });
+    }
+
+    pub(super) fn read(&self, read: HomeRead, store: Store) {
+        let (homes, inputs, halt) = (self.homes.clone(), self.inputs.clone(), self.halt.clone());
+        let by_file = self.share.bytes_per_s.is_none();
+        tokio::task::spawn_blocking(move || {
+            let HomeRead { target, object, location, known, size_bytes, private, is_watched } = read;
+            let source = Source::Home;
+            let say = |moved_bytes, moving: Duration| {
+                let moving_ns = moving.as_nanos() as u64;
+                let moved =
+                    InputMoved { target, object, source, moved_bytes, size_bytes, moving_ns, is_all: false };
+                send_event(&inputs, NodeEvent::TransferMoved { moved });
+            };
+            let read = || {
+                let mut progress = Progress::new(is_watched);
+                let mut seen = |n_bytes| progress.moved(n_bytes, &say);
+                let (known, private) = (known.as_ref(), private.as_deref());
+                read_home(&homes, &store, &location, known, size_bytes, private, by_file, &halt, &mut seen)
+            };
+            let result = match read() {
+                // The file was perhaps only touched while it was read: the digest of a second reading tells.
+                Err(e) if e.kind == TransferErrorKind::Changed && known.is_some() => read(),
+                result => result,
+            };
+            if let (Err(_), Some(path)) = (&result, &private) {
+                // What was written of the copy must take no room. Often it was not even begun.
+                let _ = std::fs::remove_file(path);
+            }
+            send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
+        });
+    }
+
+    pub(super) fn write(&self, write: HomeWrite) {
+        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        let HomeWrite { id, output, location, path, cached_as, mode, incarnation, is_repeated, halt } = write;
+        let (task, attempt) = id;
+        let fence = LandingFence { rights: self.rights.clone(), halt, landings: self.landings.clone() };
+        let part = Part {
+            work: work_of(&self.secret, task, &location),
+            epoch: incarnation,
+            number: attempt.0,
+            replaces: is_repeated,
+        };
+        tokio::task::spawn_blocking(move || {
+            let result = match path {
+                None => Err(temporary("the output is gone")),
+                Some(path) => {
+                    let landing = Landing { mode, part, fence: &fence };
+                    bring_home(&homes, &location, &path, cached_as, landing)
+                }
+            };
+            if let (Err(error), Some(digest)) = (&result, cached_as)
+                && error.kind == TransferErrorKind::Corrupt
+            {
+                let _ = inputs.send(Input::FoundCorrupt(digest.0.into()));
+            }
+            send_event(&inputs, NodeEvent::OutputLanded { task, attempt, output, result });
+        });
+    }
+
+    /// Removes what attempts of other executors, which are gone, have left at home. `incarnation`: the dispatcher process that
+    /// asks for it.
+    pub(super) fn remove_parts(&self, attempts: Vec<(TaskId, AttemptNo, Vec<String>)>, incarnation: u64) {
+        let (homes, inputs, secret) = (self.homes.clone(), self.inputs.clone(), self.secret.clone());
+        tokio::task::spawn_blocking(move || {
+            let mut tasks = vec![];
+            for (task, attempt, locations) in attempts {
+                for text in locations {
+                    let next = Part {
+                        work: work_of(&secret, task, &text),
+                        epoch: incarnation,
+                        number: attempt.0.saturating_add(1),
+                        replaces: true,
+                    };
+                    let removed = parse(&text).and_then(|location| {
+                        homes.remove_parts(&location, &next).map_err(|e| home_error(&e))
+                    });
+                    if let Err(e) = removed {
+                        eyas_text::say!(
+                            "eyas: what a lost executor may have left beside {} is not removed: {}",
+                            shown(&text),
+                            e.message
+                        );
+                    }
+                }
+                tasks.push(task);
+            }
+            let _ = inputs.send(Input::PartsRemoved { tasks });
+        });
+    }
+
+    /// Waits until landings that were stopped have removed what they have at home so far. A landing that hangs leaves that for
+    /// the next start.
+    pub(super) async fn await_landings(&self) {
+        let deadline = Instant::now() + LAST_LANDINGS_MAX;
+        while self.landings.n_under_way() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Names the bringing home of one output in a cluster, whichever executor does it.
+fn work_of(secret: &[u8], task: TaskId, location: &str) -> u64 {
+    let mut hasher = blake3::Hasher::new_derive_key("eyas: parts of one output at home");
+    hasher.update(secret).update(&task.0.to_le_bytes()).update(location.as_bytes());
+    u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes")) | 1
+}
+
+/// Says of a transfer how far it has come: after a moment, and each time that it has gone on for twice as long.
+struct Progress {
+    begun: Instant,
+    moved_bytes: u64,
+    /// When to say it next. `None`: nobody wants to know.
+    next: Option<Duration>,
+}
+
+impl Progress {
+    fn new(is_watched: bool) -> Progress {
+        let next = is_watched.then_some(Duration::from_nanos(WATCH_NS_MIN));
+        Progress { begun: Instant::now(), moved_bytes: 0, next }
+    }
+
+    /// `n_bytes` more have come.
+    fn moved(&mut self, n_bytes: u64, say: &impl Fn(u64, Duration)) {
+        self.moved_bytes += n_bytes;
+        let Some(next) = self.next else { return };
+        let moving = self.begun.elapsed();
+        if moving >= next {
+            say(self.moved_bytes, moving);
+            self.next = Some(2 * moving);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What the agent hears: from the connection to the dispatcher, from slot processes, and from threads that work for it.
+
+use super::runner;
+use super::{NetError, Writer, net};
+use crate::executor::watch::Watched;
+use eyas_core::event::NodeEvent;
+use eyas_core::{ObjectId, TaskId};
+use eyas_data::{Digest, Incoming};
+use eyas_wire::message::{ToExecutor, Welcome};
+use tokio::sync::mpsc;
+
+/// The way to the agent, for everything that runs on a thread or a task of its own.
+pub type Inputs = mpsc::UnboundedSender<Input>;
+
+pub enum Input {
+    /// The bytes that all programs of this node had written, seen when `n_lives` slot processes had been replaced.
+    ProgramsWrote {
+        bytes: u64,
+        n_lives: u64,
+    },
+    /// There is a connection. The dispatcher has not been greeted on it yet.
+    Connected {
+        reader: net::Reader,
+        writer: Writer,
+    },
+    NotConnected {
+        error: NetError,
+    },
+    Welcomed {
+        welcome: Welcome,
+        life: u64,
+    },
+    FromDispatcher {
+        batch: Vec<ToExecutor>,
+        life: u64,
+    },
+    Disconnected {
+        life: u64,
+    },
+    Slot {
+        index: usize,
+        life: u64,
+        reports: Vec<runner::SlotReport>,
+    },
+    SlotGone {
+        index: usize,
+        life: u64,
+    },
+    /// A program has ended, and the inputs that it may have written to were read through. `whole` are those that have the
+    /// right bytes.
+    Looked {
+        report: Box<runner::RunReport>,
+        whole: Vec<Watched>,
+    },
+    /// Work on a thread of its own is over.
+    Event(NodeEvent),
+    /// A transfer broke off. The next source need not send the bytes again that have come.
+    BrokenOff {
+        object: ObjectId,
+        begun: Incoming,
+        event: NodeEvent,
+    },
+    /// What attempts of these tasks had left at home is gone.
+    PartsRemoved {
+        tasks: Vec<TaskId>,
+    },
+    /// A thread that serves the cache, or brings an output home, found the cached bytes changed.
+    FoundCorrupt(Digest),
+    Stop {
+        reason: String,
+    },
+}
+
+/// Reports an event of the node's state machine to the agent. An agent that has ended hears nothing.
+pub(super) fn send_event(inputs: &Inputs, event: NodeEvent) {
+    let _ = inputs.send(Input::Event(event));
+}

@@ -1,0 +1,147 @@
+//! What a slot process is told of a program that it shall run.
+
+use super::attempts::Attempt;
+use super::directory::PrivateCopies;
+use super::objects::Objects;
+use super::{AttemptId, runner};
+use eyas_core::array::{Command, STDERR_NAME, STDOUT_NAME, TaskSpec};
+use eyas_core::event::Staged;
+use eyas_core::is_directory;
+use eyas_wire::message::Settings;
+use std::path::{Path, PathBuf};
+
+/// Variables of programs that may add tasks to their run: the join file, and the run's number.
+const JOIN_VARIABLE: &str = "EYAS_JOIN";
+const RUN_VARIABLE: &str = "EYAS_RUN";
+
+/// Whether only programs that may add tasks have the variable `name`, as it leads to the cluster's secret.
+pub(super) fn is_for_adders(name: &[u8]) -> bool {
+    [JOIN_VARIABLE, RUN_VARIABLE].iter().any(|v| v.as_bytes() == name)
+}
+
+/// An attempt whose inputs are all here, and where they are.
+pub(super) struct Launch<'a> {
+    pub(super) id: AttemptId,
+    pub(super) attempt: &'a Attempt,
+    pub(super) staged: &'a [Staged],
+    /// The attempt gets a copy of each input.
+    pub(super) has_private_inputs: bool,
+    pub(super) objects: &'a Objects,
+    pub(super) private: &'a PrivateCopies,
+    /// The join file.
+    pub(super) join: &'a Path,
+    pub(super) settings: &'a Settings,
+}
+
+impl Launch<'_> {
+    /// `None`: the task has no program. It is its inputs and outputs; benchmarks use that.
+    pub(super) fn find_spec(&self) -> Option<runner::RunSpec> {
+        let task = &self.attempt.spec;
+        Some(runner::RunSpec {
+            key: self.attempt.key,
+            program: find_program(&task.command)?,
+            env: self.env(),
+            inputs: self.inputs(),
+            outputs: task.outputs.iter().map(|(name, at)| runner_name(name, at)).collect(),
+            walltime_ns: task.walltime_ns,
+            memory_bytes: task.memory_bytes,
+            capture: runner::CaptureLimits {
+                head_bytes: self.settings.capture_head_bytes,
+                tail_bytes: self.settings.capture_tail_bytes,
+            },
+            keep_sandbox: false,
+            tee: [STDOUT_NAME, STDERR_NAME].map(|name| named_output(task, name)),
+        })
+    }
+
+    fn inputs(&self) -> Vec<runner::Input> {
+        let task = &self.attempt.spec;
+        let mut inputs = vec![];
+        for (i, ((name, location), staged)) in (0..).zip(task.inputs.iter().zip(self.staged)) {
+            inputs.push(runner::Input {
+                name: runner_name(name, location),
+                source: runner::ByteString::from(self.source(i, location, staged).as_path()),
+                mode: self.mode(i, location, staged),
+                executable: is_program(task, name),
+            });
+        }
+        inputs
+    }
+
+    /// Where input `i` lies on this node.
+    fn source(&self, i: u32, location: &str, staged: &Staged) -> PathBuf {
+        match staged {
+            Staged::Cached(object) => self
+                .objects
+                .find_digest(*object)
+                .map_or_else(PathBuf::new, |digest| self.objects.path_of(digest)),
+            Staged::Private => self.private.path(self.id, i),
+            Staged::InPlace(_) => PathBuf::from(location),
+        }
+    }
+
+    /// Whether the sandbox links input `i` or copies it.
+    fn mode(&self, i: u32, location: &str, staged: &Staged) -> runner::InputMode {
+        let may_be_linked = match staged {
+            // A write through the link has to be noticed.
+            Staged::Cached(_) => self.attempt.watched.iter().any(|(input, _)| *input == i),
+            Staged::Private => true,
+            // What lies at home must never be written through a link.
+            Staged::InPlace(_) => false,
+        };
+        match self.has_private_inputs || !may_be_linked && !is_directory(location) {
+            true => runner::InputMode::Copy,
+            false => runner::InputMode::Link,
+        }
+    }
+
+    fn env(&self) -> Vec<(runner::ByteString, runner::ByteString)> {
+        let task = &self.attempt.spec;
+        let mut env = vec![
+            (bytes("EYAS_TASK"), bytes(&task.id)),
+            (bytes("EYAS_ATTEMPT"), bytes(&self.id.1.to_string())),
+        ];
+        if task.dynamic {
+            env.push((bytes(JOIN_VARIABLE), runner::ByteString::from(self.join)));
+            env.push((bytes(RUN_VARIABLE), bytes(&self.attempt.run.to_string())));
+        }
+        env.extend(task.env.iter().map(|(k, v)| (bytes(k), bytes(v))));
+        env
+    }
+}
+
+fn find_program(command: &Command<String>) -> Option<runner::Program> {
+    match command {
+        Command::Exec(argv) if argv.is_empty() => None,
+        Command::Exec(argv) => Some(runner::Program::Exec(argv.iter().map(|a| bytes(a)).collect())),
+        Command::Shell(line) => Some(runner::Program::Shell(bytes(line))),
+    }
+}
+
+/// Whether the task's command starts the input `name`.
+pub(super) fn is_program(task: &TaskSpec, name: &str) -> bool {
+    match &task.command {
+        Command::Exec(argv) if argv.is_empty() => false,
+        Command::Exec(argv) => {
+            argv[0].strip_prefix("./").unwrap_or(&argv[0]) == name && argv[0].contains('/')
+        }
+        Command::Shell(line) => line.contains(&format!("./{name}")),
+    }
+}
+
+/// What the slot process calls an input or an output: it knows directories by their names, as we know them by their locations.
+fn runner_name(name: &str, location: &str) -> runner::ByteString {
+    match is_directory(location) {
+        true => bytes(&format!("{name}/")),
+        false => bytes(name),
+    }
+}
+
+/// The output of that name, if the task declares one.
+fn named_output(task: &TaskSpec, name: &str) -> Option<runner::ByteString> {
+    task.outputs.iter().any(|(output, _)| output == name).then(|| bytes(name))
+}
+
+fn bytes(text: &str) -> runner::ByteString {
+    runner::ByteString(text.as_bytes().to_vec())
+}

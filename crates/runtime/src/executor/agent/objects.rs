@@ -1,0 +1,235 @@
+//! The objects of this node: their numbers and names, their bytes in the cache, and where those came from.
+//!
+//! Which objects enter and leave the cache is decided elsewhere ([`eyas_core::executor`]).
+
+use super::attempts::Attempt;
+use super::directory::{Directory, dir_error};
+use super::input::{Input, Inputs, send_event};
+use super::node::Node;
+use super::{AttemptId, ExecutorError, ExecutorOptions, runner};
+use crate::executor::home_io::{keep_output, temporary};
+use crate::executor::origins::Origins;
+use crate::executor::watch::Watched;
+use eyas_core::event::*;
+use eyas_core::executor::Executor;
+use eyas_core::*;
+use eyas_data::{Halt, Store};
+use eyas_session::executor::Book;
+use eyas_text::shown;
+use std::path::PathBuf;
+
+/// See the module.
+pub(super) struct Objects {
+    pub(super) book: Book,
+    pub(super) store: Store,
+    origins: Origins,
+    /// Cached bytes that nobody needs and that the disk refused to remove.
+    unremoved: Vec<Digest>,
+    inputs: Inputs,
+}
+
+impl Objects {
+    /// Finds out what the cache in `directory` holds. Gives those objects, too.
+    pub(super) fn open(
+        directory: &Directory,
+        options: &ExecutorOptions,
+        inputs: Inputs,
+    ) -> Result<(Objects, Vec<(ObjectId, Fetched)>), ExecutorError> {
+        let store = directory.store.clone();
+        let held: Vec<(Digest, u64)> = store.scan().into_iter().map(|(d, n)| (Digest(d.into()), n)).collect();
+        let (origins, book, held) = Origins::open(&directory.path, &held).map_err(dir_error(options))?;
+        Ok((Objects { book, store, origins, unremoved: vec![], inputs }, held))
+    }
+
+    pub(super) fn location(&self, object: ObjectId) -> &str {
+        self.book.location(object)
+    }
+
+    /// The digest of an object whose bytes are in the cache.
+    pub(super) fn find_digest(&self, object: ObjectId) -> Option<Digest> {
+        self.book.digest(object)
+    }
+
+    pub(super) fn path_of(&self, digest: Digest) -> PathBuf {
+        self.store.path_of(&digest.0.into())
+    }
+
+    pub(super) fn holds(&self, digest: &Digest) -> bool {
+        self.store.find(&digest.0.into()).is_some()
+    }
+
+    // ------------------------------------------------------------ in and out of the cache
+
+    /// The bytes of an object came into the cache.
+    pub(super) fn came(&mut self, object: ObjectId, bytes: &Fetched) {
+        self.book.set_digest(object, bytes.digest);
+        if let Some(version) = &bytes.version {
+            self.origins.note(self.book.location(object), bytes.digest, version);
+        }
+    }
+
+    /// Puts an output of an attempt into the cache, or only hashes it where `cache_bytes` is `None`. `at`: where the output is,
+    /// and how many names that file has.
+    pub(super) fn keep_output(
+        &self,
+        (task, attempt): AttemptId,
+        output: u32,
+        at: Option<(PathBuf, u64)>,
+        cache_bytes: Option<u64>,
+        halt: Halt,
+    ) {
+        let (store, inputs) = (self.store.clone(), self.inputs.clone());
+        tokio::task::spawn_blocking(move || {
+            let result = match at {
+                None => Err(temporary("the output is gone")),
+                Some((path, n_links)) => keep_output(&store, &path, n_links, cache_bytes, &halt),
+            };
+            send_event(&inputs, NodeEvent::OutputStored { task, attempt, output, result });
+        });
+    }
+
+    pub(super) fn evict(&mut self, object: ObjectId) {
+        if let Some(digest) = self.book.clear_digest(object) {
+            self.remove(digest);
+        }
+    }
+
+    /// Removes bytes from the cache. What the disk refuses to remove, as when it takes no writes, is tried again later.
+    fn remove(&mut self, digest: Digest) {
+        match self.store.remove(&digest.0.into()) {
+            Ok(_) => {}
+            // Bytes that are not there are as good as removed.
+            Err(e) if e.kind == eyas_data::ErrorKind::NotHeld => {}
+            Err(_) => self.unremoved.push(digest),
+        }
+    }
+
+    /// Tries again to remove the bytes that the disk refused to remove.
+    pub(super) fn remove_again(&mut self, core: &Executor) {
+        for digest in std::mem::take(&mut self.unremoved) {
+            // Bytes that were fetched again meanwhile are of use.
+            let is_of_use = |object: &ObjectId| core.cache().state(*object).is_some();
+            if !self.book.objects_with(digest).iter().any(is_of_use) {
+                self.remove(digest);
+            }
+        }
+    }
+
+    /// Writes down where the bytes came from that came since the last time.
+    pub(super) fn flush_origins(&mut self) {
+        self.origins.flush();
+    }
+
+    // ------------------------------------------------------------ damage
+
+    /// The cached bytes of `object` are not those that were stored: nobody gets them any more.
+    pub(super) fn drop_damaged(&self, object: ObjectId, node: &mut Node) {
+        eyas_text::say!(
+            "eyas: the cached copy of {location} was changed; it is dropped, the next task fetches it again",
+            location = shown(self.location(object))
+        );
+        node.feed(NodeEvent::FoundCorrupt { object });
+    }
+
+    /// As [`Self::drop_damaged`], for all objects that have these bytes.
+    pub(super) fn drop_all_damaged(&self, digest: Digest, node: &mut Node) {
+        for object in self.book.objects_with(digest) {
+            self.drop_damaged(object, node);
+        }
+    }
+
+    /// Drops inputs of an attempt that were damaged since they were cached, and ends the attempt if there are such inputs.
+    /// That is not the task's fault, so the attempt is repeated. `true`: the attempt has ended.
+    pub(super) fn refuse_damaged(&self, id: AttemptId, staged: &[Staged], node: &mut Node) -> bool {
+        let mut damaged = vec![];
+        let mut unseen = None;
+        for staged in staged {
+            let Staged::Cached(object) = staged else { continue };
+            let opened = self.find_digest(*object).map(|digest| self.store.open_object(&digest.0.into()));
+            match opened {
+                Some(Ok(_)) => {}
+                // That a copy cannot be looked at says nothing about its bytes.
+                Some(Err(error)) if !error.is_damage() => unseen = Some(error),
+                None | Some(Err(_)) if damaged.contains(object) => {}
+                None | Some(Err(_)) => damaged.push(*object),
+            }
+        }
+        if let (Some(error), true) = (unseen, damaged.is_empty()) {
+            node.fail_unstarted(id, Failure { kind: FailureKind::Node, message: error.to_string() });
+            return true;
+        }
+        let Some(first) = damaged.first() else { return false };
+        let message = format!(
+            "the cached copy of {name} was changed on this node's disk, and was dropped",
+            name = shown(self.location(*first))
+        );
+        for object in damaged {
+            self.drop_damaged(object, node);
+        }
+        node.fail_unstarted(id, Failure { kind: FailureKind::Node, message });
+        true
+    }
+
+    /// Positions of the attempt's inputs whose cached copy somebody has written to, as the cache's seal shows. The slot
+    /// process notices only a change of the very file that it linked, while the program ran.
+    pub(super) fn damaged_inputs(&self, attempt: &Attempt) -> Vec<u32> {
+        let is_damaged = |object: &ObjectId| {
+            let digest = self.find_digest(*object);
+            digest.is_some_and(|digest| self.store.modified(&digest.0.into()).unwrap_or(false))
+        };
+        (0..).zip(&attempt.inputs).filter(|(_, object)| is_damaged(object)).map(|(i, _)| i).collect()
+    }
+
+    /// Reads cached bytes through that the program of `report` may have written to, on a thread of its own, and says which of
+    /// them are whole. The bytes may be right, as when a tool opens for writing, too, what it only reads.
+    pub(super) fn read_through(
+        &self,
+        doubted: Vec<(Digest, Watched)>,
+        report: runner::RunReport,
+        halt: Halt,
+    ) {
+        let (store, inputs) = (self.store.clone(), self.inputs.clone());
+        tokio::task::spawn_blocking(move || {
+            let is_whole = |digest: &Digest| !halt.is_stopped() && store.verify(&digest.0.into()).is_ok();
+            let whole = doubted.into_iter().filter(|(digest, _)| is_whole(digest)).map(|(_, w)| w).collect();
+            let _ = inputs.send(Input::Looked { report: Box::new(report), whole });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eyas_session::executor::unless_dropped;
+
+    #[test]
+    fn bytes_that_went_with_another_object_were_not_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), 1 << 20).unwrap();
+        let keep = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "the same bytes").unwrap();
+            keep_output(&store, &path, 1, Some(64), &Halt::default()).unwrap()
+        };
+        let (first, second) = (keep("first"), keep("second"));
+        assert_eq!(first.digest, second.digest);
+        let (task, attempt, output) = (TaskId(7), AttemptNo(1), 0);
+        let stored = NodeEvent::OutputStored { task, attempt, output, result: Ok(second.clone()) };
+        let (target, source) = (Target::Cache(ObjectId(3)), Source::Home);
+        let came = NodeEvent::TransferEnded { target, source, result: Ok(second) };
+        let now = |event| unless_dropped(event, |digest| store.find(&digest.0.into()).is_some());
+        assert_eq!(now(stored.clone()), stored);
+        assert_eq!(now(came.clone()), came);
+
+        // The first one is dropped before the event of the second one has come.
+        store.remove(&first.digest.0.into()).unwrap();
+        let NodeEvent::OutputStored { result: Err(error), .. } = now(stored) else {
+            panic!("an output that is not there is reported as kept")
+        };
+        assert_eq!(error.kind, TransferErrorKind::Dropped);
+        let NodeEvent::TransferEnded { result: Err(error), .. } = now(came) else {
+            panic!("an input that is not there is reported as fetched")
+        };
+        assert_eq!(error.kind, TransferErrorKind::Dropped);
+    }
+}

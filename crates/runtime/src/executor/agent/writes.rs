@@ -1,0 +1,101 @@
+//! Whether programs write to cached inputs that they share with the cache and with each other.
+//!
+//! In: which inputs an attempt links, and when it ends. Out: which cached bytes are not to be trusted any more, and which
+//! inputs an attempt may have written to. How the kernel tells of writes: [`crate::executor::watch`].
+
+use super::attempts::Attempt;
+use super::launch::is_program;
+use super::objects::Objects;
+use crate::executor::watch::{Watch, Watched, Written};
+use eyas_core::event::Staged;
+use eyas_core::{Digest, is_directory};
+use eyas_data::Store;
+use std::path::Path;
+
+/// See the module.
+pub(super) struct Writes {
+    /// `None`: the system does not tell who writes to inputs, so all of them are copied.
+    watch: Option<Watch>,
+}
+
+impl Writes {
+    /// For the executor that lives in `dir`.
+    pub(super) fn start(dir: &Path) -> Writes {
+        let watch = Watch::new().inspect_err(|e| {
+            eprintln!(
+                "eyas: {}: the system does not tell who writes to files ({e}), so inputs are copied; raise \
+                 fs.inotify.max_user_instances to have them linked",
+                dir.display()
+            )
+        });
+        Writes { watch: watch.ok() }
+    }
+
+    /// Asks the kernel to tell of writes to the cached objects that will be linked for `attempt`. Inputs for which this does
+    /// not work are copied, too.
+    pub(super) fn begin(&mut self, attempt: &mut Attempt, staged: &[Staged], objects: &Objects) {
+        let Some(watch) = &mut self.watch else { return };
+        for (i, ((name, location), staged)) in attempt.spec.inputs.iter().zip(staged).enumerate() {
+            let Staged::Cached(object) = staged else { continue };
+            // A program is copied, as it needs another mode, and a directory is made anew.
+            if is_program(&attempt.spec, name) || is_directory(location) {
+                continue;
+            }
+            if let Some(digest) = objects.find_digest(*object)
+                && let Ok(watched) = watch.begin(digest, &objects.path_of(digest))
+            {
+                attempt.watched.push((i as u32, watched));
+            }
+        }
+    }
+
+    /// Takes in what the kernel has to tell, and marks the bytes in the `store` that were written to. What all processes did
+    /// that have been waited for is among it.
+    pub(super) fn hear(&mut self, store: &Store) {
+        let Some(watch) = &mut self.watch else { return };
+        for (digest, written) in watch.read() {
+            match written {
+                Written::Yes => store.condemn(&digest.0.into()),
+                Written::Perhaps => store.doubt(&digest.0.into()),
+                Written::No => {}
+            }
+        }
+    }
+
+    /// Inputs of `attempt` that somebody had open for writing, and did perhaps not change.
+    pub(super) fn doubted(&self, attempt: &Attempt, objects: &Objects) -> Vec<(Digest, Watched)> {
+        let doubted = self.inputs_with(attempt, |written| written == Written::Perhaps);
+        doubted
+            .filter_map(|(i, watched)| Some((objects.find_digest(attempt.inputs[i as usize])?, watched)))
+            .collect()
+    }
+
+    /// Doubted bytes were read through and found whole.
+    pub(super) fn settle(&mut self, whole: Vec<Watched>) {
+        if let Some(watch) = &mut self.watch {
+            whole.into_iter().for_each(|watched| watch.settle(watched));
+        }
+    }
+
+    /// Positions of the inputs of `attempt` that somebody wrote to, or may have written to.
+    pub(super) fn written(&self, attempt: &Attempt) -> impl Iterator<Item = u32> {
+        self.inputs_with(attempt, |written| written != Written::No).map(|(i, _)| i)
+    }
+
+    /// The watched inputs of `attempt` of which `is_wanted` holds, with their positions.
+    fn inputs_with(
+        &self,
+        attempt: &Attempt,
+        is_wanted: impl Fn(Written) -> bool,
+    ) -> impl Iterator<Item = (u32, Watched)> {
+        let watched = self.watch.iter().flat_map(|watch| attempt.watched.iter().map(move |w| (watch, *w)));
+        watched.filter(move |(watch, (_, watched))| is_wanted(watch.written(*watched))).map(|(_, w)| w)
+    }
+
+    /// `attempt` is over.
+    pub(super) fn end(&mut self, attempt: &Attempt) {
+        if let Some(watch) = &mut self.watch {
+            attempt.watched.iter().for_each(|(_, watched)| watch.end(*watched));
+        }
+    }
+}
