@@ -199,14 +199,14 @@ def expand(pieces: list[Any], columns: list[Any], row: int, index: int) -> str:
 
 @dataclass
 class Log:
-    """Of the event log of one dispatcher: the ids of tasks by their numbers, and those that were run beside others' files."""
+    """Of the event log of one dispatcher: the ids of tasks by their numbers, and how often each task was rerun where its files were needed."""
 
     ids: dict[int, str] = field(default_factory=dict)
-    replicated: Counter[str] = field(default_factory=Counter)
+    reruns: Counter[str] = field(default_factory=Counter)
 
 
 def log_of(path: Path) -> Log:
-    log, replicated = Log(), Counter[int]()
+    log, reruns = Log(), Counter[int]()
     for line in path.read_text().splitlines():
         try:
             entry = json.loads(line)
@@ -221,9 +221,9 @@ def log_of(path: Path) -> Log:
             for row in range(array["n_tasks"]):
                 index = array["first_index"] + row
                 log.ids[len(log.ids)] = expand(array["template"]["id"], array["columns"], row, index)
-        if isinstance(action, dict) and "replicate_task" in action:
-            replicated[action["replicate_task"]["assignment"]["task"]] += 1
-    log.replicated = Counter({log.ids[task]: n for task, n in replicated.items()})
+        if isinstance(action, dict) and "rerun_task" in action:
+            reruns[action["rerun_task"]["assignment"]["task"]] += 1
+    log.reruns = Counter({log.ids[task]: n for task, n in reruns.items()})
     return log
 
 
@@ -416,7 +416,7 @@ class Round:
                 if of != k or revived[number] != n_revived:
                     continue
                 name = log.ids[number]
-                again = ran[name] - before[name] - log.replicated[name]
+                again = ran[name] - before[name] - log.reruns[name]
                 if again > 0:
                     self.faults.append(
                         f"task `{name}` (number {number} of dispatcher {k + 1}) was done and ran again"

@@ -28,12 +28,18 @@ def remembered(run: Run, join: Path) -> list[int]:
     return [line["run"] for line in json.loads(run("status", "--join", join, "--json").stdout)["runs"]]
 
 
+def report(run: Run, folder: Path, out: Path, number: int) -> dict[str, object]:
+    run("report", "--dir", folder / "dispatcher", "--run", str(number), "--out", out)
+    found: dict[str, object] = json.loads(out.with_suffix(".json").read_text())
+    return found
+
+
 def journal_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in (folder / "dispatcher" / "journal").iterdir())
 
 
 def test_a_cluster_keeps_its_last_runs(run: Run, folder: Path, tmp_path: Path) -> None:
-    """Also when its dispatcher was killed; numbers go on, the report still has all, and the journal is cleaned."""
+    """Also when its dispatcher was killed; numbers go on, and the journal and the event log are rid of the others."""
     join = folder / "dispatcher" / "join.json"
     many = tmp_path / "many.jsonl"
     many.write_text("".join(f'{{"id": "t{i}", "command": "true"}}\n' for i in range(4_000)))
@@ -42,8 +48,14 @@ def test_a_cluster_keeps_its_last_runs(run: Run, folder: Path, tmp_path: Path) -
     for _ in range(2):
         done(run, join, many)
     most = journal_bytes(folder)
-    for _ in range(4):
+    for _ in range(2):
         done(run, join, many)
+    whole = report(run, folder, tmp_path / "whole.html", 4)
+    done(run, join, many)
+    log = folder / "dispatcher" / "events.jsonl"
+    wait_until(lambda: '"is_cut":true' in log.open().readline(), "the event log to be cut")
+    assert report(run, folder, tmp_path / "cut.html", 4) == whole
+    done(run, join, many)
     wait_until(lambda: remembered(run, join) == [5, 6], "the first runs to be forgotten")
     # 16,000 tasks are forgotten, 8,000 kept: the records of most of the former are gone.
     wait_until(lambda: journal_bytes(folder) < 2.5 * most, "the journal to be cleaned")
@@ -57,8 +69,12 @@ def test_a_cluster_keeps_its_last_runs(run: Run, folder: Path, tmp_path: Path) -
     assert "there is no run 1: it has ended and was forgotten" in gone.stderr
     done(run, join, many)
     wait_until(lambda: remembered(run, join) == [6, 7], "the next run to be forgotten")
-    report = json.loads(run("tasks", "--dir", folder / "dispatcher", "--run", "2", "--json").stdout)
-    assert len(report["tasks"] if isinstance(report, dict) else report) == 4_000
+    table = json.loads(run("tasks", "--dir", folder / "dispatcher", "--run", "6", "--json").stdout)
+    assert len(table["tasks"] if isinstance(table, dict) else table) == 4_000
+    run("down", "--join", join)
+    gone = run("report", "--dir", folder / "dispatcher", "--run", "2", status=None)
+    assert gone.status != 0 and "run 2" in gone.stderr
+    assert "cannot be replayed" in run("replay", "--dir", folder / "dispatcher").stderr
 
 
 def test_what_is_named_is_forgotten_with_its_files(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -93,6 +109,7 @@ def test_what_is_named_is_forgotten_with_its_files(run: Run, folder: Path, tmp_p
     assert "there is no run 9" in unknown.stderr
     assert run("forget", "--join", join, "--all").stdout == "1 run forgotten\n"
     assert remembered(run, join) == []
+    assert "(no run: nothing was submitted" in run("status", "--join", join).stdout
     assert (tmp_path / "one.out").read_text() == "both runs read this\none"
 
 

@@ -185,8 +185,8 @@ pub struct PolicyArgs {
     #[arg(long, alias = "threshold", default_value_t = 0.8, value_name = "SHARE")]
     pub utilisation_threshold: f64,
     /// How the files of workflows are moved ahead of their readers: auto (as predicted to be quickest), off, with all
-    /// gathers by collective-gather or async-gather, or by task-replication (who made a file that many read runs again
-    /// at its readers)
+    /// gathers by collective-gather or async-gather, or by task-rerun (who made a file that many read runs again
+    /// at its readers; task-replication is another name for it)
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = collectives)]
     pub collectives: CollectiveMode,
     /// Streams from and to home storage at once, over all nodes [default: 16 a node]
@@ -210,7 +210,7 @@ pub struct PolicyArgs {
 #[derive(Args, Clone)]
 pub struct KeepArgs {
     /// Ended runs that are remembered: so many, or those of the last time, or both, such as 20, 30d or 20,30d; `all` forgets
-    /// none. Of what is forgotten, `eyas report` still knows what the event log has [default: 100; all with several dispatchers]
+    /// none. Reports of forgotten runs are possible until the event log is cut [default: 100; all with several dispatchers]
     #[arg(long, value_name = "RUNS|TIME", value_parser = kept_runs)]
     pub keep_runs: Option<KeepRuns>,
 }

@@ -593,7 +593,7 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
             out,
             "{:<10} {:<10} {running:>7} {:>8} {cache:>22} {:>10} {:>10} {:>10}",
             line_of(&e.name).at_most(NODE_CHARS_MAX),
-            line_of(&e.state),
+            e.state,
             e.n_assigned,
             size(e.status.local_bytes),
             size(e.status.peer_bytes),
@@ -621,6 +621,9 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
             count(r.n_cancelled),
             line_of(&r.name).at_most(RUN_CHARS_MAX)
         )?;
+    }
+    if status.runs.is_empty() {
+        writeln!(out, "(no run: nothing was submitted, or what was is forgotten)")?;
     }
     Ok(())
 }

@@ -116,6 +116,12 @@ pub fn replay(args: ReplayArgs) -> Result<Exit, Fault> {
                 outcome.n_lives,
                 count(outcome.n_actions)
             )?;
+            if outcome.n_shortened > 0 {
+                eyas_text::say!(
+                    "eyas: the first dispatcher process of this log cannot be replayed: its runs are forgotten, and the log's \
+                     lines about them are gone"
+                );
+            }
             Ok(Exit::Good)
         }
         Some(difference) => Err(Fault::new(Exit::TasksFailed, difference)),

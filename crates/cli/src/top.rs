@@ -13,7 +13,7 @@ use crate::args::JoinArgs;
 use crate::print::{count, nodes_of, plural, size, time};
 use crate::{Exit, Fault, clusters};
 use eyas_client::Client;
-use eyas_core::{RunId, Timestamp};
+use eyas_core::{NodeState, RunId, Timestamp};
 use eyas_wire::message::{ClusterStatus, ExecutorLine, RunStatus};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -422,7 +422,7 @@ fn draw_node(frame: &mut Frame, row: Rect, node: &ExecutorLine) {
     let status = &node.status;
     let fill = status.cache_used_bytes as f64 / node.cache_bytes.max(1) as f64;
     let busy = n_busy(node);
-    let name_style = if node.state == "connected" { Style::new() } else { Style::new().fg(BAD) };
+    let name_style = if node.state == NodeState::Connected { Style::new() } else { Style::new().fg(BAD) };
     let mut spans =
         vec![Span::styled(format!(" {:<name_width$} ", clipped(&clean(&node.name), name_width)), name_style)];
     if usize::try_from(node.slots).is_ok_and(|n| n <= slots_width) {
@@ -454,7 +454,7 @@ fn draw_node(frame: &mut Frame, row: Rect, node: &ExecutorLine) {
         let width = if wide { 10 } else { 7 };
         spans.push(coloured(format!("{text:>width$}"), colour));
     }
-    if node.state != "connected" {
+    if node.state != NodeState::Connected {
         spans.push(coloured(format!(" {}", node.state), BAD));
     }
     frame.render_widget(Line::from(spans), row);
@@ -636,7 +636,7 @@ mod tests {
             name: format!("node{i}"),
             slots: 2,
             cache_bytes: 4 << 30,
-            state: "connected".into(),
+            state: NodeState::Connected,
             status: ExecutorStatus {
                 running: vec![(TaskId(1), AttemptNo(1), Timestamp(1))],
                 cache_used_bytes: 1 << 30,

@@ -10,6 +10,7 @@ use crate::commands::{client_runtime, sweep_homes};
 use crate::print::plural;
 use crate::{Exit, Fault, local, tmpfs};
 use eyas_client::Client;
+use eyas_core::NodeState;
 use eyas_net::NetError;
 use eyas_runtime::cluster::{LocalCluster, Plan, holder_of};
 use eyas_text::shown_path;
@@ -112,7 +113,7 @@ async fn await_dispatchers(plan: &Plan) -> Option<Vec<usize>> {
 }
 
 fn connected(status: &ClusterStatus) -> impl Iterator<Item = &str> {
-    status.executors.iter().filter(|e| e.state != "silent").map(|e| e.name.as_str())
+    status.executors.iter().filter(|e| e.state != NodeState::Silent).map(|e| e.name.as_str())
 }
 
 /// Starts the nodes of `plan` that are not there, and waits until all have joined. One that is there, from before the

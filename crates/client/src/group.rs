@@ -634,7 +634,7 @@ impl Submitting {
                 None => self.told.recv().await.expect("we have a sender ourselves"),
             };
             match self.take(shared, input) {
-                Some(Output::Told(told)) => {
+                Some(Output::Answer(told)) => {
                     if !matches!(told, Ok(ReplyBody::RunOpened { .. })) {
                         self.end(shared);
                     }

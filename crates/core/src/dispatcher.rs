@@ -37,7 +37,7 @@
 //! A task's way through the child modules: `submissions` (in, and waiting), `ready` (queued), `assign` (given to an executor),
 //! `attempts` (ended); beside it `executors` and `replicas` (what there is), `run_times` (what was learnt), `ask` (what people see).
 //! Files that stay on the nodes (`run:` locations) are `intermediates`, patterns and collectives `moves`, tasks that run
-//! again in place of sending their files `replication`, attempts that were given up and may still end well `given_up`, what
+//! again in place of sending their files `reruns`, attempts that were given up and may still end well `given_up`, what
 //! lost attempts left at home `leftovers`, runs that are forgotten `forget`, tasks that are
 //! added to a run that goes on `additions`, files that cross from one dispatcher of a group to another `exchange`.
 //!
@@ -57,7 +57,7 @@ mod leftovers;
 mod moves;
 mod ready;
 mod replicas;
-mod replication;
+mod reruns;
 mod run_times;
 mod submissions;
 mod tasks;
@@ -77,7 +77,7 @@ use self::intermediates::{Intermediate, Intermediates, Leaving};
 use self::leftovers::Leftovers;
 use self::moves::Moves;
 use self::ready::{Ready, Segment};
-use self::replication::Replication;
+use self::reruns::Reruns;
 use self::run_times::RunTimes;
 use self::submissions::Waits;
 use self::tasks::{ArrayState, End, Ends, TaskTable};
@@ -232,7 +232,7 @@ pub struct Dispatcher {
     forgotten: Forgotten,
     moves: Moves,
     exchange: Exchange,
-    replication: Replication,
+    reruns: Reruns,
     run_times: RunTimes,
     /// Kept for its memory.
     location: String,
@@ -274,7 +274,7 @@ impl Dispatcher {
             forgotten: Forgotten::default(),
             moves: Moves::default(),
             exchange: Exchange::default(),
-            replication: Replication::default(),
+            reruns: Reruns::default(),
             run_times: RunTimes::default(),
             location: String::new(),
         })

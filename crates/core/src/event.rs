@@ -242,9 +242,10 @@ pub struct OutputReport {
 pub enum Action {
     /// Give this attempt to this executor.
     Assign { executor: ExecutorId, assignment: Box<Assignment> },
-    /// Give this executor a task that is done: it is to make the task's files once more, beside those that there are. Nobody
-    /// waits for it.
-    ReplicateTask { executor: ExecutorId, assignment: Box<Assignment> },
+    /// Give this executor a rerun of a task that is done: it is to make the task's files once more, beside those that there
+    /// are. Nobody waits for it. Older logs have it as `replicate_task`.
+    #[serde(alias = "replicate_task")]
+    RerunTask { executor: ExecutorId, assignment: Box<Assignment> },
     /// End this attempt wherever it is; the executor answers with `AttemptEnded`.
     CancelAttempt { executor: ExecutorId, task: TaskId, attempt: AttemptNo },
     /// Take this attempt back if its program has not begun: another executor has nothing to do. The

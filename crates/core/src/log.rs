@@ -18,6 +18,9 @@ pub const LOG_VERSION: u32 = 1;
 pub const EVENTS_FILE: &str = "events.jsonl";
 pub const PRINTED_FILE: &str = "printed.jsonl";
 
+/// How every header begins. It cannot occur inside another line: quotes in strings are escaped there.
+pub const HEADER_START: &[u8] = br#"{"eyas_event_log":"#;
+
 /// First line of a life.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Header {
@@ -28,6 +31,10 @@ pub struct Header {
     /// All that the core was made from, so that a replay makes the same one.
     pub config: DispatcherConfig,
     pub cluster: String,
+    /// The life began earlier: lines of forgotten runs are gone, and `t` is the time of the first line that is kept. Such
+    /// a life cannot be replayed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
 }
 
 /// Any later line.
@@ -60,4 +67,55 @@ pub struct PrintedStream {
     pub head: String,
     pub tail: String,
     pub total_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::collective::{Choice, Expectation, LinkModel, Way};
+    use crate::dispatcher::CollectiveMode;
+    use crate::event::{Action, Assignment, Why};
+    use crate::types::*;
+
+    #[test]
+    fn expectations_in_logs_with_their_earlier_name_are_read() {
+        let choice = Choice {
+            way: Way::Binomial,
+            predicted_ns: 1,
+            considered: vec![],
+            expectation: Some(Expectation { expected_ns: 2, doubt: 1.5 }),
+            link: LinkModel::default(),
+        };
+        let written = serde_json::to_string(&choice).expect("a choice is JSON");
+        let earlier = written.replacen("\"expectation\":", "\"told\":", 1);
+        assert_ne!(written, earlier);
+        assert_eq!(serde_json::from_str::<Choice>(&earlier).expect("the earlier name"), choice);
+    }
+
+    #[test]
+    fn reruns_in_logs_with_their_earlier_name_are_read() {
+        let assignment = Assignment {
+            task: TaskId(1),
+            attempt: AttemptNo(1 << 15),
+            run: RunId(1),
+            cpus: 1,
+            inputs: vec![],
+            outputs: vec![ObjectId(2)],
+            staying: vec![0],
+            private_inputs: false,
+            repeated: false,
+            alone: false,
+            why: Why::default(),
+        };
+        let action = Action::RerunTask { executor: ExecutorId(3), assignment: Box::new(assignment) };
+        let written = serde_json::to_string(&action).expect("an action is JSON");
+        assert!(written.starts_with(r#"{"rerun_task":"#), "{written}");
+        let earlier = written.replacen("rerun_task", "replicate_task", 1);
+        assert_eq!(serde_json::from_str::<Action>(&earlier).expect("the earlier name"), action);
+        for name in ["task-rerun", "task-replication"] {
+            let quoted = format!("\"{name}\"");
+            assert_eq!(serde_json::from_str::<Way>(&quoted).expect("a way"), Way::TaskRerun);
+            let mode = serde_json::from_str::<CollectiveMode>(&quoted).expect("a mode");
+            assert_eq!((mode, CollectiveMode::by_name(name)), (CollectiveMode::TaskRerun, Some(mode)));
+        }
+    }
 }

@@ -41,6 +41,48 @@ id!(/// One dispatcher of a group, counted from 0 (people count from 1).
 id!(/// The event that made an action necessary; actions and messages carry it for explanations.
     CauseId(u64));
 
+/// How a node is, as its dispatcher sees it. In messages and in JSON a state is its word.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, Debug)]
+#[serde(into = "&'static str", try_from = "String")]
+pub enum NodeState {
+    #[default]
+    Connected,
+    /// The connection to its executor is broken, and its work is not given up yet. It may be draining as well.
+    Silent,
+    /// It takes nothing new, and leaves when it has nothing left.
+    Draining,
+}
+
+impl NodeState {
+    pub const ALL: [NodeState; 3] = [NodeState::Connected, NodeState::Silent, NodeState::Draining];
+}
+
+impl From<NodeState> for &'static str {
+    fn from(state: NodeState) -> Self {
+        match state {
+            NodeState::Connected => "connected",
+            NodeState::Silent => "silent",
+            NodeState::Draining => "draining",
+        }
+    }
+}
+
+impl TryFrom<String> for NodeState {
+    type Error = &'static str;
+    fn try_from(word: String) -> Result<Self, Self::Error> {
+        NodeState::ALL
+            .into_iter()
+            .find(|state| <&str>::from(*state) == word)
+            .ok_or("no state of a node is called so")
+    }
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad((*self).into())
+    }
+}
+
 /// Nanoseconds since an origin that the driver chose (live: the UNIX epoch; simulated: 0).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default, Debug)]
 #[serde(transparent)]
@@ -210,5 +252,21 @@ impl FailureKind {
     /// Whether trying again can never help.
     pub fn is_final(self) -> bool {
         matches!(self, Self::NeverFits | Self::InputChanged | Self::NotStarted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NodeState;
+
+    #[test]
+    fn a_state_of_a_node_is_its_word() {
+        for state in NodeState::ALL {
+            let quoted = format!("\"{state}\"");
+            assert_eq!(serde_json::to_string(&state).expect("a word"), quoted);
+            assert_eq!(serde_json::from_str::<NodeState>(&quoted).expect("a state"), state);
+        }
+        assert_eq!(format!("{:<10}|", NodeState::Silent), "silent    |");
+        assert!(serde_json::from_str::<NodeState>("\"asleep\"").is_err());
     }
 }

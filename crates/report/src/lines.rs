@@ -1,13 +1,13 @@
 //! The lines of an event log, one at a time, with lives and torn ends told apart.
 //!
-//! A dispatcher that was killed leaves its last line cut off. If it was restarted, the next life's header
-//! stands on that same line, right behind the cut. Both are normal and are no errors; any other line that
-//! the grammar does not know is one, and is named by its number.
+//! A dispatcher that was killed may leave its last line cut off. If it was restarted, the next life's header
+//! stands on the next line, or on that same line, right behind the cut. Both are normal and are no errors; any
+//! other line that the grammar does not know is one, and is named by its number.
 
 use crate::error::{Error, ErrorKind};
 use eyas_core::Timestamp;
 use eyas_core::event::{Action, Event};
-use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION};
+use eyas_core::log::{EVENTS_FILE, HEADER_START, Header, LOG_VERSION};
 use eyas_text::{line_of, shown_path};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -15,9 +15,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-/// How every header begins. It cannot occur inside another line: quotes in strings are escaped there.
-const HEADER_START: &[u8] = br#"{"eyas_event_log":"#;
 
 /// One line.
 #[derive(Clone, PartialEq, Debug)]
@@ -47,6 +44,8 @@ pub struct Lines {
     path: PathBuf,
     file: BufReader<File>,
     buffer: Vec<u8>,
+    /// The line behind the one in `buffer`, where that had to be looked at already.
+    ahead: Option<Vec<u8>>,
     /// The line in `buffer` that was looked at last, from 1.
     number: u64,
     /// Where in `buffer` the entry that was given last stands.
@@ -66,6 +65,7 @@ impl Lines {
             path,
             file: BufReader::with_capacity(1 << 20, file),
             buffer: vec![],
+            ahead: None,
             number: 0,
             text: 0..0,
             behind: None,
@@ -105,9 +105,8 @@ impl Lines {
             let start = match self.behind.take() {
                 Some(start) => start,
                 None => {
-                    self.buffer.clear();
-                    let read = self.file.read_until(b'\n', &mut self.buffer);
-                    if read.map_err(|e| Error::io(ErrorKind::Read, &self.path, e))? == 0 {
+                    self.read_line()?;
+                    if self.buffer.is_empty() {
                         return match self.number {
                             0 => Err(Error::new(
                                 ErrorKind::NotALog,
@@ -146,6 +145,8 @@ impl Lines {
                     if let Some(at) = text.get(1..).and_then(|rest| find(rest, HEADER_START)) {
                         self.behind = Some(start + 1 + at);
                         self.n_torn += 1;
+                    } else if whole && why.kind != ErrorKind::Version && self.is_before_header()? {
+                        self.n_torn += 1;
                     } else if whole || why.kind == ErrorKind::Version {
                         let context =
                             format!("line {} of {} {}", self.number, shown_path(&self.path), why.context);
@@ -158,6 +159,29 @@ impl Lines {
                 }
             }
         }
+    }
+}
+
+impl Lines {
+    /// The next line, empty at the end of the file.
+    fn read_line(&mut self) -> Result<(), Error> {
+        if let Some(ahead) = self.ahead.take() {
+            self.buffer = ahead;
+            return Ok(());
+        }
+        self.buffer.clear();
+        let read = self.file.read_until(b'\n', &mut self.buffer);
+        read.map(drop).map_err(|e| Error::io(ErrorKind::Read, &self.path, e))
+    }
+
+    /// Whether the next line is a header, so that a life ended with the line in `buffer`.
+    fn is_before_header(&mut self) -> Result<bool, Error> {
+        let line = std::mem::take(&mut self.buffer);
+        self.read_line()?;
+        let ahead = std::mem::replace(&mut self.buffer, line);
+        let is_header = ahead.starts_with(HEADER_START);
+        self.ahead = Some(ahead);
+        Ok(is_header)
     }
 }
 

@@ -570,7 +570,7 @@ impl Reader {
             Action::FoundPattern { run, evidence } => self.patterns.push((run, evidence)),
             Action::EndCollective { record } => self.collectives.push(record),
             // What became of it is in the record of its collective.
-            Action::ReplicateTask { .. }
+            Action::RerunTask { .. }
             | Action::CancelAttempt { .. }
             | Action::RecallAttempt { .. }
             | Action::NameObjects { .. }

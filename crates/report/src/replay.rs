@@ -13,7 +13,10 @@ use std::path::Path;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct ReplayOutcome {
+    /// Lives that were replayed.
     pub n_lives: u64,
+    /// Lives whose first part is gone with forgotten runs, and which nobody can replay.
+    pub n_shortened: u64,
     pub n_events: u64,
     /// Actions that were compared.
     pub n_actions: u64,
@@ -70,12 +73,18 @@ impl Life {
 pub fn replay(dir: &Path) -> Result<ReplayOutcome, Error> {
     let mut lines = Lines::open(dir)?;
     let mut life: Option<Life> = None;
-    let mut outcome = ReplayOutcome { n_lives: 0, n_events: 0, n_actions: 0, n_torn: 0, difference: None };
+    let mut outcome =
+        ReplayOutcome { n_lives: 0, n_shortened: 0, n_events: 0, n_actions: 0, n_torn: 0, difference: None };
     let mut n_cut = 0;
     while let Some(entry) = lines.next_entry()? {
         match entry {
             Entry::Header(header) => {
                 n_cut += u64::from(life.as_ref().is_some_and(|l| l.missing().is_some()));
+                if header.is_cut {
+                    outcome.n_shortened += 1;
+                    life = None;
+                    continue;
+                }
                 let core = Dispatcher::new(header.config).map_err(|why| {
                     let context = format!("the configuration in line {}: {why}", lines.number());
                     Error::new(ErrorKind::Config, "replay the event log", context)

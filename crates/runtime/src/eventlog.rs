@@ -6,10 +6,16 @@
 //! that the dispatcher never waits for the disk and nothing is copied to be logged. When the disk is full, lines
 //! are lost and counted, and the dispatcher says so: the log is for people and replays, the journal is
 //! what keeps promises.
+//!
+//! What is about forgotten runs alone goes when a thread has written the rest anew ([`cut`]).
 
-use eyas_core::Timestamp;
+mod cut;
+
+pub use cut::Needed;
+use cut::Shortened;
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, Header, PRINTED_FILE, PrintedLine, PrintedStream};
+use eyas_core::{TaskId, Timestamp};
 use eyas_wire::message::{Captured, Printed};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -66,13 +72,27 @@ struct Out<'a> {
     out: &'a Action,
 }
 
+/// The task that a line of what was printed is of. Every line begins with it.
+pub fn task_of(line: &[u8]) -> Option<TaskId> {
+    let digits = line.strip_prefix(b"{\"task\":")?;
+    let n_digits = digits.iter().take_while(|b| b.is_ascii_digit()).count();
+    std::str::from_utf8(&digits[..n_digits]).ok()?.parse().ok().map(TaskId)
+}
+
 /// Lines are handed over when there are so many bytes of them; a tick hands over fewer.
 const PIECE_BYTES: usize = 64 << 10;
+/// More than a piece.
+const BUFFER_BYTES: usize = 256 << 10;
 
 enum Order {
     Lines(Lines),
     Printed(Box<Printed>),
     Flush(mpsc::Sender<()>),
+    /// Only so much of the log is needed; the sender is for the thread that writes that anew.
+    Cut(Needed, mpsc::Sender<Order>),
+    /// Both files were looked through: what may take their place.
+    WrittenAnew([Option<Shortened>; 2]),
+    End,
 }
 
 /// Whole lines of text.
@@ -104,6 +124,7 @@ impl EventLog {
         let mut events = Appender::open(dir.join(EVENTS_FILE))?;
         let mut printed = Appender::open(dir.join(PRINTED_FILE))?;
         events.line(header);
+        let mut is_being_cut = false;
         let lost = Arc::new(AtomicU64::new(0));
         let (orders, queue) = mpsc::channel::<Order>();
         let counter = lost.clone();
@@ -130,6 +151,22 @@ impl EventLog {
                         printed.flush();
                         let _ = done.send(());
                     }
+                    // What is forgotten meanwhile goes the next time.
+                    Order::Cut(..) if is_being_cut => {}
+                    Order::Cut(needed, done) => {
+                        events.flush();
+                        printed.flush();
+                        is_being_cut = begin_cut([&events, &printed], needed, done);
+                    }
+                    Order::WrittenAnew(files) => {
+                        is_being_cut = false;
+                        for (appender, shortened) in [&mut events, &mut printed].into_iter().zip(files) {
+                            if let Some(shortened) = shortened {
+                                shortened.replace(appender).unwrap_or_else(|e| say_whole(&e));
+                            }
+                        }
+                    }
+                    Order::End => break,
                 }
                 counter.store(events.lost + printed.lost, Ordering::Relaxed);
             }
@@ -174,6 +211,12 @@ impl EventLog {
         wait
     }
 
+    /// Lines that only speak of what is not needed any more may go.
+    pub fn cut(&mut self, needed: Needed) {
+        self.hand_over();
+        let _ = self.orders.send(Order::Cut(needed, self.orders.clone()));
+    }
+
     /// Lines that the disk did not take.
     pub fn n_lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
@@ -183,16 +226,38 @@ impl EventLog {
 impl Drop for EventLog {
     fn drop(&mut self) {
         self.hand_over();
-        let (orders, _) = mpsc::channel();
-        drop(std::mem::replace(&mut self.orders, orders));
+        let _ = self.orders.send(Order::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
+/// Has a thread write anew what is needed of the files. Gives whether there is one.
+fn begin_cut(files: [&Appender; 2], needed: Needed, done: mpsc::Sender<Order>) -> bool {
+    let [events, printed] = files.map(|appender| (appender.path.clone(), appender.n_bytes()));
+    let shorten = move || {
+        let whole = |e: io::Error| {
+            say_whole(&e);
+            None
+        };
+        let events =
+            events.1.and_then(|end| cut::shorten_events(&events.0, end, needed)).unwrap_or_else(whole);
+        let printed =
+            printed.1.and_then(|end| cut::shorten_printed(&printed.0, end, needed)).unwrap_or_else(whole);
+        let _ = done.send(Order::WrittenAnew([events, printed]));
+    };
+    let spawned = std::thread::Builder::new().name("cuts event log".into()).spawn(shorten);
+    spawned.inspect_err(say_whole).is_ok()
+}
+
+fn say_whole(error: &io::Error) {
+    eyas_text::say!("eyas: the event log was not cleaned of forgotten runs, and goes on as it is: {error}");
+}
+
 /// A file that takes JSON lines and survives a full disk.
 struct Appender {
+    path: PathBuf,
     file: BufWriter<File>,
     line: Lines,
     lost: u64,
@@ -200,7 +265,8 @@ struct Appender {
 
 impl Appender {
     fn open(path: PathBuf) -> io::Result<Appender> {
-        let mut file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)?;
+        cut::discard_new(&path)?;
+        let mut file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(&path)?;
         // A killed process may have left half a line; the next one must not be glued to it.
         if file.seek(SeekFrom::End(0))? > 0 {
             file.seek(SeekFrom::End(-1))?;
@@ -210,7 +276,13 @@ impl Appender {
                 file.write_all(b"\n")?;
             }
         }
-        Ok(Appender { file: BufWriter::with_capacity(256 << 10, file), line: Lines::default(), lost: 0 })
+        let file = BufWriter::with_capacity(BUFFER_BYTES, file);
+        Ok(Appender { path, file, line: Lines::default(), lost: 0 })
+    }
+
+    /// What the file has, without what is still to be written.
+    fn n_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.get_ref().metadata()?.len())
     }
 
     fn line(&mut self, value: &impl Serialize) {
@@ -251,6 +323,7 @@ mod tests {
             t: Timestamp(1),
             config: Default::default(),
             cluster: "c".into(),
+            is_cut: false,
         };
         let event = Event::RunOpened { run: RunId(7), name: "a \"name\"\n".into(), keep: false, into: None };
         let action = Action::EndTask { task: TaskId(3), outcome: Outcome::Done };

@@ -190,6 +190,7 @@ impl<'a> World<'a> {
             t: Timestamp(0),
             config: scheduling.dispatcher.clone(),
             cluster: format!("simulated {}", machine.name),
+            is_cut: false,
         })?;
         self.tell_core(Event::RunOpened { run: RUN, name: "simulated".into(), keep: false, into: None });
         self.join(self.supply.n_first())?;

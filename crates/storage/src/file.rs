@@ -422,7 +422,7 @@ fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
 }
 
 /// What this user may still write to the file system of `file`; `None` where it does not tell.
-pub(crate) fn free_bytes(file: &File) -> Option<u64> {
+pub fn free_bytes(file: &File) -> Option<u64> {
     // SAFETY: the structure is plain numbers, for which zero is a value; the descriptor is open; the call fills it.
     let (rc, about, is_root) = unsafe {
         let mut about: libc::statvfs = std::mem::zeroed();

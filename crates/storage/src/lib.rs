@@ -47,7 +47,7 @@ mod version;
 
 pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
 pub use error::{Error, ErrorKind, Result, Status};
-pub use file::{FileHome, url_of_path};
+pub use file::{FileHome, free_bytes, url_of_path};
 pub use homes::{Homes, HomesConfig};
 pub use http::{HttpConfig, HttpHome};
 pub use kind::schemes;

@@ -52,7 +52,7 @@ pub struct Options {
     /// Submissions into each run while it goes on, at most.
     pub n_additions_max: u64,
     /// Who made a file that many read runs again at its readers, wherever it can.
-    pub replicates: bool,
+    pub reruns: bool,
     /// Makers of files that stay on the nodes write other bytes each time.
     pub staying_differ: bool,
     pub task_is_wide: u64,
@@ -149,7 +149,7 @@ impl Options {
             run_is_kept: 0,
             home_limits: HomeLimits::default(),
             n_additions_max: 0,
-            replicates: false,
+            reruns: false,
             staying_differ: false,
             task_is_wide: 100,
             task_has_memory: 100,
@@ -297,7 +297,8 @@ impl Options {
             // From a generator of its own, like the additions themselves: what was found by a seed is found again
             // without them.
             n_additions_max: one_of(&mut Rng::new(seed ^ 0x6164_6469_7469_6f6e), &[0, 1, 3, 6]),
-            replicates: Rng::new(seed ^ 0x7265_706c_6963_6174).below(3) == 0,
+            // This number is older than the field's name; with another one each seed would make another world.
+            reruns: Rng::new(seed ^ 0x7265_706c_6963_6174).below(3) == 0,
             ..drawn
         }
     }

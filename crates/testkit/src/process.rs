@@ -140,6 +140,9 @@ impl Outside for Shell {
         self.journal.clean();
     }
 
+    /// The world replays its whole log.
+    fn cut_log(&mut self, _: RunId, _: TaskId) {}
+
     fn welcome(&mut self, connection: u64, welcome: Welcome) {
         self.to_nodes.push((connection, vec![ToNode::Welcome(Box::new(welcome))]));
     }

@@ -117,8 +117,8 @@ impl Cluster {
                 Action::Assign { executor, assignment } => {
                     format!("assign {}.{} to {executor}", assignment.task, assignment.attempt)
                 }
-                Action::ReplicateTask { executor, assignment } => {
-                    format!("replicate {}.{} on {executor}", assignment.task, assignment.attempt)
+                Action::RerunTask { executor, assignment } => {
+                    format!("rerun {}.{} on {executor}", assignment.task, assignment.attempt)
                 }
                 Action::CancelAttempt { executor, task, attempt } => {
                     format!("cancel {task}.{attempt} on {executor}")

@@ -364,8 +364,8 @@ impl World {
         config.lease_ns = LEASE_NS;
         config.home_limits = o.home_limits;
         config.keep_runs = o.keep_runs;
-        if o.replicates {
-            config.collectives = CollectiveMode::TaskReplication;
+        if o.reruns {
+            config.collectives = CollectiveMode::TaskRerun;
         }
         let nodes = (0..o.n_nodes).map(|n| {
             let cache = CacheConfig {

@@ -545,8 +545,7 @@ pub struct ExecutorLine {
     pub slots: u32,
     pub n_assigned: u32,
     pub cache_bytes: u64,
-    /// `connected`, `silent`, `draining`.
-    pub state: String,
+    pub state: NodeState,
     pub status: ExecutorStatus,
 }
 

@@ -17,8 +17,8 @@
 
 use super::Way;
 use super::cost::{self, GatherCase, MulticastCase, ScatterCase, Streams};
-use super::lessons::{Case, PROMISE, Told};
-use super::links::{Estimate, Link};
+use super::lessons::{Case, Expectation, PROMISE};
+use super::links::{Estimate, LinkModel};
 use serde::{Deserialize, Serialize};
 
 /// Ways within this factor are equal; the order of the candidates decides.
@@ -36,7 +36,7 @@ pub struct Outlook {
 
 impl Outlook {
     /// What is likely, and then what may hold as well, in pairs: a link, and the factor on what makers need.
-    fn cases(&self) -> Vec<(Link, f64)> {
+    fn cases(&self) -> Vec<(LinkModel, f64)> {
         let mut cases = vec![(self.link.likely, 1.0)];
         cases.extend(self.link.cases().into_iter().flatten().map(|link| (link, 1.0)));
         if self.makers_factor > 1.0 {
@@ -48,7 +48,7 @@ impl Outlook {
 
 /// A task that would run again in place of sending its files.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Rerun {
+pub struct RerunCase {
     /// As it is expected to take there, without its inputs.
     pub run_s: f64,
     /// Inputs that have to be sent first.
@@ -57,8 +57,8 @@ pub struct Rerun {
     pub digest_s: f64,
 }
 
-impl Rerun {
-    fn seconds(&self, link: &Link, makers_factor: f64, streams: &Streams) -> f64 {
+impl RerunCase {
+    fn seconds(&self, link: &LinkModel, makers_factor: f64, streams: &Streams) -> f64 {
         let inputs_s = self.inputs.map_or(0.0, |case| cost::flat_s(&case, link, streams));
         self.run_s * makers_factor + inputs_s + self.digest_s
     }
@@ -71,11 +71,11 @@ pub struct Choice {
     pub predicted_ns: u64,
     /// All ways with what they were predicted to take, the chosen one too.
     pub considered: Vec<(Way, u64)>,
-    /// What is expected of the chosen way, and how surely. Logs of older versions have nothing here.
-    #[serde(default)]
-    pub told: Option<Told>,
+    /// What is expected of the chosen way, and how surely. Older logs have nothing here, or call it `told`.
+    #[serde(default, alias = "told")]
+    pub expectation: Option<Expectation>,
     /// What the prediction was made with.
-    pub link: Link,
+    pub link: LinkModel,
 }
 
 /// A way, and its seconds in each case of an outlook, the likely one first.
@@ -112,7 +112,7 @@ impl Choice {
             way: chosen.way,
             predicted_ns: 0,
             considered: vec![],
-            told: None,
+            expectation: None,
             link: outlook.link.likely,
         };
         candidates.iter().for_each(|c| choice.consider(c));
@@ -127,7 +127,7 @@ impl Choice {
     /// The user wants a collective: the best of these, where plain fetches were chosen.
     pub fn insist(&mut self) {
         let collective =
-            self.considered.iter().filter(|c| !matches!(c.0, Way::PlainFetches | Way::TaskReplication));
+            self.considered.iter().filter(|c| !matches!(c.0, Way::PlainFetches | Way::TaskRerun));
         if self.way == Way::PlainFetches
             && let Some(best) = collective.min_by_key(|c| c.1)
         {
@@ -143,7 +143,7 @@ impl Choice {
 
     /// What the chosen way is expected to take, if nine in ten such expectations are within [`PROMISE`] of what is measured.
     pub fn promised_ns(&self) -> Option<u64> {
-        self.told.filter(|told| told.doubt <= PROMISE).map(|told| told.expected_ns)
+        self.expectation.filter(|e| e.doubt <= PROMISE).map(|e| e.expected_ns)
     }
 
     /// Whether a plan is worth making at all.
@@ -152,7 +152,11 @@ impl Choice {
     }
 }
 
-fn candidates(ways: &[Way], outlook: &Outlook, seconds: impl Fn(Way, &Link, f64) -> f64) -> Vec<Candidate> {
+fn candidates(
+    ways: &[Way],
+    outlook: &Outlook,
+    seconds: impl Fn(Way, &LinkModel, f64) -> f64,
+) -> Vec<Candidate> {
     let cases = outlook.cases();
     let of = |way: &Way| Candidate {
         way: *way,
@@ -177,7 +181,7 @@ pub fn choose_multicast(
     case: &MulticastCase,
     outlook: &Outlook,
     streams: &Streams,
-    rerun: Option<&Rerun>,
+    rerun: Option<&RerunCase>,
 ) -> Choice {
     let mut ways = vec![Way::PlainFetches, Way::Binomial];
     // Wider trees have fewer hops that can be slow.
@@ -185,12 +189,12 @@ pub fn choose_multicast(
     let sending = moving(&Case::Multicast(*case), &ways, outlook, streams);
     let mut choice = Choice::of(&sending, outlook);
     if let Some(rerun) = rerun {
-        let seconds = |_, link: &Link, makers_factor| rerun.seconds(link, makers_factor, streams);
-        let rerun = candidates(&[Way::TaskReplication], outlook, seconds).remove(0);
+        let seconds = |_, link: &LinkModel, makers_factor| rerun.seconds(link, makers_factor, streams);
+        let rerun = candidates(&[Way::TaskRerun], outlook, seconds).remove(0);
         choice.consider(&rerun);
         let best = sending.iter().find(|c| c.way == choice.way).expect("it was chosen");
         if rerun.likely_s() * TIE < best.likely_s() && rerun.is_worth_it(best) {
-            choice.force(Way::TaskReplication);
+            choice.force(Way::TaskRerun);
         }
     }
     choice
@@ -206,7 +210,7 @@ mod tests {
     use super::*;
     use crate::collective::LinkEstimator;
 
-    const GBIT: Link = Link { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 125e6 };
+    const GBIT: LinkModel = LinkModel { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 125e6 };
 
     fn known() -> Outlook {
         Outlook { link: Estimate::exactly(GBIT), makers_factor: 1.0 }
@@ -269,17 +273,17 @@ mod tests {
     fn a_maker_runs_again_only_where_that_gains_more_than_it_could_lose() {
         // Sending takes likely 5.5 s, on a quick link half a second.
         let case = multicast(3, 600_000_000);
-        let rerun = |run_s| Rerun { run_s, inputs: None, digest_s: 0.6 };
+        let rerun = |run_s| RerunCase { run_s, inputs: None, digest_s: 0.6 };
         let choose = |outlook: &Outlook, run_s| {
             choose_multicast(&case, outlook, &Streams::default(), Some(&rerun(run_s)))
         };
         let outlook = Outlook { makers_factor: 2.0, ..unmeasured() };
         let gbit = Outlook { makers_factor: 2.0, ..known() };
-        assert_eq!(choose(&gbit, 1.0).way, Way::TaskReplication);
+        assert_eq!(choose(&gbit, 1.0).way, Way::TaskRerun);
         assert_eq!(choose(&gbit, 3.0).way, Way::Pipelined { arity: 1 }, "it could take 6.6 s");
         assert_eq!(choose(&outlook, 2.5).way, Way::Pipelined { arity: 1 });
         let mut forced = choose(&outlook, 2.5);
-        forced.force(Way::TaskReplication);
+        forced.force(Way::TaskRerun);
         assert_eq!(forced.predicted_ns, 3_100_000_000);
     }
 }

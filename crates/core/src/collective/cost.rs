@@ -1,6 +1,6 @@
 //! How long each way of a collective takes, by the cost model of `Zhang12` §VI-A.1 extended to what we do.
 //!
-//! In: sizes, counts, when files will exist, and [`Link`]s. Out: seconds from now until the last byte is there.
+//! In: sizes, counts, when files will exist, and [`LinkModel`]s. Out: seconds from now until the last byte is there.
 //! With the paper's names: `N` nodes, `M` files, `S` bytes in all, `a` latency per request, `b` seconds per byte, `c`
 //! seconds per file in an archive. As printed there:
 //!
@@ -17,7 +17,7 @@
 //!
 //! Deviation: nodes are equally far and the network inside is never full (the paper says the same of its model).
 
-use super::links::Link;
+use super::links::LinkModel;
 use serde::{Deserialize, Serialize};
 
 /// Bytes that a node receives before it sends them on.
@@ -94,7 +94,7 @@ impl GatherCase {
 }
 
 /// Requests for `n_objects` of `bytes` over `k` streams, all of it there: held back by the link or by the streams.
-fn through_streams_s(link: &Link, n_requests: u64, n_objects: u64, bytes: u64, k: u32) -> f64 {
+fn through_streams_s(link: &LinkModel, n_requests: u64, n_objects: u64, bytes: u64, k: u32) -> f64 {
     let k = u64::from(k).min(n_requests).max(1);
     let rounds = n_requests.div_ceil(k) as f64;
     let overhead_s =
@@ -114,7 +114,7 @@ fn n_archives(n_nodes: u64, n_objects: u64, k: u32, streams: &Streams) -> u64 {
 }
 
 /// Everything asked for when the last file is there, one request per source (more where a request would be too long).
-pub fn gather_collective_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
+pub fn gather_collective_s(case: &GatherCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n = case.n_objects();
     let n_requests = n_archives(u64::from(case.n_sources), n, streams.in_max, streams);
     case.last_s() + through_streams_s(link, n_requests, n, case.bytes(), streams.in_max)
@@ -122,7 +122,7 @@ pub fn gather_collective_s(case: &GatherCase, link: &Link, streams: &Streams) ->
 
 /// A request for each file when it appears: the root is a server at which files queue,
 /// `Tᵢ = max(Tᵢ₋₁, appears) + work`.
-pub fn gather_async_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
+pub fn gather_async_s(case: &GatherCase, link: &LinkModel, streams: &Streams) -> f64 {
     let k = f64::from(streams.in_max.max(1));
     queued_s(case, link, |bin| {
         let moving_s = link.bytes_s(bin.bytes);
@@ -133,7 +133,7 @@ pub fn gather_async_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 
 /// As [`gather_async_s`], but what queues at a source shares a request, so that when much queues only `c` is paid. At best
 /// all requests go out when the first file is there; and where files keep all streams asking until the end, the last
 /// ones wait for a stream, half a latency on average.
-pub fn gather_async_archives_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
+pub fn gather_async_archives_s(case: &GatherCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n = case.n_objects();
     let n_requests = n_archives(u64::from(case.n_sources), n, streams.in_max, streams);
     let k = u64::from(streams.in_max).min(n_requests).max(1) as f64;
@@ -151,12 +151,12 @@ pub fn gather_async_archives_s(case: &GatherCase, link: &Link, streams: &Streams
     queued_s + if is_crowded { link.latency_s / 2.0 } else { 0.0 }
 }
 
-fn queued_s(case: &GatherCase, link: &Link, work_s: impl Fn(&Appearing) -> f64) -> f64 {
+fn queued_s(case: &GatherCase, link: &LinkModel, work_s: impl Fn(&Appearing) -> f64) -> f64 {
     case.appearing.iter().fold(0.0, |t: f64, bin| t.max(bin.at_s) + work_s(bin)) + link.latency_s
 }
 
 /// No collective: the task that reads them asks for one file after the other when all are there.
-pub fn plain_fetches_s(case: &GatherCase, link: &Link, streams: &Streams) -> f64 {
+pub fn plain_fetches_s(case: &GatherCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n = case.n_objects();
     case.last_s() + through_streams_s(link, n, n, case.bytes(), streams.plain_max)
 }
@@ -170,13 +170,13 @@ pub struct ScatterCase {
 }
 
 /// A request of each receiver for all that it needs; the sender's outbound link is what they share.
-pub fn scatter_archives_s(case: &ScatterCase, link: &Link, streams: &Streams) -> f64 {
+pub fn scatter_archives_s(case: &ScatterCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n_requests = n_archives(u64::from(case.n_receivers), case.n_objects, streams.out_max, streams);
     through_streams_s(link, n_requests, case.n_objects, case.bytes, streams.out_max)
 }
 
 /// Each receiver asks for one file after the other.
-pub fn scatter_plain_s(case: &ScatterCase, link: &Link, streams: &Streams) -> f64 {
+pub fn scatter_plain_s(case: &ScatterCase, link: &LinkModel, streams: &Streams) -> f64 {
     let k = streams.out_max.min(case.n_receivers.saturating_mul(streams.plain_max));
     through_streams_s(link, case.n_objects, case.n_objects, case.bytes, k)
 }
@@ -201,13 +201,13 @@ impl MulticastCase {
 }
 
 /// All receivers ask holders.
-pub fn flat_s(case: &MulticastCase, link: &Link, streams: &Streams) -> f64 {
+pub fn flat_s(case: &MulticastCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n = u64::from(case.per_tree());
     through_streams_s(link, n * case.n_objects, n * case.n_objects, n * case.bytes, streams.out_max)
 }
 
 /// `⌈log₂(N + 1)⌉ · (a + (M−1)·c + S·b)` over `N` receivers of one holder: in each round whoever has it all sends it.
-pub fn binomial_s(case: &MulticastCase, link: &Link) -> f64 {
+pub fn binomial_s(case: &MulticastCase, link: &LinkModel) -> f64 {
     let rounds = (case.per_tree() + 1).next_power_of_two().ilog2();
     f64::from(rounds) * link.request_s(case.n_objects, case.bytes)
 }
@@ -217,7 +217,7 @@ pub fn binomial_s(case: &MulticastCase, link: &Link) -> f64 {
 /// there before the bytes) and a piece, or the largest object where all are smaller than a piece: whatever is before and
 /// after it, each level has to pass that on as a whole. Everybody asks for all objects at once, as far as one request goes; what is in
 /// several requests pays `c` in several streams at the same time.
-pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &Link, streams: &Streams) -> f64 {
+pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &LinkModel, streams: &Streams) -> f64 {
     let (n, arity) = (u64::from(case.per_tree()), u64::from(arity.max(1)));
     let (mut depth, mut level, mut reached) = (0u64, 1u64, 0u64);
     while reached < n {
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     /// 1 Gbit/s, as in the table of speeds.
-    const GBIT: Link = Link { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 125e6 };
+    const GBIT: LinkModel = LinkModel { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 125e6 };
     const STREAMS: Streams = Streams { in_max: 4, out_max: 4, plain_max: 1, batch_objects_max: 512 };
 
     fn near(value: f64, expect: f64) {

@@ -1,6 +1,6 @@
 //! How long collectives take here, from those that have ended: what is told of a prediction.
 //!
-//! In: [`Lesson`]s, one per collective that brought all it should. Out: for another one [`Told`], the time that is expected and
+//! In: [`Lesson`]s, one per collective that brought all it should. Out: for another one [`Expectation`], the time that is expected and
 //! the factor within which nine in ten such expectations are right.
 //!
 //! Why not the cost model with the links as measured: that is good for choosing between ways, because what it leaves out
@@ -15,7 +15,7 @@
 use super::Way;
 use super::cost::{self, GatherCase, MulticastCase, ScatterCase, Streams};
 use super::fit::{self, Normal};
-use super::links::Link;
+use super::links::LinkModel;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -64,7 +64,7 @@ impl Case {
     }
 
     /// What a way is predicted to take; `makers_factor`: on the time until files that are not there appear.
-    pub fn seconds(&self, way: Way, link: &Link, makers_factor: f64, streams: &Streams) -> f64 {
+    pub fn seconds(&self, way: Way, link: &LinkModel, makers_factor: f64, streams: &Streams) -> f64 {
         match (self, way) {
             (Case::Gather(case), _) => {
                 let case = case.delayed(makers_factor);
@@ -96,7 +96,7 @@ pub struct Lesson {
 
 /// What is expected of a collective.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
-pub struct Told {
+pub struct Expectation {
     pub expected_ns: u64,
     /// Nine in ten such expectations are within this factor of what is measured.
     pub doubt: f64,
@@ -105,7 +105,7 @@ pub struct Told {
 /// The numbers of one kind of collective: logarithms of factors on the links', and how sure they are.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Fitted {
-    around: Link,
+    around: LinkModel,
     x: [f64; N],
     axes: [[f64; N]; N],
     noise: f64,
@@ -138,7 +138,7 @@ impl Lessons {
     }
 
     /// What is to be expected of a collective, where `around` is the link as measured.
-    pub fn tell(&mut self, case: &Case, way: Way, around: &Link) -> Told {
+    pub fn expectation(&mut self, case: &Case, way: Way, around: &LinkModel) -> Expectation {
         let kind = &mut self.kinds[case.kind()];
         let streams = Streams::default();
         if kind.fitted.is_none() {
@@ -153,14 +153,14 @@ impl Lessons {
         };
         let noise = fitted.noise * fit::NINE_IN_TEN;
         let square = fitted.axes.iter().map(off).map(|x| x * x).sum::<f64>() + noise * noise;
-        Told { expected_ns: (likely_s * 1e9) as u64, doubt: libm::exp(square.sqrt()).min(DOUBT_MAX) }
+        Expectation { expected_ns: (likely_s * 1e9) as u64, doubt: libm::exp(square.sqrt()).min(DOUBT_MAX) }
     }
 }
 
 /// At least a nanosecond. `x`: logarithms of factors.
-fn seconds(case: &Case, way: Way, around: &Link, x: &[f64; N], streams: &Streams) -> f64 {
+fn seconds(case: &Case, way: Way, around: &LinkModel, x: &[f64; N], streams: &Streams) -> f64 {
     let [latency, per_object, byte, makers, arrival] = x.map(libm::exp);
-    let link = Link {
+    let link = LinkModel {
         latency_s: around.latency_s * latency,
         per_object_s: around.per_object_s * per_object,
         bandwidth_bytes_per_s: around.bandwidth_bytes_per_s / byte,
@@ -168,7 +168,7 @@ fn seconds(case: &Case, way: Way, around: &Link, x: &[f64; N], streams: &Streams
     (case.seconds(way, &link, makers, streams) + case.n_arrivals() as f64 * ARRIVAL_S * arrival).max(1e-9)
 }
 
-fn fit(lessons: &VecDeque<Lesson>, around: &Link, streams: &Streams) -> Fitted {
+fn fit(lessons: &VecDeque<Lesson>, around: &LinkModel, streams: &Streams) -> Fitted {
     /// The costs have no simple derivatives.
     const SMALL: f64 = 0.01;
     let deviations = PRIOR_FACTORS.map(fit::deviation_of);
@@ -210,8 +210,8 @@ mod tests {
     use crate::rng::Rng;
 
     /// What the links are measured to be, and what collectives meet: nodes that share two processors.
-    const LINK: Link = Link { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 1e9 };
-    const MET: Link = Link { latency_s: 8e-3, per_object_s: 5e-4, bandwidth_bytes_per_s: 2.2e8 };
+    const LINK: LinkModel = LinkModel { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 1e9 };
+    const MET: LinkModel = LinkModel { latency_s: 8e-3, per_object_s: 5e-4, bandwidth_bytes_per_s: 2.2e8 };
 
     fn multicast(n_objects: u64, file_bytes: u64) -> Case {
         let bytes = n_objects * file_bytes;
@@ -239,13 +239,13 @@ mod tests {
         for i in 0..60 {
             let (n_objects, bytes) = SIZES[(i * 5 + i / 6) % 6];
             let case = makes(n_objects, bytes);
-            let told = lessons.tell(&case, way, &LINK);
+            let expectation = lessons.expectation(&case, way, &LINK);
             let even = rng.below(2_000_001) as f64 / 1e6 - 1.0;
             let arrivals_s = case.n_arrivals() as f64 * 7e-4;
             let met_s = case.seconds(way, &MET, makers, &Streams::default()) + arrivals_s;
             let took_s = met_s * libm::exp(noise * even);
-            let ratio = told.expected_ns as f64 / 1e9 / took_s;
-            if told.doubt <= PROMISE {
+            let ratio = expectation.expected_ns as f64 / 1e9 / took_s;
+            if expectation.doubt <= PROMISE {
                 n_told += 1;
                 n_near += u32::from((1.0 / PROMISE..=PROMISE).contains(&ratio));
             }
@@ -276,9 +276,9 @@ mod tests {
     #[test]
     fn the_first_of_its_kind_is_not_told() {
         let mut lessons = Lessons::default();
-        let told = lessons.tell(&multicast(1, 1_000_000), Way::Binomial, &LINK);
-        assert!(told.doubt > PROMISE && told.doubt < 10.0, "{told:?}");
+        let expectation = lessons.expectation(&multicast(1, 1_000_000), Way::Binomial, &LINK);
+        assert!(expectation.doubt > PROMISE && expectation.doubt < 10.0, "{expectation:?}");
         let sent_s = multicast(1, 1_000_000).seconds(Way::Binomial, &LINK, 1.0, &Streams::default());
-        assert_eq!(told.expected_ns, ((sent_s + 5.0 * ARRIVAL_S) * 1e9) as u64);
+        assert_eq!(expectation.expected_ns, ((sent_s + 5.0 * ARRIVAL_S) * 1e9) as u64);
     }
 }

@@ -1,11 +1,11 @@
 //! What links are like, from the transfers that were made over them.
 //!
-//! In: [`Observation`]s, one per request that ended. Out: an [`Estimate`]: the likely [`Link`], which has the `a`, `b` and `c` of
+//! In: [`Observation`]s, one per request that ended. Out: an [`Estimate`]: the likely [`LinkModel`], which has the `a`, `b` and `c` of
 //! the cost model (`Zhang12` §VI-A.1: a request for `n` objects of `S` bytes together takes `a + (n − 1)·c + S·b`), and how far from it
 //! the truth may lie.
 //!
 //! The estimate ([`fit`]) is the likeliest link where before any transfer each of the three numbers is within [`PRIOR_FACTOR`] of
-//! [`Link::default`] in nine of ten cases, and the logarithm of a request's time has normal noise, as strong as the requests
+//! [`LinkModel::default`] in nine of ten cases, and the logarithm of a request's time has normal noise, as strong as the requests
 //! themselves show. So a link without evidence has a wide spread, transfers of one size tell one sum and not three numbers, and
 //! bytes that moved narrow the bandwidth, in the measure in which they took the time.
 //!
@@ -38,9 +38,9 @@ pub const PRIOR_FACTOR: f64 = 30.0;
 const ROUNDS: usize = 6;
 const STEPS: usize = 20;
 
-/// One kind of link.
+/// What one kind of link is like, as the cost model has it.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
-pub struct Link {
+pub struct LinkModel {
     /// From asking until the first byte, per request (`a`).
     pub latency_s: f64,
     /// For each further object of a request (`c`).
@@ -49,14 +49,14 @@ pub struct Link {
     pub bandwidth_bytes_per_s: f64,
 }
 
-impl Default for Link {
+impl Default for LinkModel {
     /// Nodes of one rack, 1 Gbit/s.
     fn default() -> Self {
-        Link { latency_s: 500e-6, per_object_s: 50e-6, bandwidth_bytes_per_s: 110e6 }
+        LinkModel { latency_s: 500e-6, per_object_s: 50e-6, bandwidth_bytes_per_s: 110e6 }
     }
 }
 
-impl Link {
+impl LinkModel {
     /// `a + (n − 1)·c + S·b` in seconds, for one request alone on its link; `n_objects` is at least 1.
     pub fn request_s(&self, n_objects: u64, bytes: u64) -> f64 {
         self.latency_s + n_objects.saturating_sub(1) as f64 * self.per_object_s + self.bytes_s(bytes)
@@ -70,8 +70,8 @@ impl Link {
 /// Links between nodes, and between a node and home.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct Links {
-    pub peer: Link,
-    pub home: Link,
+    pub peer: LinkModel,
+    pub home: LinkModel,
 }
 
 /// One request that ended well.
@@ -95,7 +95,7 @@ pub struct Spread {
 /// What a link is taken to be, and how sure that is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Estimate {
-    pub likely: Link,
+    pub likely: LinkModel,
     /// Three independent directions in which the truth may lie off. Each has the logarithms of factors on latency, cost per object
     /// and seconds per byte, as far out as nine in ten go.
     axes: [[f64; 3]; 3],
@@ -103,18 +103,18 @@ pub struct Estimate {
 
 impl Estimate {
     /// A link about which nothing is in doubt.
-    pub fn exactly(link: Link) -> Estimate {
+    pub fn exactly(link: LinkModel) -> Estimate {
         Estimate { likely: link, axes: [[0.0; 3]; 3] }
     }
 
     /// Links that may hold as well as the likely one, in pairs to either side of it.
-    pub fn cases(&self) -> [[Link; 2]; 3] {
+    pub fn cases(&self) -> [[LinkModel; 2]; 3] {
         self.axes.map(|axis| [self.moved(&axis, 1.0), self.moved(&axis, -1.0)])
     }
 
-    fn moved(&self, axis: &[f64; 3], by: f64) -> Link {
+    fn moved(&self, axis: &[f64; 3], by: f64) -> LinkModel {
         let [latency, per_object, byte] = axis.map(|x| libm::exp(x * by));
-        Link {
+        LinkModel {
             latency_s: self.likely.latency_s * latency,
             per_object_s: self.likely.per_object_s * per_object,
             bandwidth_bytes_per_s: self.likely.bandwidth_bytes_per_s / byte,
@@ -139,7 +139,7 @@ impl Estimate {
 /// Fits one kind of link.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkEstimator {
-    prior: Link,
+    prior: LinkModel,
     window: VecDeque<Observation>,
     /// `None`: something was seen since.
     fitted: Cell<Option<Estimate>>,
@@ -147,13 +147,13 @@ pub struct LinkEstimator {
 
 impl Default for LinkEstimator {
     fn default() -> Self {
-        LinkEstimator::new(Link::default())
+        LinkEstimator::new(LinkModel::default())
     }
 }
 
 impl LinkEstimator {
     /// `prior`: what is taken to be likely before anything is measured.
-    pub fn new(prior: Link) -> LinkEstimator {
+    pub fn new(prior: LinkModel) -> LinkEstimator {
         LinkEstimator { prior, window: VecDeque::new(), fitted: Cell::new(None) }
     }
 
@@ -179,7 +179,7 @@ impl LinkEstimator {
     }
 
     /// The likely one.
-    pub fn link(&self) -> Link {
+    pub fn link(&self) -> LinkModel {
         self.estimate().likely
     }
 
@@ -220,7 +220,7 @@ impl LinkEstimator {
         }
         let factors = x.map(libm::exp);
         Estimate {
-            likely: Link {
+            likely: LinkModel {
                 latency_s: factors[0] * prior[0],
                 per_object_s: factors[1] * prior[1],
                 bandwidth_bytes_per_s: self.prior.bandwidth_bytes_per_s / factors[2],
@@ -258,13 +258,13 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    fn seen(link: &Link, n_objects: u32, bytes: u64, n_sharing: u32, factor: f64) -> Observation {
+    fn seen(link: &LinkModel, n_objects: u32, bytes: u64, n_sharing: u32, factor: f64) -> Observation {
         let shared = bytes * u64::from(n_sharing);
         let duration_s = link.request_s(u64::from(n_objects), shared) * factor;
         Observation { n_objects, bytes, duration_ns: (duration_s * 1e9) as u64, n_sharing }
     }
 
-    fn check(truth: Link, noise: f64, outliers: bool, within: f64) {
+    fn check(truth: LinkModel, noise: f64, outliers: bool, within: f64) {
         let (mut estimator, mut rng) = (LinkEstimator::default(), Rng::new(7));
         for i in 0..60 {
             let n = [1, 1, 16, 64][i % 4];
@@ -288,7 +288,7 @@ mod tests {
     fn a_link_is_found_through_noise_and_transfers_that_hung() {
         for latency_s in [50e-6, 1e-3, 20e-3] {
             for bandwidth_bytes_per_s in [10e6, 125e6, 3e9] {
-                let truth = Link { latency_s, per_object_s: latency_s / 5.0, bandwidth_bytes_per_s };
+                let truth = LinkModel { latency_s, per_object_s: latency_s / 5.0, bandwidth_bytes_per_s };
                 check(truth, 0.0, false, 0.02);
                 check(truth, 0.1, false, 0.15);
                 check(truth, 0.1, true, 0.2);
@@ -298,9 +298,9 @@ mod tests {
 
     #[test]
     fn one_size_of_transfers_is_predicted_although_it_says_not_why() {
-        let truth = Link { latency_s: 5e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 50e6 };
+        let truth = LinkModel { latency_s: 5e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 50e6 };
         let mut estimator = LinkEstimator::default();
-        assert_eq!(estimator.link(), Link::default());
+        assert_eq!(estimator.link(), LinkModel::default());
         for _ in 0..20 {
             estimator.observe(seen(&truth, 1, 1_000_000, 1, 1.0));
         }
@@ -318,13 +318,13 @@ mod tests {
                 estimator.observe(Observation { n_objects: 1, bytes, duration_ns: us * 1000, n_sharing: 1 });
             }
             let (got, default) =
-                (estimator.link().bandwidth_bytes_per_s, Link::default().bandwidth_bytes_per_s);
+                (estimator.link().bandwidth_bytes_per_s, LinkModel::default().bandwidth_bytes_per_s);
             assert!((default / 3.0..default * 3.0).contains(&got), "{got} after {times_us:?}");
             assert!(!estimator.is_measured());
             let spread = estimator.estimate().bandwidth_bytes_per_s();
             assert!(spread.low < default / 10.0 && spread.high > default * 10.0, "{spread:?}");
         }
-        let truth = Link { bandwidth_bytes_per_s: 2e9, ..Link::default() };
+        let truth = LinkModel { bandwidth_bytes_per_s: 2e9, ..LinkModel::default() };
         let mut estimator = LinkEstimator::default();
         (0..8).for_each(|_| estimator.observe(seen(&truth, 1, 4 << 20, 1, 1.0)));
         assert!(estimator.is_measured());
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn one_large_transfer_tells_the_bandwidth_and_nothing_else() {
         for bandwidth_bytes_per_s in [5e6, 55e6, 2e9] {
-            let truth = Link { bandwidth_bytes_per_s, ..Link::default() };
+            let truth = LinkModel { bandwidth_bytes_per_s, ..LinkModel::default() };
             let mut estimator = LinkEstimator::default();
             estimator.observe(seen(&truth, 1, 600_000_000, 1, 1.0));
             let got = estimator.estimate();
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_slow_link_is_not_taken_for_a_late_one_before_its_bandwidth_is_measured() {
-        let truth = Link { bandwidth_bytes_per_s: 5e6, ..Link::default() };
+        let truth = LinkModel { bandwidth_bytes_per_s: 5e6, ..LinkModel::default() };
         let mut estimator = LinkEstimator::default();
         estimator.observe(seen(&truth, 1, 4 << 20, 1, 1.0));
         assert!(!estimator.is_measured());
@@ -363,7 +363,7 @@ mod tests {
             let (mut estimator, mut rng) = (LinkEstimator::default(), Rng::new(3));
             for _ in 0..16 {
                 let factor = 1.0 + noise * (rng.below(2_000_001) as f64 / 1e6 - 1.0);
-                estimator.observe(seen(&Link::default(), 1, bytes, 1, factor));
+                estimator.observe(seen(&LinkModel::default(), 1, bytes, 1, factor));
             }
             let spread = estimator.estimate().bandwidth_bytes_per_s();
             spread.high / spread.low
@@ -382,7 +382,7 @@ mod tests {
             let mut even = |low: f64, high: f64| {
                 low * libm::pow(high / low, rng.below(1 << 30) as f64 / f64::from(1 << 30))
             };
-            let truth = Link {
+            let truth = LinkModel {
                 latency_s: even(50e-6, 5e-3),
                 per_object_s: even(5e-6, 5e-4),
                 bandwidth_bytes_per_s: even(5e6, 2e9),
@@ -407,7 +407,8 @@ mod tests {
 
     #[test]
     fn what_links_were_like_is_forgotten() {
-        let (slow, quick) = (Link { bandwidth_bytes_per_s: 1e6, ..Link::default() }, Link::default());
+        let (slow, quick) =
+            (LinkModel { bandwidth_bytes_per_s: 1e6, ..LinkModel::default() }, LinkModel::default());
         let mut estimator = LinkEstimator::default();
         for link in [slow, quick] {
             for i in 0..WINDOW {
@@ -424,13 +425,13 @@ mod tests {
         let mut rng = crate::rng::Rng::new(5);
         let mut number = || 1e6 + rng.below(1 << 53) as f64 / f64::from(1u32 << 23);
         for _ in 0..10_000 {
-            let link = Link {
+            let link = LinkModel {
                 latency_s: number().recip(),
                 per_object_s: number().recip(),
                 bandwidth_bytes_per_s: number(),
             };
             let text = serde_json::to_string(&link).unwrap();
-            assert_eq!(serde_json::from_str::<Link>(&text).unwrap(), link, "{text}");
+            assert_eq!(serde_json::from_str::<LinkModel>(&text).unwrap(), link, "{text}");
         }
     }
 }

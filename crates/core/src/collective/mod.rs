@@ -27,9 +27,9 @@ pub mod links;
 pub mod plan;
 
 pub use carry::{CarryConfig, CollectiveAction, CollectiveEvent, Collectives};
-pub use choose::{Choice, Outlook, Rerun, choose_gather, choose_multicast, choose_scatter};
-pub use lessons::{Case, Lesson, Lessons, Told};
-pub use links::{Estimate, Link, LinkEstimator, Links, Observation};
+pub use choose::{Choice, Outlook, RerunCase, choose_gather, choose_multicast, choose_scatter};
+pub use lessons::{Case, Expectation, Lesson, Lessons};
+pub use links::{Estimate, LinkEstimator, LinkModel, Links, Observation};
 pub use plan::{Item, Plan, Want};
 
 use crate::types::Timestamp;
@@ -74,8 +74,9 @@ pub enum Way {
     Binomial,
     /// A tree in which everybody sends on what it still receives; `arity` 1 is a chain.
     Pipelined { arity: u32 },
-    /// Nothing moves: the task that made the files runs at the receivers, too (§V-F.5).
-    TaskReplication,
+    /// Nothing moves: the task that made the files runs at the receivers, too (§V-F.5, "task replication", as older logs have it).
+    #[serde(alias = "task-replication")]
+    TaskRerun,
 }
 
 impl fmt::Display for Way {
@@ -87,7 +88,7 @@ impl fmt::Display for Way {
             Way::AsyncArchives => f.write_str("asynchronous gather in archives"),
             Way::Archives => f.write_str("archives"),
             Way::Binomial => f.write_str("binomial tree"),
-            Way::TaskReplication => f.write_str("task replication"),
+            Way::TaskRerun => f.write_str("task rerun"),
             Way::Pipelined { arity: 1 } => f.write_str("pipelined chain"),
             Way::Pipelined { arity } => write!(f, "pipelined tree of arity {arity}"),
         }

@@ -180,8 +180,7 @@ impl Dispatcher {
     /// Whether an executor has this attempt, and its program has not ended as far as is known.
     pub fn has_attempt(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
         let is_there = |r: &Reserved| r.executor == executor && r.attempt == attempt && !r.landing;
-        self.attempts.reserved.get(&task).is_some_and(is_there)
-            || self.replication.has_replica(executor, task, attempt)
+        self.attempts.reserved.get(&task).is_some_and(is_there) || self.reruns.has(executor, task, attempt)
     }
 
     /// Where a task is now, with the reason when it waits.
@@ -227,12 +226,14 @@ impl Dispatcher {
         for (id, e) in self.executors.by_id.iter().filter(|(_, e)| is_large(e)) {
             n_large += 1;
             let room = self.ready.queue.room(*id).unwrap_or_default();
-            match e {
-                _ if e.silent_since.is_some() => n_silent += 1,
-                _ if e.draining => n_leaving += 1,
-                _ if e.sick_until.is_some() => n_resting += 1,
-                _ if room.fits(Stage::Idle, cpus, memory_bytes) => has_room = has_room.or(Some(e)),
-                _ => {}
+            match e.node_state() {
+                NodeState::Silent => n_silent += 1,
+                NodeState::Draining => n_leaving += 1,
+                NodeState::Connected if e.sick_until.is_some() => n_resting += 1,
+                NodeState::Connected if room.fits(Stage::Idle, cpus, memory_bytes) => {
+                    has_room = has_room.or(Some(e));
+                }
+                NodeState::Connected => {}
             }
         }
         if let Some(e) = has_room {
@@ -270,6 +271,11 @@ impl Dispatcher {
         self.runs.iter().map(|(id, r)| (*id, r))
     }
 
+    /// The smallest number of a task that is not forgotten, or else of the next one.
+    pub fn first_task(&self) -> TaskId {
+        self.tasks.bases.first().copied().unwrap_or(TaskId(self.tasks.next_task))
+    }
+
     pub fn find_run(&self, run: RunId) -> Option<&RunState> {
         self.runs.get(&run)
     }
@@ -282,16 +288,9 @@ impl Dispatcher {
         &self.catalog
     }
 
-    /// Executors: name, slots, cache bytes, attempts they have, and how they are.
-    pub fn executors(&self) -> impl Iterator<Item = (ExecutorId, &Offer, usize, &'static str)> {
-        self.executors.by_id.iter().map(|(id, e)| {
-            let presence = match (e.silent_since, e.draining) {
-                (Some(_), _) => "silent",
-                (None, true) => "draining",
-                (None, false) => "connected",
-            };
-            (*id, &e.offer, e.assigned.len(), presence)
-        })
+    /// Executors: what each offers, how many attempts it has, and the state of its node.
+    pub fn executors(&self) -> impl Iterator<Item = (ExecutorId, &Offer, usize, NodeState)> {
+        self.executors.by_id.iter().map(|(id, e)| (*id, &e.offer, e.assigned.len(), e.node_state()))
     }
 
     /// Whether an executor has nothing to do at all and could be given something.
@@ -435,12 +434,11 @@ impl Dispatcher {
         );
         for (id, e) in &self.executors.by_id {
             let load = e.assigned.keys().map(|t| &self.attempts.reserved[t]).filter(|r| !r.landing);
-            let (cpus, memory) = load
-                .fold(self.replication.load_of_replicas(*id), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
+            let (cpus, memory) =
+                load.fold(self.reruns.load_on(*id), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
             assert_eq!((e.cpus_assigned, e.memory_assigned), (cpus, memory), "{id:?}");
             assert_eq!(self.executors.silent.contains(id), e.silent_since.is_some(), "{id:?}");
-            let takes_new = !e.draining && e.silent_since.is_none();
-            assert_eq!(self.ready.queue.room(*id).is_some(), takes_new, "{id:?}");
+            assert_eq!(self.ready.queue.room(*id).is_some(), e.is_connected(), "{id:?}");
         }
     }
 }

@@ -295,7 +295,7 @@ impl Dispatcher {
 
     pub(super) fn update_room(&mut self, executor: ExecutorId) {
         let Some(e) = self.executors.by_id.get(&executor) else { return };
-        if e.draining || e.silent_since.is_some() {
+        if !e.is_connected() {
             // Nothing goes there and nothing waits for it; its replicas may still be fetched.
             if self.ready.queue.room(executor).is_some() {
                 let objects = self.catalog.objects_on(executor);

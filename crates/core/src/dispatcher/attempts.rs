@@ -123,7 +123,7 @@ impl Dispatcher {
         let Some(r) =
             self.attempts.reserved.get(&task).filter(|r| r.executor == executor && r.attempt == attempt)
         else {
-            if !self.on_replica_ended(now, executor, &report, out) {
+            if !self.on_rerun_ended(now, executor, &report, out) {
                 self.on_late_end(executor, &report, out);
             }
             return;
@@ -497,7 +497,7 @@ impl Dispatcher {
             state.ended = Some(now);
             self.forget_writers(run);
             self.moves.forget_patterns(run);
-            self.forget_replication(run);
+            self.forget_reruns(run);
             self.forget_stale(out);
             out.push(Action::EndRun { run });
         }

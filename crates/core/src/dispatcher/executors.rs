@@ -43,6 +43,21 @@ pub(super) struct ExecutorState {
     pub(super) cache_offered_bytes: u64,
 }
 
+impl ExecutorState {
+    pub(super) fn node_state(&self) -> NodeState {
+        match (self.silent_since, self.draining) {
+            (Some(_), _) => NodeState::Silent,
+            (None, true) => NodeState::Draining,
+            (None, false) => NodeState::Connected,
+        }
+    }
+
+    /// Neither silent nor draining.
+    pub(super) fn is_connected(&self) -> bool {
+        self.node_state() == NodeState::Connected
+    }
+}
+
 /// The executors that there are.
 #[derive(Default)]
 pub(super) struct Executors {
@@ -81,19 +96,13 @@ impl Executors {
     /// Whether an executor has nothing to do at all and could be given something.
     pub(super) fn is_idle(&self, executor: ExecutorId) -> bool {
         self.by_id.get(&executor).is_some_and(|e| {
-            e.assigned.is_empty()
-                && e.cpus_assigned == 0
-                && !e.draining
-                && e.silent_since.is_none()
-                && e.sick_until.is_none()
+            e.assigned.is_empty() && e.cpus_assigned == 0 && e.is_connected() && e.sick_until.is_none()
         })
     }
 
     /// Executors that may be sent something, with what decides among them: attempts that they have.
     pub(super) fn receivers(&self, bytes: u64) -> BTreeMap<ExecutorId, u32> {
-        let takes = |e: &&ExecutorState| {
-            !e.draining && e.silent_since.is_none() && e.offer.cache_bytes / CACHE_PARTS >= bytes
-        };
+        let takes = |e: &&ExecutorState| e.is_connected() && e.offer.cache_bytes / CACHE_PARTS >= bytes;
         let of = self.by_id.iter().filter(|(_, e)| takes(e));
         of.map(|(id, e)| (*id, e.assigned.len() as u32)).collect()
     }
@@ -122,7 +131,7 @@ impl Dispatcher {
         if self.config.home_limits != HomeLimits::default() {
             out.push(Action::ShareHome { executor, share: self.home_shares.joined(executor) });
         }
-        self.replication.forget_replicas_on(now, executor);
+        self.reruns.forget_on(now, executor);
         self.executors.silent.remove(&executor);
         if let Some(known) = self.executors.by_id.remove(&executor) {
             held_before = self.rejoin(now, executor, known, &offer, out);
@@ -397,7 +406,7 @@ impl Dispatcher {
         }
         self.moves.executor_lost(executor);
         self.leftovers.ask_anew(executor);
-        self.replication.forget_replicas_on(now, executor);
+        self.reruns.forget_on(now, executor);
         self.ready.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
@@ -469,8 +478,7 @@ impl Dispatcher {
         if self.ready.n_tasks > 0 || self.attempts.hold_until.is_some() {
             return;
         }
-        let takes_new =
-            |e: &&ExecutorState| !e.draining && e.silent_since.is_none() && e.sick_until.is_none();
+        let takes_new = |e: &&ExecutorState| e.is_connected() && e.sick_until.is_none();
         let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(e.cpus_assigned);
         let mut n_idle: u32 = self.executors.by_id.values().filter(takes_new).map(idle).sum();
         if n_idle == 0 {

@@ -510,7 +510,7 @@ impl Dispatcher {
             self.intermediates.files.entry(*object).or_default().dropped = true;
             self.forget_lent(*object);
             if let Some(maker) = maker {
-                self.replication.cancel_replicas(maker);
+                self.reruns.cancel(maker);
             }
             if self.moves.collectives.n_live() > 0 {
                 self.moves.pending.push(CollectiveEvent::ObjectGone { object: *object });
@@ -672,10 +672,8 @@ impl Dispatcher {
         };
         let is_kept =
             || self.runs.get(&self.tasks.run_of(*maker)).is_some_and(|run| run.keep && run.ended.is_none());
-        let stays = |e: ExecutorId| {
-            e != executor
-                && self.executors.by_id.get(&e).is_some_and(|e| !e.draining && e.silent_since.is_none())
-        };
+        let stays =
+            |e: ExecutorId| e != executor && self.executors.by_id.get(&e).is_some_and(|e| e.is_connected());
         self.tasks.end_of(*maker) == End::Done
             && (*n_readers > 0 || is_kept())
             && self.catalog.holds(executor, object)
@@ -737,7 +735,7 @@ impl Dispatcher {
             if self.tasks.end_of(task) != End::Done {
                 continue;
             }
-            self.replication.cancel_replicas(task);
+            self.reruns.cancel(task);
             let n = self.intermediates.revivals.entry(task).or_default();
             *n += 1;
             let n = *n;

@@ -49,9 +49,9 @@ impl Dispatcher {
         if self.leftovers.unasked.is_empty() {
             return;
         }
-        let is_connected = |(_, e): &(_, &ExecutorState)| e.silent_since.is_none();
+        let is_heard = |(_, e): &(_, &ExecutorState)| e.silent_since.is_none();
         // Rather one that stays.
-        let able = self.executors.by_id.iter().filter(is_connected).min_by_key(|(id, e)| (e.draining, **id));
+        let able = self.executors.by_id.iter().filter(is_heard).min_by_key(|(id, e)| (e.draining, **id));
         let Some((&executor, _)) = able else { return };
         let attempts: Vec<_> = std::mem::take(&mut self.leftovers.unasked).into_iter().collect();
         for (task, attempt) in &attempts {

@@ -57,11 +57,14 @@ pub enum CollectiveMode {
     AsyncGather,
     /// As `auto`, but in place of every multicast the task that made the files runs again where they are needed, if it
     /// can.
-    TaskReplication,
+    #[serde(alias = "task-replication")]
+    TaskRerun,
 }
 
 impl CollectiveMode {
-    pub const NAMES: [&str; 5] = ["auto", "off", "collective-gather", "async-gather", "task-replication"];
+    pub const NAMES: [&str; 5] = ["auto", "off", "collective-gather", "async-gather", "task-rerun"];
+    /// What `task-rerun` was called before.
+    const EARLIER_NAME: &str = "task-replication";
 
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
@@ -69,7 +72,8 @@ impl CollectiveMode {
 
     /// `None`: there is no such mode.
     pub fn by_name(name: &str) -> Option<CollectiveMode> {
-        let modes = [Self::Auto, Self::Off, Self::CollectiveGather, Self::AsyncGather, Self::TaskReplication];
+        let modes = [Self::Auto, Self::Off, Self::CollectiveGather, Self::AsyncGather, Self::TaskRerun];
+        let name = if name == Self::EARLIER_NAME { Self::TaskRerun.name() } else { name };
         Self::NAMES.iter().position(|n| *n == name).map(|i| modes[i])
     }
 }
@@ -256,7 +260,7 @@ impl Dispatcher {
 
     /// Begins a collective that was chosen, and says what is expected of it.
     fn begin_chosen(&mut self, now: Timestamp, plan: &Plan, mut choice: Choice, case: Case) {
-        choice.told = Some(self.moves.lessons.tell(&case, choice.way, &choice.link));
+        choice.expectation = Some(self.moves.lessons.expectation(&case, choice.way, &choice.link));
         let id = self.begin(now, plan, Some(choice));
         self.moves.expected.insert(id, case);
     }
@@ -392,13 +396,13 @@ impl Dispatcher {
             largest_bytes: items.iter().map(|item| item.size_bytes).max().unwrap_or(0),
         };
         // Who asks for a multicast gets one, and a program is not run again because of a link that nobody has measured.
-        let is_forced = self.config.collectives == CollectiveMode::TaskReplication;
-        let may_replicate = is_forced || !evidence.hinted && self.moves.peer.is_measured();
+        let is_forced = self.config.collectives == CollectiveMode::TaskRerun;
+        let may_rerun = is_forced || !evidence.hinted && self.moves.peer.is_measured();
         let mut rerun = None;
-        if let Some(maker) = maker.filter(|_| may_replicate) {
+        if let Some(maker) = maker.filter(|_| may_rerun) {
             let able = self.with_room(maker, &targets);
             if able.len() == targets.len() || is_forced && !able.is_empty() {
-                rerun = self.rerun_of(maker, &able).map(|rerun| (maker, able, rerun));
+                rerun = self.rerun_case(maker, &able).map(|rerun| (maker, able, rerun));
             }
         }
         let outlook = Outlook { makers_factor: RERUN_FACTOR, ..self.moves.outlook() };
@@ -408,12 +412,12 @@ impl Dispatcher {
             choice.insist();
         }
         if is_forced && rerun.is_some() {
-            choice.force(Way::TaskReplication);
+            choice.force(Way::TaskRerun);
         }
-        if choice.way == Way::TaskReplication
+        if choice.way == Way::TaskRerun
             && let Some((maker, able, _)) = rerun
         {
-            return self.replicate_task(now, maker, &able, choice);
+            return self.rerun_task(now, maker, &able, choice);
         }
         if !choice.is_collective() {
             return;
@@ -553,7 +557,7 @@ impl Dispatcher {
             }
             (_, CollectiveMode::CollectiveGather) => Some(Way::CollectiveGather),
             (_, CollectiveMode::AsyncGather) => Some(Way::AsyncGather),
-            (_, CollectiveMode::Auto | CollectiveMode::Off | CollectiveMode::TaskReplication) => None,
+            (_, CollectiveMode::Auto | CollectiveMode::Off | CollectiveMode::TaskRerun) => None,
         };
         if let Some(way) = forced {
             choice.force(way);
@@ -580,7 +584,7 @@ impl Dispatcher {
 
     /// Tells the collectives what has happened, and turns what they want into actions.
     pub(super) fn carry_collectives(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        out.append(&mut self.replication.pending);
+        out.append(&mut self.reruns.pending);
         let mut actions = std::mem::take(&mut self.moves.scratch);
         // What cannot be asked for comes back as a failure, which may lead to other actions.
         loop {

@@ -117,7 +117,7 @@ fn table(title: String, records: &[CollectiveRecord], say_all: bool) -> Table {
         else {
             continue;
         };
-        let expected_ns = choice.told.map_or(choice.predicted_ns, |told| told.expected_ns);
+        let expected_ns = choice.expectation.map_or(choice.predicted_ns, |e| e.expected_ns);
         let seen = Seen {
             predicted_s: expected_ns as f64 / 1e9,
             measured_s: record.measured_ns() as f64 / 1e9,
@@ -125,7 +125,7 @@ fn table(title: String, records: &[CollectiveRecord], say_all: bool) -> Table {
         };
         let file_bytes = record.arrived_bytes / u64::from(record.n_arrived);
         if say_all {
-            let doubt = choice.told.map_or(f64::NAN, |told| told.doubt);
+            let doubt = choice.expectation.map_or(f64::NAN, |e| e.doubt);
             let told = if seen.is_told { "told" } else { "not known" };
             show!(
                 "{:?} of {} x {file_bytes} bytes, {}: predicted {:.4} s within {doubt:.2} x ({told}), took {:.4} s",

@@ -1,8 +1,7 @@
 //! `eyas-lab bench runs`: what a dispatcher needs that has done many runs and forgotten most of them.
 //!
-//! One cluster does a few runs, another one many, and both keep the same number. Then memory, journal and the time that a
-//! restarted dispatcher takes to answer should be the same. Tasks start nothing, and there is no event log, which keeps what
-//! it has.
+//! One cluster does a few runs, another one many, and both keep the same number. Then memory, journal, event log and the time
+//! that a restarted dispatcher takes to answer should be the same. Tasks start nothing.
 
 use super::cluster::{Cluster, Shape, plain_array};
 use super::table::{Row, Table};
@@ -10,6 +9,7 @@ use super::{Common, note};
 use clap::Args;
 use eyas_cli::{Exit, Fault};
 use eyas_core::dispatcher::KeepRuns;
+use eyas_core::log::EVENTS_FILE;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,6 +36,7 @@ pub struct RunsArgs {
 struct Need {
     rss_bytes: u64,
     journal_bytes: u64,
+    log_bytes: u64,
     restart_s: f64,
 }
 
@@ -48,9 +49,10 @@ pub fn bench(args: &RunsArgs) -> Result<Exit, Fault> {
             args.many, args.n, args.few, args.keep
         );
         let mut table = Table::new(title);
-        let of: [(&str, f64, f64, &str); 3] = [
+        let of: [(&str, f64, f64, &str); 4] = [
             ("dispatcher memory", many.rss_bytes as f64 / 1e6, few.rss_bytes as f64 / 1e6, "MB"),
             ("journal", many.journal_bytes as f64 / 1e6, few.journal_bytes as f64 / 1e6, "MB"),
+            ("event log", many.log_bytes as f64 / 1e6, few.log_bytes as f64 / 1e6, "MB"),
             ("restart until it answers", many.restart_s, few.restart_s, "s"),
         ];
         for (what, many, few, unit) in of {
@@ -67,7 +69,7 @@ fn live(args: &RunsArgs, n_runs: u32, dir: &Path) -> Result<Need, Fault> {
         slots: 2,
         cache_bytes: 64 << 20,
         placement: eyas_core::placement::affinity::NAME.into(),
-        event_log: false,
+        event_log: true,
         dispatchers: 1,
     };
     let keep = Some(KeepRuns { n_runs: Some(args.keep), age_ns: None });
@@ -86,14 +88,21 @@ fn live(args: &RunsArgs, n_runs: u32, dir: &Path) -> Result<Need, Fault> {
     }
     std::thread::sleep(Duration::from_secs(2));
     let rss_bytes = cluster.status()?.own_rss_bytes;
-    let journal = cluster.stop().join("journal");
-    let mut journal_bytes = 0;
-    for file in std::fs::read_dir(journal)? {
-        journal_bytes += file?.metadata()?.len();
-    }
+    let folder = cluster.stop();
+    let journal_bytes = bytes_in(&folder.join("journal"))?;
+    let log_bytes = folder.join(EVENTS_FILE).metadata()?.len();
     let begun = Instant::now();
     let again = start()?;
     let restart_s = begun.elapsed().as_secs_f64();
     again.stop();
-    Ok(Need { rss_bytes, journal_bytes, restart_s })
+    Ok(Need { rss_bytes, journal_bytes, log_bytes, restart_s })
+}
+
+/// Of the files in `dir`, which has no folders.
+fn bytes_in(dir: &Path) -> Result<u64, Fault> {
+    let mut bytes = 0;
+    for file in std::fs::read_dir(dir)? {
+        bytes += file?.metadata()?.len();
+    }
+    Ok(bytes)
 }

@@ -118,6 +118,7 @@ impl Cluster {
             t: self.now,
             config: self.config.clone(),
             cluster: "test".into(),
+            is_cut: false,
         };
         self.write(&header);
     }

@@ -3,10 +3,10 @@
 use super::group::Whereabouts;
 use super::printed::{Index, lines_about, printed_by, read_printed};
 use crate::clock;
-use crate::eventlog::EventLog;
+use crate::eventlog::{EventLog, Needed};
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, PRINTED_FILE};
-use eyas_core::{MemberId, Timestamp};
+use eyas_core::{MemberId, RunId, TaskId, Timestamp};
 use eyas_data::peer::{Ticket, TicketKey};
 use eyas_journal::{ErrorKind, Health, Journal};
 use eyas_net::Writer;
@@ -158,6 +158,12 @@ impl Outside for Live {
             |e| eyas_text::say!("eyas: the journal was not cleaned of forgotten runs: {e}"),
             drop,
         );
+    }
+
+    fn cut_log(&mut self, from_run: RunId, from_task: TaskId) {
+        if let Some(log) = &mut self.log {
+            log.cut(Needed { from_run, from_task });
+        }
     }
 
     fn welcome(&mut self, connection: u64, welcome: Welcome) {

@@ -3,7 +3,7 @@
 //! What ended attempts printed lies in `printed.jsonl`; where the words of a task are in it, an index knows that is made when
 //! somebody asks first and grows with the file.
 
-use crate::eventlog;
+use crate::eventlog::{self, task_of};
 #[cfg(test)]
 use eyas_core::log::PRINTED_FILE;
 use eyas_core::log::PrintedLine;
@@ -21,6 +21,8 @@ const EXPLAIN_LINES_MAX: usize = 200;
 /// Where in the file the words of each task are.
 #[derive(Default)]
 pub(super) struct Index {
+    /// The file that it is of: device and inode. Another one takes its place when the log is cut.
+    file: Option<(u64, u64)>,
     /// All whole lines before are in the index.
     end: u64,
     at: HashMap<TaskId, Vec<u64>>,
@@ -29,6 +31,12 @@ pub(super) struct Index {
 impl Index {
     /// Takes in what was written since the last time.
     fn grow(&mut self, file: &mut BufReader<File>) -> std::io::Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        let found = file.get_ref().metadata()?;
+        let found = Some((found.dev(), found.ino()));
+        if self.file != found {
+            *self = Index { file: found, ..Index::default() };
+        }
         file.seek(SeekFrom::Start(self.end))?;
         let mut line = vec![];
         loop {
@@ -55,13 +63,6 @@ impl Index {
         }
         found
     }
-}
-
-/// The task that a line is of. Every line begins with it.
-fn task_of(line: &[u8]) -> Option<TaskId> {
-    let digits = line.strip_prefix(b"{\"task\":")?;
-    let n_digits = digits.iter().take_while(|b| b.is_ascii_digit()).count();
-    std::str::from_utf8(&digits[..n_digits]).ok()?.parse().ok().map(TaskId)
 }
 
 /// What each of `tasks` printed, in their order, as far as `file` has it.

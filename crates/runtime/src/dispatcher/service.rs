@@ -72,6 +72,7 @@ impl Service {
                 t: now,
                 config: session.config().clone(),
                 cluster,
+                is_cut: false,
             };
             let log = EventLog::open(&dir, &header).map_err(|source| DispatcherError::Dir {
                 path: dir.join(EVENTS_FILE).display().to_string(),

@@ -20,15 +20,40 @@ struct Node {
     executor: Option<ExecutorId>,
 }
 
+/// Whether a node is there.
+enum Presence {
+    /// Its block is requested, and no executor has joined from it yet.
+    Pending,
+    /// The dispatcher knows its executor.
+    Joined(NodeView),
+    /// The dispatcher has given its executor up, or the executor said goodbye a moment ago. The node is there until its block
+    /// has ended.
+    Gone(ExecutorId),
+}
+
 impl Node {
-    /// What the dispatcher says of it; `None` before it has joined. One that the dispatcher has given up, or that said
-    /// goodbye a moment ago, is there until its block has ended, but takes nothing: then the second is true.
-    fn view(&self, status: &DemandStatus) -> Option<(NodeView, bool)> {
-        let executor = self.executor?;
+    fn presence(&self, status: &DemandStatus) -> Presence {
+        let Some(executor) = self.executor else { return Presence::Pending };
         let known = status.nodes.iter().find(|(view, _)| view.executor == executor);
-        let gone =
-            NodeView { executor, slots: 0, n_assigned: 1, idle_since: None, cached_bytes: 0, sole_bytes: 0 };
-        Some(known.map_or((gone, true), |(view, _)| (*view, false)))
+        known.map_or(Presence::Gone(executor), |(view, _)| Presence::Joined(*view))
+    }
+}
+
+impl Presence {
+    /// The node as the provisioner sees it, if it is there: a node that is gone takes nothing, and cannot be released.
+    fn view(&self) -> Option<NodeView> {
+        match *self {
+            Presence::Pending => None,
+            Presence::Joined(view) => Some(view),
+            Presence::Gone(executor) => Some(NodeView {
+                executor,
+                slots: 0,
+                n_assigned: 1,
+                idle_since: None,
+                cached_bytes: 0,
+                sole_bytes: 0,
+            }),
+        }
     }
 }
 
@@ -64,11 +89,13 @@ impl<S: Source> Nodes<S> {
     pub fn follow(&mut self, status: &DemandStatus, now: Instant) -> Result<Vec<ExecutorId>, ProviderError> {
         self.note_joined(status);
         self.note_ended(status.now, now)?;
-        let seen: Vec<(NodeView, bool)> = self.nodes.values().filter_map(|node| node.view(status)).collect();
-        let known: BTreeSet<ExecutorId> =
-            seen.iter().filter(|(_, is_gone)| !is_gone).map(|(view, _)| view.executor).collect();
-        self.end_blocks_without(&known);
-        let views: Vec<NodeView> = seen.into_iter().map(|(view, _)| view).collect();
+        let nodes: Vec<Presence> = self.nodes.values().map(|node| node.presence(status)).collect();
+        let joined = nodes.iter().filter_map(|node| match node {
+            Presence::Joined(view) => Some(view.executor),
+            Presence::Pending | Presence::Gone(_) => None,
+        });
+        self.end_blocks_without(&joined.collect());
+        let views: Vec<NodeView> = nodes.iter().filter_map(Presence::view).collect();
         let demand = Demand {
             n_ready: status.n_ready,
             n_running: status.n_running,

@@ -62,9 +62,9 @@ pub enum Output {
     Say { member: usize, body: RequestBody },
     /// Work to be done, however long that takes.
     Split(Splitting),
-    /// What whoever submits is told: once when it is opened, and once when it is committed. A first word that is not
-    /// `RunOpened` is the last one.
-    Told(Result<ReplyBody, No>),
+    /// The answer to whoever submits: one when the submission is opened, and one when it is committed. If the first answer is
+    /// not `RunOpened`, no second one follows.
+    Answer(Result<ReplyBody, No>),
 }
 
 /// The work of splitting a submission among the members.
@@ -253,7 +253,7 @@ impl Submission {
                 Err(no) if is_held => self.give_up(no, out),
                 Err(no) => {
                     self.step = Step::Over;
-                    out.push(Output::Told(Err(no)));
+                    out.push(Output::Answer(Err(no)));
                 }
                 Ok(()) => {}
             }
@@ -279,7 +279,7 @@ impl Submission {
         for member in 0..self.asked.len() {
             out.push(Output::Say { member, body: RequestBody::AbortRun { run: self.run } });
         }
-        out.push(Output::Told(Err(no)));
+        out.push(Output::Answer(Err(no)));
     }
 
     // ------------------------------------------------------------ the steps
@@ -287,7 +287,7 @@ impl Submission {
     fn begin(&mut self, is_here: &[bool], out: &mut Vec<Output>) {
         if let Some(member) = is_here.iter().position(|is_here| !is_here) {
             self.step = Step::Over;
-            out.push(Output::Told(Err(No::Absent(member))));
+            out.push(Output::Answer(Err(No::Absent(member))));
             return;
         }
         self.next_step(Step::Opening);
@@ -301,7 +301,7 @@ impl Submission {
             self.step = Step::Filling;
         }
         // Where it was accepted before, that is all.
-        out.extend(answers.into_iter().map(|answer| Output::Told(Ok(answer))));
+        out.extend(answers.into_iter().map(|answer| Output::Answer(Ok(answer))));
         Ok(())
     }
 
@@ -443,7 +443,7 @@ impl Submission {
         match answers[..] {
             [ReplyBody::RunAccepted { run, n_tasks: n, .. }] => {
                 let accepted = ReplyBody::RunAccepted { run, n_tasks: n_tasks + n, again: false };
-                out.push(Output::Told(Ok(accepted)));
+                out.push(Output::Answer(Ok(accepted)));
                 Ok(())
             }
             _ => Err(makes_no_sense()),

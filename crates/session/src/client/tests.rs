@@ -41,7 +41,7 @@ impl Case {
                     self.take(Input::Split(parts));
                     continue;
                 }
-                Output::Told(told) => {
+                Output::Answer(told) => {
                     assert!(self.told.replace(told).is_none(), "it is told one thing at a time");
                     continue;
                 }

@@ -1,7 +1,8 @@
 //! Runs that are forgotten: on the core's word, or on that of a client.
 //!
 //! A run is forgotten when the journal says so ([`Record::RunForgotten`]) and that is durable; the core hears of it then. When so
-//! much is forgotten that most of the journal is about it, the driver is asked to clean that ([`super::clean`]).
+//! much is forgotten that most of the journal is about it, the driver is asked to clean that ([`super::clean`]), and to cut the
+//! event log.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -63,6 +64,8 @@ impl<O: Outside> Session<O> {
         if self.forgetting.n_tasks >= self.options.clean_after_tasks.max(n_kept) {
             self.forgetting.n_tasks = 0;
             self.outside.clean_journal();
+            let from_run = self.core.runs().map(|(run, _)| run).min().unwrap_or(RunId(self.next_run));
+            self.outside.cut_log(from_run, self.core.first_task());
         }
     }
 

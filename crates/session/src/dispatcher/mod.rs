@@ -406,7 +406,7 @@ impl<O: Outside> Session<O> {
 
     fn carry_out(&mut self, action: Action, ack: Option<(ExecutorId, TaskId, AttemptNo)>) {
         match action {
-            Action::Assign { executor, assignment } | Action::ReplicateTask { executor, assignment } => {
+            Action::Assign { executor, assignment } | Action::RerunTask { executor, assignment } => {
                 self.assign(executor, assignment)
             }
             Action::CancelAttempt { executor, task, attempt } => {

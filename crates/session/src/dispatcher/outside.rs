@@ -1,9 +1,8 @@
 //! What a dispatcher's session asks of whoever drives it.
 
 use super::Record;
-use eyas_core::Timestamp;
 use eyas_core::event::{Action, Event};
-use eyas_core::{MemberId, RunId};
+use eyas_core::{MemberId, RunId, TaskId, Timestamp};
 use eyas_wire::message::*;
 
 /// Where a record is in the journal: larger for later ones.
@@ -54,6 +53,9 @@ pub trait Outside {
     /// Has records that are not needed any more taken out of the journal, by [`super::Survey`] and [`super::Cleaning`]. That may
     /// take a while, in which the session goes on.
     fn clean_journal(&mut self);
+
+    /// Nobody asks any more for what the event log says of runs before `from_run`, nor for what tasks before `from_task` printed.
+    fn cut_log(&mut self, from_run: RunId, from_task: TaskId);
 
     /// The first frame on a connection.
     fn welcome(&mut self, connection: u64, welcome: Welcome);

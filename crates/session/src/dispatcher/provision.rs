@@ -89,6 +89,6 @@ impl<O: Outside> Session<O> {
     /// Nodes that take work, if nodes come and go.
     pub(super) fn n_nodes(&self) -> Option<u32> {
         self.provision.provisioner.as_ref()?;
-        Some(self.core.executors().filter(|(.., state)| *state == "connected").count() as u32)
+        Some(self.core.executors().filter(|(.., state)| *state == NodeState::Connected).count() as u32)
     }
 }

@@ -79,7 +79,7 @@ impl<O: Outside> Session<O> {
             slots: offer.slots,
             n_assigned: n_assigned as u32,
             cache_bytes: offer.cache_bytes,
-            state: state.into(),
+            state,
             status: self.status_of(id),
         });
         let (own_cpu_ns, own_rss_bytes) = self.outside.usage();

@@ -17,7 +17,7 @@ use eyas_core::catalog::Catalog;
 use eyas_core::collective::cost::{GatherCase, MulticastCase, PIECE_BYTES, ScatterCase, Streams};
 use eyas_core::collective::{
     BatchId, CarryConfig, Choice, CollectiveAction, CollectiveEvent, CollectiveKind, Collectives, Estimate,
-    Item, Link, LinkEstimator, Links, Observation, Outlook, Plan, Way, choose_gather, choose_multicast,
+    Item, LinkEstimator, LinkModel, Links, Observation, Outlook, Plan, Way, choose_gather, choose_multicast,
     choose_scatter, plan,
 };
 use eyas_core::event::Source;
@@ -57,7 +57,7 @@ struct File {
 pub struct Case {
     pub kind: CollectiveKind,
     pub n_nodes: u32,
-    pub link: Link,
+    pub link: LinkModel,
     /// As estimated from probes.
     pub seen: Estimate,
     files: Vec<File>,
@@ -124,7 +124,7 @@ pub fn case(seed: u64, i: u32) -> Case {
     let seed = Rng::new(seed ^ (u64::from(i) << 32)).next_u64();
     let mut draw = Draw(Rng::new(seed));
     let latency_s = draw.log_even(50e-6, 20e-3);
-    let link = Link {
+    let link = LinkModel {
         latency_s,
         per_object_s: draw.log_even(10e-6, 1e-3).min(latency_s),
         bandwidth_bytes_per_s: draw.log_even(10e6, 3e9),
@@ -170,7 +170,7 @@ pub fn case(seed: u64, i: u32) -> Case {
 }
 
 /// What the core thinks of links after some transfers, of which one in ten hung.
-fn probe(link: &Link, draw: &mut Draw) -> Estimate {
+fn probe(link: &LinkModel, draw: &mut Draw) -> Estimate {
     let mut estimator = LinkEstimator::default();
     for _ in 0..N_PROBES {
         let n_objects = draw.log_even(1.0, 65.0) as u32;
@@ -275,7 +275,7 @@ pub struct Even {
 
 /// Files of one size over links that the core knows, all there from the beginning: of a gather spread evenly over the other
 /// nodes, else all at one node.
-pub fn even(of: Even, link: Link) -> Case {
+pub fn even(of: Even, link: LinkModel) -> Case {
     let Even { kind, n_nodes, n_files, file_bytes } = of;
     let n_sources = if kind == CollectiveKind::Gather { n_nodes - 1 } else { 1 };
     let files = (0..n_files)
@@ -591,7 +591,7 @@ mod tests {
     #[test]
     fn what_is_carried_out_takes_what_the_network_needs() {
         // 100 MB to 16 nodes at 1 Gbit/s (the table of speeds of the issue): 0.8 s and a little.
-        let link = Link { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 125e6 };
+        let link = LinkModel { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 125e6 };
         let file = File { bytes: 100_000_000, at: ExecutorId(1), ready_s: 0.0, expected_s: 0.0 };
         let streams = Streams::default();
         let kind = CollectiveKind::Multicast;

@@ -22,7 +22,7 @@ use crate::workload::{Compute, Sizes, Submission, Workload, template};
 use crate::world::{Scheduling, simulate};
 use eyas_core::Timestamp;
 use eyas_core::array::{Column, Pattern, Piece, TaskArray};
-use eyas_core::collective::{CollectiveKind, Link, Way};
+use eyas_core::collective::{CollectiveKind, LinkModel, Way};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::placement::first_available;
 use eyas_core::run_file;
@@ -47,9 +47,9 @@ fn dispatched_as_ours(machine: Machine) -> Machine {
 }
 
 /// Between two nodes: a request and its answer, and what follows.
-pub fn link() -> Link {
+pub fn link() -> LinkModel {
     let machine = stealing::machine();
-    Link {
+    LinkModel {
         latency_s: 2.0 * machine.message_ns as f64 * 1e-9,
         per_object_s: 1e-4,
         bandwidth_bytes_per_s: machine.nic_bytes_per_s,
@@ -118,7 +118,7 @@ pub struct Point {
 
 /// §VI-A1 with `a` = latency, `b` = 1 / bandwidth, `c` = what a file costs. As printed, a multicast takes (a + b) S log N; a latency
 /// times bytes cannot be meant, so here it is a + b S.
-pub fn papers_model_s(pattern: Pattern9, bytes: u64, nodes: u32, link: &Link) -> f64 {
+pub fn papers_model_s(pattern: Pattern9, bytes: u64, nodes: u32, link: &LinkModel) -> f64 {
     let (n, s) = (f64::from(nodes), bytes as f64);
     let (a, b) = (link.latency_s, 1.0 / link.bandwidth_bytes_per_s);
     let rounds = libm::log2(n);
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn the_papers_model_is_as_printed() {
-        let link = Link { latency_s: 0.001, per_object_s: 1e-4, bandwidth_bytes_per_s: 1e8 };
+        let link = LinkModel { latency_s: 0.001, per_object_s: 1e-4, bandwidth_bytes_per_s: 1e8 };
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
         near(papers_model_s(Pattern9::Multicast, 100_000_000, 8, &link), 3.0 * 1.001);
         near(papers_model_s(Pattern9::Gather, 100_000_000, 8, &link), 0.003 + 0.875 + 6e-4);

@@ -324,7 +324,7 @@ impl Reader {
             }
             Action::ForgetExecutor { executor } => self.on_lost(executor),
             Action::ReviveTask { task, .. } => self.revive(task),
-            Action::ReplicateTask { .. }
+            Action::RerunTask { .. }
             | Action::CancelAttempt { .. }
             | Action::RecallAttempt { .. }
             | Action::NameObjects { .. }

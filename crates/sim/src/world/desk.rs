@@ -129,7 +129,7 @@ impl Desk {
 
     fn carry_out(&mut self, action: Action, now: Timestamp, work: &Work, record: &mut Record) {
         match action {
-            Action::Assign { executor, assignment } | Action::ReplicateTask { executor, assignment } => {
+            Action::Assign { executor, assignment } | Action::RerunTask { executor, assignment } => {
                 self.outbox.put(executor, NodeEvent::Assigned { assignment })
             }
             Action::CancelAttempt { executor, task, attempt } => {

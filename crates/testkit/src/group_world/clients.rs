@@ -160,7 +160,7 @@ impl World {
                         self.plans[client.plan].shares = parts.iter().flatten().map(ids).collect();
                         self.after(takes, Ev::Split { c, parts: Parts(parts) });
                     }
-                    Output::Told(word) => told = Some(word),
+                    Output::Answer(word) => told = Some(word),
                 }
             }
         }

@@ -164,8 +164,8 @@ impl World {
         let now = self.now;
         let mut idle: BTreeMap<ExecutorId, Timestamp> = BTreeMap::new();
         let mut large: Vec<(ExecutorId, u32, u64)> = vec![];
-        for (executor, offer, _, presence) in core.executors() {
-            if presence != "connected" {
+        for (executor, offer, _, state) in core.executors() {
+            if state != NodeState::Connected {
                 continue;
             }
             large.push((executor, offer.slots, offer.memory_bytes));

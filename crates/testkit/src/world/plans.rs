@@ -78,7 +78,7 @@ impl World {
                 if self.o.uneven && self.chance(self.o.task_has_memory) {
                     task = task.memory(500 * (1 + self.rng.below(9)));
                 }
-                if self.o.replicates {
+                if self.o.reruns {
                     task = task.hints(Hints { multicast: Hint::Always, ..Hints::default() });
                 }
                 tasks.push(task.retries(self.rng.below(4) as u32));

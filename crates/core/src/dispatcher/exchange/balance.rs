@@ -72,8 +72,7 @@ impl Dispatcher {
             |offer: &Offer, (cpus, memory): (u32, u64)| offer.slots >= cpus && offer.memory_bytes >= memory;
         let is_idle = |e: &ExecutorState| {
             e.assigned.is_empty()
-                && !e.draining
-                && e.silent_since.is_none()
+                && e.is_connected()
                 && now.since_ns(e.last_ended) >= IDLE_NS
                 && !ready.iter().any(|size| fits(&e.offer, *size))
         };
@@ -97,8 +96,7 @@ impl Dispatcher {
             objects.iter().filter(is_sole).count()
         };
         let ours = (self.load().n_slots, group.me);
-        let n_taking =
-            self.executors.by_id.values().filter(|e| !e.draining && e.silent_since.is_none()).count();
+        let n_taking = self.executors.by_id.values().filter(|e| e.is_connected()).count();
         let has_more = !self.waits.n_missing.is_empty() || !self.attempts.reserved.is_empty();
         let mut best = None;
         for executor in idle {

@@ -24,6 +24,7 @@ impl Log {
             t: Timestamp(ZERO_NS),
             config: DispatcherConfig::default(),
             cluster: "test".into(),
+            is_cut: false,
         });
     }
     fn push(&mut self, line: &impl serde::Serialize) {

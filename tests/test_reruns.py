@@ -44,7 +44,7 @@ def read_by_many(start: Start, folder: Path, command: str) -> set[str]:
     listed = folder / "tasks.jsonl"
     listed.write_text("".join(json.dumps(task) + "\n" for task in tasks))
     nodes = ["--nodes", str(N_NODES), "--slots", "1", "--cache", "2GB"]
-    eyas = start("run", listed, *nodes, "--collectives", "task-replication", "--dir", folder / "kept")
+    eyas = start("run", listed, *nodes, "--collectives", "task-rerun", "--dir", folder / "kept")
     wait_until(lambda: len(told(folder, "in", "executor_joined")) == N_NODES, "all nodes", alive=eyas)
     up.touch()
     wait_until(lambda: bool(told(folder, "out", "end_collective")), "the end of a collective", alive=eyas)
@@ -62,22 +62,22 @@ def told(folder: Path, way: str, kind: str) -> list[dict[str, Any]]:
 
 def test_the_maker_runs_where_its_file_is_needed(run: Run, start: Start, tmp_path: Path) -> None:
     assert read_by_many(start, tmp_path, "echo the end.") == {"the end.\n"}
-    given = told(tmp_path, "out", "replicate_task")
+    given = told(tmp_path, "out", "rerun_task")
     assert given and all(g["assignment"]["task"] == 1 for g in given)
     (record,) = (a["record"] for a in told(tmp_path, "out", "end_collective"))
-    assert record["way"] == "task-replication"
+    assert record["way"] == "task-rerun"
     assert record["n_arrived"] == record["n_wanted"] == len(given)
     text = run("explain", "make", "--dir", tmp_path / "kept").stdout
     assert text.count("It also ran on `") == len(given)
     assert "quicker than to send them; that ended well." in text
     page = tmp_path / "page.html"
     run("report", "--dir", tmp_path / "kept", "--out", page)
-    assert "task replication" in page.read_text()
+    assert "task rerun" in page.read_text()
 
 
 def test_readers_see_one_file_though_its_maker_makes_another_each_time(start: Start, tmp_path: Path) -> None:
     (seen,) = read_by_many(start, tmp_path, "date +%N")
     assert seen.strip().isdigit()
-    assert told(tmp_path, "out", "replicate_task"), "it was tried"
+    assert told(tmp_path, "out", "rerun_task"), "it was tried"
     (record,) = (a["record"] for a in told(tmp_path, "out", "end_collective"))
     assert record["n_arrived"] == 0

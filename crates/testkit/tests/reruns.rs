@@ -11,7 +11,7 @@ use eyas_testkit::script::Cluster;
 const N_NODES: u32 = 6;
 /// Takes minutes to send; its maker runs for a second.
 const OUTPUT_BYTES: u64 = 1 << 40;
-/// What the first replica of task 0 is called.
+/// The attempt number of the first rerun of task 0.
 const FIRST: u32 = 1 << 15;
 
 fn cluster() -> Cluster {
@@ -62,16 +62,15 @@ fn made(maker: Task) -> (Cluster, Vec<String>) {
     (c, actions)
 }
 
-fn replicas(actions: &[String]) -> Vec<&String> {
-    actions.iter().filter(|a| a.starts_with("replicate")).collect()
+fn reruns(actions: &[String]) -> Vec<&String> {
+    actions.iter().filter(|a| a.starts_with("rerun")).collect()
 }
 
 #[test]
 fn the_same_bytes_count_as_a_copy_and_others_are_dropped() {
     let (mut c, actions) = made(writes("run:x"));
-    let expect: Vec<String> =
-        (2..=N_NODES).map(|e| format!("replicate 0.{} on {e}", FIRST + e - 2)).collect();
-    assert_eq!(replicas(&actions), expect.iter().collect::<Vec<_>>());
+    let expect: Vec<String> = (2..=N_NODES).map(|e| format!("rerun 0.{} on {e}", FIRST + e - 2)).collect();
+    assert_eq!(reruns(&actions), expect.iter().collect::<Vec<_>>());
     assert!(!actions.iter().any(|a| a.starts_with("prefetch")), "{actions:?}");
     assert_eq!(c.state(0), TaskState::Done);
     ended(&mut c, 2, (0, FIRST), "x");
@@ -101,13 +100,13 @@ fn nothing_runs_again_because_of_a_link_that_is_not_measured() {
         c.take();
         ended_having_read(&mut c, 1, (0, 1), "x", read_bytes);
         let actions = c.take();
-        assert_eq!(replicas(&actions), Vec::<&String>::new(), "{read_bytes} bytes were seen to move");
+        assert_eq!(reruns(&actions), Vec::<&String>::new(), "{read_bytes} bytes were seen to move");
         assert!(actions.iter().any(|a| a.starts_with("prefetch")), "{actions:?}");
     }
 }
 
 #[test]
-fn who_made_other_bytes_is_not_replicated_again() {
+fn a_task_that_made_other_bytes_is_not_rerun_again() {
     let (mut c, _) = made(writes("run:x").label("make"));
     ended(&mut c, 2, (0, FIRST), "y");
     c.take();
@@ -123,7 +122,7 @@ fn who_made_other_bytes_is_not_replicated_again() {
     let given = all.iter().find_map(|a| a.strip_prefix("assign 0.")).expect("it runs again");
     let (attempt, executor) = given.split_once(" to ").expect("ATTEMPT to EXECUTOR");
     ended(&mut c, executor.parse().expect("a number"), (0, attempt.parse().expect("a number")), "x");
-    assert_eq!(replicas(&c.take()), Vec::<&String>::new());
+    assert_eq!(reruns(&c.take()), Vec::<&String>::new());
 }
 
 #[test]
@@ -152,10 +151,10 @@ fn parse(action: &str) -> Option<(u64, u32)> {
 #[test]
 fn what_cannot_run_elsewhere_at_once_or_safely_is_sent() {
     // It reads what nobody holds: all would ask home.
-    assert_eq!(replicas(&made(writes("run:x").reads("in")).1), Vec::<&String>::new());
+    assert_eq!(reruns(&made(writes("run:x").reads("in")).1), Vec::<&String>::new());
     // It writes home.
     let (_, actions) = made(writes("run:x").writes("out"));
-    assert_eq!(replicas(&actions), Vec::<&String>::new());
+    assert_eq!(reruns(&actions), Vec::<&String>::new());
     // It needs more than is free there.
     let mut large = writes("run:x");
     large.memory_bytes = Some(2_000_000);
@@ -166,7 +165,7 @@ fn what_cannot_run_elsewhere_at_once_or_safely_is_sent() {
     c.run(&tasks(large));
     c.take();
     ended(&mut c, 7, (0, 1), "x");
-    assert_eq!(replicas(&c.take()), Vec::<&String>::new());
+    assert_eq!(reruns(&c.take()), Vec::<&String>::new());
 }
 
 #[test]
@@ -177,5 +176,5 @@ fn no_program_runs_again_because_of_a_link_that_nobody_has_measured() {
     let mut report = c.report((0, 1), Outcome::Done);
     report.outputs = vec![OutputReport { output: 0, digest: digest_of("x"), size_bytes: OUTPUT_BYTES }];
     c.feed(Event::AttemptEnded { executor: ExecutorId(1), report: report.into() });
-    assert_eq!(replicas(&c.take()), Vec::<&String>::new());
+    assert_eq!(reruns(&c.take()), Vec::<&String>::new());
 }

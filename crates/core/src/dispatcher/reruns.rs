@@ -1,41 +1,44 @@
-//! Tasks that run again where their files are needed, in place of sending the files (`Zhang12` §V-F.5).
+//! Reruns: tasks that run again where their files are needed, in place of sending the files (`Zhang12` §V-F.5, which calls it
+//! task replication; here a replica is always the copy of a file).
 //!
 //! A program that unpacks or generates much out of little is quicker run than its output is sent. When a group of files is to
-//! be multicast, this predicts how long its maker takes at the same nodes; where that is surely enough shorter than every tree
-//! (the rule of [`crate::collective::choose`]) over links that have been measured, the task is given to them as further attempts ([`Action::ReplicateTask`]). The task itself stays done: nothing waits for these
-//! attempts, nothing is counted or journalled for them, and whatever becomes of them, files are fetched as ever.
+//! be multicast, this predicts how long its maker takes at the same nodes. Where that is surely enough shorter than every tree
+//! (the rule of [`crate::collective::choose`]) over links that have been measured, the task is given to those nodes as further
+//! attempts ([`Action::RerunTask`]). The task itself stays done: nothing waits for these attempts, nothing is counted or
+//! journalled for them, and whatever becomes of them, files are fetched as ever.
 //!
-//! What a replica makes counts only if it is the same bytes: otherwise it is dropped, and no task of that stage is
-//! replicated any more. So a program need not be deterministic, it only gains nothing here if it is not.
+//! What a rerun makes becomes a replica only if it is the same bytes: otherwise it is dropped, and no task of that stage is
+//! rerun any more. So a program need not be deterministic, it only gains nothing here if it is not.
 //!
-//! Invariants: an executor's load includes its replicas; a replica is cancelled when the files are not read any more or
-//! their maker runs again for other reasons; attempts that are replicas have numbers of their own.
+//! Invariants: an executor's load includes its reruns; a rerun is cancelled when the files are not read any more or
+//! their maker runs again because its files were lost; reruns have attempt numbers of their own.
 //!
-//! Not here: tasks that write home, that submit tasks, or whose own inputs are about to be dropped. They are not replicated.
+//! Not here: tasks that write home, that submit tasks, or whose own inputs are about to be dropped. They are not rerun. A done
+//! task that runs again because its files were lost is revived (`intermediates`), which is no rerun.
 
 use super::*;
 use crate::collective::cost::MulticastCase;
-use crate::collective::{Choice, CollectiveId, CollectiveKind, CollectiveRecord, Rerun, Way};
+use crate::collective::{Choice, CollectiveId, CollectiveKind, CollectiveRecord, RerunCase, Way};
 
-/// What a task took is taken to be this much longer elsewhere: the slots are lent, and somebody may have use for them.
+/// A rerun is assumed to take this much longer than the task took: its slot is lent, and another task may have use for it.
 const RUN_FACTOR: f64 = 1.25;
 /// What a program made is read once more, for its digest; what is sent is hashed on its way.
 const DIGEST_S_PER_BYTE: f64 = 1e-9;
 
-/// Attempts that make copies.
+/// The reruns under way, and what earlier ones taught.
 #[derive(Default)]
-pub(super) struct Replication {
-    live: BTreeMap<(TaskId, AttemptNo), Replica>,
+pub(super) struct Reruns {
+    live: BTreeMap<(TaskId, AttemptNo), Rerun>,
     collectives: BTreeMap<CollectiveId, CollectiveRecord>,
-    /// Attempts of a task that were replicas, so far.
+    /// How many reruns each task has been given so far.
     n_given: FxHashMap<TaskId, u32>,
-    /// Stages in which a replica failed or made other bytes.
+    /// Stages in which a rerun failed or made other bytes.
     unsteady: BTreeSet<u32>,
-    /// For the driver.
+    /// Actions that the driver has not been given yet.
     pub pending: Vec<Action>,
 }
 
-pub(super) struct Replica {
+pub(super) struct Rerun {
     executor: ExecutorId,
     cpus: u32,
     memory_bytes: u64,
@@ -44,17 +47,17 @@ pub(super) struct Replica {
     cancelling: bool,
 }
 
-/// The first number of an attempt that is a replica; revivals count in larger steps.
+/// The first attempt number of a rerun; revivals count in larger steps.
 const FIRST_ATTEMPT: u32 = 1 << 15;
 
-impl Replication {
-    /// Whether an executor runs this attempt beside the one that counts.
-    pub(super) fn has_replica(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
-        self.live.get(&(task, attempt)).is_some_and(|replica| replica.executor == executor)
+impl Reruns {
+    /// Whether this attempt is a rerun on this executor.
+    pub(super) fn has(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
+        self.live.get(&(task, attempt)).is_some_and(|rerun| rerun.executor == executor)
     }
 
-    pub(super) fn replica_is_over(&mut self, now: Timestamp, r: &Replica, n_arrived: u32, bytes: u64) {
-        let record = self.collectives.get_mut(&r.collective).expect("its replica was live");
+    pub(super) fn count_end(&mut self, now: Timestamp, r: &Rerun, n_arrived: u32, bytes: u64) {
+        let record = self.collectives.get_mut(&r.collective).expect("its rerun was live");
         record.n_arrived += n_arrived;
         record.arrived_bytes += bytes;
         record.ended = now;
@@ -64,19 +67,19 @@ impl Replication {
         }
     }
 
-    /// It is gone, or came back without its memory of them.
-    pub(super) fn forget_replicas_on(&mut self, now: Timestamp, executor: ExecutorId) {
-        let of_it = |(_, r): &(_, &Replica)| r.executor == executor;
+    /// The executor is gone, or came back without its memory of its reruns.
+    pub(super) fn forget_on(&mut self, now: Timestamp, executor: ExecutorId) {
+        let of_it = |(_, r): &(_, &Rerun)| r.executor == executor;
         let keys: Vec<_> = self.live.iter().filter(of_it).map(|(key, _)| *key).collect();
         for key in keys {
             let r = self.live.remove(&key).expect("it was just seen");
-            self.replica_is_over(now, &r, 0, 0);
+            self.count_end(now, &r, 0, 0);
         }
     }
 
-    /// The maker of the files runs again by itself, or nobody reads them any more.
-    pub(super) fn cancel_replicas(&mut self, task: TaskId) {
-        let Replication { live, pending, .. } = self;
+    /// The maker of the files is revived, or nobody reads the files any more.
+    pub(super) fn cancel(&mut self, task: TaskId) {
+        let Reruns { live, pending, .. } = self;
         for ((_, attempt), r) in live.range_mut(attempts_of(task)) {
             if !std::mem::replace(&mut r.cancelling, true) {
                 pending.push(Action::CancelAttempt { executor: r.executor, task, attempt: *attempt });
@@ -84,12 +87,12 @@ impl Replication {
         }
     }
 
-    pub(super) fn replicas_of(&self, task: TaskId) -> impl Iterator<Item = &Replica> {
+    pub(super) fn of_task(&self, task: TaskId) -> impl Iterator<Item = &Rerun> {
         self.live.range(attempts_of(task)).map(|(_, r)| r)
     }
 
-    /// Cpus and memory that replicas take of an executor. For the check of invariants.
-    pub(super) fn load_of_replicas(&self, executor: ExecutorId) -> (u32, u64) {
+    /// Cpus and memory that reruns take of an executor. For the check of invariants.
+    pub(super) fn load_on(&self, executor: ExecutorId) -> (u32, u64) {
         let of_it = self.live.values().filter(|r| r.executor == executor);
         of_it.fold((0, 0), |(cpus, memory), r| (cpus + r.cpus, memory + r.memory_bytes))
     }
@@ -105,8 +108,8 @@ impl Dispatcher {
         targets.iter().filter(fits).copied().collect()
     }
 
-    /// What it takes until `task`, run again at `targets`, has made its files there. `None`: it cannot.
-    pub(super) fn rerun_of(&mut self, task: TaskId, targets: &[ExecutorId]) -> Option<Rerun> {
+    /// What it takes until reruns of `task` at `targets` have made its files there. `None`: the task cannot be rerun there.
+    pub(super) fn rerun_case(&mut self, task: TaskId, targets: &[ExecutorId]) -> Option<RerunCase> {
         let (at, i) = self.tasks.locate(task);
         let run = self.tasks.run_of(task);
         let ArrayState { array, stage, .. } = &self.tasks.arrays[at.0 as usize];
@@ -115,8 +118,8 @@ impl Dispatcher {
         let outputs = self.outputs_of(run, &array, i);
         if template.dynamic
             || !outputs.iter().all(|object| self.intermediates.is_intermediate(*object))
-            || self.replication.unsteady.contains(&stage)
-            || self.replication.replicas_of(task).next().is_some()
+            || self.reruns.unsteady.contains(&stage)
+            || self.reruns.of_task(task).next().is_some()
         {
             return None;
         }
@@ -141,15 +144,15 @@ impl Dispatcher {
         let case = MulticastCase { n_receivers, n_holders: 1, n_objects: n_missing, bytes, largest_bytes };
         let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
         let made_bytes: u64 = outputs.iter().map(size_of).sum();
-        Some(Rerun {
+        Some(RerunCase {
             run_s: run_s * RUN_FACTOR,
             inputs: (n_missing > 0).then_some(case),
             digest_s: made_bytes as f64 * DIGEST_S_PER_BYTE,
         })
     }
 
-    /// Gives `task`, which is done, to `targets` as well.
-    pub(super) fn replicate_task(
+    /// Gives reruns of `task`, which is done, to `targets`.
+    pub(super) fn rerun_task(
         &mut self,
         now: Timestamp,
         task: TaskId,
@@ -165,7 +168,7 @@ impl Dispatcher {
         let record = CollectiveRecord {
             collective,
             kind: CollectiveKind::Multicast,
-            way: Way::TaskReplication,
+            way: Way::TaskRerun,
             began: now,
             ended: now,
             choice: Some(choice),
@@ -175,9 +178,9 @@ impl Dispatcher {
             arrived_bytes: 0,
             n_moved: 0,
         };
-        self.replication.collectives.insert(collective, record);
+        self.reruns.collectives.insert(collective, record);
         for &executor in targets {
-            let n = self.replication.n_given.entry(task).or_default();
+            let n = self.reruns.n_given.entry(task).or_default();
             let attempt = AttemptNo(FIRST_ATTEMPT + *n % FIRST_ATTEMPT);
             *n += 1;
             let assigned =
@@ -204,7 +207,7 @@ impl Dispatcher {
                 alone: false,
                 why,
             };
-            let replica = Replica {
+            let rerun = Rerun {
                 executor,
                 cpus,
                 memory_bytes,
@@ -212,20 +215,18 @@ impl Dispatcher {
                 collective,
                 cancelling: false,
             };
-            self.replication.live.insert((task, attempt), replica);
+            self.reruns.live.insert((task, attempt), rerun);
             self.change_load(executor, |e| {
                 e.cpus_assigned += cpus;
                 e.memory_assigned += memory_bytes;
             });
-            self.replication
-                .pending
-                .push(Action::ReplicateTask { executor, assignment: Box::new(assignment) });
+            self.reruns.pending.push(Action::RerunTask { executor, assignment: Box::new(assignment) });
         }
     }
 
-    /// An attempt ended that no task waits for: if it was a replica, what it made is of use, or is dropped. `false`: it was
-    /// none, but is a late word from an attempt that was given up.
-    pub(super) fn on_replica_ended(
+    /// An attempt ended that no task waits for. If it was a rerun, the files that it made become replicas or are dropped.
+    /// `false`: it was no rerun, and the report comes late from an attempt that was given up.
+    pub(super) fn on_rerun_ended(
         &mut self,
         now: Timestamp,
         executor: ExecutorId,
@@ -233,10 +234,10 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) -> bool {
         let key = (report.task, report.attempt);
-        if self.replication.live.get(&key).is_none_or(|r| r.executor != executor) {
+        if self.reruns.live.get(&key).is_none_or(|r| r.executor != executor) {
             return false;
         }
-        let r = self.replication.live.remove(&key).expect("it was just seen");
+        let r = self.reruns.live.remove(&key).expect("it was just seen");
         self.change_load(executor, |e| {
             e.last_ended = now;
             e.cpus_assigned -= r.cpus;
@@ -244,7 +245,7 @@ impl Dispatcher {
         });
         let (mut n_arrived, mut bytes) = (0, 0);
         let mut useless = vec![];
-        // One that was outdone by a copy from elsewhere says so by having been cancelled.
+        // A rerun whose files came from elsewhere in the meantime reports that it was cancelled.
         let mut as_hoped = matches!(report.outcome, Outcome::Done | Outcome::Cancelled) || r.cancelling;
         if report.outcome == Outcome::Done {
             for made in &report.outputs {
@@ -264,20 +265,20 @@ impl Dispatcher {
         }
         if !as_hoped {
             let (array, _) = self.tasks.locate(report.task);
-            self.replication.unsteady.insert(self.tasks.arrays[array.0 as usize].stage);
+            self.reruns.unsteady.insert(self.tasks.arrays[array.0 as usize].stage);
         }
         if !useless.is_empty() {
             out.push(Action::DropReplicas { executor, objects: useless });
         }
-        self.replication.replica_is_over(now, &r, n_arrived, bytes);
+        self.reruns.count_end(now, &r, n_arrived, bytes);
         true
     }
 
-    /// The run is over.
-    pub(super) fn forget_replication(&mut self, run: RunId) {
-        let mut n_given = std::mem::take(&mut self.replication.n_given);
+    /// The run is over: the numbers of its reruns are not needed any more.
+    pub(super) fn forget_reruns(&mut self, run: RunId) {
+        let mut n_given = std::mem::take(&mut self.reruns.n_given);
         n_given.retain(|task, _| self.tasks.run_of(*task) != run);
-        self.replication.n_given = n_given;
+        self.reruns.n_given = n_given;
     }
 }
 

@@ -1,0 +1,249 @@
+//! What the lines of a story say of a task, in order: its attempts, and what became of each.
+
+use super::TaskStory;
+use eyas_core::event::*;
+use eyas_core::log::{Header, Line, What};
+use eyas_core::types::*;
+use eyas_text::{line_of, shown};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One attempt as the lines tell it.
+#[derive(Default)]
+pub(super) struct Attempt {
+    pub attempt: AttemptNo,
+    pub executor: ExecutorId,
+    /// As people call it.
+    pub executor_name: String,
+    pub assigned: Option<Timestamp>,
+    pub assignment: Option<Box<Assignment>>,
+    pub report: Option<Arc<AttemptReport>>,
+    /// Outputs home or not, and when.
+    pub home: Option<(Timestamp, Result<(), Failure>)>,
+    /// Why it was over, where that is not in the report.
+    pub lost: Option<String>,
+    pub cancel_asked: Option<Timestamp>,
+    /// When it was over.
+    pub over: Option<Timestamp>,
+    /// By object, in this attempt's life.
+    pub objects: BTreeMap<u32, String>,
+    /// Executors that its inputs came from, in this attempt's life.
+    pub peers: BTreeMap<u32, String>,
+}
+
+impl Attempt {
+    pub fn is_alone(&self) -> bool {
+        self.assignment.as_ref().is_some_and(|assignment| assignment.alone)
+    }
+
+    /// Nothing said yet how it ended.
+    fn is_open(&self) -> bool {
+        self.report.is_none() && self.lost.is_none()
+    }
+}
+
+/// An attempt at a task that is done, which only made replicas of its files.
+pub(super) struct Rerun {
+    pub attempt: AttemptNo,
+    /// The executor's name.
+    pub executor: String,
+    /// If the executor reported it.
+    pub end: Option<Outcome>,
+}
+
+/// What the event log says of one task, in order.
+#[derive(Default)]
+pub(super) struct History {
+    pub attempts: Vec<Attempt>,
+    pub ended: Option<(Timestamp, Outcome)>,
+    pub n_restarts: u32,
+    /// Files that it had made and that were lost, so that it ran again, and when.
+    pub lost: Vec<(Timestamp, ObjectId)>,
+    pub reruns: Vec<Rerun>,
+}
+
+impl History {
+    pub fn of(story: &TaskStory) -> History {
+        let mut reader =
+            Reader { story, history: History::default(), executor_names: story.executors.clone() };
+        for text in &story.log_lines {
+            match serde_json::from_str::<Line>(text) {
+                Ok(Line { t, what: What::In(event) }) => reader.read_event(t, event),
+                Ok(Line { t, what: What::Out(action) }) => reader.read_action(t, action),
+                Err(_) => reader.read_header(text),
+            }
+        }
+        reader.history
+    }
+
+    /// The last attempt, if nothing said yet how it or the task ended.
+    fn open_attempt(&mut self) -> Option<&mut Attempt> {
+        self.attempts.last_mut().filter(|a| a.is_open() && self.ended.is_none())
+    }
+}
+
+/// Reads a story's lines into a history.
+struct Reader<'a> {
+    story: &'a TaskStory,
+    history: History,
+    /// In the life that was read last.
+    executor_names: BTreeMap<u32, String>,
+}
+
+impl Reader<'_> {
+    /// A header says that another dispatcher process goes on.
+    fn read_header(&mut self, text: &str) {
+        if !self.history.attempts.is_empty() && serde_json::from_str::<Header>(text).is_ok() {
+            self.history.n_restarts += 1;
+        }
+    }
+
+    fn read_event(&mut self, t: Timestamp, event: Event) {
+        let this = self.story.task;
+        match event {
+            Event::ExecutorJoined { executor, offer } => self.on_executor_joined(t, executor, &offer),
+            Event::ExecutorLost { executor, reason } => self.on_executor_lost(t, executor, &reason),
+            Event::AttemptEnded { executor, report } if report.task == this => {
+                self.on_attempt_ended(t, executor, report);
+            }
+            Event::OutputsHome { task, attempt, result, .. } if task == this => {
+                self.on_outputs_home(t, attempt, result);
+            }
+            Event::TaskRestored { task, outcome, .. } if task == this => {
+                self.history.ended.get_or_insert((t, outcome));
+            }
+            _ => {}
+        }
+    }
+
+    fn read_action(&mut self, t: Timestamp, action: Action) {
+        let this = self.story.task;
+        match action {
+            Action::Assign { executor, assignment } if assignment.task == this => {
+                self.on_assigned(t, executor, assignment);
+            }
+            Action::RerunTask { executor, assignment } if assignment.task == this => {
+                let executor = self.name_of(executor);
+                self.history.reruns.push(Rerun { attempt: assignment.attempt, executor, end: None });
+            }
+            Action::ForgetExecutor { executor } => self.on_executor_forgotten(t, executor),
+            Action::CancelAttempt { task, attempt, .. } if task == this => {
+                if let Some(a) = self.history.attempts.last_mut().filter(|a| a.attempt == attempt) {
+                    a.cancel_asked = Some(t);
+                }
+            }
+            Action::EndTask { task, outcome } if task == this => self.history.ended = Some((t, outcome)),
+            Action::ReviveTask { task, lost } if task == this => {
+                self.history.ended = None;
+                self.history.lost.push((t, lost));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_assigned(&mut self, t: Timestamp, executor: ExecutorId, assignment: Box<Assignment>) {
+        let how = match self.history.n_restarts {
+            0 => "its executor was lost or came back without it",
+            _ => "the dispatcher was restarted and nobody had it any more",
+        };
+        if let Some(before) = self.history.open_attempt() {
+            before.lost = Some(how.into());
+        }
+        let mut objects = self.story.objects.clone();
+        if let Some(spec) = &self.story.spec {
+            let inputs = assignment.inputs.iter().zip(&spec.inputs);
+            objects.extend(inputs.map(|(a, (_, location))| (a.object.0, location.clone())));
+        }
+        self.history.ended = None;
+        self.history.attempts.push(Attempt {
+            attempt: assignment.attempt,
+            executor,
+            executor_name: self.name_of(executor),
+            assigned: Some(t),
+            assignment: Some(assignment),
+            objects,
+            ..Attempt::default()
+        });
+    }
+
+    /// An executor joins, again or for the first time. It may bring the last attempt along, under another number than before.
+    fn on_executor_joined(&mut self, t: Timestamp, executor: ExecutorId, offer: &Offer) {
+        self.executor_names.insert(executor.0, offer.name.clone());
+        let name = self.name_of(executor);
+        let Some(a) = self.history.attempts.last_mut() else { return };
+        let attempt_there = offer.attempts.iter().find(|(task, _)| *task == self.story.task);
+        match attempt_there {
+            Some((_, attempt)) if a.attempt == *attempt && a.report.is_none() => {
+                a.lost = None;
+                (a.executor, a.executor_name) = (executor, name);
+            }
+            None if a.executor == executor && a.report.is_none() && a.home.is_none() => {
+                a.lost.get_or_insert("its executor came back without it".into());
+                a.over.get_or_insert(t);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_executor_lost(&mut self, t: Timestamp, executor: ExecutorId, reason: &str) {
+        if self.history.ended.is_some() {
+            return;
+        }
+        let Some(a) = self.history.attempts.last_mut().filter(|a| a.executor == executor) else { return };
+        let landed = a.home.is_some() || a.report.as_ref().is_some_and(|r| r.outputs.is_empty());
+        if !landed {
+            a.lost.get_or_insert(format!("its executor was lost: {}", line_of(reason)));
+            a.over = Some(t);
+        }
+    }
+
+    fn on_executor_forgotten(&mut self, t: Timestamp, executor: ExecutorId) {
+        if let Some(a) = self.history.open_attempt().filter(|a| a.executor == executor) {
+            a.lost = Some("its executor fell silent and did not come back in time".into());
+            a.over = Some(t);
+        }
+    }
+
+    fn on_attempt_ended(&mut self, t: Timestamp, executor: ExecutorId, report: Arc<AttemptReport>) {
+        let mut reruns =
+            self.history.reruns.iter_mut().filter(|rerun| rerun.attempt == report.attempt).peekable();
+        if reruns.peek().is_some() {
+            return reruns.for_each(|rerun| rerun.end = Some(report.outcome.clone()));
+        }
+        if self.history.attempts.last().is_none_or(|a| a.attempt != report.attempt) {
+            // Its assignment is not among the lines; the report is worth telling all the same.
+            self.history.attempts.push(Attempt {
+                attempt: report.attempt,
+                executor,
+                executor_name: self.name_of(executor),
+                objects: self.story.objects.clone(),
+                ..Attempt::default()
+            });
+        }
+        let sources = report.inputs.iter().filter_map(|input| match input.outcome {
+            CacheOutcome::RemoteHit { from } => Some((from.0, self.name_of(from))),
+            _ => None,
+        });
+        let peers: BTreeMap<u32, String> = sources.collect();
+        if let Some(a) = self.history.attempts.last_mut().filter(|a| a.is_open()) {
+            a.peers.extend(peers);
+            a.report = Some(report);
+            a.over = Some(t);
+        }
+    }
+
+    fn on_outputs_home(&mut self, t: Timestamp, attempt: AttemptNo, result: Result<(), Failure>) {
+        let last = self.history.attempts.last_mut();
+        if let Some(a) = last.filter(|a| a.attempt == attempt && a.home.is_none()) {
+            a.home = Some((t, result));
+            a.over = Some(t);
+        }
+    }
+
+    fn name_of(&self, executor: ExecutorId) -> String {
+        match self.executor_names.get(&executor.0) {
+            Some(name) if !name.is_empty() => shown(name).to_string(),
+            _ => format!("executor {executor}"),
+        }
+    }
+}
