@@ -285,7 +285,7 @@ impl Node {
                 self.log.push((now, Logged::Reconnected));
                 self.asks_to_go = self.is_draining;
                 self.home_share.number = 0;
-                self.home_use.forget_told();
+                self.home_use.forget_report();
                 for message in again {
                     self.tell(message);
                 }

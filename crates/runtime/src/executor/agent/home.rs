@@ -102,7 +102,7 @@ impl Home {
     pub(super) fn was_welcomed(&mut self, lease_ns: u64) {
         self.rights.connected(lease_ns);
         self.share.number = 0;
-        self.used.forget_told();
+        self.used.forget_report();
     }
 
     pub(super) fn set_share(&mut self, share: HomeShare) {
