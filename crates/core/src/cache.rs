@@ -104,8 +104,7 @@ pub struct Forgotten {
 #[derive(Debug)]
 pub struct Cache {
     budget_bytes: u64,
-    /// The bytes by which the cache may exceed its budget: they were here when the budget was lowered, and
-    /// could not leave.
+    /// Bytes beyond the budget: they were here when it was lowered, and could not leave.
     over_bytes: u64,
     /// Never iterated, as its order means nothing.
     rows: FxHashMap<ObjectId, Row>,
@@ -280,9 +279,8 @@ impl Cache {
         }
     }
 
-    /// Drops a ready object although it may be pinned or kept, because its bytes are wrong. Pins stay:
-    /// attempts that hold them unpin as always, and a new [`Cache::reserve`] finds the object pinned. `None`
-    /// when the object is not ready.
+    /// Drops a ready object, also a pinned or kept one, because its bytes are wrong. Pins stay: their holders
+    /// unpin as always, and a new [`Cache::reserve`] finds the object pinned. `None` when it is not ready.
     pub fn forget_corrupt(&mut self, object: ObjectId) -> Option<Forgotten> {
         let row = self.find(object)?;
         let Entry { state, size_bytes, n_pins, kept: was_kept, .. } = *self.entry(row);
@@ -292,13 +290,11 @@ impl Cache {
         })
     }
 
-    /// Takes in an object that a restarted executor found on disk. If the answer is granted, the object is
-    /// ready.
+    /// Takes in an object that a restarted executor found on disk. If granted, the object is ready.
     ///
-    /// Answers like [`Cache::reserve`]. Unless granted, the object is not taken in; the caller has to delete
-    /// it, or to refuse this budget if the object is the last copy of an output. Insert (and keep) outputs
-    /// that are not home yet first, then the other objects, beginning with the longest unused, so that `lru`
-    /// goes on where it was. Panics when the object is here already.
+    /// Answers like [`Cache::reserve`]. An object that is not granted must be deleted, or the budget refused
+    /// if it is the last copy of an output. Insert (and keep) outputs that are not home yet first, then the
+    /// longest unused objects, so that `lru` goes on where it was. Panics when the object is here already.
     pub fn insert_ready(
         &mut self,
         object: ObjectId,
@@ -340,9 +336,8 @@ impl Cache {
         self.budget_bytes
     }
 
-    /// Sets another budget. Objects leave until the rest is within the budget or must stay. In the latter
-    /// case, call this again when an object may leave ([`Cache::is_over`]). `evicted` gets the objects that
-    /// left, in that order.
+    /// Sets another budget. Objects leave until the rest fits or must stay; then call this again when one may
+    /// leave ([`Cache::is_over`]). `evicted` gets the objects that left, in that order.
     pub fn set_budget(&mut self, budget_bytes: u64, evicted: &mut Vec<ObjectId>) {
         self.budget_bytes = budget_bytes;
         while self.taken_bytes() > budget_bytes && self.total(Class::Evictable).bytes > 0 {
@@ -424,8 +419,7 @@ impl Cache {
         }
     }
 
-    /// Evicts until `more_bytes` are free, if that is possible at all. `object_bytes` is the size of
-    /// the whole object, which decides whether waiting makes sense.
+    /// Evicts until `more_bytes` are free, if possible. `object_bytes`: size of the whole object.
     fn make_room(&mut self, more_bytes: u64, object_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
         if object_bytes > self.budget_bytes {
             return Reserve::NeverFits { budget_bytes: self.budget_bytes };
