@@ -219,17 +219,18 @@ pub enum FailureKind {
     NeverFits,
     /// The program wrote to an input; the attempt is repeated with private copies.
     InputModified,
-    /// Files that stay on the nodes did not fit into this node's cache beside those that have to stay.
+    /// Files that stay on the nodes did not fit into this node's cache beside the objects that have to stay.
     CacheFull,
-    /// An input that is only on nodes could be had from none that was asked; it may be made again.
+    /// An input that exists only on nodes could not be had from any of the nodes that were asked; it may be
+    /// made again.
     InputLost,
-    /// The inputs of the task are more than the whole disk of the node has; another node may have a larger one.
+    /// The inputs of the task are larger than the whole disk of the node; another node may have a larger one.
     DiskTooSmall,
-    /// The program failed while the disk that it shared with others may have had no room for all of them; it is tried again,
-    /// and with the disk to itself in the end.
+    /// The program failed while the disk that it shared with others may have had no room for all of them. It
+    /// is tried again, in the end with the disk to itself.
     DiskShared,
-    /// The files of the task that stay on the nodes are more than this node's cache can ever hold; another node may have a
-    /// larger one.
+    /// The files of the task that stay on the nodes are larger than this node's cache can ever be; another
+    /// node may have a larger one.
     CacheTooSmall,
 }
 
