@@ -1,9 +1,9 @@
-//! The promises, looked at.
+//! Checks of the promises.
 
 use super::*;
 
 impl World {
-    /// Nothing fails that this world gives no cause to.
+    /// Checks that a failure has a cause in this world.
     pub(super) fn check_failure(&self, process: &Process, task: TaskId, failure: &Failure) {
         let o = &self.o;
         let bad_transfers = o.transfer_fails + o.n_home_outages > 0;
@@ -18,32 +18,33 @@ impl World {
             FailureKind::Node => bad_transfers || self.is_disk_tight(),
             FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
             FailureKind::NeverFits => o.task_is_wide + o.task_has_memory > 0 || self.is_tight(),
-            // Damage is weather, like much else, and what is named is only the last of it.
+            // Damage is weather, like many other things, and only the last failure is named.
             FailureKind::InputModified => o.task_writes_input + o.n_corruptions > 0,
-            // A disk that refuses bytes makes the cache smaller for a while.
+            // When a disk refuses bytes, the cache is smaller for a while.
             FailureKind::CacheFull => self.is_tight() || o.transfer_fails > 0,
             FailureKind::CacheTooSmall => self.is_tight(),
             FailureKind::DiskTooSmall => self.is_disk_tight(),
-            // It is tried with the disk to itself in the end.
+            // In the end the task is tried with the disk to itself.
             FailureKind::DiskShared => false,
             _ => false,
         };
         assert!(is_caused, "promise 4: {task:?} fails without a cause in this world: {failure:?}");
     }
 
-    /// Some cache may be too small for a task, or for what has to stay.
+    /// Whether some cache may be too small for a task, or for the files that have to stay.
     pub(super) fn is_tight(&self) -> bool {
         self.o.cache_bytes < 1_000_000 || self.o.disk_bytes > 0 || self.has_made_much()
     }
 
-    /// What tasks have made so far to stay on the nodes might fill most of some cache, all of it together.
+    /// Whether the files that stay on the nodes might together fill most of some cache.
     pub(super) fn has_made_much(&self) -> bool {
         let largest = |digests: &BTreeSet<Digest>| digests.iter().map(|d| self.output_bytes(*d)).max();
         let made_bytes: u64 = self.made.values().filter_map(largest).sum();
         self.nodes.iter().any(|node| made_bytes >= node.config.cache.budget_bytes / 4 * 3)
     }
 
-    /// Some disk may have no room for the inputs of one task, or for those that are read for one attempt alone.
+    /// Whether some disk may have no room for the inputs of one task, or for those that are read for one
+    /// attempt alone.
     pub(super) fn is_disk_tight(&self) -> bool {
         // Each task fits alone there, but for what stays on the nodes.
         let fits_alone = self.o.scratch_bytes_max > 0 && self.o.n_layers_max == 0 && !self.o.small;
