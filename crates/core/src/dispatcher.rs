@@ -19,27 +19,31 @@
 //!   3. while the backlog is not empty the queue is full, and no backlog task goes before a task of the queue;
 //!   4. catalog and queue agree on every replica.
 //!
-//! Why only the first tasks: policies look at so many tasks, counted and not timed, so that a run gives
-//! the same answer on a fast and a slow machine, and only these are ever unfolded.
+//! Why only the first tasks: policies look at a fixed number of tasks, counted and not timed, so that a run
+//! gives the same answer on a fast and a slow machine. Only these tasks are ever unfolded.
 //!
-//! Why executors get more than their slots: the next inputs move while this task computes. How many
-//! more follows from how short the tasks are (about `AHEAD_NS` of work), and nothing is given ahead
-//! once fewer tasks are ready than there are slots: the last tasks go to whoever is free first.
+//! Why executors get more tasks than they have slots: the next inputs move while the present task computes.
+//! How many more depends on how short the tasks are (about `AHEAD_NS` of work). No task is given ahead once
+//! fewer tasks are ready than there are slots: the last tasks go to the executor that is free first.
 //!
-//! Why attempts can be *suspect*: one run reads one version of an object. The first bytes that a run is
-//! known to have read hold it; until then its attempts learn from home what they read. When other bytes
-//! turn up under a name, those attempts may have read either: their success does not count, and they are
-//! tried again with bytes that are known. This memory is one process long, as the journal holds no digests.
+//! Why attempts can be *suspect*: one run reads one version of an object. The run must keep to the first
+//! bytes that it is known to have read. Until these are known, its attempts learn from home which bytes they
+//! read. When other bytes appear under a name, those attempts may have read either version. Then their
+//! success does not count, and they are tried again with bytes that are known. This memory lasts for one
+//! process, as the journal holds no digests.
 //!
-//! The fields of [`Dispatcher`] are its table of contents: each is a structure of the child module that has its name or says
-//! what it is for, and what concerns only one of them is a method of that structure. `tasks` knows every task by its number.
+//! The fields of [`Dispatcher`] are its table of contents. Each is a structure of the child module that has
+//! its name or says what it is for, and code that concerns only one of them is a method of that structure.
+//! `tasks` knows every task by its number.
 //!
-//! A task's way through the child modules: `submissions` (in, and waiting), `ready` (queued), `assign` (given to an executor),
-//! `attempts` (ended); beside it `executors` and `replicas` (what there is), `run_times` (what was learnt), `ask` (what people see).
-//! Files that stay on the nodes (`run:` locations) are `intermediates`, patterns and collectives `moves`, tasks that run
-//! again in place of sending their files `reruns`, attempts that were given up and may still end well `given_up`, what
-//! lost attempts left at home `leftovers`, runs that are forgotten `forget`, tasks that are
-//! added to a run that goes on `additions`, files that cross from one dispatcher of a group to another `exchange`.
+//! A task's way through the child modules: `submissions` (in, and waiting), `ready` (queued), `assign` (given
+//! to an executor), `attempts` (ended). Beside that way are `executors` and `replicas` (the nodes and what
+//! they hold), `run_times` (how long tasks take), and `ask` (answers to users). Further child modules:
+//! `intermediates` has files that stay on the nodes (`run:` locations), `moves` has patterns and collectives,
+//! and `reruns` has tasks that run again in place of sending their files. `given_up` has attempts that were
+//! given up and may still end well, `leftovers` has what lost attempts left at home, and `forget` has runs
+//! that are forgotten. `additions` has tasks that are added to a run that goes on, and `exchange` has files
+//! that cross from one dispatcher of a group to another.
 //!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
 //! ([`crate::placement`]), how nodes come and go.

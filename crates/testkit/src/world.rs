@@ -22,8 +22,8 @@
 //!
 //! | module | has |
 //! |---|---|
-//! | `plans` | what is submitted, and those who do |
-//! | `dispatcher`, `nodes`, `programs` | what there is around the real machines |
+//! | `plans` | the submissions, and the clients that make them |
+//! | `dispatcher`, `nodes`, `programs` | the surroundings of the real state machines |
 //! | `faults` | what goes wrong |
 //! | `checks` | the promises |
 //! | `watch` | the limit of a world |

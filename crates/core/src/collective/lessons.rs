@@ -238,7 +238,8 @@ mod tests {
     const SIZES: [(u64, u64); 6] =
         [(64, 1_000), (16, 10_000), (8, 100_000), (4, 1_000_000), (2, 10_000_000), (1, 100_000_000)];
 
-    /// Collectives of all sizes, with noise: (of those that are told, within what is promised; told; all).
+    /// Collectives of all sizes, with noise. Gives how many shown predictions are as close as promised, how
+    /// many predictions are shown, and how many collectives there are.
     fn live(makes: impl Fn(u64, u64) -> Case, way: Way, makers: f64, noise: f64) -> (u32, u32, u32) {
         let (mut lessons, mut rng) = (Lessons::default(), Rng::new(9));
         let (mut n_near, mut n_told, mut n) = (0, 0, 0);

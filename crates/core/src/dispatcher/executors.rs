@@ -23,8 +23,8 @@ pub(super) struct ExecutorState {
     pub(super) silent_since: Option<Timestamp>,
     /// The executor takes no new tasks.
     pub(super) draining: bool,
-    /// The dispatcher of the group that this executor was told to move to; it is told again when it reconnects, as the first
-    /// message may be lost with the connection.
+    /// The dispatcher of the group that this executor was told to move to. It is told again when it
+    /// reconnects, because the first message may be lost with the connection.
     pub(super) moving_to: Option<MemberId>,
     /// The executor was told to leave: since when, and which files that only it held other nodes were asked
     /// to copy.

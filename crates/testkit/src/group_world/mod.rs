@@ -14,7 +14,8 @@
 //!   1. a task that is said to be done has its outputs at home, is done after every restart of its dispatcher, and is not
 //!      given out again unless a file that it left on a node was lost; an accepted run is not lost at any member, and neither is what
 //!      was added to it; what is said twice with one token is added once;
-//!   2. it is done by an attempt whose program was *this* task's, and every output has the bytes of a plain run;
+//!   2. it is done by an attempt whose program was *this* task's, and every output has the bytes of a plain
+//!      run;
 //!   4. every task of every run, and all that was added to it, ends well, as nothing in this world makes one fail; what is refused is
 //!      refused for a cause that is there, and what clashes with the run, is read in vain or waits for itself is refused.
 //!
@@ -23,8 +24,8 @@
 //!
 //! | module | has |
 //! |---|---|
-//! | [`options`] | what a world is drawn from |
-//! | `plans`, `clients` | what is submitted, and those who do |
+//! | `plans`, `clients` | the submissions, and the clients that make them |
+//! | `dispatchers`, `nodes` | the surroundings of the real state machines |
 //! | `dispatchers`, `nodes` | what there is of each around the real machines |
 //! | `checks` | the promises |
 //!
