@@ -111,8 +111,8 @@ pub fn remember(dir: &Path, kind: Kind) -> Result<(), Fault> {
 
 /// Remembers that the cluster with this join file was given work, if it is on this machine.
 pub fn remember_work(join: &Path) {
-    let Ok(told) = Join::read(join) else { return };
-    let Some(dir) = Path::new(&told.dir).parent() else { return };
+    let Ok(join) = Join::read(join) else { return };
+    let Some(dir) = Path::new(&join.dir).parent() else { return };
     let known = all().unwrap_or_default().into_iter().find(|known| known.dir == dir);
     if let Some(known) = known {
         let _ = remember(dir, known.kind);

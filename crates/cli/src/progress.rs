@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// How often a plain line is printed.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 /// The number of failures that get their own line; further failures are only counted.
-const FAILURES_TOLD_MAX: u64 = 20;
+const FAILURES_SHOWN_MAX: u64 = 20;
 
 pub struct Progress {
     terminal: bool,
@@ -16,7 +16,7 @@ pub struct Progress {
     /// Earlier counts of ended tasks, for the rate.
     marks: std::collections::VecDeque<(Instant, u64)>,
     n_failures_seen: u64,
-    n_failures_told: u64,
+    n_failures_shown: u64,
     drawn: bool,
 }
 
@@ -28,7 +28,7 @@ impl Progress {
             last_plain: now,
             marks: std::collections::VecDeque::new(),
             n_failures_seen: 0,
-            n_failures_told: 0,
+            n_failures_shown: 0,
             drawn: false,
         }
     }
@@ -42,7 +42,7 @@ impl Progress {
         let now = Instant::now();
         let ended = status.n_done + status.n_failed + status.n_cancelled;
         self.mark(now, ended);
-        self.tell_failures(status);
+        self.show_failures(status);
         if self.terminal {
             let line = self.line(status, ended, now);
             let width = terminal_width();
@@ -68,18 +68,18 @@ impl Progress {
     }
 
     /// Prints a line for each new failure, up to a limit; a report contains only the latest failures.
-    fn tell_failures(&mut self, status: &RunStatus) {
+    fn show_failures(&mut self, status: &RunStatus) {
         let fresh = status.n_failed.saturating_sub(self.n_failures_seen);
         self.n_failures_seen += fresh;
-        let tell = fresh.min(FAILURES_TOLD_MAX - self.n_failures_told).min(status.failures.len() as u64);
-        if tell == 0 {
+        let n_new = fresh.min(FAILURES_SHOWN_MAX - self.n_failures_shown).min(status.failures.len() as u64);
+        if n_new == 0 {
             return;
         }
-        self.n_failures_told += tell;
+        self.n_failures_shown += n_new;
         self.clear();
         let n_known = status.failures.len();
         for (id, message) in
-            status.failures.iter().skip(n_known.saturating_sub(fresh as usize)).take(tell as usize)
+            status.failures.iter().skip(n_known.saturating_sub(fresh as usize)).take(n_new as usize)
         {
             eyas_text::say!("failed: task {}: {}", shown(id), line_of(message));
         }
@@ -121,10 +121,10 @@ impl Progress {
 
     /// Prints the closing lines.
     pub fn finish(&mut self, status: &RunStatus) {
-        self.tell_failures(status);
+        self.show_failures(status);
         self.clear();
-        if status.n_failed > self.n_failures_told {
-            eyas_text::say!("failed: {} more", count(status.n_failed - self.n_failures_told));
+        if status.n_failed > self.n_failures_shown {
+            eyas_text::say!("failed: {} more", count(status.n_failed - self.n_failures_shown));
         }
         // The run's own time: it may have begun, and even ended, long before the user began to wait.
         let took_ns = status.ended.map_or(0, |ended| ended.since_ns(status.opened));

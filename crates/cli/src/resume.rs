@@ -44,7 +44,7 @@ const STREAMS: usize = 8;
 /// Tasks that are unfolded at the same time.
 const TASKS_AT_ONCE: usize = 8192;
 /// How often a long reading of files is reported.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// Why a task runs. The strings are locations.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -435,14 +435,14 @@ struct HomeReader {
     homes: Homes,
     n_files: AtomicU64,
     n_bytes: AtomicU64,
-    told: Mutex<Instant>,
+    last_report: Mutex<Instant>,
 }
 
 impl HomeReader {
     fn new() -> Result<HomeReader, Fault> {
         let homes = Homes::new(HomesConfig::default()).map_err(|e| Fault::new(Exit::Other, e))?;
-        let told = Mutex::new(Instant::now());
-        Ok(HomeReader { homes, n_files: AtomicU64::new(0), n_bytes: AtomicU64::new(0), told })
+        let last_report = Mutex::new(Instant::now());
+        Ok(HomeReader { homes, n_files: AtomicU64::new(0), n_bytes: AtomicU64::new(0), last_report })
     }
 
     fn look_at(&self, locations: &[String]) -> Vec<Found> {
@@ -483,7 +483,7 @@ impl HomeReader {
                 Ok(n) => {
                     hasher.update(&buffer[..n]);
                     self.n_bytes.fetch_add(n as u64, Ordering::Relaxed);
-                    self.tell();
+                    self.report_progress();
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => return Found::Unreadable,
@@ -491,10 +491,10 @@ impl HomeReader {
         }
     }
 
-    fn tell(&self) {
-        let Ok(mut told) = self.told.try_lock() else { return };
-        if told.elapsed() >= TELL_EVERY {
-            *told = Instant::now();
+    fn report_progress(&self) {
+        let Ok(mut last_report) = self.last_report.try_lock() else { return };
+        if last_report.elapsed() >= REPORT_EVERY {
+            *last_report = Instant::now();
             eyas_text::say!(
                 "comparing what is at home: {} read, {}",
                 plural(self.n_files.load(Ordering::Relaxed), "file"),
@@ -641,7 +641,7 @@ pub enum Left {
 pub struct EarlierResults {
     records: Vec<Record>,
     /// The dispatcher's folder that has the log of those runs.
-    told_in: Option<PathBuf>,
+    log_dir: Option<PathBuf>,
 }
 
 impl EarlierResults {
@@ -649,7 +649,7 @@ impl EarlierResults {
     /// that the log of the last run of `origin` is there.
     pub fn leave(&self, origin: &Origin, dir: &Path) -> Result<(), Fault> {
         let is_there =
-            self.told_in.as_ref().is_some_and(|told| told.canonicalize().ok() == dir.canonicalize().ok());
+            self.log_dir.as_ref().is_some_and(|log| log.canonicalize().ok() == dir.canonicalize().ok());
         if !is_there && !self.records.is_empty() {
             Memo::carry(dir, &self.records)?;
         }
@@ -662,7 +662,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     let n_tasks = list.n_tasks;
     let Some(given) = asked.resume else {
         if asked.dry_run {
-            tell(&list, &Decision::all(&list, Why::Asked), None)?;
+            print_decision(&list, &Decision::all(&list, Why::Asked), None)?;
             return Ok(Left::Nothing);
         }
         return Ok(Left::Run(list, EarlierResults::default()));
@@ -675,7 +675,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     let home = HomeReader::new()?;
     let decision = decide(&list, &memo, |locations| home.look_at(locations));
     if asked.dry_run {
-        tell(&list, &decision, dir.as_deref())?;
+        print_decision(&list, &decision, dir.as_deref())?;
         return Ok(Left::Nothing);
     }
     let n_running = decision.n_running();
@@ -696,7 +696,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     let shorter = shorter(list, &decision, &origin)?;
     Ok(Left::Run(
         shorter,
-        EarlierResults { records: decision.known.into_iter().cloned().collect(), told_in: dir },
+        EarlierResults { records: decision.known.into_iter().cloned().collect(), log_dir: dir },
     ))
 }
 
@@ -709,7 +709,7 @@ struct Group<'a> {
 }
 
 /// Prints what would run, command by command, and then why, by stages.
-fn tell(list: &TaskList, decision: &Decision, earlier: Option<&Path>) -> Result<(), Fault> {
+fn print_decision(list: &TaskList, decision: &Decision, earlier: Option<&Path>) -> Result<(), Fault> {
     let tasks = Tasks::new(list);
     let mut groups: Vec<Group> = vec![];
     let mut places: FxHashMap<(String, &str), usize> = FxHashMap::default();

@@ -53,12 +53,12 @@ enum Waiting {
 struct Waits {
     member: usize,
     ticket: u64,
-    tell: UnboundedSender<Input>,
+    sender: UnboundedSender<Input>,
 }
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        let _ = self.tell.send(Input::Lost { member: self.member });
+        let _ = self.sender.send(Input::Lost { member: self.member });
     }
 }
 
@@ -87,8 +87,8 @@ impl From<tokio::task::JoinError> for No {
 /// A submission of this client.
 struct Submitting {
     submission: Submission,
-    tell: UnboundedSender<Input>,
-    told: UnboundedReceiver<Input>,
+    sender: UnboundedSender<Input>,
+    inputs: UnboundedReceiver<Input>,
     /// Requests whose replies the submission receives, by member.
     asked: Vec<(usize, u64)>,
 }
@@ -112,13 +112,13 @@ pub(super) struct Group {
 impl Group {
     /// Connects to all members that answer; at least one has to.
     pub async fn connect(join: Join, path: Option<PathBuf>) -> Result<Group, NetError> {
-        let (tell, replies) = mpsc::unbounded_channel();
+        let (sender, replies) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             lines: join.members.iter().map(|_| Mutex::new(Line::default())).collect(),
             addresses: Mutex::new(join.members.clone()),
             next: AtomicU64::new(1),
             submissions: Mutex::new(HashMap::new()),
-            replies: tell,
+            replies: sender,
         });
         let mut first_error = None;
         let mut opened: Vec<Option<_>> = join.members.iter().map(|_| None).collect();
@@ -127,8 +127,8 @@ impl Group {
         while let Some(member) = (0..opened.len()).find(|m| !tried[*m] && !shared.address(*m).is_empty()) {
             tried[member] = true;
             match open(&shared.address(member), &join).await {
-                Ok((reader, writer, told)) => {
-                    shared.learn(member, &told, None);
+                Ok((reader, writer, addresses)) => {
+                    shared.learn(member, &addresses, None);
                     opened[member] = Some((reader, writer));
                 }
                 Err(e) => _ = first_error.get_or_insert(e),
@@ -181,10 +181,10 @@ async fn keep(
                 let Some(shared) = shared.upgrade() else { return };
                 let line = shared.line(member);
                 match line.waiting.get(&reply.number) {
-                    Some(Waiting::Asks(tell)) => _ = tell.send(reply.body),
-                    Some(Waiting::Submits(Waits { member, ticket, tell })) => {
+                    Some(Waiting::Asks(sender)) => _ = sender.send(reply.body),
+                    Some(Waiting::Submits(Waits { member, ticket, sender })) => {
                         let (member, ticket, body) = (*member, *ticket, reply.body);
-                        let _ = tell.send(Input::Answered { member, ticket, body });
+                        let _ = sender.send(Input::Answered { member, ticket, body });
                     }
                     None => {}
                 }
@@ -194,16 +194,16 @@ async fn keep(
         }
         tokio::time::sleep(RETRY).await;
         let Some(shared) = shared.upgrade() else { return };
-        if let Some(Ok(told)) = path.as_ref().map(|path| Join::read(path)) {
+        if let Some(Ok(file)) = path.as_ref().map(|path| Join::read(path)) {
             // Only an address that differs from what the file said before is news; a copy of the file never
             // changes.
-            if let (Some(now), before) = (told.members.get(member), join.members.get(member))
+            if let (Some(now), before) = (file.members.get(member), join.members.get(member))
                 && Some(now) != before
                 && !now.is_empty()
             {
                 shared.addresses()[member].clone_from(now);
             }
-            join = told;
+            join = file;
         }
         let address = shared.address(member);
         let line = match address.is_empty() {
@@ -211,8 +211,8 @@ async fn keep(
             false => open(&address, &join).await.ok(),
         };
         match line {
-            Some((new, writer, told)) => {
-                shared.learn(member, &told, None);
+            Some((new, writer, addresses)) => {
+                shared.learn(member, &addresses, None);
                 shared.line(member).writer = Some(writer);
                 reader = Some(new);
             }
@@ -240,15 +240,15 @@ impl Shared {
 
     /// The member `from` reported all addresses. It knows its own address best, and the other addresses no
     /// better than anybody; what it says of `lost` is of no use.
-    fn learn(&self, from: usize, told: &[String], lost: Option<usize>) {
+    fn learn(&self, from: usize, reported: &[String], lost: Option<usize>) {
         let mut addresses = self.addresses();
-        if told.len() != addresses.len() {
+        if reported.len() != addresses.len() {
             return;
         }
-        for (member, (known, told)) in addresses.iter_mut().zip(told).enumerate() {
+        for (member, (known, reported)) in addresses.iter_mut().zip(reported).enumerate() {
             let is_better = known.is_empty() || member == from || Some(member) == lost;
-            if is_better && !told.is_empty() {
-                known.clone_from(told);
+            if is_better && !reported.is_empty() {
+                known.clone_from(reported);
             }
         }
     }
@@ -257,9 +257,9 @@ impl Shared {
     async fn ask_where(&self, lost: usize, join: &Join) {
         for member in (0..self.n_members()).filter(|m| *m != lost) {
             if self.line(member).writer.is_some()
-                && let Ok((_, _, told)) = open(&self.address(member), join).await
+                && let Ok((_, _, addresses)) = open(&self.address(member), join).await
             {
-                return self.learn(member, &told, Some(lost));
+                return self.learn(member, &addresses, Some(lost));
             }
         }
     }
@@ -304,14 +304,14 @@ impl Shared {
         }
     }
 
-    fn tell(&self, number: u64, body: ReplyBody) {
+    fn answer(&self, number: u64, body: ReplyBody) {
         let _ = self.replies.send(Ok(Reply { number, body }));
     }
 
     /// Sends a request to one member; its replies come on the channel, which ends with the connection.
     fn send(&self, member: usize, body: RequestBody) -> Option<(u64, UnboundedReceiver<ReplyBody>)> {
-        let (tell, replies) = mpsc::unbounded_channel();
-        let number = self.send_for(member, body, Some(Waiting::Asks(tell)))?;
+        let (sender, replies) = mpsc::unbounded_channel();
+        let number = self.send_for(member, body, Some(Waiting::Asks(sender)))?;
         Some((number, replies))
     }
 
@@ -406,12 +406,12 @@ impl Shared {
             }
         };
         match reply {
-            Ok(body) => self.tell(number, body),
-            Err(No::Refused(reason)) => self.tell(number, ReplyBody::Refused { reason }),
+            Ok(body) => self.answer(number, body),
+            Err(No::Refused(reason)) => self.answer(number, ReplyBody::Refused { reason }),
             Err(No::Away(sentence)) if submits => {
                 let _ = self.replies.send(Err(NetError::Away(sentence)));
             }
-            Err(No::Away(reason)) => self.tell(number, ReplyBody::Refused { reason }),
+            Err(No::Away(reason)) => self.answer(number, ReplyBody::Refused { reason }),
         }
     }
 
@@ -424,9 +424,9 @@ impl Shared {
         into: Option<Addition>,
     ) -> Result<ReplyBody, No> {
         self.wait_for_coming().await;
-        let (tell, told) = mpsc::unbounded_channel();
+        let (sender, inputs) = mpsc::unbounded_channel();
         let submission = Submission::new(self.n_members(), name, keep, into);
-        let mut submitting = Submitting { submission, tell, told, asked: vec![] };
+        let mut submitting = Submitting { submission, sender, inputs, asked: vec![] };
         let is_here = (0..self.n_members()).map(|m| !self.is_away(m)).collect();
         let reply = submitting.go_on(self, Input::Begin { is_here }).await?;
         if let ReplyBody::RunOpened { run, .. } = &reply {
@@ -443,25 +443,25 @@ impl Shared {
     /// the last of them ended: a part that had ended begins again if a file that it made was lost and another
     /// part still reads it.
     async fn watch(self: Arc<Self>, number: u64, run: RunId, interval_ns: u64) {
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (sender, mut reports) = mpsc::unbounded_channel();
         for member in 0..self.n_members() {
-            let (shared, tell) = (self.clone(), tell.clone());
-            tokio::spawn(async move { shared.watch_part(member, run, interval_ns, tell).await });
+            let (shared, sender) = (self.clone(), sender.clone());
+            tokio::spawn(async move { shared.watch_part(member, run, interval_ns, sender).await });
         }
-        drop(tell);
+        drop(sender);
         let mut parts: Vec<Option<RunStatus>> = vec![None; self.n_members()];
         let mut lonely = tokio::time::Instant::now();
         loop {
-            let told = tokio::time::timeout(RETRY, told.recv()).await;
+            let report = tokio::time::timeout(RETRY, reports.recv()).await;
             if (0..self.n_members()).any(|m| !self.is_away(m)) {
                 lonely = tokio::time::Instant::now();
             } else if lonely.elapsed() > LONELY_MAX {
                 let _ = self.replies.send(Err(NetError::Closed));
                 return;
             }
-            match told {
+            match report {
                 // Each member has a part of each run; the first member decides which runs exist.
-                Ok(Some((0, Err(reason)))) => return self.tell(number, ReplyBody::Refused { reason }),
+                Ok(Some((0, Err(reason)))) => return self.answer(number, ReplyBody::Refused { reason }),
                 Ok(Some((member, Err(reason)))) => {
                     let who = format!("dispatcher {} of {}", member + 1, self.n_members());
                     let _ = self.replies.send(Err(NetError::Away(format!("{who} lacks its part: {reason}"))));
@@ -475,7 +475,7 @@ impl Shared {
             let known: Vec<&RunStatus> = parts.iter().flatten().collect();
             let whole = self.sum(run, &known);
             if whole.ended.is_none() {
-                self.tell(number, ReplyBody::Run(Box::new(whole)));
+                self.answer(number, ReplyBody::Run(Box::new(whole)));
                 continue;
             }
             // Each part has ended at some time; check that all have ended now.
@@ -488,7 +488,7 @@ impl Shared {
             }
             let whole = self.sum(run, &again.iter().collect::<Vec<_>>());
             let over = whole.ended.is_some();
-            self.tell(number, ReplyBody::Run(Box::new(whole)));
+            self.answer(number, ReplyBody::Run(Box::new(whole)));
             if over {
                 return;
             }
@@ -505,7 +505,7 @@ impl Shared {
         member: usize,
         run: RunId,
         interval_ns: u64,
-        tell: UnboundedSender<(usize, Result<RunStatus, String>)>,
+        sender: UnboundedSender<(usize, Result<RunStatus, String>)>,
     ) {
         loop {
             if let Some((number, mut replies)) = self.send(member, RequestBody::WatchRun { run, interval_ns })
@@ -514,13 +514,13 @@ impl Shared {
                     let over = match reply {
                         ReplyBody::Run(status) => {
                             let over = status.ended.is_some();
-                            if tell.send((member, Ok(*status))).is_err() {
+                            if sender.send((member, Ok(*status))).is_err() {
                                 return;
                             }
                             over
                         }
                         ReplyBody::Refused { reason } => {
-                            let _ = tell.send((member, Err(reason)));
+                            let _ = sender.send((member, Err(reason)));
                             true
                         }
                         _ => false,
@@ -531,7 +531,7 @@ impl Shared {
                     }
                 }
             }
-            if tell.is_closed() {
+            if sender.is_closed() {
                 return;
             }
             tokio::time::sleep(RETRY).await;
@@ -636,14 +636,14 @@ impl Submitting {
         loop {
             let input = match next.take() {
                 Some(input) => input,
-                None => self.told.recv().await.expect("we have a sender ourselves"),
+                None => self.inputs.recv().await.expect("we have a sender ourselves"),
             };
             match self.take(shared, input) {
-                Some(Output::Answer(told)) => {
-                    if !matches!(told, Ok(ReplyBody::RunOpened { .. })) {
+                Some(Output::Answer(answer)) => {
+                    if !matches!(answer, Ok(ReplyBody::RunOpened { .. })) {
                         self.end(shared);
                     }
-                    return told.map_err(|no| shared.no(no));
+                    return answer.map_err(|no| shared.no(no));
                 }
                 Some(Output::Split(splitting)) => {
                     let parts = tokio::task::spawn_blocking(|| splitting.compute()).await;
@@ -663,7 +663,7 @@ impl Submitting {
             match output {
                 Output::Ask { member, ticket, body } => {
                     // If nothing can be sent, the submission is also informed that the member is lost.
-                    let waits = Waits { member, ticket, tell: self.tell.clone() };
+                    let waits = Waits { member, ticket, sender: self.sender.clone() };
                     let number = shared.send_for(member, body, Some(Waiting::Submits(waits)));
                     self.asked.extend(number.map(|number| (member, number)));
                 }

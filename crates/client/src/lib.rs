@@ -34,11 +34,11 @@ enum Way {
 impl Client {
     /// Connects with a join file.
     pub async fn connect(join: &Path) -> Result<Client, NetError> {
-        let told = Join::read(join)?;
-        if told.members.is_empty() {
-            return Client::connect_to(&told).await;
+        let file = Join::read(join)?;
+        if file.members.is_empty() {
+            return Client::connect_to(&file).await;
         }
-        let group = Group::connect(told, Some(join.to_path_buf())).await?;
+        let group = Group::connect(file, Some(join.to_path_buf())).await?;
         Ok(Client { way: Way::Several(group), next: 1 })
     }
 

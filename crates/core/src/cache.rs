@@ -16,7 +16,7 @@
 //! Policies propose which object leaves ([`crate::eviction`]); the promises are kept here.
 //!
 //! Invariants, checked by [`Cache::sanity_check`]:
-//!   1. `used_bytes + reserved_bytes <= budget_bytes` at every moment. The exception are objects that were
+//!   1. `used_bytes + reserved_bytes <= budget_bytes` at every moment. The exception: objects that were
 //!      here when the budget was lowered and must stay: then nothing is granted until the sum is within the
 //!      budget;
 //!   2. the policy may choose among exactly the ready objects that are neither pinned nor kept;

@@ -478,7 +478,7 @@ impl World {
     // ------------------------------------------------------------ clocks
 
     /// The time of a clock that is this much ahead of true time.
-    fn told_by(&self, ahead_ns: i64) -> Timestamp {
+    fn clock_time(&self, ahead_ns: i64) -> Timestamp {
         Timestamp(self.now.0.saturating_add_signed(ahead_ns))
     }
 

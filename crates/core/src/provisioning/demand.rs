@@ -34,7 +34,7 @@ pub(super) struct ByDemand {
     peaks: VecDeque<(Timestamp, u64)>,
     /// The last time when nodes were lacking, or the time of the first look.
     last_lack: Option<Timestamp>,
-    /// The largest number of nodes that had tasks at once, since the last time that all nodes were given up.
+    /// The largest number of nodes that had tasks at once, since there was last no task for `warm_ns`.
     n_busy_max: u32,
     last_work: Timestamp,
 }

@@ -55,12 +55,12 @@ pub(super) fn check_alone(dir: &Path) -> Result<(), DispatcherError> {
 }
 
 /// Reads the join file that a member was started with.
-pub(super) fn read_told(options: &DispatcherOptions) -> Result<Option<Join>, DispatcherError> {
+pub(super) fn read_given_join(options: &DispatcherOptions) -> Result<Option<Join>, DispatcherError> {
     let path = options.group.as_ref().and_then(|g| g.join.as_ref());
     match path.map(|path| Join::read(path)).transpose() {
         // This member has run before and knows the others without that file, whose dispatcher may be away.
         Err(_) if read_kept(&options.dir).is_some() => Ok(None),
-        told => Ok(told?),
+        given => Ok(given?),
     }
 }
 
@@ -82,14 +82,14 @@ pub(super) struct Whereabouts {
     membership: Membership,
     port: u16,
     /// Sends the addresses to the tasks that connect to the members.
-    tell: watch::Sender<Vec<String>>,
+    address_sender: watch::Sender<Vec<String>>,
     join: Join,
 }
 
 impl Whereabouts {
     /// A member has a new address.
     pub fn changed(&mut self, addresses: &[String]) {
-        let _ = self.tell.send(addresses.to_vec());
+        let _ = self.address_sender.send(addresses.to_vec());
         self.join.members = addresses.to_vec();
         if let Err(e) = self.join.write(&self.dir.join(JOIN_FILE)) {
             eyas_text::say!("eyas: {e}");
@@ -113,7 +113,7 @@ impl Service {
     pub fn join_group(
         &mut self,
         options: &GroupOptions,
-        told: Option<&Join>,
+        given: Option<&Join>,
         bound: SocketAddr,
         join: &mut Join,
         inputs: &mpsc::Sender<Arrival>,
@@ -126,15 +126,15 @@ impl Service {
             let what = format!("{dir} is of dispatcher {} of {n_members}", me.0 + 1);
             return Err(DispatcherError::Config(format!("{what}; that does not change")));
         }
-        if let Some(told) = told.filter(|told| told.cluster != join.cluster) {
-            let what = format!("{dir} is of cluster {}, the join file of {}", join.cluster, told.cluster);
+        if let Some(given) = given.filter(|given| given.cluster != join.cluster) {
+            let what = format!("{dir} is of cluster {}, the join file of {}", join.cluster, given.cluster);
             return Err(DispatcherError::Config(what));
         }
         let mut addresses = kept.map_or_else(Vec::new, |kept| kept.addresses);
         addresses.resize(n_members as usize, String::new());
-        if let Some(told) = told {
+        if let Some(given) = given {
             let known =
-                if told.members.is_empty() { std::slice::from_ref(&told.address) } else { &told.members };
+                if given.members.is_empty() { std::slice::from_ref(&given.address) } else { &given.members };
             for (address, known) in addresses.iter_mut().zip(known) {
                 if !known.is_empty() {
                     address.clone_from(known);
@@ -143,13 +143,18 @@ impl Service {
         }
         addresses[me.0 as usize].clone_from(&join.address);
         join.members.clone_from(&addresses);
-        let (tell, hear) = watch::channel(addresses.clone());
+        let (address_sender, addresses_now) = watch::channel(addresses.clone());
         for member in membership.others() {
-            let link = Link { member, membership, addresses: hear.clone(), inputs: inputs.clone() };
+            let link = Link { member, membership, addresses: addresses_now.clone(), inputs: inputs.clone() };
             tokio::spawn(link.keep(join.identity.clone()));
         }
-        let whereabouts =
-            Whereabouts { dir: self.dir.clone(), membership, port: bound.port(), tell, join: join.clone() };
+        let whereabouts = Whereabouts {
+            dir: self.dir.clone(),
+            membership,
+            port: bound.port(),
+            address_sender,
+            join: join.clone(),
+        };
         whereabouts.keep(&addresses);
         self.session.outside_mut().whereabouts = Some(whereabouts);
         self.session.begin_with_addresses(addresses);
@@ -189,8 +194,8 @@ impl Link {
         };
         match welcome {
             Welcome::Member { addresses, now } => {
-                let told = Input::Addresses { member: self.member, addresses, now };
-                self.inputs.send(Arrival::Session(told)).await.ok()?;
+                let input = Input::Addresses { member: self.member, addresses, now };
+                self.inputs.send(Arrival::Session(input)).await.ok()?;
             }
             Welcome::Refused { reason } => {
                 eyas_text::say!("eyas: the dispatcher at {address} refused: {reason}");

@@ -128,11 +128,11 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     // A dispatcher that was killed left its join file behind; nobody who waits for us may take it for ours.
     remove_own_join(&join_path);
     let identity_path = dir.join("identity.json");
-    let told = group::read_told(&options)?;
-    if let Some(told) = &told
+    let given_join = group::read_given_join(&options)?;
+    if let Some(given_join) = &given_join
         && !identity_path.exists()
     {
-        told.identity.keep(&identity_path)?;
+        given_join.identity.keep(&identity_path)?;
     }
     let identity = Identity::load_or_generate(&identity_path)?;
     let cluster = cluster_name(&identity);
@@ -153,7 +153,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     let address = options.advertise.clone().unwrap_or_else(|| advertised(bound));
     let mut join = Join::new(address, cluster, dir.display().to_string(), identity.clone());
     if let Some(options) = &options.group {
-        service.join_group(options, told.as_ref(), bound, &mut join, &inputs)?;
+        service.join_group(options, given_join.as_ref(), bound, &mut join, &inputs)?;
     }
 
     let server_config = identity.server_config()?;

@@ -6,7 +6,7 @@ use super::*;
 impl World {
     pub(super) fn with_process(&mut self, act: impl FnOnce(&mut Process, Timestamp)) {
         let Some(mut process) = self.process.take() else { return };
-        let now = self.told_by(self.ahead_ns);
+        let now = self.clock_time(self.ahead_ns);
         assert!(now >= self.given, "the dispatcher's time goes back");
         self.given = now;
         // The process is not put back when something panics: the world ends then, and only its trace is used.
@@ -140,10 +140,10 @@ impl World {
         self.idle_since.clear();
         self.ahead_ns = self.wrong_clock();
         if self.o.clocks && self.given > Timestamp(0) {
-            let behind_ns = self.given.plus_ns(RENEWAL_NS).since_ns(self.told_by(self.ahead_ns));
+            let behind_ns = self.given.plus_ns(RENEWAL_NS).since_ns(self.clock_time(self.ahead_ns));
             self.ahead_ns += behind_ns as i64;
         }
-        let now = self.told_by(self.ahead_ns);
+        let now = self.clock_time(self.ahead_ns);
         let process = Process::start(&self.config, incarnation, now, &mut self.journal);
         for task in &self.promised {
             assert!(self.is_done(&process, *task), "promise 1: {task:?} was done before the restart");

@@ -9,7 +9,7 @@ impl World {
         }
         let survives = self.chance(self.o.cache_survives);
         let ahead_ns = self.wrong_clock();
-        let now = self.told_by(ahead_ns);
+        let now = self.clock_time(ahead_ns);
         let actions = self.nodes[n].start(now, survives);
         self.nodes[n].ahead_ns = ahead_ns;
         self.nodes[n].last_contact = self.now;
@@ -136,7 +136,7 @@ impl World {
 
     /// The present time in the node's view.
     pub(super) fn clock_of(&self, n: usize) -> Timestamp {
-        self.told_by(self.nodes[n].ahead_ns).plus_ns(self.nodes[n].clock_ahead_ns)
+        self.clock_time(self.nodes[n].ahead_ns).plus_ns(self.nodes[n].clock_ahead_ns)
     }
 
     /// The node's estimate of the dispatcher's clock becomes wrong by another amount.
