@@ -1,43 +1,45 @@
 //! Runs that are forgotten: their tasks, and the names of files that no other run has named since.
 //!
-//! A dispatcher that goes on for months keeps what its last runs were. [`KeepRuns`] says how many, or for how long; people may
-//! name runs, too. A run can be forgotten when it has ended and nobody is asked any more to remove what its lost attempts may
-//! have left at home ([`Dispatcher::why_kept`]).
+//! A dispatcher that runs for months remembers its last runs. [`KeepRuns`] says how many, or for how long;
+//! users may also name runs to forget. A run can be forgotten when it has ended and no executor is still
+//! asked to remove what the run's lost attempts may have left at home ([`Dispatcher::why_kept`]).
 //!
-//! In: the time ([`Event::Ticked`]), and the journal's word that a run is forgotten ([`Event::RunForgotten`]), live or read
-//! back after a restart. Out: [`Action::ForgetRun`] for each run whose time has come, and [`Action::DropReplicas`] for files
-//! that lie in caches and that nobody has named since.
+//! In: the time ([`Event::Ticked`]), and the journal's confirmation that a run is forgotten
+//! ([`Event::RunForgotten`]), live or read back after a restart. Out: [`Action::ForgetRun`] for each run
+//! whose time has come, and [`Action::DropReplicas`] for cached files whose names are forgotten.
 //!
-//! A file's name goes with the latest run that named it, but not while a run goes on that began before that one: its tasks may
-//! have named the file earlier, and be about to read it. Such names are *stale* and go when that run has ended.
+//! A file's name is forgotten with the latest run that named it, but not while an earlier run goes on: tasks
+//! of that run may have named the file, too, and may be about to read it. Such names are *stale*; they go
+//! when that run has ended.
 //!
-//! Numbers of tasks and objects are never given again. Numbers of arrays are known to nobody outside, and close up.
+//! Numbers of tasks and objects are never given again. Numbers of arrays are known only inside the
+//! dispatcher, so they close up.
 //!
-//! Not here: the journal's records of the run (`eyas_session`), its lines in the event log.
+//! Not here: the journal's records of the run (`eyas_session`), and the run's lines in the event log.
 
 use super::*;
 
-/// Which ended runs are kept. Without a limit all are.
+/// Which ended runs are kept. Without a limit all runs are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct KeepRuns {
-    /// So many of those that ended last.
+    /// Keep this many of the runs that ended last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_runs: Option<u32>,
-    /// Those that ended no longer ago.
+    /// Keep runs that ended no longer ago than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<u64>,
 }
 
 #[derive(Default)]
 pub(super) struct Forgotten {
-    /// The journal is writing that these are forgotten.
-    asked: BTreeSet<RunId>,
-    /// Objects that a forgotten run named, and which may be forgotten, too.
+    /// Runs for which the journal is recording that they are forgotten.
+    being_recorded: BTreeSet<RunId>,
+    /// Objects that a forgotten run named, and that may be forgotten when no run needs them.
     stale: BTreeSet<ObjectId>,
 }
 
 impl Dispatcher {
-    /// Why `run` cannot be forgotten now: a sentence.
+    /// Why `run` cannot be forgotten now, as a sentence; `None` if it can be.
     pub fn why_kept(&self, run: RunId) -> Option<String> {
         let Some(state) = self.runs.get(&run) else { return Some(format!("there is no run {run}")) };
         if self.config.group.is_some() {
@@ -54,10 +56,12 @@ impl Dispatcher {
         None
     }
 
-    /// Asks for the runs whose time has come to be forgotten: those that ended first. A run that keeps its files is kept itself.
+    /// Asks the driver to forget the runs whose time has come, beginning with those that ended first. A run
+    /// that keeps its files is itself kept.
     pub(super) fn forget_old_runs(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         let Some(KeepRuns { n_runs, age_ns }) = self.config.keep_runs else { return };
-        let ended = self.runs.iter().filter(|(run, r)| !r.keep && !self.forgotten.asked.contains(run));
+        let ended =
+            self.runs.iter().filter(|(run, r)| !r.keep && !self.forgotten.being_recorded.contains(run));
         let mut ended: Vec<(Timestamp, RunId)> =
             ended.filter_map(|(run, r)| Some((r.ended?, *run))).collect();
         ended.sort_unstable();
@@ -65,14 +69,14 @@ impl Dispatcher {
         let is_old = |at: Timestamp| age_ns.is_some_and(|age| now.since_ns(at) > age);
         for (i, (at, run)) in ended.into_iter().enumerate() {
             if (i < n_surplus || is_old(at)) && self.why_kept(run).is_none() {
-                self.forgotten.asked.insert(run);
+                self.forgotten.being_recorded.insert(run);
                 out.push(Action::ForgetRun { run });
             }
         }
     }
 
     pub(super) fn on_run_forgotten(&mut self, run: RunId, out: &mut Vec<Action>) {
-        // Read back from the journal, submissions into it are not part of it yet.
+        // When events are read back from the journal, submissions into the run are not part of it yet.
         let into: Vec<RunId> =
             self.runs.iter().filter(|(_, r)| r.into == Some(run)).map(|(added, _)| *added).collect();
         let mut arrays = vec![];
@@ -84,12 +88,12 @@ impl Dispatcher {
             self.run_times.forget(run);
             self.runs.remove(&run);
         }
-        self.forgotten.asked.remove(&run);
+        self.forgotten.being_recorded.remove(&run);
         self.close_up(&arrays);
         self.forget_stale(out);
     }
 
-    /// Everything that is known of the tasks of `run`, but for the arrays that are given.
+    /// Forgets everything about the tasks of `run` except its arrays, which are returned.
     fn forget_tasks(&mut self, run: RunId) -> Vec<ArrayId> {
         let arrays = self.runs[&run].arrays.clone();
         let mut text = String::new();
@@ -127,7 +131,7 @@ impl Dispatcher {
         arrays
     }
 
-    /// These arrays are gone; the others get the numbers that are free now.
+    /// Removes the arrays `gone`; the remaining arrays are numbered anew without gaps.
     fn close_up(&mut self, gone: &[ArrayId]) {
         if gone.is_empty() {
             return;
@@ -156,7 +160,7 @@ impl Dispatcher {
         }
     }
 
-    /// Forgets the stale names that nobody can have in mind any more.
+    /// Forgets the stale names that no unfinished run can still use.
     pub(super) fn forget_stale(&mut self, out: &mut Vec<Action>) {
         if self.forgotten.stale.is_empty() {
             return;
@@ -166,14 +170,14 @@ impl Dispatcher {
         for object in std::mem::take(&mut self.forgotten.stale) {
             let run = self.catalog.named_by(object).unwrap_or(submissions::NO_RUN);
             if self.runs.contains_key(&run) {
-                continue; // it goes with that run
+                continue; // the name goes with that run
             }
             if oldest.is_some_and(|oldest| oldest < run) || self.attempts.arriving.contains_key(&object) {
                 self.forgotten.stale.insert(object);
                 continue;
             }
             if self.moves.collectives.awaits(object) {
-                // It hears of that at once, and the name goes the next time.
+                // The collective learns at once that the object is gone; the name goes the next time.
                 self.moves.pending.push(CollectiveEvent::ObjectGone { object });
                 self.forgotten.stale.insert(object);
                 continue;

@@ -12,7 +12,7 @@ impl Executor {
         let attempt = &self.attempts[&id];
         let assigned = &attempt.assignment.inputs[input as usize];
         let expect = attempt.inputs[input as usize].expect.clone();
-        // As much as was reserved: one object has the size of its largest input.
+        // The size is what was reserved: an object counts with the size of its largest input.
         let inputs = attempt.inputs.iter().zip(&attempt.assignment.inputs);
         let of_object =
             inputs.filter(|(_, a)| a.object == assigned.object).map(|(input, _)| input.size_bytes);
@@ -41,7 +41,8 @@ impl Executor {
         self.transfer_queue.push_back(target);
     }
 
-    /// Brings an object here for attempts to come: space is taken from what may be evicted, or it is refused.
+    /// Fetches an object for attempts to come. Space is taken from objects that may be evicted; if that is
+    /// not enough, the request is refused.
     pub(super) fn prefetch(
         &mut self,
         batch: BatchId,
@@ -60,7 +61,8 @@ impl Executor {
         let target = Target::Cache(*object);
         match self.look(*object, &expect) {
             Here::Right => {
-                // There, or on its way: then it is asked for where the dispatcher says now.
+                // The object is here or on its way. In the latter case, ask the sources that the dispatcher
+                // names now.
                 if let Some(transfer) = self.transfers.get_mut(&target) {
                     (transfer.batch, transfer.awaits) = (Some(batch), awaits);
                     if transfer.active.is_none() {
@@ -142,7 +144,8 @@ impl Executor {
         }
     }
 
-    /// The bytes of a transfer are here: the cache and the dispatcher learn of them, and whoever waited goes on.
+    /// The bytes of a transfer have arrived: updates the cache, reports to the dispatcher, and lets the
+    /// waiting attempts go on.
     fn on_arrived(
         &mut self,
         now: Timestamp,
@@ -154,12 +157,12 @@ impl Executor {
         let transfer = self.transfers.remove(&target).expect("a transfer that ends is here");
         match target {
             Target::Cache(object) => self.keep_arrived(object, &transfer, bytes, out),
-            // Its attempt has ended while this was on its way, or had to go back to wait for space.
+            // The attempt ended while its copy was on its way, or had to go back to wait for space.
             Target::Private { task, attempt, input } if transfer.waiters.is_empty() => {
                 out.push(NodeAction::DropPrivate { task, attempt, input });
             }
             Target::Private { task, attempt, .. } => {
-                self.tell_private((task, attempt), &transfer, bytes, out);
+                self.report_private((task, attempt), &transfer, bytes, out);
             }
         }
         if transfer.watched && matches!(target, Target::Private { .. }) {
@@ -194,7 +197,7 @@ impl Executor {
         }
     }
 
-    /// A copy that has come into the cache is held, and the dispatcher hears of it.
+    /// Keeps a copy that has come into the cache, and reports it to the dispatcher.
     fn keep_arrived(
         &mut self,
         object: ObjectId,
@@ -212,12 +215,12 @@ impl Executor {
         {
             answer.version = version.clone();
         }
-        self.tell_replica(transfer.waiters.first().map(|w| w.0), object, bytes, false, out);
+        self.report_replica(transfer.waiters.first().map(|w| w.0), object, bytes, false, out);
     }
 
-    /// The dispatcher hears which bytes an attempt has for itself alone, where it is the first reader of its run: the
-    /// whole run is held to what that one saw.
-    fn tell_private(
+    /// Reports which bytes an attempt has for itself alone, if it is the first reader of its run: the whole
+    /// run must read what this attempt read.
+    fn report_private(
         &mut self,
         id: AttemptId,
         transfer: &Transfer,
@@ -230,13 +233,14 @@ impl Executor {
             return;
         }
         if let Some(attempt) = self.attempts.get_mut(&id) {
-            // Taken back when the attempt has ended, as nobody else can have this copy.
-            attempt.told_private.push((transfer.object, bytes.digest));
-            self.tell_replica(Some(id), transfer.object, bytes, true, out);
+            // The report is taken back when the attempt has ended, as no other attempt can have this copy.
+            attempt.reported_private.push((transfer.object, bytes.digest));
+            self.report_replica(Some(id), transfer.object, bytes, true, out);
         }
     }
 
-    /// A source did not give the bytes: the next one is asked, or all who wait fail or wait for space.
+    /// A source did not give the bytes: the next source is asked, or all waiting attempts fail or wait for
+    /// space.
     fn on_source_failed(
         &mut self,
         now: Timestamp,
@@ -289,12 +293,13 @@ impl Executor {
         }
     }
 
-    /// Whether a copy of the object is to come into the cache: from a source that was asked, or from the next.
+    /// Whether a copy of the object is to come into the cache, from the source that was asked or from the
+    /// next one.
     pub fn is_fetching(&self, object: ObjectId) -> bool {
         self.transfers.contains_key(&Target::Cache(object))
     }
 
-    /// Whether another input of the attempt that asked for this one first is on its way.
+    /// Whether another input of the attempt that first asked for this object is on its way.
     fn has_another_on_its_way(&self, target: Target) -> bool {
         let Some((id, asked)) = self.transfers[&target].waiters.first() else { return false };
         let Some(attempt) = self.attempts.get(id) else { return false };
@@ -323,7 +328,7 @@ impl Executor {
             let peers_left = transfer.sources.iter().any(|s| matches!(s, Source::Peer(_)));
             let choice = transfer.sources.iter().position(|source| match source {
                 Source::Peer(peer) => by_peer.get(peer).copied().unwrap_or(0) < per_peer_max,
-                // Home is the last resort: a busy peer is waited for, shared storage is left alone.
+                // Home is the last resort: a busy peer is waited for, and shared storage is spared.
                 Source::Home => !peers_left && home_has_room,
             });
             let Some(choice) = choice else {
@@ -353,7 +358,8 @@ impl Executor {
 }
 
 impl Transfer {
-    /// Why those who wait cannot have the bytes: the last source's error, and all that were asked if there were several.
+    /// The failure for the attempts that wait: the last source's error, and all sources that were tried if
+    /// there were several.
     fn failure(&self, error: &TransferError) -> Failure {
         let message = match self.story.len() {
             0 | 1 => error.message.clone(),
