@@ -26,7 +26,7 @@ pub struct Scales {
     pub n_slots: f64,
     /// Of home, in and out, and its limit.
     pub home_gbps: f64,
-    /// The one unit of all rates, and what a Gb/s is in it.
+    /// The one unit of all rates, and how many of it are one Gb/s.
     pub unit: (&'static str, f64),
 }
 
@@ -323,7 +323,7 @@ pub fn home(series: &Series, scales: Scales, limit_bytes_per_s: Option<f64>) -> 
     panel.finish()
 }
 
-/// Busy slots, and those that are there.
+/// Busy slots, and all slots of the executors that are there.
 pub fn machines(series: &Series, scales: Scales) -> String {
     let mut panel = Panel::new(series, scales, 190.0, "busy slots and slots over time");
     panel.left_axis("slots", scales.n_slots);

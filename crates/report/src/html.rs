@@ -110,7 +110,7 @@ fn title(report: &Report) -> String {
     }
 }
 
-/// What tells two reports apart, for people.
+/// The differences between the conditions of two reports, for people.
 fn names(report: &Report, base: &Report) -> (String, String) {
     if report.placement != base.placement {
         return (report.placement.clone(), base.placement.clone());

@@ -4,6 +4,7 @@
 //!
 //! | module | gives |
 //! |---|---|
+//! | [`fold`] | runs, tasks, attempts and executors as the lines of a log say them, for all readers below |
 //! | [`read`](mod@read) | [`RunLog`]: compact records of runs, tasks, attempts and executors |
 //! | [`metrics`](mod@metrics) | [`Report`]: the metrics of `Raicu09` §5.1 with their formulas, and time series |
 //! | [`verdict`](mod@verdict) | what limited the run, in words |
@@ -28,6 +29,7 @@
 mod chart;
 pub mod error;
 pub mod explain;
+pub mod fold;
 pub mod gantt;
 pub mod group;
 pub mod html;

@@ -24,6 +24,16 @@ pub enum Entry {
     Out(Timestamp, Action),
 }
 
+impl Entry {
+    /// When it was written.
+    pub fn t(&self) -> Timestamp {
+        match self {
+            Entry::Header(header) => header.t,
+            Entry::In(t, _) | Entry::Out(t, _) => *t,
+        }
+    }
+}
+
 /// [`eyas_core::log::Line`] without the flattening, which would parse every line twice.
 #[derive(Deserialize)]
 struct Flat {
@@ -228,6 +238,13 @@ fn parse(text: &[u8], is_header: bool) -> Result<Entry, Error> {
             "is not a line of an event log: it must have either `in` or `out`",
         )),
     }
+}
+
+/// The name of the event or action in a line, such as `assign`. `None`: it has none where lines have theirs.
+pub fn name_of(line: &[u8]) -> Option<&[u8]> {
+    // `{"t":…,"in":{"name"`, or `{"t":…,"in":"name"}`.
+    let head = &line[..line.len().min(96)];
+    head.split(|byte| *byte == b'"').nth(5)
 }
 
 /// Where `needle` begins in `text`.

@@ -1,7 +1,7 @@
 //! The metrics of a log: totals, time series and tables, with their formulas.
 //!
 //! Names and definitions follow `Raicu09` §5.1 (its list of metrics, figures 17 to 28); each item says
-//! where it departs from them. `docs/reference/report.md` tells the same to people.
+//! where it departs from them. `docs/reference/report.md` describes the same for people.
 //!
 //! Where the bytes of a request are counted, always from its one [`eyas_core::CacheOutcome`]:
 //!
@@ -159,7 +159,7 @@ pub struct Totals {
     pub throughput_peak_gbps: f64,
 
     /// `AR = mean(ended_i - submitted_i)` over done tasks; `AR_i = WQ_i + TK_i + D_i`. Here staging and the
-    /// wait for a slot are told apart from `TK`.
+    /// wait for a slot are separate from `TK`.
     pub response_mean_ns: u64,
     pub response_p50_ns: u64,
     pub response_p99_ns: u64,
@@ -171,7 +171,7 @@ pub struct Totals {
     pub slot_wait_mean_ns: u64,
     /// `TK`: from start to exit.
     pub run_mean_ns: u64,
-    /// `D`: until its outputs were home and its end was told.
+    /// `D`: until its outputs were home and its end was reported.
     pub delivery_mean_ns: u64,
 
     /// Ideal workload execution time: `max(submitted_i + TK_i) - min(submitted_i)` over done tasks: infinite
@@ -390,7 +390,7 @@ impl<'a> Measure<'a> {
 
     /// What home may move in a second, over all dispatchers; `None` where one of them does not limit it.
     pub fn home_limit_bytes_per_s(&self) -> Option<f64> {
-        // The last life of each member says what holds.
+        // The configuration of each member's last life counts.
         let mut limits: BTreeMap<u32, u64> = BTreeMap::new();
         for life in &self.log.lives {
             let member = life.config.group.map_or(0, |group| group.me.0);

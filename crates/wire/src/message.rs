@@ -554,8 +554,7 @@ pub struct Explained {
     pub task: TaskId,
     pub run: RunId,
     pub user_id: String,
-    /// The task's state now, in one word of the task's life.
-    pub state: String,
+    pub state: TaskPhase,
     /// Why it waits, if it waits.
     pub reason: Option<String>,
     /// The event log's lines about this task, oldest first.

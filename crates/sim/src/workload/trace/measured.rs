@@ -2,7 +2,8 @@
 
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::types::*;
-use eyas_report::read::{End, Requests};
+use eyas_report::fold::End;
+use eyas_report::read::Requests;
 use std::collections::BinaryHeap;
 
 /// Transfers below this say what a request costs, those from it on how fast bytes come.
