@@ -219,7 +219,7 @@ impl Panel<'_> {
             return;
         }
         let (first, path) = self.steps(values, end);
-        // With a halo, so that it can be seen on every colour below it.
+        // A halo makes the line visible on every colour below it.
         let d = format!("M{LEFT} {first:.1}{path}");
         let _ =
             writeln!(self.svg, "<path class=\"halo\" d=\"{d}\"/><path class=\"line {class}\" d=\"{d}\"/>");
@@ -304,7 +304,7 @@ pub fn throughput(series: &Series, scales: Scales) -> String {
     panel.finish()
 }
 
-/// What home gave and took, and its limit; empty where it had nothing to do.
+/// Bytes that home gave and took, and its limit; empty where home had nothing to do.
 pub fn home(series: &Series, scales: Scales, limit_bytes_per_s: Option<f64>) -> String {
     let both = home_both(series);
     if most(&both) <= 0.0 {

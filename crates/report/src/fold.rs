@@ -393,10 +393,11 @@ impl Fold {
             Some(held)
                 if !is_ended
                     && held.attempt == attempt
-                    && !self.executors.is_of_life(held.row, self.life()) =>
+                    && (held.row == row || !self.executors.is_of_life(held.row, self.life())) =>
             {
                 self.attempts.move_to(task, row, t);
-                changes.extend(held.at.map(|at| Change::AttemptMoved { at, row }));
+                let moved = held.at.filter(|_| held.row != row);
+                changes.extend(moved.map(|at| Change::AttemptMoved { at, row }));
             }
             None if !is_ended && is_numbered => {
                 let at = self.attempts.begin(task, attempt, row, t);

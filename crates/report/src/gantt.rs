@@ -26,7 +26,7 @@ const PARTS: u64 = 100;
 pub struct Bar {
     pub from_ns: u64,
     pub to_ns: u64,
-    /// The end of the slot's wait for inputs of the first of them; `from_ns` where it waited for nothing.
+    /// The end of the slot's wait for inputs of the first attempt; `from_ns` where the slot waited for nothing.
     pub wait_from_ns: u64,
     /// Of that time: a program ran.
     pub busy_ns: u64,
@@ -70,7 +70,7 @@ pub(crate) fn lanes(m: &Measure) -> Lanes {
     let began = |a: &AttemptRecord| if a.started.0 > 0 { a.started } else { a.assigned };
     for a in m.attempts() {
         let ran = a.started.0 > 0 && a.exited > a.started;
-        // A lost attempt left no times: it had its node from the assignment on.
+        // A lost attempt has no times: it counts as on its node from the assignment on.
         if ran || (a.how == How::Lost && a.over > a.assigned) {
             by_row[a.executor as usize].push(a);
         }

@@ -44,7 +44,7 @@ use std::hash::{Hash, Hasher};
 const SPAN_NS_MIN: u64 = 500_000_000;
 /// Moments into which the window is cut.
 const N_MOMENTS: u64 = 1000;
-/// So much of the slots is all of them: between two programs a slot is empty for a moment.
+/// From this share of busy slots on, all count as busy: between two programs a slot is empty for a moment.
 const FULL: f64 = 0.9;
 /// Fewer than so much of the most slots there were: nodes are missing.
 const NODES_MISSING: f64 = 0.75;
@@ -53,7 +53,7 @@ const AT_LIMIT: f64 = 0.8;
 /// The share of the time that makes a cause the verdict, and the one that makes it worth a word.
 const MAIN_SHARE: f64 = 0.5;
 const NAMED_SHARE: f64 = 0.2;
-/// With more files than this, tasks are taken to be ready when they are submitted: it is not worth the memory.
+/// With more files than this, tasks are taken to be ready when they are submitted: the true times are not worth the memory.
 const FILES_MAX: u64 = 8_000_000;
 
 /// The thing of which more would have made the run faster.
@@ -90,7 +90,7 @@ const CAUSES: [Cause; 8] = [
 ];
 
 impl Cause {
-    /// As it is called in the JSON and in the page's style.
+    /// The name of the cause in the JSON and in the page's style.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Slots => "slots",

@@ -114,11 +114,12 @@ impl Log {
             Change::AttemptReported { at, .. } => format!("{at} reported"),
             Change::LateReport { held, .. } => format!("late report from row {}", held.row),
             Change::OutputsHome { .. } => "home".into(),
-            Change::AttemptOver { at, t, how } => format!("{at} {how:?} at {t}"),
+            Change::AttemptOver { at, t, how } => format!("{at} {how:?} at {}", t.0),
             Change::TaskEnded { t, outcome, restored, .. } => {
                 format!(
-                    "task {:?} at {t}{}",
+                    "task {:?} at {}{}",
                     how(outcome),
+                    t.0,
                     if restored.is_some() { ", restored" } else { "" }
                 )
             }
@@ -163,9 +164,9 @@ fn an_attempt_with_outputs_is_over_when_they_are_home() {
     assert_eq!(log.event(reported(1, 1, Outcome::Done, 1)), ["0 reported"]);
     assert!(log.fold.attempts.of(TASK).is_some_and(|held| held.is_landing));
     assert_eq!(log.event(reported(1, 1, Outcome::Done, 1)), [""; 0], "it was reported before");
-    assert_eq!(log.event(home(1, 1)), ["home", "0 Done at 8"]);
-    assert_eq!(log.end(Outcome::Done), ["task Done at 8"]);
-    assert_eq!(log.fold.tasks.end(TASK), (End::Done, Timestamp(8)));
+    assert_eq!(log.event(home(1, 1)), ["home", "0 Done at 9"]);
+    assert_eq!(log.end(Outcome::Done), ["task Done at 9"]);
+    assert_eq!(log.fold.tasks.end(TASK), (End::Done, Timestamp(9)));
     assert_eq!(log.event(home(1, 1)), [""; 0]);
     assert_eq!(log.action(Action::ReviveTask { task: TASK, lost: ObjectId(0) }), ["revived"]);
     assert_eq!(log.fold.tasks.end(TASK).0, End::Not);
@@ -205,8 +206,17 @@ fn a_restarted_dispatcher_takes_attempts_over() {
     log.restart();
     log.event(Event::RunCommitted { run: RUN });
     let row = "executor at row 0";
-    assert_eq!(log.event(joined(7, "a", &[(TASK, AttemptNo(1))])), [row, "0 moved to row 0"]);
-    assert_eq!(log.event(reported(7, 1, Outcome::Done, 0)), ["0 reported", "0 Done at 9"]);
+    assert_eq!(log.event(joined(7, "a", &[(TASK, AttemptNo(1))])), [row]);
+    assert_eq!(log.fold.attempts.of(TASK).map(|held| held.since), Some(Timestamp(log.now)));
+    assert_eq!(log.event(reported(7, 1, Outcome::Done, 0)), ["0 reported", "0 Done at 10"]);
+    // Another executor has it than the log says. The number of an executor means nothing in another life.
+    let mut log = Log::new();
+    log.action(assigned(1, 1));
+    log.restart();
+    log.event(Event::RunCommitted { run: RUN });
+    assert_eq!(log.event(joined(1, "b", &[])), ["executor at row 1"]);
+    let came = log.event(joined(2, "c", &[(TASK, AttemptNo(1))]));
+    assert_eq!(came, ["executor at row 2", "0 moved to row 2"]);
     // Nobody has it any more: it is given out again.
     let mut log = Log::new();
     log.action(assigned(1, 1));

@@ -21,7 +21,8 @@
 //! | `measured` | what was measured |
 //! | `whole` | whether what was read is a whole run, and what it amounts to |
 //!
-//! Not here: reports for people (`eyas-report`), and what a node spends on its own account.
+//! Not here: how lines become runs, tasks and attempts (`eyas_report::fold`), reports for people (`eyas-report`), and what a node
+//! spends on its own account.
 
 mod measured;
 #[cfg(test)]
@@ -149,7 +150,7 @@ fn find_dir(path: &Path) -> Result<PathBuf, Error> {
     Err(Error::new(ErrorKind::Open, READ, context).hint("name the folder that a run was given with --dir"))
 }
 
-/// Whether a line can matter here; the others, most of all what caches told, are not parsed.
+/// Whether a line can matter here. Other lines, most of them reports of caches, are not parsed.
 fn is_wanted(text: &[u8]) -> bool {
     let head = &text[..text.len().min(64)];
     let has = |needle: &str| head.windows(needle.len()).any(|w| w == needle.as_bytes());
