@@ -348,10 +348,10 @@ impl Records {
                     attempt.how = how;
                     attempt.over = t.max(attempt.assigned);
                 }
-                Change::TaskEnded { task, t, outcome: Outcome::Failed(failure), .. } => {
-                    if self.failures.len() < FAILURES_KEPT {
-                        self.failures.push(FailureRecord { task, t, failure: failure.clone() });
-                    }
+                Change::TaskEnded { task, t, outcome: Outcome::Failed(failure), .. }
+                    if self.failures.len() < FAILURES_KEPT =>
+                {
+                    self.failures.push(FailureRecord { task, t, failure: failure.clone() });
                 }
                 Change::EndsForgotten { tasks } => {
                     let tasks: BTreeSet<TaskId> = tasks.into_iter().collect();
