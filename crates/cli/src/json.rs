@@ -5,7 +5,7 @@
 use crate::Fault;
 use eyas_core::array::TaskSpec;
 use eyas_core::log::PrintedLine;
-use eyas_core::{RunId, TaskId, Timestamp};
+use eyas_core::{RunId, TaskId, TaskPhase, Timestamp};
 use eyas_report::TaskStory;
 use eyas_wire::message::RunStatus;
 use serde::Serialize;
@@ -71,7 +71,7 @@ pub struct Explained<'a> {
     run: RunId,
     id: &'a str,
     number: TaskId,
-    state: &'a str,
+    state: TaskPhase,
     /// Why the task waits, or why it failed.
     reason: Option<String>,
     submitted: Option<Timestamp>,
@@ -94,12 +94,12 @@ impl<'a> Explained<'a> {
         let events: Vec<Value> = events.collect();
         let failed =
             events.iter().rev().find_map(|event| event.pointer("/out/end_task/outcome/failed/message"));
-        let failed = failed.filter(|_| story.state == "failed").and_then(Value::as_str);
+        let failed = failed.filter(|_| story.state == TaskPhase::Failed).and_then(Value::as_str);
         Explained {
             run: story.run,
             id: &story.user_id,
             number: story.task,
-            state: &story.state,
+            state: story.state,
             reason: story.reason.clone().or_else(|| failed.map(str::to_owned)),
             submitted: story.submitted,
             task: story.spec.as_ref(),

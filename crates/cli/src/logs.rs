@@ -7,7 +7,7 @@ use crate::local::Source;
 use crate::printed::{self, Piece, Prints, Seen};
 use crate::{Exit, Fault, local};
 use eyas_client::Client;
-use eyas_core::RunId;
+use eyas_core::{RunId, TaskPhase};
 use eyas_runtime::eventlog::to_message;
 use eyas_text::Printer;
 use eyas_wire::message::{PrintedState, TaskPrinted, WhichTasks};
@@ -30,10 +30,10 @@ pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
         (Some(task), Source::Live(join)) => follow(&join, run, task, args.follow),
         (Some(task), Source::Ended(dirs)) => {
             let story = eyas_report::story_from_group(&dirs, task, run)?;
-            let state = match story.state.as_str() {
-                "done" => PrintedState::Done,
-                "failed" => PrintedState::Failed,
-                "cancelled" => PrintedState::Cancelled,
+            let state = match story.state {
+                TaskPhase::Done => PrintedState::Done,
+                TaskPhase::Failed => PrintedState::Failed,
+                TaskPhase::Cancelled => PrintedState::Cancelled,
                 _ => PrintedState::Queued,
             };
             let printed = TaskPrinted {

@@ -39,10 +39,12 @@ pub mod location;
 pub mod log;
 pub mod model;
 pub mod pattern;
+pub mod phase;
 pub mod placement;
 pub mod provisioning;
 pub mod rng;
 pub mod types;
 
 pub use location::{CatalogLocation, Location, RUN_FILE, is_directory, run_file};
+pub use phase::TaskPhase;
 pub use types::*;

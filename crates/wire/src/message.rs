@@ -568,8 +568,8 @@ pub struct Explained {
     pub task: TaskId,
     pub run: RunId,
     pub user_id: String,
-    /// The task's state now, as one word.
-    pub state: String,
+    /// The task's state now.
+    pub state: TaskPhase,
     /// The reason why the task waits, if it does.
     pub reason: Option<String>,
     /// The event log's lines about this task, oldest first.
