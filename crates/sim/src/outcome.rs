@@ -120,8 +120,8 @@ pub(crate) struct Recorder {
     summary: Summary,
     slots_per_node: u32,
     read_bytes_per_task: f64,
-    pub refused: Option<String>,
-    pub landed_bytes: u64,
+    /// Why the dispatcher refused the run.
+    refused: Option<String>,
     last_end: Timestamp,
     response_ns_sum: f64,
     /// Responses by size: eight steps per octave of nanoseconds.
@@ -165,7 +165,6 @@ impl Recorder {
             slots_per_node: machine.slots_per_node,
             read_bytes_per_task: workload.read_bytes as f64 / workload.n_tasks.max(1) as f64,
             refused: None,
-            landed_bytes: 0,
             last_end: Timestamp(0),
             response_ns_sum: 0.0,
             responses: vec![0; 64 * 8],
@@ -217,6 +216,16 @@ impl Recorder {
             Source::Peer(_) => self.summary.moved_peer_bytes += bytes,
             Source::Home => self.summary.moved_home_bytes += bytes,
         }
+    }
+
+    /// An output of `bytes` was sent home.
+    pub fn landed(&mut self, bytes: u64) {
+        self.summary.landed_bytes += bytes;
+    }
+
+    /// The dispatcher has refused the run, and says why.
+    pub fn refused(&mut self, why: String) {
+        self.refused = Some(why);
     }
 
     pub fn ended(&mut self, now: Timestamp, arrived: Timestamp, outcome: &Outcome) {
@@ -297,7 +306,6 @@ impl Recorder {
         s.idle_slot_s = self.starved.idle_ns as f64 * 1e-9;
         s.cpu_hours = self.slot_ns * 1e-9 / 3600.0;
         s.utilisation = if self.slot_ns > 0.0 { self.busy_ns / self.slot_ns } else { 0.0 };
-        s.landed_bytes = self.landed_bytes;
         (s.n_events, s.n_losses) = (n_events, n_losses);
         s.intervals = (0u64..)
             .zip(&self.intervals)

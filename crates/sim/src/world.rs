@@ -56,7 +56,7 @@ use eyas_core::provisioning::{ProvisionAction, ProvisionConfig};
 use eyas_core::rng::Rng;
 use eyas_core::*;
 use eyas_text::shown;
-use hardware::{Hardware, Purpose};
+use hardware::{Hardware, LandedOutput, Purpose};
 use nodes::{Nodes, node_core};
 use record::Record;
 use serde::{Deserialize, Serialize};
@@ -200,7 +200,7 @@ impl<'a> World<'a> {
         }
         self.time.at(0, Ev::Tick);
         let mut flows_ended = vec![];
-        while !self.record.is_over {
+        while !self.record.is_over() {
             let next_event = self.time.next_ns();
             let next_flow = self.hardware.next_ns();
             let Some(at_ns) = next_event.into_iter().chain(next_flow).min() else {
@@ -210,13 +210,13 @@ impl<'a> World<'a> {
             if next_flow == Some(at_ns) {
                 self.hardware.advance(self.time.now, &mut flows_ended);
                 for purpose in flows_ended.drain(..) {
-                    self.record.n_events += 1;
+                    self.record.count_event();
                     self.on_flow_ended(purpose);
                 }
                 continue;
             }
             let ev = self.time.pop().expect("it was just seen");
-            self.record.n_events += 1;
+            self.record.count_event();
             self.on_event(ev)?;
         }
         self.record.flush_log()
@@ -265,7 +265,7 @@ impl<'a> World<'a> {
                     self.tell_node(number, event);
                 }
             }
-            Ev::Created { node, attempt, output, object } => self.land(node, attempt, output, object),
+            Ev::Created { node, output } => self.bring_home(node, output),
             Ev::Tick => self.on_tick()?,
             Ev::Join { n_nodes } => {
                 self.supply.come(n_nodes);
@@ -275,7 +275,7 @@ impl<'a> World<'a> {
             Ev::Lose { node } => {
                 // The process is gone, and with it everything it had and did.
                 if self.leave(node) {
-                    self.record.n_losses += 1;
+                    self.record.count_loss();
                     self.tell_core(Event::ExecutorSilent { executor: ExecutorId(node) });
                 }
             }
@@ -334,12 +334,12 @@ impl<'a> World<'a> {
             && !self.supply.is_pending()
             && self.nodes.n_busy_slots() == 0;
         if !is_still {
-            self.record.still_since = self.time.now;
+            self.record.saw_work(self.time.now);
         }
-        if self.time.now.since_ns(self.record.still_since) > STILL_NS {
+        if self.record.still_ns(self.time.now) > STILL_NS {
             return Err(format!(
                 "the workload never ends: {} of {} tasks have ended, and nothing has happened for an hour; {}",
-                self.record.n_ended,
+                self.record.n_ended(),
                 self.work.n_tasks(),
                 self.why_still()
             ));
@@ -471,11 +471,12 @@ impl<'a> World<'a> {
                 events.push_back(NodeEvent::OutputStored { task, attempt, output, result });
             }
             NodeAction::Land { task, attempt, output, object, .. } => {
-                self.record.recorder.landed_bytes += self.size_of(object);
-                let attempt = (task, attempt);
+                let size_bytes = self.size_of(object);
+                self.record.recorder.landed(size_bytes);
+                let output = LandedOutput { attempt: (task, attempt), output, object };
                 match self.hardware.opened_at(self.time.now) {
-                    Some(at_ns) => self.time.at(at_ns, Ev::Created { node: number, attempt, output, object }),
-                    None => self.land(number, attempt, output, object),
+                    Some(at_ns) => self.time.at(at_ns, Ev::Created { node: number, output }),
+                    None => self.bring_home(number, output),
                 }
             }
             NodeAction::Evict { .. }
@@ -486,13 +487,11 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Brings an output home. Its cost there is taken for the whole way: home is the slowest part of it.
-    fn land(&mut self, number: u32, attempt: AttemptId, output: u32, object: ObjectId) {
-        let bytes = self.size_of(object) as f64 * self.machine.costs.home_write;
-        let Some(node) = self.nodes.find_mut(number) else { return };
-        let crossed = [node.place.disk, node.place.link_out, node.place.client, self.hardware.home];
-        let purpose = Purpose::Land { node: number, attempt, output, object };
-        self.hardware.begin(self.time.now, &mut node.flows, bytes as u64, &crossed, purpose);
+    fn bring_home(&mut self, number: u32, output: LandedOutput) {
+        let size_bytes = self.size_of(output.object);
+        if let Some(node) = self.nodes.find_mut(number) {
+            node.bring_home(output, size_bytes, &self.time, &mut self.hardware);
+        }
     }
 
     fn on_flow_ended(&mut self, purpose: Purpose) {
@@ -514,7 +513,8 @@ impl<'a> World<'a> {
                     self.tell_node(number, event);
                 }
             }
-            Purpose::Land { node, attempt: (task, attempt), output, object } => {
+            Purpose::Land { node, output } => {
+                let LandedOutput { attempt: (task, attempt), output, object } = output;
                 let size_bytes = self.size_of(object);
                 let result = Ok(self.work.version_of(size_bytes));
                 self.tell_node(node, NodeEvent::OutputLanded { task, attempt, output, result })

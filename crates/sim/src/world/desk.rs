@@ -147,17 +147,10 @@ impl Desk {
             Action::CancelPrefetch { executor, objects } => {
                 self.outbox.put(executor, NodeEvent::PrefetchCancelled { objects })
             }
-            Action::EndTask { task, outcome } => {
-                record.n_ended += 1;
-                record.still_since = now;
-                record.recorder.ended(now, work.batch_of(task).at, &outcome);
-            }
-            Action::ReviveTask { .. } => record.n_ended -= 1,
-            Action::EndRun { .. } => record.is_over = true,
-            Action::RefuseRun { message, .. } => {
-                record.recorder.refused = Some(message);
-                record.is_over = true;
-            }
+            Action::EndTask { task, outcome } => record.task_ended(now, work.batch_of(task).at, &outcome),
+            Action::ReviveTask { .. } => record.task_revived(),
+            Action::EndRun { .. } => record.run_ended(),
+            Action::RefuseRun { message, .. } => record.run_refused(message),
             Action::RecordGivenUp { task, attempt } => {
                 self.inbox.push_back(Event::AttemptGivenUp { task, attempt })
             }

@@ -19,7 +19,16 @@ pub(super) enum Purpose {
     Fetch { node: u32, transfer: u32 },
     Read { node: u32, attempt: AttemptId },
     Write { node: u32, attempt: AttemptId },
-    Land { node: u32, attempt: AttemptId, output: u32, object: ObjectId },
+    Land { node: u32, output: LandedOutput },
+}
+
+/// An output on its way home.
+#[derive(Clone, Copy)]
+pub(super) struct LandedOutput {
+    pub attempt: AttemptId,
+    /// Its place among the outputs of the task.
+    pub output: u32,
+    pub object: ObjectId,
 }
 
 /// A place in the machine, taken by one node after the other.

@@ -19,8 +19,25 @@ pub(super) struct Node {
     cpus_given: u32,
     pub flows: Flows,
     /// Objects that are coming into the cache.
-    pub receiving: BTreeSet<ObjectId>,
+    receiving: BTreeSet<ObjectId>,
     pub is_draining: bool,
+}
+
+impl Node {
+    /// Whether the object is coming into the cache.
+    pub fn is_receiving(&self, object: ObjectId) -> bool {
+        self.receiving.contains(&object)
+    }
+
+    /// The object begins to come into the cache.
+    pub fn begin_receiving(&mut self, object: ObjectId) {
+        self.receiving.insert(object);
+    }
+
+    /// The object has come into the cache, or comes no more.
+    pub fn end_receiving(&mut self, object: ObjectId) {
+        self.receiving.remove(&object);
+    }
 }
 
 /// See the module.
@@ -92,7 +109,7 @@ impl Nodes {
     /// Whether `peer` has `object`, or sends on what it still receives of it.
     pub fn serves(&self, peer: ExecutorId, object: ObjectId, awaits: bool) -> bool {
         let Some(node) = self.find(peer.0) else { return false };
-        node.core.cache().is_ready(object) || awaits && node.receiving.contains(&object)
+        node.core.cache().is_ready(object) || awaits && node.is_receiving(object)
     }
 
     /// The tasks that the dispatcher has given to a node have changed, if it is there.

@@ -1,7 +1,8 @@
-//! Programs on a node: each waits for a slot, reads what is cached, computes and writes its outputs.
+//! Programs on a node: each waits for a slot, reads what is cached, computes and writes its outputs, which the node then
+//! brings home.
 
 use super::AttemptId;
-use super::hardware::{Hardware, Purpose};
+use super::hardware::{Hardware, LandedOutput, Purpose};
 use super::nodes::Node;
 use super::record::Record;
 use super::time::{Ev, Time};
@@ -158,6 +159,20 @@ impl Node {
         let failure = Failure { kind: FailureKind::Signal(9), message: "it was ended".into() };
         let (task, attempt) = attempt;
         Some(NodeEvent::ProgramEnded { task, attempt, exit: exit(Err(failure), time.now, time.now) })
+    }
+
+    /// Brings an output home. The cost of writing there is taken for the whole way: home is the slowest part of it.
+    pub fn bring_home(
+        &mut self,
+        output: LandedOutput,
+        size_bytes: u64,
+        time: &Time,
+        hardware: &mut Hardware<'_>,
+    ) {
+        let bytes = (size_bytes as f64 * hardware.machine.costs.home_write) as u64;
+        let crossed = [self.place.disk, self.place.link_out, self.place.client, hardware.home];
+        let purpose = Purpose::Land { node: self.number, output };
+        hardware.begin(time.now, &mut self.flows, bytes, &crossed, purpose);
     }
 
     /// The next program that was handed over takes the slot.

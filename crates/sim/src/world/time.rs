@@ -1,6 +1,7 @@
 //! The virtual clock, and what is to happen when.
 
 use super::AttemptId;
+use super::hardware::LandedOutput;
 use crate::agenda::Agenda;
 use crate::fluid::FlowId;
 use eyas_core::event::{NodeEvent, NodeMessage};
@@ -46,9 +47,7 @@ pub(super) enum Ev {
     /// Home has created the file of an output.
     Created {
         node: u32,
-        attempt: AttemptId,
-        output: u32,
-        object: ObjectId,
+        output: LandedOutput,
     },
     /// The source of a fetch is asked again whether it has begun to receive the object.
     Awaited {

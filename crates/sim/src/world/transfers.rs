@@ -119,7 +119,7 @@ impl Transfers {
                     time.after(WATCH_NS_MIN, Ev::Moved { node: number, transfer, flow });
                 }
                 if cached {
-                    node.receiving.insert(asked.object);
+                    node.begin_receiving(asked.object);
                 }
             }
             None if awaits => time.after(AWAIT_STEP_NS, Ev::Awaited { node: number, transfer }),
@@ -161,7 +161,7 @@ impl Transfers {
         let &Transfer { source, object, .. } =
             self.transfers[transfer as usize].as_ref().expect("it is under way");
         if let Source::Peer(peer) = source
-            && nodes.find(peer.0).is_some_and(|peer| peer.receiving.contains(&object))
+            && nodes.find(peer.0).is_some_and(|peer| peer.is_receiving(object))
         {
             // It was sent on while it came: the last byte cannot be here before it is there.
             return time.after(SENT_ON_STEP_NS, Ev::SentOn { node: number, transfer });
@@ -181,7 +181,7 @@ impl Transfers {
         if flow.is_some()
             && let Some(node) = nodes.find_mut(number)
         {
-            node.receiving.remove(&object);
+            node.end_receiving(object);
         }
         Ended { target, source, object, is_here: flow.is_some() }
     }
