@@ -367,15 +367,10 @@ impl<'a> World<'a> {
         for action in self.supply.decide(self.time.now, self.desk.core(), &self.nodes) {
             match action {
                 ProvisionAction::Request { n_nodes } => self.supply.request(n_nodes, &mut self.time),
-                ProvisionAction::Release { executor } => {
-                    self.tell_core(Event::ExecutorDraining { executor });
-                    if let Some(node) = self.nodes.find_mut(executor.0) {
-                        node.is_draining = true;
-                    }
-                }
+                ProvisionAction::Release { executor } => self.tell_core(Event::ExecutorDraining { executor }),
             }
         }
-        for node in self.nodes.drained() {
+        for node in self.nodes.drained(self.time.now, self.desk.core()) {
             self.leave(node);
             let reason = "it was released".into();
             self.tell_core(Event::ExecutorLost { executor: ExecutorId(node), reason });

@@ -5,8 +5,9 @@ use super::programs::Slots;
 use super::record::Record;
 use crate::machine::Machine;
 use eyas_core::cache::CacheConfig;
+use eyas_core::dispatcher::Dispatcher;
 use eyas_core::executor::{Executor, ExecutorConfig};
-use eyas_core::{ExecutorId, ObjectId};
+use eyas_core::{ExecutorId, NodeState, ObjectId, Timestamp};
 use std::collections::BTreeSet;
 
 pub(super) struct Node {
@@ -20,7 +21,6 @@ pub(super) struct Node {
     pub flows: Flows,
     /// Objects that are coming into the cache.
     receiving: BTreeSet<ObjectId>,
-    pub is_draining: bool,
 }
 
 impl Node {
@@ -72,7 +72,6 @@ impl Nodes {
             cpus_given: 0,
             flows: Flows::new(),
             receiving: BTreeSet::new(),
-            is_draining: false,
         })));
         self.n_there += 1;
     }
@@ -96,10 +95,15 @@ impl Nodes {
         self.find(number).is_some()
     }
 
-    /// Nodes that were asked to leave and have nothing left.
-    pub fn drained(&self) -> Vec<u32> {
-        let drained = self.nodes.iter().flatten().filter(|node| node.is_draining && node.core.is_idle());
-        drained.map(|node| node.number).collect()
+    /// Nodes that were asked to leave and may do so, by the same rule as live: the dispatcher needs nothing of them any more,
+    /// and each attempt's end has been acknowledged.
+    pub fn drained(&self, now: Timestamp, dispatcher: &Dispatcher) -> Vec<u32> {
+        let draining = dispatcher.executors().filter(|(.., state)| *state == NodeState::Draining);
+        let drained = draining.map(|(executor, ..)| executor).filter(|executor| {
+            let is_idle = self.find(executor.0).is_some_and(|node| node.core.is_idle());
+            is_idle && dispatcher.may_leave(now, *executor)
+        });
+        drained.map(|executor| executor.0).collect()
     }
 
     pub fn n_busy_slots(&self) -> u32 {
