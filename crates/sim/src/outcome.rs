@@ -11,7 +11,8 @@
 //! | CPU hours | slots of the nodes that are there, integrated over time, idle or not |
 //! | slowdown of an interval | (end of its last task − its beginning) / its length |
 //!
-//! An input that joined a transfer under way counts as found on the node, as in the live report.
+//! An input that joined a transfer under way counts as found on the node, as in the live report. A task that runs again, because
+//! a file that it made was lost, counts as done once; its response time counts at each of its ends.
 
 use crate::machine::Machine;
 use crate::workload::Workload;
@@ -245,6 +246,11 @@ impl Recorder {
         let interval = entry(&mut self.intervals, arrived.0 / S / INTERVAL_S);
         interval.1 = now.0;
         interval.2 += ns as f64;
+    }
+
+    /// A task that was done runs again.
+    pub fn revived(&mut self) {
+        self.summary.n_done -= 1;
     }
 
     /// From `now` on there are so many nodes.

@@ -1,4 +1,4 @@
-//! Nodes that leave while only they hold a file that a task still has to read.
+//! Nodes that leave, or are lost, while only they hold a file that a task still has to read.
 
 use eyas_core::Timestamp;
 use eyas_core::array::{Command, Pattern, TaskArray, TaskForm};
@@ -86,4 +86,18 @@ fn a_released_node_stays_until_what_only_it_holds_is_copied() {
     assert!(revived.is_none(), "the node left with the only copy: {revived:?}");
     assert_eq!(summary.moved_peer_bytes, FILE_BYTES, "the file was copied once");
     assert_eq!((summary.n_done, summary.n_losses), (3, 0));
+}
+
+#[test]
+fn a_task_that_runs_again_for_a_lost_file_counts_once() {
+    let faults = Faults { losses_per_node_hour: 60.0, ..Faults::default() };
+    let mut n_revived = 0;
+    for seed in 0..20 {
+        let (summary, lines) = live(&Scheduling::default(), &faults, seed);
+        let revived = |line: &&Line| matches!(line.what, What::Out(Action::ReviveTask { .. }));
+        n_revived += lines.iter().filter(revived).count();
+        // Where nodes are lost that often, a task may also fail for good.
+        assert_eq!(summary.n_done + summary.n_failed, 3, "seed {seed}: {summary:?}");
+    }
+    assert!(n_revived > 0, "no seed lost a file that was needed again");
 }

@@ -89,9 +89,10 @@ impl Record {
         self.saw_work(now);
     }
 
-    /// A task that had ended runs again.
+    /// A task that was done runs again.
     pub fn task_revived(&mut self) {
         self.n_ended -= 1;
+        self.recorder.revived();
     }
 
     /// Tasks that have ended.
