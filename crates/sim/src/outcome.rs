@@ -1,4 +1,4 @@
-//! What came out of a simulated run: the metrics of Raicu09 §5.1, with their formulas.
+//! The results of a simulated run: the metrics of Raicu09 §5.1, with their formulas.
 //!
 //! | metric | formula |
 //! |---|---|
@@ -33,7 +33,7 @@ pub struct Summary {
     pub n_tasks: u64,
     pub n_done: u64,
     pub n_failed: u64,
-    /// The first one, for people.
+    /// Why the first task failed that did, as text for people.
     pub failure: Option<String>,
     pub makespan_s: f64,
     pub ideal_s: f64,
@@ -45,7 +45,7 @@ pub struct Summary {
     pub local_bytes: u64,
     pub peer_bytes: u64,
     pub home_bytes: u64,
-    /// Bytes that moved: between nodes, from home, to home.
+    /// Bytes that were moved between nodes, from home, and to home.
     pub moved_peer_bytes: u64,
     pub moved_home_bytes: u64,
     pub landed_bytes: u64,
@@ -116,7 +116,7 @@ pub struct Series {
     pub busy_slots: Vec<f64>,
 }
 
-/// Counts while the world lives.
+/// Counts while the run is simulated.
 pub(crate) struct Recorder {
     summary: Summary,
     slots_per_node: u32,
@@ -125,7 +125,7 @@ pub(crate) struct Recorder {
     refused: Option<String>,
     last_end: Timestamp,
     response_ns_sum: f64,
-    /// Responses by size: eight steps per octave of nanoseconds.
+    /// How many response times there were of each size: eight steps per octave of nanoseconds.
     responses: Vec<u64>,
     response_ns_max: u64,
     busy_ns: f64,
@@ -133,7 +133,7 @@ pub(crate) struct Recorder {
     nodes_since: Timestamp,
     n_nodes: u32,
     starved: Starved,
-    /// By second: local, peer, home bytes; arrivals; queue, nodes, busy slots at its end.
+    /// By second: bytes read locally, from peers and from home; arrivals; and queue, nodes and busy slots at its end.
     bytes: Vec<[u64; 3]>,
     arrivals: Vec<u64>,
     samples: Vec<(u64, u32, u32)>,
@@ -356,11 +356,11 @@ impl Recorder {
 struct Starved {
     /// By node: slots without a task, and slots' worth of tasks behind full slots.
     of_node: Vec<(u64, u64)>,
-    /// Their sums.
+    /// The sums of both over all nodes.
     n_idle: u64,
     n_behind: u64,
     since: Timestamp,
-    /// How many starved since then.
+    /// How many slots have starved since `since`.
     n_starved: u64,
     slot_ns: u128,
     /// The same for slots without a task, whether others queue or not.

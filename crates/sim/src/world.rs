@@ -1,19 +1,19 @@
 //! A simulated cluster: the dispatcher, the executors and the provisioner of `eyas-core` on a virtual clock.
 //!
 //! In: a [`Machine`], [`Scheduling`], [`Faults`], a [`Workload`] and a seed. Out: a [`Summary`], or the sentence that says why
-//! the workload never ends. The state machines decide; here is only what happens to what they ask for:
+//! the workload never ends. The state machines of the core decide. This module only models how their requests are carried out:
 //!
-//! | they ask for | here |
+//! | request | model |
 //! |---|---|
 //! | a fetch from home | a flow through home, the node's share of it, the node's link and its disk |
 //! | a fetch from a peer | a flow through the peer's disk and link and the node's link and disk |
-//! | a fetch for one attempt only | the same without the node's disk: the program reads while it comes |
+//! | a fetch for one attempt only | the same without the node's disk: the program reads the bytes while they come |
 //! | a program | its cached inputs are read from the disk, it computes, its outputs are written to the disk |
 //! | an output brought home | a flow through disk, link and home |
-//! | a file of home, where the machine bounds opens | before its bytes flow it is opened, after all that were asked for before |
-//! | a program in a scratch directory at home | before it reads, its directory is made, after all that were asked for before |
+//! | a file of home, where the machine limits opens | before its bytes flow, home opens it, after all files that were asked for before |
+//! | a program in a scratch directory at home | before it reads, home makes its directory, after all directories that were asked for before |
 //! | a message | it arrives `message_ns` later |
-//! | the dispatcher's time | it handles one event after the other; each task that it gives out takes `dispatch_ns` |
+//! | the dispatcher's time | the dispatcher handles one event after the other; each task that it gives out takes `dispatch_ns` |
 //! | nodes | each joins after a random delay between the machine's bounds, with an empty cache |
 //!
 //! Two worlds made from equal arguments write equal logs, on every machine: no wall clock, no hash order, no function of
@@ -78,7 +78,7 @@ const NODE_MEMORY_BYTES: u64 = u64::MAX >> 8;
 
 type AttemptId = (TaskId, AttemptNo);
 
-/// Everything that is decided by somebody: the names of policies and their settings.
+/// All settings of a simulated run that a user may choose: the names of policies, and limits.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scheduling {
@@ -98,7 +98,7 @@ pub struct Scheduling {
 
 impl Default for Scheduling {
     fn default() -> Scheduling {
-        // A simulated cluster ends with its run: nobody comes who could use what is read once.
+        // A simulated cluster ends with its run, so no later run can use a file that this run reads once.
         let mut dispatcher = DispatcherConfig::default();
         dispatcher.placement_config.affinity.keeps_once = false;
         Scheduling {
@@ -114,7 +114,9 @@ impl Default for Scheduling {
     }
 }
 
-/// Lives through one workload. `log` gets the event log of the run.
+/// Simulates one workload from its first event to the end of its run. The event log of the run is written to `log`.
+///
+/// `Err` says in one sentence what is wrong with the arguments, why the dispatcher refused the run, or why the workload never ends.
 pub fn simulate(
     machine: &Machine,
     scheduling: &Scheduling,
@@ -128,7 +130,7 @@ pub fn simulate(
     let mut scheduling = scheduling.clone();
     let affinity = &mut scheduling.dispatcher.placement_config.affinity;
     if !affinity.keeps_once && affinity.disk_bytes_per_s == 0 {
-        // Here a program reads from home what it reads past the cache; live it is copied to the disk first.
+        // A simulated program reads a file that is not cached from home. A live one reads a copy on the node's disk.
         affinity.disk_bytes_per_s = machine.disk_bytes_per_s as u64;
     }
     let mut world = World::new(machine, &scheduling, faults, workload, seed, log)?;
@@ -147,7 +149,7 @@ struct World<'a> {
     transfers: Transfers,
     work: Work,
     record: Record,
-    /// Kept for their memory.
+    /// An empty list, kept so that its memory is used again.
     node_actions: Vec<NodeAction>,
 }
 
@@ -164,7 +166,7 @@ impl<'a> World<'a> {
         let desk = Desk::new(machine, scheduling.dispatcher.clone())?;
         let hardware = Hardware::new(machine, faults, scheduling.scratch_at_home, &mut rng);
         let supply = Supply::new(machine, faults, scheduling.provision.as_ref(), rng)?;
-        // Tried once here, so that a bad name is said before anything runs.
+        // An executor is made once here, so that a bad name is reported before anything runs.
         node_core(machine, scheduling, 0)?;
         let record = Record::new(Recorder::new(&workload, machine), log);
         Ok(World {
@@ -273,7 +275,7 @@ impl<'a> World<'a> {
                 self.supply.came(self.time.now, n_nodes);
             }
             Ev::Lose { node } => {
-                // The process is gone, and with it everything it had and did.
+                // The executor's process is gone, with its cache and its programs.
                 if self.leave(node) {
                     self.record.count_loss();
                     self.tell_core(Event::ExecutorSilent { executor: ExecutorId(node) });
@@ -305,7 +307,7 @@ impl<'a> World<'a> {
     }
 
     fn submit(&mut self) -> Result<(), String> {
-        // What comes at once is there before anything of it starts, as live.
+        // As live, a submission that comes as a whole is complete before any of its tasks starts.
         let is_first = !self.work.has_begun();
         while let Some(at) = self.work.next_at() {
             if at > self.time.now {
@@ -411,7 +413,7 @@ impl<'a> World<'a> {
 
     // ------------------------------------------------------------ one node
 
-    /// One event into a node's executor, if the node is there, and what follows from it at once.
+    /// Gives an event to a node's executor, if the node is there, and carries out what the executor asks for.
     fn tell_node(&mut self, number: u32, event: NodeEvent) {
         let mut actions = std::mem::take(&mut self.node_actions);
         let (mut events, mut messages) = (VecDeque::new(), vec![]);
@@ -430,7 +432,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What the executor asks for. `events`: what it hears of that at once; `messages`: what it says.
+    /// Carries out one action of a node's executor. Adds to `events` what the executor hears at once because of it, and to
+    /// `messages` what the executor says to the dispatcher.
     fn act(
         &mut self,
         number: u32,
@@ -549,7 +552,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Stands for the bytes: objects here never change.
+/// The digest of an object. Simulated objects have no bytes and never change, so their numbers are enough.
 fn digest_of(object: ObjectId) -> Digest {
     let mut digest = [0; 32];
     digest[..4].copy_from_slice(&object.0.to_le_bytes());

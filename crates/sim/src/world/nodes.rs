@@ -16,7 +16,7 @@ pub(super) struct Node {
     pub core: Executor,
     pub place: Place,
     pub slots: Slots,
-    /// Slots' worth of tasks that the dispatcher has given it, as the dispatcher knows.
+    /// Slots that the tasks need which the dispatcher has given to this node and not seen end.
     cpus_given: u32,
     pub flows: Flows,
     /// Objects that are coming into the cache.
@@ -43,7 +43,7 @@ impl Node {
 /// See the module.
 pub(super) struct Nodes {
     slots_per_node: u32,
-    /// By executor number; `None`: it has left.
+    /// By executor number. `None`: the node has left.
     nodes: Vec<Option<Box<Node>>>,
     n_there: u32,
 }
@@ -116,7 +116,7 @@ impl Nodes {
         node.core.cache().is_ready(object) || awaits && node.is_receiving(object)
     }
 
-    /// The tasks that the dispatcher has given to a node have changed, if it is there.
+    /// Changes how many slots the tasks need that the dispatcher has given to a node, if the node is there.
     pub fn count_given(&mut self, node: ExecutorId, record: &mut Record, change: impl FnOnce(u32) -> u32) {
         let slots = self.slots_per_node;
         if let Some(held) = self.find_mut(node.0) {

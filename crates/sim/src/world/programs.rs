@@ -1,5 +1,5 @@
-//! Programs on a node: each waits for a slot, reads what is cached, computes and writes its outputs, which the node then
-//! brings home.
+//! Programs on a node: each waits for a slot, reads its cached inputs, computes and writes its outputs. The node then brings the
+//! outputs home.
 
 use super::AttemptId;
 use super::hardware::{Hardware, LandedOutput, Purpose};
@@ -20,7 +20,7 @@ struct Program {
 /// The slots of one node.
 pub(super) struct Slots {
     n_idle: u32,
-    /// Programs that were handed over ahead of a slot, and what they will read.
+    /// Programs that were handed over before a slot was free, and how many bytes each of them will read.
     handed: VecDeque<(AttemptId, u64)>,
     programs: FxHashMap<AttemptId, Program>,
 }
@@ -74,7 +74,7 @@ impl Node {
         }
     }
 
-    /// The program reads what is cached, then computes.
+    /// The program reads its cached inputs, then computes.
     pub fn read(
         &mut self,
         attempt: AttemptId,
@@ -100,7 +100,8 @@ impl Node {
         }
     }
 
-    /// The program has computed, and writes its outputs. What the executor hears of that: `None` if it still writes.
+    /// The program has computed, and writes its outputs. Gives the event that tells the executor of its end; `None` while it still
+    /// writes.
     pub fn on_computed(
         &mut self,
         attempt: AttemptId,
@@ -119,7 +120,7 @@ impl Node {
         None
     }
 
-    /// The program has ended. What the executor hears of that: `None` if somebody had ended it before.
+    /// The program has ended. Gives the event that tells the executor so; `None` if the program was killed before.
     pub fn on_written(
         &mut self,
         attempt: AttemptId,
@@ -140,8 +141,8 @@ impl Node {
         Some(NodeEvent::ProgramEnded { task, attempt, exit })
     }
 
-    /// Ends a program. What it was reading or writing goes on without it, as a page cache would. What the executor hears of
-    /// that: `None` if there is no such program.
+    /// Kills a program. Its reading or writing goes on without it, as in a page cache. Gives the event that tells the executor so;
+    /// `None` if there is no such program.
     pub fn kill(
         &mut self,
         attempt: AttemptId,
