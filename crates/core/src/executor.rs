@@ -40,6 +40,7 @@ mod ending;
 mod replicas;
 mod space;
 mod staging;
+mod transfer_queue;
 mod transfers;
 
 use crate::cache::{Cache, CacheConfig, ReplicaState, Reserve};
@@ -50,6 +51,7 @@ use crate::types::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use transfer_queue::{Place, TransferQueue};
 
 /// How many attempts may pass an attempt that waits for cache space.
 pub const OVERTAKES_MAX: u32 = 64;
@@ -129,6 +131,24 @@ impl Expect {
     }
 }
 
+/// Which inputs of an attempt are an object: in the order of the objects, then of the inputs.
+#[derive(Debug)]
+struct InputsByObject(Vec<(ObjectId, u32)>);
+
+impl InputsByObject {
+    fn new(inputs: &[AssignedInput]) -> InputsByObject {
+        let mut all: Vec<_> = inputs.iter().map(|input| input.object).zip(0..).collect();
+        all.sort_unstable();
+        InputsByObject(all)
+    }
+
+    /// The inputs that are `object`, ascending.
+    fn of(&self, object: ObjectId) -> impl Iterator<Item = u32> {
+        let from = self.0.partition_point(|(o, _)| *o < object);
+        self.0[from..].iter().take_while(move |(o, _)| *o == object).map(|(_, input)| *input)
+    }
+}
+
 /// The state of a wanted object in this cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Here {
@@ -159,6 +179,7 @@ struct Attempt {
     /// Order of arrival; decides which attempt reserves and starts first.
     seq: u64,
     inputs: Vec<Input>,
+    by_object: InputsByObject,
     /// Inputs whose plan waits for an answer from home.
     n_unknown: u32,
     /// Inputs that are not here yet.
@@ -206,6 +227,8 @@ struct Transfer {
     sources: VecDeque<Source>,
     /// The source that the bytes are being read from now.
     active: Option<Source>,
+    /// The place in the queue of transfers, while this one waits to be begun.
+    place: Option<Place>,
     /// The attempts that wait for the transfer, each with its input's number; the first one began it.
     waiters: Vec<(AttemptId, u32)>,
     /// The sources that were tried and how each ended, for the message of a failure.
@@ -256,8 +279,9 @@ pub struct Executor {
     asking: BTreeMap<ObjectId, Asking>,
     transfers: BTreeMap<Target, Box<Transfer>>,
     /// Transfers that wait to be begun, in order.
-    transfer_queue: VecDeque<Target>,
-    n_active: u32,
+    transfer_queue: TransferQueue,
+    /// Transfers that are under way.
+    active: BTreeSet<Target>,
     n_active_by_peer: BTreeMap<ExecutorId, u32>,
     n_home_streams: u32,
     landing_queue: BTreeSet<Landing>,
@@ -304,8 +328,8 @@ impl Executor {
             reads_in_place: false,
             asking: BTreeMap::new(),
             transfers: BTreeMap::new(),
-            transfer_queue: VecDeque::new(),
-            n_active: 0,
+            transfer_queue: TransferQueue::default(),
+            active: BTreeSet::new(),
             n_active_by_peer: BTreeMap::new(),
             n_home_streams: 0,
             landing_queue: BTreeSet::new(),
@@ -479,7 +503,7 @@ impl Executor {
         let extra = self.config.slots * ahead_per_slot as u32;
         while let Some((&seq, &id)) = self.queued.first_key_value() {
             // Transfers under way also need room on the disk; they are waited for, and no new one begins.
-            let waits_for_room = self.alone == Some(id) && self.n_active > 0;
+            let waits_for_room = self.alone == Some(id) && !self.active.is_empty();
             if waits_for_room || self.n_running >= self.space.programs_max() {
                 break;
             }
@@ -526,9 +550,9 @@ impl Executor {
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         self.cache.sanity_check();
-        let active = self.transfers.values().filter(|t| t.active.is_some()).count();
-        assert_eq!(active, self.n_active as usize, "active transfers are counted");
-        assert!(self.n_active <= self.config.transfers_max);
+        let active = self.transfers.iter().filter(|(_, t)| t.active.is_some()).map(|(target, _)| *target);
+        assert!(active.eq(self.active.iter().copied()), "active transfers are known");
+        assert!(self.n_active() <= self.config.transfers_max);
         for (peer, n) in &self.n_active_by_peer {
             let real = self.transfers.values().filter(|t| t.active == Some(Source::Peer(*peer))).count();
             assert_eq!(real, *n as usize, "transfers from executor {peer} are counted");
@@ -552,8 +576,14 @@ impl Executor {
             assert!(self.attempts[&id].pinned && self.n_pinned == 1, "{id:?} has the disk to itself");
         }
         for (target, transfer) in &self.transfers {
-            let queued = self.transfer_queue.iter().filter(|t| *t == target).count();
-            assert_eq!(queued, usize::from(transfer.active.is_none()), "a transfer is active or queued once");
+            let places = self.transfer_queue.places_of(*target);
+            assert_eq!(places.len(), usize::from(transfer.active.is_none()), "it is active or queued once");
+            assert_eq!(places.first().copied(), transfer.place, "a transfer knows its place");
+            let line = places.first().map(|place| place.line());
+            assert!(
+                line.is_none_or(|line| line == self.line_of(transfer)),
+                "it stands in its attempt's line"
+            );
         }
     }
 }

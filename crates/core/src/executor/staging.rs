@@ -46,11 +46,13 @@ impl Executor {
         let seq = self.next_seq;
         self.next_seq += 1;
         let n = assignment.inputs.len();
+        let by_object = InputsByObject::new(&assignment.inputs);
         let mut attempt = Box::new(Attempt {
             assignment,
             state: State::Sizing,
             seq,
             inputs: Vec::with_capacity(n),
+            by_object,
             n_unknown: 0,
             n_missing: 0,
             pinned: false,
@@ -396,9 +398,14 @@ impl Executor {
         }
         // Transfers go on: their bytes may serve the next attempt. Only this attempt stops waiting. A private
         // copy that no attempt waits for is not begun if it has not begun yet.
-        for transfer in self.transfers.values_mut() {
+        let mut relined = vec![];
+        for (target, transfer) in &mut self.transfers {
+            if transfer.place.is_some() && transfer.waiters.first().is_some_and(|(first, _)| *first == id) {
+                relined.push(*target);
+            }
             transfer.waiters.retain(|(waiter, _)| *waiter != id);
         }
+        relined.into_iter().for_each(|target| self.change_line(target));
         self.forget_abandoned();
     }
 
@@ -411,8 +418,10 @@ impl Executor {
             .map(|(target, _)| *target)
             .collect();
         for target in abandoned {
-            self.transfers.remove(&target);
-            self.transfer_queue.retain(|t| *t != target);
+            let transfer = self.transfers.remove(&target).expect("just seen");
+            if let Some(place) = transfer.place {
+                self.transfer_queue.remove(place);
+            }
             if let Target::Cache(object) = target {
                 self.cache.abort(object);
             }
