@@ -68,6 +68,8 @@ pub enum Verb {
     Predict(Box<crate::predict::PredictArgs>),
     /// What this machine, its disk, home storage and the network give, in a minute, with advice
     Bench(crate::bench::BenchArgs),
+    /// Options that are kept in `eyas.toml`
+    Config(ConfigArgs),
     /// The part that holds the queue and decides who runs what
     Dispatcher(DispatcherArgs),
     /// The part that runs tasks on one node and keeps its cache
@@ -96,9 +98,28 @@ pub struct SourceArgs {
     pub join: JoinArgs,
 }
 
+#[derive(Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub verb: ConfigVerb,
+}
+
+#[derive(Subcommand)]
+pub enum ConfigVerb {
+    /// Say what is wrong with a file of profiles: unknown keys with the nearest known one, and values that cannot be
+    Check {
+        /// The file [default: eyas.toml here, and the one in the user's folder of configuration]
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+}
+
 /// How an embedded or local cluster is made.
 #[derive(Args, Clone)]
 pub struct ClusterArgs {
+    /// Take options that are not given here from that section of eyas.toml, here or in ~/.config/eyas
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
     /// Nodes of the local cluster, each a process with its own cache: a number, or a range such as 1..4 in which they
     /// come when tasks wait and go when they are idle
     #[arg(long, default_value = "1", value_name = "NODES", value_parser = nodes)]
@@ -725,6 +746,27 @@ mod tests {
             let help = of.render_long_help().to_string();
             assert!(help.contains("--idle-release") && help.contains("--utilisation-threshold"), "{verb:?}");
             assert!(!help.contains("--release-idle") && !help.contains("--threshold"), "{verb:?}");
+        }
+    }
+
+    /// A profile may hold every option that shapes a cluster, and nothing else.
+    #[test]
+    fn keys_of_profiles_are_the_options_of_a_cluster() {
+        let command = Cli::command();
+        let up = command.find_subcommand("up").expect("it is a verb");
+        let mut options: Vec<&str> = up.get_arguments().filter_map(|option| option.get_long()).collect();
+        options.retain(|name| !matches!(*name, "help" | "profile"));
+        let mut keys: Vec<&str> = eyas_config::KEYS.iter().map(|key| key.name).collect();
+        options.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(options, keys);
+        for key in eyas_config::KEYS {
+            let mut options = up.get_arguments();
+            let option = options.find(|option| option.get_long() == Some(key.name)).expect("as above");
+            let is_switch = !option.get_action().takes_values();
+            let may_repeat = matches!(option.get_action(), clap::ArgAction::Append);
+            assert_eq!(is_switch, key.kind == eyas_config::Kind::Switch, "{}", key.name);
+            assert_eq!(may_repeat, key.kind == eyas_config::Kind::Paths, "{}", key.name);
         }
     }
 

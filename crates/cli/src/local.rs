@@ -172,7 +172,7 @@ pub fn check_node(node: &NodeArgs) -> Result<(), Fault> {
 
 /// Checks what a local cluster is asked to be, before anything is made for it.
 pub fn check(args: &ClusterArgs) -> Result<(), Fault> {
-    let ClusterArgs { nodes, provision, dispatchers, dir: _, node, policy } = args;
+    let ClusterArgs { profile: _, nodes, provision, dispatchers, dir: _, node, policy } = args;
     let bad = |e: String| Fault::new(Exit::BadInput, e);
     Provisioner::new(provision_config(*nodes, provision, 1)).map_err(bad)?;
     if nodes.are_fixed() && (provision.provisioning.is_some() || provision.idle_release.is_some()) {
@@ -191,8 +191,9 @@ pub fn check(args: &ClusterArgs) -> Result<(), Fault> {
 
 /// Whether somebody asked for a cluster of a certain shape.
 pub fn is_shaped(cluster: &ClusterArgs) -> bool {
-    let ClusterArgs { nodes, provision, dispatchers, dir, node, policy } = cluster;
-    *nodes != Nodes::fixed(1)
+    let ClusterArgs { profile, nodes, provision, dispatchers, dir, node, policy } = cluster;
+    profile.is_some()
+        || *nodes != Nodes::fixed(1)
         || *dispatchers != 1
         || provision.provisioning.is_some()
         || provision.idle_release.is_some()

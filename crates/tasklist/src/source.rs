@@ -6,9 +6,10 @@
 //!
 //! Not here: what holes are made of a text (`template`, `map`).
 
-use crate::error::{Error, Result, nearest, shown};
+use crate::error::{Error, Result, shown};
 use crate::map::{ListInput, MapSpec};
 use crate::{files, location, template};
+use eyas_text::nearest;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::Read;

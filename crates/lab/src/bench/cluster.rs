@@ -57,6 +57,7 @@ impl Cluster {
         change: impl FnOnce(&mut ClusterArgs),
     ) -> Result<Cluster, Fault> {
         let mut args = ClusterArgs {
+            profile: None,
             nodes: Nodes::fixed(shape.nodes),
             provision: ProvisionArgs::default(),
             dispatchers: shape.dispatchers,
