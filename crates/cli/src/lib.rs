@@ -32,6 +32,7 @@ pub mod print;
 mod printed;
 mod profile;
 mod progress;
+mod provide;
 mod replaces;
 mod resume;
 pub mod sim;
@@ -211,6 +212,6 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Config(args) => profile::config(args),
         Verb::Dispatcher(args) => commands::dispatcher(args),
         Verb::Executor(args) => commands::executor(args),
-        Verb::Provider(args) => commands::provider(args),
+        Verb::Provider(args) => provide::provider(args),
     }
 }

@@ -3,7 +3,7 @@
 //! A profile is carried out by adding its options to the command line, where they are not given already. So a value in the file
 //! passes the same reader as one that is typed, and a typed one wins.
 
-use crate::args::{Cli, ConfigArgs, ConfigVerb, Verb};
+use crate::args::{Cli, ClusterArgs, ConfigArgs, ConfigVerb, ProviderKind, Verb};
 use crate::print::plural;
 use crate::{Exit, Fault, local};
 use clap::parser::ValueSource;
@@ -27,9 +27,17 @@ fn bad(e: impl std::fmt::Display) -> Fault {
     Fault::new(Exit::BadInput, e)
 }
 
+/// The program and its verb, which options of ours stand behind: there are none before the verb.
+const N_FIRST: usize = 2;
+
+/// The words of the command line with what they leave to others: see [`with_profile`] and [`with_all_hosts`].
+pub fn expand(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
+    with_all_hosts(with_profile(words)?)
+}
+
 /// The words of the command line with the options of the profile that they name, if they name one. What is wrong with the
 /// words themselves is left to their reader.
-pub fn expand(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
+fn with_profile(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     let Ok(matches) = Cli::command().try_get_matches_from(&words) else { return Ok(words) };
     let Some((verb, of_verb)) = matches.subcommand() else { return Ok(words) };
     let Ok(Some(name)) = of_verb.try_get_one::<String>("profile") else { return Ok(words) };
@@ -38,13 +46,43 @@ pub fn expand(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     if let Some(complaint) = wrong_values(&path, &profile).into_iter().next() {
         return Err(bad(complaint));
     }
+    let is_elsewhere =
+        |setting: &Setting| setting.key.name == "provider" && setting.values != [ProviderKind::Local.name()];
+    if verb == "map" && profile.settings.iter().any(is_elsewhere) {
+        let name = shown(name);
+        let message = format!("`eyas map` takes nodes of this machine only, and profile {name} has others");
+        let hint =
+            "write the tasks with --to-list FILE, without --profile, then `eyas run FILE --profile NAME`";
+        return Err(bad(message).hint(hint));
+    }
     let options =
         profile.settings.iter().filter(|setting| is_open(verb, of_verb, setting)).flat_map(words_of);
-    // Options of ours stand before those of the verb, of which there are none before its name.
-    let n_first = 2;
-    let mut all = words[..n_first].to_vec();
+    let mut all = words[..N_FIRST].to_vec();
     all.extend(options.map(OsString::from));
-    all.extend_from_slice(&words[n_first..]);
+    all.extend_from_slice(&words[N_FIRST..]);
+    Ok(all)
+}
+
+/// The words with `--nodes` where nodes are on hosts that are known by name and nobody says how many: one on each.
+fn with_all_hosts(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
+    let Ok(cli) = Cli::try_parse_from(&words) else { return Ok(words) };
+    let provide = match &cli.verb {
+        Verb::Up(args) => &args.provide,
+        Verb::Run(args) => &args.provide,
+        _ => return Ok(words),
+    };
+    if !matches!(provide.provider, ProviderKind::Ssh | ProviderKind::Allocation) {
+        return Ok(words);
+    }
+    let matches = Cli::command().get_matches_from(&words);
+    let of_verb = matches.subcommand().map(|(_, of_verb)| of_verb);
+    if of_verb.and_then(|of| of.value_source("nodes")) != Some(ValueSource::DefaultValue) {
+        return Ok(words);
+    }
+    let Some(hosts) = provide.hosts()? else { return Ok(words) };
+    let mut all = words[..N_FIRST].to_vec();
+    all.push(format!("--nodes={}", hosts.names.len()).into());
+    all.extend_from_slice(&words[N_FIRST..]);
     Ok(all)
 }
 
@@ -97,7 +135,10 @@ fn complaints(path: &Path, profile: &Profile) -> Vec<String> {
         let words = ["eyas".to_string(), VERB.into()];
         let words = words.into_iter().chain(profile.settings.iter().flat_map(words_of));
         let refusal = match Cli::try_parse_from(words) {
-            Ok(Cli { verb: Verb::Up(args) }) => local::check(&args.cluster).err().map(|fault| fault.message),
+            Ok(Cli { verb: Verb::Up(args) }) => {
+                let cluster = ClusterArgs { provide: args.provide, ..args.cluster };
+                local::check(&cluster).err().map(|fault| fault.message)
+            }
             Ok(_) => None,
             Err(e) => Some(e.render().to_string().lines().next().unwrap_or_default().to_string()),
         };

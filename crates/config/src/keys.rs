@@ -9,6 +9,8 @@ pub enum Kind {
     Path,
     /// One path or a list of paths.
     Paths,
+    /// One text or a list of texts.
+    Texts,
     /// `true` sets the option, `false` leaves it out.
     Switch,
 }
@@ -30,6 +32,20 @@ pub const KEYS: &[Key] = &[
     key("nodes", Kind::Value),
     key("provisioning", Kind::Value),
     key("idle-release", Kind::Value),
+    // Nodes from elsewhere
+    key("provider", Kind::Value),
+    key("hosts", Kind::Path),
+    key("ssh", Kind::Value),
+    key("program", Kind::Value),
+    key("start", Kind::Value),
+    key("list", Kind::Value),
+    key("stop", Kind::Value),
+    key("list-every", Kind::Value),
+    key("walltime", Kind::Value),
+    key("node-dir", Kind::Value),
+    key("setup", Kind::Texts),
+    key("listen", Kind::Value),
+    key("advertise", Kind::Value),
     // Each node
     key("slots", Kind::Value),
     key("memory", Kind::Value),

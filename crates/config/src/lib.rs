@@ -265,6 +265,13 @@ impl Reader<'_> {
             (Kind::Value, DeValue::Integer(n)) if n.radix() == 10 => Ok(vec![n.as_str().into()]),
             (Kind::Value, DeValue::Float(x)) => Ok(vec![x.as_str().into()]),
             (Kind::Value, _) => Err("a text in quotes, or a number"),
+            (Kind::Texts, DeValue::String(text)) => Ok(vec![text.to_string()]),
+            (Kind::Texts, DeValue::Array(list)) => {
+                let all: Option<Vec<String>> =
+                    list.iter().map(|item| item.get_ref().as_str().map(str::to_string)).collect();
+                all.ok_or("a list of texts in quotes")
+            }
+            (Kind::Texts, _) => Err("a text in quotes, or a list of such"),
             (Kind::Path | Kind::Paths, DeValue::String(text)) => Ok(vec![path(text)]),
             (Kind::Path, _) => Err("a path in quotes"),
             (Kind::Paths, DeValue::Array(list)) => {

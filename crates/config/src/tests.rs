@@ -41,6 +41,7 @@ fn a_profile_has_its_settings_in_the_order_of_the_file_with_paths_from_the_folde
 #[test]
 fn all_that_is_wrong_is_said_at_once_with_its_line_and_the_nearest_key() {
     let text = "nodes = 3\n[profile.a]\nslot = 4\nslots = [1]\nno-event-log = 1\nhome-local = [1]\ndir = 3\nslots2x = 1\n\
+                setup = [3]\n\
                 [profiles.b]\n[profile]\nx = 1\n";
     assert_eq!(
         wrong(text).lines().collect::<Vec<_>>(),
@@ -55,9 +56,10 @@ fn all_that_is_wrong_is_said_at_once_with_its_line_and_the_nearest_key() {
             "`/at/eyas.toml`, line 7: `dir` is a number, and wants a path in quotes",
             "`/at/eyas.toml`, line 8: an unknown key `slots2x`",
             "hint: did you mean `slots`?",
-            "`/at/eyas.toml`, line 9: an unknown section `profiles`",
+            "`/at/eyas.toml`, line 9: `setup` is a list, and wants a list of texts in quotes",
+            "`/at/eyas.toml`, line 10: an unknown section `profiles`",
             "hint: a profile is a section [profile.NAME]; there is nothing else at the top",
-            "`/at/eyas.toml`, line 11: `x` stands outside of a profile",
+            "`/at/eyas.toml`, line 12: `x` stands outside of a profile",
             "hint: a profile is a section [profile.NAME]",
         ]
     );
@@ -125,7 +127,7 @@ fn the_schema_and_the_reference_page_have_all_keys() {
         let wants = match key.kind {
             Kind::Switch => of["type"] == "boolean",
             Kind::Path => of["type"] == "string",
-            Kind::Paths => of["$ref"] == "#/$defs/paths",
+            Kind::Paths | Kind::Texts => of["$ref"] == "#/$defs/texts",
             Kind::Value => of["$ref"] == "#/$defs/value" || of["type"] == "string" || of["enum"].is_array(),
         };
         assert!(wants, "{}: {of}", key.name);

@@ -6,7 +6,7 @@
 
 pub use crate::holder::holder_of;
 use eyas_wire::identity::Join;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,6 +20,11 @@ pub fn wait_for_stdin_to_close() {
 
 /// The part that starts and ends nodes, see [`crate::provider`].
 pub const PROVIDER: &str = "provider";
+
+/// How long a part may take to end before it is killed.
+const ENDS_MAX: Duration = Duration::from_secs(10);
+/// The same of the provider, whose blocks are ended by commands of a batch system.
+const PROVIDER_ENDS_MAX: Duration = Duration::from_secs(90);
 
 /// Processes that were started together.
 #[derive(Default)]
@@ -65,6 +70,12 @@ impl Part {
         let mut process = start().map_err(|source| ClusterError::Start { part: name.into(), source })?;
         let lifeline = process.stdin.take();
         Ok(Part { name: name.into(), is_node: false, process, lifeline, log })
+    }
+
+    /// Writes a line to the standard input of a part that is tied.
+    pub fn write_line(&mut self, line: &str) -> std::io::Result<()> {
+        let Some(stdin) = &mut self.lifeline else { return Ok(()) };
+        stdin.write_all(format!("{line}\n").as_bytes())
     }
 
     /// Its last words, or how it ended, if it has.
@@ -259,9 +270,10 @@ impl LocalCluster {
         for part in &mut self.parts {
             part.ask_to_end();
         }
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let begun = Instant::now();
         for part in &mut self.parts {
-            part.wait_until(deadline);
+            let patience = if part.name == PROVIDER { PROVIDER_ENDS_MAX } else { ENDS_MAX };
+            part.wait_until(begun + patience);
         }
         self.parts.clear();
     }

@@ -25,8 +25,11 @@
 //! A release is a wish to drain. A task may reach the node on the way of that word; it ends before the node does.
 //! Until the node has left, the driver goes on showing it in [`Demand::nodes`].
 //!
+//! [`blocks`] turns requests into blocks, which a batch system grants, and keeps the pace of asking for them.
+//!
 //! Not here: where nodes come from, how long that takes, what happens to tasks of a node that is lost.
 
+pub mod blocks;
 pub mod demand;
 pub mod growth;
 #[cfg(test)]

@@ -58,6 +58,7 @@ impl Cluster {
     ) -> Result<Cluster, Fault> {
         let mut args = ClusterArgs {
             profile: None,
+            provide: Default::default(),
             nodes: Nodes::fixed(shape.nodes),
             provision: ProvisionArgs::default(),
             dispatchers: shape.dispatchers,
