@@ -83,8 +83,8 @@ def test_the_users_file_is_found_and_the_working_folders_comes_first(eyas: Eyas,
             ],
         ),
         (
-            "[profile.smal]\n",
-            ["error: there is no profile `small` in `{here}/eyas.toml`\nhint: did you mean `smal`?\n"],
+            "[profile.smaller]\n",
+            ["error: there is no profile `small` in `{here}/eyas.toml`\nhint: did you mean `smaller`?\n"],
         ),
         (
             "[profile.small]\nslot = 3\nnode = 1\n",
@@ -129,8 +129,10 @@ def test_check_names_all_that_is_wrong_in_all_files(eyas: Eyas, tmp_path: Path) 
     first, second = done.stderr.splitlines()
     assert re.match(rf"error: `{users}`, line 2: `slots` cannot be `0`: ", first), done
     assert re.match(rf"`{users}`, line 3: `cache` cannot be `much`: ", second), done
-    users.write_text('[profile.a]\n\n[profile.b]\nnodes = 4\nplacement = "afinity"\n')
+    users.write_text('[profile.a]\n\n[profile.b]\nnodes = 4\nplacement = "random-place"\n')
     done = eyas.run("config", "check", users, status=2)
-    assert f"error: `{users}`, line 3: profile `b`: there is no placement policy `afinity`" in done.stderr, done
+    assert (
+        f"error: `{users}`, line 3: profile `b`: there is no placement policy `random-place`" in done.stderr
+    ), done
     assert eyas.run("config", "check", here).stdout == f"{here}: 2 profiles: small, other\n"
     assert "there is no" in eyas.run("config", "check", tmp_path / "none.toml", status=2).stderr

@@ -94,23 +94,11 @@ def test_a_run_takes_its_nodes_from_commands_and_leaves_nothing(
     eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path
 ) -> None:
     tasks = cluster.list_of([cluster.task(f"t{i}", f"echo {i} > out") for i in range(8)])
-    options = ["--listen", "127.0.0.1:0", "--nodes", "0..2", "--walltime", "90min", "--cache", "1GiB"]
     folder = tmp_path / "node disk"
     folder.mkdir()
-    done = eyas.run(
-        *(
-            "run",
-            tasks,
-            *batch.options(),
-            *options,
-            "--node-dir",
-            "$NODE_DISK",
-            "--setup",
-            "export SITE=here",
-        ),
-        *("--setup", "echo setting up"),
-        env={"NODE_DISK": str(folder)},
-    )
+    options = ["--listen", "127.0.0.1:0", "--nodes", "0..2", "--walltime", "90min", "--cache", "1GiB"]
+    options += ["--node-dir", "$NODE_DISK", "--setup", "export SITE=here", "--setup", "echo setting up"]
+    done = eyas.run("run", tasks, *batch.options(), *options, env={"NODE_DISK": str(folder)})
     assert re.search(r"8 tasks in .*: 8 done, 0 failed", done.stderr), done
     cluster.expect(**{f"t{i}": f"{i}\n".encode() for i in range(8)})
     starts = batch.calls(START)
@@ -298,12 +286,47 @@ def test_a_head_that_is_killed_and_started_again_takes_its_blocks_over(
     assert not batch.running()
 
 
+def test_a_dispatcher_that_is_killed_alone_is_started_again_beside_the_same_provider(
+    batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    up = Up(cluster, batch, "0..1", lease="20s")
+    up.start()
+    gate = tmp_path / "gate"
+    up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out", gate=gate)]))
+    cluster.begun("t")
+    up.kill("dispatcher")
+    up.start()
+    wait_until(lambda: len(up.names()) == 1, "the node to come back")
+    assert sum(command.split()[1:2] == ["provider"] for _, command in cluster.eyas.left_behind()) == 1
+    gate.touch()
+    up.ask("wait")
+    cluster.expect(t=b"x\n")
+    assert (cluster.ran(), len(batch.blocks()), batch.calls(STOP)) == (["t"], 1, [])
+    done = cluster.eyas.run(*up.words, status=3)
+    assert "a cluster is up already" in done.stderr, done
+    up.down()
+    assert not batch.running()
+
+
 def test_a_head_that_is_killed_leaves_no_node_behind(batch: Batch, cluster: Cluster, tmp_path: Path) -> None:
     up = Up(cluster, batch, "2..2")
     up.start()
     wait_until(lambda: len(up.names()) == 2, "two nodes")
     up.kill("provider", "dispatcher")
     wait_until(lambda: not batch.running(), "the nodes to end with their lease", timeout=15)
+
+
+def test_an_executor_that_is_refused_its_folder_leaves_it_alone(cluster: Cluster, batch: Batch) -> None:
+    """`--remove-dir` removes what is the executor's own, and no folder that another one lives in."""
+    cluster.dispatcher()
+    cluster.executor("a", "--remove-dir")
+    folder = cluster.node_dir("a")
+    words = ["--join", str(cluster.join), "--dir", str(folder), "--name", "b", "--remove-dir"]
+    done = cluster.eyas.run("executor", *words, status=3)
+    assert "is used by another executor" in done.stderr, done
+    assert (folder / "cache").is_dir()
+    cluster.executors["a"].stop()
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

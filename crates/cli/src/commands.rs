@@ -13,7 +13,7 @@ use eyas_core::RunId;
 use eyas_core::TaskId;
 use eyas_runtime::cluster::LocalCluster;
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
-use eyas_runtime::executor::{DataPlane, ExecutorOptions};
+use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_text::{line_of, shown, shown_path};
 use eyas_wire::identity::Join;
@@ -583,9 +583,13 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     for warning in &status.warnings {
         writeln!(out, "warning: {}", line_of(warning))?;
     }
+    // Nodes from elsewhere have longer names than `node12`.
+    let names =
+        status.executors.iter().map(|e| line_of(&e.name).at_most(NODE_CHARS_MAX).to_string().chars().count());
+    let width = names.max().unwrap_or(0).clamp(10, NODE_CHARS_MAX);
     writeln!(
         out,
-        "\n{:<10} {:<10} {:>7} {:>8} {:>22} {:>10} {:>10} {:>10}",
+        "\n{:<width$} {:<10} {:>7} {:>8} {:>22} {:>10} {:>10} {:>10}",
         "node", "state", "running", "assigned", "cache", "local", "peers", "home"
     )?;
     for e in &status.executors {
@@ -593,7 +597,7 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
         let running = format!("{}/{}", e.status.running.len(), e.slots);
         writeln!(
             out,
-            "{:<10} {:<10} {running:>7} {:>8} {cache:>22} {:>10} {:>10} {:>10}",
+            "{:<width$} {:<10} {running:>7} {:>8} {cache:>22} {:>10} {:>10} {:>10}",
             line_of(&e.name).at_most(NODE_CHARS_MAX),
             e.state,
             e.n_assigned,
@@ -754,7 +758,9 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     let result = runtime.block_on(eyas_runtime::executor::run(options));
     // A thread that hangs in a system call, as on a network file system that is away, must not keep the process.
     runtime.shutdown_background();
-    if args.remove_dir {
+    // Where it could not begin, the directory may be another executor's.
+    let was_ours = matches!(&result, Ok(()) | Err(ExecutorError::LeaseEnded { .. } | ExecutorError::Net(_)));
+    if args.remove_dir && was_ours {
         provide::remove_node_dir(&remove);
     }
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))

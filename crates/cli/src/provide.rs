@@ -175,6 +175,7 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
     let slots = args.node.slots.unwrap_or(1);
     let config = local::provision_config(args.nodes, &args.provision, slots);
     let log_dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let lock = eyas_runtime::cluster::provider_lock(&log_dir);
     let until_stdin_closes = args.until_stdin_closes;
     let exe = std::env::current_exe()?;
     let launch = Launch {
@@ -191,7 +192,7 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
             let node_args = move |name: &str| local::executor_arguments(&to, &dir, name, &node);
             let source = Local::new(exe, log_dir, node_args);
             let blocks = Local::block_config(local::NODE);
-            let options = ProviderOptions { join, config, blocks, elsewhere: None, until_stdin_closes };
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
         ProviderKind::Ssh | ProviderKind::Allocation => {
@@ -206,7 +207,7 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
             };
             let source = Local::of_hosts(log_dir, key, start);
             let blocks = Local::block_config(local::NODE);
-            let options = ProviderOptions { join, config, blocks, elsewhere: None, until_stdin_closes };
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
         ProviderKind::Command => {
@@ -216,7 +217,7 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
             let source = Commands::new(command_lines(&args.provide)?, launch, share.clone(), log_dir);
             let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
             let elsewhere = Some((Duration::from_nanos(lease_ns), share));
-            let options = ProviderOptions { join, config, blocks, elsewhere, until_stdin_closes };
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
     };

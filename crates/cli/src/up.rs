@@ -54,15 +54,18 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         let mut client = Client::connect(&join).await?;
         let mut has_started_provider = false;
         if plan.provider_args.is_some() {
-            // Whoever starts and ends nodes may have been killed alone.
-            if was_up && client.status().await?.provisioner.is_some() {
+            // Whoever starts and ends nodes may have been killed alone, or may have outlived the dispatcher.
+            let has_provider = has_provider(&mut client, &plan).await?;
+            if was_up && has_provider {
                 return Err(is_up_already(&dir));
             }
-            if !elsewhere {
-                await_free_nodes(&dir).await?;
+            if !has_provider {
+                if !elsewhere {
+                    await_free_nodes(&dir).await?;
+                }
+                cluster.start_provider(&plan)?;
+                has_started_provider = true;
             }
-            cluster.start_provider(&plan)?;
-            has_started_provider = true;
         }
         let started = fill(&mut client, &mut cluster, &plan, &dir).await?;
         // Ready means that all nodes have joined which are there without work, and that whoever starts the others has.
@@ -99,6 +102,22 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         }
         Ok(Exit::Good)
     })
+}
+
+/// Whether somebody starts and ends nodes. One who has lost the dispatcher comes back to it, or ends.
+async fn has_provider(client: &mut Client, plan: &Plan) -> Result<bool, Fault> {
+    let deadline = Instant::now() + JOIN_MAX + Duration::from_nanos(plan.lease_ns);
+    loop {
+        if client.status().await?.provisioner.is_some() {
+            return Ok(true);
+        }
+        let Some(pid) = holder_of(&plan.provider_lock()) else { return Ok(false) };
+        if Instant::now() > deadline {
+            let message = format!("process {pid}, of before, starts and ends nodes, and does not answer");
+            return Err(Fault::new(Exit::Cluster, message).hint("end that process, then try again"));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 fn is_up_already(dir: &Path) -> Fault {

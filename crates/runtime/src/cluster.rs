@@ -21,6 +21,11 @@ pub fn wait_for_stdin_to_close() {
 /// The part that starts and ends nodes, see [`crate::provider`].
 pub const PROVIDER: &str = "provider";
 
+/// The lock of the provider, in the folder of the first dispatcher.
+pub fn provider_lock(dispatcher_dir: &Path) -> PathBuf {
+    dispatcher_dir.join("provider.lock")
+}
+
 /// How long a part may take to end before it is killed.
 const ENDS_MAX: Duration = Duration::from_secs(10);
 /// The same of the provider, whose blocks are ended by commands of a batch system.
@@ -88,8 +93,13 @@ impl Part {
         }
     }
 
-    pub fn ask_to_end(&mut self) {
+    /// Closes the standard input of a part that is tied, whose end it is.
+    pub fn let_go(&mut self) {
         drop(self.lifeline.take());
+    }
+
+    pub fn ask_to_end(&mut self) {
+        self.let_go();
         if self.find_end().is_none() {
             // SAFETY: sending a signal to a child that has not been waited for.
             unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
@@ -144,6 +154,11 @@ impl Plan {
     /// The join file of the dispatcher with that place in the plan.
     pub fn join_of(&self, dispatcher: usize) -> PathBuf {
         self.dispatchers[dispatcher].0.join(crate::dispatcher::JOIN_FILE)
+    }
+
+    /// The lock of who starts and ends nodes, see [`holder_of`].
+    pub fn provider_lock(&self) -> PathBuf {
+        provider_lock(&self.dir)
     }
 
     /// The lock of its directory, see [`holder_of`].

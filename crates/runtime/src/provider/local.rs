@@ -42,6 +42,16 @@ struct Node {
     was_asked_to_end: bool,
 }
 
+impl Node {
+    fn ask_to_end(&mut self) {
+        match self.label {
+            None => self.part.ask_to_end(),
+            // A signal would end the connection to the host before the executor there has left in order.
+            Some(_) => self.part.let_go(),
+        }
+    }
+}
+
 impl Local {
     /// Nodes of this machine. `node_args`: of the executor with that name, after the program.
     pub fn new(
@@ -116,7 +126,7 @@ impl Source for Local {
     fn cancel(&mut self, id: &str, _: &str) -> Result<(), String> {
         if let Some(node) = self.nodes.get_mut(id) {
             match std::mem::replace(&mut node.was_asked_to_end, true) {
-                false => node.part.ask_to_end(),
+                false => node.ask_to_end(),
                 true => node.part.kill(),
             }
         }
@@ -135,7 +145,7 @@ impl Source for Local {
     }
 
     fn end_all(&mut self, _: &[(Option<String>, String)], deadline: Instant) {
-        self.nodes.values_mut().for_each(|node| node.part.ask_to_end());
+        self.nodes.values_mut().for_each(Node::ask_to_end);
         self.nodes.values_mut().for_each(|node| node.part.wait_until(deadline));
         self.nodes.clear();
     }

@@ -31,8 +31,11 @@ use eyas_core::Timestamp;
 use eyas_core::provisioning::blocks::{BlockAction, BlockConfig, Blocks, GaveUp, Listed, Seen};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_net::NetError;
+use eyas_text::line_of;
 use eyas_wire::message;
-use std::path::PathBuf;
+use std::fs::{File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -67,6 +70,8 @@ pub trait Source: Send + 'static {
 /// How a provider is started.
 pub struct ProviderOptions {
     pub join: PathBuf,
+    /// Held by the one provider of a cluster while it lives; see [`crate::cluster::holder_of`].
+    pub lock: PathBuf,
     pub config: ProvisionConfig,
     pub blocks: BlockConfig,
     /// Where the blocks are elsewhere: how long a dispatcher that does not answer is waited for, and the folder that
@@ -86,6 +91,10 @@ pub enum ProviderError {
     NoNode { name: String, why: String },
     #[error("no node can be started, as nobody could {what}: {why}")]
     Command { what: &'static str, why: String },
+    #[error("process {pid} starts and ends the nodes of this cluster already")]
+    Held { pid: String },
+    #[error("cannot use {}: {source}", eyas_text::shown_path(path))]
+    Lock { path: PathBuf, source: std::io::Error },
     #[error("cannot listen to signals: {0}")]
     Signal(std::io::Error),
     #[error("cannot use the folder {} for the blocks: {source}", eyas_text::shown_path(path))]
@@ -105,6 +114,7 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     let mut terminate = signal(SignalKind::terminate()).map_err(ProviderError::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ProviderError::Signal)?;
     let provisioner = Provisioner::new(options.config).map_err(ProviderError::Config)?;
+    let _lock = take(&options.lock)?;
     let client = Client::connect(&options.join).await?;
     if let Some((_, share)) = &options.elsewhere {
         share
@@ -155,6 +165,23 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     };
     provider.end().await;
     result
+}
+
+/// Takes the lock, which ends with this process, and writes our number into it.
+fn take(path: &Path) -> Result<File, ProviderError> {
+    let fail = |source: std::io::Error| ProviderError::Lock { path: path.into(), source };
+    let mut file =
+        File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(fail)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let pid = std::fs::read_to_string(path).unwrap_or_default();
+            return Err(ProviderError::Held { pid: line_of(pid.trim()).to_string() });
+        }
+        Err(TryLockError::Error(source)) => return Err(fail(source)),
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(fail)?;
+    Ok(file)
 }
 
 struct Provider {
