@@ -613,6 +613,14 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     if status.executors.is_empty() {
         writeln!(out, "(no executor has joined)")?;
     }
+    let blocks = status.provisioner.iter().flat_map(|provisioner| &provisioner.blocks);
+    for (i, block) in blocks.enumerate() {
+        if i == 0 {
+            writeln!(out, "\n{:<24} {:<10} id", "block", "state")?;
+        }
+        let (name, id) = (line_of(&block.name).at_most(NODE_CHARS_MAX), line_of(&block.id));
+        writeln!(out, "{name:<24} {:<10} {}", line_of(&block.state), id.at_most(NODE_CHARS_MAX))?;
+    }
     writeln!(
         out,
         "\n{:>4} {:>12} {:>10} {:>10} {:>10} {:>8} {:>9}  name",

@@ -95,6 +95,17 @@ pub enum BlockAction {
     Adopted { name: String, id: String },
 }
 
+/// A block that people do not see as nodes: none of its nodes has joined yet, or all have left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockView {
+    pub name: String,
+    /// As the batch system calls it, once it is submitted.
+    pub id: Option<String>,
+    /// `wanted`, `queued`, `starting` (it runs, and no node has joined) or `ending`.
+    pub state: &'static str,
+    pub n_nodes: u32,
+}
+
 /// Why there is no point in going on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GaveUp {
@@ -241,6 +252,24 @@ impl Blocks {
     /// Nodes that were requested and have not joined.
     pub fn n_pending(&self) -> u32 {
         self.blocks.values().map(Block::n_pending).sum()
+    }
+
+    /// Blocks that are on their way or about to end, in the order of their numbers, at most `n_max`.
+    pub fn unseen(&self, n_max: usize) -> Vec<BlockView> {
+        let view = |(number, block): (&u32, &Block)| {
+            let has_nodes = block.joined.iter().any(|executor| self.present.contains(executor));
+            let state = match block.state {
+                State::Cancelled { .. } => "ending",
+                _ if has_nodes => return None,
+                _ if !block.joined.is_empty() => "ending",
+                State::Wanted | State::Submitting => "wanted",
+                State::Queued => "queued",
+                State::Running { .. } => "starting",
+            };
+            let (name, id) = (self.name(*number), block.id.clone());
+            Some(BlockView { name, id, state, n_nodes: block.n_nodes })
+        };
+        self.blocks.iter().filter_map(view).take(n_max).collect()
     }
 
     /// All blocks that may exist, as `(id, name)`, for whoever ends them all. One whose submission is not answered has no id.

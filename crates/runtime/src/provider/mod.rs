@@ -28,7 +28,7 @@ pub use share::Share;
 use crate::cluster::wait_for_stdin_to_close;
 use eyas_client::Client;
 use eyas_core::Timestamp;
-use eyas_core::provisioning::blocks::{BlockAction, BlockConfig, Blocks, GaveUp, Listed, Seen};
+use eyas_core::provisioning::blocks::{BlockAction, BlockConfig, BlockView, Blocks, GaveUp, Listed, Seen};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_net::NetError;
 use eyas_text::line_of;
@@ -43,6 +43,8 @@ use worker::{Answer, Worker};
 
 /// How often the dispatcher is asked.
 const LOOK: Duration = Duration::from_millis(250);
+/// So many blocks that are no nodes are shown to people.
+const BLOCKS_SHOWN_MAX: usize = 50;
 /// How long nodes are given to leave in order at the end.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 
@@ -206,7 +208,16 @@ impl Provider {
     /// What the dispatcher is told of this provider, for people to see.
     fn describe(&self) -> message::Provisioner {
         let config = self.blocks.provisioner().config();
+        let line = |view: BlockView| message::BlockLine {
+            name: view.name,
+            id: view.id.unwrap_or_default(),
+            state: view.state.into(),
+            n_nodes: view.n_nodes,
+        };
+        // Blocks of this machine are there within a moment.
+        let n_shown = if self.elsewhere.is_some() { BLOCKS_SHOWN_MAX } else { 0 };
         message::Provisioner {
+            blocks: self.blocks.unseen(n_shown).into_iter().map(line).collect(),
             policy: config.policy.clone(),
             nodes_min: config.nodes_min,
             nodes_max: config.nodes_max,

@@ -163,6 +163,29 @@ fn one_submission_a_second_and_one_listing_in_fifteen() {
 }
 
 #[test]
+fn blocks_that_are_no_nodes_yet_or_no_more_are_shown() {
+    let mut w = World::new(batch(), 0, 3);
+    let shown = |w: &World| -> Vec<String> {
+        let text = |view: BlockView| format!("{} {} {}", view.name, view.id.unwrap_or_default(), view.state);
+        w.blocks.unseen(10).into_iter().map(text).collect()
+    };
+    w.n_ready = 100;
+    w.go(1);
+    assert_eq!(shown(&w), ["eyas-c1-1 j1 queued", "eyas-c1-2  wanted", "eyas-c1-3  wanted"]);
+    w.go(3);
+    w.queue[0].state = BlockState::Running;
+    w.go(15);
+    assert_eq!(shown(&w), ["eyas-c1-1 j1 starting", "eyas-c1-2 j2 queued", "eyas-c1-3 j3 queued"]);
+    assert_eq!(w.blocks.unseen(2).len(), 2);
+    w.grant();
+    w.go(1);
+    assert_eq!(shown(&w), [] as [&str; 0]);
+    w.nodes.retain(|(i, _)| *i != 2);
+    w.go(1);
+    assert_eq!(shown(&w), ["eyas-c1-2 j2 ending"]);
+}
+
+#[test]
 fn nobody_is_asked_while_there_is_nothing_to_ask_about() {
     let mut w = World::new(batch(), 0, 5);
     w.go(600);
