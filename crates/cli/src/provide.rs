@@ -5,6 +5,7 @@ use crate::commands::client_runtime;
 use crate::print::{plural, reason};
 use crate::{Exit, Fault, clusters, local};
 use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::provider::{
     CommandLines, Commands, Hosts, Launch, Local, ProviderOptions, Share, check_line, run,
 };
@@ -197,6 +198,7 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
         }
         ProviderKind::Ssh | ProviderKind::Allocation => {
             let hosts = args.provide.hosts()?.expect("these providers have hosts");
+            let n_hosts = hosts.names.len() as u32;
             let read = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
             let key = serde_json::to_string(&read).map_err(|e| Fault::new(Exit::Other, e))?;
             let cluster = read.cluster;
@@ -206,7 +208,7 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
                 hosts.start(name, number, &cluster, &launch)
             };
             let source = Local::of_hosts(log_dir, key, start);
-            let blocks = Local::block_config(local::NODE);
+            let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(local::NODE) };
             let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
@@ -214,7 +216,8 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
             let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
             let share = Share::of(&shared_state()?, &cluster);
             let blocks = Commands::block_config(&cluster, listed_every(args.provide.list_every));
-            let source = Commands::new(command_lines(&args.provide)?, launch, share.clone(), log_dir);
+            let source =
+                Commands::new(&cluster, command_lines(&args.provide)?, launch, share.clone(), log_dir);
             let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
             let elsewhere = Some((Duration::from_nanos(lease_ns), share));
             let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };

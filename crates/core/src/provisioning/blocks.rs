@@ -13,12 +13,13 @@
 //!      command that fails is tried again after 1 s (a listing: after `list_every_ns`), doubled for each further failure, at
 //!      most after [`BACKOFF_NS_MAX`].
 //!   2. *Nothing is lost*: nothing is submitted before the first listing, which finds the blocks of an earlier provider of this
-//!      cluster by their names; they are taken over. A block may be missing from a listing: it is over when `unlisted_max`
+//!      cluster by their names; they are taken over. After a submission that failed, a listing comes before the next one: the block
+//!      may exist all the same, and is taken over then. A block may be missing from a listing: it is over when `unlisted_max`
 //!      listings in a row, begun after its submission, lack it and no node of it is there.
 //!   3. *Nothing is left*: a block whose nodes have all left is cancelled after `end_within_ns`, and so is a block that waits
 //!      in the queue when no task has waited for the length of an idle node's release. A cancellation that shows no effect is repeated.
-//!   4. *No hammering*: after [`FAILURES_MAX`] blocks in a row that were over before a node of them joined, with no node
-//!      there, or as many refused submissions or listings of a provider that never had a block, [`Blocks::look`] gives up.
+//!   4. *No hammering*: after [`FAILURES_MAX`] blocks in a row that were over before a node of them joined, all while no node
+//!      was there, or as many refused submissions or listings of a provider that never had a block, [`Blocks::look`] gives up.
 //!
 //! Not here: what a block is made of, what the commands are, and who runs them.
 
@@ -54,6 +55,8 @@ pub struct BlockConfig {
     /// The lowest free number is taken, so that a node that comes back finds what the last one of its name left on this
     /// machine. Otherwise no number is taken twice.
     pub reuses_numbers: bool,
+    /// The highest number that a block may have: there are so many hosts.
+    pub number_max: u32,
 }
 
 /// How far a block is, as a listing says.
@@ -217,8 +220,10 @@ pub struct Blocks {
     listings: Pace,
     /// Higher than each number that was ever seen.
     next_number: u32,
-    /// Blocks in a row that were over before a node of them had joined.
+    /// Blocks in a row that were over before a node of them had joined, while no node was there.
     n_failures: u32,
+    /// When the last submission failed, until a listing that began later has shown whether its block exists all the same.
+    in_doubt_since: Option<Timestamp>,
     gave_up: Option<GaveUp>,
     /// Since when no task waits.
     nothing_waits_since: Option<Timestamp>,
@@ -238,6 +243,7 @@ impl Blocks {
             listings: Pace::default(),
             next_number: 1,
             n_failures: 0,
+            in_doubt_since: None,
             gave_up: None,
             nothing_waits_since: None,
             present: BTreeSet::new(),
@@ -272,6 +278,11 @@ impl Blocks {
         self.blocks.iter().filter_map(view).take(n_max).collect()
     }
 
+    /// Whether the last submission failed, and no listing since then has shown whether its block exists all the same.
+    pub fn is_in_doubt(&self) -> bool {
+        self.in_doubt_since.is_some()
+    }
+
     /// All blocks that may exist, as `(id, name)`, for whoever ends them all. One whose submission is not answered has no id.
     pub fn all(&self) -> Vec<(Option<String>, String)> {
         let exists = |block: &&Block| block.state != State::Wanted;
@@ -296,7 +307,9 @@ impl Blocks {
         }
         let has_blocks = self.blocks.values().any(|block| block.id.is_some());
         let is_early = self.is_quiet() && now < self.listings.begun.plus_ns(4 * self.config.list_every_ns);
-        if (has_blocks || !self.listings.has_succeeded) && self.listings.is_due(now) && !is_early {
+        let is_in_doubt = self.in_doubt_since.is_some();
+        let is_wanted = has_blocks || is_in_doubt || !self.listings.has_succeeded;
+        if is_wanted && self.listings.is_due(now) && (is_in_doubt || !is_early) {
             self.listings.begin(now);
             out.push(BlockAction::List);
         }
@@ -316,8 +329,14 @@ impl Blocks {
                 }
             }
             Err(why) => {
-                // It is wanted as before.
+                // It is wanted as before, unless the next listing shows that it exists.
                 block.state = State::Wanted;
+                if self.config.list_every_ns > 0 {
+                    self.in_doubt_since = Some(now);
+                    if self.listings.n_failures == 0 {
+                        self.listings.next = self.listings.next.min(now);
+                    }
+                }
                 let wait_ns = self.submissions.failed(now, self.config.submit_every_ns);
                 let is_hopeless =
                     self.submissions.n_failures >= FAILURES_MAX && !self.submissions.has_succeeded;
@@ -371,6 +390,8 @@ impl Blocks {
             self.end(now, number, "it is not listed any more".into());
         }
         self.listings.succeeded(self.config.list_every_ns);
+        // A listing that began before the submission failed shows nothing of it.
+        self.in_doubt_since = self.in_doubt_since.filter(|since| begun < *since);
     }
 
     /// All blocks run and have all their nodes, so that a listing would hardly show anything new.
@@ -503,13 +524,14 @@ impl Blocks {
 
     fn nodes_failed(&mut self, now: Timestamp, name: String, n_nodes: u32, why: String) {
         self.provisioner.request_ended(now, n_nodes, false);
-        self.n_failures += 1;
         let has_nodes = self
             .blocks
             .values()
             .any(|block| block.joined.iter().any(|executor| self.present.contains(executor)));
+        // Where other nodes work, the source is not to blame.
+        self.n_failures = if has_nodes { 0 } else { self.n_failures + 1 };
         self.notices.push(BlockAction::Failed { name: name.clone(), why: why.clone() });
-        if self.n_failures >= FAILURES_MAX && !has_nodes {
+        if self.n_failures >= FAILURES_MAX {
             self.gave_up.get_or_insert(GaveUp::NoNode { name, why });
         }
     }
@@ -633,13 +655,33 @@ impl Blocks {
         }
     }
 
+    /// Where numbers come back, a wanted block takes the lowest one that has become free since it was wanted.
+    fn renumber_wanted(&mut self, seen: &Seen) {
+        if !self.config.reuses_numbers {
+            return;
+        }
+        let is_wanted = |(_, block): &(&u32, &Block)| block.state == State::Wanted;
+        let wanted: Vec<u32> = self.blocks.iter().filter(is_wanted).map(|(number, _)| *number).collect();
+        for number in wanted {
+            let free = self.free_number(seen);
+            if free < number {
+                let block = self.blocks.remove(&number).expect("it was just found");
+                self.blocks.insert(free, block);
+            }
+        }
+    }
+
     fn submit(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) {
         // A node that was lost keeps its name until its lease is over, and wanted blocks may have waited for long.
         let known: BTreeSet<u32> = seen.nodes.iter().filter_map(|(_, name)| self.number_of(name)).collect();
-        let is_ready = |number: &u32, block: &Block| block.state == State::Wanted && !known.contains(number);
+        self.renumber_wanted(seen);
+        let number_max = self.config.number_max;
+        let is_ready = |number: &u32, block: &Block| {
+            block.state == State::Wanted && !known.contains(number) && *number <= number_max
+        };
         let wanted: Vec<u32> = self.blocks.iter().filter(|(n, b)| is_ready(n, b)).map(|(n, _)| *n).collect();
         for number in wanted {
-            if !self.submissions.is_due(now) {
+            if !self.submissions.is_due(now) || self.in_doubt_since.is_some() {
                 break;
             }
             // A source that wants no pause takes all at once.

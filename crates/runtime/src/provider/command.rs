@@ -34,13 +34,15 @@ const WORDS_MAX: u64 = 16 << 10;
 /// Blocks whose nodes run and have not joined by then are given up.
 const JOIN_MAX_NS: u64 = 120 * S;
 const S: u64 = 1_000_000_000;
+/// What is waited between tries to end a block at the end of the cluster.
+const STOP_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
 /// What is filled in, by command.
 pub const HOLES: [(&str, &[&str]); 3] =
     [("start", &["name", "join", "script", "walltime"]), ("list", &[]), ("stop", &["id", "name"])];
 
 /// Words of a listing, in lower case, for how far a block is: eyas's own and those of common batch systems.
-pub const STATES: [(&str, Stage); 32] = [
+pub const STATES: [(&str, Stage); 52] = [
     ("queued", Stage::Queued),
     ("pending", Stage::Queued),
     ("pd", Stage::Queued),
@@ -50,6 +52,11 @@ pub const STATES: [(&str, Stage); 32] = [
     ("held", Stage::Queued),
     ("waiting", Stage::Queued),
     ("qw", Stage::Queued),
+    ("requeue_hold", Stage::Queued),
+    ("requeue_fed", Stage::Queued),
+    ("resv_del_hold", Stage::Queued),
+    ("special_exit", Stage::Queued),
+    ("power_up_node", Stage::Queued),
     ("running", Stage::Running),
     ("r", Stage::Running),
     ("up", Stage::Running),
@@ -57,7 +64,22 @@ pub const STATES: [(&str, Stage); 32] = [
     ("completing", Stage::Running),
     ("cg", Stage::Running),
     ("stopping", Stage::Running),
+    ("stopped", Stage::Running),
+    ("stage_out", Stage::Running),
+    ("signaling", Stage::Running),
+    ("resizing", Stage::Running),
+    ("expediting", Stage::Running),
     ("ended", Stage::Ended),
+    ("deadline", Stage::Ended),
+    ("dl", Stage::Ended),
+    ("boot_fail", Stage::Ended),
+    ("bf", Stage::Ended),
+    ("revoked", Stage::Ended),
+    ("rv", Stage::Ended),
+    ("launch_failed", Stage::Ended),
+    ("reconfig_fail", Stage::Ended),
+    ("power_down", Stage::Ended),
+    ("exited", Stage::Ended),
     ("done", Stage::Ended),
     ("completed", Stage::Ended),
     ("cd", Stage::Ended),
@@ -92,6 +114,8 @@ pub struct CommandLines {
 
 /// See the module.
 pub struct Commands {
+    /// What the names of this cluster's blocks begin with.
+    prefix: String,
     lines: CommandLines,
     launch: Launch,
     share: Share,
@@ -161,16 +185,27 @@ fn hours_minutes_seconds(time: Duration) -> String {
     format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
 }
 
+fn prefix(cluster: &str) -> String {
+    format!("eyas-{cluster}-")
+}
+
 impl Commands {
-    pub fn new(lines: CommandLines, launch: Launch, share: Share, log_dir: PathBuf) -> Commands {
-        Commands { lines, launch, share, log_dir }
+    /// `cluster`: its id, which is in the names of its blocks.
+    pub fn new(
+        cluster: &str,
+        lines: CommandLines,
+        launch: Launch,
+        share: Share,
+        log_dir: PathBuf,
+    ) -> Commands {
+        Commands { prefix: prefix(cluster), lines, launch, share, log_dir }
     }
 
     /// What blocks of commands are like. `cluster`: its id, which is in their names.
     pub fn block_config(cluster: &str, list_every: Duration) -> BlockConfig {
         let list_every_ns = list_every.as_nanos() as u64;
         BlockConfig {
-            prefix: format!("eyas-{cluster}-"),
+            prefix: prefix(cluster),
             nodes_per_block: 1,
             submit_every_ns: S,
             list_every_ns,
@@ -178,6 +213,7 @@ impl Commands {
             join_within_ns: JOIN_MAX_NS,
             end_within_ns: list_every_ns.max(10 * S),
             reuses_numbers: false,
+            number_max: u32::MAX,
         }
     }
 
@@ -216,7 +252,7 @@ impl Source for Commands {
     }
 
     fn list(&mut self) -> Result<Vec<Listed>, String> {
-        parse_listing(&shell("list", &self.lines.list, COMMAND_MAX)?)
+        parse_listing(&shell("list", &self.lines.list, COMMAND_MAX)?, &self.prefix)
     }
 
     fn cancel(&mut self, id: &str, name: &str) -> Result<(), String> {
@@ -238,15 +274,22 @@ impl Source for Commands {
         self.share.forget(name);
     }
 
-    fn end_all(&mut self, blocks: &[(Option<String>, String)], _: Instant) {
+    fn end_all(&mut self, blocks: &[(Option<String>, String)], deadline: Instant) {
         let blocks: Vec<_> = blocks.iter().filter_map(|(id, name)| Some((id.as_ref()?, name))).collect();
         for some in blocks.chunks(STOPS_AT_ONCE) {
             std::thread::scope(|scope| {
                 for (id, name) in some {
                     let line = &self.lines.stop;
                     scope.spawn(move || {
-                        if let Err(why) = stop(line, id, name) {
-                            eyas_text::say!("{name} could not be ended: {why}");
+                        let mut pauses = STOP_PAUSES.into_iter();
+                        while let Err(why) = stop(line, id, name) {
+                            let Some(pause) =
+                                pauses.next().filter(|pause| Instant::now() + *pause < deadline)
+                            else {
+                                eyas_text::say!("{name} ({id}) could not be ended and is left: {why}");
+                                break;
+                            };
+                            std::thread::sleep(pause);
                         }
                     });
                 }
@@ -271,22 +314,22 @@ fn last_line(path: &Path) -> Option<String> {
     Some(line_of(line.trim()).to_string())
 }
 
-/// What `--list` printed. `Err`: one sentence.
-fn parse_listing(text: &str) -> Result<Vec<Listed>, String> {
+/// The lines of what `--list` printed whose names begin with `prefix`. All others are jobs of somebody else, whose names may have
+/// spaces, or headings, and are not looked at. `Err`: one sentence.
+fn parse_listing(text: &str, prefix: &str) -> Result<Vec<Listed>, String> {
     let mut all = vec![];
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+    for line in text.lines() {
         let mut words = line.split_whitespace();
-        let (Some(id), Some(name)) = (words.next(), words.next()) else {
-            return Err(format!(
-                "--list has to print an id and a name on each line, and printed {}",
-                shown(line)
-            ));
-        };
+        let (Some(id), Some(name)) = (words.next(), words.next()) else { continue };
+        if !name.starts_with(prefix) {
+            continue;
+        }
         let word = words.next().unwrap_or("running").to_lowercase();
         let Some((_, stage)) = STATES.iter().find(|(known, _)| *known == word) else {
             return Err(format!(
-                "--list printed the state {}, which is not known; queued, running and ended are",
-                shown(&word)
+                "--list printed the state {} of {}, which is not known; queued, running and ended are",
+                shown(&word),
+                shown(name)
             ));
         };
         let state = match stage {
@@ -382,27 +425,24 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_has_ids_names_and_states_and_everything_else_is_refused() {
-        let all =
-            parse_listing("7 eyas-a-1 PENDING (Resources)\n\n 8 eyas-a-2\n9 x TIMEOUT after 1h\n").unwrap();
+    fn of_a_listing_only_the_lines_with_names_of_this_cluster_are_looked_at() {
+        let text = "JOBID NAME ST\n7 eyas-a-1 PENDING (Resources)\n\n 8 eyas-a-2\n9 eyas-a-3 TIMEOUT after 1h\n\
+                    77 my analysis RUNNING\n78 eyas-b-1 odd\n79\n80 eyas-a-4 SPECIAL_EXIT\n";
+        let all = parse_listing(text, "eyas-a-").unwrap();
         let states = all.iter().map(|line| (line.name.as_str(), line.id.as_str(), line.state.clone()));
         assert_eq!(
             states.collect::<Vec<_>>(),
             [
                 ("eyas-a-1", "7", BlockState::Queued),
                 ("eyas-a-2", "8", BlockState::Running),
-                ("x", "9", BlockState::Ended("timeout after 1h".into())),
+                ("eyas-a-3", "9", BlockState::Ended("timeout after 1h".into())),
+                ("eyas-a-4", "80", BlockState::Queued),
             ]
         );
-        for (text, expect) in [
-            ("7\n", "--list has to print an id and a name on each line, and printed `7`"),
-            (
-                "7 a odd\n",
-                "--list printed the state `odd`, which is not known; queued, running and ended are",
-            ),
-        ] {
-            assert_eq!(parse_listing(text).unwrap_err(), expect);
-        }
+        assert_eq!(
+            parse_listing("7 eyas-a-1 odd\n", "eyas-a-").unwrap_err(),
+            "--list printed the state `odd` of `eyas-a-1`, which is not known; queued, running and ended are"
+        );
     }
 
     #[test]
@@ -431,7 +471,7 @@ mod tests {
             walltime: Some(Duration::from_secs(3723)),
         };
         let lines = CommandLines { start: "x".into(), list: "x".into(), stop: "x".into() };
-        let text = Commands::new(lines, launch.clone(), share, "/log".into()).script("eyas-c1-3");
+        let text = Commands::new("a", lines, launch.clone(), share, "/log".into()).script("eyas-c1-3");
         assert_eq!(
             text.lines().skip(2).collect::<Vec<_>>(),
             [

@@ -83,6 +83,7 @@ impl Local {
             join_within_ns: JOIN_MAX_NS,
             end_within_ns: 0,
             reuses_numbers: true,
+            number_max: u32::MAX,
         }
     }
 }

@@ -47,6 +47,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const BLOCKS_SHOWN_MAX: usize = 50;
 /// How long nodes are given to leave in order at the end.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
+/// Of so many blocks that failed the last words are kept: several may fail in one look, and the first of them ends it all.
+const FAILED_KEPT: usize = 16;
 
 /// Where blocks come from. All calls may block; they come one after the other.
 pub trait Source: Send + 'static {
@@ -130,7 +132,7 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
         blocks: Blocks::new(options.blocks, provisioner),
         worker: Worker::start(source),
         has_listed: false,
-        failed: None,
+        failed: vec![],
         clock: (Timestamp::default(), Instant::now()),
     };
     let mut interval = tokio::time::interval(LOOK);
@@ -193,8 +195,8 @@ struct Provider {
     blocks: Blocks,
     worker: Worker,
     has_listed: bool,
-    /// The block that failed last, with its own last words.
-    failed: Option<(String, Option<String>)>,
+    /// The blocks that failed last, with the last line that each printed.
+    failed: Vec<(String, Option<String>)>,
     /// The dispatcher's time at its last answer, and when that came.
     clock: (Timestamp, Instant),
 }
@@ -244,7 +246,8 @@ impl Provider {
             Ok(()) => Ok(()),
             Err(GaveUp::Command { what, why }) => Err(ProviderError::Command { what, why }),
             Err(GaveUp::NoNode { name, why }) => {
-                let words = self.failed.take().filter(|(of, _)| *of == name).and_then(|(_, words)| words);
+                let failed = std::mem::take(&mut self.failed);
+                let words = failed.into_iter().find(|(of, _)| *of == name).and_then(|(_, words)| words);
                 Err(ProviderError::NoNode { name, why: with_words(&why, words) })
             }
         }
@@ -264,7 +267,10 @@ impl Provider {
             BlockAction::Failed { name, why } => {
                 let words = self.worker.last_words(&name).await;
                 eyas_text::say!("{name} could not be started: {}", with_words(&why, words.clone()));
-                self.failed = Some((name, words));
+                if self.failed.len() == FAILED_KEPT {
+                    self.failed.remove(0);
+                }
+                self.failed.push((name, words));
             }
             BlockAction::TryAgain { what, why, wait_ns } => {
                 eyas_text::say!("could not {what}: {why}; trying again in {} s", wait_ns / 1_000_000_000);
@@ -313,6 +319,13 @@ impl Provider {
         // What was begun is ended first, so that the id of each block is known.
         for answer in self.worker.finish_orders().await {
             self.note(answer);
+        }
+        // The block of a submission that failed may exist all the same.
+        if self.blocks.is_in_doubt() {
+            self.worker.list();
+            for answer in self.worker.finish_orders().await {
+                self.note(answer);
+            }
         }
         let all = self.blocks.all();
         if !all.is_empty() {

@@ -31,6 +31,7 @@ fn batch() -> BlockConfig {
         join_within_ns: 60 * S,
         end_within_ns: 30 * S,
         reuses_numbers: false,
+        number_max: u32::MAX,
     }
 }
 
@@ -441,4 +442,86 @@ fn numbers_of_blocks_that_ended_are_free_again_once_the_dispatcher_has_forgotten
     w.nodes.retain(|(i, _)| *i == 2);
     w.go(3);
     assert_eq!(names(&w), ["N1", "N2", "N3", "N1"]);
+}
+
+#[test]
+fn a_block_of_a_submission_that_failed_is_looked_for_before_the_next_submission() {
+    let mut w = World::new(batch(), 0, 2);
+    w.n_ready = 100;
+    w.go(1);
+    // The second submission reaches the batch system, and its command fails.
+    w.refuses = Some("Socket timed out");
+    w.queue.push(Listed { id: "j77".into(), name: "eyas-c1-2".into(), state: BlockState::Queued });
+    w.go(1);
+    w.refuses = None;
+    w.go(10);
+    assert_eq!(w.submissions(), [0, 1], "what was submitted is not submitted again");
+    assert_eq!(w.listings(), [0, 1], "the listing does not wait for its turn");
+    assert_eq!(w.blocks.all().iter().filter(|(id, _)| id.as_deref() == Some("j77")).count(), 1);
+}
+
+#[test]
+fn a_listing_that_was_under_way_says_nothing_of_a_submission_that_failed_meanwhile() {
+    let mut w = World::new(batch(), 0, 1);
+    w.n_ready = 100;
+    assert_eq!(w.look(), [List]);
+    w.blocks.listed(w.now, &[]);
+    assert!(matches!(w.look()[..], [Submit { number: 1, .. }]));
+    w.blocks.listings.begin(w.now);
+    w.now = w.now.plus_ns(S);
+    w.blocks.submitted(w.now, 1, Err("Socket timed out".into()));
+    w.blocks.listed(w.now, &[]);
+    w.now = w.now.plus_ns(S);
+    let asked = w.look();
+    assert!(!asked.iter().any(|action| matches!(action, Submit { .. })), "{asked:?}");
+}
+
+#[test]
+fn a_host_whose_node_was_lost_is_used_again_and_no_host_is_asked_for_that_is_not_there() {
+    let mut w = World::new(BlockConfig { number_max: 2, ..local(1) }, 2, 2);
+    w.n_ready = 100;
+    w.go(1);
+    w.grant();
+    w.go(1);
+    // The node's process is gone, and its executor is known until its lease is over.
+    w.queue.retain(|line| line.id != "j1");
+    w.go(10);
+    let names = |w: &World| -> Vec<String> {
+        let name = |(_, action): &(u64, BlockAction)| match action {
+            Submit { name, .. } => Some(name.clone()),
+            _ => None,
+        };
+        w.done.iter().filter_map(name).collect()
+    };
+    assert_eq!(names(&w), ["N1", "N2"], "there is no third host");
+    w.nodes.retain(|(executor, _)| *executor != 1);
+    w.go(1);
+    assert_eq!(names(&w), ["N1", "N2", "N1"]);
+}
+
+#[test]
+fn failures_beside_a_node_that_works_do_not_count_when_that_node_is_lost() {
+    let mut w = World::new(local(1), 2, 2);
+    w.n_ready = 100;
+    w.go(1);
+    w.queue[0].state = BlockState::Running;
+    w.nodes.push((1, "N1".into()));
+    w.go(1);
+    for _ in 0..600 {
+        // The second host refuses again and again.
+        if let Some(line) = w.queue.get_mut(1) {
+            line.state = BlockState::Ended("refused".into());
+            w.go(1);
+            w.queue.truncate(1);
+        }
+        w.go(1);
+    }
+    let n_failed = w.times(|action| matches!(action, BlockAction::Failed { .. })).len();
+    assert!(n_failed > FAILURES_MAX as usize, "{n_failed}");
+    assert_eq!(w.gave_up, None);
+    w.nodes.clear();
+    w.queue.clear();
+    w.go(300);
+    assert_eq!(w.gave_up, None);
+    assert!(w.queue.iter().any(|line| line.name == "N1"), "the first host is tried again");
 }
