@@ -15,7 +15,7 @@ use super::*;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct SwConfig {
-    /// Seconds during which tasks arrive.
+    /// The time during which tasks arrive, in seconds.
     pub duration_s: u64,
     pub n_files: u64,
     pub file_bytes: u64,
