@@ -147,6 +147,7 @@ pub struct Affinity {
     /// Executors that have not been asked in this round. The next round begins when all executors with room
     /// have been asked and something has changed since.
     not_asked: SeatSet,
+    /// The time when all executors were last asked again because the interval was over.
     all_asked_at: Timestamp,
     /// The seat at which the search for an executor that moves data goes on, so that caches fill evenly.
     turn: u32,
@@ -154,7 +155,7 @@ pub struct Affinity {
     n_seeds: u32,
     /// Attempts with inputs on their way.
     attempts: FxHashMap<TaskId, Attempt>,
-    /// Objects that some executor is reading from home, so that others may wait for it.
+    /// Objects that some executor is reading from home into its cache, so that others may wait for them.
     arriving: FxHashMap<ObjectId, Arriving>,
     n_home_reads: u32,
     /// Executors that read from home.
@@ -789,7 +790,7 @@ impl Queue for Affinity {
                 }
                 CacheOutcome::InPlace | CacheOutcome::Direct => {
                     unseen = Some(true);
-                    self.stop_caching(catalog, input.object);
+                    self.mark_never_cached(catalog, input.object);
                 }
                 CacheOutcome::Miss | CacheOutcome::RemoteHit { .. } => {
                     unseen.get_or_insert(false);

@@ -794,7 +794,7 @@ impl Affinity {
 
     /// `object` turned out to be read without being cached, so it is no reason to place a task anywhere.
     /// Its readers are queued again without it.
-    pub(super) fn stop_caching(&mut self, catalog: &Catalog, object: ObjectId) {
+    pub(super) fn mark_never_cached(&mut self, catalog: &Catalog, object: ObjectId) {
         if catalog.n_holders(object) > 0 || !self.never_cached.insert(object) {
             return;
         }
