@@ -134,9 +134,9 @@ impl Affinity {
         (best.map(|(_, group)| group), any)
     }
 
-    /// Whether `group`, whose inputs are all on `seat`, is left to an open slot elsewhere. It is if on
-    /// `seat` the group would wait for a slot, or take a slot from a task whose inputs are on their way,
-    /// and if a copy of its inputs takes less time than a program runs.
+    /// Whether `group`, whose inputs are all on `seat`, is left to an open slot elsewhere. It is if there are
+    /// open slots for all queued tasks, if on `seat` the group would wait for a slot or take one from a task
+    /// whose inputs are on their way, and if a copy of its inputs takes less time than a program runs.
     fn is_left(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
         let class = &self.tasks.classes[self.tasks.group(group).class as usize];
         let (cpus, memory_bytes) = (class.cpus.max(1), class.memory_bytes);
@@ -471,7 +471,7 @@ impl Affinity {
         is_whole
     }
 
-    /// Whether the holders of `object` will have run all its tasks before a copy of it could be of use.
+    /// Whether the holders of `object` will have run all tasks that read it before a copy could be of use.
     fn is_soon_done(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, object: ObjectId) -> bool {
         if self.is_past_copies(catalog, seat, object) || self.is_left_to_others(catalog, object) {
             return false;
