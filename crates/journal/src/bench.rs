@@ -25,7 +25,8 @@ pub struct AppendRate {
     pub replay_records_per_s: f64,
 }
 
-/// Appends `records_n` records of `body_bytes` each from `producers_n` threads (at least 1) and waits until all are durable.
+/// Appends `records_n` records of `body_bytes` each from `producers_n` threads (at least 1) and waits until
+/// all are durable.
 ///
 /// `dir` has to be a directory for this purpose alone; the journal is left in it.
 pub fn append_rate(

@@ -28,8 +28,8 @@
 //!
 //! Memory: two batches of at most [`Options::buffer_bytes_max`] each, however many records there are.
 //!
-//! Code map: `format` bytes of a file · `files` names, lock · `recover` opening and reading · `writer` group commit
-//! and what happens when the disk refuses · `compact` snapshots · `bench` rates.
+//! Code map: `format` bytes of a file · `files` names, lock · `recover` opening and reading · `writer`
+//! group commit and what happens when the disk refuses · `compact` snapshots · `bench` rates.
 //!
 //! Not here: the meaning of the records, the choice of when to compact.
 

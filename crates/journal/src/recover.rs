@@ -81,7 +81,8 @@ impl Recovered {
     /// A record of a snapshot comes with the number of the last record that the snapshot stands for. Must
     /// be called before the first [`crate::Journal::compact`], which removes the files read here.
     ///
-    /// Fails with [`ErrorKind::Corrupt`] at the first damaged byte; the records before it have been handed out.
+    /// Fails with [`ErrorKind::Corrupt`] at the first damaged byte; the records before it have been handed
+    /// out.
     pub fn for_each(self, mut visit: impl FnMut(Seq, &[u8])) -> Result<()> {
         let result: std::result::Result<(), Stop<std::convert::Infallible>> = self.walk(|seq, body| {
             visit(seq, body);

@@ -18,7 +18,8 @@ struct Acked {
     file_bytes: u64,
 }
 
-/// Appends batches of these sizes, each acknowledged before the next. Leaves the directory as `kill -9` would.
+/// Appends batches of these sizes, each acknowledged before the next. Leaves the directory as `kill -9`
+/// would.
 fn write_batches(dir: &Path, batches: &[Vec<Vec<u8>>], segment_bytes: u64) -> Vec<Acked> {
     let live = memory_dir();
     let (journal, _) = Journal::open(live.path(), small_segments(segment_bytes)).unwrap();
@@ -146,8 +147,9 @@ proptest! {
     }
 }
 
-/// Leaves exactly two batches, record 1 and records 2 to 199, as `kill -9` would; with `third` also record 200.
-/// Returns the segment with its second batch damaged, and where: a page of zeros behind its first records.
+/// Leaves exactly two batches, record 1 and records 2 to 199, as `kill -9` would; with `third` also record
+/// 200. Returns the segment with its second batch damaged, and where: a page of zeros behind its first
+/// records.
 fn write_with_hole(dir: &Path, third: bool) -> (std::path::PathBuf, u64) {
     let live = tempfile::tempdir().unwrap();
     // While the disk works on the first batch, which lasts until the gate opens, all other records become

@@ -26,7 +26,8 @@ const PARTS: u64 = 100;
 pub struct Bar {
     pub from_ns: u64,
     pub to_ns: u64,
-    /// The end of the slot's wait for inputs of the first attempt; `from_ns` where the slot waited for nothing.
+    /// The end of the slot's wait for inputs of the first attempt; `from_ns` where the slot waited for
+    /// nothing.
     pub wait_from_ns: u64,
     /// The part of that time in which a program ran.
     pub busy_ns: u64,

@@ -74,7 +74,8 @@ pub fn html(report: &Report, base: Option<&Report>) -> String {
     page
 }
 
-/// Fillings of areas and bars: a colour and a pattern each, so that they differ in black and white and to every eye.
+/// Fillings of areas and bars: a colour and a pattern each, so that they differ in black and white and to
+/// every eye.
 const PATTERNS: &str = "<svg class=\"patterns\" width=\"0\" height=\"0\" aria-hidden=\"true\"><defs>\n\
 <pattern id=\"p-home\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
 <rect class=\"home\" width=\"7\" height=\"7\"/><rect class=\"ink\" width=\"2\" height=\"7\"/></pattern>\n\

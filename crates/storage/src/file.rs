@@ -162,7 +162,8 @@ impl Home for FileHome {
         if location.is_directory() {
             return directory::open(location, path, range);
         }
-        // Without O_NONBLOCK opening a named pipe would wait for a writer; on regular files it changes nothing.
+        // Without O_NONBLOCK opening a named pipe would wait for a writer; on regular files it changes
+        // nothing.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
@@ -431,7 +432,8 @@ fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
 /// The bytes that this user may still write to the file system of `file`; `None` if the file system does
 /// not report it.
 pub fn free_bytes(file: &File) -> Option<u64> {
-    // SAFETY: the structure is plain numbers, for which zero is a value; the descriptor is open; the call fills it.
+    // SAFETY: the structure is plain numbers, for which zero is a value; the descriptor is open; the call
+    // fills it.
     let (rc, about, is_root) = unsafe {
         let mut about: libc::statvfs = std::mem::zeroed();
         (libc::fstatvfs(file.as_raw_fd(), &mut about), about, libc::geteuid() == 0)

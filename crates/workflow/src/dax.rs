@@ -5,7 +5,8 @@
 //! `runtime` (s) and `size` (bytes) that generators write; `child` with `parent`; `file` and `executable`
 //! with `pfn` at the top. Arguments become words as in [`crate::pegasus`].
 //!
-//! Refused: `dag` and `dax` (workflows in workflows), `link="inout"`. Not used: `transformation`, `metadata`, `invoke`.
+//! Refused: `dag` and `dax` (workflows in workflows), `link="inout"`. Not used: `transformation`,
+//! `metadata`, `invoke`.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::model::{Builder, Task, TaskNo, Use, Workflow, plain_name};

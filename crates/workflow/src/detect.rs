@@ -132,7 +132,8 @@ fn without_comments(text: &str) -> &str {
     rest
 }
 
-/// The first of `wanted` that is a key of the outermost object in `text`, which begins with `{` and may be cut.
+/// The first of `wanted` that is a key of the outermost object in `text`, which begins with `{` and may be
+/// cut.
 fn top_key<'a>(text: &str, wanted: &[&'a str]) -> Option<&'a str> {
     let bytes = text.as_bytes();
     let mut depth = 0u32;

@@ -1,4 +1,4 @@
-//! What is wrong with a workflow file, in one sentence with its place, and a hint on a line of its own.
+//! The error in a workflow file, in one sentence with its place, and a hint on a line of its own.
 
 pub(crate) use eyas_text::shown;
 use std::fmt;

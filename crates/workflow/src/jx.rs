@@ -1,4 +1,5 @@
-//! JX, the language of Makeflow's newer files: JSON with comments, names, operators, functions and comprehensions.
+//! JX, the language of Makeflow's newer files: JSON with comments, names, operators, functions and
+//! comprehensions.
 //!
 //! In: a text, and the values of names. Out: a [`Value`], as JSON could write it. Source: the JX reference
 //! of cctools 7.

@@ -8,8 +8,8 @@
 //!
 //! A file whose name ends in `/` is a folder, which a task writes or reads as a whole.
 //!
-//! Names of files are relative paths without `.` and empty parts where the format means paths of the workflow,
-//! absolute paths or URLs where it means files outside. Nothing here looks at the file system.
+//! Names of files are relative paths without `.` and empty parts where the format means paths of the
+//! workflow, absolute paths or URLs where it means files outside. Nothing here looks at the file system.
 
 use crate::error::{Error, ErrorKind, Result, on_line, shown};
 use crate::limit::{self, Allowance};

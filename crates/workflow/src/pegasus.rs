@@ -13,8 +13,8 @@
 //!
 //! A job of type `pegasusWorkflow` becomes the jobs of the workflow that it names, if that file is there.
 //!
-//! Refused: other kinds of sub-workflows, containers, files that are read and written. Not used: sites, checksums, hints for
-//! clustering and other planning.
+//! Refused: other kinds of sub-workflows, containers, files that are read and written. Not used: sites,
+//! checksums, hints for clustering and other planning.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::model::{Builder, Task, TaskNo, Use, Workflow, plain_name};

@@ -113,7 +113,7 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
     );
     let _ = writeln!(w, r#"<text x="{MARGIN}" y="{:.0}" class="small">{sum}</text>"#, MARGIN + 8.0 + LINE_H);
 
-    // What is drawn later lies above: lines between tasks, edges, boxes, dots, labels.
+    // Parts that are drawn later lie above: lines between tasks, edges, boxes, dots, labels.
     let (mut links, mut edges, mut boxes, mut inner) =
         (String::new(), String::new(), String::new(), String::new());
     let mut labels = String::new();

@@ -415,8 +415,8 @@ impl CleanerShared {
 impl Cleaner {
     fn start(dir: &Path) -> Result<Cleaner, Fault> {
         let shared = Arc::new(CleanerShared { interrupted: AtomicBool::new(false), pids: Mutex::default() });
-        // SAFETY: `set` is initialised by sigemptyset before it is used. The mask is changed in this thread, from
-        // which the one that waits and all later ones inherit it.
+        // SAFETY: `set` is initialised by sigemptyset before it is used. The mask is changed in this
+        // thread, from which the one that waits and all later ones inherit it.
         let set = unsafe {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);

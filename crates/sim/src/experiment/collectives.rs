@@ -121,8 +121,8 @@ impl Draw {
     }
 }
 
-/// Case number `i` of a seed: 2 to 64 nodes, 1 to 10,000 files of 1 KB to 1 GB, latencies of 0.05 to 20 ms, links of
-/// 10 MB/s to 3 GB/s.
+/// Case number `i` of a seed: 2 to 64 nodes, 1 to 10,000 files of 1 KB to 1 GB, latencies of 0.05 to 20 ms,
+/// links of 10 MB/s to 3 GB/s.
 pub fn case(seed: u64, i: u32) -> Case {
     let seed = Rng::new(seed ^ (u64::from(i) << 32)).next_u64();
     let mut draw = Draw(Rng::new(seed));

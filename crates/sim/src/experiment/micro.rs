@@ -1,7 +1,8 @@
-//! The micro-benchmarks of Raicu09 §4.2 and §4.3, figures 7 to 14: files of one size, each read once, or read and written.
+//! The micro-benchmarks of Raicu09 §4.2 and §4.3, figures 7 to 14: files of one size, each read once, or
+//! read and written.
 //!
-//! In: a [`Cell`] (configuration, read or read and write, size of a file, nodes). Out: [`Measured`], by [`run`]; [`cells`]
-//! lists those that the figures need.
+//! In: a [`Cell`] (configuration, read or read and write, size of a file, nodes). Out: [`Measured`], by
+//! [`run`]; [`cells`] lists those that the figures need.
 //!
 //! | configuration | here |
 //! | configuration | how it is simulated |

@@ -9,9 +9,10 @@
 //! says. Every pair of rates on a grid is compared with the log by least squares. All pairs that fit about
 //! as well as the best pair are taken to be possible.
 //!
-//! Why a range: while home is saturated, a node gets its share of home and not what its own link or the protocol would
-//! allow. A run whose nodes always read together therefore fits equally well with every client rate from that share up to
-//! all that home gives, and only a moment with fewer readers tells them apart.
+//! Why a range: while home is saturated, a node gets its share of home and not what its own link or the
+//! protocol would allow. A run whose nodes always read together therefore fits equally well with every
+//! client rate from that share up to all that home gives, and only a moment with fewer readers tells them
+//! apart.
 //!
 //! Not here: how a prediction uses the range ([`super::Question`]).
 

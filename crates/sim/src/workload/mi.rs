@@ -1,9 +1,10 @@
 //! MI, the monotonically increasing workload of `Raicu09` §5.1.
 //!
-//! Equation 12, `A_i = min(ceiling(A_{i-1} * 1.3), 1000), 0 <= i < 24`, with `A_0 = 1`, gives the rates 1, 2, 3, 4, 6, 8,
-//! 11, ..., 836, 1000 tasks/s, each for 60 s. They make 275,100 tasks in 1,440 s; the paper's 250K tasks in 1,415 s
-//! come out when the last interval is cut: the 250,000th task arrives at 1,414.9 s, which is the ideal time.
-//! Each task reads one of 10,000 files of 10 MB, drawn uniformly, and computes for 10 ms.
+//! Equation 12, `A_i = min(ceiling(A_{i-1} * 1.3), 1000), 0 <= i < 24`, with `A_0 = 1`, gives the rates 1,
+//! 2, 3, 4, 6, 8, 11, ..., 836, 1000 tasks/s, each for 60 s. They make 275,100 tasks in 1,440 s; the
+//! paper's 250K tasks in 1,415 s come out when the last interval is cut: the 250,000th task arrives at
+//! 1,414.9 s, which is the ideal time. Each task reads one of 10,000 files of 10 MB, drawn uniformly, and
+//! computes for 10 ms.
 //!
 //! Deviation: none known. The paper does not say how a client batches arrivals; for ours see `arrivals.rs`.
 

@@ -15,9 +15,9 @@
 //! | [`workflow`] | workflows from files, of all formats that `eyas-workflow` reads |
 //! | [`sanity`] | whether a workload can end at all, on given machines |
 //!
-//! Invariants of every workload: submissions come in order of time; their tasks add up to `n_tasks`; a task that
-//! makes another's input comes before it, so submissions may be handed to a dispatcher one by one; the same seed
-//! and options give the same submissions on every machine.
+//! Invariants of every workload: submissions come in order of time; their tasks add up to `n_tasks`; a task
+//! that makes another's input comes before it, so submissions may be handed to a dispatcher one by one; the
+//! same seed and options give the same submissions on every machine.
 
 pub mod all_pairs;
 mod arrivals;

@@ -7,8 +7,8 @@
 //! [`ProgramIo`] says how much to take out. [`Trace::workload`] may be called many times, so one reading
 //! serves many predictions.
 //!
-//! [`Measured`] is for calibrating a machine and for judging a prediction. Its times are by the dispatcher's clock;
-//! those that an executor reports are by its estimate of that clock.
+//! [`Measured`] is for calibrating a machine and for judging a prediction. Its times are by the
+//! dispatcher's clock; those that an executor reports are by its estimate of that clock.
 //!
 //! A task that was tried several times counts with the attempt that ended well. Requests and transfers of
 //! failed attempts count, too, because they used the links. A log of several lives (the dispatcher was

@@ -34,9 +34,9 @@ pub struct Config {
     pub home_bytes_per_s: u64,
     /// Whether an object that no other task in sight reads is cached all the same, for later runs.
     pub keeps_once: bool,
-    /// What one node's disk gives to all readers and writers there together, in bytes per second. An object that home delivers
-    /// faster than the disk is then read past the cache. 0: the rate is not known, or reading past the
-    /// cache uses the disk as well.
+    /// What one node's disk gives to all readers and writers there together, in bytes per second. An object
+    /// that home delivers faster than the disk is then read past the cache. 0: the rate is not known, or
+    /// reading past the cache uses the disk as well.
     pub disk_bytes_per_s: u64,
     /// As long as nothing is known of home's rate, an object is read from home at the same time as others
     /// if all these reads would come to at most this many bytes at its size.
@@ -53,8 +53,8 @@ pub struct Config {
     /// Each rule looks at this many candidates before it gives up.
     pub tries: usize,
     /// In one decision, at most this many executors are asked without result; the others wait for the next
-    /// event. At least 2: all but one are the executors with most room, and one is the executor that has waited
-    /// longest to be asked.
+    /// event. At least 2: all but one are the executors with most room, and one is the executor that has
+    /// waited longest to be asked.
     pub vain_max: usize,
 }
 

@@ -145,12 +145,12 @@ impl HomeLoad {
         }
     }
 
-    /// Learns from a read that has landed. All reads that were under way meanwhile count, because a read may
-    /// land without any report before. The time lost at a read's beginning is about the time lost at its end,
-    /// so `lost_ns` is subtracted; a read that took little more says nothing of home's rate. A small read beside
-    /// a large one says nothing either, because most of its time went to messages and to home's first byte: by
-    /// its rate, the large read would seem so slow that a second reader of the large object would seem to cost
-    /// nothing.
+    /// Learns from a read that has landed. All reads that were under way meanwhile count, because a read
+    /// may land without any report before. The time lost at a read's beginning is about the time lost at
+    /// its end, so `lost_ns` is subtracted; a read that took little more says nothing of home's rate. A
+    /// small read beside a large one says nothing either, because most of its time went to messages and to
+    /// home's first byte: by its rate, the large read would seem so slow that a second reader of the large
+    /// object would seem to cost nothing.
     pub fn learn_landed(&mut self, landed: &Landed, now: Timestamp, all: Reads) {
         let (mark, ns) = (landed.mark, now.since_ns(landed.mark.at).max(1));
         self.see(mark);
@@ -225,8 +225,8 @@ impl HomeLoad {
         }
         let highest = (0..at).rev().find(|l| self.levels[*l].is_some())?;
         let all = self.levels[highest].unwrap_or_default();
-        // If many nodes read while few were counted, the rate of that level is too low, and the next level looks
-        // like growth. So the growth must hold against every lower level.
+        // If many nodes read while few were counted, the rate of that level is too low, and the next level
+        // looks like growth. So the growth must hold against every lower level.
         let has_grown =
             |(before, had): (usize, f64)| all >= (before..highest).fold(had, |least, _| least * GROWTH_MIN);
         let grows = (0..highest).filter_map(|l| Some((l, self.levels[l]?))).all(has_grown);

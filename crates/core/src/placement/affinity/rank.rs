@@ -246,7 +246,8 @@ impl Rank {
             + self.lists.iter().map(|l| l.heads.capacity() * 4).sum::<usize>()
     }
 
-    /// All ranked objects with their number of tasks and heat, by object. Panics when an invariant does not hold.
+    /// All ranked objects with their number of tasks and heat, by object. Panics when an invariant does not
+    /// hold.
     #[cfg(any(test, feature = "reference"))]
     pub fn sanity_check(&self) -> std::collections::BTreeMap<ObjectId, (u32, Heat)> {
         let mut all = std::collections::BTreeMap::new();

@@ -292,7 +292,8 @@ impl Tasks {
         class as u32
     }
 
-    /// Adds a task whose `inputs` are distinct and ascending. Gives its group and whether it is the oldest there.
+    /// Adds a task whose `inputs` are distinct and ascending. Gives its group and whether it is the oldest
+    /// there.
     pub fn enter(
         &mut self,
         task: &ReadyTask,

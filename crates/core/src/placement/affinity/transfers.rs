@@ -289,7 +289,8 @@ impl Affinity {
         Reads { n: n + 1.0, n_nodes: n_nodes + f64::from(u8::from(is_new)) }
     }
 
-    /// The time that an arriving object still needs, by its progress so far; `None`: no progress was reported.
+    /// The time that an arriving object still needs, by its progress so far; `None`: no progress was
+    /// reported.
     fn rest_ns(
         &self,
         catalog: &Catalog,
