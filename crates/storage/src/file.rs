@@ -108,7 +108,7 @@ pub struct FileHome {
 
 impl FileHome {
     /// * `home_local`: directories on this node's own disk; files below them are used in place. Each has to
-    /// exist.
+    ///   exist.
     pub fn new(home_local: Vec<PathBuf>) -> Result<FileHome> {
         let resolve = |directory: PathBuf| {
             fs::canonicalize(&directory)

@@ -57,7 +57,7 @@ pub struct ActiveStorage {
 }
 
 /// * `data_bytes`: all objects that the workload reads, each once; `local_s`: the result of
-/// [`all_local_s`].
+///   [`all_local_s`].
 pub fn active_storage(machine: &Machine, data_bytes: f64, local_s: f64) -> ActiveStorage {
     let n_rounds = f64::from(machine.nodes.next_power_of_two().trailing_zeros());
     let (home_s, link_s) = (data_bytes / machine.home_bytes_per_s, data_bytes / machine.nic_bytes_per_s);
