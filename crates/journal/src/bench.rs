@@ -1,31 +1,32 @@
 //! Rates of a journal on the disk that a directory is on; used by `eyas-lab bench journal`.
 //!
-//! In: a directory, how many records of which size, how many threads. Out: [`AppendRate`].
+//! In: a directory, the number and size of the records, the number of threads. Out: [`AppendRate`].
 
 use crate::{Journal, Options, Result, Sync};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// What [`append_rate`] measured.
+/// The results of [`append_rate`].
 #[derive(Clone, Copy, Debug)]
 pub struct AppendRate {
     pub records_n: u64,
     pub body_bytes: usize,
     pub producers_n: usize,
-    /// From the first append until the last record was durable.
+    /// Time from the first append until the last record was durable.
     pub elapsed_ns: u64,
     pub records_per_s: f64,
-    /// Bytes of bodies, not of files.
+    /// Bytes of bodies per second, without the bytes that the files have in addition.
     pub body_bytes_per_s: f64,
     pub fdatasyncs_n: u64,
-    /// Median of one record appended and waited for with nothing else going on.
+    /// Median time of one record that is appended and waited for while nothing else goes on.
     pub commit_alone_ns: u64,
-    /// Opening the journal again and reading all records, with a warm page cache.
+    /// The rate of opening the journal again and reading all records, with a warm page cache.
     pub replay_records_per_s: f64,
 }
 
-/// Appends `records_n` records of `body_bytes` each from `producers_n` threads (at least 1) and waits until all are durable.
+/// Appends `records_n` records of `body_bytes` each from `producers_n` threads (at least 1) and waits until
+/// all are durable.
 ///
 /// `dir` has to be a directory for this purpose alone; the journal is left in it.
 pub fn append_rate(

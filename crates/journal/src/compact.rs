@@ -4,9 +4,9 @@
 //! records up to C; the segments before it are removed. Appending goes on meanwhile.
 //!
 //! The snapshot is written under a temporary name, made durable, renamed, and the rename made durable,
-//! before the first segment goes. A crash before the rename leaves the journal as it was, one after it
-//! leaves some superfluous segments, which recovery removes. Nothing that the snapshot stands for is needed
-//! any more once its name is durable, and nothing is removed before that.
+//! before the first segment is removed. A crash before the rename leaves the journal as it was; a crash
+//! after the rename leaves some superfluous segments, which recovery removes. Once the snapshot's name is
+//! durable, the records that it stands for are no longer needed, and none is removed before that.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files;
@@ -22,11 +22,11 @@ const PIECE_BYTES: usize = 1 << 20;
 impl Journal {
     /// Replaces all records up to and including `covers` by `snapshot_records`.
     ///
-    /// * `covers`: the last record whose effect the snapshot has; later ones stay and follow the snapshot.
-    /// * `snapshot_records`: taken one at a time, in the order in which recovery hands them out.
+    /// * `covers`: the last record whose effect is in the snapshot; later records stay and follow it.
+    /// * `snapshot_records`: read one at a time, in the order in which recovery hands them out.
     ///
     /// Blocks until the snapshot is durable and the old segments are removed (other threads may append
-    /// meanwhile). First waits until `covers` is durable. When it fails, the journal is as before.
+    /// meanwhile). First it waits until `covers` is durable. If it fails, the journal is as before.
     pub fn compact<B: AsRef<[u8]>>(
         &self,
         covers: Seq,
@@ -37,8 +37,8 @@ impl Journal {
         })
     }
 
-    /// As [`Journal::compact`]; the records are those that `write` gives to its argument, one at a time. When `write` fails,
-    /// the journal is as before.
+    /// As [`Journal::compact`], but `write` passes the records to its argument, one at a time. If `write`
+    /// fails, the journal is as before.
     pub fn compact_with(
         &self,
         covers: Seq,
@@ -61,7 +61,7 @@ impl Journal {
         let tmp_path = shared.dir.join(files::SNAPSHOT_TMP);
         let written = self.write_snapshot(&tmp_path, covers, write);
         let (records_n, snapshot_bytes) = written.inspect_err(|_| {
-            // Gives the space back on a full disk; the next open would remove it too.
+            // This gives the space back on a full disk; the next open would remove the file, too.
             let _ = files::remove(&tmp_path);
         })?;
         *snapshot_covers = Some(covers.0);
@@ -79,7 +79,8 @@ impl Journal {
         Ok(Compacted { records_n, snapshot_bytes, freed_bytes })
     }
 
-    /// An old snapshot that cannot be removed is harmless: the newest counts, the next open removes the others.
+    /// An old snapshot that cannot be removed is harmless: only the newest counts, and the next open
+    /// removes the others.
     fn remove_older_snapshots(&self, covers: Seq) {
         let Ok(listing) = files::list(&self.shared.dir) else { return };
         for older in listing.snapshots.into_iter().filter(|&older| older < covers.0) {
@@ -89,7 +90,8 @@ impl Journal {
         }
     }
 
-    /// Writes the snapshot and gives it its name, durably. Returns its records and bytes.
+    /// Writes the snapshot and gives it its name, durably. Returns the number of its records and of its
+    /// bytes.
     fn write_snapshot(
         &self,
         tmp_path: &Path,
@@ -129,7 +131,8 @@ impl Journal {
         write_piece(&mut piece, &mut offset).map_err(fail)?;
         let header = Header { kind: Kind::Snapshot, seq: covers.0, records_n };
         let finish = || {
-            // Last, because only now the number of records is known; the name makes it count.
+            // The header is written last, because only now the number of records is known. The snapshot
+            // counts only once it has its name.
             file.write_all_at(&header.encode(), 0)?;
             if synced {
                 shared.step(Step::SnapshotSync)?;

@@ -2,9 +2,9 @@
 //!
 //! In: bytes, in any number of pieces. Out: the checksum of RFC 3720 §B.4.
 //!
-//! Why our own: it is forty lines without `unsafe` or a dependency, and at 1 to 2 GB/s it costs less
-//! for a record of a few hundred bytes than copying it into the batch and locking. The polynomial is
-//! the one with an instruction on x86 and Arm, so a faster version can read the same files.
+//! Why our own: it is forty lines without `unsafe` or a dependency, and at 1 to 2 GB/s it costs less for a
+//! record of a few hundred bytes than copying it into the batch and locking. The polynomial is the one that
+//! x86 and Arm have an instruction for, so a faster version can read the same files.
 
 /// Reflected Castagnoli polynomial.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
@@ -38,7 +38,7 @@ const fn build_tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// A checksum under way.
+/// A checksum that is not finished.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crc(u32);
 

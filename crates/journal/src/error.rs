@@ -1,4 +1,4 @@
-//! What can go wrong with a journal, and whether trying again can help.
+//! The errors of a journal, and whether trying again can help.
 
 use std::fmt;
 use std::io;
@@ -10,46 +10,46 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Whether trying the same thing again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Never without changing something.
+    /// Trying again cannot help as long as nothing is changed.
     Permanent,
-    /// Soon, by itself.
+    /// Trying again may help soon, without any change.
     Temporary,
-    /// It was retried and still fails; someone has to act (free space, end the other process).
+    /// The operation was retried and still fails; a person has to act (free space, end the other process).
     Persistent,
 }
 
-/// What went wrong.
+/// The kind of error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// Another process holds the directory. `pid` is absent when the owner had not written it yet.
     InUse { pid: Option<u32> },
     /// The file is damaged at `offset` (bytes from its start) in a part that had been made durable.
     Corrupt { offset: u64, what: String },
-    /// A file with a journal's name does not begin like one.
+    /// A file with a journal's name does not begin like a journal file.
     NotAJournal,
-    /// Written by another version of eyas.
+    /// The file was written by another version of eyas.
     Version { found: u32, supported: u32 },
-    /// The buffer of records waiting for the disk has no room for this one.
+    /// The buffer of records that wait for the disk has no room for this record.
     Full,
     /// The record is larger than the format allows.
     TooLarge { body_bytes: usize, body_bytes_max: usize },
-    /// Records wait, because the disk refuses them; see [`crate::Journal::health`].
+    /// Records wait because the disk refuses them; see [`crate::Journal::health`].
     Stalled,
     /// The journal is closed.
     Closed,
-    /// The caller asked for something that cannot be.
+    /// The caller asked for something impossible.
     Invalid { what: String },
-    /// The operating system said no; the source says why.
+    /// The operating system refused; the source says why.
     Io,
 }
 
-/// A failed journal operation: what, on which file, why, and whether to try again.
+/// A failed journal operation: the operation, the file, the reason, and whether to try again.
 #[derive(Debug)]
 pub struct Error {
     pub kind: ErrorKind,
-    /// What was being done, as an infinitive: "open the journal".
+    /// The operation, as an infinitive: "open the journal".
     pub operation: &'static str,
-    /// File or directory concerned.
+    /// The file or directory concerned.
     pub path: PathBuf,
     pub source: Option<io::Error>,
 }

@@ -14,12 +14,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Records hold command lines and environments, which may hold secrets: nobody else reads them.
+/// Records hold command lines and environments, which may hold secrets: no other user may read them.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
-/// A killed owner has the lock until the last of its threads is gone, and so has a child of it that is between `fork`
-/// and `exec`: milliseconds, or longer on a busy machine. A restart waits for that.
+/// A killed owner holds the lock until the last of its threads is gone, and so does a child of it that is
+/// between `fork` and `exec`: for milliseconds, or longer on a busy machine. A restart waits this long for
+/// the lock.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -33,13 +34,13 @@ pub(crate) fn snapshot_path(dir: &Path, covers: u64) -> PathBuf {
     dir.join(format!("snapshot-{covers:020}.log"))
 }
 
-/// Numbers in the names of the segments and of the snapshots, ascending.
+/// The numbers in the names of the segments and of the snapshots, ascending.
 pub(crate) struct Listing {
     pub segments: Vec<u64>,
     pub snapshots: Vec<u64>,
 }
 
-/// What a directory holds. Files with other names are left alone: the directory is shared.
+/// The journal files in a directory. Files with other names are left alone: the directory is shared.
 pub(crate) fn list(dir: &Path) -> io::Result<Listing> {
     let mut listing = Listing { segments: Vec::new(), snapshots: Vec::new() };
     for entry in fs::read_dir(dir)? {
@@ -80,7 +81,7 @@ pub(crate) fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)
 }
 
-/// Removes a file; that it is already gone is fine.
+/// Removes a file; no error if the file is already gone.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -88,7 +89,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes the directory for this process. The lock goes with the returned file, also on `kill -9`.
+/// Takes the directory for this process. The lock ends with the returned file, also on `kill -9`.
 pub(crate) fn lock(dir: &Path) -> Result<File> {
     let path = dir.join("lock");
     let fail = |source| Error::io("lock the journal's directory", &path, source);
@@ -107,7 +108,8 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
             Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOCK_PAUSE),
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
-                // Only for the message: an owner that has not written its pid yet is an owner all the same.
+                // The text is only for the message: an owner that has not written its pid yet is an owner
+                // all the same.
                 let _ = file.read_to_string(&mut text);
                 let pid = text.trim().parse().ok();
                 return Err(Error::new(ErrorKind::InUse { pid }, "open the journal", dir));
@@ -115,7 +117,8 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
             Err(TryLockError::Error(source)) => return Err(fail(source)),
         }
     }
-    // On a full disk the pid cannot be written; the lock holds nevertheless, only its name is missing.
+    // On a full disk the pid cannot be written. The lock holds nevertheless; only the owner's number is
+    // missing.
     let write_pid = |file: &mut File| -> io::Result<()> {
         file.set_len(0)?;
         file.seek(SeekFrom::Start(0))?;

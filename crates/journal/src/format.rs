@@ -7,17 +7,17 @@
 //!         | 0xFFFF_FFFF u32 | crc u32 | own_offset u64 | synced_bytes u64 | next_seq u64      a batch marker
 //! ```
 //!
-//! All numbers are little-endian. `kind` is 1 for a segment (`seq` is that of its first record) and 2
-//! for a snapshot (`seq` is the last one that it stands for, `records_n` how many records it holds).
-//! A frame's CRC-32C is over `len`, body and the implied sequence number, in this order: a run of
-//! zeros is no record, and a record that is displaced, doubled or missing does not fit. Magic and
-//! version keep their place in every future version, so that any version can be refused by name.
+//! All numbers are little-endian. `kind` is 1 for a segment (`seq` is the number of its first record) and 2
+//! for a snapshot (`seq` is the last record that it stands for, `records_n` the number of records in it). A
+//! frame's CRC-32C is over `len`, body and the implied sequence number, in this order: a run of zeros is no
+//! record, and a record that is displaced, doubled or missing does not fit. Magic and version keep their
+//! place in every future version, so that a file of any version can be refused by its name.
 //!
-//! A batch begins with a marker, which says how much of this file was durable before the batch was
-//! written. It is what tells a torn write from damage: a bad frame *before* some later marker's
-//! `synced_bytes` had been acknowledged and is damage; any other was never acknowledged and is
-//! cut off. Looking only for valid records behind the bad frame would not do, because after a power
-//! loss the later pages of one unfinished batch may be there and the earlier ones not.
+//! A batch begins with a marker, which says how much of this file was durable before the batch was written.
+//! The marker distinguishes a torn write from damage. A bad frame *before* the `synced_bytes` of some later
+//! marker had been acknowledged and is damage. Any other bad frame was never acknowledged and is cut off.
+//! Looking only for valid records behind the bad frame would not do, because after a power loss the later
+//! pages of one unfinished batch may be there and the earlier ones not.
 
 use crate::crc::Crc;
 use std::fs::File;
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
 pub(crate) struct Header {
     pub kind: Kind,
     pub seq: u64,
-    /// Snapshots only; 0 in a segment.
+    /// The number of records of a snapshot; 0 in a segment.
     pub records_n: u64,
 }
 
@@ -96,8 +96,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Checksum of a record as far as it goes without the sequence number, so that the long part can be
-/// computed before the lock is taken that gives out the number.
+/// The checksum of a record without the sequence number, so that the long part can be computed before
+/// taking the lock that gives out the number.
 pub(crate) fn begin_crc(body: &[u8]) -> Crc {
     let len = u32::try_from(body.len()).expect("caller checked BODY_BYTES_MAX");
     Crc::new().update(&len.to_le_bytes()).update(body)
@@ -112,14 +112,14 @@ pub(crate) fn push_record(out: &mut Vec<u8>, crc: Crc, seq: u64, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// What a batch marker says.
+/// The content of a batch marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marker {
-    /// Where in the file the marker itself lies; a copy of it elsewhere is no marker.
+    /// The place of the marker itself in the file; a copy of the marker elsewhere is no marker.
     pub own_offset: u64,
-    /// Bytes of this file that were durable when the batch was written; 0 when nobody asked the disk.
+    /// Bytes of this file that were durable when the batch was written; 0 if the journal does not sync.
     pub synced_bytes: u64,
-    /// Number of the record that comes next.
+    /// The number of the record that comes next.
     pub next_seq: u64,
 }
 
@@ -135,7 +135,7 @@ impl Marker {
         out
     }
 
-    /// The marker in the first bytes of `bytes`, if they are one that belongs at `offset`.
+    /// The marker in the first bytes of `bytes`, if there is one and it belongs at `offset`.
     fn decode(bytes: &[u8], offset: u64) -> Option<Marker> {
         let bytes = bytes.get(..MARKER_BYTES)?;
         let marker = Marker {
@@ -159,21 +159,21 @@ pub(crate) enum Item {
     /// A record with this number; its bytes are in [`Reader::body`].
     Record(u64),
     End,
-    /// No frame begins at [`Reader::offset`], and why.
+    /// No frame begins at [`Reader::offset`]; the text says why.
     Bad(&'static str),
 }
 
 /// Reads the frames of one file in order. Memory: one record and a read buffer.
 pub(crate) struct Reader {
     file: BufReader<File>,
-    /// Where the next frame begins; after [`Item::Bad`], where the bad one does.
+    /// The place where the next frame begins; after [`Item::Bad`], where the bad frame begins.
     pub offset: u64,
     /// Number of the next record.
     pub next_seq: u64,
-    /// Number stays the same from record to record (snapshots).
+    /// All records have the same number, as in snapshots.
     same_seq: bool,
     end: u64,
-    /// The last frame was a batch marker.
+    /// Whether the last frame was a batch marker.
     pub after_marker: bool,
     pub body: Vec<u8>,
 }
@@ -243,7 +243,7 @@ impl Reader {
     }
 }
 
-/// Whether some marker at or after `from` proves that byte `bad_offset` had been durable once.
+/// Whether some marker at or after `from` proves that byte `bad_offset` had been durable.
 pub(crate) fn was_durable(file: &mut File, bad_offset: u64) -> io::Result<bool> {
     const CHUNK_BYTES: usize = 1 << 20;
     let mut offset = file.seek(SeekFrom::Start(bad_offset))?;

@@ -16,21 +16,22 @@
 //! Records are numbered from 1 without gaps ([`Seq`]); compaction and restarts do not renumber them.
 //!
 //! Invariants (tests in `tests/`):
-//!   1. recovery gives exactly a prefix of what was appended, and all that [`Journal::durable_seq`] ever covered;
+//!   1. recovery gives exactly a prefix of the appended records, with every record that
+//!      [`Journal::durable_seq`] ever covered;
 //!   2. a record is acknowledged only after an `fdatasync` of all bytes up to its end succeeded (with
-//!      [`Sync::Fdatasync`]), and its file's name is durable too;
+//!      [`Sync::Fdatasync`]), and its file's name is durable, too;
 //!   3. a torn end is cut off and reported; damage anywhere else is an error that names file and byte;
 //!   4. at most one process has a directory open.
 //!
-//! Why one writer thread: a sync costs the same for one record and for a thousand, so everything that
-//! arrives while the disk is busy goes in the next batch. Callers of [`Journal::append`] only copy bytes.
+//! Why one writer thread: a sync costs the same for one record and for a thousand, so all records that
+//! arrive while the disk is busy go into the next batch. Callers of [`Journal::append`] only copy bytes.
 //!
 //! Memory: two batches of at most [`Options::buffer_bytes_max`] each, however many records there are.
 //!
-//! Code map: `format` bytes of a file · `files` names, lock · `recover` opening and reading · `writer` group commit
-//! and what happens when the disk refuses · `compact` snapshots · `bench` rates.
+//! Code map: `format` bytes of a file · `files` names, lock · `recover` opening and reading · `writer`
+//! group commit and what happens when the disk refuses · `compact` snapshots · `bench` rates.
 //!
-//! Not here: what the records mean, when to compact.
+//! Not here: the meaning of the records, the choice of when to compact.
 
 pub mod bench;
 mod compact;
@@ -65,34 +66,34 @@ impl fmt::Display for Seq {
     }
 }
 
-/// What an acknowledgement promises.
+/// The promise of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// Survives the end of the process and, as far as the disk tells the truth, a power loss.
+    /// The record survives the end of the process and, as far as the disk tells the truth, a power loss.
     Fdatasync,
-    /// Survives the end of the process only. After a power loss the end may be cut off further back
-    /// than what was acknowledged, which is then reported as truncated and not as damage.
+    /// The record survives only the end of the process. A power loss may cut off acknowledged records, too;
+    /// recovery then reports the end as truncated and not as damage.
     None,
 }
 
-/// What the journal tells about itself, from its writer thread and in order.
+/// A report of the journal about itself, sent by its writer thread and in order.
 #[derive(Clone, Debug)]
 pub enum Notice {
     /// All records up to this one are durable.
     Durable(Seq),
-    /// The disk refuses; records wait in memory and are tried again. Sent once for each stall.
+    /// The disk refuses writes; records wait in memory and are tried again. Sent once for each stall.
     Stalled(Stall),
-    /// The disk works again; sent before the [`Notice::Durable`] of what had waited.
+    /// The disk works again. Sent before the [`Notice::Durable`] of the records that had waited.
     Resumed,
 }
 
-/// A disk that refuses, since when and why.
+/// A stall: the failed operation, its time and its reason.
 #[derive(Clone, Debug)]
 pub struct Stall {
-    /// What failed, as an infinitive: "write a batch to the journal".
+    /// The failed operation, as an infinitive: "write a batch to the journal".
     pub operation: &'static str,
     pub path: PathBuf,
-    /// Of the last try, like `message`; [`io::ErrorKind::StorageFull`] is the usual one.
+    /// The kind of error of the last try, like `message`; [`io::ErrorKind::StorageFull`] is the usual one.
     pub error_kind: io::ErrorKind,
     pub message: String,
     pub since: Instant,
@@ -106,7 +107,7 @@ impl fmt::Display for Stall {
     }
 }
 
-/// When records that wait are wanted on the disk.
+/// How soon waiting records are wanted on the disk.
 #[derive(Clone, Copy, PartialEq)]
 enum Urgency {
     Now,
@@ -138,19 +139,21 @@ pub enum Step {
     SnapshotDrop,
 }
 
-/// How a journal behaves.
+/// The options of a journal.
 pub struct Options {
     pub sync: Sync,
     /// A segment ends with the batch that reaches this size.
     pub segment_bytes: u64,
-    /// Most bytes of records that may wait for the disk, besides as many that are being written.
-    /// A single larger record is accepted when none waits.
+    /// The most bytes of records that may wait for the disk, in addition to as many that are being written.
+    /// A single larger record is accepted when no record waits.
     pub buffer_bytes_max: usize,
-    /// Least time between two commits that nobody asks to have now; zero commits whenever there is something.
+    /// The least time between two commits that no caller asked for; with zero, every waiting record is
+    /// committed at once.
     pub commit_interval: Duration,
     /// Time between tries while stalled.
     pub retry_interval: Duration,
-    /// Called from the writer thread. May append and ask; must not wait for durability, compact or close.
+    /// Called from the writer thread. It may append and ask; it must not wait for durability, compact or
+    /// close.
     pub on_notice: Option<Box<dyn Fn(Notice) + Send + std::marker::Sync>>,
     /// For fault tests: called before each step, which fails with the error that it returns.
     pub on_step: Option<Box<dyn Fn(Step) -> io::Result<()> + Send + std::marker::Sync>>,
@@ -172,7 +175,7 @@ impl Default for Options {
     }
 }
 
-/// Counts since the journal was opened, and sizes as they are now.
+/// Counts since the journal was opened, and present sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     pub appended_n: u64,
@@ -181,13 +184,13 @@ pub struct Stats {
     pub fdatasyncs_n: u64,
     pub written_bytes: u64,
     pub segments_n: u64,
-    /// Size of all segments: what a compaction could save.
+    /// Size of all segments, which a compaction could save.
     pub segment_bytes: u64,
     /// Size of the snapshot of the last compaction by this process; 0 before the first.
     pub snapshot_bytes: u64,
 }
 
-/// What a compaction did.
+/// The results of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compacted {
     pub records_n: u64,
@@ -195,13 +198,14 @@ pub struct Compacted {
     pub freed_bytes: u64,
 }
 
-/// An open journal. Shared by reference between threads; dropping it writes what is pending, as [`Journal::close`].
+/// An open journal. Threads share it by reference. Dropping it writes the pending records, as
+/// [`Journal::close`] does.
 pub struct Journal {
     shared: Arc<Shared>,
-    /// What the newest snapshot covers; the lock also keeps compactions apart.
+    /// The last record that the newest snapshot covers; the lock also keeps compactions apart.
     snapshot_covers: Mutex<Option<u64>>,
     writer: Option<JoinHandle<()>>,
-    /// Held for as long as files may be written.
+    /// The lock of the directory, held for as long as files may be written.
     lock: File,
 }
 
@@ -212,9 +216,9 @@ impl fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, creating both if absent, and takes it for this process.
+    /// Opens the journal in `dir`, creates both if absent, and takes the directory for this process.
     ///
-    /// Everything that [`Recovered`] hands out is durable by then. Fails with [`ErrorKind::InUse`],
+    /// All records of [`Recovered`] are durable by then. Fails with [`ErrorKind::InUse`],
     /// [`ErrorKind::Corrupt`], [`ErrorKind::Version`], [`ErrorKind::NotAJournal`] or [`ErrorKind::Io`].
     pub fn open(dir: &Path, options: Options) -> Result<(Journal, Recovered)> {
         files::create_dir(dir)?;
@@ -235,16 +239,16 @@ impl Journal {
 
     /// Adds a record and returns its number. Copies the bytes and never waits for the disk.
     ///
-    /// Fails with [`ErrorKind::Full`] when too many bytes wait for the disk (it is slow or refuses):
-    /// the caller then stops accepting work, which is what a dispatcher with an event loop needs.
-    /// A thread that has nothing better to do uses [`Journal::append_waiting`].
+    /// Fails with [`ErrorKind::Full`] when too many bytes wait for the disk (the disk is slow or refuses).
+    /// The caller then stops accepting work, which is what a dispatcher with an event loop needs. A thread
+    /// that can wait uses [`Journal::append_waiting`].
     pub fn append(&self, body: &[u8]) -> Result<Seq> {
         self.push(body, false, true)
     }
 
     /// As [`Journal::append`], but the record waits for the next [`Journal::commit`] or
-    /// [`Journal::commit_soon`], so that many go to the disk with one sync. It goes earlier when the disk is at
-    /// work anyway or the buffer is full.
+    /// [`Journal::commit_soon`], so that many records go to the disk with one sync. The record is written
+    /// earlier when the disk is at work anyway or the buffer is full.
     pub fn append_uncommitted(&self, body: &[u8]) -> Result<Seq> {
         self.push(body, false, false)
     }
@@ -254,7 +258,7 @@ impl Journal {
         self.push(body, true, true)
     }
 
-    /// Has everything appended so far written now; does not wait for it.
+    /// Asks for all records appended so far to be written now; does not wait for that.
     pub fn commit(&self) {
         let state = self.shared.lock();
         if !state.pending.is_empty() {
@@ -262,8 +266,8 @@ impl Journal {
         }
     }
 
-    /// Has everything appended so far written, at once when the last commit is [`Options::commit_interval`] ago,
-    /// else when it is. Does not wait for it.
+    /// Asks for all records appended so far to be written at once if the last commit is
+    /// [`Options::commit_interval`] ago, otherwise when that time has passed. Does not wait for that.
     pub fn commit_soon(&self) {
         let state = self.shared.lock();
         if !state.pending.is_empty() {
@@ -302,7 +306,7 @@ impl Journal {
             if state.pending.is_empty() || bytes <= shared.options.buffer_bytes_max {
                 break;
             }
-            // The room may be taken by what nobody has committed yet.
+            // Records that no caller has committed yet may take up the room.
             state.commit_now = true;
             shared.work.notify_one();
             if !wait {
@@ -328,12 +332,13 @@ impl Journal {
         Seq(self.shared.lock().next_seq - 1)
     }
 
-    /// All records up to this one are durable. Never goes back.
+    /// The last durable record: all records up to it are durable. The number never goes back.
     pub fn durable_seq(&self) -> Seq {
         Seq(self.shared.lock().durable_seq)
     }
 
-    /// Begins a segment. Gives the last record that lies in those before: a compaction up to there frees all of them.
+    /// Begins a new segment. Returns the last record of the segments before it: a compaction up to that
+    /// record frees all of them.
     pub fn begin_segment(&self) -> Result<Seq> {
         let mut state = self.shared.lock();
         state.roll = true;
@@ -347,14 +352,14 @@ impl Journal {
         }
     }
 
-    /// The records up to `upto`, those of a snapshot among them, as recovery would hand them out; waits until they are
-    /// durable. To be read before the next [`Journal::compact`].
+    /// The records up to `upto`, including those of a snapshot, as recovery would hand them out. Waits
+    /// until they are durable. They must be read before the next [`Journal::compact`].
     pub fn read(&self, upto: Seq) -> Result<Recovered> {
         self.wait_durable(upto)?;
         recover::read(&self.shared.dir, upto.0)
     }
 
-    /// What is said of a record that its reader cannot make sense of.
+    /// The error for a record that its reader does not understand.
     pub fn cannot_read(&self, why: &str) -> Error {
         let what = format!("a record cannot be read: {why}");
         Error::new(ErrorKind::Invalid { what }, "read the journal", &self.shared.dir)
@@ -390,7 +395,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Waits until all that was appended is durable; see [`Journal::wait_durable`].
+    /// Waits until all appended records are durable; see [`Journal::wait_durable`].
     pub fn flush(&self) -> Result<()> {
         self.wait_durable(self.last_seq())
     }
@@ -400,7 +405,8 @@ impl Journal {
         self.shared.lock().health()
     }
 
-    /// Tries now what the disk refused, instead of after [`Options::retry_interval`]. Does not wait.
+    /// Tries the refused write again now, without waiting for [`Options::retry_interval`]. Does not wait
+    /// for the result.
     pub fn retry(&self) {
         let mut state = self.shared.lock();
         if state.stall.is_some() {
@@ -413,10 +419,10 @@ impl Journal {
         self.shared.lock().stats
     }
 
-    /// Writes what is pending, once more if the disk refuses, and gives the directory free.
+    /// Writes the pending records, with one more try if the disk refuses, and releases the directory.
     ///
-    /// Fails with [`ErrorKind::Stalled`] when records were left that are not durable; they are lost
-    /// then, and none of them had been acknowledged.
+    /// Fails with [`ErrorKind::Stalled`] if records were left that are not durable. These records are lost,
+    /// and none of them had been acknowledged.
     pub fn close(mut self) -> Result<()> {
         self.end();
         self.flush()
@@ -427,10 +433,10 @@ impl Journal {
         self.shared.lock().closing = true;
         self.shared.work.notify_one();
         self.shared.room.notify_all();
-        // A writer that panicked has printed why, and has marked the journal as ended.
+        // A writer that panicked has printed the reason, and has marked the journal as ended.
         let _ = writer.join();
-        // Explicitly, because a child between `fork` and `exec` has a copy of the descriptor, whose closing
-        // here would not give the lock free.
+        // The lock is released explicitly, because a child between `fork` and `exec` has a copy of the
+        // descriptor. Closing ours would not release the lock.
         let _ = self.lock.unlock();
     }
 }

@@ -1,15 +1,16 @@
 //! Opening: find the snapshot and the segments, cut a torn tail, hand out the records.
 //!
-//! In: a directory. Out: where the writer goes on, and a [`Recovered`] that streams what is there.
+//! In: a directory. Out: the place where the writer goes on, and a [`Recovered`] that streams the records.
 //!
 //! Which records count:
-//!   1. those of the newest snapshot, which stands for all records up to its number C;
-//!   2. after C, each segment up to where the next one begins. What a segment holds beyond that is what
-//!      was being written when the disk failed; it was never acknowledged and was written again in
-//!      the next segment.
+//!   1. the records of the newest snapshot, which stands for all records up to its number C;
+//!   2. after C, the records of each segment up to where the next segment begins. Bytes beyond that were
+//!      being written when the disk failed; they were never acknowledged, and were written again in the
+//!      next segment.
 //!
-//! Only the last segment may have a torn tail, so only it is read through while opening; all others are
-//! checked when the records are handed out. An error there is as final as one here.
+//! Only the last segment may have a torn tail, so only this segment is read through while opening; all
+//! others are checked when the records are handed out. An error at that time is as final as one while
+//! opening.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::files;
@@ -19,35 +20,35 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// A segment that nobody writes any more.
+/// A segment that is no longer written to.
 pub(crate) struct Closed {
     pub path: PathBuf,
-    /// Last record that counts in it.
+    /// The last record that counts in the segment.
     pub last_seq: u64,
     pub file_bytes: u64,
 }
 
-/// The segment that records are added to.
+/// The segment that new records go to.
 pub(crate) struct Current {
     pub file: File,
     pub path: PathBuf,
     pub first_seq: u64,
-    /// Last durable record in it; `first_seq - 1` when there is none.
+    /// The last durable record in the segment; `first_seq - 1` if there is none.
     pub last_seq: u64,
-    /// Durable bytes; whatever the file has beyond them does not count.
+    /// The number of durable bytes; bytes of the file beyond them do not count.
     pub good_bytes: u64,
-    /// A marker is the last thing in it, so damage anywhere before can be told from a torn write.
+    /// The segment ends with a marker, so damage anywhere before it can be distinguished from a torn write.
     pub sealed: bool,
 }
 
-/// What the writer starts from.
+/// The state that the writer starts from.
 pub(crate) struct Found {
     pub closed: Vec<Closed>,
     pub current: Option<Current>,
     pub last_seq: u64,
 }
 
-/// One file to hand out: records after `after` up to `upto`, in the first `end_bytes` bytes.
+/// One file to hand out: the records after `after` up to `upto`, in the first `end_bytes` bytes.
 #[derive(Debug)]
 struct Part {
     path: PathBuf,
@@ -58,18 +59,18 @@ struct Part {
     end_bytes: Option<u64>,
 }
 
-/// What an earlier life of the journal left, to be read once with [`Recovered::for_each`].
+/// The records that earlier processes left in the journal, to be read once with [`Recovered::for_each`].
 #[derive(Debug)]
 pub struct Recovered {
-    /// Records that [`Recovered::for_each`] will hand out, those of the snapshot included.
+    /// The number of records that [`Recovered::for_each`] will hand out, including those of the snapshot.
     pub records_n: u64,
-    /// How many of them come from a snapshot.
+    /// The number of these records that come from a snapshot.
     pub snapshot_records_n: u64,
-    /// Number of the last record; 0 when there never was one.
+    /// The number of the last record; 0 if there never was one.
     pub last_seq: Seq,
     /// Bytes of an unfinished write that were cut off; nothing in them had been acknowledged.
     pub truncated_bytes: u64,
-    /// The file they were cut from and its length now.
+    /// The file that the bytes were cut from, and its length now.
     pub truncated_at: Option<(PathBuf, u64)>,
     parts: Vec<Part>,
 }
@@ -77,10 +78,11 @@ pub struct Recovered {
 impl Recovered {
     /// Calls `visit` with each record in order. Memory: one record and a read buffer.
     ///
-    /// A record of a snapshot comes with the number of the last record that the snapshot stands for.
-    /// To be used before the first [`crate::Journal::compact`], which removes the files read here.
+    /// A record of a snapshot comes with the number of the last record that the snapshot stands for. Must
+    /// be called before the first [`crate::Journal::compact`], which removes the files read here.
     ///
-    /// Fails with [`ErrorKind::Corrupt`] at the first damaged byte; the records before it have been handed out.
+    /// Fails with [`ErrorKind::Corrupt`] at the first damaged byte; the records before it have been handed
+    /// out.
     pub fn for_each(self, mut visit: impl FnMut(Seq, &[u8])) -> Result<()> {
         let result: std::result::Result<(), Stop<std::convert::Infallible>> = self.walk(|seq, body| {
             visit(seq, body);
@@ -140,7 +142,7 @@ impl Recovered {
     }
 }
 
-/// Why [`Recovered::walk`] ended early.
+/// The reason why [`Recovered::walk`] ended early.
 enum Stop<E> {
     Journal(Error),
     Visitor(E),
@@ -152,7 +154,7 @@ impl<E> From<Error> for Stop<E> {
     }
 }
 
-/// Opens a file and checks that its header says what its name says. Also gives its length in bytes.
+/// Opens a file and checks that its header agrees with its name. Also gives its length in bytes.
 fn open_file(path: &Path, kind: Kind, seq: u64) -> Result<(File, Header, u64)> {
     let fail = |source| Error::io("read the journal", path, source);
     let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(fail)?;
@@ -176,8 +178,8 @@ fn open_file(path: &Path, kind: Kind, seq: u64) -> Result<(File, Header, u64)> {
     Ok((file, header, file_bytes))
 }
 
-/// Whether a file is what a crash leaves of a segment that was just being created: the beginning of its header
-/// and then nothing or zeros, and no marker that says that it had been whole.
+/// Whether a file is what a crash leaves of a segment that was being created: the beginning of its header
+/// and then nothing or zeros, and no marker that shows that the segment had been complete.
 fn is_stillborn(path: &Path, first_seq: u64) -> io::Result<bool> {
     let mut file = File::open(path)?;
     let mut head = Vec::new();
@@ -188,8 +190,8 @@ fn is_stillborn(path: &Path, first_seq: u64) -> io::Result<bool> {
     Ok(is_partial && !was_durable(&mut file, 0)?)
 }
 
-/// The records up to `upto` of a directory that this process has open, all of them durable. Nobody may compact it before they
-/// have been read.
+/// The records up to `upto` of a directory that this process has open; all of them are durable. The
+/// directory must not be compacted before they have been read.
 pub(crate) fn read(dir: &Path, upto: u64) -> Result<Recovered> {
     let listing = files::list(dir).map_err(|source| Error::io("read the journal", dir, source))?;
     let mut parts = vec![];
@@ -218,7 +220,7 @@ pub(crate) fn read(dir: &Path, upto: u64) -> Result<Recovered> {
     })
 }
 
-/// Reads a directory that is already locked and makes its end fit to be written to.
+/// Reads a directory that is already locked, and prepares its end for writing.
 pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
     let fail = |source| Error::io("open the journal", dir, source);
     files::remove(&dir.join(files::SNAPSHOT_TMP)).map_err(fail)?;
@@ -238,7 +240,8 @@ pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
     }
     let covers = covers.unwrap_or(0);
 
-    // Segments that the snapshot replaces are what a crash between its rename and their removal leaves.
+    // A crash between the rename of a snapshot and the removal of its segments leaves segments that the
+    // snapshot replaces.
     let mut segments = listing.segments;
     while segments.len() >= 2 && segments[1] <= covers + 1 {
         files::remove(&files::segment_path(dir, segments.remove(0))).map_err(fail)?;
@@ -305,12 +308,14 @@ pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
         closed.push(Closed { path, last_seq: upto, file_bytes });
     }
     let mut last_seq = covers;
-    // A last segment that the snapshot covers whole is done with: the next record would not follow its last.
+    // A last segment that the snapshot covers completely is not used any more: the next record would not
+    // follow its last one.
     if let Some(done) = current.take_if(|current| current.last_seq <= covers && covers > 0) {
         files::remove(&done.path).map_err(fail)?;
     }
     if let Some(current) = &current {
-        // Records of an unfinished batch may be whole and are handed out, so they have to be durable first.
+        // Records of an unfinished batch may be complete and are handed out, so they have to be made
+        // durable first.
         if sync == Sync::Fdatasync {
             let fail = |source| Error::io("make the journal durable", &current.path, source);
             current.file.sync_all().map_err(fail)?;

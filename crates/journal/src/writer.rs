@@ -1,9 +1,10 @@
-//! The writer thread: everything pending becomes one write and one `fdatasync` (group commit).
+//! The writer thread: all pending records become one write and one `fdatasync` (group commit).
 //!
 //! In: the batch that [`crate::Journal::append`] fills under the lock. Out: files, `durable_seq`, notices.
-//! Natural batching: while the disk works on one batch the next one collects, so a slow disk makes
-//! larger batches, not a longer queue. Where nobody is in a hurry, [`Options::commit_interval`] makes them larger
-//! still, because a sync costs processor time, too, as much for one record as for hundreds.
+//! Batches form by themselves: while the disk works on one batch the next one collects, so a slow disk
+//! makes larger batches and not a longer queue. If no caller is in a hurry, [`Options::commit_interval`]
+//! makes them larger still, because a sync costs processor time, too, as much for one record as for
+//! hundreds.
 //!
 //! When the disk refuses, the batch stays in memory and is tried again, always the same bytes in the same
 //! order, so nothing is lost or overtaken and nothing is acknowledged that is not durable:
@@ -28,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// What the callers and the writer share.
+/// The state that the callers and the writer share.
 pub(crate) struct Shared {
     pub dir: PathBuf,
     pub options: Options,
@@ -42,25 +43,27 @@ pub(crate) struct Shared {
 }
 
 pub(crate) struct State {
-    /// The batch that collects: room for a marker, then frames. Empty when there is no record in it.
+    /// The batch that is being collected: room for a marker, then frames. Empty if there is no record in
+    /// it.
     pub pending: Vec<u8>,
     pub next_seq: u64,
     pub durable_seq: u64,
-    /// Segments whose records are all up to this number are to be removed, and have been.
+    /// Segments whose records all lie up to this number are to be removed; `dropped_upto`: these have been
+    /// removed.
     pub drop_upto: u64,
     pub dropped_upto: u64,
-    /// The next record is to begin a segment.
+    /// The next record must begin a segment.
     pub roll: bool,
     /// Bytes that removals have given back since the start.
     pub dropped_bytes: u64,
     pub stall: Option<Stall>,
     pub retry_now: bool,
-    /// No more appends; the writer ends when it has written what there is.
+    /// No more appends are accepted; the writer ends when it has written all records.
     pub closing: bool,
-    /// The writer is gone.
+    /// The writer has ended.
     pub ended: bool,
     pub writer_sleeps: Sleeps,
-    /// What is pending shall not wait for [`Options::commit_interval`].
+    /// The pending records must not wait for [`Options::commit_interval`].
     pub commit_now: bool,
     pub stats: Stats,
 }
@@ -69,7 +72,8 @@ pub(crate) struct State {
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Sleeps {
     No,
-    /// Until [`Options::commit_interval`] after the last commit is over; then it looks for itself.
+    /// The writer waits until [`Options::commit_interval`] after the last commit is over, then it looks for
+    /// work by itself.
     Lingers,
     Idle,
 }
@@ -112,7 +116,7 @@ impl Shared {
         self.state.lock().expect("no code panics while it holds the journal's state")
     }
 
-    /// Tells the fault hook about a step, which may make it fail.
+    /// Calls the hook for fault tests with a step; the hook may make the step fail.
     pub fn step(&self, step: Step) -> io::Result<()> {
         self.options.on_step.as_ref().map_or(Ok(()), |hook| hook(step))
     }
@@ -146,7 +150,7 @@ impl Failure {
     }
 }
 
-/// What the writer does next.
+/// The writer's next work.
 enum Work {
     /// Begin a segment.
     Roll,
@@ -168,11 +172,11 @@ pub(crate) struct Writer<'a> {
     batch_last_seq: u64,
     durable_seq: u64,
     retry_at: Option<Instant>,
-    /// Before that the next batch is only committed if somebody wants it now.
+    /// Before this time the next batch is committed only if a caller wants it now.
     linger_until: Option<Instant>,
 }
 
-/// Marks the writer as gone however it ends, so that nobody waits for it for ever.
+/// Marks the writer as ended however it ends, so that no caller waits for it for ever.
 struct Ended<'a>(&'a Shared);
 
 impl Drop for Ended<'_> {
@@ -200,7 +204,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The body of the writer thread.
+    /// The main loop of the writer thread.
     pub fn run(mut self) {
         let _ended = Ended(self.shared);
         loop {
@@ -239,7 +243,7 @@ impl<'a> Writer<'a> {
                 let in_time = self.linger_until.is_none() || state.commit_now || state.closing;
                 if !state.pending.is_empty() && in_time {
                     state.commit_now = false;
-                    // The emptied batch goes back, so that in steady state nothing is allocated.
+                    // The emptied batch is used again, so that nothing is allocated in the long run.
                     std::mem::swap(&mut self.batch, &mut state.pending);
                     self.batch_last_seq = state.next_seq - 1;
                     shared.room.notify_all();
@@ -266,7 +270,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// One try to make the batch durable. On failure the files are as good as before.
+    /// Makes one try to write the batch durably. After a failure the files are as good as before.
     fn commit(&mut self) -> Result<(), Failure> {
         // A segment is named by its first record, so an empty one needs no successor.
         let is_full = |current: &mut Current| {
@@ -284,13 +288,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A new segment for the records after the durable ones, header not yet written.
+    /// Creates a segment for the records after the durable ones; its header is not yet written.
     fn create_segment(&self) -> Result<Current, Failure> {
         let first_seq = self.durable_seq + 1;
         let path = files::segment_path(&self.shared.dir, first_seq);
         let create = || {
             self.shared.step(Step::SegmentCreate)?;
-            // A file of this name is from a try that failed: it begins with a record that is not durable.
+            // A file of this name is from a try that failed: the file begins with a record that is not
+            // durable.
             files::remove(&path)?;
             files::create_new(&path)
         };
@@ -318,7 +323,8 @@ impl<'a> Writer<'a> {
         };
         if let Err(error) = write(&current.file) {
             let failure = Failure::at("write a batch to the journal", &current.path)(error);
-            // Cutting the partial tail off also gives its space back. A file that cannot even be cut is left.
+            // Cutting the partial tail off also gives its space back. If this fails as well, the segment is
+            // left.
             if is_new || current.file.set_len(current.good_bytes).is_err() {
                 self.abandon(current);
             } else {
@@ -352,10 +358,12 @@ impl<'a> Writer<'a> {
     /// Never writes this segment again; see the module's header for why.
     fn abandon(&mut self, current: Current) {
         if current.last_seq < current.first_seq {
-            // Nothing durable in it. If it cannot be removed now, it is before its successor is created.
+            // No record in the file is durable. If the file cannot be removed now, it is removed before its
+            // successor is created.
             let _ = files::remove(&current.path);
         } else {
-            // Only tidiness: recovery ignores whatever lies beyond where the next segment begins.
+            // This only tidies up: recovery ignores all bytes beyond the place where the next segment
+            // begins.
             let _ = current.file.set_len(current.good_bytes);
             self.close(current);
         }
@@ -425,7 +433,7 @@ impl<'a> Writer<'a> {
             self.closed.iter().map(|segment| segment.file_bytes).sum::<u64>() + current_bytes.unwrap_or(0);
     }
 
-    /// What is durable so far has segments of its own.
+    /// Ends the current segment, so that the records so far have segments of their own.
     fn roll(&mut self) {
         if let Some(full) = self.current.take_if(|current| current.last_seq >= current.first_seq) {
             self.close(full);
@@ -443,7 +451,7 @@ impl<'a> Writer<'a> {
         while let Some(segment) = self.closed.first().filter(|segment| segment.last_seq <= upto) {
             let removed = self.shared.step(Step::SegmentDrop).and_then(|()| files::remove(&segment.path));
             if removed.is_err() {
-                // Harmless: it is ignored by recovery, which removes it, and the next compaction tries again.
+                // Harmless: recovery ignores and removes the segment, and the next compaction tries again.
                 break;
             }
             dropped_bytes += self.closed.remove(0).file_bytes;

@@ -14,7 +14,7 @@ fn snapshot() -> Vec<Vec<u8>> {
     (0..5u8).map(|n| format!("snapshot part {n}").into_bytes()).collect()
 }
 
-/// What is handed out after a compaction that covers `covers`, with records up to `last`.
+/// The records that recovery hands out after a compaction that covers `covers`, with records up to `last`.
 fn compacted(covers: u64, last: u64) -> Vec<(u64, Vec<u8>)> {
     snapshot().into_iter().map(|body| (covers, body)).chain(numbered(covers + 1..=last)).collect()
 }
@@ -43,7 +43,7 @@ fn a_snapshot_replaces_what_it_covers_and_keeps_what_follows() {
         drop(journal);
         assert_eq!(read_all(root.path()).unwrap(), compacted(covers, last));
 
-        // Numbers go on, and a second compaction replaces the first.
+        // Numbers continue, and a second compaction replaces the first.
         let (journal, recovered) = Journal::open(root.path(), small_segments(200)).unwrap();
         assert_eq!((recovered.snapshot_records_n, recovered.records_n), (5, 5 + last - covers));
         append(&journal, last + 1..=last + 4);
@@ -74,7 +74,7 @@ fn an_open_journal_can_be_read_and_compacted_to_a_part_of_itself() {
     append(&journal, 10..=12);
     let kept = [2, 4, 6].map(|n| (6, body(n))).into_iter().chain(numbered(7..=12)).collect::<Vec<_>>();
     assert_eq!(read(12), kept);
-    // Who fails in the middle leaves the journal as it was.
+    // A `write` that fails in the middle leaves the journal as it was.
     let failed = journal.compact_with(Seq(11), |push| {
         push(b"one")?;
         journal.wait_durable(Seq(99))
@@ -139,7 +139,8 @@ fn a_snapshot_never_gets_ahead_of_what_is_durable() {
     assert!(files(root.path(), "snapshot").is_empty());
 }
 
-/// The directory as it is before each step is what a crash there leaves: each of these has to be one of the two states.
+/// A crash before a step leaves the directory as it is before that step: each such copy has to be one of
+/// the two states.
 #[test]
 fn a_crash_between_any_two_steps_leaves_the_old_or_the_new_state() {
     for covers in [4, 8] {
@@ -235,7 +236,7 @@ fn a_refused_step_leaves_the_journal_usable() {
         append(&journal, 3..=8);
         armed.store(true, Ordering::SeqCst);
         let result = journal.compact(Seq(6), snapshot());
-        // Removing what is superfluous may fail without harm.
+        // Removing superfluous files may fail without harm.
         assert_eq!(result.is_ok(), matches!(refused, Step::SnapshotDrop | Step::SegmentDrop), "{refused:?}");
         assert!(!root.path().join("snapshot.tmp").exists());
         armed.store(false, Ordering::SeqCst);

@@ -1,4 +1,5 @@
-//! Promise 1 for real: a process that appends and acknowledges is killed with SIGKILL; what it acknowledged is there.
+//! Promise 1 for real: a process that appends and acknowledges is killed with SIGKILL; the acknowledged
+//! records are still there.
 
 mod support;
 
@@ -9,7 +10,7 @@ use support::*;
 
 const CHILD_DIR: &str = "EYAS_JOURNAL_TEST_DIR";
 
-/// Not a test of its own: with the variable set it is the process that gets killed.
+/// No test of its own: with the variable set, this is the process that is killed.
 #[test]
 fn child_appends_for_ever() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return };

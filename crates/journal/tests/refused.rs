@@ -1,4 +1,5 @@
-//! A disk that refuses: nothing is acknowledged that is not durable, nothing is lost or overtaken, and it goes on after.
+//! A disk that refuses: no record is acknowledged that is not durable, none is lost or overtaken, and the
+//! journal goes on afterwards.
 
 mod support;
 
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::*;
 
-/// What is refused, changed by the test while the journal runs.
+/// The steps that are refused, changed by the test while the journal runs.
 #[derive(Clone, Default)]
 struct Refused(Arc<Mutex<Vec<(Step, io::ErrorKind)>>>);
 
@@ -30,7 +31,7 @@ impl Refused {
 }
 
 fn options(refused: &Refused) -> Options {
-    // Tries only when asked to, so that the tests decide what happens when.
+    // The journal tries again only when asked to, so that the tests decide what happens when.
     Options { on_step: Some(refused.hook()), retry_interval: Duration::from_secs(3600), ..Options::default() }
 }
 
@@ -58,9 +59,9 @@ fn each_refused_step_stalls_keeps_the_order_and_goes_on() {
             let error = journal.flush().unwrap_err();
             assert_eq!((&error.kind, error.status()), (&ErrorKind::Stalled, Status::Persistent));
             assert_eq!(journal.durable_seq(), Seq(before_n));
-            // What comes meanwhile waits behind it.
+            // A record that comes meanwhile waits behind the refused one.
             journal.append(&body(before_n + 2)).unwrap();
-            // A crash now leaves what was acknowledged, and perhaps what was being written.
+            // A crash now leaves the acknowledged records, and perhaps those that were being written.
             let crashed = root.path().join("crashed");
             std::fs::create_dir(&crashed).unwrap();
             for path in files(root.path(), "segment-") {
@@ -89,7 +90,8 @@ fn each_refused_step_stalls_keeps_the_order_and_goes_on() {
     }
 }
 
-/// After a failed `fdatasync` the pages may be gone although the file looks whole: the batch goes elsewhere.
+/// After a failed `fdatasync` the pages may be gone although the file looks complete: the batch goes into
+/// another segment.
 #[test]
 fn a_file_whose_fdatasync_failed_is_never_written_again() {
     let root = tempfile::tempdir().unwrap();
@@ -110,7 +112,7 @@ fn a_file_whose_fdatasync_failed_is_never_written_again() {
     assert_eq!(files(root.path(), "segment-").len(), 2);
     journal.close().unwrap();
 
-    // Had the old tail not been cut off, recovery would ignore it all the same.
+    // Recovery would ignore the old tail even if the tail had not been cut off.
     let mut with_tail = acked_bytes;
     with_tail.extend_from_slice(&[0xFF; 100]);
     std::fs::write(&first, with_tail).unwrap();
@@ -242,7 +244,7 @@ impl Drop for SmallDisk<'_> {
     }
 }
 
-/// The real thing, partial writes included. Needs the right to mount; the tests above need none.
+/// A real full disk, partial writes included. Needs the right to mount; the tests above need no rights.
 #[test]
 fn a_full_disk_is_waited_for() {
     let root = tempfile::tempdir().unwrap();
@@ -262,14 +264,14 @@ fn a_full_disk_is_waited_for() {
             seq += 1;
             journal.append(&body(seq)).unwrap();
             if seq.is_multiple_of(50) {
-                // Ends with an error when the disk is full, which the loop sees.
+                // The flush fails when the disk is full, which the loop notices.
                 let _ = journal.flush();
             }
         }
         let Health::Stalled(stall) = journal.health() else { unreachable!("nobody made room") };
         assert_eq!(stall.error_kind, io::ErrorKind::StorageFull);
         assert!(journal.durable_seq() < journal.last_seq());
-        // Between two tries the partial batch is cut off, which gives its space to whoever can use it.
+        // Between two tries the partial batch is cut off, which gives its space to other users of the disk.
         eventually("the partial batch is cut off", || {
             let on_disk_bytes = |path: &std::path::PathBuf| std::fs::metadata(path).unwrap().len();
             files(&dir, "segment-").iter().map(on_disk_bytes).sum::<u64>() == journal.stats().segment_bytes
@@ -299,7 +301,8 @@ fn uncommitted_records_share_one_sync_and_wait_for_it() {
     }
     journal.commit();
     eventually("the records are durable", || journal.durable_seq() == Seq(100));
-    // Not one only: until it sleeps for the first time, the writer takes what there is.
+    // More than one sync is possible: until it sleeps for the first time, the writer takes the records that
+    // are there.
     assert!(journal.stats().fdatasyncs_n < 20, "{:?}", journal.stats());
     journal.append_uncommitted(&body(101)).unwrap();
     journal.flush().unwrap();

@@ -1,5 +1,5 @@
-//! Invariants 1 and 3: whatever a crash leaves of the end, recovery gives a prefix with all that was acknowledged;
-//! damage elsewhere is an error.
+//! Invariants 1 and 3: whatever end of the file a crash leaves, recovery gives a prefix with all
+//! acknowledged records; damage elsewhere is an error.
 
 mod support;
 
@@ -11,14 +11,15 @@ use std::path::Path;
 use std::sync::{Mutex, mpsc};
 use support::*;
 
-/// Where the last segment ended when this record had been acknowledged.
+/// The end of the last segment when this record had been acknowledged.
 struct Acked {
     seq: u64,
     segment: std::path::PathBuf,
     file_bytes: u64,
 }
 
-/// Appends batches of these sizes, each acknowledged before the next. Leaves the directory as `kill -9` would.
+/// Appends batches of these sizes, each acknowledged before the next. Leaves the directory as `kill -9`
+/// would.
 fn write_batches(dir: &Path, batches: &[Vec<Vec<u8>>], segment_bytes: u64) -> Vec<Acked> {
     let live = memory_dir();
     let (journal, _) = Journal::open(live.path(), small_segments(segment_bytes)).unwrap();
@@ -42,7 +43,7 @@ fn write_batches(dir: &Path, batches: &[Vec<Vec<u8>>], segment_bytes: u64) -> Ve
 fn bodies() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
     let body = prop_oneof![
         3 => prop::collection::vec(any::<u8>(), 0..40),
-        // What could be taken for frames and markers.
+        // Bytes that could be mistaken for frames and markers.
         1 => prop::collection::vec(prop_oneof![Just(0u8), Just(0xFFu8)], 0..80),
     ];
     prop::collection::vec(prop::collection::vec(body, 1..5), 1..6)
@@ -51,7 +52,7 @@ fn bodies() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
 #[derive(Clone, Copy, Debug)]
 enum Tail {
     Cut,
-    /// The file keeps its length, the end never reached the disk.
+    /// The file keeps its length, but its end never reached the disk.
     Zeros,
     Garbage,
 }
@@ -80,7 +81,7 @@ proptest! {
                 match tail {
                     Tail::Cut => {}
                     Tail::Zeros => file.set_len(file_bytes).unwrap(),
-                    // Inside the header a garbled segment cannot be told from a foreign file.
+                    // In the header, a garbled segment cannot be distinguished from a foreign file.
                     Tail::Garbage if cut < 40 => continue,
                     Tail::Garbage => file.write_all_at(&garbage, cut).unwrap(),
                 }
@@ -108,14 +109,15 @@ proptest! {
         }
     }
 
-    /// Flip each byte of each file: an error that names the file, or nothing but unacknowledged records missing.
+    /// Flips each byte of each file: recovery gives an error that names the file, or only unacknowledged
+    /// records are missing.
     #[test]
     fn a_flipped_byte_never_loses_a_record_that_a_later_batch_proves(batches in bodies(), roll in any::<bool>()) {
         let root = memory_dir();
         let (whole, damaged) = (root.path().join("whole"), root.path().join("damaged"));
         let acked = write_batches(&whole, &batches, if roll { 150 } else { 1 << 20 });
         let all: Vec<Vec<u8>> = batches.into_iter().flatten().collect();
-        // All but the last batch are followed by a marker or by a segment.
+        // A marker or a segment follows every batch but the last.
         let proven_n = if acked.len() < 2 { 0 } else { acked[acked.len() - 2].seq as usize };
         for path in files(&whole, "segment-") {
             for at in 0..fs::metadata(&path).unwrap().len() {
@@ -145,11 +147,13 @@ proptest! {
     }
 }
 
-/// Leaves exactly two batches, record 1 and records 2 to 199, as `kill -9` would; with `third` also record 200.
-/// Returns the segment with its second batch damaged, and where: a page of zeros behind its first records.
+/// Leaves exactly two batches, record 1 and records 2 to 199, as `kill -9` would; with `third` also record
+/// 200. Returns the segment with its second batch damaged, and where: a page of zeros behind its first
+/// records.
 fn write_with_hole(dir: &Path, third: bool) -> (std::path::PathBuf, u64) {
     let live = tempfile::tempdir().unwrap();
-    // While the disk has the first batch, which it keeps until the gate opens, everything else becomes the second.
+    // While the disk works on the first batch, which lasts until the gate opens, all other records become
+    // the second batch.
     let (opens, gate) = mpsc::channel();
     let (arrives, arrived) = mpsc::channel();
     let gate = Mutex::new(gate);

@@ -1,9 +1,10 @@
 //! The picture of figures 17 to 23 of `Raicu09` as inline SVG: demand, throughput stacked into cache-local,
-//! cache-remote and home, queue length; below it what home moves beside its limit, and busy slots beside those that are there, on the same time axis.
+//! cache-remote and home, and queue length. Below it, on the same time axis: the bytes that home moves
+//! beside home's limit, and busy slots beside all slots.
 //!
-//! In: a [`Series`] and the [`Scales`] to draw it on, which two reports side by side share. Rates are shown in one unit, that of the scale.
-//! Deviation: with all tasks submitted at once, demand is one spike that would flatten everything else; it is
-//! cut off at the top and its height is written there.
+//! In: a [`Series`] and the [`Scales`] to draw it on, which two reports side by side share. Rates are shown
+//! in one unit, that of the scale. Deviation: with all tasks submitted at once, demand is one spike that
+//! would flatten everything else; the spike is cut off at the top and its height is written there.
 
 use crate::metrics::Series;
 use crate::units;
@@ -14,7 +15,7 @@ const LEFT: f64 = 96.0;
 const RIGHT: f64 = 64.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 34.0;
-/// Demand beyond so many times the highest throughput is cut off.
+/// Demand above this many times the highest throughput is cut off.
 const DEMAND_SCALE_MAX: f64 = 3.0;
 
 /// Ends of the axes.
@@ -24,9 +25,9 @@ pub struct Scales {
     pub gbps: f64,
     pub n_queued: f64,
     pub n_slots: f64,
-    /// Of home, in and out, and its limit.
+    /// The end of the axis of home's rates, in and out, and of home's limit.
     pub home_gbps: f64,
-    /// The one unit of all rates, and how many of it are one Gb/s.
+    /// The one unit of all rates, and the number of these units in one Gb/s.
     pub unit: (&'static str, f64),
 }
 
@@ -63,7 +64,7 @@ impl Scales {
     }
 }
 
-/// Cumulated: local; local and remote; all three.
+/// Cumulated values: local; local and remote; all three.
 fn stacked(s: &Series) -> [Vec<f64>; 3] {
     let sum = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x + y).collect::<Vec<f64>>();
     let two = sum(&s.cache_local_gbps, &s.cache_remote_gbps);
@@ -71,15 +72,15 @@ fn stacked(s: &Series) -> [Vec<f64>; 3] {
     [s.cache_local_gbps.clone(), two, three]
 }
 
-/// From and to home.
+/// Rates from home and to home together.
 fn home_both(s: &Series) -> Vec<f64> {
     s.home_gbps.iter().zip(&s.home_out_gbps).map(|(x, y)| x + y).collect()
 }
 
-/// Bytes per second of a gigabit per second.
+/// Bytes per second in one gigabit per second.
 const BYTES_PER_GBIT: f64 = 1e9 / 8.0;
 
-/// Unit and factor for rates in Gb/s that are shown beside one of `gbps`.
+/// Unit and factor for rates in Gb/s, chosen so that a rate of `gbps` is readable.
 fn throughput_unit(gbps: f64) -> (&'static str, f64) {
     let (unit, size) = units::rate_unit(gbps * BYTES_PER_GBIT);
     (unit, BYTES_PER_GBIT / size)
@@ -281,7 +282,7 @@ pub fn throughput(series: &Series, scales: Scales) -> String {
     }
     panel.right_axis("tasks queued", scales.n_queued, "queued");
     let [local, remote, home] = stacked(series);
-    // The highest first: each later area covers the lower part of the one before.
+    // The highest area is drawn first: each later area covers the lower part of the one before.
     panel.area(&home, scales.gbps, "home");
     panel.area(&remote, scales.gbps, "remote");
     panel.area(&local, scales.gbps, "local");
@@ -304,7 +305,7 @@ pub fn throughput(series: &Series, scales: Scales) -> String {
     panel.finish()
 }
 
-/// Bytes that home gave and took, and its limit; empty where home had nothing to do.
+/// Bytes that home gave and took, and home's limit; empty if home moved nothing.
 pub fn home(series: &Series, scales: Scales, limit_bytes_per_s: Option<f64>) -> String {
     let both = home_both(series);
     if most(&both) <= 0.0 {
@@ -323,7 +324,7 @@ pub fn home(series: &Series, scales: Scales, limit_bytes_per_s: Option<f64>) -> 
     panel.finish()
 }
 
-/// Busy slots, and all slots of the executors that are there.
+/// Busy slots, and all slots of the present executors.
 pub fn machines(series: &Series, scales: Scales) -> String {
     let mut panel = Panel::new(series, scales, 190.0, "busy slots and slots over time");
     panel.left_axis("slots", scales.n_slots);
@@ -332,7 +333,7 @@ pub fn machines(series: &Series, scales: Scales) -> String {
     panel.finish()
 }
 
-/// Where the plot area lies in the drawing, for the script that follows the pointer: width, left, right.
+/// The place of the plot area in the drawing, for the script that follows the pointer: width, left, right.
 pub const GEOMETRY: (f64, f64, f64) = (WIDTH, LEFT, RIGHT);
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What ran when, by node and slot: the data of a Gantt chart, and the chart.
+//! The attempts over time, by node and slot: the data of a Gantt chart, and the chart.
 //!
-//! The log says on which node an attempt ran and not in which slot. Slots are assigned here: a program takes the lowest slots
-//! of its node that are free when it starts.
+//! The log says on which node an attempt ran and not in which slot. Slots are assigned here: a program gets
+//! the lowest slots of its node that are free when it starts.
 //!
-//! Memory and the size of the drawing are bounded: at most [`LANES_MAX`] slots are drawn, and of many attempts those that lie so close
-//! that a reader could not distinguish them become one bar, which then looks like the worst of them, and is the paler the longer
-//! the slot was idle between them.
+//! Memory and the size of the drawing are bounded: at most [`LANES_MAX`] slots are drawn. If there are many
+//! attempts, those that lie too close for a reader to distinguish become one bar. The bar looks like the
+//! worst of them, and it is paler the longer the slot was idle between them.
 
 use crate::chart;
 use crate::html::escape;
@@ -14,32 +14,33 @@ use crate::read::{AttemptRecord, How};
 use crate::units::{count, duration, plural};
 use std::fmt::Write;
 
-/// Slots that are drawn.
+/// The most slots that are drawn.
 pub const LANES_MAX: usize = 64;
 /// With more attempts than this, neighbours become one bar and bars have no names.
 const NAMED_MAX: usize = 2500;
-/// Where neighbours become one bar, a slot has at most about so many of them.
+/// If neighbours become one bar, a slot has at most about this many bars.
 const PARTS: u64 = 100;
 
-/// Attempts in one slot that follow each other closely; mostly one.
+/// One attempt, or several attempts in one slot that follow each other closely.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bar {
     pub from_ns: u64,
     pub to_ns: u64,
-    /// The end of the slot's wait for inputs of the first attempt; `from_ns` where the slot waited for nothing.
+    /// The end of the slot's wait for inputs of the first attempt; `from_ns` where the slot waited for
+    /// nothing.
     pub wait_from_ns: u64,
-    /// Of that time: a program ran.
+    /// The part of that time in which a program ran.
     pub busy_ns: u64,
     pub how: How,
     pub n: u64,
-    /// The task; empty where there are too many to name.
+    /// The name of the task; empty if there are too many tasks to name.
     pub name: String,
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct NodeLanes {
     pub name: String,
-    /// When the node was there.
+    /// The times during which the node was there.
     pub present: Vec<(u64, u64)>,
     pub slots: Vec<Vec<Bar>>,
 }
@@ -48,11 +49,11 @@ pub struct NodeLanes {
 pub struct Lanes {
     pub span_ns: u64,
     pub nodes: Vec<NodeLanes>,
-    /// All slots, of which `nodes` may have the first only.
+    /// The number of all slots; `nodes` may hold only the first of them.
     pub n_slots: u64,
 }
 
-/// Worse ends have higher numbers.
+/// A rank of ends; worse ends have higher numbers.
 fn badness(how: How) -> u8 {
     match how {
         How::Done => 0,
@@ -109,7 +110,7 @@ pub(crate) fn lanes(m: &Measure) -> Lanes {
                     Some(lane) => lane,
                     // The attempt was given ahead and waited for a slot that another attempt held.
                     None if a.started.0 == 0 => continue,
-                    // Clocks of two machines differ by a little.
+                    // The clocks of two machines differ by a little.
                     None => (0..free_ns.len()).min_by_key(|i| free_ns[*i]).expect("there is a slot"),
                 };
                 let was_free_ns = std::mem::replace(&mut free_ns[lane], to_ns);
@@ -140,7 +141,7 @@ pub(crate) fn lanes(m: &Measure) -> Lanes {
     all
 }
 
-/// Adds a bar, to the last one where both together are no longer than `part_ns`.
+/// Adds a bar. It is merged with the last bar if both together are no longer than `part_ns`.
 fn push(bars: &mut Vec<Bar>, bar: Bar, part_ns: u64) {
     match bars.last_mut() {
         Some(last) if bar.to_ns.saturating_sub(last.from_ns) < part_ns => {
@@ -155,7 +156,7 @@ fn push(bars: &mut Vec<Bar>, bar: Bar, part_ns: u64) {
     }
 }
 
-/// Class in the style sheet, and the word for it.
+/// The class in the style sheet and the word for a kind of end.
 fn looks(how: How) -> (&'static str, &'static str) {
     match how {
         How::Done => ("g-done", "done"),
@@ -166,7 +167,7 @@ fn looks(how: How) -> (&'static str, &'static str) {
     }
 }
 
-/// Legend and drawing; empty without attempts.
+/// The legend and the drawing; empty if there are no attempts.
 pub fn draw(lanes: &Lanes) -> String {
     let n_lanes: usize = lanes.nodes.iter().map(|n| n.slots.len()).sum();
     if n_lanes == 0 || lanes.span_ns == 0 {
@@ -295,7 +296,8 @@ pub(crate) fn natural(name: &str) -> Vec<(String, u64)> {
     parts
 }
 
-/// The end of a name that is too long for the margin: nodes of one cluster mostly begin alike.
+/// The end of a name that is too long for the margin, because names of nodes of one cluster usually begin
+/// alike.
 fn short(name: &str) -> String {
     const CHARS: usize = 11;
     match name.chars().count() {

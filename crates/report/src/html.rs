@@ -1,11 +1,12 @@
 //! A report as one self-contained page: no other file, no network, readable on screen and on paper.
 //!
-//! In: a [`Report`], and optionally another one of the same work to compare it with (say, caches off). Out:
-//! HTML. Charts are inline SVG ([`crate::chart`], [`crate::gantt`]). A few lines of script follow the pointer, and search and sort the table
-//! of tasks; without them the page loses the rows after the first ones of that table, and says so.
+//! In: a [`Report`], and optionally another one of the same work to compare it with (for example with
+//! caches off). Out: HTML. Charts are inline SVG ([`crate::chart`], [`crate::gantt`]). A few lines of
+//! script follow the pointer, and search and sort the table of tasks. Without the script the page shows
+//! only the first rows of that table, and says so.
 //!
-//! Nothing is shown by colour alone: areas and bars have patterns, states have words. One column of a table has one unit, and all rates of a page
-//! have the same.
+//! Nothing is shown by colour alone: areas and bars have patterns, states have words. One column of a table
+//! has one unit, and all rates of a page have the same unit.
 //!
 //! Invariant: every string that came from a user goes through [`escape`].
 
@@ -17,8 +18,8 @@ use crate::stages::StageRow;
 use crate::units::{bytes, count, duration, number, percent, plural, size_unit, time_unit};
 use std::fmt::Write;
 
-/// Text as it may stand between tags and in quoted attributes. Control characters, which HTML forbids,
-/// become a replacement character.
+/// `text` in a form that may stand between tags and in quoted attributes. Control characters, which HTML
+/// forbids, become a replacement character.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -29,7 +30,7 @@ pub fn escape(text: &str) -> String {
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
             '\n' | '\t' => safe.push(c),
-            // Marks that turn the direction of writing around would let an id rewrite its neighbours.
+            // Marks that change the direction of writing would let an id change how its neighbours look.
             c if eyas_text::is_unsafe(c) => safe.push('\u{fffd}'),
             c => safe.push(c),
         }
@@ -37,7 +38,7 @@ pub fn escape(text: &str) -> String {
     safe
 }
 
-/// The page.
+/// The page of `report`, compared with `base` if there is one.
 pub fn html(report: &Report, base: Option<&Report>) -> String {
     let title = title(report);
     let mut page = String::new();
@@ -73,7 +74,8 @@ pub fn html(report: &Report, base: Option<&Report>) -> String {
     page
 }
 
-/// Fillings of areas and bars: a colour and a pattern each, so that they differ in black and white and to every eye.
+/// Fillings of areas and bars: a colour and a pattern each, so that they differ in black and white and to
+/// every eye.
 const PATTERNS: &str = "<svg class=\"patterns\" width=\"0\" height=\"0\" aria-hidden=\"true\"><defs>\n\
 <pattern id=\"p-home\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
 <rect class=\"home\" width=\"7\" height=\"7\"/><rect class=\"ink\" width=\"2\" height=\"7\"/></pattern>\n\
@@ -110,7 +112,7 @@ fn title(report: &Report) -> String {
     }
 }
 
-/// The differences between the conditions of two reports, for people.
+/// Names for two reports by the differences between their conditions, for readers.
 fn names(report: &Report, base: &Report) -> (String, String) {
     if report.placement != base.placement {
         return (report.placement.clone(), base.placement.clone());
@@ -119,7 +121,7 @@ fn names(report: &Report, base: &Report) -> (String, String) {
     if a != b { (a, b) } else { ("this run".into(), "the other run".into()) }
 }
 
-/// `2026-11-21 20:30:05 UTC` when the log's clock is the wall clock.
+/// `2026-11-21 20:30:05 UTC` if the log's clock is the wall clock.
 fn date(ns: u64) -> Option<String> {
     let s = ns / 1_000_000_000;
     if s < 1_000_000_000 {
@@ -208,7 +210,7 @@ fn head(page: &mut String, report: &Report, base: Option<&Report>, title: &str) 
     }
 }
 
-/// What limited the run: in words, and as a bar of shares of the time.
+/// What limited the run, in words and as a bar of shares of the time.
 fn verdict_box(page: &mut String, report: &Report) {
     let verdict = &report.verdict;
     page.push_str("<div class=\"verdict\">\n");
@@ -443,7 +445,7 @@ fn slots(page: &mut String, report: &Report) {
     }
 }
 
-/// What the script under the pointer shows: rows of name, values and unit.
+/// The data that the script shows under the pointer: rows of name, values and unit.
 fn figure_data(series: &Series, scales: Scales) -> String {
     let (unit, factor) = scales.unit;
     let rounded = |x: &f64| format!("{x:.3e}").parse::<f64>().unwrap_or(0.0);
@@ -468,8 +470,8 @@ fn figure_data(series: &Series, scales: Scales) -> String {
     .to_string()
 }
 
-/// A line of the table of totals: name, note, metric. A line without a metric is a heading; one whose metric
-/// shows nothing is a rate, which is shown in the page's unit.
+/// A line of the table of totals: name, note, metric. A line without a metric is a heading. A metric whose
+/// text function gives nothing is a rate, which is shown in the page's unit.
 type TotalsLine = (&'static str, &'static str, Option<Metric>);
 
 fn totals_lines() -> Vec<TotalsLine> {
@@ -690,7 +692,7 @@ fn executors(page: &mut String, report: &Report) {
     page.push_str("</table></div>\n</section>\n");
 }
 
-/// Rows of the table of tasks that are there without the script.
+/// The number of rows of the table of tasks that are shown without the script.
 const TASKS_PLAIN: usize = 20;
 
 /// The one unit of a column of a table, with as many digits as its largest value has room for.
@@ -734,7 +736,7 @@ fn state_word(end: End) -> &'static str {
     }
 }
 
-/// All tasks that are shown, in a table that the script searches and sorts.
+/// All tasks that are shown, in a table that the script can search and sort.
 fn task_table(page: &mut String, report: &Report) {
     if report.tasks.is_empty() {
         return;
@@ -803,7 +805,7 @@ fn task_table(page: &mut String, report: &Report) {
         page.push_str("</tr>\n");
     }
     page.push_str("</table></div>\n<button type=\"button\" hidden>show more</button>\n");
-    // No tag can begin in it, and control characters are written as their numbers.
+    // The data cannot contain the beginning of a tag, and control characters are written as their numbers.
     let data: Vec<Vec<String>> = rows.iter().map(|t| cells(t).iter().map(|c| plain(c)).collect()).collect();
     let data = serde_json::to_string(&data).unwrap_or_else(|_| "[]".into()).replace('<', "\\u003c");
     let _ = writeln!(page, "<script type=\"application/json\">{data}</script>\n</section>");
@@ -826,7 +828,7 @@ fn plain(text: &str) -> String {
         .collect()
 }
 
-/// Rows of the table of collectives.
+/// The most rows of the table of collectives.
 const COLLECTIVES_SHOWN: usize = 200;
 
 fn collectives(page: &mut String, report: &Report) {
@@ -880,7 +882,7 @@ fn collectives(page: &mut String, report: &Report) {
     page.push_str("</section>\n");
 }
 
-/// Failures that are seen without a click.
+/// The number of failures that are shown without a click.
 const FAILURES_OPEN: usize = 5;
 
 fn failures(page: &mut String, report: &Report) {

@@ -1,18 +1,19 @@
 //! The metrics of a log: totals, time series and tables, with their formulas.
 //!
 //! Names and definitions follow `Raicu09` §5.1 (its list of metrics, figures 17 to 28); each item says
-//! where it departs from them. `docs/reference/report.md` describes the same for people.
+//! where it departs from them. `docs/reference/report.md` describes the same for users.
 //!
-//! Where the bytes of a request are counted, always from its one [`eyas_core::CacheOutcome`]:
+//! The bytes of a request are counted in one place, always by the request's one
+//! [`eyas_core::CacheOutcome`]:
 //!
 //! | outcome | hit ratio | throughput and bytes moved |
 //! |---|---|---|
 //! | `local_hit`, `in_place` | local hit | cache-local: read from this node's disk |
 //! | `remote_hit` | remote hit | cache-remote: from a peer's cache |
-//! | `joined` | **miss**: the attempt had to wait for a transfer | cache-local: the transfer it joined is counted where it began |
+//! | `joined` | **miss**: the attempt had to wait for a transfer | cache-local: the joined transfer is counted where it began |
 //! | `miss`, `direct` | miss | home |
 //!
-//! Everything is counted between the first submission and the last end of the runs asked for, the *window*.
+//! Everything is counted between the first submission and the last end of the chosen runs, the *window*.
 //! Ratios without a denominator are `None`.
 
 use crate::gantt::{Lanes, lanes, natural};
@@ -26,14 +27,15 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Version of [`Report`] as JSON.
+/// The version of [`Report`] as JSON.
 pub const REPORT_VERSION: u32 = 1;
-/// Bins of a time series.
+/// The number of bins of a time series.
 const N_BINS: usize = 300;
 const SLOWEST_KEPT: usize = 20;
 const FAILURES_KEPT: usize = 100;
-/// Rows of the table of tasks, and how many of them may be of tasks that were not done.
+/// The most rows of the table of tasks.
 pub const TASKS_KEPT: usize = 2000;
+/// The most of these rows that tasks may have that were not done.
 const NOT_DONE_KEPT: usize = 1000;
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -44,24 +46,25 @@ pub struct Report {
     pub cluster: String,
     /// The placement policy of the last life.
     pub placement: String,
-    /// Nanoseconds since the epoch of the log's clock.
+    /// The report begins at this time, in nanoseconds since the epoch of the log's clock.
     pub began: Timestamp,
-    /// All tasks ended.
+    /// Whether all tasks ended.
     pub complete: bool,
-    /// The log ends in the middle of a line.
+    /// Whether the log ends in the middle of a line.
     pub torn: bool,
-    /// Dispatcher processes that wrote the log.
+    /// The number of dispatcher processes that wrote the log.
     pub n_lives: u64,
-    /// Dispatchers whose logs these are, and how many shared the cluster.
+    /// The number of dispatchers whose logs were read; the next field is the number of dispatchers that
+    /// shared the cluster.
     pub n_dispatchers_read: u32,
     pub n_dispatchers: u32,
     pub runs: Vec<RunRow>,
-    /// In the order in which their first tasks were submitted.
+    /// The stages, in the order in which their first tasks were submitted.
     pub stages: Vec<StageRow>,
     /// What limited the runs.
     #[serde(default)]
     pub verdict: Verdict,
-    /// Bytes that home may move in a second, over all nodes (`--home-rate`); absent where home is not limited.
+    /// Bytes that home may move per second, over all nodes (`--home-rate`); absent if home is not limited.
     #[serde(default)]
     pub home_limit_bytes_per_s: Option<f64>,
     pub totals: Totals,
@@ -69,19 +72,20 @@ pub struct Report {
     pub series: Series,
     /// Done tasks that took longest apart from queueing, slowest first.
     pub slowest: Vec<TaskRow>,
-    /// Tasks: those that were not done first, then those that took longest; at most 2,000, `totals.n_tasks` counts all.
+    /// Tasks: those that were not done first, then those that took longest; at most 2,000. `totals.n_tasks`
+    /// counts all tasks.
     #[serde(default)]
     pub tasks: Vec<TaskRow>,
     /// The programs by slot and time. Not in the JSON, because only the drawing needs them.
     #[serde(skip)]
     pub lanes: Lanes,
-    /// The first failures; `totals.n_failed` counts all.
+    /// The first failures; `totals.n_failed` counts all failures.
     pub failures: Vec<FailureRow>,
     pub executors: Vec<ExecutorRow>,
     /// Patterns, as sentences, in the order in which they were found.
     #[serde(default)]
     pub patterns: Vec<String>,
-    /// Collectives with what was predicted and what was measured, in the order of their ends.
+    /// Collectives with their predicted and measured times, in the order of their ends.
     #[serde(default)]
     pub collectives: Vec<CollectiveRow>,
 }
@@ -91,19 +95,20 @@ pub struct Report {
 pub struct CollectiveRow {
     /// `multicast`, `scatter`, `gather`, `replicate`.
     pub kind: String,
-    /// How the bytes moved.
+    /// The way in which the bytes moved.
     pub way: String,
-    /// Nanoseconds since the report's `began`.
+    /// The beginning, in nanoseconds since the report's `began`.
     pub began_ns: u64,
     pub n_receivers: u32,
-    /// Objects times receivers: wanted, and brought.
+    /// Objects times receivers: the number that was wanted, and the number that arrived.
     pub n_wanted: u32,
     pub n_arrived: u32,
     pub arrived_bytes: u64,
-    /// From its beginning to its last arrival: as the cost model said (`Zhang12` §VI-A.1), and as it was.
+    /// The time from the beginning to the last arrival: as predicted by the cost model (`Zhang12` §VI-A.1),
+    /// and as measured.
     pub predicted_ns: Option<u64>,
     pub measured_ns: u64,
-    /// Times that a receiver was given another source.
+    /// The number of times that a receiver was given another source.
     pub n_moved: u32,
 }
 
@@ -124,7 +129,7 @@ pub struct Totals {
     pub n_done: u64,
     pub n_failed: u64,
     pub n_cancelled: u64,
-    /// Not ended as far as the log goes.
+    /// Tasks that had not ended when the log ended.
     pub n_unfinished: u64,
     /// `n_done / makespan`.
     pub tasks_per_s: Option<f64>,
@@ -132,26 +137,26 @@ pub struct Totals {
     pub n_attempts: u64,
     pub n_attempts_failed: u64,
     pub n_attempts_cancelled: u64,
-    /// Attempts whose executor was lost, or came back without them.
+    /// Attempts whose executor was lost, or came back without the attempt.
     pub n_attempts_lost: u64,
 
-    /// Cache hit local: `(local_hit + in_place) / requests`, by count and by bytes.
+    /// Cache hit local: `(local_hit + in_place) / requests`, by count; the next field is the same by bytes.
     pub hit_ratio_local: Option<f64>,
     pub hit_ratio_local_bytes: Option<f64>,
     /// Cache hit global: `remote_hit / requests`.
     pub hit_ratio_remote: Option<f64>,
     pub hit_ratio_remote_bytes: Option<f64>,
-    /// Cache miss: `(joined + miss + direct) / requests`. The three add up to 1.
+    /// Cache miss: `(joined + miss + direct) / requests`. The three ratios add up to 1.
     pub miss_ratio: Option<f64>,
     pub miss_ratio_bytes: Option<f64>,
 
-    /// Read from a node's own disk: local hits, joined requests, inputs in place.
+    /// Bytes read from a node's own disk: local hits, joined requests, inputs in place.
     pub cache_local_bytes: u64,
-    /// Over the links between nodes.
+    /// Bytes over the links between nodes.
     pub cache_remote_bytes: u64,
-    /// From home to a node.
+    /// Bytes from home to a node.
     pub home_in_bytes: u64,
-    /// Outputs that came home.
+    /// Bytes of outputs that came home.
     pub home_out_bytes: u64,
     /// `8 * (cache_local + cache_remote + home_in) / makespan / 1e9`.
     pub throughput_mean_gbps: Option<f64>,
@@ -165,29 +170,31 @@ pub struct Totals {
     pub response_p99_ns: u64,
     /// `WQ`: from submission until the attempt that ended well was given to an executor.
     pub queue_mean_ns: u64,
-    /// Until its inputs were there.
+    /// From the end of `WQ` until the attempt's inputs were there.
     pub stage_in_mean_ns: u64,
-    /// With all inputs, until a slot was free.
+    /// From then until a slot was free.
     pub slot_wait_mean_ns: u64,
     /// `TK`: from start to exit.
     pub run_mean_ns: u64,
-    /// `D`: until its outputs were home and its end was reported.
+    /// `D`: from the exit of the program until the task's outputs were home and its end was reported.
     pub delivery_mean_ns: u64,
 
-    /// Ideal workload execution time: `max(submitted_i + TK_i) - min(submitted_i)` over done tasks: infinite
-    /// resources, communication for nothing. Deviation: the paper computes it from the arrival function;
-    /// here arrivals and run times are the measured ones. Tasks that wait for others are not modelled.
+    /// Ideal workload execution time: `max(submitted_i + TK_i) - min(submitted_i)` over done tasks, that is
+    /// with infinite resources and free communication. Deviation: the paper computes it from the arrival
+    /// function; here arrivals and run times are the measured ones. Tasks that wait for others are not
+    /// modelled.
     pub ideal_ns: u64,
     /// `SL = makespan / ideal`.
     pub slowdown: Option<f64>,
-    /// Not in the paper: the ideal on the slots that there were, `max(ideal, sum(cpus_i * TK_i) / slots)` with
-    /// `slots` the mean number of slots in the window. When all tasks arrive at once, `ideal` is the longest
-    /// task and says little; this says how much time went into anything but computing.
+    /// Not in the paper: the ideal time on the slots that were there, `max(ideal, sum(cpus_i * TK_i) /
+    /// slots)` with `slots` the mean number of slots in the window. When all tasks arrive at once, `ideal`
+    /// is the longest task and says little; this value shows how much time was spent on anything but
+    /// computing.
     pub ideal_on_slots_ns: u64,
     /// `ideal_on_slots / makespan`.
     pub efficiency: Option<f64>,
 
-    /// `CPU_T`: slots times the time that they were there, in hours.
+    /// `CPU_T`: the sum of the times for which slots were there, in hours.
     pub cpu_hours_allocated: f64,
     /// `sum(cpus * (exited - started))` over all attempts, in hours.
     pub cpu_hours_busy: f64,
@@ -202,18 +209,19 @@ pub struct Totals {
     pub n_queued_max: u64,
 }
 
-/// All of them have one value per bin: the mean over the bin.
+/// Time series. Each has one value per bin: the mean over the bin.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct Series {
     /// Width of a bin; the first one begins with the window.
     pub bin_ns: u64,
     /// Input bytes of the tasks that arrived: the throughput needed to keep up with arrivals.
     pub demand_gbps: Vec<f64>,
-    /// Inputs as they reached programs; local reads while the program runs, others while they were waited for.
+    /// Bytes of inputs as they reached programs: local reads while the program ran, other reads while the
+    /// attempt waited for them.
     pub cache_local_gbps: Vec<f64>,
     pub cache_remote_gbps: Vec<f64>,
     pub home_gbps: Vec<f64>,
-    /// Outputs on their way home.
+    /// Bytes of outputs on their way home.
     pub home_out_gbps: Vec<f64>,
     /// Submitted tasks that no executor has.
     pub n_queued: Vec<f64>,
@@ -223,7 +231,7 @@ pub struct Series {
     pub n_slots_busy: Vec<f64>,
 }
 
-/// Where the time of one task went.
+/// The parts of the time of one task.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct TaskRow {
     pub task: TaskId,
@@ -239,7 +247,7 @@ pub struct TaskRow {
     pub run_ns: u64,
     pub delivery_ns: u64,
     pub input_bytes: u64,
-    /// Of the inputs: read from home.
+    /// Bytes of the inputs that were read from home.
     #[serde(default)]
     pub home_bytes: u64,
 }
@@ -250,7 +258,7 @@ pub struct FailureRow {
     pub user_id: String,
     pub message: String,
     pub kind: FailureKind,
-    /// The last attempt and where it was; absent when the task was never given to an executor.
+    /// The last attempt and the node where it was; absent if the task was never given to an executor.
     pub last_attempt: Option<(AttemptNo, String)>,
 }
 
@@ -265,7 +273,7 @@ pub struct ExecutorRow {
     pub n_attempts: u64,
     pub n_done: u64,
     pub requests: Requests,
-    /// Slot time with a running program over slot time.
+    /// Slot time with a running program divided by all slot time.
     pub cpu_utilisation: Option<f64>,
 }
 
@@ -274,7 +282,7 @@ pub struct ExecutorRow {
 pub struct Comparison {
     /// `SP = T_N(base) / T_N(this)`.
     pub speedup: Option<f64>,
-    /// `PI = SP / CPU_T`, divided by the larger one of the two, so that the better run has 1.
+    /// `PI = SP / CPU_T`, divided by the larger `PI` of the two runs, so that the better run has 1.
     pub performance_index: Option<f64>,
     pub performance_index_base: Option<f64>,
 }
@@ -287,8 +295,8 @@ fn hours(slot_ns: f64) -> f64 {
     slot_ns / 3.6e12
 }
 
-/// Compares `report` with `base`. `None` where the work was not the same (other numbers of tasks or of done
-/// tasks) or a run is not over.
+/// Compares `report` with `base`. The values are `None` if the work was not the same (other numbers of
+/// tasks or of done tasks) or a run is not over.
 pub fn compare(report: &Report, base: &Report) -> Comparison {
     let (this, that) = (&report.totals, &base.totals);
     let same = this.n_tasks == that.n_tasks && this.n_done == that.n_done && report.complete && base.complete;
@@ -388,7 +396,8 @@ impl<'a> Measure<'a> {
         }
     }
 
-    /// Bytes that home may move in a second, over all dispatchers; `None` where one of them does not limit home.
+    /// Bytes that home may move per second, over all dispatchers; `None` if one of them does not limit
+    /// home.
     pub fn home_limit_bytes_per_s(&self) -> Option<f64> {
         // The configuration of each member's last life counts.
         let mut limits: BTreeMap<u32, u64> = BTreeMap::new();
@@ -402,14 +411,15 @@ impl<'a> Measure<'a> {
 
     fn patterns(&self) -> Vec<String> {
         let mine = self.log.patterns.iter().filter(|(run, _)| self.run.is_none_or(|r| r == *run));
-        // Each dispatcher of a group logs the patterns of the whole run that it was sent, and a restarted one logs them again.
+        // Each dispatcher of a group logs the patterns of the whole run that it was sent, and a restarted
+        // dispatcher logs them again.
         let mut said = BTreeSet::new();
         mine.map(|(_, evidence)| evidence.to_string())
             .filter(|sentence| said.insert(sentence.clone()))
             .collect()
     }
 
-    /// Of all runs: a collective may serve several.
+    /// The collectives of all runs, because a collective may serve several runs.
     fn collectives(&self) -> Vec<CollectiveRow> {
         let row = |c: &CollectiveRecord| CollectiveRow {
             kind: format!("{:?}", c.kind).to_lowercase(),
@@ -550,7 +560,7 @@ impl<'a> Measure<'a> {
         t
     }
 
-    /// When an executor was there, cut to the window.
+    /// The times when an executor was there, cut to the window.
     pub fn presence(&self, e: &crate::read::ExecutorRecord) -> Vec<(Timestamp, Timestamp)> {
         let cut = |(from, to): &(Timestamp, Option<Timestamp>)| {
             ((*from).max(self.start), to.unwrap_or(self.stop).min(self.stop))
@@ -562,7 +572,7 @@ impl<'a> Measure<'a> {
         sum(self.presence(e).iter().map(|(from, to)| to.since_ns(*from)))
     }
 
-    /// Where the time of a done task went; `None` when no attempt of it is known.
+    /// The parts of the time of a done task; `None` if no attempt of the task is known.
     fn times(&self, task: TaskId, submitted: Timestamp) -> Option<Times> {
         let a = &self.log.attempts[*self.last_attempt.get(&task)?];
         let ended = self.log.end(task).1;
@@ -578,7 +588,7 @@ impl<'a> Measure<'a> {
         })
     }
 
-    /// By how much the number of tasks without an executor changed, and when.
+    /// The changes of the number of tasks without an executor, with their times.
     fn queue_changes(&self) -> Vec<(Timestamp, i64)> {
         let mut changes: Vec<(Timestamp, i64)> = vec![];
         for s in &self.submissions {
@@ -704,7 +714,7 @@ impl<'a> Measure<'a> {
                 let room = NOT_DONE_KEPT - rows.len();
                 let mine = tasks(std::slice::from_ref(s)).filter(|t| self.log.end(*t).0 == end).take(room);
                 rows.extend(mine.map(|task| {
-                    // Of a task that has not ended there are no times yet.
+                    // A task that has not ended has no times yet.
                     let times = self.times(task, s.submitted).filter(|_| end != End::Not);
                     self.task_row(task, times)
                 }));
@@ -793,13 +803,13 @@ fn keep_slowest(found: &mut Vec<(u64, TaskId, Times)>, n_kept: usize) {
     found.truncate(n_kept);
 }
 
-/// The value below which a share `q` of the sorted values lies: the nearest rank.
+/// The value below which a share `q` of the sorted values lies, by the nearest rank.
 fn quantile<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// The largest value that a sum of changes reaches; at one time, all changes count together.
+/// The largest value that the sum of the changes reaches; changes at the same time count together.
 fn peak(mut changes: Vec<(Timestamp, i64)>) -> i64 {
     changes.sort_unstable();
     let (mut level, mut most) = (0, 0);
@@ -812,13 +822,13 @@ fn peak(mut changes: Vec<(Timestamp, i64)>) -> i64 {
     most
 }
 
-/// Integrals over bins of equal width, each interval added in constant time.
+/// Integrals over bins of equal width; each interval is added in constant time.
 pub(crate) struct Bins {
     start: Timestamp,
     bin_ns: u64,
-    /// What lies in a bin by itself.
+    /// Amounts that lie within one bin.
     part: Vec<f64>,
-    /// By how much the level changes at the beginning of a bin.
+    /// Changes of the level at the beginning of a bin.
     step: Vec<f64>,
 }
 
@@ -827,7 +837,7 @@ impl Bins {
         Bins { start, bin_ns, part: vec![0.0; n_bins], step: vec![0.0; n_bins + 1] }
     }
 
-    /// A level of `value` from `from` to `to`.
+    /// Adds a level of `value` from `from` to `to`.
     pub fn hold(&mut self, from: Timestamp, to: Timestamp, value: f64) {
         let end_ns = self.bin_ns.saturating_mul(self.part.len() as u64);
         let (a, b) = (from.since_ns(self.start).min(end_ns), to.since_ns(self.start).min(end_ns));
@@ -847,7 +857,7 @@ impl Bins {
         }
     }
 
-    /// `amount` spread evenly from `from` to `to`; all in one bin when they are equal.
+    /// Adds `amount`, spread evenly from `from` to `to`; if these are equal, all of it is in one bin.
     pub fn spread(&mut self, from: Timestamp, to: Timestamp, amount: f64) {
         if from < to {
             return self.hold(from, to, amount / to.since_ns(from) as f64);
@@ -863,7 +873,7 @@ impl Bins {
         let mut level = 0.0;
         let mean = |(part, step): (&f64, &f64)| {
             level += step;
-            // Sums of many floats leave dust where nothing is.
+            // Sums of many floats leave tiny remainders in empty bins.
             let mean: f64 = part / bin_ns + level;
             if mean.abs() < 1e-9 { 0.0 } else { mean }
         };

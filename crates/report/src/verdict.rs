@@ -1,35 +1,38 @@
 //! What limited a run, in words.
 //!
-//! In: the records of a log, cut to the window of [`crate::metrics`]. Out: a [`Verdict`]: the share of the time that
-//! each [`Cause`] has, and sentences about the large ones.
+//! In: the records of a log, cut to the window of [`crate::metrics`]. Out: a [`Verdict`]: each [`Cause`]'s
+//! share of the time, and sentences about the causes with large shares.
 //!
-//! The window is cut into [`N_MOMENTS`] moments, and each moment gets one cause: the thing of which more would have let the run go on
-//! faster. With *open* tasks (all that they wait for exists, and their programs have not ended), *running* ones, and *waiting* ones (open
-//! and not running), all of them weighed by the slots that they take, the first line that holds decides:
+//! The window is cut into [`N_MOMENTS`] moments, and each moment gets one cause: the thing of which more
+//! would have made the run faster. Tasks are *open* (all files that they wait for exist, and their programs
+//! have not ended), *running*, or *waiting* (open and not running). All of them are weighed by the slots
+//! that they take. The first line that holds decides:
 //!
-//! | of a moment | cause |
+//! | condition of a moment | cause |
 //! |---|---|
 //! | there is no slot | [`Cause::Nodes`] |
-//! | at least 0.9 of the slots run a program, and tasks wait: fewer than 0.75 of the most slots were there | [`Cause::Nodes`] |
+//! | at least 0.9 of the slots run a program, and tasks wait: fewer than 0.75 of the most slots are there | [`Cause::Nodes`] |
 //! | the same with more slots | [`Cause::Slots`] |
-//! | all tasks that wait are held by nodes that are silent and not given up yet | [`Cause::Nodes`] |
-//! | for at least half of the slots that idle, or of the waiting tasks if those are fewer, inputs are on their way: from home or from nodes, whichever gave more bytes | [`Cause::Home`], [`Cause::Peers`] |
+//! | all waiting tasks are held by nodes that are silent and not given up yet | [`Cause::Nodes`] |
+//! | inputs are on their way for at least half of the idle slots, or of the waiting tasks if those are fewer: from home or from nodes, whichever gave more bytes | [`Cause::Home`], [`Cause::Peers`] |
 //! | home moves at least 0.8 of its limit, and tasks wait | [`Cause::Home`] |
-//! | there are fewer open tasks than slots, or none waits: outputs are on their way home, and nothing runs or tasks wait for their makers | [`Cause::Home`] |
+//! | there are fewer open tasks than slots, or no task waits: outputs are on their way home, and no program runs or tasks wait for their makers | [`Cause::Home`] |
 //! | the same: tasks wait for their makers | [`Cause::Dependencies`] |
 //! | the same: further tasks were submitted later | [`Cause::Arrivals`] |
 //! | the same | [`Cause::Tail`] |
 //! | slots idle beside waiting tasks while home moves at least half of what it gave at its best | [`Cause::Home`] |
 //! | the rest: slots idle beside waiting tasks | [`Cause::Idle`] for the share of idle slots, [`Cause::Slots`] for the others |
 //!
-//! The verdict names the cause of at least half of the time, and beside it those of at least a fifth. If none has half,
-//! nothing stands out, and those of a fifth are named.
+//! The verdict names the cause of at least half of the time, and with it the causes of at least a fifth. If
+//! no cause has half of the time, the verdict says that none stands out, and names the causes of at least a
+//! fifth.
 //!
-//! A run that took less than half a second has no verdict: starting is most of it.
+//! A run that took less than half a second has no verdict, because starting is most of it.
 //!
-//! An executor whose connection is broken has no slots here: it gets no tasks, and mostly it has ended.
+//! An executor whose connection is broken counts as one without slots: it gets no tasks, and usually it has
+//! ended.
 //!
-//! Not here: what to do about it at run time; nothing decides by a verdict.
+//! Not here: reacting at run time; no decision uses a verdict.
 
 use crate::metrics::{Bins, Measure, tasks};
 use crate::read::{End, How};
@@ -40,20 +43,23 @@ use rustc_hash::{FxHashMap, FxHasher};
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 
-/// In less time than this, starting the nodes and asking for the first files is most of what there is.
+/// In less time than this, starting the nodes and asking for the first files is most of the run.
 const SPAN_NS_MIN: u64 = 500_000_000;
-/// Moments into which the window is cut.
+/// The number of moments into which the window is cut.
 const N_MOMENTS: u64 = 1000;
-/// From this share of busy slots on, all count as busy: between two programs a slot is empty for a moment.
+/// From this share of busy slots on, all slots count as busy, because between two programs a slot is empty
+/// for a moment.
 const FULL: f64 = 0.9;
-/// Fewer than so much of the most slots there were: nodes are missing.
+/// If fewer slots than this share of the most slots are there, nodes are missing.
 const NODES_MISSING: f64 = 0.75;
-/// A home that moves so much of its limit is at its limit.
+/// A home that moves this share of its limit counts as being at its limit.
 const AT_LIMIT: f64 = 0.8;
-/// The share of the time that makes a cause the verdict, and the one that makes it worth a word.
+/// A cause with this share of the time is the verdict.
 const MAIN_SHARE: f64 = 0.5;
+/// A cause with this share of the time is worth a word.
 const NAMED_SHARE: f64 = 0.2;
-/// With more files than this, tasks are taken to be ready when they are submitted: the true times are not worth the memory.
+/// With more files than this, tasks are assumed to be ready when they are submitted: the true times are not
+/// worth the memory.
 const FILES_MAX: u64 = 8_000_000;
 
 /// The thing of which more would have made the run faster.
@@ -62,19 +68,20 @@ const FILES_MAX: u64 = 8_000_000;
 pub enum Cause {
     /// All slots were busy, and further tasks could have run.
     Slots,
-    /// Bytes from or to home.
+    /// Bytes moved from or to home.
     Home,
-    /// Bytes from other nodes.
+    /// Bytes moved from other nodes.
     Peers,
-    /// Nodes that had not come yet, or were gone.
+    /// Nodes that had not come yet, or had gone.
     Nodes,
-    /// Tasks that wait for files that other tasks make.
+    /// Tasks that waited for files that other tasks make.
     Dependencies,
-    /// Few long tasks were left, and nothing beside them.
+    /// Few long tasks were left, and no others beside them.
     Tail,
     /// Fewer tasks had been submitted than there were slots.
     Arrivals,
-    /// Slots were idle although tasks could have run: what is done beside the programs, or a placement that waits.
+    /// Slots were idle although tasks could have run: because of work beside the programs, or a placement
+    /// that waits.
     Idle,
 }
 
@@ -121,7 +128,7 @@ pub struct CauseShare {
     pub text: String,
 }
 
-/// What the moments of one cause have in common.
+/// Sums over the moments of one cause.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     n: f64,
@@ -131,7 +138,7 @@ struct Sums {
     peer_bytes_per_s: f64,
 }
 
-/// The means of the moments.
+/// The mean values of the moments.
 struct Moments {
     slots: Vec<f64>,
     running: Vec<f64>,
@@ -145,7 +152,7 @@ struct Moments {
     moment_ns: u64,
 }
 
-/// The verdict on the runs that `measure` is of.
+/// The verdict on the runs of `measure`.
 pub(crate) fn verdict(measure: &Measure) -> Verdict {
     let span_ns = measure.stop.since_ns(measure.start);
     let mut sentences = vec![];
@@ -214,7 +221,7 @@ impl Moments {
         let mut held = new();
         for e in &m.log.executors {
             m.presence(e).into_iter().for_each(|(from, to)| slots.hold(from, to, f64::from(e.slots)));
-            // Whoever is silent gets no task.
+            // A silent executor gets no task.
             for (from, to) in &e.silent {
                 slots.hold((*from).max(m.start), to.unwrap_or(m.stop).min(m.stop), -f64::from(e.slots));
             }
@@ -224,9 +231,10 @@ impl Moments {
             if a.exited > a.started && a.started.0 > 0 {
                 running.hold(a.started, a.exited, cpus);
             } else if matches!(a.how, How::Open | How::Lost) {
-                // No executor reported the attempt. It counts as running; there are never more of such attempts than slots.
+                // No executor reported the attempt. It counts as running; there are never more such
+                // attempts than slots.
                 let over = if a.how == How::Open { m.stop } else { a.over };
-                // While its node is silent the attempt is held, and no other node may run the task.
+                // While its node is silent, the attempt is held, and no other node may run the task.
                 let silent = m.log.executors[a.executor as usize].silent.iter();
                 let silent = silent.filter(|(_, until)| until.is_none_or(|until| until >= over));
                 let fell_silent =
@@ -281,7 +289,7 @@ impl Moments {
         }
     }
 
-    /// The table at the top of this file; sums by cause, in the order of [`CAUSES`].
+    /// Applies the table at the top of this file; gives sums by cause, in the order of [`CAUSES`].
     fn judge(&self, m: &Measure) -> [Sums; CAUSES.len()] {
         let mut sums = [Sums::default(); CAUSES.len()];
         let limit = m.home_limit_bytes_per_s();
@@ -343,7 +351,7 @@ impl Moments {
     }
 }
 
-/// Which task makes a file of a run, by a hash of the run and the file's location.
+/// The task that makes each file of a run, by a hash of the run and the file's location.
 fn makers(m: &Measure) -> FxHashMap<u64, TaskId> {
     let mut makers = FxHashMap::default();
     let n_files: u64 = m
@@ -374,7 +382,8 @@ fn key(run: RunId, location: &str) -> u64 {
     hasher.finish()
 }
 
-/// When the last of the files that other tasks make for `task` was there, and which task made it.
+/// The time when the last of the files that other tasks make for `task` was there, and the task that made
+/// it.
 fn ready(
     m: &Measure,
     makers: &FxHashMap<u64, TaskId>,
@@ -408,7 +417,7 @@ fn share_text(share: f64) -> String {
     }
 }
 
-/// Makes clauses of causes.
+/// Makes the clauses about causes.
 struct Words<'a> {
     measure: &'a Measure<'a>,
     moments: &'a Moments,
@@ -504,7 +513,7 @@ impl Words<'_> {
         }
     }
 
-    /// The longest way back from the last task, from maker to maker.
+    /// The longest way back from the last task, each time from a task to its maker.
     fn chain(&self) -> String {
         let m = self.measure;
         let makers = makers(m);

@@ -1,12 +1,13 @@
 //! `file` homes: paths of this machine, on its own disk or on a mounted shared file system.
 //!
-//! Reading takes size and version from the open handle and looks again when the last byte is given, so a file that is
-//! changed meanwhile gives `Changed` and never a mixture. Writing goes to a temporary name in the same directory, is
-//! flushed to disk, and appears by rename.
+//! Reading takes size and version from the open handle and checks them again when the last byte is given.
+//! So a file that is changed meanwhile gives `Changed` and never a mixture. Writing goes to a temporary
+//! name in the same directory, is flushed to disk, and becomes visible by a rename.
 //!
-//! A temporary name (`parts.rs`) is created exclusively, so one left behind by a dead process is never written to, renamed
-//! or listed. Who made it removes it, else a later writer of the same object ([`Part::replaces`]), else whoever finds it
-//! noted ([`Home::remove_part`]). The latter two also keep a writer that was stopped from taking an object's name.
+//! A temporary name (`parts.rs`) is created exclusively, so a file left behind by a dead process is never
+//! written to, renamed or listed. It is removed by its writer, otherwise by a later writer of the same
+//! object ([`Part::replaces`]), otherwise by a process that finds it noted ([`Home::remove_part`]). The
+//! latter two also keep a writer that was stopped from taking an object's name.
 //!
 //! A location that ends in `/` is a directory as one object, see [`crate::directory`].
 //!
@@ -31,7 +32,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// Large enough that a network file system sees whole requests, small enough for the CPU's cache.
+/// Large enough that a network file system gets whole requests, small enough for the CPU's cache.
 const COPY_BYTES: usize = 256 * 1024;
 
 pub(crate) const STAT: &str = "stat";
@@ -54,7 +55,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     directories: true,
 };
 
-/// The kind of plain paths, and of URLs that name a path of this machine (RFC 8089).
+/// The scheme of plain paths, and of URLs that name a path of this machine (RFC 8089).
 pub(crate) struct Files;
 
 impl Kind for Files {
@@ -88,25 +89,26 @@ impl Kind for Files {
     }
 }
 
-/// The URL of an absolute path, with everything unusual percent-encoded.
+/// The URL of an absolute path, with all special characters percent-encoded.
 pub fn url_of_path(path: &str) -> String {
     let mut url = String::from("file://");
     push_encoded(&mut url, path, is_path_mark, false);
     url
 }
 
-/// Files reached by path.
+/// Homes whose files are reached by path.
 #[derive(Debug, Default)]
 pub struct FileHome {
-    /// Directories that are this node's own disk, without symbolic links in them.
+    /// Directories on this node's own disk, without symbolic links in them.
     home_local: Vec<PathBuf>,
-    /// What lay in a directory of parts from before an epoch, when it was first written to in that epoch. Nobody
-    /// makes more of these, so one listing serves all who write there.
+    /// By directory and epoch: the parts of earlier epochs that lay in the directory when it was first
+    /// written to in that epoch. No process makes more of these, so one listing serves all writers there.
     old_parts: Mutex<HashMap<(PathBuf, u64), Vec<(Part, PathBuf)>>>,
 }
 
 impl FileHome {
-    /// * `home_local`: directories that are this node's own disk; files below them are used in place. Each has to exist.
+    /// * `home_local`: directories on this node's own disk; files below them are used in place. Each has to
+    ///   exist.
     pub fn new(home_local: Vec<PathBuf>) -> Result<FileHome> {
         let resolve = |directory: PathBuf| {
             fs::canonicalize(&directory)
@@ -116,7 +118,7 @@ impl FileHome {
         Ok(FileHome { home_local, old_parts: Mutex::default() })
     }
 
-    /// Removes the parts in `directory` of whoever wrote the same object before `part`.
+    /// Removes the parts in `directory` that earlier writers of the same object left before `part`.
     pub(crate) fn remove_earlier(&self, directory: &Path, part: &Part) -> io::Result<()> {
         let is_earlier = |p: &Part| p.work == part.work && (p.epoch, p.number) < (part.epoch, part.number);
         let remove = |parts: &[(Part, PathBuf)]| -> io::Result<()> {
@@ -125,7 +127,7 @@ impl FileHome {
             }
             Ok(())
         };
-        // A first try has forerunners only in earlier epochs.
+        // A first try has predecessors only in earlier epochs.
         if part.number > 1 {
             return remove(&parts_in(directory)?);
         }
@@ -160,7 +162,8 @@ impl Home for FileHome {
         if location.is_directory() {
             return directory::open(location, path, range);
         }
-        // Without O_NONBLOCK opening a named pipe would wait for a writer; on regular files it changes nothing.
+        // Without O_NONBLOCK opening a named pipe would wait for a writer; on regular files it changes
+        // nothing.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
@@ -218,12 +221,13 @@ impl Home for FileHome {
             size_bytes += n as u64;
         }
         if size_hint_bytes.is_some_and(|hint_bytes| hint_bytes > size_bytes) {
-            // Gives back what was reserved beyond the end.
+            // Gives back the space that was reserved beyond the end.
             temporary.file.set_len(size_bytes).map_err(fail)?;
         }
         temporary.file.set_permissions(fs::Permissions::from_mode(temporary.mode)).map_err(fail)?;
         temporary.file.sync_all().map_err(fail)?;
-        // After the flush: only then has a network file system's server set the final time.
+        // The metadata are read after the flush: only then has a network file system's server set the final
+        // time.
         let metadata = temporary.file.metadata().map_err(fail)?;
         let stat = stat_of(WRITE, location, &metadata)?;
         if put.part.replaces {
@@ -272,7 +276,7 @@ impl Home for FileHome {
             }
         }
         found.sort_unstable();
-        // Two `**` can reach one file on two ways.
+        // Two `**` can reach one file in two ways.
         found.dedup();
         Ok(found)
     }
@@ -285,7 +289,8 @@ impl Home for FileHome {
         }
     }
 
-    /// Links are resolved first: a link inside a local directory may lead to shared storage, and the other way round.
+    /// Links are resolved first: a link inside a local directory may lead to shared storage, and the other
+    /// way round.
     fn local_path(&self, location: &Location) -> Option<PathBuf> {
         let path = location.path()?;
         if self.home_local.is_empty() {
@@ -293,7 +298,7 @@ impl Home for FileHome {
         }
         let real = match fs::canonicalize(path) {
             Ok(real) => real,
-            // Not there yet: an output is local when its directory is.
+            // The file does not exist yet: an output is local if its directory is.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?)
             }
@@ -325,11 +330,13 @@ impl Read for FileReader {
         };
         self.at += n as u64;
         if n == 0 || self.at == self.end {
-            // Checked with the last bytes, because a caller that knows the size may never ask for more.
+            // The check comes with the last bytes, because a caller that knows the size may never ask for
+            // more.
             check_unchanged(&self.file, &self.location, &self.stat)?;
         }
         if n == 0 {
-            // Shorter, yet size and time are the same: a network file system with a stale cache.
+            // The file is shorter, but size and time are the same: a network file system with a stale
+            // cache.
             let reason = format!("it ended at byte {} of {}", self.at, self.stat.size_bytes);
             let error = Error::new(ErrorKind::Io, Status::Temporary, READ, &self.location, reason);
             return Err(error.into());
@@ -347,11 +354,11 @@ pub(crate) fn check_unchanged(file: &File, location: &Location, stat: &Stat) -> 
     Err(Error::changed(READ, location, Version::describe_change(&stat.version, &now)))
 }
 
-/// A file that disappears with this value unless it was renamed to its final name.
+/// A file that is removed with this value unless it was renamed to its final name.
 struct Temporary<'a> {
     file: File,
     path: PathBuf,
-    /// Of the file when it is whole. Until then nobody but its owner may read it.
+    /// The permission bits of the complete file. Until then only its owner may read it.
     mode: u32,
     is_renamed: bool,
     fence: &'a dyn Fence,
@@ -362,7 +369,7 @@ impl<'a> Temporary<'a> {
         loop {
             let path = part_path(directory, name, &put.part);
             put.fence.part_begins(&path);
-            // What the umask leaves of it is what this process makes files with.
+            // The bits that the umask leaves of 0o666 are the usual permissions of this process's files.
             match OpenOptions::new().write(true).create_new(true).mode(0o666).open(&path) {
                 Ok(file) => {
                     let usual = file.metadata()?.permissions().mode() & 0o777;
@@ -390,14 +397,15 @@ impl<'a> Temporary<'a> {
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if !self.is_renamed && remove_part(&self.path).is_err() {
-            // It stays noted: who reads the note tries again.
+            // The part stays noted: a reader of the note tries again.
             return;
         }
         self.fence.part_ended(&self.path);
     }
 }
 
-/// Reserves space without changing the size, where the file system knows how; only a lack of space is a failure.
+/// Reserves space without changing the size, if the file system can do so; only a lack of space is a
+/// failure.
 fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
     let Ok(length) = libc::off_t::try_from(size_bytes) else {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
@@ -405,8 +413,8 @@ fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
     if length == 0 {
         return Ok(());
     }
-    // Asked first, because a reservation that does not fit takes all free space before it fails, and others would find
-    // the disk full meanwhile.
+    // The free space is checked first, because a reservation that does not fit takes all free space before
+    // it fails, and others would find the disk full meanwhile.
     if free_bytes(file).is_some_and(|free_bytes| size_bytes > free_bytes) {
         return Err(io::Error::from_raw_os_error(libc::ENOSPC));
     }
@@ -421,9 +429,11 @@ fn reserve(file: &File, size_bytes: u64) -> io::Result<()> {
     }
 }
 
-/// What this user may still write to the file system of `file`; `None` where it does not tell.
+/// The bytes that this user may still write to the file system of `file`; `None` if the file system does
+/// not report it.
 pub fn free_bytes(file: &File) -> Option<u64> {
-    // SAFETY: the structure is plain numbers, for which zero is a value; the descriptor is open; the call fills it.
+    // SAFETY: the structure is plain numbers, for which zero is a value; the descriptor is open; the call
+    // fills it.
     let (rc, about, is_root) = unsafe {
         let mut about: libc::statvfs = std::mem::zeroed();
         (libc::fstatvfs(file.as_raw_fd(), &mut about), about, libc::geteuid() == 0)
@@ -435,7 +445,7 @@ pub fn free_bytes(file: &File) -> Option<u64> {
     Some(blocks.saturating_mul(about.f_frsize))
 }
 
-/// Like `create_dir_all`, and each new directory's entry is flushed to disk.
+/// Like `create_dir_all`, but each new directory's entry is flushed to disk.
 pub(crate) fn create_directories(directory: &Path) -> io::Result<()> {
     match fs::metadata(directory) {
         Ok(metadata) if metadata.is_dir() => return Ok(()),
@@ -448,7 +458,7 @@ pub(crate) fn create_directories(directory: &Path) -> io::Result<()> {
         create_directories(parent)?;
     }
     match fs::create_dir(directory) {
-        // Another writer was faster.
+        // Another writer has created the directory meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
         other => other?,
     }
@@ -467,8 +477,8 @@ pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Where a write really goes: through a symbolic link, as the redirection of a shell does, and never in place of
-/// something that is no file (an output named `/dev/null` must not replace the device).
+/// The real target of a write: behind a symbolic link, as in the redirection of a shell, and never in place
+/// of something that is no file (an output named `/dev/null` must not replace the device).
 fn target_of(location: &Location) -> Result<PathBuf> {
     let path = path_of(WRITE, location)?;
     let fail = |error| explain(WRITE, location, path, error);
@@ -504,12 +514,12 @@ fn stat_of(operation: &'static str, location: &Location, metadata: &Metadata) ->
     Ok(Stat { size_bytes, version: Version::of_file(size_bytes, modified_ns(metadata)) })
 }
 
-/// Since 1970; wide enough for any time a file can have.
+/// Nanoseconds since 1970; the type is wide enough for any time that a file can have.
 fn modified_ns(metadata: &Metadata) -> i128 {
     i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }
 
-/// Says more than "no such file" when a symbolic link is in the way.
+/// Says more than "no such file" if a symbolic link is the cause.
 pub(crate) fn explain(operation: &'static str, location: &Location, path: &Path, error: io::Error) -> Error {
     if error.kind() == io::ErrorKind::NotFound
         && let Ok(target) = fs::read_link(path)
@@ -583,7 +593,7 @@ mod tests {
             home.write(&at(Path::new("/")), &mut &b""[..], None).unwrap_err().kind(),
             ErrorKind::NotAFile
         );
-        // Nothing that is no file may be replaced by one; a link to a file leads to it.
+        // A file must not replace anything that is no file; a link to a file leads to that file.
         assert_eq!(
             home.write(&at(&path("pipe")), &mut &b""[..], None).unwrap_err().kind(),
             ErrorKind::NotAFile
@@ -634,7 +644,7 @@ mod tests {
             open().write_all_at(&[2; 1000], 0).unwrap();
             open().set_modified(later).unwrap();
         });
-        // A replaced file is another file: the open one is still whole.
+        // A replaced file is another file: the open one is still complete.
         fs::write(&path, "old").unwrap();
         let mut opened = home.open(&at(&path), None).unwrap();
         home.write(&at(&path), &mut &b"newer"[..], None).unwrap();
@@ -660,13 +670,13 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"old");
     }
 
-    /// What a writer notes, and what it is answered.
+    /// Records the notes of a writer, and holds the answer that the writer gets.
     #[derive(Default)]
     struct Notes {
         parts: Mutex<Vec<PathBuf>>,
         refused_between: bool,
         refused_at_the_end: bool,
-        /// Done while the writer waits for leave to let the name appear.
+        /// Called while the writer waits for permission to let the name appear.
         meanwhile: Option<Box<dyn Fn() + Sync + Send>>,
     }
 
@@ -712,7 +722,8 @@ mod tests {
         }
     }
 
-    /// The first writer is stopped after it got leave; the second one writes; the first one goes on.
+    /// The first writer is stopped after it got permission; the second one writes; then the first one goes
+    /// on.
     #[test]
     fn a_writer_that_was_stopped_before_the_name_appears_comes_too_late() {
         for (first, second) in [((1, 1), (1, 2)), ((1, 1), (2, 1)), ((1, 3), (2, 1))] {
@@ -752,13 +763,13 @@ mod tests {
         expected.push("x".into());
         expected.sort();
         assert_eq!(names(dir.path()), expected);
-        // The same without an object, and where there is no such directory.
+        // The same without an object, and without such a directory.
         part(7, 5, 2);
         home.remove_parts(&at(&path), &put(&crate::Open, 5, 3).part).unwrap();
         assert_eq!(names(dir.path()), expected);
         home.remove_parts(&at(&dir.path().join("no/x")), &put(&crate::Open, 5, 3).part).unwrap();
         home.remove_parts(&at(&path.join("y")), &put(&crate::Open, 5, 3).part).unwrap();
-        // A first try looks once for what earlier epochs left.
+        // A first try looks once for parts that earlier epochs left.
         part(8, 0, 2);
         let first = |work: u64| Put {
             part: Part { work, ..put(&crate::Open, 5, 1).part },
@@ -784,7 +795,7 @@ mod tests {
         home.put(&at(&dir.path().join("x")), &mut &b"whole"[..], &put(&notes, 1, 1)).unwrap();
         let name = noted.lock().unwrap().clone().expect("a part lies there while it is written");
         assert_eq!(part_named(&name), Some(Part { work: 7, epoch: 1, number: 1, replaces: false }));
-        // A writer that was killed leaves it.
+        // A writer that was killed leaves the file.
         let left = dir.path().join(name);
         fs::write(&left, "half").unwrap();
         assert_eq!(home.list(&Listing::Under(at(dir.path()))).unwrap(), [at(&dir.path().join("x"))]);
@@ -815,7 +826,7 @@ mod tests {
         }
     }
 
-    /// Calls the function when its second block is asked for.
+    /// Calls the function when the reader is asked for its second block.
     struct Growing<F: Fn()>(F, u32);
 
     impl<F: Fn()> Read for Growing<F> {

@@ -1,11 +1,12 @@
 //! DAX: the XML that Pegasus had before its YAML (2.x and 3.x), and that many published workflows are in.
 //!
-//! Taken: `job` with `argument` (text with `file` and `filename` inside), `uses`, `stdin`, `stdout`, `stderr`, the profiles
-//! `env` and, of `pegasus`, cores, memory (MB) and runtime (s), the attributes `runtime` (s) and `size` (bytes) that
-//! generators write; `child` with `parent`; `file` and `executable` with `pfn` at the top. Arguments become words as in
-//! [`crate::pegasus`].
+//! Read: `job` with `argument` (text with `file` and `filename` inside), `uses`, `stdin`, `stdout`,
+//! `stderr`, the profiles `env` and, of `pegasus`, cores, memory (MB) and runtime (s), the attributes
+//! `runtime` (s) and `size` (bytes) that generators write; `child` with `parent`; `file` and `executable`
+//! with `pfn` at the top. Arguments become words as in [`crate::pegasus`].
 //!
-//! Refused: `dag` and `dax` (workflows in workflows), `link="inout"`. Not used: `transformation`, `metadata`, `invoke`.
+//! Refused: `dag` and `dax` (workflows in workflows), `link="inout"`. Not used: `transformation`,
+//! `metadata`, `invoke`.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::model::{Builder, Task, TaskNo, Use, Workflow, plain_name};
@@ -26,7 +27,7 @@ pub(crate) fn parse(text: &str, stem: &str) -> Result<Workflow> {
     let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|e| {
         let line = e.pos().row;
-        // The reader stands at the end when something was not closed.
+        // The reader stands at the end of the text when an element was not closed.
         let at_end = matches!(
             e,
             roxmltree::Error::UnclosedRootNode
@@ -39,7 +40,8 @@ pub(crate) fn parse(text: &str, stem: &str) -> Result<Workflow> {
             false => Error::broken(format!("this is no XML: {}", line_of(&e.to_string()))).at(line),
         }
     })?;
-    // `text_pos_at` counts from the beginning; lines are asked for in order, so one pass does for all.
+    // `text_pos_at` counts from the beginning each time. Lines are asked for in order, so one pass is
+    // enough for all of them.
     let starts: Vec<usize> =
         std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
     let line_of = |node: Node| starts.partition_point(|start| *start <= node.range().start) as u32;
@@ -107,7 +109,7 @@ pub(crate) fn parse(text: &str, stem: &str) -> Result<Workflow> {
 /// The line on which the file's own DTD defines an entity, if it does.
 fn find_entities(text: &str) -> Option<u32> {
     let mut rest = text;
-    // What may stand before the root element: declarations, comments, and one DTD.
+    // The parts that may come before the root element: declarations, comments, and one DTD.
     let dtd = loop {
         rest = rest.trim_start();
         let (begin, end) = match rest {
@@ -158,7 +160,7 @@ fn need<'a>(node: Node<'a, 'a>, attribute: &str, line: u32) -> Result<&'a str> {
     })
 }
 
-/// 2.x says `file`, 3.x says `name`.
+/// The file's name: in `file` in DAX 2.x, in `name` in 3.x.
 fn file_name<'a>(node: Node<'a, 'a>, line: u32) -> Result<&'a str> {
     node.attribute("file").map_or_else(|| need(node, "name", line), Ok)
 }
@@ -240,7 +242,7 @@ fn add_job(b: &mut Builder, job: Node, programs: &FxHashMap<String, Program>, li
             _ => {}
         }
     }
-    // Standard streams are often in `uses` as well.
+    // Standard streams are often listed in `uses` as well.
     for (name, is_input) in [(&start.stdin, true), (&start.stdout, false), (&start.stderr, false)] {
         if let Some(name) = name {
             let file = b.file(&plain_name(name));

@@ -1,4 +1,4 @@
-//! Which format a file is, by its name and how it begins.
+//! The format of a file, by its name and its beginning.
 
 use crate::error::{Error, ErrorKind, Result};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 pub enum Format {
     /// eyas's own task list, for `eyas-tasklist`.
     JsonLines,
-    /// A shell line a task, for `eyas-tasklist`, too.
+    /// One shell line per task; also for `eyas-tasklist`.
     Commands,
     /// WfFormat of WfCommons.
     WfFormat,
@@ -21,7 +21,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// As people call it.
+    /// The name that users know the format by.
     pub fn name(self) -> &'static str {
         match self {
             Format::JsonLines => "a task list (JSON Lines)",
@@ -35,18 +35,18 @@ impl Format {
     }
 }
 
-/// How much of a file [`detect`] wants to see.
+/// The number of bytes at the beginning of a file that [`detect`] needs.
 pub const HEAD_BYTES: usize = 64 << 10;
 
 const KNOWN: &str = "known are task lists (JSON Lines), lists of commands (.txt), WfCommons WfFormat, Pegasus workflows (YAML and DAX) and Makeflow (classic and JX)";
 
-/// Endings of lists of commands, which look like nothing in particular.
+/// Name endings of lists of commands, whose content has no mark of its own.
 const COMMANDS: [&str; 4] = ["txt", "cmd", "cmds", "commands"];
 
-/// The format of the file `path`, which begins with `head`. What looks like nothing else is a task list, whose
-/// reader says what is wrong with it.
+/// The format of the file `path`, which begins with `head`. A file without the marks of any other format is
+/// a task list; the reader of task lists says what is wrong with it.
 pub fn detect(path: &Path, head: &[u8]) -> Result<Format> {
-    // The last character may be cut; before it, what is no UTF-8 is left to the reader of task lists.
+    // The last character may be cut. Text before it that is not UTF-8 is left to the reader of task lists.
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,
         Err(e) if e.error_len().is_none() => std::str::from_utf8(&head[..e.valid_up_to()]).unwrap_or(""),
@@ -61,7 +61,7 @@ pub fn detect(path: &Path, head: &[u8]) -> Result<Format> {
     if ending == "jx" {
         return Ok(Format::Jx);
     }
-    // JX has comments, and a Makeflow begins with comments, too, and never with a bracket.
+    // JX has comments, and a Makeflow may begin with comments, too, but never with a bracket.
     let bare = without_comments(text);
     if bare.starts_with('{') {
         return match ending.as_str() {
@@ -132,7 +132,8 @@ fn without_comments(text: &str) -> &str {
     rest
 }
 
-/// The first of `wanted` that is a key of the outermost object in `text`, which begins with `{` and may be cut.
+/// The first of `wanted` that is a key of the outermost object in `text`, which begins with `{` and may be
+/// cut.
 fn top_key<'a>(text: &str, wanted: &[&'a str]) -> Option<&'a str> {
     let bytes = text.as_bytes();
     let mut depth = 0u32;

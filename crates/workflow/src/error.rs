@@ -1,4 +1,4 @@
-//! What is wrong with a workflow file, in one sentence with its place, and a hint on a line of its own.
+//! The error in a workflow file, in one sentence with its place, and a hint on a line of its own.
 
 pub(crate) use eyas_text::shown;
 use std::fmt;
@@ -10,17 +10,17 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// The system refused to read or write a file.
     Io,
-    /// No format that is known, or a version of one that is not.
+    /// The format is unknown, or its version is.
     Unknown,
     /// The file breaks off before its end.
     Truncated,
-    /// The file does not say what its format wants it to say.
+    /// The file does not contain what its format requires.
     Broken,
-    /// Well written, and eyas cannot do it.
+    /// The file is correct, but eyas cannot do what it asks for.
     Unsupported,
-    /// Things that are fine alone and cannot be together: equal ids, two writers, a circle.
+    /// Parts that are valid alone and cannot be together: equal ids, two writers, a circle.
     Conflict,
-    /// A file that nobody writes and that does not exist.
+    /// A file that no task writes and that does not exist.
     Missing,
 }
 
@@ -29,7 +29,7 @@ pub enum ErrorKind {
 pub enum Status {
     Permanent,
     Temporary,
-    /// Only after somebody has changed something outside.
+    /// Trying again can help only after something outside has been changed.
     Persistent,
 }
 
@@ -42,11 +42,11 @@ pub struct Problem {
     pub status: Status,
     /// What was being done: "read", "write" or "convert".
     pub operation: &'static str,
-    /// The file that it was done to.
+    /// The file that was read, written or converted.
     pub origin: String,
     /// Counted from 1.
     pub line: Option<u32>,
-    /// One sentence without its place.
+    /// One sentence, without the place in the file.
     pub message: String,
     pub hint: Option<String>,
     pub source: Option<io::Error>,
@@ -143,7 +143,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// "on line 7", or nothing where lines are not known.
+/// "on line 7", or nothing if the line is not known.
 pub(crate) fn on_line(line: Option<u32>) -> String {
     line.map_or(String::new(), |line| format!(" on line {line}"))
 }

@@ -1,22 +1,24 @@
-//! Folders that tasks write, for formats in which a target may be one.
+//! Folders that tasks write, for formats in which a target may be a folder.
 //!
-//! A folder that a task writes is one file, whose name ends in `/`, as directories are everywhere in eyas. Each task that reads it, or a
-//! file in it that nobody writes by itself, reads the folder.
+//! A folder that a task writes counts as one file whose name ends in `/`, as directories do everywhere in
+//! eyas. If a task reads such a folder, or a file in it that no task writes by itself, the task reads the
+//! whole folder.
 //!
 //! A target is a folder if
 //!
 //!   1. its name ends in `/`, or
-//!   2. somebody names a file in it, or
-//!   3. its task's command makes it with `mkdir`.
+//!   2. some task names a file in it, or
+//!   3. the command of its task makes it with `mkdir`.
 //!
-//! A folder that nobody writes is the files that are in it: those that tasks write there, or, where there are none, those that are
-//! found when the tasks are made ([`crate::tasks`]).
+//! A folder that no task writes stands for the files in it: those that tasks write there or, if there are
+//! none, those that are found when the tasks are made ([`crate::tasks`]).
 
 use crate::model::{Builder, FileNo, Task, Use};
 use eyas_core::array::Command;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Finds the folders among what tasks write and read; `declared` are names of files that ended in `/`.
+/// Finds the folders among the files that tasks write and read. `declared` are names of files that ended in
+/// `/`.
 pub(crate) fn settle(b: &mut Builder, declared: &FxHashSet<String>) {
     let names: Vec<String> = b.files().iter().map(|f| f.name.clone()).collect();
     let mut written = b.written();
@@ -63,7 +65,8 @@ fn written_folders(
     folders
 }
 
-/// What a task writes into a folder that it writes, too, comes with the folder. Gives the folders that are results for that.
+/// A file that a task writes into a folder that the task writes, too, becomes a part of the folder and no
+/// longer an output of its own. Gives the folders that are results because such a file is one.
 fn take_in(
     b: &mut Builder,
     names: &[String],
@@ -91,7 +94,8 @@ fn take_in(
     results
 }
 
-/// Folders that tasks only make, for others to write into: at home those make them.
+/// Folders that a task only makes with `mkdir` and that other tasks fill. They are no results by
+/// themselves, because at home the files written into them make them.
 fn only_made(
     b: &mut Builder,
     names: &[String],
@@ -112,7 +116,7 @@ fn only_made(
     only
 }
 
-/// What tasks write below folders that nobody writes.
+/// By folder that no task writes as a whole: the files that tasks write below it.
 fn inside<'n>(names: &'n [String], written: &[bool]) -> FxHashMap<&'n str, Vec<FileNo>> {
     let mut inside: FxHashMap<&str, Vec<FileNo>> = FxHashMap::default();
     for (n, name) in names.iter().enumerate().filter(|(n, _)| written[*n]) {
@@ -129,7 +133,7 @@ struct Folders<'a> {
 }
 
 impl Folders<'_> {
-    /// The same inputs with folders in the place of what comes with them.
+    /// The inputs, where a folder replaces the files that come with it.
     fn inputs(&self, given: Vec<Use>) -> Vec<Use> {
         let mut inputs = Vec::with_capacity(given.len());
         let mut whole: Vec<FileNo> = vec![];
@@ -159,7 +163,7 @@ fn ancestors(name: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name), |name| name.rsplit_once('/').map(|(parent, _)| parent)).skip(1)
 }
 
-/// Names that a task's command makes folders of.
+/// The folders that a task's command makes.
 fn made_by(task: &Task) -> FxHashSet<String> {
     let Some(Command::Shell(line)) = &task.command else { return FxHashSet::default() };
     let mut made = FxHashSet::default();

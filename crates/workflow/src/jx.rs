@@ -1,11 +1,13 @@
-//! JX, the language of Makeflow's newer files: JSON with comments, names, operators, functions and comprehensions.
+//! JX, the language of Makeflow's newer files: JSON with comments, names, operators, functions and
+//! comprehensions.
 //!
-//! In: a text, and what names mean. Out: a [`Value`], which is what JSON could say. Source: the JX reference of cctools 7.
+//! In: a text, and the values of names. Out: a [`Value`], as JSON could write it. Source: the JX reference
+//! of cctools 7.
 //!
 //! | taken | |
 //! |---|---|
 //! | values | as in JSON; a comma may follow the last of a list or object; `#` begins a comment |
-//! | names | what a `for` binds, what `define` has, variables of eyas's own environment, in this order |
+//! | names | bound by a `for`, defined in `define`, or variables of eyas's own environment, in this order |
 //! | operators | `-` `+` (one operand), `[i]` `[key]` `[i:j]`, `* / %`, `+ -`, comparisons, `not`, `and`, `or` |
 //! | comprehensions | `X for N in LIST if CONDITION`, several after each other, in lists and arguments |
 //! | functions | those of `evaluate::FUNCTIONS`; `A.f(B)` is `f(A, B)` |
@@ -15,8 +17,8 @@
 //! | module | |
 //! |---|---|
 //! | `parse` | from the text to expressions |
-//! | `evaluate` | what expressions mean |
-//! | `format` | the function of that name |
+//! | `evaluate` | the values of expressions |
+//! | `format` | the function `format` |
 
 mod evaluate;
 mod format;
@@ -43,12 +45,12 @@ pub(crate) enum Value {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Object {
     pub line: u32,
-    /// The last one of equal keys counts.
+    /// Of equal keys, the last one counts.
     pub pairs: Vec<(Rc<str>, Value)>,
 }
 
 impl Object {
-    /// What stands under `key`, unless that is `null`.
+    /// The value under `key`, unless it is `null`.
     pub fn get(&self, key: &str) -> Option<&Value> {
         let (_, value) = self.pairs.iter().rev().find(|(k, _)| &**k == key)?;
         (*value != Value::Null).then_some(value)
@@ -56,7 +58,7 @@ impl Object {
 }
 
 impl Value {
-    /// What it is called in messages.
+    /// The name of the kind in messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",
@@ -68,7 +70,7 @@ impl Value {
         }
     }
 
-    /// As it stands in a text that it is joined with; `None`: lists and objects do not.
+    /// The text of the value when it is joined with a text; `None`: lists and objects have none.
     pub fn text(&self) -> Option<Rc<str>> {
         Some(match self {
             Value::Null => "null".into(),

@@ -1,27 +1,28 @@
-//! eyas-workflow: workflow files of others, to one neutral form, to tasks, and out again.
+//! eyas-workflow: reads workflow files of other systems into one neutral form, makes tasks of it, and
+//! writes it again.
 //!
 //! In: a file of any format in [`detect::Format`], or a task list. Out: a [`Workflow`], a
 //! [`TaskList`](eyas_tasklist::TaskList) that can be run, WfFormat, a drawing.
 //!
 //! Invariants:
-//!   1. a [`Workflow`] can be done: ids differ, a file has one writer, nobody waits for itself;
-//!   2. what a format cannot say in eyas is refused in one sentence, never dropped so that something else runs;
-//!      what does not matter for running (sites, checksums, unknown keys) is skipped;
+//!   1. a [`Workflow`] can be done: ids differ, a file has one writer, no task waits for itself;
+//!   2. what a format can say and eyas cannot do is refused in one sentence, and never left out so that
+//!      something else runs; what does not matter for running (sites, checksums, unknown keys) is skipped;
 //!   3. a workflow that was written as WfFormat and read again is the same workflow.
 //!
 //! | module | does |
 //! |---|---|
-//! | [`model`] | the neutral form, and what must hold in it |
-//! | [`detect`] | which format a file is |
+//! | [`model`] | the neutral form, and its invariants |
+//! | [`detect`] | the format of a file |
 //! | `wfformat`, `pegasus`, `dax`, `makeflow`, `makeflow_jx` | one format each |
-//! | [`tasks`] | to task lists and back: where files are, dependencies without files |
+//! | [`tasks`] | to task lists and back: locations of files, dependencies without files |
 //! | [`stages`] | stages and the patterns between them, from the graph alone |
 //! | `svg` | a drawing of stages |
 //! | `folders` | folders that tasks write, for Makeflow |
-//! | `naming` | which stage a task is of, by its names |
+//! | `naming` | the stage that a task belongs to, by its names |
 //! | `yaml`, `jx`, `words` | YAML with lines; JSON with expressions; shell words |
 //!
-//! Not here: running anything; which pattern is found at run time (`eyas-core`).
+//! Not here: running tasks; finding patterns at run time (`eyas-core`).
 
 mod dax;
 pub mod detect;
@@ -78,7 +79,8 @@ pub fn read(path: &Path, format: Format) -> Result<Workflow> {
     parse(format, &text, &stem, path.parent()).map_err(with_origin)
 }
 
-/// Reads a workflow from `text`. `stem` names it if it has no name; `dir` is where catalogs beside it are.
+/// Reads a workflow from `text`. A workflow without a name is called `stem`; `dir` is the folder in which
+/// catalogs beside the file are looked for.
 pub fn parse(format: Format, text: &str, stem: &str, dir: Option<&Path>) -> Result<Workflow> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match format {

@@ -1,35 +1,36 @@
-//! How much a small file may stand for.
+//! The limit of the text that a small file may stand for.
 //!
-//! In every format a short text can stand for a long one many times over: variables, aliases, names in catalogs, the
-//! category of many rules. What a file stands for is counted as it grows, and a file that stands for far more than
-//! any workflow needs is refused with its place, long before memory is short. A large file may stand for more.
+//! In every format a short text can stand for a long one many times over: through variables, aliases, names
+//! in catalogs, or the category of many rules. The text that a file stands for is counted as it grows. A
+//! file that stands for far more than any workflow needs is refused with its place, long before memory is
+//! short. A large file may stand for more.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Task, Use};
 use eyas_core::array::Command;
 
-/// What any file may stand for.
+/// The bytes that any file may stand for.
 const BYTES_FREE: u64 = 128 << 20;
-/// What comes to that for each byte of the file.
+/// The further bytes that are allowed for each byte of the file.
 const BYTES_PER_BYTE: u64 = 4;
-/// Memory of a piece of text beside its characters.
+/// Memory of a piece of text, in addition to its characters.
 pub(crate) const PIECE_BYTES: u64 = 32;
-/// Memory of a task, or of a file that one uses, beside its text.
+/// Memory of a task, or of a task's use of a file, in addition to its text.
 const ITEM_BYTES: u64 = 64;
 
-/// Counts down to zero.
+/// An allowance of bytes that counts down to zero.
 pub(crate) struct Allowance {
     left: u64,
     max: u64,
 }
 
 impl Allowance {
-    /// For a file of `n_bytes`.
+    /// The allowance of a file of `n_bytes`.
     pub fn of_file(n_bytes: usize) -> Allowance {
         Allowance::of(BYTES_PER_BYTE.saturating_mul(n_bytes as u64).saturating_add(BYTES_FREE))
     }
 
-    /// For what is made of something that takes `n_bytes` in memory.
+    /// The allowance of text that is made from something that takes `n_bytes` in memory.
     pub fn made_of(n_bytes: u64) -> Allowance {
         Allowance::of(BYTES_PER_BYTE.saturating_mul(n_bytes).max(BYTES_FREE))
     }
@@ -38,7 +39,7 @@ impl Allowance {
         Allowance { left: max, max }
     }
 
-    /// Takes `n_bytes`; `what` begins the sentence that says that there is no more.
+    /// Takes `n_bytes`; `what` begins the message if the allowance is used up.
     pub fn take(&mut self, n_bytes: u64, what: &str) -> Result<()> {
         match self.left.checked_sub(n_bytes) {
             Some(left) => {
@@ -56,7 +57,7 @@ impl Allowance {
     }
 }
 
-/// Roughly what a task takes in memory.
+/// The memory that a task takes, roughly.
 pub(crate) fn weight(task: &Task) -> u64 {
     let text = |text: &String| PIECE_BYTES + text.len() as u64;
     let used = |u: &Use| ITEM_BYTES + u.name.as_ref().map_or(0, |name| name.len() as u64);

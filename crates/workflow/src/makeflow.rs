@@ -7,14 +7,16 @@
 //! <tab>LOCAL program source > target
 //! ```
 //!
-//! Substitution is as in cctools 7: variables of the rule, of its category, of the file, of the environment; a name that
-//! nobody has set is refused; `\$` is a dollar for the shell. Single quotes keep what is in them, a `\` at the end of a
-//! line joins it with the next, `#` begins a comment. `file->name` gives a file another name in the sandbox.
+//! Substitution is as in cctools 7: variables of the rule, of its category, of the file, of the
+//! environment, in this order. A name that is not set anywhere is refused; `\$` is a dollar for the shell.
+//! Single quotes keep the text in them, a `\` at the end of a line joins it with the next line, `#` begins
+//! a comment. `file->name` gives a file another name in the sandbox.
 //!
-//! A task is called by its first target and belongs to the stage of its CATEGORY, or of its program. CORES is kept, MAKEFLOW_OUTPUTS
-//! names results, `.SIZE` sizes. MEMORY and DISK are what a batch system is asked for, and nothing that a task is held to;
-//! they and LOCAL have no meaning here: every task runs in a sandbox. Files with absolute paths that nobody writes are left where
-//! they are. For folders see [`crate::folders`].
+//! A task is called by its first target and belongs to the stage of its CATEGORY, or of its program. CORES
+//! is kept, MAKEFLOW_OUTPUTS names results, `.SIZE` gives sizes. MEMORY and DISK are requests to a batch
+//! system and no limits of a task; they and LOCAL have no meaning here, because every task runs in a
+//! sandbox. Files with absolute paths that no task writes are read from their paths. For folders see
+//! [`crate::folders`].
 //!
 //! Refused: MAKEFLOW inside a command, UMBRELLA.
 
@@ -27,17 +29,17 @@ use eyas_core::array::Command;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 
-/// Substitutions in substitutions.
+/// The deepest nesting of substitutions.
 const DEPTH_MAX: u32 = 32;
-/// What one value, one list of files or one command may be long once its variables are filled in. A shell takes a line
-/// of 128 KiB.
+/// The longest value, list of files or command once its variables are filled in. A shell takes a line of
+/// 128 KiB.
 const EXPANDED_BYTES_MAX: usize = 4 << 20;
-/// What ends a variable's name.
+/// The characters that end a variable's name.
 const NAME_ENDS: &str = "\\\"'$#\n\t ,.-(){},[]<>=+!?/:;|&*@%^~`";
-/// The category of rules that are in none.
+/// The category of rules without a category.
 const NO_CATEGORY: &str = "default";
 
-/// `environment` gives what the reader's own process has set.
+/// `environment` gives the variables of the reader's own process.
 pub(crate) fn parse(
     text: &str,
     stem: &str,
@@ -61,7 +63,8 @@ pub(crate) fn parse(
         let message = "the file breaks off: a rule has no command";
         return Err(Error::new(ErrorKind::Truncated, message).at(rule.line));
     }
-    // Whatever category was current when it was set: it is about the whole file.
+    // MAKEFLOW_OUTPUTS counts whatever category was current when it was set, because it is about the whole
+    // file.
     let outputs = reader.variables.iter().filter(|((_, name), _)| name == "MAKEFLOW_OUTPUTS");
     let outputs: Vec<String> = outputs.map(|(_, names)| names.clone()).collect();
     for name in outputs.iter().flat_map(|names| split_files(names)) {
@@ -78,7 +81,7 @@ pub(crate) fn parse(
     reader.b.finish()
 }
 
-/// A line with those that a `\` at its end joins to it.
+/// A line, with the lines that a `\` at its end joins to it.
 struct Line {
     number: u32,
     text: String,
@@ -112,7 +115,7 @@ fn logical_lines(text: &str) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// What stands before a rule's command.
+/// The parts of a rule before its command.
 struct Rule {
     line: u32,
     targets: Vec<Named>,
@@ -121,7 +124,7 @@ struct Rule {
     category: String,
 }
 
-/// A file, and its name in the sandbox if that is another.
+/// A file, and its name in the sandbox if that is a different name.
 struct Named {
     file: String,
     own: Option<String>,
@@ -137,7 +140,7 @@ struct Reader<'a> {
     /// Files whose names end in `/`.
     folders: FxHashSet<String>,
     rule: Option<Rule>,
-    /// For all that variables stand for, in the whole file.
+    /// The allowance for everything that variables stand for in the whole file.
     allowance: RefCell<Allowance>,
 }
 
@@ -198,7 +201,7 @@ impl Reader<'_> {
             .hint("a rule is `targets : sources`, and its command is a line that begins with a tab")))
     }
 
-    /// `NAME=value` or `NAME+=value`; gives the name.
+    /// Reads `NAME=value` or `NAME+=value`; gives the name.
     fn assign(&mut self, text: &str) -> Result<String> {
         let at = find_bare(text, '=').unwrap_or(0);
         let (name, value) = (&text[..at], &text[at + 1..]);
@@ -383,7 +386,8 @@ impl Reader<'_> {
             match c {
                 '\\' => match chars.next() {
                     Some((_, '$')) => out.push('$'),
-                    // What follows is for whoever reads the value next: the shell, or the list of files.
+                    // Other escapes are left for the next reader of the value: the shell, or the list of
+                    // files.
                     Some((_, next)) => {
                         out.push('\\');
                         out.push(next);
@@ -445,7 +449,7 @@ impl Reader<'_> {
     }
 }
 
-/// Where `wanted` first stands outside of quotations, escapes, comments and substitutions.
+/// The first place of `wanted` outside of quotations, escapes, comments and substitutions.
 fn find_bare(text: &str, wanted: char) -> Option<usize> {
     let mut quote = None;
     let mut chars = text.char_indices();
@@ -463,7 +467,7 @@ fn find_bare(text: &str, wanted: char) -> Option<usize> {
     None
 }
 
-/// The names in a list of files, and `->` where it stands.
+/// The names in a list of files, with `->` as a name of its own.
 fn split_files(text: &str) -> Vec<String> {
     let mut words = vec![];
     let mut word = String::new();
@@ -494,7 +498,7 @@ fn unquoted(value: &str) -> &str {
     inner('"').or_else(|| inner('\'')).unwrap_or(value)
 }
 
-/// `10M` and the like, by powers of 1024 as in cctools.
+/// A size such as `10M`, by powers of 1024 as in cctools.
 fn metric_bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].trim_end_matches(['b', 'B']).to_ascii_uppercase().as_str() {

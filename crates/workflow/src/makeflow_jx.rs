@@ -1,10 +1,11 @@
 //! Makeflow in JX: a JSON object with a list of rules, written with the expressions of [`crate::jx`].
 //!
-//! Taken: `rules` with `command`, `inputs`, `outputs`, `environment`, `category` and `resources` (`cores`, `wall-time` in
-//! seconds); `categories` with `environment` and `resources`; `environment`, `default_category`, `define`. A file is a
-//! text, or an object with `dag_name` and `task_name`, its name in the sandbox. As in [`crate::makeflow`], `memory` and
-//! `disk` are what a batch system is asked for, `local_job` has no meaning here, absolute inputs that nobody writes are left
-//! where they are, and [`crate::folders`] takes care of folders.
+//! Read: `rules` with `command`, `inputs`, `outputs`, `environment`, `category` and `resources` (`cores`,
+//! `wall-time` in seconds); `categories` with `environment` and `resources`; `environment`,
+//! `default_category`, `define`. A file is a text, or an object with `dag_name` and with `task_name`, its
+//! name in the sandbox. As in [`crate::makeflow`], `memory` and `disk` are requests to a batch system,
+//! `local_job` has no meaning here, absolute inputs that no task writes are read from their paths, and
+//! [`crate::folders`] deals with folders.
 //!
 //! Refused: rules that are a `workflow` of their own.
 
@@ -18,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
 use std::rc::Rc;
 
-/// `environment` gives what the reader's own process has set; `dir` is the folder of the file.
+/// `environment` gives the variables of the reader's own process; `dir` is the folder of the file.
 pub(crate) fn parse(
     text: &str,
     stem: &str,
@@ -67,7 +68,7 @@ pub(crate) fn parse(
         };
         let category = categories.get(named.as_ref().unwrap_or(&default)).unwrap_or(&none);
         let own = Settings::of(rule)?;
-        // The last one of equal names counts.
+        // Of equal names, the last one counts.
         let all = || all_env.iter().chain(&category.env).chain(&own.env);
         let last: FxHashMap<&str, usize> =
             all().enumerate().map(|(place, (name, _))| (name.as_str(), place)).collect();
@@ -89,7 +90,7 @@ fn wrong(key: &str, wanted: &str, found: &Value) -> Error {
     Error::broken(format!("{} is {}, and {wanted} is wanted", shown(key), found.kind()))
 }
 
-/// What a rule or its category says beside what is done.
+/// The settings of a rule or of its category, apart from its command and files.
 #[derive(Default)]
 struct Settings {
     env: Vec<(String, String)>,
@@ -126,11 +127,11 @@ fn env_of(object: &Object) -> Result<Vec<(String, String)>> {
         let text = value.text().ok_or_else(|| wrong(name, "a text", value).at(object.line))?;
         Ok((name.to_string(), text.to_string()))
     };
-    // A name alone, as `null`, is what eyas's own environment has, and every task has that.
+    // A name with `null` has its value from eyas's own environment, which every task has anyway.
     object.pairs.iter().filter(|(_, value)| *value != Value::Null).map(text).collect()
 }
 
-/// What a rule does and to what.
+/// The task of a rule.
 fn task(
     b: &mut Builder,
     rule: &Object,

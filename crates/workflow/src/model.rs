@@ -1,15 +1,15 @@
-//! One neutral form for all formats: tasks, files, and who writes and reads what.
+//! One neutral form for all formats: tasks, files, and which task writes and reads which file.
 //!
-//! Files and tasks are numbered; a [`Workflow`] that has passed [`Builder::finish`] keeps what its fields promise:
-//!   1. all ids differ, all file names differ, every number points at something;
-//!   2. a file has at most one writer, and nobody reads what it writes itself;
-//!   3. nobody waits for itself, neither through files nor through parents;
-//!   4. `parents` holds only what no file says already, in order, each once.
+//! Files and tasks are numbered. A [`Workflow`] that has passed [`Builder::finish`] keeps these promises:
+//!   1. all ids differ, all file names differ, and every number points at something;
+//!   2. a file has at most one writer, and no task reads a file that it writes itself;
+//!   3. no task waits for itself, neither through files nor through parents;
+//!   4. `parents` holds only tasks that no file links already, in order, each once.
 //!
 //! A file whose name ends in `/` is a folder, which a task writes or reads as a whole.
 //!
-//! Names of files are relative paths without `.` and empty parts where the format means paths of the workflow,
-//! absolute paths or URLs where it means files outside. Nothing here looks at the file system.
+//! Names of files are relative paths without `.` and empty parts where the format means paths of the
+//! workflow, absolute paths or URLs where it means files outside. Nothing here looks at the file system.
 
 use crate::error::{Error, ErrorKind, Result, on_line, shown};
 use crate::limit::{self, Allowance};
@@ -26,38 +26,38 @@ pub struct Workflow {
     pub name: String,
     pub tasks: Vec<Task>,
     pub files: Vec<File>,
-    /// What was measured about a whole run, if this is one.
+    /// Measurements of a whole run, if the workflow comes from one.
     pub run: Option<Run>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     pub id: String,
-    /// What its kind of task is called: transformation, category, label or program.
+    /// The name of the kind of task: transformation, category, label or program.
     pub stage: String,
-    /// `None`: the file says what is read and written, not what runs.
+    /// `None`: the file says what the task reads and writes, but not what it runs.
     pub command: Option<Command<String>>,
-    /// Set in addition to what every task has.
+    /// Environment variables that are set in addition to those of every task.
     pub env: Vec<(String, String)>,
     pub inputs: Vec<Use>,
     pub outputs: Vec<Use>,
     /// Tasks that must have ended although no file links them to this one.
     pub parents: Vec<TaskNo>,
-    /// Slots held while it runs, at least 1.
+    /// Slots held while the task runs, at least 1.
     pub cpus: u32,
-    /// What it may use; it is ended when it uses more.
+    /// Memory that the task may use; a task that uses more is ended.
     pub memory_bytes: Option<u64>,
     pub walltime_ns: Option<u64>,
     pub retries: u32,
-    /// Larger goes first.
+    /// Tasks with a larger priority go first.
     pub priority: i32,
-    /// Its program may add tasks to the run.
+    /// The task's program may add tasks to the run.
     pub dynamic: bool,
     pub hints: Hints,
-    /// `run:` files that tasks will write which its program adds.
+    /// `run:` files that will be written by tasks that this task's program adds.
     pub promises: Vec<String>,
     pub measured: Measured,
-    /// Where the file has it, from 1.
+    /// The line of the task in the file, from 1.
     pub line: Option<u32>,
 }
 
@@ -85,21 +85,21 @@ impl Default for Task {
     }
 }
 
-/// What is known of a task that has run.
+/// Measurements of a task that has run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     pub runtime_ns: Option<u64>,
-    /// Of the program and its children.
+    /// Processor time of the program and its children.
     pub cpu_ns: Option<u64>,
-    /// The most memory that it had.
+    /// The most memory that the task used.
     pub rss_bytes_max: Option<u64>,
     pub machine: Option<String>,
 }
 
-/// What is known of a run.
+/// Measurements of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// As in `2026-11-22T10:20:30Z`.
+    /// A time such as `2026-11-22T10:20:30Z`.
     pub executed_at: String,
     pub makespan_ns: u64,
     pub machines: Vec<Machine>,
@@ -115,9 +115,9 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Use {
     pub file: FileNo,
-    /// The task's own name for it, where that is not the file's name.
+    /// The task's own name for the file, if it differs from the file's name.
     pub name: Option<String>,
-    /// The task can do without.
+    /// The task can run without the file, or end without having written it.
     pub optional: bool,
 }
 
@@ -130,10 +130,10 @@ impl Use {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct File {
     pub name: String,
-    /// Where it is at home, if the workflow says so.
+    /// The file's location at home, if the workflow gives one.
     pub location: Option<String>,
     pub size_bytes: Option<u64>,
-    /// Whether somebody wants to have it when all is done. `None`: if no task reads it.
+    /// Whether the file is wanted when all tasks are done. `None`: it is wanted if no task reads it.
     pub result: Option<bool>,
 }
 
@@ -147,21 +147,22 @@ impl Workflow {
         writers
     }
 
-    /// For each file, how many tasks read it.
+    /// For each file, the number of tasks that read it.
     pub fn reader_counts(&self) -> Vec<u32> {
         let mut counts = vec![0; self.files.len()];
         self.tasks.iter().flat_map(|t| &t.inputs).for_each(|u| counts[u.file as usize] += 1);
         counts
     }
 
-    /// Roughly what it takes in memory.
+    /// The memory that the workflow takes, roughly.
     pub(crate) fn n_bytes(&self) -> u64 {
         let text = |text: &String| limit::PIECE_BYTES + text.len() as u64;
         let files = self.files.iter().map(|file| text(&file.name) + file.location.as_ref().map_or(0, text));
         self.tasks.iter().map(limit::weight).sum::<u64>() + files.sum::<u64>()
     }
 
-    /// For each task, who it waits for: writers of its inputs and its parents, in order, each once.
+    /// For each task, the tasks that it waits for: writers of its inputs and its parents, in order, each
+    /// once.
     pub fn predecessors(&self) -> Vec<Vec<TaskNo>> {
         let writers = self.writers();
         self.tasks
@@ -188,8 +189,8 @@ impl Workflow {
     }
 }
 
-/// An order in which everybody comes after those it waits for (Kahn62). Who is in a circle, or waits for
-/// somebody who is, is left out.
+/// An order in which every task comes after those it waits for (Kahn62). Tasks in a circle, and tasks that
+/// wait for one in a circle, are left out.
 pub(crate) fn order(predecessors: &[Vec<u32>]) -> Vec<u32> {
     let n = predecessors.len();
     let mut waits: Vec<u32> = predecessors.iter().map(|p| p.len() as u32).collect();
@@ -211,10 +212,10 @@ pub(crate) fn order(predecessors: &[Vec<u32>]) -> Vec<u32> {
     order
 }
 
-/// What a workflow without a name is called.
+/// The name of a workflow without a name.
 pub(crate) const NO_NAME: &str = "workflow";
 
-/// Takes a workflow as a reader finds it, and checks it as a whole.
+/// Collects a workflow as a reader finds it, and checks it as a whole.
 pub(crate) struct Builder {
     workflow: Workflow,
     files: FxHashMap<String, FileNo>,
@@ -223,7 +224,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// For a file of `n_bytes`, which says how much it may stand for.
+    /// A builder for a file of `n_bytes`; the size decides how much text the file may stand for.
     pub fn new(name: impl Into<String>, n_bytes: usize) -> Builder {
         let name = Some(name.into()).filter(|name| !name.is_empty()).unwrap_or_else(|| NO_NAME.into());
         Builder {
@@ -257,7 +258,7 @@ impl Builder {
         &self.workflow.files
     }
 
-    /// The number of the file `name`, if anybody has spoken of it.
+    /// The number of the file `name`, if the file has been named before.
     pub fn known_number(&self, name: &str) -> Option<FileNo> {
         self.files.get(name).copied()
     }
@@ -269,13 +270,13 @@ impl Builder {
         self.files.insert(name, file);
     }
 
-    /// All tasks, each beside the files of all.
+    /// All tasks, each together with the list of all files.
     pub fn tasks_mut(&mut self) -> impl Iterator<Item = (&mut Task, &[File])> {
         let Workflow { tasks, files, .. } = &mut self.workflow;
         tasks.iter_mut().map(|task| (task, files.as_slice()))
     }
 
-    /// By number: does a task write it?
+    /// For each file, whether a task writes it.
     pub fn written(&self) -> Vec<bool> {
         let mut written = vec![false; self.workflow.files.len()];
         self.workflow.tasks.iter().flat_map(|t| &t.outputs).for_each(|u| written[u.file as usize] = true);
@@ -315,8 +316,9 @@ impl Builder {
         self.workflow.tasks[child as usize].parents.push(parent);
     }
 
-    /// Takes over the tasks of `inner`, with `PREFIX.` before their ids. Files that they write and that are not shared
-    /// get `PREFIX/` before their names; the tasks see them as before. Gives the number of the first one.
+    /// Takes over the tasks of `inner`, with `PREFIX.` before their ids. Files that they write and that are
+    /// not shared get `PREFIX/` before their names; the tasks see the files under their old names. Gives
+    /// the number of the first task.
     pub fn absorb(
         &mut self,
         inner: Builder,
@@ -325,7 +327,7 @@ impl Builder {
     ) -> Result<TaskNo> {
         let written = inner.written();
         let base = self.workflow.tasks.len() as TaskNo;
-        // By the inner number: the outer one, and what the inner tasks call the file where that differs.
+        // By inner number: the outer number, and the inner tasks' name of the file if it differs.
         let mut numbers: Vec<(FileNo, Option<String>)> = Vec::with_capacity(written.len());
         for (file, is_written) in inner.workflow.files.into_iter().zip(written) {
             let keeps_name = !is_written || is_shared(&file);
@@ -350,7 +352,7 @@ impl Builder {
         Ok(base)
     }
 
-    /// As [`Workflow::predecessors`], of what has been taken so far.
+    /// As [`Workflow::predecessors`], of the tasks collected so far.
     pub fn predecessors(&self) -> Vec<Vec<TaskNo>> {
         self.workflow.predecessors()
     }
@@ -366,7 +368,7 @@ impl Builder {
             return Err(Error::broken("the workflow has no tasks"));
         }
         let n_files = workflow.files.len();
-        // The last task that named a file, plus one: equal uses of one task stand for one.
+        // The last task that named a file, plus one. Equal uses by one task count once.
         let mut seen = vec![0u32; n_files];
         for (n, task) in workflow.tasks.iter_mut().enumerate() {
             let mark = n as u32 + 1;
@@ -429,8 +431,8 @@ impl Builder {
     }
 }
 
-/// Takes files that several tasks write, that nobody reads and that are no results from what those tasks write: logs that
-/// one task after the other writes anew, of which nobody wants any.
+/// Removes files that several tasks write, that no task reads and that are no results from these tasks'
+/// outputs: logs that one task after the other writes anew, and that nobody wants.
 fn drop_unwanted(workflow: &mut Workflow) {
     let n_readers = workflow.reader_counts();
     let mut n_writers = vec![0u32; workflow.files.len()];
@@ -445,12 +447,13 @@ fn drop_unwanted(workflow: &mut Workflow) {
     }
 }
 
-/// Says who waits for whom in a circle, which is among those who are not in `order`.
+/// The error that names the tasks of a circle. The circle is among the tasks that are not in `order`.
 fn circle(workflow: &Workflow, predecessors: &[Vec<TaskNo>], order: &[TaskNo]) -> Error {
     const NAMED_MAX: usize = 8;
     let mut left = vec![true; predecessors.len()];
     order.iter().for_each(|n| left[*n as usize] = false);
-    // Whoever is left waits for somebody who is left: going back must meet itself.
+    // Every task that is left waits for another one that is left, so going back must reach a task for the
+    // second time.
     let mut step_of = vec![usize::MAX; predecessors.len()];
     let mut path: Vec<usize> = left.iter().position(|l| *l).into_iter().collect();
     loop {
@@ -477,7 +480,8 @@ fn circle(workflow: &Workflow, predecessors: &[Vec<TaskNo>], order: &[TaskNo]) -
     }
 }
 
-/// A path of the workflow in its one text: without `.` and empty parts. Absolute paths and URLs stay.
+/// A path of the workflow in its normal form: without `.` and empty parts. Absolute paths and URLs stay as
+/// they are.
 pub(crate) fn plain_name(name: &str) -> std::borrow::Cow<'_, str> {
     let is_url = name.contains("://");
     let is_plain = !name.split('/').any(|part| part.is_empty() || part == ".");
@@ -488,7 +492,7 @@ pub(crate) fn plain_name(name: &str) -> std::borrow::Cow<'_, str> {
     parts.join("/").into()
 }
 
-/// The same, and the name of a folder still ends in `/`.
+/// The same for any name: the name of a folder still ends in `/`.
 pub(crate) fn plain_name_of_any(name: &str) -> std::borrow::Cow<'_, str> {
     let plain = plain_name(name);
     match name.ends_with('/') && !plain.is_empty() && !plain.ends_with('/') {

@@ -1,17 +1,18 @@
-//! What stage a task of another system belongs to, by its names alone.
+//! The stage of a task of another system, found from its names alone.
 //!
-//! Systems that write WfFormat call a task by its kind, by itself, or by both in one (`mProject_ID0000001`). A stage is, in
-//! this order:
+//! Systems that write WfFormat name a task after its kind, or give it a name of its own, or join both in
+//! one name (`mProject_ID0000001`). The stage is, in this order:
 //!
-//!   1. what the file has for the kind of task: a category, or a name that is not the task's own. Where other tasks of the file have
-//!      such a name, a name without a number is a kind, too: that of a task which is alone in its stage and is called by it;
-//!   2. the program that the task starts, where the file says so in a word; of an interpreter its script;
+//!   1. the file's name for the kind of task: a category, or a name that is not the task's own. If other
+//!      tasks of the file have such a name, a name without a number is a kind, too: the kind of a task that is
+//!      alone in its stage;
+//!   2. the program that the task starts, if the file gives it in one word; for an interpreter, its script;
 //!   3. the task's own name without its number.
 
 use crate::words;
 use eyas_core::pattern::started_by;
 
-/// Whether `name` says of what kind the task `id` is, and not which task it is.
+/// Whether `name` says what kind the task `id` is, and not which task it is.
 pub(crate) fn is_kind(name: &str, id: &str) -> bool {
     name != id && !matches!(numbered(name).1, Number::Id)
 }
@@ -38,7 +39,7 @@ pub(crate) fn stage(
     program.unwrap_or_else(|| head.to_owned())
 }
 
-/// Some readers give a piece of a script where the schema wants a program.
+/// Whether `program` is one word. Some readers give a piece of a script where the schema wants a program.
 fn is_word(program: &str) -> bool {
     !program.is_empty() && program.chars().all(|c| c.is_alphanumeric() || "._+-/:@".contains(c))
 }
@@ -52,13 +53,14 @@ fn shell_line(arguments: &[String]) -> Option<&str> {
 
 enum Number {
     None,
-    /// As in `count_12`.
+    /// A number as in `count_12`.
     Plain,
-    /// As in `count_ID0000012`.
+    /// A number as in `count_ID0000012`.
     Id,
 }
 
-/// `name` without the number at its end, and what that looked like. What is nothing but a number stays.
+/// `name` without the number at its end, and the form of that number. A name that is nothing but a number
+/// stays as it is.
 fn numbered(name: &str) -> (&str, Number) {
     let head = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if head.len() == name.len() {
@@ -84,23 +86,23 @@ mod tests {
             let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
             assert_eq!(stage(name, id, program, &arguments, false), expect, "{name}, {id}, {program:?}");
         };
-        // Pegasus and Makeflow, as WfCommons has them.
+        // Names of Pegasus and Makeflow, as WfCommons publishes them.
         check("mProject_ID0000001", "mProject_ID0000001", Some("mProject"), &[], "mProject");
         check("mProject_ID0000001", "ID0000001", None, &[], "mProject");
         check("map_map_HEP2_1_ID000012", "map_map_HEP2_1_ID000012", Some("map"), &["-x"], "map");
         check("bowtie2-build_ID03", "bowtie2-build_ID03", Some("/opt/bowtie2-build"), &[], "bowtie2-build");
-        // Generated ones have no programs.
+        // Generated workflows have no programs.
         check("mProject_00000001", "mProject_00000001", None, &[], "mProject");
         check("mProject", "mProject_00000001", None, &[], "mProject");
         // Nextflow: the name is the kind, and the program is a piece of a script.
         check("CORE.RNA.FASTQC", "CORE.RNA.FASTQC_2", Some("g\" > x\n  END"), &[], "CORE.RNA.FASTQC");
         check("CORE.STEP_2", "CORE.STEP_2_7", None, &[], "CORE.STEP_2");
         check("FASTQC_2", "FASTQC_2", Some("')\n END"), &[], "FASTQC");
-        // Interpreters say nothing, their scripts do.
+        // The names of interpreters say nothing, their scripts do.
         check("fit_1", "fit_1", Some("python3"), &["-u", "bin/fit.py"], "fit.py");
         check("fit_1", "fit_1", Some("python3"), &[], "fit");
         check("t_1", "t_1", Some("/bin/sh"), &["-c", "sort a | uniq > b"], "sort");
-        // Nothing to take off.
+        // A name without a number.
         check("total", "total", None, &[], "total");
         check("ID0000001", "ID0000001", None, &[], "ID0000001");
         check("_1", "_1", None, &[], "_1");

@@ -1,20 +1,22 @@
-//! Regular expressions that come with a file, and how much work looking for them may be.
+//! Regular expressions that come with a file, and a limit of the work that matching them may take.
 //!
-//! Comparing takes time in proportion to the text's length *and* to the size of the compiled pattern, which a few letters
-//! make large: `((a?){100}){100}`. So a [`Pattern`] knows its size, and whoever compares it with many texts has a
-//! [`Work`] that ends.
+//! Matching takes time in proportion to the text's length *and* to the size of the compiled pattern, which
+//! a few letters can make large: `((a?){100}){100}`. So a [`Pattern`] knows its size, and code that matches
+//! many texts counts its work in a [`Work`], which has a limit.
 
 use regex_lite::{Captures, Regex, RegexBuilder};
 use std::cell::Cell;
 
-/// Bytes that a compiled pattern may take; people's take about a thousand.
+/// Sizes of a compiled pattern that are tried, as powers of two of bytes. Patterns that people write take
+/// about a thousand bytes.
 const SIZES: std::ops::RangeInclusive<u32> = 9..=20;
-/// Of text times bytes of pattern, for all comparisons of a file. A processor does 2 to 30 of these in a nanosecond.
+/// The most work for all comparisons of a file, in bytes of text times bytes of pattern. A processor does 2
+/// to 30 of these in a nanosecond.
 const WORK_MAX: u64 = 1 << 33;
-/// Compiling, in the same unit, by byte of pattern.
+/// The work of compiling one byte of a pattern, in the same unit.
 const COMPILING: u64 = 64;
 
-/// A regular expression that is compared with the whole of a text.
+/// A regular expression that must match a whole text.
 pub(crate) struct Pattern {
     regex: Regex,
     size_bytes: u64,
@@ -25,7 +27,7 @@ impl Pattern {
     pub fn new(text: &str) -> Result<Pattern, String> {
         let whole = format!("^(?:{text})$");
         let mut last = None;
-        // What a pattern takes is told only by the first limit that it passes.
+        // The library tells the size of a pattern only by failing at a limit, so growing limits are tried.
         for size in SIZES {
             match RegexBuilder::new(&whole).size_limit(1 << size).build() {
                 Ok(regex) => return Ok(Pattern { regex, size_bytes: 1 << size }),
@@ -35,28 +37,29 @@ impl Pattern {
         Err(last.unwrap_or_default())
     }
 
-    /// `None`: it was too much work, see [`Work::do_some`].
+    /// `None`: the work was too much, see [`Work::do_some`].
     pub fn matches(&self, text: &str, work: &Work) -> Option<bool> {
         work.do_some(self, text).then(|| self.regex.is_match(text))
     }
 
-    /// As [`Self::matches`], with the parts that the pattern names.
+    /// As [`Self::matches`], with the groups of the pattern.
     pub fn captures<'t>(&self, text: &'t str, work: &Work) -> Option<Option<Captures<'t>>> {
         work.do_some(self, text).then(|| self.regex.captures(text))
     }
 }
 
-/// What was done with the patterns of one file.
+/// The work done with the patterns of one file.
 #[derive(Default)]
 pub(crate) struct Work(Cell<u64>);
 
 impl Work {
-    /// Whether another comparison may be made. That it may not is for the reader of the file to say.
+    /// Counts a comparison; `false`: the limit does not allow it. The reader of the file turns that into an
+    /// error.
     fn do_some(&self, pattern: &Pattern, text: &str) -> bool {
         self.count((text.len() as u64 + 1).saturating_mul(pattern.size_bytes))
     }
 
-    /// Whether this pattern may have been compiled, beside all others.
+    /// Counts the compiling of a pattern; `false`: the limit is passed.
     pub fn count_compiling(&self, pattern: &Pattern) -> bool {
         self.count(COMPILING * pattern.size_bytes)
     }

@@ -1,19 +1,20 @@
 //! Pegasus abstract workflows: the YAML of 5.x, with catalogs inside or in files beside it.
 //!
-//! Taken: jobs with arguments, uses, standard streams and profiles (`env`; `pegasus`: cores, memory in MB, runtime in
-//! seconds), jobDependencies, replicaCatalog, transformationCatalog. Where a catalog is not inside, `replicas.yml` and
-//! `transformations.yml` in the workflow's folder are read, as the planner does.
+//! Read: jobs with arguments, uses, standard streams and profiles (`env`; `pegasus`: cores, memory in MB,
+//! runtime in seconds), jobDependencies, replicaCatalog, transformationCatalog. If a catalog is not inside,
+//! `replicas.yml` and `transformations.yml` in the workflow's folder are read, as the planner does.
 //!
-//! The words of `arguments` are joined with blanks and split by the shell's rules, as the planner and its launcher do.
-//! A transformation that is `stageable` is an input and is started as `./NAME`; one that is `installed` is started
-//! at its path; one that no catalog has is started by its name.
+//! The words of `arguments` are joined with blanks and split by the shell's rules, as the planner and its
+//! launcher do. A transformation that is `stageable` is an input and is started as `./NAME`; a
+//! transformation that is `installed` is started at its path; a transformation that is in no catalog is
+//! started by its name.
 //!
-//! Replicas with `regex: true` are taken, with the expressions that `regex-lite` understands.
+//! Replicas with `regex: true` are read, with the expressions that `regex-lite` understands.
 //!
 //! A job of type `pegasusWorkflow` becomes the jobs of the workflow that it names, if that file is there.
 //!
-//! Refused: other kinds of sub-workflows, containers, files that are read and written. Not used: sites, checksums, hints for
-//! clustering and other planning.
+//! Refused: other kinds of sub-workflows, containers, files that are read and written. Not used: sites,
+//! checksums, hints for clustering and other planning.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::model::{Builder, Task, TaskNo, Use, Workflow, plain_name};
@@ -27,19 +28,19 @@ use regex_lite::Captures;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
 
-/// Workflows in workflows in workflows.
+/// The deepest nesting of workflows in workflows.
 const INNER_MAX: u32 = 8;
 
 /// A program of the transformation catalog.
 pub(crate) struct Program {
     pub pfn: String,
-    /// It is brought along.
+    /// The program is brought along as an input.
     pub stageable: bool,
-    /// The container that it wants to run in.
+    /// The container that the program wants to run in.
     pub container: Option<String>,
 }
 
-/// How a job starts, in what Pegasus's formats have in common.
+/// The start of a job, as far as Pegasus's formats have it in common.
 pub(crate) struct Start {
     pub argv: Vec<String>,
     pub stdin: Option<String>,
@@ -62,7 +63,8 @@ impl Start {
     }
 }
 
-/// Where a file is, out of the physical names that a catalog has: what eyas can read comes first.
+/// The location of a file, chosen among the physical names in a catalog: a location that eyas can read
+/// comes first.
 pub(crate) fn best_pfn<'a>(pfns: impl Iterator<Item = &'a str>) -> Option<String> {
     let rank = |pfn: &str| match Url::split(pfn) {
         None => 0,
@@ -73,17 +75,18 @@ pub(crate) fn best_pfn<'a>(pfns: impl Iterator<Item = &'a str>) -> Option<String
     pfns.min_by_key(|pfn| rank(pfn)).map(str::to_owned)
 }
 
-/// The path that a physical name means, where it is a path or another spelling of one; else the name itself.
+/// The path that a physical name means, if it is a path or another spelling of one; otherwise the name
+/// itself.
 fn path_or_url(pfn: String) -> String {
     Url::split(&pfn).and_then(Url::path).unwrap_or(pfn)
 }
 
-/// `dir` is the folder of the file, for catalogs and inner workflows beside it.
+/// `dir` is the folder of the file, where catalogs and inner workflows are looked for.
 pub(crate) fn parse(text: &str, stem: &str, dir: Option<&Path>) -> Result<Workflow> {
     builder(text, stem, dir, 0)?.finish()
 }
 
-/// Reads a workflow that stands in `depth` others.
+/// Reads a workflow that is nested in `depth` other workflows.
 fn builder(text: &str, stem: &str, dir: Option<&Path>, depth: u32) -> Result<Builder> {
     let root = yaml::parse(text)?;
     if root.get("pegasus").is_none() && root.get("jobs").is_none() {
@@ -94,7 +97,8 @@ fn builder(text: &str, stem: &str, dir: Option<&Path>, depth: u32) -> Result<Bui
         let message = format!("this is a Pegasus workflow of version {}, and 5.x is known", shown(version));
         return Err(Error::new(ErrorKind::Unknown, message).at(root.line));
     }
-    // A YAML file that was cut is often still YAML; what Pegasus writes ends with a dependency and a line feed.
+    // A YAML file that was cut is often still YAML. A file written by Pegasus ends with a dependency and a
+    // line feed.
     if !text.ends_with('\n') && root.get("jobDependencies").is_none() {
         return Err(Error::new(ErrorKind::Truncated, "the file breaks off: its last line has no end")
             .hint("if it is whole, end it with a line feed"));
@@ -149,16 +153,17 @@ fn builder(text: &str, stem: &str, dir: Option<&Path>, depth: u32) -> Result<Bui
     Ok(b)
 }
 
-/// The tasks of a job that nobody before it in the same job waits for, and that nobody in it waits for: one task, or
-/// those of an inner workflow.
+/// The tasks of a job that wait for no other task of the job (`first`), and those that no other task of the
+/// job waits for (`last`). A job is one task, or an inner workflow.
 #[derive(Clone)]
 struct Ends {
     first: Vec<TaskNo>,
     last: Vec<TaskNo>,
 }
 
-/// Takes the tasks of the workflow that a job of type `pegasusWorkflow` runs. Files in the job's own `uses`, results and inputs
-/// have one name inside and outside; what else its tasks write is theirs alone. The arguments are for Pegasus's planner.
+/// Adds the tasks of the workflow that a job of type `pegasusWorkflow` runs. Files in the job's own `uses`,
+/// results and inputs have the same name inside and outside; other files that the inner tasks write get
+/// names of their own. The arguments are for Pegasus's planner and are not used.
 fn add_inner(
     b: &mut Builder,
     job: &Node,
@@ -209,14 +214,15 @@ fn add_inner(
     Ok(Ends { first: pick(&|n| predecessors[n].is_empty()), last: pick(&|n| !has_successor[n]) })
 }
 
-/// What a place of a replica may become when parts of a file's name are put into it.
+/// The longest location of a replica after parts of a file's name are put into it.
 const LOCATION_BYTES_MAX: usize = 16 << 10;
 
-/// Where files are, by a replica catalog.
+/// The locations of files, by a replica catalog.
 #[derive(Default)]
 struct Replicas {
     by_name: FxHashMap<String, String>,
-    /// In the order of the catalog; of a place, `[0]` stands for the name and `[1]` for what the first group matched.
+    /// In the order of the catalog. In a location, `[0]` stands for the name and `[1]` for the text of the
+    /// first group.
     by_pattern: Vec<(Pattern, String)>,
     work: Work,
 }
@@ -247,7 +253,8 @@ impl Replicas {
         Ok(replicas)
     }
 
-    /// The place of the file `name`: its own entry, else that of the first pattern which is all of it.
+    /// The location of the file `name`: its own entry, otherwise that of the first pattern that matches the
+    /// whole name.
     fn find(&self, name: &str) -> Result<Option<String>> {
         if let Some(location) = self.by_name.get(name) {
             return Ok(Some(location.clone()));
@@ -266,7 +273,7 @@ fn too_much_work() -> Error {
     Error::new(ErrorKind::Unsupported, message).hint("name the files themselves, or use simpler expressions")
 }
 
-/// `location` with what the groups matched in place of `[0]`, `[1]`, ...
+/// `location` with the texts of the groups in place of `[0]`, `[1]`, ...
 fn filled(location: &str, groups: &Captures) -> Result<String> {
     let mut out = String::new();
     let mut rest = location;
@@ -292,7 +299,8 @@ fn filled(location: &str, groups: &Captures) -> Result<String> {
     Ok(out)
 }
 
-/// Says where the files are that no job writes: a copy of what a job writes is no reason to read an old one.
+/// Sets the locations of files that no job writes. A file that a job writes gets none, so that an old copy
+/// is not read in its place.
 fn place(b: &mut Builder, replicas: &Replicas) -> Result<()> {
     for (n, is_written) in b.written().into_iter().enumerate() {
         let file = b.file_mut(n as u32);
@@ -320,7 +328,7 @@ fn programs_of(catalog: &Node) -> Result<FxHashMap<String, Program>> {
     Ok(programs)
 }
 
-/// `namespace::name:version`, of what there is.
+/// `namespace::name:version`, as far as the parts are there.
 fn full_name(node: &Node, of: &str) -> Result<String> {
     let name = node.need("name", of)?;
     Ok(joined_name(node.text("namespace")?, name, node.text("version")?))
@@ -332,7 +340,8 @@ pub(crate) fn joined_name(namespace: Option<&str>, name: &str, version: Option<&
     format!("{namespace}{name}{version}")
 }
 
-/// The word that starts a transformation, which is an input of the task if it is brought along.
+/// The word that starts a transformation. A transformation that is brought along becomes an input of the
+/// task.
 pub(crate) fn program(
     b: &mut Builder,
     task: &mut Task,
@@ -409,7 +418,7 @@ fn add_job(b: &mut Builder, job: &Node, programs: &FxHashMap<String, Program>) -
     for u in job.list("uses")? {
         add_use(b, &mut task, u)?;
     }
-    // Streams are in `uses` as well; files written by hand may leave that out.
+    // Streams are listed in `uses` as well, but files written by hand may leave that out.
     for (file, is_input) in [(&start.stdin, true), (&start.stdout, false), (&start.stderr, false)] {
         if let Some(file) = file {
             let file = b.file(&plain_name(file));

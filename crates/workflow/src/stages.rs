@@ -1,10 +1,10 @@
 //! A workflow by stages: how many tasks each has, and what moves between them.
 //!
-//! A stage is what tasks call themselves (label, transformation, category, program). Stages that would wait for each
-//! other are taken apart by level, so that what is left can be drawn from top to bottom.
+//! A stage has the name that its tasks give (label, transformation, category, program). Stages that would
+//! wait for each other are split by level, so that the stages can be drawn from top to bottom.
 //!
-//! The pattern between two stages is told from the graph alone ([`pattern`]), by the rule of the core; what a run finds out
-//! about itself is in its log.
+//! The pattern between two stages follows from the graph alone ([`pattern`]), by the rule of the core. The
+//! patterns that a run finds by itself are in its log.
 
 use crate::model::{Workflow, order};
 pub use eyas_core::pattern::Shape as Pattern;
@@ -12,11 +12,11 @@ use eyas_core::pattern::{Counts, shape};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What moves from one stage to another, or from home to a stage.
+/// The files that move from one stage to another, or from home to a stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flow {
     pub n_files: u64,
-    /// Of the files, each counted once, as far as sizes are known.
+    /// Bytes of the files, each file counted once, as far as sizes are known.
     pub bytes: u64,
     /// Reads of these files: tasks times files.
     pub n_reads: u64,
@@ -28,15 +28,15 @@ pub struct Flow {
 pub struct Stage {
     pub name: String,
     pub tasks: Vec<u32>,
-    /// Longest chain of stages before it.
+    /// Length of the longest chain of stages before this stage.
     pub layer: usize,
-    /// Files that nobody writes.
+    /// The files that the stage reads and no task writes.
     pub home: Flow,
     pub n_outputs: u64,
     pub output_bytes: u64,
-    /// Of its outputs, what goes home.
+    /// The number of its outputs that go home.
     pub n_results: u64,
-    /// Sum over its tasks, as far as known.
+    /// Sum of the run times of its tasks, as far as they are known.
     pub runtime_ns: u64,
 }
 
@@ -53,12 +53,12 @@ pub struct Stages {
     pub stages: Vec<Stage>,
     /// A stage that follows itself has an edge to itself.
     pub edges: Vec<Edge>,
-    /// By task: the stage it is in.
+    /// By task: the stage of the task.
     pub of_task: Vec<usize>,
 }
 
-/// The pattern of a flow, by the core's rule ([`eyas_core::pattern::shape`]), which has no thresholds: what a run finds is
-/// of the same kinds, where there is enough of it to pay.
+/// The pattern of a flow, by the core's rule ([`eyas_core::pattern::shape`]). The rule has no thresholds: a
+/// run finds patterns of the same kinds, where they are large enough to pay.
 pub fn pattern(flow: &Flow, is_own: bool) -> Pattern {
     let &Flow { n_files, n_reads, n_writers, n_readers, .. } = flow;
     shape(&Counts { n_files, n_reads, n_writers, n_readers, is_own })
@@ -80,7 +80,7 @@ pub fn stages(workflow: &Workflow) -> Stages {
     let mut labels: Vec<String> = vec![String::new(); numbers.len()];
     numbers.iter().for_each(|(name, n)| labels[*n] = (*name).to_owned());
 
-    // Stages that wait for each other are taken apart by level.
+    // Stages that wait for each other are split by level.
     let circular = circular(&before(&of_task, &predecessors, labels.len()));
     if circular.iter().any(|c| *c) {
         let levels = workflow.levels();
@@ -129,7 +129,7 @@ pub fn stages(workflow: &Workflow) -> Stages {
     Stages { stages, edges, of_task }
 }
 
-/// By stage: the stages that others of its tasks wait for, itself left out.
+/// By stage: the other stages that its tasks wait for.
 fn before(of_task: &[usize], predecessors: &[Vec<u32>], n_stages: usize) -> Vec<Vec<u32>> {
     let mut sets: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); n_stages];
     for (n, list) in predecessors.iter().enumerate() {
@@ -139,7 +139,7 @@ fn before(of_task: &[usize], predecessors: &[Vec<u32>], n_stages: usize) -> Vec<
     sets.into_iter().map(|set| set.into_iter().collect()).collect()
 }
 
-/// By stage: does it wait, through others, for itself? (Tarjan72, by an own stack.)
+/// By stage: whether it waits for itself, through other stages. (Tarjan72, with a stack of its own.)
 fn circular(before: &[Vec<u32>]) -> Vec<bool> {
     const NEW: u32 = u32::MAX;
     let n = before.len();

@@ -1,19 +1,19 @@
 //! A drawing of a workflow's stages: one self-contained SVG, the same for the same workflow.
 //!
-//! Stages stand in layers, each below all that it waits for; an edge that passes a layer has a place of its own there,
-//! so that it does not run through boxes. Within a layer, the order is by the mean place of the neighbours
-//! (Sugiyama81), a few sweeps. Small workflows have their tasks drawn inside the boxes, with the files between them
-//! as thin lines.
+//! Stages stand in layers, each below all stages that it waits for. An edge that passes a layer has a place
+//! of its own there, so that it does not run through boxes. Within a layer, the order is by the mean place
+//! of the neighbours (Sugiyama81), in a few sweeps. In small workflows the tasks are drawn inside the
+//! boxes, with the files between them as thin lines.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Workflow;
 use crate::stages::{Flow, Pattern, Stage, Stages};
 use std::fmt::Write;
 
-/// Arrows of a drawing, and places in it that stages and arrows take.
+/// The most arrows of a drawing, and the most places that stages and arrows take in it.
 const EDGES_DRAWN_MAX: usize = 2_000;
 const PLACES_MAX: usize = 40_000;
-/// Up to so many tasks each has a dot.
+/// With at most this many tasks, each task has a dot.
 pub const TASKS_DRAWN_MAX: usize = 60;
 
 const MARGIN: f64 = 24.0;
@@ -25,7 +25,7 @@ const DOT: f64 = 18.0;
 const DOTS_IN_ROW: usize = 16;
 const SWEEPS: usize = 8;
 
-/// What stands in a layer: a stage, or an edge on its way to a deeper one.
+/// A place in a layer: a stage, or an edge on its way to a deeper layer.
 struct Place {
     stage: Option<usize>,
     width: f64,
@@ -33,7 +33,7 @@ struct Place {
     x: f64,
 }
 
-/// Draws `workflow`, whose stages are `stages`. What would be a drawing that nobody can read is refused.
+/// Draws `workflow`, whose stages are `stages`. Refuses a drawing that would be too large to read.
 pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
     check_size(stages)?;
     let with_tasks = workflow.tasks.len() <= TASKS_DRAWN_MAX;
@@ -46,7 +46,7 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
         layers[stage.layer].push(places.len());
         places.push(Place { stage: Some(n), width, height, x: 0.0 });
     }
-    // By edge: the places that it goes through, from its stage to the other.
+    // By edge: the places that it goes through, from its first stage to its last.
     let mut ways: Vec<Vec<usize>> = vec![];
     for edge in &stages.edges {
         let (from, to) = (&stages.stages[edge.from], &stages.stages[edge.to]);
@@ -113,7 +113,7 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
     );
     let _ = writeln!(w, r#"<text x="{MARGIN}" y="{:.0}" class="small">{sum}</text>"#, MARGIN + 8.0 + LINE_H);
 
-    // What is drawn later lies above: lines between tasks, edges, boxes, dots, labels.
+    // Parts that are drawn later lie above: lines between tasks, edges, boxes, dots, labels.
     let (mut links, mut edges, mut boxes, mut inner) =
         (String::new(), String::new(), String::new(), String::new());
     let mut labels = String::new();
@@ -253,7 +253,7 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
     Ok(out)
 }
 
-/// Each arrow has a place in every layer that it passes.
+/// Refuses a drawing that is too large. Each arrow takes a place in every layer that it passes.
 fn check_size(stages: &Stages) -> Result<()> {
     let layer = |stage: usize| stages.stages[stage].layer;
     let (n_stages, n_edges) = (stages.stages.len(), stages.edges.len());
@@ -274,7 +274,7 @@ fn label_width(label: &str) -> f64 {
     label.chars().count() as f64 * (CHAR_W - 0.6) + 8.0
 }
 
-/// `label` around the point `x`, `y`, on a ground of its own.
+/// `label` around the point `x`, `y`, on a background of its own.
 fn write_label(out: &mut String, label: &str, colour: &str, x: f64, y: f64) {
     let width = label_width(label);
     let _ = writeln!(
@@ -286,8 +286,8 @@ fn write_label(out: &mut String, label: &str, colour: &str, x: f64, y: f64) {
     );
 }
 
-/// Where an edge leaves or enters a box, from the box's middle: edges of one side spread over it, in the order of
-/// where they go.
+/// The point where an edge leaves or enters a box, from the box's middle. The edges of one side spread over
+/// it, in the order of their other ends.
 fn port(
     edges: &[crate::stages::Edge],
     ways: &[Vec<usize>],
@@ -347,7 +347,7 @@ fn arrange(layers: &mut [Vec<usize>], ways: &[Vec<usize>], n_places: usize) {
     }
 }
 
-/// Gives every place its middle; each layer is centred. Returns the width of the drawing.
+/// Sets the middle of every place; each layer is centred. Returns the width of the drawing.
 fn spread(layers: &[Vec<usize>], places: &mut [Place]) -> f64 {
     let width_of = |layer: &Vec<usize>, places: &[Place]| {
         layer.iter().map(|p| places[*p].width + GAP_X).sum::<f64>() - GAP_X
@@ -461,7 +461,7 @@ fn plural(n: u64, what: &str) -> String {
     format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// ", 4.2 MB", or nothing where nothing is known.
+/// ", 4.2 MB", or nothing if the size is not known.
 fn bytes_if(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
     if bytes == 0 {

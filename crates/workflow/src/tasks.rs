@@ -1,24 +1,25 @@
 //! Workflows to task lists, and back.
 //!
-//! Where a file is:
+//! The location of a file:
 //!
 //! | file | location |
 //! |---|---|
-//! | nobody writes it | where the workflow says, else in the folder of inputs |
+//! | no task writes it | where the workflow says, else in the folder of inputs |
 //! | a task writes it, and it is a result | where the workflow says, else in the folder of results; there in any case if the user named that folder |
 //! | a task writes it, otherwise | `run:NAME`: it stays on the nodes |
 //!
-//! No two files have one place: a result that would replace an input is refused.
+//! No two files have one location: a result that would replace an input is refused.
 //!
-//! A result is what the workflow declares to be one; where it says nothing, what no task reads. The location stands in
-//! the task that writes and in those that read, so that it links them.
+//! A result is a file that the workflow declares to be one; if the workflow says nothing, a file that no
+//! task reads. The location stands in the task that writes and in those that read, so it links them.
 //!
-//! A folder that a task writes (its name ends in `/`) is one thing, at a place that ends in `/`. What nobody writes and is a folder stands for the files that are in it when the tasks are made.
+//! A folder that a task writes (its name ends in `/`) is one object, at a location that ends in `/`. A
+//! folder that no task writes stands for the files that are in it when the tasks are made.
 //!
-//! A parent that no file links to its child becomes a link of its own: the parent also writes an empty file
-//! `run:.after/ID`, the child reads it. That is done only where it is needed: not where the child waits for the parent
-//! anyway, through files and other tasks. Such a parent's command goes through the shell, which writes the file when
-//! the command has ended well.
+//! A parent that no file links to its child gets a link of its own: the parent also writes an empty file
+//! `run:.after/ID`, and the child reads it. This is done only where it is needed: not where the child waits
+//! for the parent anyway, through files and other tasks. The command of such a parent goes through the
+//! shell, which writes the file when the command has ended well.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::limit::{Allowance, PIECE_BYTES};
@@ -33,30 +34,31 @@ use eyas_text::shown_path;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::{Path, PathBuf};
 
-/// The marker in its writer's sandbox.
+/// The name of the marker file in the sandbox of the task that writes it.
 const MARKER: &str = ".eyas-after";
-/// Tasks looked at to see whether a child waits for its parent anyway; a marker more does no harm.
+/// The most tasks looked at to see whether a child waits for its parent anyway. A superfluous marker does
+/// no harm.
 const LOOKED_AT_MAX: usize = 20_000;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the workflow was read from, for messages.
+    /// The name of the file that the workflow was read from, for messages.
     pub origin: String,
-    /// Files that nobody writes are looked for here.
+    /// The folder of files that no task writes.
     pub inputs_dir: PathBuf,
-    /// Results go here.
+    /// The folder of results.
     pub out_dir: PathBuf,
-    /// Results go to `out_dir` also where the workflow names another place.
+    /// Results go to `out_dir` even if the workflow names another place.
     pub out_dir_wins: bool,
-    /// Refuse files that nobody writes and that do not exist.
+    /// Refuse files that no task writes and that do not exist.
     pub check_inputs: bool,
-    /// Instead of its command, each task writes files of the sizes that are known, and files that nobody writes are
-    /// left out: the shape of a workflow without its programs and data.
+    /// Each task writes files of the known sizes in place of running its command, and files that no task
+    /// writes are left out: the shape of a workflow without its programs and data.
     pub stand_ins: bool,
 }
 
 impl Options {
-    /// For the workflow in the file `path`: inputs and results in its folder.
+    /// The options for the workflow in the file `path`: inputs and results are in the file's folder.
     pub fn beside(path: &Path) -> Options {
         let dir = match path.parent() {
             Some(dir) if dir != Path::new("") => dir.to_path_buf(),
@@ -73,7 +75,7 @@ impl Options {
     }
 }
 
-/// Why a workflow did not become a task list.
+/// The reason why a workflow did not become a task list.
 #[derive(Debug)]
 pub enum TasksError {
     Workflow(Error),
@@ -103,7 +105,7 @@ pub fn to_list(workflow: &Workflow, options: &Options) -> std::result::Result<Ta
     eyas_tasklist::fold_tasks(specs, &options.inputs_dir, &options.origin).map_err(TasksError::List)
 }
 
-/// The same tasks, in the workflow's order and unfolded; locations are not normalised yet.
+/// The same tasks, in the workflow's order and not folded into arrays; locations are not normalised yet.
 pub fn to_specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
     specs(workflow, options).map_err(|e| e.operation("convert").origin(&options.origin))
 }
@@ -114,7 +116,7 @@ fn specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
     let mut is_marked = vec![false; workflow.tasks.len()];
     marked.iter().flatten().for_each(|parent| is_marked[*parent as usize] = true);
     let mut specs = Vec::with_capacity(workflow.tasks.len());
-    // Many tasks may use one file, whose place is in the workflow only once.
+    // Many tasks may use one file, and each repeats the location that the workflow has only once.
     let mut allowance = Allowance::made_of(workflow.n_bytes());
     let dirs_bytes = [&options.inputs_dir, &options.out_dir].map(|dir| dir.as_os_str().len());
     let folder_bytes = dirs_bytes[0].max(dirs_bytes[1]) as u64;
@@ -127,7 +129,7 @@ fn specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
                 let place_bytes = (location.len() as u64).saturating_sub(folder_bytes);
                 let one_bytes = place_bytes + name.len() as u64 + 2 * PIECE_BYTES;
                 let inside = folders.get(&u.file);
-                // A folder stands for each of its files, with the folder's own name before theirs.
+                // A folder stands for each of its files, with the folder's own name before the file's.
                 let n_bytes = inside.map_or(one_bytes, |inside| {
                     inside.iter().map(|file| one_bytes + 2 * file.len() as u64).sum()
                 });
@@ -184,10 +186,11 @@ fn specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
     Ok(specs)
 }
 
-/// By number of a file that is a folder of inputs: what is in it, by relative names.
+/// By number of a file that is a folder of inputs: the files in it, by relative names.
 type Folders = FxHashMap<u32, Vec<String>>;
 
-/// For each file where it is; `None`: tasks find it by themselves, or do without. Beside it those that are folders.
+/// The location of each file, and the files in folders of inputs. `None`: tasks find the file by
+/// themselves, or can run without it.
 fn locations(workflow: &Workflow, options: &Options) -> Result<(Vec<Option<String>>, Folders)> {
     let mut folders = Folders::default();
     let (writers, n_readers) = (workflow.writers(), workflow.reader_counts());
@@ -278,8 +281,8 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<(Vec<Option<Strin
         .at(task.line))
 }
 
-/// All files in the folder `dir` and in folders in it, by names relative to it, in order. Links to files are files; links
-/// to folders are not followed, as they may lead in a circle.
+/// All files in the folder `dir` and in folders in it, by names relative to it, in order. Links to files
+/// count as files; links to folders are not followed, as they may lead in a circle.
 fn files_in(dir: &Path) -> Result<Vec<String>> {
     let (mut files, mut open) = (vec![], vec![(dir.to_path_buf(), String::new())]);
     while let Some((folder, prefix)) = open.pop() {
@@ -301,7 +304,8 @@ fn files_in(dir: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// Refuses a result that would go where another file lies: the task list would take the two for one, and link tasks by it.
+/// Refuses a result at the location of another file: the task list would treat the two as one file, and
+/// link tasks by it.
 fn check_places(
     workflow: &Workflow,
     writers: &[Option<TaskNo>],
@@ -327,8 +331,9 @@ fn check_places(
     Ok(())
 }
 
-/// Names for those files that `is_wanted` picks and that have no plain relative name or place: what is behind the
-/// folder that they have in common, or behind one above it, so that no two files have one name.
+/// Names for the files that `is_wanted` picks and that have no plain relative name or location: the part of
+/// the path behind the folder that all these files have in common, or behind a folder above it, so that no
+/// two files have one name.
 fn relative_names(workflow: &Workflow, is_wanted: &dyn Fn(usize) -> bool) -> FxHashMap<usize, String> {
     let path_of = |n: usize| {
         let file = &workflow.files[n];
@@ -344,7 +349,7 @@ fn relative_names(workflow: &Workflow, is_wanted: &dyn Fn(usize) -> bool) -> FxH
         (0..workflow.files.len()).partition(|n| is_wanted(*n) && is_absolute(n));
     let paths: Vec<Vec<&str>> = named.iter().map(|n| path_of(*n)).collect();
     let Some(first) = paths.first() else { return FxHashMap::default() };
-    // Of each path at least its last part is its name.
+    // The last part of each path is always kept as a name.
     let is_common =
         |depth: usize| paths.iter().all(|path| path.len() > depth + 1 && path[..=depth] == first[..=depth]);
     let n_common = (0..first.len()).take_while(|depth| is_common(*depth)).count();
@@ -361,8 +366,8 @@ fn relative_names(workflow: &Workflow, is_wanted: &dyn Fn(usize) -> bool) -> FxH
     named.into_iter().zip(names).collect()
 }
 
-/// Gives results that have a place of their own at home a name without it: what was measured in one folder can then run
-/// in another, and never writes to the first one by itself.
+/// Gives relative names to results that have a location of their own at home. A workflow that was measured
+/// in one folder can then run in another, and does not write to the first one by itself.
 pub fn forget_places_of_results(workflow: &mut Workflow) {
     let writers = workflow.writers();
     let is_placed = |n: usize| writers[n].is_some() && workflow.files[n].location.is_some();
@@ -382,13 +387,13 @@ pub fn forget_places_of_results(workflow: &mut Workflow) {
     }
 }
 
-/// What `task` calls the file.
+/// The task's name for the file.
 fn sandbox_name(workflow: &Workflow, task: &Task, u: &Use) -> Result<String> {
     let file = &workflow.files[u.file as usize].name;
     if let Some(name) = &u.name {
         return Ok(name.trim_end_matches('/').to_owned());
     }
-    // A URL stands for the file at its end.
+    // A URL stands for the file that its last part names.
     if let Some((_, path)) = file.split_once("://") {
         let end = path.split('?').next().unwrap_or(path).rsplit('/').next().unwrap_or(path);
         return Ok(end.to_owned());
@@ -419,16 +424,16 @@ fn marker(workflow: &Workflow, task: TaskNo) -> String {
 fn with_marker(command: Command<String>) -> Command<String> {
     let line = match command {
         Command::Exec(argv) => words::line(&argv),
-        // In a shell of its own, so that an `exit 0` inside leaves only that.
+        // The command runs in a shell of its own, so that an `exit 0` in it leaves only that shell.
         Command::Shell(line) => format!("(\n{line}\n)"),
     };
     Command::Shell(format!("{line} && : > {MARKER}"))
 }
 
-/// What a folder with one file `zeros` is larger than that file, as one object.
+/// The bytes that a folder with one file `zeros`, as one object, has more than that file.
 const FOLDER_BYTES: u64 = 30;
 
-/// Makes the outputs with the sizes that are known; of folders a file in them.
+/// A command that makes the outputs with the sizes that are known; in an output folder, it makes one file.
 fn stand_in(workflow: &Workflow, task: &Task, outputs: &[(String, String)]) -> Command<String> {
     let sizes = task.outputs.iter().map(|u| workflow.files[u.file as usize].size_bytes.unwrap_or(0));
     let parts: Vec<String> = outputs
@@ -452,7 +457,7 @@ fn stand_in(workflow: &Workflow, task: &Task, outputs: &[(String, String)]) -> C
     }
 }
 
-/// For each task, the parents for which it needs a marker.
+/// For each task, the parents that need a marker for it.
 fn needed_markers(workflow: &Workflow) -> Vec<Vec<TaskNo>> {
     let mut needed: Vec<Vec<TaskNo>> = vec![vec![]; workflow.tasks.len()];
     if workflow.tasks.iter().all(|task| task.parents.is_empty()) {
@@ -461,7 +466,8 @@ fn needed_markers(workflow: &Workflow) -> Vec<Vec<TaskNo>> {
     let (predecessors, levels) = (workflow.predecessors(), workflow.levels());
     for (n, task) in workflow.tasks.iter().enumerate() {
         for &parent in &task.parents {
-            // Does the task wait for somebody else who waits for the parent? Chains grow by level, and lists are sorted.
+            // A quick look first: another predecessor may wait for the parent itself. Lists are sorted. The
+            // search below is bounded because levels grow along every chain.
             let leads = |other: TaskNo| predecessors[other as usize].binary_search(&parent).is_ok();
             if predecessors[n].iter().rev().any(|other| leads(*other)) {
                 continue;
@@ -487,9 +493,10 @@ fn needed_markers(workflow: &Workflow) -> Vec<Vec<TaskNo>> {
     needed
 }
 
-/// A task list as a workflow: tasks in the order of the arrays, files called by their locations.
+/// A task list as a workflow: tasks in the order of the arrays, files named by their locations.
 pub fn from_arrays<'a>(arrays: impl IntoIterator<Item = &'a TaskArray>, name: &str) -> Result<Workflow> {
-    // Each of the tasks had a line of its own, so they cannot be many for little.
+    // The text is not limited: each task had a line of its own, so a small file cannot stand for many
+    // tasks.
     let mut b = Builder::new(name, usize::MAX);
     for array in arrays {
         for i in 0..array.n_tasks {

@@ -7,19 +7,22 @@
 //! | 1.4 | `workflow.tasks` | `name` | `runtimeInSeconds` | `files[].sizeInBytes` of each task |
 //! | 1.5, 1.6 | `workflow.specification.tasks` | `id` | `workflow.execution.tasks[].runtimeInSeconds` | `workflow.specification.files` |
 //!
-//! The shape of the file decides, not its `schemaVersion`, which instances often have wrong. Unknown fields are
-//! skipped. `coreCount` is what the task needs; memory is what it was seen to use, and no limit.
+//! The shape of the file decides, not its `schemaVersion`, which is often wrong in instances. Unknown
+//! fields are skipped. `coreCount` is what the task needs. Memory is what the task was seen to use, and no
+//! limit.
 //!
-//! Written is what the schema of 1.5 allows. It wants ids of letters, digits, `-`, `_` and `.`, a size for each file
-//! and a run time for each task; and it has no place for environment, limits and locations. What it cannot
-//! say stands in an object `eyas` beside it, which other readers skip and ours takes: reading what was written
-//! gives the same workflow.
+//! Written is what the schema of 1.5 allows. It wants ids of letters, digits, `-`, `_` and `.`, a size for
+//! each file and a run time for each task; and it has no place for environment, limits and locations. What
+//! the schema cannot express is written into an object `eyas` beside it, which other readers skip and ours
+//! reads: reading the written file gives the same workflow.
 //!
-//! Files with absolute names (`/b6/e95c/x`, the work folders of Nextflow) are names of the other system and no places here: those
-//! that tasks write lose the first `/`, those that nobody writes are looked for where they say. A task sees either by
-//! the name at its end, as far as its files have different ones.
+//! Files with absolute names (`/b6/e95c/x`, the work folders of Nextflow) are names of the other system and
+//! no locations here: files that tasks write lose the first `/`, and files that no task writes are looked
+//! for at their names. A task sees either kind by the last part of the name, as far as its files differ in
+//! it.
 //!
-//! Source: the schema of WfFormat (wfcommons-schema.json, tag 1.5) and its migration tool for what changed.
+//! Source: the schema of WfFormat (wfcommons-schema.json, tag 1.5); for the changes between versions, its
+//! migration tool.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::model::{
@@ -74,14 +77,14 @@ struct SpecTask {
     eyas: TaskExtra,
 }
 
-/// What WfFormat has no place for.
+/// The properties of a task that WfFormat has no place for.
 #[derive(Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 struct TaskExtra {
     /// The task's real id.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    /// The task's stage, where names and program would tell another.
+    /// The task's stage, if names and program would give another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     stage: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,19 +103,19 @@ struct TaskExtra {
     hints: Hints,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     promises: Vec<String>,
-    /// By place in `inputFiles`: the task's own name for it.
+    /// The task's own names of inputs, by position in `inputFiles`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     input_names: Vec<(u32, String)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     output_names: Vec<(u32, String)>,
-    /// Places in `inputFiles` of those it can do without.
+    /// Positions in `inputFiles` of the inputs that the task can run without.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     optional_inputs: Vec<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     optional_outputs: Vec<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u32>,
-    /// The run time in `execution` stands for none.
+    /// The run time in `execution` is made up; the task has none.
     #[serde(skip_serializing_if = "is_default")]
     no_runtime: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,7 +144,7 @@ struct FileExtra {
     location: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<bool>,
-    /// The size stands for none.
+    /// The size is made up; the file has none.
     #[serde(skip_serializing_if = "is_default")]
     no_size: bool,
 }
@@ -157,7 +160,7 @@ struct Execution {
     tasks: Vec<ExecTask>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     machines: Vec<ExecMachine>,
-    /// There was no run: times are made up because the schema wants some.
+    /// There was no run: the times are made up because the schema wants some.
     #[serde(default, skip_serializing_if = "is_default")]
     eyas_no_run: bool,
 }
@@ -183,7 +186,7 @@ struct ExecTask {
     priority: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<String>,
-    /// 1.6 has a list.
+    /// WfFormat 1.6 has a list here.
     #[serde(skip_serializing)]
     machines: Vec<String>,
 }
@@ -249,7 +252,8 @@ struct OldFile {
 pub(crate) fn parse(text: &str, stem: &str) -> Result<Workflow> {
     let instance: Instance = serde_json::from_str(text).map_err(explain)?;
     let version = instance.schema_version.unwrap_or_default();
-    // What shall come is refused; what is written wrongly ("1.0" on a newer file, none at all) is not believed.
+    // A version that does not exist yet is refused. A wrong version ("1.0" in a newer file, or none at all)
+    // is ignored.
     let newer = version.split_once('.').is_some_and(|(major, _)| major.parse::<u32>().is_ok_and(|m| m > 1));
     if newer {
         let message = format!("this is WfFormat {}, and 1.0 to 1.6 are known", shown(&version));
@@ -279,10 +283,11 @@ fn explain(e: serde_json::Error) -> Error {
     }
 }
 
-/// From here on a float has not the digits for nanoseconds.
+/// From here on, a float has not enough digits for nanoseconds.
 const SECONDS_IN_MS: f64 = 1e6;
 
-/// Nanoseconds; whole milliseconds from [`SECONDS_IN_MS`] on, so that what is written is what is read again.
+/// Nanoseconds; from [`SECONDS_IN_MS`] on whole milliseconds, so that reading a written time gives the same
+/// time.
 fn seconds_ns(seconds: Option<f64>, of: &str) -> Result<Option<u64>> {
     match seconds {
         Some(s) if !(s.is_finite() && (0.0..=1e9).contains(&s)) => {
@@ -306,7 +311,7 @@ fn cpus(cores: Option<f64>) -> u32 {
     cores.unwrap_or(1.0).ceil().clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
-/// The command, if there is a program; how [`Command::Shell`] is written is known.
+/// The command, if there is a program. A program that is a written [`Command::Shell`] becomes one again.
 fn command(started: Option<Started>) -> Option<Command<String>> {
     let started = started?;
     let program = started.program.filter(|program| !program.is_empty())?;
@@ -319,9 +324,9 @@ fn command(started: Option<Started>) -> Option<Command<String>> {
 }
 
 fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Execution>) -> Result<Workflow> {
-    // Ids in the file to names, where they differ.
+    // From ids in the file to names, where they differ.
     let mut names: FxHashMap<String, String> = FxHashMap::default();
-    // Files that eyas wrote here with their names, which are as they have to be.
+    // Files whose names eyas itself has written; these names need no change.
     let mut own: FxHashSet<FileNo> = FxHashSet::default();
     for file in specification.files {
         let size = match &file.size_in_bytes {
@@ -404,7 +409,8 @@ fn new_tasks(mut b: Builder, specification: Specification, execution: Option<Exe
             measured: Measured {
                 runtime_ns,
                 cpu_ns: t.eyas.cpu_ns,
-                // A whole number of bytes is kept as it is: as a float it would not come back from a file exactly.
+                // A whole number of bytes is kept as an integer: as a float it would not come back from a
+                // file exactly.
                 rss_bytes_max: done
                     .memory_in_bytes
                     .and_then(|n| n.as_u64().or_else(|| Some(n.as_f64()? as u64))),
@@ -427,7 +433,7 @@ fn stage(name: Option<&str>, id: &str, started: Option<&Started>, has_kinds: boo
     naming::stage(name.unwrap_or(id), id, program, started.map_or(&[], |s| &s.arguments), has_kinds)
 }
 
-/// Whether names of tasks in the file say what kind they are of.
+/// Whether the names of tasks in the file are names of their kinds.
 fn has_kinds(tasks: &[SpecTask]) -> bool {
     tasks.iter().any(|t| match (&t.name, &t.id) {
         (Some(name), Some(id)) => naming::is_kind(name, id),
@@ -444,7 +450,7 @@ fn old_tasks(mut b: Builder, tasks: Vec<OldTask>) -> Result<Workflow> {
     let mut links = vec![];
     let mut by_id: FxHashMap<String, TaskNo> = FxHashMap::default();
     let mut aliases = vec![];
-    // Where several tasks have one name, it is that of their kind.
+    // If several tasks have one name, it is the name of their kind.
     let mut n_named: FxHashMap<String, u32> = FxHashMap::default();
     tasks.iter().filter_map(|t| t.name.clone()).for_each(|name| *n_named.entry(name).or_default() += 1);
     for (n, t) in tasks.into_iter().enumerate() {
@@ -473,7 +479,7 @@ fn old_tasks(mut b: Builder, tasks: Vec<OldTask>) -> Result<Workflow> {
             let name = format!("{}{slash}{}", path.unwrap_or_default(), file.name);
             let size = bytes(file.size, &name)?;
             let number = b.file(&plain_name_of_any(&name));
-            // The first one to say it holds, as in the migration tool of WfFormat.
+            // The first size given for a file holds, as in the migration tool of WfFormat.
             let known = b.file_mut(number);
             known.size_bytes = known.size_bytes.or(size);
             match file.link.as_deref().map(str::to_ascii_lowercase).as_deref() {
@@ -503,7 +509,8 @@ fn old_tasks(mut b: Builder, tasks: Vec<OldTask>) -> Result<Workflow> {
     b.finish()
 }
 
-/// Gives files with absolute names names in sandboxes, and those that tasks write relative names; all but the `kept` ones.
+/// Replaces absolute names, for all files but the `kept` ones: tasks get own names for them, and files that
+/// tasks write get relative names.
 fn bring_inside(b: &mut Builder, kept: &FxHashSet<FileNo>) {
     let written = b.written();
     let mut absolute = vec![false; written.len()];
@@ -529,14 +536,15 @@ fn bring_inside(b: &mut Builder, kept: &FxHashSet<FileNo>) {
     }
 }
 
-/// Lets `task` see its `absolute` files by the last part of their names, and where that is taken by the whole of it.
+/// Lets `task` see its `absolute` files by the last part of their names, or by the whole name where the
+/// last part is used already.
 fn own_names(task: &mut Task, files: &[File], absolute: &[bool]) {
     let uses = || task.inputs.iter().chain(&task.outputs);
     let last = |u: &Use| -> &str {
         let name = files[u.file as usize].name.as_str();
         name.trim_end_matches('/').rsplit('/').next().unwrap_or(name)
     };
-    // What is seen, or begins a path of what is seen.
+    // Own names, and the first parts of own paths, with the number of files that use them.
     let mut taken: FxHashMap<&str, u32> = FxHashMap::default();
     for u in uses().filter(|u| u.name.is_none()) {
         let name = files[u.file as usize].name.as_str();
@@ -626,7 +634,7 @@ pub fn write(workflow: &Workflow, created_at: &str, mut out: impl Write) -> std:
     out.write_all(b"\n")
 }
 
-/// A time since the UNIX epoch as WfFormat wants it, `2026-11-22T10:20:30Z`.
+/// A time since the UNIX epoch as WfFormat writes it, `2026-11-22T10:20:30Z`.
 pub fn timestamp(unix_ns: u64) -> String {
     let s = unix_ns / 1_000_000_000;
     let (mut day, second) = (s / 86_400, s % 86_400);
@@ -649,14 +657,15 @@ pub fn timestamp(unix_ns: u64) -> String {
     format!("{year}-{month:02}-{:02}T{h:02}:{m:02}:{s:02}Z", day + 1)
 }
 
-/// Names that the schema allows, one for each name, equal to it where that is allowed and free.
+/// Ids that the schema allows, one for each name; equal to the name where it is allowed and free.
 fn ids<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut taken: FxHashSet<String> = FxHashSet::default();
     let is_fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let names: Vec<&str> = names.collect();
     let plain = |name: &str| !name.is_empty() && name.chars().all(is_fine);
     taken.extend(names.iter().filter(|name| plain(name)).map(|name| (*name).to_owned()));
-    // How often a base was made into an id, so that a million files of one name are not counted again for each.
+    // How often each base was made into an id, so that a million files of one name are not counted anew
+    // each time.
     let mut n_made: FxHashMap<String, u64> = FxHashMap::default();
     let mut make = |name: &str| {
         if plain(name) {
@@ -723,7 +732,7 @@ fn parts(workflow: &Workflow, created_at: &str) -> (Specification, Option<Execut
                     program: argv.first().cloned(),
                     arguments: argv.get(1..).unwrap_or_default().to_vec(),
                 };
-                // What looks like a line for the shell would be read as one.
+                // A program of this form would be read as a shell command.
                 let is_shell = argv.len() == 3 && argv[0] == "/bin/sh" && argv[1] == "-c";
                 (Some(started), !is_shell && !argv.iter().any(String::is_empty))
             }

@@ -2,8 +2,8 @@
 
 use eyas_core::pattern::started_by;
 
-/// The words of a line: separated by blanks, `'…'` as it stands, `"…"` and bare text with `\` before a character
-/// that is meant as it stands. Nothing is expanded. `None`: a quotation does not end.
+/// The words of a line, separated by blanks. `'…'` is taken literally; in `"…"` and bare text, a `\` makes
+/// the next character literal. Nothing is expanded. `None`: a quotation does not end.
 pub(crate) fn split(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -52,15 +52,15 @@ pub(crate) fn quoted(word: &str) -> String {
 /// A line for the shell that starts `argv`.
 pub(crate) fn line(argv: &[String]) -> String {
     let mut words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
-    // `A=b` in front would be an assignment.
+    // Without quotes, a first word such as `A=b` would be an assignment.
     if let Some(first) = words.first_mut().filter(|word| word.contains('=') && !word.starts_with('\'')) {
         *first = format!("'{first}'");
     }
     words.join(" ")
 }
 
-/// What a line for the shell starts first, for a stage's name: a program, or the script of an interpreter.
-/// Assignments before it are passed over, and commands that only prepare others.
+/// The program that a shell line starts first, for a stage's name; for an interpreter, its script.
+/// Assignments before it and commands that only prepare others are passed over.
 pub(crate) fn program(line: &str) -> String {
     const PREPARING: [&str; 3] = ["mkdir", "cd", "export"];
     let spaced = line.replace([';', '(', ')', '{', '}'], " ; ");
@@ -71,7 +71,7 @@ pub(crate) fn program(line: &str) -> String {
     for command in words.split(is_end).filter(|command| !command.is_empty()) {
         let redirected = command.iter().take_while(|word| !word.starts_with(['<', '>']));
         let started = started_by(redirected.clone().cloned()).unwrap_or_else(|| {
-            // An interpreter alone, whose script comes from elsewhere.
+            // An interpreter without a script, which comes from elsewhere.
             let name = redirected.clone().find(|word| !word.contains('='));
             name.and_then(|name| name.rsplit('/').next()).unwrap_or_default().to_owned()
         });

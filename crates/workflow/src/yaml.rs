@@ -1,6 +1,6 @@
-//! YAML as a tree whose every value knows its line, so that messages can say where.
+//! YAML as a tree in which every value knows its line, so that messages can name the place.
 //!
-//! Scalars stay text: what is a number is for the reader of a format to say (`version: 1.10` is no 1.1). Aliases
+//! Scalars stay text: the reader of a format decides which are numbers (`version: 1.10` is no 1.1). Aliases
 //! are copied, and copies are limited ([`crate::limit`]), so that a small file cannot ask for all memory.
 
 use crate::error::{Error, ErrorKind, Result, shown};
@@ -9,9 +9,9 @@ use eyas_text::line_of;
 use rustc_hash::FxHashMap;
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-/// What a value takes in memory beside its text.
+/// The memory of a value in addition to its text.
 const NODE_BYTES: u64 = 64;
-/// Values in values in values.
+/// The deepest nesting of values.
 const DEPTH_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum Value {
 }
 
 impl Node {
-    /// Roughly what it takes in memory.
+    /// The memory that the value takes, roughly.
     fn n_bytes(&self) -> u64 {
         NODE_BYTES
             + match &self.value {
@@ -41,7 +41,7 @@ impl Node {
             }
     }
 
-    /// What a map has under `key`; `None` also for what is no map, and for `null`.
+    /// The value under `key` of a map; `None` also for a value that is no map, and for `null`.
     pub fn get(&self, key: &str) -> Option<&Node> {
         let Value::Map(map) = &self.value else { return None };
         let (_, node) = map.iter().find(|(k, _)| k == key)?;
@@ -55,7 +55,7 @@ impl Node {
         }
     }
 
-    /// The text under `key`, if there is something; what is no text is refused.
+    /// The text under `key`, if there is a value; a value that is no text is refused.
     pub fn text(&self, key: &str) -> Result<Option<&str>> {
         match self.get(key) {
             None => Ok(None),
@@ -71,7 +71,7 @@ impl Node {
         self.text(key)?.ok_or_else(|| Error::broken(format!("{of} has no `{key}`")).at(self.line))
     }
 
-    /// The list under `key`; nothing is an empty list.
+    /// The list under `key`; an absent key gives an empty list.
     pub fn list(&self, key: &str) -> Result<&[Node]> {
         match self.get(key) {
             None => Ok(&[]),
@@ -88,7 +88,8 @@ impl Node {
     }
 }
 
-/// What is being read: its line, its anchor, what it holds so far, and in a map the key that waits for its value.
+/// A list or map that is being read: its line, its anchor, its values so far, and in a map the key that
+/// waits for its value.
 struct Open {
     line: u32,
     anchor: usize,
@@ -106,7 +107,7 @@ pub(crate) fn parse(text: &str) -> Result<Node> {
             let line = e.marker().line() as u32;
             let at_end = text.lines().count() <= line as usize;
             match at_end {
-                // The parser has a limit of its own, in the part that comes before ours.
+                // The parser has a limit of its own, which it reaches before ours.
                 _ if e.info().contains("recursion limit") => Error::broken("values are nested too deep"),
                 true => Error::new(
                     ErrorKind::Truncated,

@@ -1,4 +1,4 @@
-//! One small file of each format: what is understood, and what is refused with which words.
+//! One small file of each format: what is understood, and what is refused with which message.
 
 use eyas_core::array::Command;
 use eyas_workflow::{Format, Options, Workflow, format_of, parse, read, to_list, to_specs};
@@ -137,7 +137,8 @@ fn a_wfformat_without_commands_runs_only_as_stand_ins() {
     assert_eq!((split.inputs, split.outputs), (vec![], vec![pair("q1", "run:q1")]));
 }
 
-/// Names as the systems write them whose runs WfCommons publishes; what a task reads is what an earlier one writes.
+/// A file with names as written by the systems whose runs WfCommons publishes. A task reads files that an
+/// earlier task writes.
 fn instance(tasks: &[(&str, &str, Option<&str>, &[&str], &[&str])]) -> String {
     let spec: Vec<_> = tasks
         .iter()
@@ -216,7 +217,7 @@ fn files_in_the_work_folders_of_another_system_are_names_and_no_places() {
         ]
     );
     assert_eq!(specs[2].outputs, [pair("all.html", "/d/c3/00/all.html")]);
-    // What nobody writes is where it says.
+    // A file that no task writes is looked for at its name.
     let rows = rows.iter().map(|row| (row.0, row.1, Some("true"), row.3, row.4)).collect::<Vec<_>>();
     let w = parse(Format::WfFormat, &instance(&rows), "w", None).unwrap();
     assert_eq!(tasks(&w)[0].inputs, [pair("reads.fq", "/home/me/reads.fq")]);
@@ -234,7 +235,7 @@ fn a_pegasus_workflow_is_read() {
     let tasks = tasks(&w);
     let [first, second, third] = tasks.as_slice() else { panic!("three tasks") };
     assert_eq!(first.inputs, [pair("f.a", "/tmp/f.a")]);
-    // `f b2` is not wanted and nobody reads it; `f.b1` stays on the nodes.
+    // `f b2` is not declared as a result, so it stays on the nodes like `f.b1`, although no task reads it.
     assert_eq!(first.outputs, [pair("f.b1", "run:f.b1"), pair("f b2", "run:f b2")]);
     assert_eq!(second.command, Command::Shell("(\n./st f.b1 --o x y > f.c\n) && : > .eyas-after".into()));
     assert_eq!(second.inputs, [pair("st", "/home/me/bin/st.sh"), pair("f.b1", "run:f.b1")]);
@@ -314,7 +315,7 @@ fn a_job_that_is_a_workflow_becomes_its_jobs() {
     fs::write(dir.path().join("inner.yml"), inner).unwrap();
     let w = read(&path, Format::Pegasus).unwrap();
     let told: Vec<(&str, Vec<u32>)> = w.tasks.iter().map(|t| (t.id.as_str(), t.parents.clone())).collect();
-    // Who is linked by a file needs no further parent.
+    // A parent that a file links already is not listed as a parent.
     let expect =
         [("G", vec![]), ("S.A", vec![]), ("S.B", vec![0]), ("S.C", vec![]), ("W", vec![]), ("E", vec![2, 3])];
     assert_eq!(told, expect);
@@ -323,7 +324,8 @@ fn a_job_that_is_a_workflow_becomes_its_jobs() {
     assert_eq!(tasks[1].outputs[0], pair("tmp", "run:S/tmp"));
     assert_eq!(tasks[3].inputs, [pair("tmp", "run:S/tmp")]);
     assert_eq!(tasks[4].inputs, [pair("f.d", "run:f.d"), pair("tmp", "run:tmp")]);
-    // Mistakes inside are told with their place, and a workflow in itself has an end.
+    // Mistakes in an inner workflow are reported with their place, and a workflow that contains itself is
+    // refused.
     fs::write(dir.path().join("inner.yml"), inner.replace("id: C", "id: B")).unwrap();
     let error = read(&path, Format::Pegasus).unwrap_err().to_string();
     assert!(
@@ -360,7 +362,7 @@ fn replicas_by_pattern_say_where_files_are() {
     refused(Format::Pegasus, &yaml.replace("'.*'", "'(?=x)'"), "`(?=x)` is no regular expression");
 }
 
-/// As home storage reads it, which is asked what a URL means.
+/// The locations are checked with home storage, which decides what a URL means.
 #[test]
 fn a_file_url_of_a_catalog_is_decoded() {
     let yaml = "pegasus: 5.0\njobs:\n\
@@ -533,7 +535,7 @@ fn quoted_names_of_a_makeflow_keep_their_blanks() {
     let results: Vec<&str> =
         w.files.iter().filter(|f| f.result == Some(true)).map(|f| f.name.as_str()).collect();
     assert_eq!(results, ["C D"]);
-    // All names in one pair of quotes.
+    // All names are in one pair of quotes.
     let w = parse(Format::Makeflow, "a b:\n\tx\nMAKEFLOW_OUTPUTS=\"a b\"\n", "w", None).unwrap();
     assert!(w.files.iter().all(|f| f.result == Some(true)));
 }
@@ -577,7 +579,7 @@ fn a_folder_is_a_result_where_something_in_it_is_and_made_at_home_by_those_who_f
         ["run:d/", "/work/d/1", "/work/d/2"]
     );
     assert_eq!(at_home("d:\n\tmkdir -p d\nd/1: in\n\t./k\n"), ["run:d/", "/work/d/1"]);
-    // Who puts something in it wants it there.
+    // A task that puts a file into a folder wants the folder as a result.
     let w = parse(Format::Makeflow, "d:\n\tmkdir d; date > d/0\nd/1: in\n\t./k\n", "w", None).unwrap();
     let said = to_list(&w, &options(Path::new("/work"))).unwrap_err().to_string();
     assert!(

@@ -50,7 +50,8 @@ fn every_format_can_be_a_task_list_and_come_back() {
     }
 }
 
-/// A workflow that can be: tasks read only what earlier ones write, by names and ids of all kinds.
+/// A workflow that can be done: tasks read only files that earlier tasks write, with names and ids of all
+/// kinds.
 #[test]
 fn a_promised_file_stays_on_the_nodes_in_any_form() {
     let lines = concat!(
@@ -277,7 +278,7 @@ fn stages_that_wait_for_each_other_are_taken_apart() {
 
 #[test]
 fn a_hundred_thousand_tasks_are_read_and_made_a_list() {
-    // 100,000 tasks on one input, and one task that reads what all of them write.
+    // 100,000 tasks on one input, and one task that reads the outputs of all of them.
     let n = 100_000;
     let mut tasks: Vec<String> = (0..n)
         .map(|i| format!(r#"{{"name":"a","id":"a{i}","parents":[],"children":["z"],"inputFiles":["in"],"outputFiles":["o{i}"]}}"#))

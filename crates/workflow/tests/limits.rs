@@ -4,7 +4,7 @@ use eyas_workflow::{Format, Options, parse, to_list};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts what the tests of this file hold, all together.
+/// Counts the bytes that the tests of this file hold, all together.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -28,7 +28,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The error of a file that stands for too much; what was held meanwhile has to stay below a gigabyte.
+/// The error of a file that stands for too much. The memory held meanwhile has to stay below a gigabyte.
 fn refused(format: Format, text: &str) -> String {
     let result = parse(format, text, "w", None).map_err(|e| e.to_string()).and_then(|workflow| {
         let options = Options { check_inputs: false, ..Options::beside("/d/w".as_ref()) };
@@ -46,7 +46,7 @@ fn lines(n: usize, line: impl Fn(usize) -> String) -> String {
     (0..n).map(line).collect()
 }
 
-/// One after the other, so that what is held is the one's.
+/// The cases run one after the other, so that the memory counted is that of one case.
 #[test]
 fn what_stands_for_too_much_is_refused_with_its_place() {
     let v = |i: usize| format!("$(V{i})");
@@ -58,7 +58,7 @@ fn what_stands_for_too_much_is_refused_with_its_place() {
     let error = refused(Format::Makeflow, &format!("{doubling}a: b\n\tcp $(V39) a\n"));
     assert_eq!(error, "line 11: with what `V9` stands for this is longer than 4 MiB");
 
-    // The same with nothing in it: no text, and all the work.
+    // The same with empty values: no text, and all the work.
     let lazy = lines(40, |i| match i {
         0 => "V0=\n".into(),
         i => format!("V{i}={}\n", v(i - 1).replace('$', "\\$").repeat(4)),
@@ -66,7 +66,7 @@ fn what_stands_for_too_much_is_refused_with_its_place() {
     let error = refused(Format::Makeflow, &format!("{lazy}a: b\n\tcp $(V25) a\n"));
     assert!(error.starts_with("line 42: variables stand for more than 128 MiB of text"), "{error}");
 
-    // What all rules have in common.
+    // The category that all rules have in common is long.
     let long = "x".repeat(500_000);
     let rules = lines(2_000, |i| format!("o{i}:\n\ttrue\n"));
     for head in [format!("CATEGORY={long}\n"), format!("V={long}\nexport V\n")] {
@@ -77,7 +77,7 @@ fn what_stands_for_too_much_is_refused_with_its_place() {
         );
     }
 
-    // A list of files in every rule.
+    // Every rule has a list of files.
     let files = "a ".repeat(200_000);
     let error = refused(
         Format::Makeflow,
@@ -97,7 +97,7 @@ fn what_stands_for_too_much_is_refused_with_its_place() {
     let one = format!("pegasus: '5.0'\nx: &x {long}\ny:\n{}", "- *x\n".repeat(10_000));
     assert!(refused(Format::Pegasus, &one).contains("aliases stand for"));
 
-    // A program's place, in every job.
+    // The location of a program is repeated in every job.
     let jobs = lines(5_000, |i| format!("- {{id: j{i}, name: p}}\n"));
     let catalog = format!(
         "transformationCatalog:\n  transformations:\n  - {{name: p, sites: [{{name: s, pfn: /{long}}}]}}\n"
@@ -111,13 +111,13 @@ fn what_stands_for_too_much_is_refused_with_its_place() {
     );
     assert!(error.starts_with("line ") && error.contains("the tasks up to here have more than"), "{error}");
 
-    // A file's place, in every job that reads it.
+    // The location of a file is repeated in every job that reads it.
     let jobs = lines(5_000, |i| format!("<job id='j{i}' name='p'><uses name='f'/></job>\n"));
     let error =
         refused(Format::Dax, &format!("<adag>\n<file name='f'><pfn url='/{long}'/></file>\n{jobs}</adag>\n"));
     assert!(error.contains("the files that the tasks name have more than"), "{error}");
 
-    // Depth instead of length.
+    // The file is nested deep and not long.
     let deep = "[".repeat(1_000_000);
     assert!(refused(Format::WfFormat, &deep).contains("line 1"));
     let error = refused(Format::Pegasus, &format!("jobs: {deep}"));
@@ -135,7 +135,7 @@ fn entities_are_named_as_what_they_are() {
         "line 4: the file defines entities, which eyas does not expand: a few lines of them can stand for more text \
          than there is memory\nhint: write out what they stand for, for instance with `xmllint --noent`"
     );
-    // Old files name a DTD without one, or define other things in it; comments may say what they like.
+    // Old files refer to a DTD outside, or define other things in their own; comments may contain any text.
     for head in [
         "",
         "<!DOCTYPE adag SYSTEM \"http://pegasus.isi.edu/dax.dtd\">",

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// For reading and for tests in which only the process may die: nothing waits for the disk.
+/// Options for reading, and for tests in which only the process may die: nothing waits for the disk.
 pub fn unsynced() -> Options {
     Options { sync: Sync::None, ..Options::default() }
 }
@@ -22,7 +22,8 @@ pub fn collect(recovered: Recovered) -> Result<Vec<(u64, Vec<u8>)>, Error> {
     Ok(records)
 }
 
-/// A directory in memory where there is one: thousands of crashed copies are no work for a disk.
+/// A directory in memory if the machine has one: thousands of crashed copies would be too much work for a
+/// disk.
 pub fn memory_dir() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -1,10 +1,11 @@
 //! `eyas-lab bench app`: a real application run step by step, as `Zhang12`, figure 10, does.
 //!
-//! The work is done by `apps/bench/steps.py`, which uses the command line alone, as a user would: it makes the
-//! data, runs the workflow once for each step with this very program, and checks every result against a plain
-//! run. Here its figures become a table, each against the first step's.
+//! The work is done by `apps/bench/steps.py`, which uses the command line alone, as a user would: it makes
+//! the data, runs the workflow once for each step with this very program, and checks every result against a
+//! plain run. Here its figures become a table, each compared with the first step's.
 //!
-//! Not here: what a step is and how a stage's time is counted; both are said at the head of `steps.py`.
+//! Not here: the meaning of a step and the way in which a stage's time is counted; both are described at
+//! the head of `steps.py`.
 
 use super::table::{Row, Table};
 use super::{Common, failed, note};
@@ -58,7 +59,7 @@ pub struct AppArgs {
     common: Common,
 }
 
-/// What `steps.py` writes.
+/// The figures that `steps.py` writes.
 #[derive(Deserialize)]
 struct Found {
     plain_s: f64,
@@ -104,7 +105,8 @@ fn measure(args: &AppArgs, script: &Path, dir: &Path) -> Result<Found, Fault> {
     if let Some(steps) = &args.steps {
         command.args(["--steps", steps]);
     }
-    // Its own tables come in the end as ours; its notes on what goes on are on standard error.
+    // The tables of `steps.py` are not shown, because ours shows their figures at the end; its notes on
+    // progress are on standard error.
     let ended = command
         .stdout(std::process::Stdio::null())
         .status()

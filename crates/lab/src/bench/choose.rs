@@ -1,5 +1,5 @@
-//! `eyas-lab bench collective`: the collective that is chosen, beside the best of all in hindsight, over random simulated
-//! cases; and what it would have cost to always take the same way.
+//! `eyas-lab bench collective`: the chosen collective beside the best of all in hindsight, over random
+//! simulated cases; and the cost of always taking the same way.
 
 use super::table::{Row, Table};
 use super::{Common, median, note, quantile};
@@ -99,7 +99,7 @@ fn worst(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NAN, f64::max)
 }
 
-/// The worst first.
+/// Prints the cases, the worst first.
 fn print_cases(all: &mut [Compared]) {
     all.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()));
     for c in all {

@@ -1,4 +1,4 @@
-//! A real cluster for a benchmark: processes of this binary, TLS over loopback, and what they cost.
+//! A real cluster for a benchmark, and its costs: processes of this binary, with TLS over loopback.
 
 use super::failed;
 use eyas_cli::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How a cluster is made.
+/// The options of a cluster.
 pub struct Shape {
     pub nodes: u32,
     pub slots: u32,
@@ -29,11 +29,11 @@ pub struct Cluster {
     dir: PathBuf,
 }
 
-/// What one run took.
+/// The costs of one run.
 pub struct RunCost {
     pub wall_ns: u64,
     pub dispatcher_cpu_ns: u64,
-    /// Dispatcher, executors, slots and programs.
+    /// Processor time of dispatcher, executors, slots and programs.
     pub all_cpu_ns: u64,
     pub dispatcher_rss_bytes: u64,
 }
@@ -50,7 +50,7 @@ impl Cluster {
         Cluster::start_changed(dir, shape, |_| ())
     }
 
-    /// The same with other options, as `change` sets them.
+    /// The same with other options, which `change` sets.
     pub fn start_changed(
         dir: &Path,
         shape: &Shape,
@@ -105,7 +105,7 @@ impl Cluster {
     }
 
     /// Submits `arrays` as one run and waits for its end; every task has to end well. The clock runs from
-    /// the commit of the submission until the dispatcher says that the last end is durable.
+    /// the commit of the submission until the dispatcher reports that the last end is durable.
     pub fn run(&mut self, arrays: &[Arc<TaskArray>]) -> Result<RunCost, Fault> {
         let before = self.status()?.own_cpu_ns;
         let all_before = self.tree_cpu_ns();
@@ -128,7 +128,7 @@ impl Cluster {
         })
     }
 
-    /// Status once the executors' counters, which come with their heartbeats, tell of everything that
+    /// The status after the executors' counters, which come with their heartbeats, include everything that
     /// ended before this call.
     pub fn settled_status(&mut self) -> Result<ClusterStatus, Fault> {
         let heartbeat = Duration::from_millis(1200);
@@ -136,7 +136,7 @@ impl Cluster {
         self.status()
     }
 
-    /// Processor time of all parts, their children and those that have ended.
+    /// Processor time of all parts and of their children, including children that have ended.
     fn tree_cpu_ns(&self) -> u64 {
         let roots: Vec<u32> = self.parts.pids().iter().map(|(_, pid)| *pid).collect();
         tree_cpu_ns(&roots)
@@ -172,7 +172,7 @@ async fn run(
     };
     let watch = client.send(RequestBody::WatchRun { run, interval_ns: 1_000_000_000 })?;
     loop {
-        // The dispatcher tells once a second; a part that is gone never would.
+        // The dispatcher reports once a second; if a part has ended, no report would ever come.
         let reply = match tokio::time::timeout(Duration::from_secs(10), client.reply(watch)).await {
             Ok(reply) => reply?,
             Err(_) => match parts.find_ended() {
@@ -191,7 +191,8 @@ async fn run(
     }
 }
 
-/// Processor time in ns of the processes `roots`, their descendants, and all that those have waited for.
+/// Processor time in ns of the processes `roots`, of their descendants, and of all processes that these
+/// have waited for.
 pub fn tree_cpu_ns(roots: &[u32]) -> u64 {
     // SAFETY: a plain query.
     let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
@@ -200,7 +201,7 @@ pub fn tree_cpu_ns(roots: &[u32]) -> u64 {
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
         let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The name may hold anything, also brackets and spaces.
+        // The name may contain any characters, also brackets and spaces.
         let Some((_, rest)) = stat.rsplit_once(')') else { continue };
         let fields: Vec<u64> = rest.split_whitespace().skip(1).map(|f| f.parse().unwrap_or(0)).collect();
         if let (Some(parent), Some(used)) = (fields.first(), fields.get(10..14)) {

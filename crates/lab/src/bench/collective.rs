@@ -1,8 +1,8 @@
 //! `eyas-lab bench multicast` and `eyas-lab bench gather`: one object to many nodes, and many files to one, over links
 //! of a known rate, beside the least time that the links allow.
 //!
-//! What the nodes do is the real data plane ([`super::net`]); who fetches from whom is laid out here, so the figures
-//! are those of the shapes and of the transfers, without a dispatcher.
+//! The nodes run the real data plane ([`super::net`]). The plan of who fetches from whom is made here, so
+//! the figures are those of the shapes and of the transfers, without a dispatcher.
 //!
 //! Not here: choosing a shape, which the core does.
 
@@ -75,11 +75,12 @@ impl NetArgs {
     }
 }
 
-/// What one measurement took.
+/// The cost of one measurement.
 struct Cost {
     wall_s: f64,
     cpu_s: f64,
-    /// Share of all processors that was busy, with the kernel's network and with whatever else ran.
+    /// Share of all processors that was busy, including the kernel's network and all other programs on the
+    /// machine.
     busy: f64,
 }
 
@@ -100,7 +101,8 @@ impl Busy {
     fn now() -> Busy {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let first = stat.lines().next().unwrap_or_default();
-        // user nice system idle iowait irq softirq steal; what follows is contained in these.
+        // The columns are user nice system idle iowait irq softirq steal; the columns after these are
+        // contained in them.
         let ticks: Vec<u64> = first.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
         let all = ticks.iter().sum();
         Busy { busy: all - ticks.iter().skip(3).take(2).sum::<u64>(), all }
@@ -122,7 +124,7 @@ fn add_rows(table: &mut Table, what: &str, costs: &[Cost], ideal_s: f64, target:
     table.row(Row::new("  processors busy", 100.0 * of(|c| c.busy), "%"));
 }
 
-/// Seconds for one object of a byte over a connection that is there: request, answer, store.
+/// Seconds for an object of one byte over an open connection: request, answer, store.
 fn latency_s(net: &mut Net) -> Result<f64, Fault> {
     const N: u64 = 64;
     let digests = put(net, &[1], 1000, N, 8)?.remove(0);
@@ -139,7 +141,7 @@ fn latency_s(net: &mut Net) -> Result<f64, Fault> {
     Ok(median(&times))
 }
 
-/// Makes objects on each of `nodes`; gives their digests by node.
+/// Makes objects on each of `nodes`; gives the objects' digests by node.
 fn put(
     net: &mut Net,
     nodes: &[u32],
@@ -176,7 +178,7 @@ pub fn multicast(args: &MulticastArgs) -> Result<Exit, Fault> {
         };
         let all_at_once =
             |parent: &dyn Fn(u32) -> u32| (1..=n).map(|node| fetch(node, parent(node))).collect();
-        // Steps: within one all at once, the next when it is done.
+        // Steps follow each other; the commands within a step run at the same time.
         type Steps = Vec<Vec<(u32, Command)>>;
         let from_source: Steps = vec![all_at_once(&|_| 0)];
         let chain: Steps = vec![all_at_once(&|node| node - 1)];
@@ -193,7 +195,8 @@ pub fn multicast(args: &MulticastArgs) -> Result<Exit, Fault> {
             ("binomial tree, whole objects", binomial, None),
             ("binary tree, passed on", tree, None),
             ("chain, passed on", chain, Some(["ratio 2.00", "1.15"])),
-            // What the machine needs for the chain's links alone: nothing stored, hashed or passed on.
+            // The time that the machine needs for the chain's links alone: no byte is stored, hashed or
+            // passed on.
             ("plain streams over all links of the chain at once", plain, None),
         ];
         if args.chain_only {

@@ -5,13 +5,13 @@
 //! | random | 2,000 tasks, each reads one of 200 files of 10 MB, drawn at random |
 //! | pairs | 40 × 40 tasks; task (i, j) reads files i and j of 40 files of 12 MB |
 //!
-//! The program is `cat` in both, its output thrown away by the shell that starts it, so that neither side
-//! pays for a pipe. Processor time is that of all processes of the cluster, programs included, against
-//! that of `xargs -P2` and its programs. The files are in the page cache when either starts.
+//! The program is `cat` in both. The shell that starts it throws its output away, so that neither side pays
+//! for a pipe. The processor time of all processes of the cluster, programs included, is compared with that
+//! of `xargs -P2` and its programs. The files are in the page cache when either side starts.
 //!
-//! Copies need memory that `xargs` does not. On a virtual machine whose free memory is with its host, the first
-//! touch of a page can cost ten times the copy; so a plain copy of each file is timed, too, last, when its pages
-//! are as fresh as those of the caches were.
+//! Copies need memory that `xargs` does not need. On a virtual machine whose free memory is with its host,
+//! the first touch of a page can cost ten times the copy. So a plain copy of each file is timed, too. It
+//! comes last, when its pages are as fresh as those of the caches were.
 
 use super::cluster::{Cluster, Shape, template};
 use super::table::{Row, Table};
@@ -145,7 +145,7 @@ fn measure(workload: Workload, args: &DataArgs, dir: &Path, table: &mut Table) -
     Ok(())
 }
 
-/// Files that differ from each other, left in the page cache.
+/// Makes files that differ from each other, and leaves them in the page cache.
 fn make_files(dir: &Path, n: usize, bytes: u64) -> Result<Vec<PathBuf>, Fault> {
     std::fs::create_dir_all(dir)?;
     let mut random = Random(7);
@@ -166,7 +166,7 @@ fn make_files(dir: &Path, n: usize, bytes: u64) -> Result<Vec<PathBuf>, Fault> {
     Ok(files)
 }
 
-/// What the shell runs: `cat a b > /dev/null`.
+/// The shell line of a task: `cat a b > /dev/null`.
 fn line(names: &[String]) -> String {
     format!("cat {} > /dev/null", names.join(" "))
 }
@@ -189,7 +189,7 @@ fn array(files: &[PathBuf], tasks: &[Vec<usize>]) -> Result<TaskArray, Fault> {
     Ok(TaskArray { n_tasks: tasks.len() as u32, first_index: 0, template, columns })
 }
 
-/// Processor time per task in ms, and seconds in all.
+/// Processor time per task in ms, and the elapsed time in seconds.
 fn through_xargs(files: &[PathBuf], tasks: &[Vec<usize>]) -> Result<(f64, f64), Fault> {
     let mut lines = vec![];
     for task in tasks {
@@ -215,7 +215,8 @@ fn through_xargs(files: &[PathBuf], tasks: &[Vec<usize>]) -> Result<(f64, f64), 
     Ok(((after - before) as f64 / 1e6 / tasks.len() as f64, begun.elapsed().as_secs_f64()))
 }
 
-/// Reads and writes each file once, as a cache that neither hashed nor forgot would. Processor time in ms.
+/// Reads and writes each file once, as a cache would that neither hashed nor evicted. Gives processor time
+/// in ms.
 fn plain_copy(files: &[PathBuf], dir: &Path) -> Result<f64, Fault> {
     std::fs::create_dir_all(dir)?;
     let mut block = vec![0; 256 << 10];

@@ -1,10 +1,11 @@
-//! `eyas-lab bench decide`: what one placement decision costs, and what a queued task and a replica weigh.
+//! `eyas-lab bench decide`: the cost of one placement decision, and the memory of a queued task and of a
+//! replica.
 //!
-//! Each task reads one of the objects, each object is cached on three executors, executors have two
-//! slots. *Whole*: an attempt's end goes into the dispatcher's state machine, which ends the task, lets
-//! the next of the backlog into the window, asks the policy and assigns; all of that is timed. *Policy*:
-//! only the question to the policy and the window's upkeep. What the executor fetched and evicted for a
-//! task is told between two decisions and not timed.
+//! Each task reads one of the objects, each object is cached on three executors, and executors have two
+//! slots. *Whole*: the end of an attempt goes into the dispatcher's state machine, which ends the task,
+//! lets the next task of the backlog into the window, asks the policy and assigns; all of that is timed.
+//! *Policy*: only the question to the policy and the window's upkeep are timed. The objects that the
+//! executor fetched and evicted for a task are reported between two decisions and not timed.
 
 use super::cluster::{plain_array, template};
 use super::memory::held_by;
@@ -28,7 +29,7 @@ use std::time::Instant;
 const N_SLOTS: u32 = 2;
 const N_REPLICAS: usize = 3;
 const OBJECT_BYTES: u64 = 10_000_000;
-/// Long enough that the dispatcher sees no need for a large stock on each executor.
+/// The run time is so long that the dispatcher sees no need for a large stock on each executor.
 const RUN_NS: u64 = 1_000_000_000;
 const RUN: RunId = RunId(1);
 
@@ -76,18 +77,19 @@ pub fn bench(args: &DecideArgs) -> Result<Exit, Fault> {
     })
 }
 
-/// How fast a policy decides.
+/// The speed of a policy's decisions.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Pace {
     pub policy: String,
-    /// Whole: from the end of an attempt to the next assignment.
+    /// Decisions per second from the end of an attempt to the next assignment (whole).
     pub decisions_per_s: f64,
-    /// Means, in microseconds; the policy with its window alone, where it has one.
+    /// Mean times in microseconds; `policy_us` is the policy with its window alone, if it has one.
     pub whole_us: f64,
     pub policy_us: Option<f64>,
 }
 
-/// As figure 15 of Raicu09: 32 executors, 250,000 tasks, each reads one of 10,000 files, a window of 3,200.
+/// The setting of figure 15 of Raicu09: 32 executors, 250,000 tasks, each reads one of 10,000 files, a
+/// window of 3,200.
 pub fn pace(name: &str) -> Result<Pace, Fault> {
     let args = DecideArgs {
         queued: 250_000,
@@ -118,7 +120,8 @@ fn version() -> HomeVersion {
     HomeVersion { size_bytes: OBJECT_BYTES, stamp: "1".into() }
 }
 
-/// A dispatcher with executors that hold objects, and the queue submitted; gives the first assignments.
+/// A dispatcher with executors that hold objects and with the queue submitted; also gives the first
+/// assignments.
 fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatcher, Vec<Action>), Fault> {
     let config = DispatcherConfig {
         placement: name.into(),
@@ -172,7 +175,7 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
     Ok((core, out))
 }
 
-/// Microseconds of each end of an attempt, with all that follows from it.
+/// The time of each end of an attempt in microseconds, with all that follows from it.
 fn through_the_dispatcher(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
     let mut random = Random(1);
     let (mut core, mut out) = filled(name, args, &mut random)?;
@@ -235,8 +238,8 @@ fn through_the_dispatcher(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fau
     }
 }
 
-/// Microseconds of asking the policy, taking its task out and letting the next one in; none for a policy that does not
-/// look at a window.
+/// The time in microseconds of asking the policy, taking its task out and letting the next one in. Empty
+/// for a policy that does not look at a window.
 fn policy_alone(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
     let mut random = Random(1);
     let (mut catalog, mut view) = (Catalog::new(), Window::new(args.window));
@@ -275,7 +278,7 @@ fn policy_alone(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
         let task = next(&mut random);
         let begun = Instant::now();
         let Ok(executor) = policy.place(&view, &mut picks) else {
-            // Nobody suits: some tasks end.
+            // No executor suits, so some tasks end.
             for _ in 0..=random.below(64).min(running.len().saturating_sub(1)) {
                 if running.is_empty() {
                     return Err(failed(format!("{name} places nothing on idle executors")));
@@ -377,8 +380,8 @@ fn memory(args: &DecideArgs, table: &mut Table) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A task whose strings have nothing in common with each other or with other tasks', so that folding has
-/// nothing to take out but the shape.
+/// A task whose strings have nothing in common with each other or with those of other tasks, so that
+/// folding can share nothing but the shape.
 fn distinct_line(i: u32) -> String {
     let mut random = Random(u64::from(i) << 8);
     let mut word = || format!("{:08x}{:04x}", random.next() as u32, random.next() as u16);
@@ -389,7 +392,7 @@ fn distinct_line(i: u32) -> String {
     )
 }
 
-/// A task list that is made while it is read.
+/// A task list that is generated while it is read.
 struct Lines {
     next: u32,
     n: u32,

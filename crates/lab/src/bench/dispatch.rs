@@ -1,9 +1,9 @@
 //! `eyas-lab bench dispatch`: tasks through a real dispatcher and a real executor with two slots.
 //!
-//! Four questions. How many programs a second, beside two bare `posix_spawn` loops? What of the
-//! processors does the dispatcher take for one task? How many tasks that start nothing, which is what the
-//! protocol and the two state machines allow? And how long after its placement does a program whose
-//! input is cached start?
+//! Four questions. How many programs run per second, beside two bare `posix_spawn` loops? What share of the
+//! processors does the dispatcher take for one task? How many tasks per second that start nothing do the
+//! protocol and the two state machines allow? How long after its placement does a program start whose input
+//! is cached?
 
 use super::cluster::{Cluster, RunCost, Shape, plain_array, template};
 use super::table::{Row, Table};
@@ -63,7 +63,7 @@ pub fn bench(args: &DispatchArgs) -> Result<Exit, Fault> {
     })
 }
 
-/// One cluster with an event log, one without; the one that waits costs next to nothing.
+/// One cluster with an event log and one without; the cluster that waits costs next to nothing.
 struct Clusters {
     logged: Cluster,
     bare: Cluster,
@@ -159,8 +159,8 @@ fn no_ops(n: u32, clusters: &mut Clusters, table: &mut Table) -> Result<(), Faul
     Ok(())
 }
 
-/// Tasks that read one cached file, each submitted when the one before has ended, so that none waits
-/// for a slot. The times are those of the event log.
+/// Tasks that read one cached file. Each is submitted when the one before has ended, so that none waits for
+/// a slot. The times are those of the event log.
 fn hits(n: u32, dir: &Path, table: &mut Table) -> Result<(), Fault> {
     note(&format!("{n} tasks with a cached input"));
     let input = dir.join("input");

@@ -1,6 +1,7 @@
 //! `eyas-lab bench files`: the micro-benchmarks of Raicu09 §4.2 and §4.3 (figures 7 to 14), as far as one machine has them.
 //!
-//! Files of one size are read once each, or read and a copy written, by programs of one slot on 1 to 4 nodes of this machine:
+//! Files of one size are read once each, or read and copied, by programs of one slot on 1 to 4 nodes of
+//! this machine:
 //!
 //! | row | |
 //! |---|---|
@@ -10,9 +11,10 @@
 //! | diffusion, cold | `good-cache-compute` with empty caches: each file once from home |
 //! | diffusion, warm | the same tasks again |
 //!
-//! The nodes share one disk and its page cache, so this says nothing of how many disks add up; `eyas-lab repro --only micro` simulates that.
-//! What it shows is what eyas costs a task beside the bare loop, and what a saturated home is worth against a cache. Each task of eyas
-//! has its sandbox; the bare loop has none.
+//! The nodes share one disk and its page cache, so this says nothing of how many disks add up; `eyas-lab
+//! repro --only micro` simulates that. The benchmark shows the cost of a task in eyas beside the bare loop,
+//! and the gain of a cache over a saturated home. Each task of eyas has its sandbox; the bare loop has
+//! none.
 
 use super::cluster::{Cluster, Shape, template};
 use super::table::{Row, Table};
@@ -28,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of all files of one size, at most, where there are more than a few.
+/// The most bytes of all files of one size, if there are more than a few files.
 const TOTAL_BYTES: u64 = 200_000_000;
 const FILES_MIN: u64 = 4;
 
@@ -127,7 +129,7 @@ fn measure(
     let mut add = |name: &str, seconds: f64| {
         table.row(Row::new(format!("  {name}"), per_s / seconds, unit).against("bare", bare));
     };
-    // Files written through first-available go home, by diffusion they stay on the nodes.
+    // Files written through first-available go home; under diffusion they stay on the nodes.
     let home = dir.join("written");
     let in_cluster = |placement: &str, passes: &[(Kind, String)]| -> Result<Vec<f64>, Fault> {
         std::fs::create_dir_all(&home)?;
@@ -169,7 +171,7 @@ fn measure(
     Ok(())
 }
 
-/// What each task runs: `cat`, with a copy if it writes.
+/// The shell line of each task: `cat`, with a copy if the task writes.
 fn line(args: &FilesArgs, input: &str, output: &str) -> String {
     if args.write { format!("cat {input} > {output}") } else { format!("cat {input} > /dev/null") }
 }
@@ -225,7 +227,7 @@ fn array(
     let plain = line(args, "in", "out");
     let text = match kind {
         Kind::Plain => plain,
-        // What Raicu09 §4.3 says that wrapper scripts do.
+        // The work of wrapper scripts as Raicu09 §4.3 describes it.
         Kind::Wrapper => format!(
             "d='{0}'/w-$$ && mkdir \"$d\" && ln -s \"$PWD/in\" \"$d/in\" && {1} && rm -r \"$d\"",
             scratch.display(),

@@ -1,8 +1,8 @@
-//! `eyas-lab bench index`: the catalog of who holds what, beside figure 3 of Raicu09.
+//! `eyas-lab bench index`: the catalog of objects and their holders, beside figure 3 of Raicu09.
 //!
-//! A million entries are made, looked up at random, and taken out again; each operation is timed in bulk. An entry is an object
-//! and one executor that holds it; a lookup gives its holders by number, *by name* first finds the object by its location, as the
-//! paper's hash table does.
+//! A million entries are made, looked up at random, and taken out again; each operation is timed in bulk.
+//! An entry is an object and one executor that holds it. A lookup gives the holders of an object by its
+//! number; *by name* first finds the object by its location, as the paper's hash table does.
 
 use super::table::{Row, Table};
 use super::{Common, Random, note};
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 const N_EXECUTORS: u32 = 64;
 const N_LOOKUPS: u32 = 2_000_000;
-/// §2.2 and the text of figure 3.
+/// From §2.2 and the text of figure 3.
 pub const PAPER_LOOKUPS_PER_S: f64 = 4.18e6;
 
 #[derive(Args)]
@@ -27,7 +27,7 @@ pub struct IndexArgs {
     common: Common,
 }
 
-/// What a catalog of a million entries does.
+/// The speed of a catalog of a million entries.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Rates {
     pub n_entries: u32,

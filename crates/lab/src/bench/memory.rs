@@ -1,6 +1,7 @@
-//! Bytes that the allocator has given out, so that what a structure holds can be counted exactly.
+//! Counts the bytes that the allocator has given out, so that the memory of a structure is known exactly.
 
-/// Heap bytes in use now, where the C library tells (glibc from 2.33 on; the program runs with older ones, too).
+/// Heap bytes in use now, if the C library reports them (glibc from 2.33 on; the program runs with older
+/// ones, too).
 #[cfg(target_env = "gnu")]
 pub fn heap_bytes() -> Option<u64> {
     // SAFETY: the name ends with a zero byte.
@@ -8,7 +9,7 @@ pub fn heap_bytes() -> Option<u64> {
     if found.is_null() {
         return None;
     }
-    // SAFETY: this is the function's signature wherever there is one of this name.
+    // SAFETY: every function of this name has this signature.
     let mallinfo2: extern "C" fn() -> libc::mallinfo2 = unsafe { std::mem::transmute(found) };
     // A query without arguments; it takes the allocator's own locks.
     let info = mallinfo2();
@@ -20,7 +21,7 @@ pub fn heap_bytes() -> Option<u64> {
     None
 }
 
-/// What `make` leaves on the heap, in bytes, and what it made.
+/// The bytes that `make` leaves on the heap, and the value that it made.
 pub fn held_by<T>(make: impl FnOnce() -> T) -> (Option<u64>, T) {
     let before = heap_bytes();
     let made = make();

@@ -1,13 +1,13 @@
-//! `eyas-lab bench`: what this build does on this machine, beside a reference taken in the same run.
+//! `eyas-lab bench`: the speed of this build on this machine, beside a reference taken in the same run.
 //!
-//! In: what to measure and how often. Out: one [`Table`], for people on standard output and, with
-//! `--json`, for programs. Figures of one machine are worth something only as ratios, so each benchmark
-//! measures its reference in turn with its subject and gives medians; a busy machine slows both.
+//! In: what to measure and how often. Out: one [`Table`], for people on standard output and, with `--json`,
+//! for programs. Figures of one machine are worth something only as ratios, so each benchmark measures its
+//! reference and its subject by turns and gives medians; a busy machine slows both.
 //!
-//! Everything that is written goes under one folder, which is removed at the end.
+//! All files are written under one folder, which is removed at the end.
 //!
-//! Not here: the measured loops of single parts, which live beside them (`eyas_runner::bench`,
-//! `eyas_data::bench`, `eyas_journal::bench`), and judging a figure, which the reader does: targets are
+//! Not here: the measured loops of single parts, which live beside these parts (`eyas_runner::bench`,
+//! `eyas_data::bench`, `eyas_journal::bench`); and judging a figure, which the reader does: targets are
 //! printed beside it.
 
 mod app;
@@ -91,7 +91,7 @@ struct Common {
 }
 
 impl Common {
-    /// Runs a benchmark in a folder of its own and shows what it measured.
+    /// Runs a benchmark in a folder of its own and shows its figures.
     fn run(&self, measure: impl FnOnce(&Path) -> Result<Table, Fault>) -> Result<Exit, Fault> {
         let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         let dir = parent.join(format!("eyas-bench-{}", std::process::id()));
@@ -137,12 +137,12 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
     }
 }
 
-/// Any error of a measured part.
+/// The fault of any error in a measured part.
 fn failed(e: impl std::fmt::Display) -> Fault {
     Fault::new(Exit::Other, e)
 }
 
-/// Says on a terminal what is going on; tables come late.
+/// Shows on a terminal what the benchmark is doing, because tables come late.
 fn note(text: &str) {
     eyas_text::say!("bench: {text}");
 }
@@ -159,7 +159,7 @@ fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// A small generator: benchmarks are the same each time.
+/// A small random generator with fixed seeds: benchmarks are the same each time.
 struct Random(u64);
 
 impl Random {

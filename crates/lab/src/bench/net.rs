@@ -1,15 +1,11 @@
-//! A network of this machine's own for benchmarks: namespaces on a bridge, links of a given rate, and in each
-//! namespace one process with a cache that serves and fetches over the real data plane.
+//! A private network on this machine for benchmarks: namespaces on a bridge, links of a given rate, and in
+//! each namespace one process with a cache that serves and fetches over the real data plane.
 //!
-//! In: number of nodes, rate of the links, delay. Out: [`Net`], which takes [`Command`]s to nodes and gives their answers.
-//! Namespaces are named `eyas-bench-PID-N`. They and the nodes go with the `Net`, also after an error and on
-//! SIGINT, SIGTERM and SIGHUP; those of a benchmark that was killed are removed by the next one.
+//! Both ends of each link are shaped (token bucket), so a node has the rate once in and once out. A delay,
+//! if asked for, is made by a relay in front of each node's server, which holds each answer's bytes back
+//! for that long, because not every kernel has a queue that delays. The relay costs processor time.
 //!
-//! Both ends of each link are shaped (token bucket), so a node has the rate once in and once out. Delay, where asked for, is
-//! made by a relay in front of each node's server that holds each answer's bytes back for that long, since not
-//! every kernel has a queue that delays; it costs processor time.
-//!
-//! Not here: what is measured.
+//! Not here: the measurements.
 
 use super::failed;
 use eyas_cli::{Exit, Fault};
@@ -29,26 +25,27 @@ use std::time::{Duration, Instant};
 
 const NAME: &str = "eyas-bench";
 const PORT: u16 = 7700;
-/// Where a node sends as many bytes as it is asked for, for [`Command::Plain`].
+/// The port where a node sends as many bytes as a client asks for, for [`Command::Plain`].
 const PLAIN_PORT: u16 = 7701;
-/// More than any node of a benchmark serves at once: the limit is not what is measured.
+/// More streams than any node of a benchmark serves at the same time, because this limit is not measured.
 const STREAMS_MAX: usize = 256;
-/// Bytes that a link may send at once after silence. Less, and the timer of the bucket limits the rate.
+/// Bytes that a link may send at once after silence. With fewer, the timer of the bucket would limit the
+/// rate.
 const BURST: &str = "256kb";
 
-/// What a bare stream gives to the kernel, or takes from it, per call.
+/// The bytes that a bare stream gives to the kernel, or takes from it, per call.
 const PLAIN_BLOCK_BYTES: usize = 256 << 10;
 
-/// What a node is told, one JSON line each.
+/// A command to a node, one JSON line each.
 #[derive(Serialize, Deserialize)]
 pub enum Command {
-    /// Make objects that are like those of no other `seed`.
+    /// Make objects that differ from those of every other `seed`.
     Put { seed: u64, n_objects: u64, object_bytes: u64 },
     /// Fetch from all sources at once.
     Fetch { from: Vec<Source>, wait_ms: u64, how: How },
     /// Drop these objects.
     Drop { digests: Vec<Digest> },
-    /// Receive bytes from a node by one bare stream, and do nothing with them.
+    /// Receive bytes from a node by one bare stream, and throw them away.
     Plain { from: u32, n_bytes: u64 },
 }
 
@@ -68,7 +65,7 @@ pub enum How {
     ObjectByObject,
 }
 
-/// What a node answers, one JSON line each.
+/// An answer of a node, one JSON line each.
 #[derive(Serialize, Deserialize)]
 pub enum Answer {
     Ready,
@@ -100,7 +97,7 @@ fn address_of(node: u32) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 77, high, low), PORT)
 }
 
-/// One node, in its namespace: obeys the lines on standard input until there are no more.
+/// One node, in its namespace: carries out the commands on standard input until there are no more.
 pub fn node(args: &NodeArgs) -> Result<Exit, Fault> {
     let store = Store::open(&args.dir, args.cache_bytes).map_err(failed)?;
     let public = TcpListener::bind(args.listen)?;
@@ -236,7 +233,7 @@ fn plain_client(from: u32, n_bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes connections for the server at `to` and holds what it answers back for `delay`.
+/// Accepts connections for the server at `to`, and holds the server's answers back for `delay`.
 fn relay(public: &TcpListener, to: SocketAddr, delay: Duration) {
     while let Ok((client, _)) = public.accept() {
         thread::spawn(move || -> std::io::Result<()> {
@@ -247,7 +244,7 @@ fn relay(public: &TcpListener, to: SocketAddr, delay: Duration) {
             let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
             thread::spawn(move || {
                 let ended = std::io::copy(&mut from_client, &mut to_server);
-                // The server shall see the end, too; it may have closed before.
+                // The server must see the end, too; it may have closed before.
                 let _ = to_server.shutdown(Shutdown::Write);
                 ended
             });
@@ -276,13 +273,13 @@ fn relay(public: &TcpListener, to: SocketAddr, delay: Duration) {
 /// What a network is made of.
 pub struct Shape {
     pub n_nodes: u32,
-    /// Of each link, in each direction, in Mbit/s (10⁶ bits).
+    /// The rate of each link, in each direction, in Mbit/s (10⁶ bits).
     pub link_mbit: u64,
     pub delay: Duration,
     pub cache_bytes: u64,
 }
 
-/// Nodes in namespaces. Dropping it removes all.
+/// Nodes in namespaces. Dropping the value removes all of them.
 pub struct Net {
     nodes: Vec<Node>,
     cleaner: Cleaner,
@@ -351,7 +348,8 @@ impl Net {
         Ok(net)
     }
 
-    /// Tells nodes what to do, all at once, and waits for all answers, which come in the order of `commands`.
+    /// Sends commands to nodes, all at the same time, and waits for all answers, which come in the order of
+    /// `commands`.
     pub fn run(&mut self, commands: &[(u32, Command)]) -> Result<Vec<Answer>, Fault> {
         for (node, command) in commands {
             let mut line = serde_json::to_string(command).map_err(failed)?;
@@ -381,7 +379,8 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // The cleaner has killed the nodes, which is an error for whoever talks to them, and is about to end us.
+        // The cleaner has killed the nodes and is about to end this process. Talking to the nodes would
+        // only give errors.
         while self.cleaner.shared.interrupted.load(Ordering::SeqCst) {
             thread::park();
         }
@@ -389,7 +388,7 @@ impl Drop for Net {
             node.input = None;
         }
         for node in &mut self.nodes {
-            // It ends when its input does; one that cannot be waited for is gone.
+            // The node ends when its input does; a node that cannot be waited for is gone.
             let _ = node.child.wait();
         }
         self.cleaner.shared.pids().clear();
@@ -416,8 +415,8 @@ impl CleanerShared {
 impl Cleaner {
     fn start(dir: &Path) -> Result<Cleaner, Fault> {
         let shared = Arc::new(CleanerShared { interrupted: AtomicBool::new(false), pids: Mutex::default() });
-        // SAFETY: `set` is initialised by sigemptyset before it is used. The mask is changed in this thread, from
-        // which the one that waits and all later ones inherit it.
+        // SAFETY: `set` is initialised by sigemptyset before it is used. The mask is changed in this
+        // thread, from which the one that waits and all later ones inherit it.
         let set = unsafe {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
@@ -431,15 +430,15 @@ impl Cleaner {
         let dir = dir.to_path_buf();
         thread::Builder::new().name("bench-clean".into()).spawn(move || {
             let mut signal = 0;
-            // SAFETY: both are alive through the call.
+            // SAFETY: both variables are alive through the call.
             while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
             shared.interrupted.store(true, Ordering::SeqCst);
             for pid in shared.pids().iter() {
-                // SAFETY: no memory is involved. These are children that nobody has waited for.
+                // SAFETY: no memory is involved. The processes are children that nobody has waited for.
                 unsafe { libc::kill((*pid).cast_signed(), libc::SIGKILL) };
             }
             remove_namespaces(|pid| pid == std::process::id());
-            // A node may not be quite dead; what it leaves is in the folder for temporary files.
+            // A node may still be ending; files that it leaves are in the folder for temporary files.
             let _ = eyas_runner::sandbox::remove_tree(&dir);
             std::process::exit(Exit::Interrupted as i32);
         })?;
@@ -451,7 +450,7 @@ fn ip(arguments: &[&str]) -> Result<(), Fault> {
     tool("ip", arguments).map(drop)
 }
 
-/// Runs a tool of iproute2 and gives what it prints.
+/// Runs a tool of iproute2 and gives its output.
 fn tool(program: &str, arguments: &[&str]) -> Result<String, Fault> {
     let output =
         std::process::Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| {
@@ -464,12 +463,13 @@ fn tool(program: &str, arguments: &[&str]) -> Result<String, Fault> {
     Err(failed(format!("`{program} {}` failed: {}", arguments.join(" "), said.trim())))
 }
 
-/// Removes the namespaces of benchmarks that are no more.
+/// Removes the namespaces of benchmarks that have ended.
 fn remove_left_overs() {
     remove_namespaces(|pid| !Path::new(&format!("/proc/{pid}")).exists());
 }
 
-/// Removes the namespaces of those benchmarks (by process id) that `whose` names, as far as possible.
+/// Removes the namespaces of those benchmarks (by process id) for which `whose` is true, as far as
+/// possible.
 fn remove_namespaces(whose: impl Fn(u32) -> bool) {
     let Ok(list) = tool("ip", &["netns", "list"]) else { return };
     for name in list.lines().filter_map(|line| line.split_whitespace().next()) {

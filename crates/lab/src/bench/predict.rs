@@ -8,9 +8,10 @@
 //! | stages | 24 tasks read 1 MB and write 0.5 MB each; 6 tasks read four of these each |
 //! | busy | 32 tasks, each reads 0.2 MB and then takes 0.4 s |
 //!
-//! Home is limited for all nodes together, so it is saturated in all lists but the last whenever several nodes read. Each list
-//! runs on 8, 4, 2 and 1 local nodes of one slot; the runs on 8 and on 4 nodes are predicted to all smaller numbers. Programs sleep
-//! where they would compute, because local nodes share the processors of one machine.
+//! Home is limited for all nodes together, so it is saturated in all lists but the last whenever several
+//! nodes read. Each list runs on 8, 4, 2 and 1 local nodes of one slot; the runs on 8 and on 4 nodes are
+//! used to predict all smaller numbers. Programs sleep in place of computing, because local nodes share the
+//! processors of one machine.
 
 use super::table::{Row, Table};
 use super::{Common, Random, failed, note};
@@ -22,7 +23,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Recorded first; each of the larger two is predicted to all that are smaller.
+/// The runs are recorded in this order; each of the first two is used to predict all smaller ones.
 const NODES: [u32; 4] = [8, 4, 2, 1];
 const N_RECORDED: usize = 2;
 
@@ -110,7 +111,7 @@ impl List {
     }
 }
 
-/// A prediction beside what was measured, in seconds.
+/// A predicted time beside the measured time, in seconds.
 struct Case {
     list: &'static str,
     recorded: u32,
@@ -200,11 +201,11 @@ fn measure(list: List, home_rate: u64, dir: &Path, cases: &mut Vec<Case>) -> Res
             });
         }
     }
-    // The next list makes its own home; runs of this one are not needed any more.
+    // The next list makes its own home, and the runs of this list are no longer needed.
     eyas_runner::sandbox::remove_tree(dir).map_err(failed)
 }
 
-/// This program once more, in a cluster of its own.
+/// A command of this program, in a cluster of its own.
 fn eyas<'a>(
     dir: &Path,
     verb: &str,

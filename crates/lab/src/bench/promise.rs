@@ -1,8 +1,9 @@
-//! `eyas-lab bench collective --real`: what was predicted for collectives beside what they took, in a real cluster.
+//! `eyas-lab bench collective --real`: the predicted times of collectives beside the measured times, in a
+//! real cluster.
 //!
-//! One cluster on this machine lives through multicasts and gathers of many sizes, in an order that is mixed but always
-//! the same, as it would through the stages of workflows. All that it knows of its links it has learnt on the way. The
-//! figures are those of its event log, which `eyas report` shows.
+//! One cluster on this machine runs multicasts and gathers of many sizes, in an order that is mixed but
+//! always the same, as they would come in the stages of workflows. All that the cluster knows of its links
+//! it has learnt on the way. The figures are those of its event log, which `eyas report` shows.
 
 use super::cluster::{Cluster, Shape, template};
 use super::table::{Row, Table};
@@ -18,13 +19,14 @@ use std::sync::Arc;
 
 /// Tasks that read each multicast file.
 const N_READERS: u32 = 12;
-/// Number of files and bytes of each.
+/// The number of files, and the bytes of each.
 const MULTICASTS: [(u32, u64); 6] =
     [(64, 1_000), (16, 10_000), (8, 100_000), (4, 1_000_000), (2, 10_000_000), (1, 100_000_000)];
 const GATHERS: [(u32, u64); 5] =
     [(64, 1_000), (32, 100_000), (16, 1_000_000), (16, 10_000_000), (8, 50_000_000)];
 
-/// A real cluster of `nodes` nodes lives through all cases `rounds` times; `say_all`: each collective is also printed.
+/// A real cluster of `nodes` nodes runs all cases `rounds` times; `say_all`: each collective is also
+/// printed.
 pub fn measure(dir: &Path, nodes: u32, rounds: u32, say_all: bool) -> Result<Table, Fault> {
     let shape = Shape {
         nodes,
@@ -91,11 +93,11 @@ fn array(n_tasks: u32, template: Template) -> TaskArray {
     TaskArray { n_tasks, first_index: 0, template, columns: vec![] }
 }
 
-/// A collective that brought all that it should.
+/// A collective that brought all objects that it should.
 struct Seen {
     predicted_s: f64,
     measured_s: f64,
-    is_told: bool,
+    is_promised: bool,
 }
 
 impl Seen {
@@ -109,7 +111,7 @@ impl Seen {
 }
 
 fn table(title: String, records: &[CollectiveRecord], say_all: bool) -> Table {
-    // By kind and bytes of a file.
+    // Grouped by kind and by bytes of a file.
     let mut groups: BTreeMap<(CollectiveKind, u64), Vec<Seen>> = BTreeMap::new();
     for record in records {
         let Some(choice) =
@@ -121,14 +123,14 @@ fn table(title: String, records: &[CollectiveRecord], say_all: bool) -> Table {
         let seen = Seen {
             predicted_s: expected_ns as f64 / 1e9,
             measured_s: record.measured_ns() as f64 / 1e9,
-            is_told: record.predicted_ns().is_some(),
+            is_promised: record.predicted_ns().is_some(),
         };
         let file_bytes = record.arrived_bytes / u64::from(record.n_arrived);
         if say_all {
             let doubt = choice.expectation.map_or(f64::NAN, |e| e.doubt);
-            let told = if seen.is_told { "told" } else { "not known" };
+            let prediction = if seen.is_promised { "told" } else { "not known" };
             show!(
-                "{:?} of {} x {file_bytes} bytes, {}: predicted {:.4} s within {doubt:.2} x ({told}), took {:.4} s",
+                "{:?} of {} x {file_bytes} bytes, {}: predicted {:.4} s within {doubt:.2} x ({prediction}), took {:.4} s",
                 record.kind,
                 record.n_wanted,
                 record.way,
@@ -146,27 +148,27 @@ fn table(title: String, records: &[CollectiveRecord], say_all: bool) -> Table {
         table.row(Row::new(name, median(&times), "s"));
         let ratios: Vec<f64> = seen.iter().map(Seen::ratio).collect();
         table.row(Row::new("  predicted by measured, told or not, median", median(&ratios), ""));
-        add_told(&mut table, seen.iter().collect());
+        add_promised(&mut table, seen.iter().collect());
     }
     let all: Vec<&Seen> = groups.values().flatten().collect();
     table.row(Row::new("all: collectives with a prediction", all.len() as f64, ""));
-    add_told(&mut table, all);
+    add_promised(&mut table, all);
     table.note(
         "Told: those before it allow to promise 1.5 x; `eyas report` says of others that it is not known.",
     );
     table
 }
 
-/// In per cent; NaN of nothing.
+/// The share in per cent; NaN if `all` is 0.
 fn share(part: usize, all: usize) -> f64 {
     100.0 * part as f64 / all as f64
 }
 
-fn add_told(table: &mut Table, all: Vec<&Seen>) {
-    let told: Vec<&&Seen> = all.iter().filter(|s| s.is_told).collect();
-    table.row(Row::new("  told", share(told.len(), all.len()), "%"));
-    if !told.is_empty() {
-        let near = told.iter().filter(|s| s.is_near()).count();
-        table.row(Row::new("  of these within 1.5 x", share(near, told.len()), "%").target("90", "90"));
+fn add_promised(table: &mut Table, all: Vec<&Seen>) {
+    let promised: Vec<&&Seen> = all.iter().filter(|s| s.is_promised).collect();
+    table.row(Row::new("  told", share(promised.len(), all.len()), "%"));
+    if !promised.is_empty() {
+        let near = promised.iter().filter(|s| s.is_near()).count();
+        table.row(Row::new("  of these within 1.5 x", share(near, promised.len()), "%").target("90", "90"));
     }
 }

@@ -1,7 +1,7 @@
-//! `eyas-lab bench runs`: what a dispatcher needs that has done many runs and forgotten most of them.
+//! `eyas-lab bench runs`: the needs of a dispatcher that has done many runs and forgotten most of them.
 //!
-//! One cluster does a few runs, another one many, and both keep the same number. Then memory, journal, event log and the time
-//! that a restarted dispatcher takes to answer should be the same. Tasks start nothing.
+//! One cluster does a few runs and another one many, and both keep the same number. Then memory, journal,
+//! event log and the time until a restarted dispatcher answers should be the same. Tasks start nothing.
 
 use super::cluster::{Cluster, Shape, plain_array};
 use super::table::{Row, Table};
@@ -32,7 +32,7 @@ pub struct RunsArgs {
     common: Common,
 }
 
-/// What a cluster needs after its runs.
+/// The needs of a cluster after its runs.
 struct Need {
     rss_bytes: u64,
     journal_bytes: u64,
@@ -98,7 +98,7 @@ fn live(args: &RunsArgs, n_runs: u32, dir: &Path) -> Result<Need, Fault> {
     Ok(Need { rss_bytes, journal_bytes, log_bytes, restart_s })
 }
 
-/// Of the files in `dir`, which has no folders.
+/// The bytes of all files in `dir`, which has no folders in it.
 fn bytes_in(dir: &Path) -> Result<u64, Fault> {
     let mut bytes = 0;
     for file in std::fs::read_dir(dir)? {

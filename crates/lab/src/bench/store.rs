@@ -35,7 +35,8 @@ pub fn bench(args: &CacheArgs) -> Result<Exit, Fault> {
     args.common.run(|dir| {
         let (mut ours, mut bare) = (Rates::default(), Rates::default());
         for round in 0..args.rounds {
-            // A folder for each: ext4 searches past the inodes of what was just deleted.
+            // Each round has a folder of its own: ext4 searches past the inodes of files that were just
+            // deleted.
             bare_files(&dir.join(format!("bare{round}")), args, &mut bare)?;
             let rates = eyas_data::bench::store_rates(
                 &dir.join(format!("store{round}")),

@@ -10,17 +10,17 @@ pub struct Table {
     notes: Vec<String>,
 }
 
-/// One figure and what it is compared with.
+/// One figure and the reference that it is compared with.
 #[derive(Serialize)]
 pub struct Row {
     what: String,
     value: f64,
     unit: &'static str,
-    /// Taken in the same run.
+    /// The reference is taken in the same run.
     reference: Option<Reference>,
-    /// `value` by the reference's.
+    /// `value` divided by the reference's value.
     ratio: Option<f64>,
-    /// What has to be reached, and what is hoped for.
+    /// The target that must be reached, and the one that is hoped for.
     target: Option<(&'static str, &'static str)>,
 }
 
@@ -35,14 +35,15 @@ impl Row {
         Row { what: what.into(), value, unit, reference: None, ratio: None, target: None }
     }
 
-    /// Compares with a figure of the same unit. There is no ratio to nothing, as of a stage that took no time of its own.
+    /// Compares with a figure of the same unit. A reference of 0 gives no ratio, as for a stage that took
+    /// no time of its own.
     pub fn against(mut self, what: &'static str, value: f64) -> Row {
         self.ratio = Some(self.value / value).filter(|ratio| ratio.is_finite());
         self.reference = Some(Reference { what, value });
         self
     }
 
-    /// As [`Self::against`], where the ratio is a median of ratios.
+    /// As [`Self::against`], for a ratio that is a median of ratios.
     pub fn against_by(mut self, what: &'static str, value: f64, ratio: f64) -> Row {
         self.reference = Some(Reference { what, value });
         self.ratio = Some(ratio);
@@ -71,7 +72,7 @@ fn with_unit(value: f64, unit: &str) -> String {
     if unit.is_empty() { figure(value) } else { format!("{} {unit}", figure(value)) }
 }
 
-/// Three digits that count.
+/// `value` with three significant digits.
 fn figure(value: f64) -> String {
     match value.abs() {
         v if !v.is_finite() => "?".into(),

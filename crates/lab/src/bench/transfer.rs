@@ -16,8 +16,9 @@ const LARGE_BYTES: u64 = 1 << 30;
 const N_SMALL: usize = 10_000;
 const SMALL_BYTES: u64 = 10_000;
 
-/// Each stream and each fetch of the large object is tried this often in a round, and the fastest counts: the memory
-/// that a fetch fills may have to come from the machine's host first, as slowly as the host likes.
+/// Each stream and each fetch of the large object is tried this many times in a round, and the fastest try
+/// counts: the memory that a fetch fills may have to come from the machine's host first, which can take any
+/// time.
 const N_TRIES: usize = 3;
 
 #[derive(Args)]
@@ -60,7 +61,8 @@ pub fn bench(args: &TransferArgs) -> Result<Exit, Fault> {
             let fetched = fastest(|| fetch(&signed, &large))?;
             iperf.extend((0..N_TRIES).filter_map(|_| iperf3_gb_per_s()).max_by(f64::total_cmp));
             let over_tls = fastest(|| fetch(&encrypted, &large_encrypted))?;
-            // New ones each round, and kept: deleting them would slow the next round's creation.
+            // The objects are new in each round, and they are kept: deleting them would slow the next
+            // round's creation.
             let many = signed.fill(N_SMALL, SMALL_BYTES).map_err(failed)?;
             let many = signed.fetch(&many).map_err(failed)?;
             raw.push(gb(&stream));
@@ -113,7 +115,7 @@ fn fastest(mut one: impl FnMut() -> Result<Cost, Error>) -> Result<Cost, Fault> 
     Ok(tries[0])
 }
 
-/// What `iperf3` moves with one stream over loopback; `None` where it does not run.
+/// The rate of `iperf3` with one stream over loopback; `None` where it does not run.
 fn iperf3_gb_per_s() -> Option<f64> {
     let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port().to_string();
     let quiet = |args: &[&str]| {
@@ -128,7 +130,7 @@ fn iperf3_gb_per_s() -> Option<f64> {
         let output = quiet(&["-c", "127.0.0.1", "-n", &amount, "-J"]).stdout(Stdio::piped()).output().ok();
         let report = output.and_then(|o| serde_json::from_slice::<serde_json::Value>(&o.stdout).ok());
         let rate = report.and_then(|r| r["end"]["sum_received"]["bits_per_second"].as_f64());
-        // The server may not listen yet.
+        // The server may not be listening yet.
         if rate.is_some() || Instant::now() > deadline {
             break rate;
         }

@@ -1,11 +1,12 @@
 //! `eyas-lab bench workflow`: a workflow of a million tasks through the decision core.
 //!
-//! The shape is Montage's (`Zhang12` table II): a third of the tasks each project one image; each two neighbours are
-//! compared; the comparisons are gathered, so many at a time; each projection is corrected with the gathered table. All
-//! files but the last stay on the nodes. Executors are played: an attempt ends at once and well, what it lacks was
-//! copied. Timed is everything that the dispatcher does: submission (makers, readers, patterns), and from then on waking,
-//! placing, collectives, replicas and dropping what nobody will read. Network, journal and programs are not in it
-//! (see `eyas-lab bench dispatch`).
+//! The shape is Montage's (`Zhang12` table II): a third of the tasks each project one image; each two
+//! neighbours are compared; a fixed number of comparisons is gathered by each task of the next stage; each
+//! projection is corrected with the gathered table. All files but the last stay on the nodes. Executors are
+//! only simulated: each attempt ends at once and well, and the inputs that it lacked are reported as
+//! copied. Everything that the dispatcher does is timed: submission (makers, readers, patterns), and from
+//! then on waking, placing, collectives, replicas, and dropping files that no task will read. Network,
+//! journal and programs are not part of it (see `eyas-lab bench dispatch`).
 
 use super::memory::held_by;
 use super::table::{Row, Table};
@@ -48,7 +49,7 @@ pub fn bench(args: &WorkflowArgs) -> Result<Exit, Fault> {
         note("making the workflow");
         let arrays = workflow(args)?;
         let n_tasks: u64 = arrays.iter().map(|a| u64::from(a.n_tasks)).sum();
-        // With the core given back too, so that what it holds is weighed.
+        // The core is returned too, so that its memory is counted.
         let (bytes, (cost, _core)) = held_by(|| resolve(args, &arrays));
         let Cost { submitted_s, resolved_s, n_tasks_done, n_prefetched, n_dropped } = cost?;
         if n_tasks_done != n_tasks {
@@ -134,13 +135,13 @@ fn digest_of(object: ObjectId) -> Digest {
     Digest(bytes)
 }
 
-/// What the played executors still have to report.
+/// The reports that the simulated executors have still to make.
 enum PendingReport {
     Ended(ExecutorId, Box<Assignment>),
     Prefetched(ExecutorId, Vec<ObjectId>),
 }
 
-/// The state machine is given back so that what it holds can be weighed.
+/// Also gives the state machine, so that its memory can be counted.
 fn resolve(args: &WorkflowArgs, arrays: &[Arc<TaskArray>]) -> (Result<Cost, Fault>, Option<Dispatcher>) {
     let mut core = match Dispatcher::new(DispatcherConfig::default()) {
         Ok(core) => core,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub const COMMAND: &str = "`eyas-lab repro --only collectives`";
 
-/// What came out.
+/// The results of the simulations.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Scripting {
     pub curves: Vec<Point>,
@@ -16,7 +16,7 @@ pub struct Scripting {
     pub resources: Vec<Resources>,
 }
 
-/// Lives through all of it, the patterns beside the applications; `note` hears how far it is.
+/// Simulates all of it, the patterns beside the applications; `note` is called with the progress.
 pub fn simulate(note: &(dyn Fn(&str) + Sync)) -> Result<Scripting, String> {
     let curves = || -> Result<Vec<Point>, String> {
         let mut curves = vec![];
@@ -53,7 +53,7 @@ fn seconds(s: f64) -> String {
     format!("{} s", figure(s))
 }
 
-/// * `drawing`: a drawing of that name and title, where it is there.
+/// * `drawing`: the drawing of a name and title, if there is one.
 pub fn page(all: Option<&Scripting>, drawing: &dyn Fn(&str, &str) -> String) -> String {
     let mut text = include_str!("notes/collectives.md").to_string();
     let Some(all) = all else {

@@ -5,10 +5,10 @@ use eyas_sim::experiment::Metric;
 
 pub const GBIT: f64 = 1e9 / 8.0;
 
-/// Nothing is known.
+/// The sign for an unknown value.
 pub const NONE: &str = "–";
 
-/// Three digits that count, or all of a larger one.
+/// Three significant digits, or all digits before the point.
 pub fn figure(value: f64) -> String {
     match value.abs() {
         v if !v.is_finite() => NONE.into(),
@@ -29,7 +29,7 @@ pub fn per_cent(share: f64) -> String {
     }
 }
 
-/// `−12 %` from 0.88.
+/// The change that a ratio stands for: `−12 %` for 0.88.
 pub fn change(ratio: f64) -> String {
     let p = (ratio - 1.0) * 100.0;
     match () {

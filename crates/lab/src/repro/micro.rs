@@ -27,7 +27,7 @@ fn bytes(n: u64) -> String {
     }
 }
 
-/// Mb/s, as the paper has them.
+/// A rate in Mb/s, as in the paper.
 fn rate(mbit_per_s: Option<f64>) -> String {
     match mbit_per_s {
         None => NONE.into(),
@@ -40,7 +40,7 @@ fn variant(writes: bool) -> &'static str {
     if writes { "read and write" } else { "read" }
 }
 
-/// * `drawing`: a drawing of that name and title, where it is there.
+/// * `drawing`: the drawing of a name and title, if there is one.
 pub fn section(measured: &[Measured], drawing: &dyn Fn(&str, &str) -> String) -> String {
     let cells = Cells(measured);
     let mut text = include_str!("notes/micro.md").to_string();
@@ -144,7 +144,7 @@ pub fn section(measured: &[Measured], drawing: &dyn Fn(&str, &str) -> String) ->
     text
 }
 
-/// What §4.2 and §4.3 say, sentence by sentence.
+/// The statements of §4.2 and §4.3, sentence by sentence.
 fn words(cells: &Cells) -> String {
     let mut table = Table::new(["", "where", "paper", "eyas"]);
     let mut row = |what: &str, place: &str, paper: &str, eyas: Option<String>| {

@@ -1,8 +1,8 @@
-//! The page: figure by figure, the paper's number beside ours, with the command that gives it.
+//! The page: figure by figure, the paper's number beside ours, with the command that gives ours.
 //!
-//! Everything above [`CLOCK`] follows from `results.json` alone and is the same text on every machine; below it stands what a
-//! clock said. What is explained in prose lies in `notes/`, one file a section; a number that changes with the
-//! simulation does not belong there.
+//! Everything above [`CLOCK`] follows from `results.json` alone and is the same text on every machine;
+//! below it stand times that a clock measured. Explanations in prose are in `notes/`, one file per section;
+//! a number that changes with the simulation does not belong there.
 
 use super::format::{GBIT, NONE, Table, change, figure, head, per_cent, value};
 use super::{About, Cost, Results, Timings, drawing, micro};
@@ -19,17 +19,17 @@ use eyas_sim::workload::mi::{MiConfig, arrival_rates};
 use eyas_sim::workload::stacking::{Format, Locality, StackingConfig, TABLE_3, find_locality};
 use std::collections::BTreeMap;
 
-/// Below this heading nothing is the same twice.
+/// Below this heading, the numbers differ from run to run.
 pub const CLOCK: &str = "## Measured with a clock";
 
-/// What the page is made of.
+/// The inputs of the page.
 struct Sources<'a> {
     list: BTreeMap<String, Experiment>,
     results: &'a Results,
     has_figure: &'a dyn Fn(&str) -> bool,
 }
 
-/// What the figures need of each experiment that was run, beside what came out.
+/// The facts about each experiment that the figures need in addition to its results.
 pub fn about(results: &Results) -> Result<BTreeMap<String, About>, Fault> {
     let list: BTreeMap<_, _> = experiment::all().into_iter().map(|e| (e.name.clone(), e)).collect();
     let sources = Sources { list, results, has_figure: &|_| false };
@@ -87,7 +87,7 @@ pub fn page(
     Ok(text)
 }
 
-/// A sentence where not every task ended well.
+/// A sentence if not every task ended well.
 fn trouble(name: &str, s: &Summary) -> Option<String> {
     (s.n_done < s.n_tasks).then(|| {
         format!(
@@ -113,17 +113,18 @@ impl Sources<'_> {
     }
 
     fn of_group(&self, group: Group) -> Vec<&Experiment> {
-        // In the order of the paper, which is not that of the names.
+        // The list is in the order of the paper, which is not the order of the names.
         let order: Vec<String> = experiment::all().into_iter().map(|e| e.name).collect();
         order.iter().filter_map(|name| self.list.get(name)).filter(|e| e.group == group).collect()
     }
 
-    /// A drawing, where it is there.
+    /// A drawing, if there is one.
     fn figure(&self, name: &str, what: &str) -> String {
         drawing(self.has_figure, name, what)
     }
 
-    /// Time with all data on local disks: what efficiency is measured against where all tasks are there at once.
+    /// The time with all data on local disks: the reference of efficiency where all tasks are there at
+    /// once.
     fn all_local_s(&self, e: &Experiment) -> Result<f64, Fault> {
         let Load::AllPairs(config) = &e.load else { return Ok(0.0) };
         let workload = predict::Workload {
@@ -135,7 +136,7 @@ impl Sources<'_> {
         best::all_local_s(&e.machine, &workload).map_err(other)
     }
 
-    /// The makespan that the paper gives, or that its efficiency comes to.
+    /// The makespan that the paper gives, or that follows from the paper's efficiency.
     fn said_makespan_s(&self, e: &Experiment) -> Result<Option<f64>, Fault> {
         if let Some(said) = e.said(Metric::MakespanS) {
             return Ok(Some(said.value));
@@ -230,7 +231,7 @@ impl Sources<'_> {
     }
 
     fn slowdown(&self, shown: &[&Experiment], rates: &[u64]) -> String {
-        // §5.1.1, §5.1.2: up to which rate each kept up.
+        // §5.1.1, §5.1.2: the rate up to which each policy kept up.
         let kept_up = [("mi-fa", "59"), ("mi-gcc-1gb", "101"), ("mi-gcc-1.5gb", "132"), ("mi-mcu", "380")];
         let mut heads = vec!["tasks/s".to_string()];
         heads.extend(shown.iter().map(|e| e.what.clone()));
@@ -312,7 +313,7 @@ impl Sources<'_> {
             "eyas",
             "command",
         ]);
-        // Table 2's rows of the best case: between nodes, from home.
+        // Table 2's rows of the best case: bytes between nodes, and from home.
         let network_gb = [1536.0, 1536.0, 12288.0, 12288.0];
         for (i, (name, what, ..)) in ALL_PAIRS.into_iter().enumerate() {
             let Some(e) = self.list.get(name) else { continue };
@@ -414,7 +415,7 @@ impl Sources<'_> {
             let mut names = vec![];
             for format in [Format::Gz, Format::Fit] {
                 let name = StackingCase { diffusion: true, format }.name(locality, 128);
-                // As the paper counts: whatever is not read from home is a hit.
+                // Hits are counted as in the paper: every read that is not from home is a hit.
                 let hits = self.summary(&name).map(|s| s.local_ratio() + s.peer_ratio());
                 cells.push(hits.map_or(NONE.into(), per_cent));
                 let of_ideal = hits.filter(|_| ideal > 0.0).map(|hits| hits / ideal);
@@ -474,7 +475,8 @@ impl Sources<'_> {
             for case in STACKING_CASES {
                 let s = self.summary(&case.name(locality, 128));
                 let parts: Vec<Option<f64>> = match case.diffusion {
-                    // What a program reads from its node's disk, hit or not; GZ is uncompressed there, 6 MB.
+                    // The bytes that a program reads from its node's disk, hit or not; GZ is uncompressed
+                    // there, 6 MB.
                     true => vec![
                         s.map(|s| s.n_tasks as f64 * config.fit_bytes as f64),
                         s.map(|s| s.moved_peer_bytes as f64),
@@ -505,7 +507,8 @@ impl Sources<'_> {
 
     // ------------------------------------------------------------ §6.6
 
-    /// The abstract model's makespan for a stacking experiment: before the run, with the ideal hit ratio.
+    /// The abstract model's makespan for a stacking experiment, as predicted before the run, with the ideal
+    /// hit ratio.
     fn modelled(
         &self,
         case: StackingCase,
@@ -749,14 +752,14 @@ fn rates_like(table: &Table) -> Table {
     Table::new(table.heads().to_vec())
 }
 
-/// By minute of arrival; the last one is cut short, as the arrivals are.
+/// The slowdown by minute of arrival. The last minute is cut short, as the arrivals are.
 fn slowdowns(s: &Summary) -> Vec<f64> {
     let length_s = |i: usize| (s.ideal_s - 60.0 * i as f64).clamp(1.0, 60.0);
     s.intervals.iter().enumerate().map(|(i, interval)| interval.slowdown * 60.0 / length_s(i)).collect()
 }
 
-/// The largest arrival rate that is kept up with: from the 10th minute on (before, single nodes are on their way),
-/// the last one before the slowdown is above 1.5 for the first time.
+/// The largest arrival rate that is kept up with. From the 10th minute on, it is the last rate before the
+/// slowdown is above 1.5 for the first time; before that minute, single nodes are still on their way.
 fn keeps_up_to(slowdowns: &[f64], rates: &[u64]) -> Option<u64> {
     let n = slowdowns.len().min(rates.len());
     let first_late = (9..n).find(|i| slowdowns[*i] > 1.5).unwrap_or(n);
@@ -881,8 +884,9 @@ fn index(sources: &Sources, timings: &Timings) -> String {
     text + include_str!("notes/index.md")
 }
 
-/// How many nodes of P-RLS give so many lookups per second together. Their latency rises from 0.5 ms with one node to 15 ms with a
-/// million (§2.2), taken as linear in the logarithm of their number: at 15 nodes that gives the "just over 3 ms" that were measured.
+/// The number of nodes of P-RLS that together give `lookups_per_s`. Their latency rises from 0.5 ms with
+/// one node to 15 ms with a million (§2.2). It is taken to be linear in the logarithm of their number: at
+/// 15 nodes that gives the "just over 3 ms" that were measured.
 fn prls_nodes(lookups_per_s: f64) -> f64 {
     let latency_s = |nodes: f64| 0.5e-3 + 14.5e-3 * nodes.log10() / 6.0;
     let (mut low, mut high) = (1.0_f64, 1e12);
@@ -901,7 +905,7 @@ mod tests {
     fn as_many_nodes_of_p_rls_as_the_paper_says() {
         let n = prls_nodes(4.18e6);
         assert!((32e3..64e3).contains(&n), "{n}");
-        // One node gives 2,000 a second; a second one costs more than it brings.
+        // One node gives 2,000 lookups a second; a second node costs more than it brings.
         assert!(prls_nodes(1500.0) < 2.0);
     }
 

@@ -1,12 +1,14 @@
-//! What would be possible at best: all data on local disks, and active storage (Raicu09 §5.3).
+//! The best possible results: all data on local disks, and active storage (Raicu09 §5.3).
 //!
-//! **All local.** The efficiency of All-Pairs is measured against "the best case of all data accesses occurring to local
-//! disk". Here that is equation 5 of the abstract model with only local hits on the simulated machine: the longest of what
-//! processors need (computing, and reading alone), what disks need, and what the dispatcher needs to give all tasks out.
+//! **All local.** The efficiency of All-Pairs is measured against "the best case of all data accesses
+//! occurring to local disk". Here that is equation 5 of the abstract model with only local hits on the
+//! simulated machine: the longest of the times that processors need (computing, and reading alone), that
+//! disks need, and that the dispatcher needs to give all tasks out.
 //!
-//! **Active storage.** It hands the whole data set to all nodes "via a spanning tree" and then computes locally. The paper
-//! gives results (96 %, 35 %, 27 %) and no formula. One that gives two of them: the data set is read once from home, then copied
-//! from node to node in `ceil(log2 n)` rounds, in each of which every holder hands the whole set over one link; then
+//! **Active storage.** It hands the whole data set to all nodes "via a spanning tree" and then computes
+//! locally. The paper gives results (96 %, 35 %, 27 %) and no formula. The following formula gives two of
+//! the results. The data set is read once from home, then copied from node to node in `ceil(log2 n)`
+//! rounds, in each of which every holder hands the whole set over one link; then the computation takes
 //! `t_local`, at the paper's own "theoretical upper bound" of 187 and 268 Gb/s:
 //!
 //! `efficiency = t_local / (t_local + d / home + ceil(log2 n) · d / link)`
@@ -44,17 +46,18 @@ pub fn all_local_s(machine: &Machine, workload: &predict::Workload) -> Result<f6
 /// Active storage at its best.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ActiveStorage {
-    /// Whole copies, one round after the other.
+    /// The nodes pass on whole copies, one round after the other.
     pub rounds_efficiency: f64,
-    /// Each node passes on while it receives.
+    /// Each node passes data on while it receives them.
     pub pipelined_efficiency: f64,
-    /// Between nodes: the data set once for each node beyond the first.
+    /// Bytes between nodes: the data set once for each node beyond the first.
     pub network_bytes: f64,
-    /// From home: the data set once.
+    /// Bytes from home: the data set once.
     pub home_bytes: f64,
 }
 
-/// * `data_bytes`: all that the workload reads, each object once; `local_s`: as of [`all_local_s`].
+/// * `data_bytes`: all objects that the workload reads, each once; `local_s`: the result of
+///   [`all_local_s`].
 pub fn active_storage(machine: &Machine, data_bytes: f64, local_s: f64) -> ActiveStorage {
     let n_rounds = f64::from(machine.nodes.next_power_of_two().trailing_zeros());
     let (home_s, link_s) = (data_bytes / machine.home_bytes_per_s, data_bytes / machine.nic_bytes_per_s);

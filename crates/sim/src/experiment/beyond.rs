@@ -1,7 +1,8 @@
 //! The workloads of the paper under our own default, beside `good-cache-compute` as the paper has it.
 //!
-//! One function says what the default is ([`ours`]), with one set of settings for all workloads. Each row is run three
-//! times: the paper's policy, ours, and ours while nodes are lost and a tenth of them is slow.
+//! One function defines the default ([`ours`]), with one set of settings for all workloads. Each row is run
+//! three times: with the paper's policy, with ours, and with ours while nodes are lost and a tenth of them
+//! is slow.
 
 use super::paper::{ALL_PAIRS, IN_TURN, MB, all_pairs_load, machine};
 use super::*;
@@ -30,19 +31,19 @@ pub fn faults() -> Faults {
     Faults { losses_per_node_hour: 0.05, slow_share: 0.1, slow_speed: 0.5 }
 }
 
-/// What our default should reach, against the paper's policy on the same machine where it is a share. Of two numbers the
-/// first must be reached, the second is hoped for.
+/// The goals of our default. A share is relative to the paper's policy on the same machine. Of two numbers,
+/// the first must be reached and the second is hoped for.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Goal {
-    /// Makespan by the paper's policy's, at most.
+    /// The largest share of the paper's policy's makespan.
     pub makespan: Option<(f64, f64)>,
-    /// Mean response time by the paper's policy's, at most.
+    /// The largest share of the paper's policy's mean response time.
     pub response: Option<f64>,
-    /// CPU hours by the paper's policy's, at most.
+    /// The largest share of the paper's policy's CPU hours.
     pub hours: Option<(f64, f64)>,
-    /// Makespan, at most: below what the paper measured.
+    /// The longest makespan, in seconds: below what the paper measured.
     pub makespan_s: Option<f64>,
-    /// Of all-local, at least: above what the paper measured.
+    /// The least efficiency against all-local: above what the paper measured.
     pub efficiency: Option<f64>,
 }
 
@@ -53,14 +54,15 @@ fn makespan(must: f64, aim: f64) -> Goal {
 /// A row of the comparison.
 pub struct Row {
     pub what: String,
-    /// Names of experiments; of several baselines the quickest counts.
+    /// Names of experiments; among several baselines the fastest counts.
     pub baselines: Vec<String>,
     pub ours: String,
     pub ours_with_faults: String,
     pub goal: Goal,
 }
 
-/// With faults the makespan may be longer by so much: what must be, what is hoped for.
+/// With faults the makespan may be longer by this factor: the factor that must be kept, and the one that is
+/// hoped for.
 pub const FAULTS_MUST: f64 = 1.15;
 pub const FAULTS_AIM: f64 = 1.08;
 
@@ -179,7 +181,7 @@ mod tests {
                 assert!(list.iter().any(|e| e.name == *name), "{name}");
             }
         }
-        // One set of defaults: what differs between rows is only what the machine is.
+        // There is one set of defaults: rows differ only in the machine.
         for e in experiments() {
             assert_eq!(e.scheduling.dispatcher, experiments()[0].scheduling.dispatcher, "{}", e.name);
         }

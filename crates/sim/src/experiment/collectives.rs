@@ -1,16 +1,19 @@
 //! Collectives: the way that the core chooses, beside the best of all in hindsight.
 //!
-//! In: a seed and a number. Out: [`Compared`], for one random case what was predicted for each way and what each took when
-//! it was carried out: by the core's own state machine ([`Collectives`]), over links that flows share ([`Fluid`]).
+//! In: a seed and a number. Out: [`Compared`], for one random case the predicted time of each way and the
+//! time that each way took when it was carried out by the core's own state machine ([`Collectives`]) over
+//! links that flows share ([`Fluid`]).
 //!
-//! What the core is not told: what links are like (it sees [`N_PROBES`] transfers with noise, some of which hung) and when
-//! files will exist (it sees their makers' times with an error of some per cent).
+//! Two things are hidden from the core: the real speed of the links (it sees [`N_PROBES`] transfers with
+//! noise, some of which hung) and the real times at which files will exist (it sees their makers' times
+//! with an error of some per cent).
 //!
-//! What a transfer is: after the latency of its request (which varies), objects come one after the other, each but the first after
-//! the cost per object, over the sender's outbound and the receiver's inbound link. Who receives an object sends it on as soon
-//! as a piece is there, half a latency later per hop, and the next has it no sooner than that after it has the end itself.
+//! The model of a transfer: after the latency of its request (which varies), objects come one after the
+//! other over the sender's outbound and the receiver's inbound link, each but the first after the cost per
+//! object. A receiver sends an object on as soon as it has a piece, half a latency later per hop. The next
+//! receiver cannot have the whole object sooner than that after the sender has it.
 //!
-//! Not here: disks and programs, which collectives share with tasks; [`crate::world`] has these.
+//! Not here: disks and programs, which collectives share with tasks; [`crate::world`] models them.
 
 use crate::fluid::{Fluid, ResourceId};
 use eyas_core::catalog::Catalog;
@@ -27,9 +30,9 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-/// Transfers from which links are estimated.
+/// The number of transfers from which links are estimated.
 pub const N_PROBES: u32 = 60;
-/// Makers need up to this share more or less than the core expects.
+/// Makers need up to this share more or less time than the core expects.
 const MAKERS_SPREAD: f64 = 0.2;
 const GATHER_WAYS: [Way; 4] =
     [Way::CollectiveGather, Way::AsyncArchives, Way::AsyncGather, Way::PlainFetches];
@@ -47,18 +50,18 @@ const SCATTER_WAYS: [Way; 2] = [Way::Archives, Way::PlainFetches];
 struct File {
     bytes: u64,
     at: ExecutorId,
-    /// Seconds from the beginning until it exists, in truth and as the core expects it.
+    /// Seconds from the beginning until the file exists: the true time, and the time that the core expects.
     ready_s: f64,
     expected_s: f64,
 }
 
-/// A random case: what has to move where, over which links.
+/// A random case: the files that have to move, their targets, and the links.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Case {
     pub kind: CollectiveKind,
     pub n_nodes: u32,
     pub link: LinkModel,
-    /// As estimated from probes.
+    /// The links as estimated from probes.
     pub seen: Estimate,
     files: Vec<File>,
     streams: Streams,
@@ -73,7 +76,7 @@ pub struct Tried {
     pub measured_s: f64,
 }
 
-/// What came out of a case.
+/// The results of a case.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Compared {
     pub case: String,
@@ -86,16 +89,16 @@ impl Compared {
     pub fn find(&self, way: Way) -> Option<&Tried> {
         self.tried.iter().find(|t| t.way == way)
     }
-    /// Measured time of the chosen way by the least of all; 1 is perfect.
+    /// Measured time of the chosen way divided by the least of all ways; 1 is perfect.
     pub fn ratio(&self) -> f64 {
         self.ratio_of(self.chosen)
     }
-    /// The same, had `way` been taken; NaN where it does not apply.
+    /// The same ratio for `way`; NaN where `way` does not apply.
     pub fn ratio_of(&self, way: Way) -> f64 {
         let best_s = self.tried.iter().map(|t| t.measured_s).fold(f64::INFINITY, f64::min);
         self.find(way).map_or(f64::NAN, |t| t.measured_s / best_s)
     }
-    /// Predicted by measured time of the chosen way.
+    /// Predicted time divided by measured time of the chosen way.
     pub fn prediction(&self) -> f64 {
         self.find(self.chosen).map_or(f64::NAN, |t| t.predicted_s / t.measured_s)
     }
@@ -104,22 +107,22 @@ impl Compared {
 struct Draw(Rng);
 
 impl Draw {
-    /// In [0, 1).
+    /// A number in [0, 1).
     fn even(&mut self) -> f64 {
         self.0.below(1 << 53) as f64 / (1u64 << 53) as f64
     }
-    /// Every factor equally likely.
+    /// A number between `low` and `high`; every factor is equally likely.
     fn log_even(&mut self, low: f64, high: f64) -> f64 {
         low * libm::pow(high / low, self.even())
     }
-    /// Within `1 ± spread`, the middle likelier.
+    /// A factor within `1 ± spread`; factors near 1 are likelier.
     fn about(&mut self, spread: f64) -> f64 {
         1.0 + spread * (self.even() + self.even() + self.even() - 1.5) / 1.5
     }
 }
 
-/// Case number `i` of a seed: 2 to 64 nodes, 1 to 10,000 files of 1 KB to 1 GB, latencies of 0.05 to 20 ms, links of
-/// 10 MB/s to 3 GB/s.
+/// Case number `i` of a seed: 2 to 64 nodes, 1 to 10,000 files of 1 KB to 1 GB, latencies of 0.05 to 20 ms,
+/// links of 10 MB/s to 3 GB/s.
 pub fn case(seed: u64, i: u32) -> Case {
     let seed = Rng::new(seed ^ (u64::from(i) << 32)).next_u64();
     let mut draw = Draw(Rng::new(seed));
@@ -143,7 +146,8 @@ pub fn case(seed: u64, i: u32) -> Case {
     let typical = draw.log_even(1e3, 1e9);
     let spread = [0.0, 0.5, 3.0][draw.0.below(3) as usize];
     let total_s = typical * f64::from(n_files) / link.bandwidth_bytes_per_s;
-    // Makers: all done; each at a time of its own; in waves of a slot per node, of about the same length.
+    // The makers' times: all done; each at a time of its own; in waves of a slot per node, of about the
+    // same length.
     let staggered = draw.0.below(4);
     let span_s = total_s.max(latency_s * 10.0) * draw.log_even(0.1, 10.0);
     let n_sources = if kind == CollectiveKind::Gather { n_nodes.max(2) - 1 } else { 1 };
@@ -169,7 +173,7 @@ pub fn case(seed: u64, i: u32) -> Case {
     Case { kind, n_nodes: n_nodes.max(2), link, seen, files, streams: Streams::default(), seed }
 }
 
-/// What the core thinks of links after some transfers, of which one in ten hung.
+/// The core's estimate of a link after some transfers, of which one in ten hung.
 fn probe(link: &LinkModel, draw: &mut Draw) -> Estimate {
     let mut estimator = LinkEstimator::default();
     for _ in 0..N_PROBES {
@@ -207,7 +211,7 @@ impl Case {
         self.files.iter().enumerate().map(item).collect()
     }
 
-    /// Whoever is neither root nor source receives in a multicast or scatter.
+    /// The receivers: in a multicast or scatter, every node that is neither root nor source.
     fn receivers(&self) -> Vec<ExecutorId> {
         (0..self.n_nodes).filter(|e| *e != 1).map(ExecutorId).collect()
     }
@@ -264,7 +268,7 @@ impl Case {
     }
 }
 
-/// What moves in a case without chance.
+/// A case without chance.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Even {
     pub kind: CollectiveKind,
@@ -273,8 +277,8 @@ pub struct Even {
     pub file_bytes: u64,
 }
 
-/// Files of one size over links that the core knows, all there from the beginning: of a gather spread evenly over the other
-/// nodes, else all at one node.
+/// Files of one size over links that the core knows, all there from the beginning. The files of a gather
+/// are spread evenly over the other nodes; otherwise all files are at one node.
 pub fn even(of: Even, link: LinkModel) -> Case {
     let Even { kind, n_nodes, n_files, file_bytes } = of;
     let n_sources = if kind == CollectiveKind::Gather { n_nodes - 1 } else { 1 };
@@ -289,7 +293,7 @@ pub fn chosen(case: &Case) -> Way {
     case.choose().way
 }
 
-/// Carries a case out in one way: seconds that the cost model expects, and seconds that it takes.
+/// Carries a case out in one way: the seconds that the cost model expects, and the seconds that it takes.
 pub fn carried_out(case: &Case, way: Way) -> Tried {
     let choice = case.choose();
     let predicted = choice.considered.iter().find(|c| c.0 == way);
@@ -322,9 +326,9 @@ enum Happens {
     Begin,
     /// The next object of a batch may flow, as far as the network goes.
     Next(BatchId),
-    /// Who receives an object has a piece to send on.
+    /// The receiver of an object has a piece to send on.
     Piece(ExecutorId, ObjectId),
-    /// The last piece of an object has come from a node that had it only just before.
+    /// The last piece of an object has come from a node that had that piece only shortly before.
     Arrived(BatchId),
     Tick,
 }
@@ -333,7 +337,7 @@ struct Moving {
     executor: ExecutorId,
     source: ExecutorId,
     objects: VecDeque<ObjectId>,
-    /// Of the first object, what follows the piece that flows now.
+    /// The bytes of the first object that follow the piece under way.
     rest_bytes: u64,
 }
 
@@ -348,9 +352,10 @@ struct Network<'a> {
     agenda: BinaryHeap<Reverse<(u64, u64, Happens)>>,
     n_noted: u64,
     moving: BTreeMap<BatchId, Moving>,
-    /// Who has the first piece of what it receives, for half a latency already: so long it takes to whoever asked before.
+    /// Receivers that have had the first piece of an object for half a latency, the time until a node that
+    /// asked earlier gets it.
     pieces: BTreeSet<(ExecutorId, ObjectId)>,
-    /// Who has it, for less.
+    /// Receivers that have had the first piece for less than that.
     fresh: BTreeSet<(ExecutorId, ObjectId)>,
     /// Batches that wait for their source's first piece, or for its last.
     wait_first: BTreeMap<(ExecutorId, ObjectId), Vec<BatchId>>,
@@ -401,7 +406,7 @@ fn carried_out_s(case: &Case, way: Way) -> f64 {
         fresh: BTreeSet::new(),
         wait_first: BTreeMap::new(),
         wait_last: BTreeMap::new(),
-        // The same weather for all ways.
+        // All ways see the same random latencies.
         draw: Draw(Rng::new(case.seed)),
         streams: matches!(way, Way::Pipelined { .. }),
         now_ns: 0,
@@ -470,7 +475,7 @@ impl Network<'_> {
             }
             Happens::Arrived(batch) => self.on_arrived(batch),
             Happens::Tick => {
-                // Long collectives need no tick each second of theirs.
+                // Long collectives need no tick in each second.
                 self.note(self.now_ns + (self.now_ns / 100).max(1_000_000_000), Happens::Tick);
                 self.tell(CollectiveEvent::Ticked);
             }
@@ -507,14 +512,15 @@ impl Network<'_> {
                     let latency_s = self.case.link.latency_s * self.draw.about(0.2);
                     self.note(self.now_ns + ns(latency_s), Happens::Next(batch));
                 }
-                // What was asked of others still comes from the first, too; whoever is first counts.
+                // Objects that are asked of another source now still come from the first source, too; the
+                // first arrival counts.
                 CollectiveAction::CancelPrefetch { .. } => {}
                 CollectiveAction::Ended { .. } => self.ended_ns = Some(self.now_ns),
             }
         }
     }
 
-    /// Lets the next object of a batch flow, when its source has some of it.
+    /// Starts the flow of the next object of a batch, if its source has a piece of the object.
     fn flow(&mut self, id: BatchId) {
         let Some(batch) = self.moving.get(&id) else { return };
         let (executor, source, object) = (batch.executor, batch.source, batch.objects[0]);
@@ -524,7 +530,7 @@ impl Network<'_> {
         if !has((source, object)) {
             return self.wait_first.entry((source, object)).or_default().push(id);
         }
-        // Only where others wait for the first piece, it flows by itself.
+        // The first piece flows apart from the rest only if nodes send on what they still receive.
         let bytes = self.case.files[object.0 as usize].bytes;
         let first_bytes = if self.streams { bytes.min(PIECE_BYTES) } else { bytes };
         self.moving.get_mut(&id).expect("it was just read").rest_bytes = bytes - first_bytes;
@@ -542,7 +548,7 @@ impl Network<'_> {
         let rest_bytes = std::mem::take(&mut batch.rest_bytes);
         if self.streams && !self.pieces.contains(&(executor, from.1)) && self.fresh.insert((executor, from.1))
         {
-            // Half of a request's latency is on the way to the next.
+            // Half of a request's latency is the way to the next receiver.
             self.note(self.now_ns + ns(self.case.link.latency_s / 2.0), Happens::Piece(executor, from.1));
         }
         if rest_bytes > 0 {

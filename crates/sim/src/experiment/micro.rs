@@ -1,23 +1,26 @@
-//! The micro-benchmarks of Raicu09 §4.2 and §4.3, figures 7 to 14: files of one size, each read once, or read and written.
+//! The micro-benchmarks of Raicu09 §4.2 and §4.3, figures 7 to 14: files of one size, each read once, or
+//! read and written.
 //!
-//! In: a [`Cell`] (configuration, read or read and write, size of a file, nodes). Out: [`Measured`], by [`run`]; [`cells`]
-//! lists those that the figures need.
+//! In: a [`Cell`] (configuration, read or read and write, size of a file, nodes). Out: [`Measured`], by
+//! [`run`]; [`cells`] lists those that the figures need.
 //!
 //! | configuration | here |
+//! | configuration | how it is simulated |
 //! |---|---|
-//! | [`Config::LocalDisk`] | figure 10 and 11 extrapolate one node linearly; so does this |
+//! | [`Config::LocalDisk`] | one node, extrapolated linearly, as in figures 10 and 11 |
 //! | [`Config::Persistent`] | the programs read home alone: no dispatcher, no messages |
 //! | [`Config::Fa`], [`Config::FaWrapper`] | `first-available`; with the wrapper each task makes and removes a scratch directory at home |
-//! | [`Config::Fca0`], [`Config::Fca100`] | the paper's first-cache-available: told where files are, but placed without a look at it; here `max-compute-util` with a window of one task |
+//! | [`Config::Fca0`], [`Config::Fca100`] | the paper's first-cache-available, which knows where files are but places tasks without looking at it; here `max-compute-util` with a window of one task |
 //! | [`Config::Mcu0`], [`Config::Mcu100`] | `max-compute-util` |
 //!
-//! At 0 % locality caches are cold. At 100 % every file was read once before: the same tasks run twice, and the second pass is
-//! what is measured. It is submitted after the end of the first, which a run of the first pass alone tells.
+//! At 0 % locality caches are cold. At 100 % every file was read once before: the same tasks run twice, and
+//! the second pass is measured. The second pass is submitted after the end of the first, which a run of the
+//! first pass alone determines.
 //!
-//! Throughput counts bytes read and bytes written. The paper does not say so, but only then its 6.3 Gb/s of read and write without
-//! data-aware scheduling can be above its 5.7 Gb/s of reading.
+//! Throughput counts bytes read and bytes written. The paper does not say so, but only then its 6.3 Gb/s of
+//! read and write without data-aware scheduling can be above its 5.7 Gb/s of reading.
 //!
-//! What the machine is fitted to is said at [`machine`].
+//! The measurements that the machine is fitted to are listed at [`machine`].
 
 use super::paper;
 use crate::machine::{Costs, Faults, Machine, preset};
@@ -39,7 +42,7 @@ const MB: u64 = 1_000_000;
 /// Sizes of files, in bytes, and numbers of nodes (§4.2).
 pub const SIZES: [u64; 8] = [1, 1_000, 10_000, 100_000, MB, 10 * MB, 100 * MB, 1_000 * MB];
 pub const NODES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Of figures 12 and 13.
+/// The file size of figures 12 and 13.
 pub const LARGE_BYTES: u64 = 100 * MB;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug)]
@@ -56,7 +59,7 @@ pub enum Config {
 }
 
 impl Config {
-    /// Those of figures 12 and 13, which leave the wrapper out, in the paper's order.
+    /// The configurations of figures 12 and 13, which leave the wrapper out, in the paper's order.
     pub const LARGE: [Config; 7] = [
         Config::LocalDisk,
         Config::Persistent,
@@ -95,7 +98,7 @@ pub struct Cell {
     pub nodes: u32,
 }
 
-/// What came out of one.
+/// The results of one experiment.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Measured {
     #[serde(flatten)]
@@ -103,7 +106,7 @@ pub struct Measured {
     pub n_tasks: u64,
     pub seconds: f64,
     pub tasks_per_s: f64,
-    /// Read and written, in bits as the paper has it.
+    /// Bytes read and written per second, in megabits as in the paper.
     pub mbit_per_s: f64,
 }
 
@@ -121,7 +124,8 @@ pub struct Measured {
 pub fn machine(nodes: u32) -> Machine {
     let base = preset("tg-anl-64-2008").expect("it is listed");
     let home_peak = 3420.0 * MBIT;
-    // Of r bytes read and r written, both counted, a rate of 2 r / (r + cost r) of the reading rate is left.
+    // If r bytes are read and r written and both are counted, the rate is 2 r / (r + cost r) of the reading
+    // rate.
     let write_cost = |both: f64, read: f64| 2.0 * read / both - 1.0;
     Machine {
         name: "tg-anl-micro".into(),
@@ -140,16 +144,19 @@ pub fn machine(nodes: u32) -> Machine {
     }
 }
 
-/// How many files each node reads: enough that the beginning and the end of a run are a small part of it.
+/// The number of files that each node reads: enough that the beginning and the end of a run are a small
+/// part of it.
 fn files_per_node(file_bytes: u64) -> u32 {
     if file_bytes >= LARGE_BYTES { 20 } else { 50 }
 }
 
-/// The tasks, `n_passes` times, the later ones at `second_ns`. Files are named by number, so that each pass reads the same ones.
+/// The tasks of one pass or of two; the second pass, if any, is submitted at `warmed_at_ns`. Files are
+/// named by number, so that each pass reads the same files.
 fn workload(cell: &Cell, warmed_at_ns: Option<u64>) -> Workload {
     let n_tasks = cell.nodes * files_per_node(cell.file_bytes);
     let index = |text: &str| Pattern(vec![Piece::Literal(text.into()), Piece::Index]);
-    // The second pass comes in another order than the first, so that chance does not bring a file's reader to its holder.
+    // The second pass has another order than the first, so that a file's reader does not come to the file's
+    // holder by chance.
     let mut order: Vec<u32> = (0..n_tasks).collect();
     if warmed_at_ns.is_some() {
         let mut rng = Rng::new(super::SEED);
@@ -158,7 +165,7 @@ fn workload(cell: &Cell, warmed_at_ns: Option<u64>) -> Workload {
         }
     }
     let pass = |at_ns: u64, name: &str, writes: bool, order: Option<&[u32]>| {
-        // What diffusion writes stays on the nodes; what is written to persistent storage goes there.
+        // Outputs under diffusion stay on the nodes; outputs under persistent storage go home.
         let lands = matches!(cell.config, Config::Fa | Config::FaWrapper | Config::Persistent);
         let out = format!("{name}-out");
         let outputs = if writes { vec![index(&if lands { out } else { run_file(out) })] } else { vec![] };
@@ -202,7 +209,7 @@ fn scheduling(config: Config) -> Scheduling {
     scheduling
 }
 
-/// Lives through one. `Err` is one sentence for people.
+/// Simulates one experiment. `Err` is one sentence for users.
 pub fn run(cell: &Cell) -> Result<Measured, String> {
     let n_tasks = u64::from(cell.nodes * files_per_node(cell.file_bytes));
     let each_bytes = cell.file_bytes as f64 * if cell.writes { 2.0 } else { 1.0 };
@@ -248,10 +255,10 @@ pub fn run(cell: &Cell) -> Result<Measured, String> {
     Ok(measured(lived(Some(warmed_at_s * S))? - warmed_at_s as f64))
 }
 
-/// Opening a file on a local disk, at most.
+/// The time to open a file on a local disk, at most.
 const LOCAL_OPEN_S: f64 = 1e-3;
 
-/// Those that figures 7 to 14 need.
+/// The experiments that figures 7 to 14 need.
 pub fn cells() -> Vec<Cell> {
     let mut list = vec![];
     for writes in [false, true] {
@@ -324,7 +331,7 @@ mod tests {
             assert!(mcu_100 <= local && mcu_100 > 0.94 * local, "{all:?}");
             assert!(fca_100 > home && fca_100 < mcu_100, "{all:?}");
             assert!(fa <= 1.02 * home && fa > 0.9 * home, "{all:?}");
-            // Cold caches give what home gives; what is written stays on the nodes.
+            // With cold caches the rate is that of home; written files stay on the nodes.
             for cold in [fca_0, mcu_0] {
                 assert!(if writes { cold > home } else { cold <= 1.02 * home }, "{all:?}");
             }

@@ -1,8 +1,8 @@
-//! Experiments: the evaluation of Raicu09 (§5 and §6) as a list, with what the paper says came out.
+//! Experiments: the evaluation of Raicu09 (§5 and §6) as a list, with the results that the paper gives.
 //!
-//! In: nothing. Out: [`all`], each [`Experiment`] with its machine, scheduling, faults and workload, so that it can be
-//! simulated alone, and with the paper's numbers and the place where they stand. `eyas-lab repro` runs them and writes the
-//! page; nothing here knows how they are shown.
+//! In: nothing. Out: [`all`], a list of [`Experiment`]s. Each has its machine, scheduling, faults and
+//! workload, so that it can be simulated alone, and the paper's numbers with the places where they stand.
+//! `eyas-lab repro` runs them and writes the page; this module does not know how they are shown.
 //!
 //! | module | |
 //! |---|---|
@@ -15,10 +15,10 @@
 //! | [`stealing`] | beside the paper: queues per node with and without stealing (Zhang12 §V-I), and ours |
 //! | [`worlds`] | beside the paper: random machines and workloads, our default against the paper's policies |
 //!
-//! Invariants: names are unique, and what one is called says what it is; the same name is the same run, to the byte.
+//! Invariants: names are unique and describe their experiment; the same name is the same run, to the byte.
 //!
-//! Nothing is fitted here. What the machines were fitted to is said in [`crate::machine`], the one scale of the stacking
-//! workload in [`crate::workload::stacking`].
+//! Nothing is fitted here. The fitting of machines is described in [`crate::machine`], and the one scale of
+//! the stacking workload in [`crate::workload::stacking`].
 
 pub mod best;
 pub mod beyond;
@@ -39,12 +39,12 @@ use crate::workload::{self, Workload};
 use crate::world::{Scheduling, simulate};
 use serde::{Deserialize, Serialize};
 
-/// Of all experiments. Other seeds give other draws of the same workloads.
+/// The seed of all experiments. Other seeds give other draws of the same workloads.
 pub const SEED: u64 = 1;
-/// Points of a series that is kept: enough for a figure.
+/// The most points of a series that is kept: enough for a figure.
 const POINTS_MAX: usize = 240;
 
-/// What belongs together on the page, and can be run together.
+/// Experiments that belong together on the page, and can be run together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Group {
     Mi,
@@ -68,7 +68,8 @@ impl Group {
     }
 }
 
-/// What the paper tells about an experiment. Shares are in [0, 1], bytes per second and bytes are plain.
+/// The quantities that the paper gives for an experiment. Shares are in [0, 1]; bytes, and bytes per
+/// second, have no prefix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -83,16 +84,16 @@ pub enum Metric {
     QueueMax,
     CpuHours,
     Utilisation,
-    /// Against first-available: how many times as fast.
+    /// Speed-up against first-available, as a factor.
     Speedup,
-    /// Speed-up by CPU hours, as a share of the best one's.
+    /// Speed-up divided by CPU hours, as a share of the best experiment's.
     PerformanceIndex,
-    /// Bytes between nodes, and from home.
+    /// Bytes between nodes; `HomeBytes`: bytes from home.
     PeerBytes,
     HomeBytes,
 }
 
-/// A number of the paper and where it says so.
+/// A number of the paper and the place where it stands.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Said {
     pub metric: Metric,
@@ -112,17 +113,17 @@ pub enum Load {
 pub struct Experiment {
     pub name: String,
     pub group: Group,
-    /// For people, without what its table says already.
+    /// A description for readers, without what the experiment's table says already.
     pub what: String,
-    /// The paper's, or empty.
+    /// The figure of the paper, or empty.
     pub figure: &'static str,
     pub machine: Machine,
     pub scheduling: Scheduling,
     pub faults: Faults,
     pub load: Load,
-    /// Whether its course over time is kept.
+    /// Whether the experiment's course over time is kept.
     pub keeps_series: bool,
-    /// Small enough to be run whenever tests are.
+    /// Whether the experiment is small enough to be run with the tests.
     pub is_quick: bool,
     pub said: Vec<Said>,
 }
@@ -137,7 +138,8 @@ impl Experiment {
         }
     }
 
-    /// Lives through it. What nobody looks at later is left out of the summary, see [`Experiment::keeps_series`].
+    /// Simulates the experiment. A series that is not needed later is left out of the summary, see
+    /// [`Experiment::keeps_series`].
     pub fn run(&self) -> Result<Summary, String> {
         let workload = self.workload().map_err(|e| e.to_string())?;
         let mut summary = simulate(&self.machine, &self.scheduling, &self.faults, workload, SEED, None)?;
@@ -152,7 +154,7 @@ impl Experiment {
         self.said.iter().find(|said| said.metric == metric).copied()
     }
 
-    /// How many tasks it has, to begin with the long ones.
+    /// The number of tasks, used to begin with the long experiments.
     pub fn n_tasks(&self) -> u64 {
         match &self.load {
             Load::Mi(config) => config.n_tasks,
@@ -167,7 +169,7 @@ impl Experiment {
     }
 }
 
-/// The same with fewer points.
+/// The same series with fewer points.
 fn coarse(series: &Series) -> Series {
     let by = series.demand.len().div_ceil(POINTS_MAX).max(1);
     let mean = |all: &[f64]| -> Vec<f64> {
@@ -185,7 +187,7 @@ fn coarse(series: &Series) -> Series {
     }
 }
 
-/// All of them, in the order of the paper.
+/// All experiments, in the order of the paper.
 pub fn all() -> Vec<Experiment> {
     let mut list = paper::mi();
     list.extend(paper::sw());
@@ -195,7 +197,8 @@ pub fn all() -> Vec<Experiment> {
     list
 }
 
-/// Those that `only` names: groups, or single experiments. `Err` is one sentence that says which there are.
+/// The experiments that `only` names, as groups or one by one. `Err` is one sentence that says which there
+/// are.
 pub fn select(all: Vec<Experiment>, only: &[String]) -> Result<Vec<Experiment>, String> {
     let names = |e: &Experiment, word: &String| *word == e.name || word == e.group.name();
     if let Some(unknown) = only.iter().find(|word| !all.iter().any(|e| names(e, word))) {

@@ -1,13 +1,14 @@
-//! The experiments of Raicu09 §5 and §6.5, scheduled as the paper has it.
+//! The experiments of Raicu09 §5 and §6.5, scheduled as in the paper.
 //!
-//! What the paper says: the policy of each experiment; "window size set to 2500" (§5.1.1, §5.2), "optimizing cache hits
-//! while keeping processor utilization high (90%)"; the release of a node "after 30 seconds of idleness" in SW with
-//! dynamic provisioning (§5.2); MCU with caches, FA without, for the stacking (§6.5).
+//! The paper gives: the policy of each experiment; "window size set to 2500" (§5.1.1, §5.2), "optimizing
+//! cache hits while keeping processor utilization high (90%)"; the release of a node "after 30 seconds of
+//! idleness" in SW with dynamic provisioning (§5.2); MCU with caches, FA without, for the stacking (§6.5).
 //!
-//! What it does not say, and what is taken: All-Pairs has the window and the threshold of §5.1; caches are LRU (the
-//! default of the earlier papers on Falkon); the allocation policy is `all-at-once`, which asks for as many nodes as
-//! the queue could use; nothing is released in MI, whose load only grows. What eyas adds is off: no inputs are moved ahead of a
-//! free slot, nobody waits for what another one is reading from home, one task per decision.
+//! The paper does not give the following, which is assumed: All-Pairs has the window and the threshold of
+//! §5.1; caches are LRU (the default of the earlier papers on Falkon); the allocation policy is
+//! `all-at-once`, which asks for as many nodes as the queue could use; nothing is released in MI, whose
+//! load only grows. The additions of eyas are off: no inputs are moved ahead of a free slot, no executor
+//! waits for an object that another executor is reading from home, and each decision places one task.
 
 use super::*;
 use crate::machine::preset;
@@ -22,7 +23,7 @@ const GBIT: f64 = 1e9 / 8.0;
 const GB: f64 = 1e9;
 const S: u64 = 1_000_000_000;
 
-/// How the paper schedules, with all nodes there from the beginning.
+/// The paper's scheduling, with all nodes there from the beginning.
 pub fn scheduling(placement: &str) -> Scheduling {
     let placement_config = placement::Config {
         window: 2500,
@@ -44,7 +45,7 @@ pub fn scheduling(placement: &str) -> Scheduling {
     }
 }
 
-/// The same with nodes that come with the queue, and go after `release_idle_ns`.
+/// The same with nodes that come with the queue, and leave after `release_idle_ns` without work.
 pub fn dynamic(placement: &str, machine: &Machine, release_idle_ns: Option<u64>) -> Scheduling {
     let provision = ProvisionConfig {
         policy: growth::ALL_AT_ONCE.into(),
@@ -57,7 +58,7 @@ pub fn dynamic(placement: &str, machine: &Machine, release_idle_ns: Option<u64>)
     Scheduling { provision: Some(provision), ..scheduling(placement) }
 }
 
-/// A machine that [`preset`] lists, with other caches where the experiment has others.
+/// A machine that [`preset`] lists, with another cache size if the experiment has one.
 pub fn machine(name: &str, cache_bytes: Option<u64>) -> Machine {
     let mut machine = preset(name).expect("the preset is listed");
     machine.cache_bytes_per_node = cache_bytes.unwrap_or(machine.cache_bytes_per_node);
@@ -265,7 +266,7 @@ pub const ALL_PAIRS: [(&str, &str, &str, &str, u32, u64); 4] = [
     ("ap-1000-sicortex", "1000×1000, 4 s, 5,832 processors", "39", "sicortex-5832", 1000, 4 * S),
 ];
 
-/// At the end of the names of the experiments where a task's two items come one after the other.
+/// The end of the names of the experiments in which a task's two items come one after the other.
 pub const IN_TURN: &str = "-in-turn";
 
 pub fn all_pairs_load(n: u32, compute_ns: u64) -> Load {
@@ -331,7 +332,7 @@ pub fn all_pairs() -> Vec<Experiment> {
 /// The four configurations of §6.5.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StackingCase {
-    /// With caches and MCU, or from home with FA.
+    /// Caches and MCU; otherwise FA, which reads from home.
     pub diffusion: bool,
     pub format: Format,
 }
@@ -353,7 +354,8 @@ impl StackingCase {
         }
     }
 
-    /// Of the experiment with so many processors, such as `stacking-1.38-gz-128`; `-gpfs` comes after the format.
+    /// The name of the experiment with `n_processors` processors, such as `stacking-1.38-gz-128`; `-gpfs`
+    /// comes after the format.
     pub fn name(self, locality: Locality, n_processors: u32) -> String {
         let format = if self.format == Format::Gz { "gz" } else { "fit" };
         let home = if self.diffusion { "" } else { "-gpfs" };
@@ -361,7 +363,7 @@ impl StackingCase {
     }
 }
 
-/// Processors of figures 44, 45 and 50; the others have the last.
+/// The numbers of processors of figures 44, 45 and 50; the other figures have the last one.
 pub const STACKING_PROCESSORS: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
 /// Localities for which the number of processors varies (figures 44, 45, 50).
 pub const STACKING_VARIED: [&str; 3] = ["1", "1.38", "30"];

@@ -1,5 +1,6 @@
-//! The evaluation of Zhang12: its patterns over many nodes (figure 9), Montage through shared storage (figure 1), BLAST on
-//! more and more cores (figure 12), and what its applications use (table I).
+//! The evaluation of Zhang12: its patterns over many nodes (figure 9), Montage through shared storage
+//! (figure 1), BLAST on more and more cores (figure 12), and the resources that its applications use (table
+//! I).
 //!
 //! | | what is simulated |
 //! |---|---|
@@ -8,10 +9,11 @@
 //! | [`blast`] | the shape of BLAST with a query file for 16 cores, on 256 cores and more |
 //! | [`resources`] | what the shapes compute, read and write |
 //!
-//! The machine is that of [`super::stealing`]: the paper says little of its own. What it leaves out, and is taken: a link's
-//! latency and bandwidth, those of the preset; 0.1 ms per file within a request; 64 MB of data in a scatter and a gather, one file a node; a
-//! reduce that reads 20 MB of integers per second, in parts of 16. The dispatcher takes 25 µs for a task, as ours does live
-//! (`eyas-lab bench dispatch`), and not what Falkon took.
+//! The machine is that of [`super::stealing`], because the paper says little of its own. What the paper
+//! leaves out is assumed: the link's latency and bandwidth are those of the preset; a file costs 0.1 ms
+//! within a request; a scatter and a gather move 64 MB, one file per node; a reduce reads 20 MB of integers
+//! per second, in parts of 16. The dispatcher takes 25 µs for a task, as ours does live (`eyas-lab bench
+//! dispatch`), and not the time that Falkon took.
 
 use super::collectives::{Even, carried_out, chosen, even};
 use super::stealing;
@@ -32,21 +34,21 @@ use std::sync::Arc;
 
 const MB: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
-/// Nodes of figure 9; the text names the last.
+/// The numbers of nodes of figure 9; the text names the last one.
 pub const NODES: [u32; 8] = [64, 128, 256, 512, 1024, 2048, 4096, 8192];
 /// Bytes that a scatter or a gather moves, on any number of nodes.
 const FIXED_BYTES: u64 = 64 * MB;
-/// Inputs of a part of a reduce, and how fast its program reads.
+/// The number of inputs of a part of a reduce, and the rate at which its program reads.
 const REDUCE_ARITY: u32 = 16;
 const REDUCE_BYTES_PER_S: u64 = 20 * MB;
-/// Cores of figure 12, without its last two: each of them would be simulated for minutes.
+/// The numbers of cores of figure 12, without its last two: each of them would be simulated for minutes.
 pub const BLAST_CORES: [u32; 3] = [256, 1024, 4096];
 
 fn dispatched_as_ours(machine: Machine) -> Machine {
     Machine { dispatch_ns: 25_000, ..machine }
 }
 
-/// Between two nodes: a request and its answer, and what follows.
+/// The link between two nodes.
 pub fn link() -> LinkModel {
     let machine = stealing::machine();
     LinkModel {
@@ -80,7 +82,8 @@ impl Pattern9 {
         }
     }
 
-    /// What varies beside the nodes: the size of the file, of all files together, of the file at each node.
+    /// The sizes that vary beside the number of nodes: of the file, of all files together, or of the file
+    /// at each node.
     pub fn sizes(self) -> &'static [u64] {
         match self {
             Pattern9::Multicast => &[MB, 10 * MB, 100 * MB],
@@ -89,7 +92,7 @@ impl Pattern9 {
         }
     }
 
-    /// The tree that the paper builds; `None` for a reduce, which is tasks.
+    /// The tree that the paper builds; `None` for a reduce, which consists of tasks.
     fn papers_way(self) -> Option<(CollectiveKind, Way)> {
         match self {
             Pattern9::Multicast => Some((CollectiveKind::Multicast, Way::Binomial)),
@@ -106,18 +109,19 @@ pub struct Point {
     pub pattern: Pattern9,
     pub bytes: u64,
     pub nodes: u32,
-    /// The way that the core chooses, how long it takes, and what the core's cost model expects.
+    /// The way that the core chooses; the fields below give the time that it takes and the time that the
+    /// core's cost model expects.
     pub way: String,
     pub seconds: f64,
     pub expected_s: Option<f64>,
-    /// The same bytes in the shape that is nearest to the paper's.
+    /// The time of the same bytes in the shape that is nearest to the paper's.
     pub papers_way_s: Option<f64>,
-    /// The paper's model with our link.
+    /// The time by the paper's model with our link.
     pub papers_model_s: f64,
 }
 
-/// §VI-A1 with `a` = latency, `b` = 1 / bandwidth, `c` = what a file costs. As printed, a multicast takes (a + b) S log N; a latency
-/// times bytes cannot be meant, so here it is a + b S.
+/// The model of §VI-A1, with `a` = latency, `b` = 1 / bandwidth, `c` = the cost of a file. As printed, a
+/// multicast takes (a + b) S log N. A latency times bytes cannot be meant, so here the factor is a + b S.
 pub fn papers_model_s(pattern: Pattern9, bytes: u64, nodes: u32, link: &LinkModel) -> f64 {
     let (n, s) = (f64::from(nodes), bytes as f64);
     let (a, b) = (link.latency_s, 1.0 / link.bandwidth_bytes_per_s);
@@ -127,7 +131,7 @@ pub fn papers_model_s(pattern: Pattern9, bytes: u64, nodes: u32, link: &LinkMode
         Pattern9::Scatter | Pattern9::Gather => {
             rounds * a + (n - 1.0) / n * s * b + (n - 2.0) * link.per_object_s
         }
-        // `c` of a reduce is the program's time per byte; each node works on its own part.
+        // For a reduce, `c` is the program's time per byte; each node works on its own part.
         Pattern9::Reduce => rounds * a + s / REDUCE_BYTES_PER_S as f64,
     }
 }
@@ -181,9 +185,10 @@ pub fn point(pattern: Pattern9, bytes: u64, nodes: u32) -> Result<Point, String>
     })
 }
 
-/// A tree of tasks over a file of `bytes` at each node; what a part makes is one number.
+/// The time of a tree of tasks over a file of `bytes` at each node; each part makes one number.
 ///
-/// First each node makes its file, for long enough that none makes two; measured is from the end of the last of these.
+/// First each node makes its file, which takes so long that no node makes two. The time is measured from
+/// the end of the last of these tasks.
 fn reduce_s(bytes: u64, nodes: u32) -> Result<f64, String> {
     const MAKE_NS: u64 = 100 * S;
     assert!(nodes.is_power_of_two(), "{nodes} nodes");
@@ -205,7 +210,7 @@ fn reduce_s(bytes: u64, nodes: u32) -> Result<f64, String> {
         };
         sizes.extend((0..nodes).map(|i| (run_file(format_args!("part-0-{i}")), bytes)));
         add(nodes, "make-", "make", vec![], &run_file("part-0-"), vec![], MAKE_NS);
-        // The leaves read what lies at their node, one file each; then 16 numbers each.
+        // The leaves read one file each, which lies on their node; the other parts read 16 numbers each.
         let (mut n_parts, mut level, mut arity, mut part_bytes) = (nodes, 0, 1, bytes);
         while with_tree && (n_parts > 1 || level == 0) {
             // Nodes and arity are powers of two: all parts of a level are equal.
@@ -255,7 +260,7 @@ pub fn curves() -> Result<Vec<Point>, String> {
 
 // ---------------------------------------------------------------- figure 1
 
-/// Where the time of all cores goes, as shares of it.
+/// How the time of all cores is spent, as shares of it.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct CoreTime {
     pub what: String,
@@ -270,8 +275,9 @@ pub struct CoreTime {
     pub home_bytes: f64,
 }
 
-/// Montage on 512 cores: through home as in figure 1, the same where home takes 11 ms for a file (table VII: 1,319 files in 14.7 s,
-/// 3,883 in 44.6 s), and with files on the nodes under our default. Through home a node has as many files on their way as it has cores.
+/// Montage on 512 cores: through home as in figure 1; the same where home takes 11 ms for a file (table
+/// VII: 1,319 files in 14.7 s, 3,883 in 44.6 s); and with files on the nodes under our default. Through
+/// home, a node moves as many files at a time as it has cores.
 pub fn montage() -> Result<Vec<CoreTime>, String> {
     let machine = dispatched_as_ours(Machine { nodes: 128, ..stealing::machine() });
     let per_file = Machine { home_latency_ns: 5_500_000, ..machine.clone() };
@@ -318,13 +324,14 @@ pub struct Scaled {
     pub cores: u32,
     pub n_tasks: u64,
     pub makespan_s: f64,
-    /// Seconds that programs compute, by all core seconds.
+    /// Seconds that programs compute, divided by all core seconds.
     pub computing: f64,
     pub home_bytes: f64,
     pub peer_bytes: f64,
 }
 
-/// mtcBLAST on so many cores with one query file for 16 of them; of 64 nodes one has no tasks, as in the paper.
+/// mtcBLAST on `cores` cores with one query file per 16 cores. One of 64 nodes has no tasks, as in the
+/// paper.
 pub fn blast(cores: u32) -> Result<Scaled, String> {
     let nodes = cores / 4 / 64 * 63;
     let machine = dispatched_as_ours(Machine { nodes, ..stealing::machine() });
@@ -345,15 +352,15 @@ pub fn blast(cores: u32) -> Result<Scaled, String> {
 
 // ---------------------------------------------------------------- table I
 
-/// What all tasks of an application use together.
+/// The resources that all tasks of an application use together.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Resources {
     pub shape: String,
     pub n_tasks: u64,
     pub compute_s: f64,
-    /// Of different files, read or written.
+    /// Bytes of different files, read or written.
     pub file_bytes: f64,
-    /// Each reading and each writing counted.
+    /// Bytes with each reading and each writing counted.
     pub touched_bytes: f64,
 }
 
@@ -361,7 +368,7 @@ impl Resources {
     pub fn compute_s_per_task(&self) -> f64 {
         self.compute_s / self.n_tasks as f64
     }
-    /// Megabytes of different files for a second of computing.
+    /// Megabytes of different files per second of computing.
     pub fn mb_per_compute_s(&self) -> f64 {
         self.file_bytes / 1e6 / self.compute_s
     }
@@ -385,7 +392,7 @@ fn resources_of(of: Shape, config: &ShapeConfig) -> Result<Resources, String> {
     Ok(Resources { shape: of.name().into(), n_tasks: workload.n_tasks, compute_s, file_bytes, touched_bytes })
 }
 
-/// Of the three applications, in the order of table I.
+/// The resources of the three applications, in the order of table I.
 pub fn resources() -> Result<Vec<Resources>, String> {
     [Shape::Montage, Shape::Cybershake, Shape::Blast]
         .into_iter()
@@ -407,7 +414,7 @@ mod tests {
                     assert!(p.seconds > 0.0, "{p:?}");
                     assert!(p.papers_way_s.is_none_or(|s| p.seconds <= 1.02 * s), "{p:?}");
                 }
-                // Eight times the nodes, never eight times the time.
+                // Eight times the nodes must take less than six times the time.
                 assert!(all[1].seconds < 6.0 * all[0].seconds, "{all:?}");
             }
         }

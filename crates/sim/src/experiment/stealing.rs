@@ -1,15 +1,17 @@
 //! Work stealing: the papers' policies and ours on the shapes of Zhang12's applications.
 //!
-//! In: a machine, which shapes and policies, seeds. Out: a [`Cell`] per shape and policy, with means over the seeds.
+//! In: a machine, shapes, policies and seeds. Out: a [`Cell`] per shape and policy, with means over the
+//! seeds.
 //!
-//! What is compared is where tasks wait: at the node of their first input (`first-input`, §V-I), there but for what idle
-//! neighbours take (`first-input-steal`), or nowhere, because a task is given out when there is a slot for it
-//! (`max-compute-util`, `affinity`). All else is equal: caches, collectives, and that nodes are given tasks ahead of
-//! free slots.
+//! The policies differ in where tasks wait: at the node of their first input (`first-input`, §V-I), there
+//! except for tasks that idle neighbours steal (`first-input-steal`), or at no node, because a task is
+//! given out when there is a slot for it (`max-compute-util`, `affinity`). Everything else is equal:
+//! caches, collectives, and that nodes are given tasks ahead of free slots.
 //!
-//! The machine is the paper's as far as it says (§VI, §VI-B2): 63 nodes of four cores, memory as disk, a 10 Gbit/s link to
-//! shared storage. The rest is that of the Blue Gene of Raicu09, see [`crate::machine`], but for caches of 8 GB: a gather of Montage
-//! reads more than the 2 GB of a node, and the paper runs such a task on the login node (§V-G).
+//! The machine is the paper's as far as the paper describes it (§VI, §VI-B2): 63 nodes of four cores,
+//! memory as disk, a 10 Gbit/s link to shared storage. The rest is that of the Blue Gene of Raicu09, see
+//! [`crate::machine`], except for caches of 8 GB: a gather of Montage reads more than the 2 GB of a node,
+//! and the paper runs such a task on the login node (§V-G).
 
 use crate::machine::{Faults, Machine, preset};
 use crate::outcome::Summary;
@@ -19,7 +21,7 @@ use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::placement::{affinity, first_input, max_compute_util};
 use serde::{Deserialize, Serialize};
 
-/// The first one is what the others are compared with.
+/// The others are compared with the first one.
 pub const PLACEMENTS: [&str; 4] =
     [first_input::NAME, first_input::NAME_STEAL, max_compute_util::NAME, affinity::NAME];
 
@@ -39,7 +41,7 @@ pub struct Cell {
     pub home_bytes: f64,
 }
 
-/// The paper's: of 64 nodes one is dispatcher and metadata server.
+/// The paper's machine: of 64 nodes, one is dispatcher and metadata server.
 pub fn machine() -> Machine {
     let blue_gene = preset("bgp-4096").expect("it is listed");
     let link = 10e9 / 8.0;
@@ -47,7 +49,7 @@ pub fn machine() -> Machine {
     Machine { name: "bgp-63".into(), nodes: 63, cache_bytes_per_node, home_bytes_per_s: link, ..blue_gene }
 }
 
-/// One shape under one policy, once per seed from 1 to `n_seeds`. `Err` is one sentence for people.
+/// One shape under one policy, once per seed from 1 to `n_seeds`. `Err` is one sentence for users.
 pub fn cell(
     machine: &Machine,
     of: Shape,
@@ -101,10 +103,10 @@ mod tests {
             assert!(affinity.makespan_s < steals.makespan_s, "{of:?}: {steals:?} {affinity:?}");
             assert!(steals.starved_share < bound.starved_share, "{of:?}: {bound:?} {steals:?}");
             assert!(affinity.starved_share < steals.starved_share, "{of:?}: {steals:?} {affinity:?}");
-            // A copy that is on its way, or its holder is a moment from free, is waited for.
+            // A task waits only while a copy is on its way, or until its holder is free a moment later.
             assert!(affinity.starved_share < 0.02, "{of:?}: {affinity:?}");
             assert!(utilised.starved_share < 1e-4, "{of:?}: {utilised:?}");
-            // What is stolen is copied.
+            // Stolen tasks need copies of their inputs.
             assert!(steals.peer_bytes > bound.peer_bytes, "{of:?}: {bound:?} {steals:?}");
         }
     }

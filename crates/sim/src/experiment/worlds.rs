@@ -1,9 +1,11 @@
-//! Random worlds: one placement policy against others, on machines and workloads that nobody chose.
+//! Random worlds: one placement policy against others, on machines and workloads that are drawn at random.
 //!
-//! In: a seed. Out: a [`World`] (a machine and the tasks of a workload), its description in words, and what a policy
-//! makes of it. The same seed is the same world, on every machine; a policy that is compared gets the same one.
+//! In: a seed. Out: a [`World`] (a machine and the tasks of a workload), its description in words, and the
+//! result of a policy in it. The same seed is the same world, on every machine; all compared policies get
+//! the same world.
 //!
-//! What is drawn, all rates from a logarithmic scale so that each power of ten is as likely as the next:
+//! Drawn are the following. All rates come from a logarithmic scale, so that each power of ten is as likely
+//! as the next:
 //!
 //! | | |
 //! |---|---|
@@ -19,7 +21,7 @@
 //!
 //! Worlds are small, so that hundreds take minutes: at most [`TASKS_MAX`] tasks.
 //!
-//! Not here: which policies are compared and how it is shown (`eyas-lab worlds`).
+//! Not here: which policies are compared and how the results are shown (`eyas-lab worlds`).
 
 use crate::machine::{Costs, Faults, Machine};
 use crate::outcome::Summary;
@@ -33,20 +35,20 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whose worlds these are.
+/// The policy that is compared with the others.
 pub const PLACEMENT: &str = affinity::NAME;
-/// What it is compared with: the policies of Raicu09.
+/// The others: the policies of Raicu09.
 pub const OTHERS: [&str; 4] =
     [first_available::NAME, max_cache_hit::NAME, max_compute_util::NAME, good_cache_compute::NAME];
-/// Not a policy: the best of those that are compared with, as it was in a world that differs only by how long its tasks
-/// compute ([`World::nudged`]). Nobody can know more than this one does, so what it loses is chance.
+/// Not a policy: the one of the others that was best in a world that differs only in how long its tasks
+/// compute ([`World::nudged`]). No policy can know more than that, so its losses are chance.
 pub const HINDSIGHT: &str = "hindsight";
-/// By so much of itself the time that a task computes differs in a nudged world, at most.
+/// The time that a task computes in a nudged world differs by at most this share.
 const NUDGE: f64 = 0.01;
-/// Tasks of a world, about.
+/// The number of tasks of a world, about.
 pub const TASKS_MAX: u64 = 3000;
 
-/// What is asked of the tasks of a world.
+/// The kinds of workloads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     Hot,
@@ -108,12 +110,12 @@ pub struct World {
 struct Draw(Rng);
 
 impl Draw {
-    /// In `[0, 1)`.
+    /// A number in `[0, 1)`.
     fn unit(&mut self) -> f64 {
         self.0.below(1 << 53) as f64 / (1u64 << 53) as f64
     }
 
-    /// Each power of ten between the two is as likely as the next; two digits count.
+    /// A number between the two, rounded to two digits. Each power of ten is as likely as the next.
     fn log(&mut self, low: f64, high: f64) -> f64 {
         let x = libm::exp(libm::log(low) + self.unit() * libm::log(high / low));
         let digit = libm::pow(10.0, libm::floor(libm::log10(x)) - 1.0);
@@ -135,7 +137,7 @@ impl Draw {
     }
 }
 
-/// How long programs compute: all the same, or between a half and twice as long.
+/// The distribution of compute times: all the same, or between a half and twice as long.
 struct Work {
     ns: f64,
     even: bool,
@@ -151,7 +153,7 @@ impl Work {
 impl World {
     pub fn from_seed(seed: u64) -> World {
         let mut draw = Draw(Rng::new(seed ^ 0x5eed_0f30_71d5));
-        // The first numbers of neighbouring seeds have nothing in common, but their sum in the state does.
+        // The states of neighbouring seeds are close, but the numbers made from them have nothing in common.
         draw.0.next_u64();
         let kind = draw.one_of(&Kind::ALL);
         let nodes = draw.count(2, 128) as u32;
@@ -184,7 +186,8 @@ impl World {
         let mut made = Made { draw, work, file_bytes, tasks: vec![], sizes: FxHashMap::default() };
         made.draw_tasks(kind, n_tasks, n_slots);
         let Made { mut draw, tasks, sizes, .. } = made;
-        // From a part of what there is to room for all of it; never too small for what one node needs at once.
+        // The cache has room for a part of all files up to all of them, and always for what one node needs
+        // at the same time.
         let total: u64 = sizes.values().sum();
         let most =
             tasks.iter().map(|t| t.inputs.iter().chain(&t.outputs).map(|f| sizes[f]).sum::<u64>()).max();
@@ -196,8 +199,8 @@ impl World {
         World { seed, kind, machine, tasks, sizes }
     }
 
-    /// The same machine and files, where each task computes for up to 1 % more or less than here. `chance` picks which of
-    /// all such worlds it is.
+    /// The same machine and files, but each task computes for up to 1 % more or less than here. `chance`
+    /// picks one of all such worlds.
     pub fn nudged(&self, chance: u64) -> World {
         let mut draw = Draw(Rng::new(self.seed ^ chance.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
         draw.0.next_u64();
@@ -216,7 +219,7 @@ impl World {
         self.tasks.iter().map(|t| t.compute_ns as f64 / 1e9).sum::<f64>() / self.tasks.len().max(1) as f64
     }
 
-    /// How many files there are, made ones included, and how large they are together.
+    /// The number of files, including those that tasks make, and their size together.
     pub fn files(&self) -> (u64, u64) {
         (self.sizes.len() as u64, self.sizes.values().sum())
     }
@@ -249,7 +252,7 @@ impl World {
         }
     }
 
-    /// Lives through it under one policy. `Err`: it did not end, or not well.
+    /// Simulates the world under one policy. `Err`: the run did not end, or did not end well.
     pub fn run(&self, placement: &str) -> Result<Summary, String> {
         let mut scheduling = Scheduling::default();
         scheduling.dispatcher.placement = placement.into();
@@ -336,7 +339,7 @@ impl Made {
             Kind::Stages => self.stages(n_tasks),
             Kind::Stream => {
                 self.local(n_tasks);
-                // As fast as about all slots could compute, or half or twice as fast.
+                // Tasks arrive about as fast as all slots could compute them, or half or twice as fast.
                 let factor = self.draw.log(0.5, 2.0);
                 for (i, task) in self.tasks.iter_mut().enumerate() {
                     task.at_ns = (i as f64 * (self.work.ns + 1e6) / n_slots as f64 * factor) as u64;
@@ -361,7 +364,7 @@ impl Made {
         }
     }
 
-    /// Layers; what the last makes goes home, the rest stays on the nodes.
+    /// Layers of tasks. The files of the last layer go home; the others stay on the nodes.
     fn stages(&mut self, n_tasks: u64) {
         const LABELS: [&str; 4] = ["first", "second", "third", "fourth"];
         let n_layers = self.draw.count(2, 4);
@@ -374,7 +377,7 @@ impl Made {
             }
             .max(1);
             left = left.saturating_sub(n);
-            // Of each file of the layer before: by one, by some, or by all.
+            // Each task reads some files of the layer before: one, a few, or many.
             let reads = self.draw.one_of(&[1, 1, 2, 8, 64]);
             let all_read = self.draw.one_of(&[false, false, false, true]).then(|| self.draw.count(1, 3));
             let size = self.draw.log(0.01, 1.0);
@@ -400,7 +403,7 @@ impl Made {
     }
 }
 
-/// How long a world took, under our policy and under each of the others.
+/// The makespan of a world under our policy and under each of the others.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compared {
     pub makespan_s: f64,
@@ -408,13 +411,13 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// The best of the others, by its place among them.
+    /// The best of the others, by its position among them, and its makespan.
     pub fn best(&self) -> (usize, f64) {
         let all = self.others_s.iter().copied().enumerate();
         all.min_by(|a, b| a.1.total_cmp(&b.1)).expect("it is compared with somebody")
     }
 
-    /// Above 1: we took longer than the best of the others.
+    /// Our makespan divided by the best of the others'; above 1, ours took longer.
     pub fn ratio(&self) -> f64 {
         self.makespan_s / self.best().1.max(1e-9)
     }

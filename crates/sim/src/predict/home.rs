@@ -1,36 +1,43 @@
-//! What a run says about home storage: how fast one node reads alone, and how fast all nodes read together.
+//! The rates of home storage that follow from a run: the rate of one node that reads alone, and of all
+//! nodes that read together.
 //!
-//! In: who moved how many bytes from or to home, and when ([`Use`]). Out: [`HomeFit`], two rates and how well each is known.
+//! In: the nodes that moved bytes from or to home, with bytes and times ([`Use`]). Out: [`HomeFit`], two
+//! rates and how well each is known.
 //!
-//! The model has two rates. A node that is one of `n` with bytes under way gets `min(client, home / n)`, divided equally
-//! among its own transfers. Each transfer then has to have moved as many bytes as the log says. Every pair of rates on a
-//! grid is compared with the log by least squares; pairs that fit about as well as the best pair are all taken for
-//! possible.
+//! The model has two rates. If `n` nodes have bytes under way, each of them gets `min(client, home / n)`,
+//! divided equally among its own transfers. Each transfer must then have moved as many bytes as the log
+//! says. Every pair of rates on a grid is compared with the log by least squares. All pairs that fit about
+//! as well as the best pair are taken to be possible.
 //!
-//! Why a range: while home is saturated, a node gets its share of home and not what its own link or the protocol would
-//! allow. A run whose nodes always read together therefore fits equally well with every client rate from that share up to
-//! all that home gives, and only a moment with fewer readers tells them apart.
+//! Why a range: while home is saturated, a node gets its share of home and not what its own link or the
+//! protocol would allow. A run whose nodes always read together therefore fits equally well with every
+//! client rate from that share up to all that home gives, and only a moment with fewer readers tells them
+//! apart.
 //!
-//! Not here: what a prediction makes of the range ([`super::Question`]).
+//! Not here: how a prediction uses the range ([`super::Question`]).
 
 use super::{SMALL_BYTES, TaskMeasured};
 
-/// From one rate of the grid to the next.
+/// The factor from one rate of the grid to the next.
 const STEP: f64 = 1.03;
-/// Transfers differ from the model at least by this part of their bytes, however well others fit.
+/// Transfers are assumed to differ from the model by at least this part of their bytes, however well others
+/// fit.
 const ERROR_MIN: f64 = 0.1;
-/// Transfers of one moment hinder each other, so they count as at most so many independent observations.
+/// Transfers at the same time hinder each other, so they count as at most this many independent
+/// observations.
 const N_INDEPENDENT_MAX: f64 = 25.0;
-/// A pair of rates is possible while its error is above the least error by no more than so many of one observation's.
+/// A pair of rates is possible if its error is above the least error by at most this many times the error
+/// of one observation.
 const ACCEPTED: f64 = 4.0;
-/// A node counts as reading for so long after its last transfer. What it leaves is not with the others at once: shares of
-/// `--home-rate` follow after about a tenth of a second, and storage and connections take their time, too. A shorter pause of some
-/// nodes says nothing about what the others could take.
+/// A node counts as reading for this long after its last transfer. The others do not get its share at once:
+/// shares of `--home-rate` follow after about a tenth of a second, and storage and connections take their
+/// time, too. A shorter pause of some nodes says nothing about the rate that the others could take.
 const LAG_NS: u64 = 200_000_000;
-/// Up to here each number of reading nodes is a level of its own; above, numbers within a quarter of an octave share one.
+/// Up to this number, each number of reading nodes is a level of its own; above it, numbers within a
+/// quarter of an octave share one level.
 const N_EXACT_MAX: u32 = 16;
 
-/// Bytes on their way from or to home.
+/// A transfer of bytes from or to home.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Use {
     pub node: u32,
@@ -63,19 +70,20 @@ pub(super) struct Rates {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct HomeFit {
-    /// The slowest and the fastest client that the run may have had, each with the home that fits best then.
+    /// The slowest and the fastest client that the run may have had, each with the home that fits best with
+    /// it.
     pub slowest: Rates,
     pub fastest: Rates,
-    /// What fits best.
+    /// The pair of rates that fits best.
     pub best: Rates,
-    /// The most nodes that moved bytes at once for a while.
+    /// The largest number of nodes that moved bytes at the same time for a while.
     pub n_nodes: u32,
-    /// No home without a limit of its own fits.
+    /// A home without a limit of its own does not fit the run.
     pub is_shared: bool,
 }
 
 impl HomeFit {
-    /// Half way between the slowest and the fastest, by their ratio.
+    /// Rates half way between the slowest and the fastest, by their ratio.
     pub fn between(&self) -> Rates {
         let middle = |a: f64, b: f64| (a * b).sqrt();
         Rates {
@@ -84,16 +92,16 @@ impl HomeFit {
         }
     }
 
-    /// `None`: nothing of note was moved.
+    /// `None`: no transfer was large enough.
     pub fn of(uses: &[Use]) -> Option<HomeFit> {
         let seen = Seen::of(uses)?;
         let n_nodes = seen.widest();
         let (least, most) = seen.bounds();
-        // Products alone, which are the same on every machine.
+        // The rates are computed by multiplication alone, which gives the same on every machine.
         let rates = std::iter::successors(Some(least), |rate| Some(rate * STEP));
         let grid: Vec<f64> = rates.take_while(|rate| *rate < most * STEP).collect();
         let fits = |client: f64| seen.best_home(client, &grid);
-        // A client that is faster than home is as fast as home.
+        // A client that is faster than home gets the same as one that is as fast as home.
         let all: Vec<(Rates, f64)> = grid.iter().map(|client| fits(*client)).collect();
         let error_min = all.iter().map(|(_, error)| *error).fold(f64::INFINITY, f64::min);
         let accepted = error_min + seen.slack(error_min);
@@ -114,11 +122,12 @@ impl HomeFit {
 struct Seen {
     n_uses: f64,
     bytes: f64,
-    /// Each node's time with bytes under way, summed, in seconds.
+    /// The time in which each node had bytes under way, in seconds, summed over the nodes.
     busy_s: f64,
-    /// Of each level: for how long in seconds, and the mean number of nodes.
+    /// For each level: its duration in seconds, and the mean number of nodes.
     levels: Vec<(f64, f64)>,
-    /// `x` of a transfer: seconds that it had on each level, each divided by the transfers of its node, per byte.
+    /// Sums of `x`. The `x` of a transfer is, for each level, the seconds that the transfer had on it,
+    /// divided by the number of its node's transfers and by the transfer's bytes.
     sum_x: Vec<f64>,
     sum_xx: Vec<f64>,
 }
@@ -134,24 +143,24 @@ fn level_of(n: u32) -> usize {
     }
 }
 
-/// What happens to a transfer, in the order of one moment.
+/// The changes of a transfer, in the order in which changes of the same moment are taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
     End,
-    /// It does not count any more.
+    /// The transfer no longer counts.
     Idle,
     Begin,
 }
 
-/// What a node's transfers have had so far.
+/// The time that a node's transfers have had so far.
 #[derive(Clone, Default)]
 struct Share {
     n_open: u32,
-    /// Those that were open less than [`LAG_NS`] ago.
+    /// The number of transfers that were open less than [`LAG_NS`] ago.
     n_counted: u32,
-    /// Seconds on each level, divided by the transfers that were open.
+    /// Seconds on each level, divided by the number of open transfers.
     had_s: Vec<f64>,
-    /// The levels' durations when that was reckoned last.
+    /// The durations of the levels at the last update of `had_s`.
     seen_s: Vec<f64>,
 }
 
@@ -189,7 +198,7 @@ impl Seen {
         let share = Share { n_open: 0, n_counted: 0, had_s: zeros.clone(), seen_s: zeros.clone() };
         let mut nodes = vec![share; n_nodes as usize];
         let mut at_begin: Vec<Vec<f64>> = vec![vec![]; uses.len()];
-        // Nodes with open transfers, and those that count as reading.
+        // The number of nodes with open transfers, and of nodes that count as reading.
         let (mut n_open, mut n_counted) = (0u32, 0u32);
         let (mut durations_s, mut since_ns) = (zeros, 0);
         for (at_ns, turn, i) in turns {
@@ -231,7 +240,7 @@ impl Seen {
         Some(seen)
     }
 
-    /// A transfer counts by its bytes, beside the mean.
+    /// Adds a transfer, with the weight of its bytes against the mean.
     fn add(&mut self, had_s: &[f64], bytes: f64, mean_bytes: f64) {
         let (n, weight) = (had_s.len(), bytes / mean_bytes);
         for (i, a) in had_s.iter().map(|s| s / bytes).enumerate().filter(|(_, a)| *a > 0.0) {
@@ -242,14 +251,15 @@ impl Seen {
         }
     }
 
-    /// The most nodes at once, of the levels that lasted for a fiftieth of the time.
+    /// The largest number of nodes at the same time, among the levels that lasted for at least a fiftieth
+    /// of the time.
     fn widest(&self) -> u32 {
         let all_s: f64 = self.levels.iter().map(|(s, _)| s).sum();
         let lasting = self.levels.iter().rfind(|(s, _)| *s > 0.0 && *s >= all_s / 50.0);
         lasting.map_or(1, |(_, n)| n.round() as u32)
     }
 
-    /// Between them are all rates that can be meant.
+    /// Bounds of all rates that are possible.
     fn bounds(&self) -> (f64, f64) {
         let mean = self.bytes / self.busy_s;
         let n_most = self.levels.iter().map(|(_, n)| *n).fold(1.0, f64::max);
@@ -269,7 +279,7 @@ impl Seen {
         error.max(0.0)
     }
 
-    /// The home that fits best beside this client, the slowest of equals, and its error.
+    /// The home that fits best with this client, and its error; among equals, the slowest home.
     fn best_home(&self, client: f64, grid: &[f64]) -> (Rates, f64) {
         let mut best = (Rates { client, home: client }, f64::INFINITY);
         for home in grid.iter().copied().filter(|home| *home >= client) {
@@ -312,7 +322,7 @@ mod tests {
 
     #[test]
     fn long_pauses_show_that_a_node_takes_no_more() {
-        // Two at a time and four at a time, and each always gets the same.
+        // Two nodes read at a time, and then four, and each always gets the same rate.
         let uses: Vec<Use> = (0..4).flat_map(|node| reads(node, 1000 * u64::from(node / 2), 2000)).collect();
         let more = (0..4).flat_map(|node| reads(node, 60_000, 0));
         let uses: Vec<Use> = uses.into_iter().chain(more).collect();

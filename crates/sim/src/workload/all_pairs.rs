@@ -1,12 +1,12 @@
 //! All-Pairs, `Raicu09` §5.3: every element of a set A with every element of a set B.
 //!
-//! The script of figure 34 submits row by row, `foreach $i in A`, `foreach $j in B`, all at once. Each task reads two
-//! items of 12 MB. A and B are two sets: only then the shared file system has to give 12 GB once for 500×500 and 24 GB
-//! for 1000×1000 (table 2). Compute times: 1 s and 0.1 s on the 200 processors of `tg-anl`, 4 s on Blue Gene/P and
-//! SiCortex, whose processors are "about 1/4 the speed".
+//! The script of figure 34 submits row by row, `foreach $i in A`, `foreach $j in B`, all at once. Each task
+//! reads two items of 12 MB. A and B are two sets, because only then does the shared file system have to
+//! give 12 GB once for 500×500 and 24 GB for 1000×1000 (table 2). Compute times: 1 s and 0.1 s on the 200
+//! processors of `tg-anl`, 4 s on Blue Gene/P and SiCortex, whose processors are "about 1/4 the speed".
 //!
-//! A row is one folded array with the item of A in its template and the item of B as its index, so a million tasks
-//! take a thousand templates. Nothing here is random, so there is no seed.
+//! A row is one folded array with the item of A in its template and the item of B as its index, so a
+//! million tasks need a thousand templates. Nothing here is random, so there is no seed.
 
 use super::*;
 use eyas_core::array::Piece;

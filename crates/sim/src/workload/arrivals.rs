@@ -1,10 +1,11 @@
 //! Streams of tasks that arrive at a rate, each reading one file chosen at random.
 //!
-//! Within an interval of constant rate `A` tasks are due evenly: the `j`-th, from 1, `j / A` seconds after the
-//! interval began. A client that sent each one by itself would cost a message per task; as `Raicu09` says nothing of
-//! it, ours collects what is due within a slot of [`SLOT_NS`] and submits it when the last of it is due. So no task
-//! comes early, none comes later than a slot, rates below 10 tasks/s are exact, and the last task of a stream is
-//! exactly on time. All of it is integer arithmetic.
+//! Within an interval of constant rate, `A` tasks are due evenly: the `j`-th, counted from 1, is due `j /
+//! A` seconds after the interval began. A client that sent each task by itself would cost a message per
+//! task. `Raicu09` does not say what its client does; ours collects the tasks that are due within a slot of
+//! [`SLOT_NS`] and submits them when the last of them is due. So no task comes early, and no task comes
+//! later than a slot. Rates below 10 tasks/s are exact, and the last task of a stream is exactly on time.
+//! All of it is integer arithmetic.
 //!
 //! The file is drawn uniformly from `0..n_files`, independently for each task.
 
@@ -13,11 +14,12 @@ use eyas_core::array::{Column, Part, Piece};
 use eyas_core::rng::Rng;
 use std::fmt::Write;
 
-/// What a client collects before it submits: short beside the response times of seconds that are studied.
+/// The time for which a client collects tasks before it submits them: short beside the response times of
+/// seconds that are studied.
 pub(super) const SLOT_NS: u64 = 100 * MS_NS;
 
 pub(super) struct Arrivals<R> {
-    /// Tasks per second in one interval after the other.
+    /// Tasks per second, for one interval after the other.
     rates: R,
     interval_ns: u64,
     n_files: u64,
@@ -27,17 +29,18 @@ pub(super) struct Arrivals<R> {
     /// Tasks still to come.
     n_left: u64,
     n_submitted: u64,
-    /// Tasks per second in the interval under way, and when that began.
+    /// Tasks per second in the interval under way, and the time when that interval began.
     rate: u64,
     begin_ns: u64,
     next_begin_ns: u64,
-    /// The end of the slot looked at last, and the tasks that were due until then, both since the interval began.
+    /// The end of the last slot looked at, and the number of tasks due until then; both are counted from
+    /// the beginning of the interval.
     slot_end_ns: u64,
     n_due: u64,
 }
 
 impl<R: Iterator<Item = u64>> Arrivals<R> {
-    /// `n_tasks` at most; `interval_ns` is not 0.
+    /// At most `n_tasks` tasks; `interval_ns` is not 0.
     pub(super) fn new(
         name: &str,
         seed: u64,
@@ -62,7 +65,7 @@ impl<R: Iterator<Item = u64>> Arrivals<R> {
             rate: 0,
             begin_ns: 0,
             next_begin_ns: 0,
-            // As if an interval had just ended.
+            // The first step then behaves as if an interval had just ended.
             slot_end_ns: interval_ns,
             n_due: 0,
         }
@@ -125,7 +128,7 @@ mod tests {
     #[test]
     fn tasks_are_due_evenly_and_never_submitted_early() {
         assert_eq!(arrivals(&[1, 0, 2], 99), [(1000, 1), (2500, 1), (3000, 1)]);
-        // 25 tasks/s: due each 40 ms, so 2 or 3 in a slot of 100 ms.
+        // 25 tasks/s: one is due every 40 ms, so 2 or 3 in a slot of 100 ms.
         let expect = [(80, 2), (200, 3), (280, 2), (400, 3), (480, 2), (600, 3), (680, 2), (800, 3)];
         assert_eq!(arrivals(&[25], 20), expect);
     }

@@ -1,43 +1,43 @@
-//! Why there is no workload, and whether trying again can help.
+//! The reasons why there is no workload, and whether trying again can help.
 
 use std::fmt;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
-    /// Options that make no workload.
+    /// The options give no workload.
     Config,
     /// A file is missing or cannot be read.
     Open,
-    /// A file is not what it should be.
+    /// A file does not have the expected content.
     Foreign,
-    /// A file breaks off, or is of a run that had not ended.
+    /// A file breaks off, or its run had not ended.
     Incomplete,
-    /// The run that the file is of failed.
+    /// The run in the file failed.
     Failed,
-    /// It would never end: tasks wait for each other, or fit no machine.
+    /// The workload would never end: tasks wait for each other, or fit no machine.
     NeverEnds,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// The same call fails again.
+    /// The same call will fail again.
     Permanent,
-    /// It may succeed later.
+    /// The same call may succeed later.
     Temporary,
-    /// Was tried again and failed each time. Set by the caller who tries again; nothing here does.
+    /// The call was tried again and failed each time. Only a caller that tries again sets this.
     Persistent,
 }
 
-/// One sentence for people: what could not be done, to which thing, why; a hint may follow on its own line.
+/// One sentence for users: the operation, its object and the reason; a hint may follow on its own line.
 #[derive(Debug)]
 pub struct Error {
     pub kind: ErrorKind,
     pub status: Status,
-    /// What was being done: `make a workload`.
+    /// The operation: `make a workload`.
     pub operation: &'static str,
-    /// To which thing, and what is wrong with it.
+    /// The object of the operation, and what is wrong with it.
     pub context: String,
-    /// What to do about it.
+    /// What the user can do about it.
     pub hint: Option<String>,
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }

@@ -1,21 +1,23 @@
 //! Tasks linked by files, all known at once: whether they can all run, and in which order to submit them.
 //!
-//! A dispatcher that is told submissions one by one knows a task's maker only if it was submitted before. Recorded and
-//! imported workloads need not be in that order; [`in_order`] puts them into it, and leaves alone what already is.
+//! A dispatcher that gets submissions one by one knows a task's maker only if the maker was submitted
+//! before. Recorded and imported workloads need not have that order. [`in_order`] gives them that order,
+//! and leaves workloads alone that have it already.
 
 use super::*;
 use eyas_text::shown;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Most names in one sentence about a circle.
+/// The most names in one sentence about a circle.
 const NAMED_MAX: usize = 4;
 
-/// `submissions` with every maker before its readers. Those already in that order come back as they are; others
-/// are taken apart into single tasks, each at its own time or, where that is later, with its last maker.
+/// `submissions` with every maker before its readers. Submissions that are already in that order come back
+/// as they are; others are split into single tasks, each at its own time or, if that is later, at the time
+/// of its last maker.
 ///
-/// `Err`: two tasks write one file, a file that is read has neither maker nor size, one that is written has no
-/// size, or tasks wait for each other in a circle.
+/// `Err`: two tasks write one file, a file that is read has neither maker nor size, a file that is written
+/// has no size, or tasks wait for each other in a circle.
 pub(crate) fn in_order(submissions: Vec<Submission>, sizes: &Sizes) -> Result<Vec<Submission>, Error> {
     let tasks: Vec<(usize, u32)> = (submissions.iter().enumerate())
         .flat_map(|(s, submission)| (0..submission.array.n_tasks).map(move |i| (s, i)))
@@ -56,8 +58,8 @@ pub(crate) fn in_order(submissions: Vec<Submission>, sizes: &Sizes) -> Result<Ve
     Ok(order.into_iter().map(|(at_ns, t)| single(&submissions, tasks[t as usize], at_ns)).collect())
 }
 
-/// The longest chain of compute times over links, in nanoseconds, with `submissions` as [`in_order`] gives them
-/// and makers also before their readers within an array.
+/// The longest chain of compute times over links, in nanoseconds. `submissions` must be in the order of
+/// [`in_order`], with makers before their readers also within an array.
 pub(super) fn longest_chain_ns(submissions: &[Submission]) -> u64 {
     let mut done_ns: FxHashMap<String, u64> = FxHashMap::default();
     let mut longest = 0;
@@ -81,7 +83,7 @@ fn user_id(submissions: &[Submission], (s, i): (usize, u32)) -> String {
     array.fill(&array.template.id, i)
 }
 
-/// Which task makes a location, by index into `tasks`.
+/// The task that makes each location, by index into `tasks`.
 fn makers(
     submissions: &[Submission],
     tasks: &[(usize, u32)],
@@ -115,7 +117,8 @@ fn makers(
     Ok(makers)
 }
 
-/// Tasks in an order in which every maker comes before its readers, else in order of time and then as they came.
+/// Tasks in an order in which every maker comes before its readers, and otherwise in order of time and of
+/// submission.
 fn topological(
     submissions: &[Submission],
     tasks: &[(usize, u32)],
@@ -147,7 +150,8 @@ fn topological(
     Err(circle(submissions, tasks, waits_for, &n_missing))
 }
 
-/// Names a circle: from any stuck task on, the first stuck maker of each, until one comes up again.
+/// The error that names a circle: beginning with any stuck task, it goes to the first stuck maker of each
+/// task until a task comes up again.
 fn circle(
     submissions: &[Submission],
     tasks: &[(usize, u32)],

@@ -1,36 +1,39 @@
-//! A task list that has not run: its tasks with sizes from home, and with times and outputs like those of a run.
+//! A task list that has not run, as a workload: its tasks with the sizes of files at home, and with times
+//! and outputs like those of a run.
 //!
-//! [`Learned`] holds what a recorded run says about tasks of each kind: how long programs took and how large outputs
-//! were. A kind is a label and the first words of a command, so that a list of other files, or a few probes of the same
-//! list, tell about all of it. A task of a kind that never ran is taken to be like all those that did.
+//! [`Learned`] holds what a recorded run shows about tasks of each kind: the run times of programs and the
+//! sizes of outputs. A kind is a label and the first words of a command. So the run of a list over other
+//! files, or a few probes of the same list, are enough for the whole list. A task of a kind that never ran
+//! is assumed to be like all tasks that did.
 //!
-//! Run times go round in the order in which they were measured, or are drawn from those when a range is wanted.
+//! Run times are used in turn, in the order in which they were measured; they are drawn at random if a
+//! range is wanted.
 
 use super::trace::{TaskMeasured, Trace};
 use super::*;
 use eyas_core::rng::Rng;
 use std::collections::BTreeMap;
 
-/// Words of a command that tell kinds apart, as in `python3 cutout.py`.
+/// The number of words of a command that distinguish kinds, as in `python3 cutout.py`.
 const WORDS_MAX: usize = 2;
 
-/// What one kind of task did, or all of them.
+/// Measurements of one kind of task, or of all kinds together.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Sample {
-    /// What is left of each run time without reading and writing.
+    /// Each run time without reading and writing.
     compute_ns: Vec<u64>,
     /// By position among the outputs.
     output_bytes: Vec<Vec<u64>>,
 }
 
-/// How long tasks compute and how much they write, by kind.
+/// Compute times and output sizes, by kind.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Learned {
     kinds: BTreeMap<String, Sample>,
     all: Sample,
 }
 
-/// Label and first words; what comes from columns is no part of it.
+/// The label and the first words of the command; words that come from columns are left out.
 fn kind(template: &Template) -> String {
     let mut words = vec![template.label.clone()];
     let literal = |pattern: &Pattern| {
@@ -50,7 +53,8 @@ fn kind(template: &Template) -> String {
 }
 
 impl Learned {
-    /// From what a run did; `compute_ns` says what of a task's time is computing, by its position in the run.
+    /// Learns from a run. `compute_ns` gives the computing part of a task's time, by the task's position in
+    /// the run.
     pub fn of(trace: &Trace, compute_ns: impl Fn(usize, &TaskMeasured) -> u64) -> Learned {
         let mut learned = Learned { kinds: BTreeMap::new(), all: Sample::default() };
         for (position, array, i) in trace.tasks() {
@@ -70,12 +74,13 @@ impl Learned {
         learned
     }
 
-    /// Tasks that were learned from.
+    /// The number of tasks that were learned from.
     pub fn n_tasks(&self) -> usize {
         self.all.compute_ns.len()
     }
 
-    /// The compute time of some task of that kind, in nanoseconds. At least one was learned from.
+    /// The compute time of a random task of that kind, in nanoseconds. There must be at least one task that
+    /// was learned from.
     pub fn draw_ns(&self, template: &Template, rng: &mut Rng) -> u64 {
         let times = &self.sample(template).compute_ns;
         times[rng.below(times.len() as u64) as usize]
@@ -92,7 +97,7 @@ fn median(values: &[u64]) -> Option<u64> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// What tasks read that no task makes: what has to be looked up at home.
+/// The files that tasks read and no task makes, whose sizes have to be looked up at home.
 pub fn inputs_from_home(arrays: &[Arc<TaskArray>]) -> Vec<String> {
     let each = |of: fn(&Template) -> &Vec<(Pattern, Pattern)>| {
         arrays.iter().flat_map(move |array| {
@@ -107,8 +112,8 @@ pub fn inputs_from_home(arrays: &[Arc<TaskArray>]) -> Vec<String> {
     read
 }
 
-/// The list as a workload, all of it submitted at once. `sizes`: of what [`inputs_from_home`] names. `rng`: draw run
-/// times, instead of going round.
+/// The list as a workload, all of it submitted at once. `sizes`: the sizes of the files of
+/// [`inputs_from_home`]. `rng`: if given, run times are drawn at random and not used in turn.
 pub fn list(
     name: &str,
     arrays: &[Arc<TaskArray>],

@@ -1,11 +1,12 @@
 //! MI, the monotonically increasing workload of `Raicu09` §5.1.
 //!
-//! Equation 12, `A_i = min(ceiling(A_{i-1} * 1.3), 1000), 0 <= i < 24`, with `A_0 = 1`, gives the rates 1, 2, 3, 4, 6, 8,
-//! 11, ..., 836, 1000 tasks/s, each for 60 s. They make 275,100 tasks in 1,440 s; the paper's 250K tasks in 1,415 s
-//! come out when the last interval is cut: the 250,000th task arrives at 1,414.9 s, which is the ideal time.
-//! Each task reads one of 10,000 files of 10 MB, drawn uniformly, and computes for 10 ms.
+//! Equation 12, `A_i = min(ceiling(A_{i-1} * 1.3), 1000), 0 <= i < 24`, with `A_0 = 1`, gives the rates 1,
+//! 2, 3, 4, 6, 8, 11, ..., 836, 1000 tasks/s, each for 60 s. They make 275,100 tasks in 1,440 s; the
+//! paper's 250K tasks in 1,415 s come out when the last interval is cut: the 250,000th task arrives at
+//! 1,414.9 s, which is the ideal time. Each task reads one of 10,000 files of 10 MB, drawn uniformly, and
+//! computes for 10 ms.
 //!
-//! Deviation: none known; how a client batches arrivals is not in the paper, ours is in `arrivals.rs`.
+//! Deviation: none known. The paper does not say how a client batches arrivals; for ours see `arrivals.rs`.
 
 use super::arrivals::Arrivals;
 use super::*;
@@ -18,9 +19,9 @@ pub struct MiConfig {
     pub compute_ns: u64,
     /// Tasks per second in the first interval.
     pub rate_first: u64,
-    /// From one interval to the next, in per cent, rounded up to whole tasks per second.
+    /// The rate of an interval in per cent of the one before, rounded up to whole tasks per second.
     pub growth_per_cent: u64,
-    /// Once reached it stays until all tasks have come.
+    /// The rate stays at this value, once reached, until all tasks have come.
     pub rate_max: u64,
     pub interval_s: u64,
 }
@@ -47,7 +48,8 @@ fn rates(config: &MiConfig) -> impl Iterator<Item = u64> + use<> {
     std::iter::successors(Some(config.rate_first.min(config.rate_max)), next)
 }
 
-/// The rate of each interval until all tasks have arrived, in tasks per second, and when the last one does.
+/// The rate of each interval until all tasks have arrived, in tasks per second, and the time when the last
+/// task arrives.
 pub fn arrival_rates(config: &MiConfig) -> Result<(Vec<u64>, Timestamp), Error> {
     at_least_one("the number of tasks", config.n_tasks)?;
     at_least_one("an interval's length in seconds", config.interval_s)?;
@@ -136,7 +138,8 @@ mod tests {
         for task in &tasks {
             n_reads[task.1[0][1..].parse::<usize>().unwrap()] += 1;
         }
-        // Binomial with mean 2,500 and standard deviation 50: five of them either way.
+        // The number of reads per file is binomial with mean 2,500 and standard deviation 50: five
+        // deviations either way.
         assert!(n_reads.iter().all(|n| (2_250..=2_750).contains(n)), "{n_reads:?}");
         assert_eq!(tasks, all(mi(7, config.clone()).unwrap()));
         assert_ne!(tasks, all(mi(8, config).unwrap()));

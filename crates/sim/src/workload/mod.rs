@@ -1,22 +1,23 @@
-//! Workloads: what is submitted, when, how large its files are and how long its programs compute.
+//! Workloads: the tasks that are submitted, their times, the sizes of their files and the compute times of
+//! their programs.
 //!
-//! A workload is a stream of [`Submission`]s in order of time, so that millions of tasks need not be made before
-//! they are needed, and a table of file sizes. All chance comes from a seed.
+//! A workload is a stream of [`Submission`]s in order of time, so that millions of tasks need not be made
+//! before they are needed, and a table of file sizes. All chance comes from a seed.
 //!
 //! | module | gives |
 //! |---|---|
 //! | [`mi`], [`sw`] | the synthetic streams of `Raicu09` §5.1 and §5.2 |
 //! | [`all_pairs`] | all pairs of two sets, §5.3 |
 //! | [`stacking`] | the image stacking workloads of table 3, §6 |
-//! | [`trace`] | what a live run did, from its event log, and what it measured |
-//! | [`list`] | a task list that has not run, by what a run or some probes say |
+//! | [`trace`] | the tasks of a live run, from its event log, and its measurements |
+//! | [`list`] | a task list that has not run, with times and sizes from a run or from some probes |
 //! | [`shapes`] | the applications of `Zhang12`, by their tables |
 //! | [`workflow`] | workflows from files, of all formats that `eyas-workflow` reads |
 //! | [`sanity`] | whether a workload can end at all, on given machines |
 //!
-//! Invariants of every workload: submissions come in order of time; their tasks add up to `n_tasks`; a task that
-//! makes another's input comes before it, so submissions may be handed to a dispatcher one by one; the same seed
-//! and options give the same submissions on every machine.
+//! Invariants of every workload: submissions come in order of time; their tasks add up to `n_tasks`; a task
+//! that makes another's input comes before it, so submissions may be handed to a dispatcher one by one; the
+//! same seed and options give the same submissions on every machine.
 
 pub mod all_pairs;
 mod arrivals;
@@ -40,28 +41,28 @@ use std::sync::Arc;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MS_NS: u64 = 1_000_000;
-/// As the paper counts bytes: 10 MB are 10,000,000.
+/// Bytes are counted as in the paper: 10 MB are 10,000,000.
 const MB: u64 = 1_000_000;
 
 /// Tasks that arrive together.
 pub struct Submission {
-    /// Since the beginning of the workload.
+    /// The time since the beginning of the workload.
     pub at: Timestamp,
     pub array: Arc<TaskArray>,
     pub compute: Compute,
 }
 
-/// How long the programs of an array compute on a processor of speed 1, beside reading and writing their files.
+/// Compute times of the programs of an array on a processor of speed 1, without reading and writing files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Compute {
-    /// Nanoseconds, each.
+    /// The same time for each task, in nanoseconds.
     Same(u64),
-    /// Nanoseconds, by the task's position in its array.
+    /// A time for each task, in nanoseconds, by the task's position in its array.
     Each(Vec<u64>),
 }
 
 impl Compute {
-    /// Of task `i` of the array.
+    /// The compute time of task `i` of the array, in nanoseconds.
     pub fn of(&self, i: u32) -> u64 {
         match self {
             Compute::Same(ns) => *ns,
@@ -70,16 +71,16 @@ impl Compute {
     }
 }
 
-/// How large files are, in bytes.
+/// The sizes of files, in bytes.
 #[derive(Clone, Debug)]
 pub enum Sizes {
     Same(u64),
-    /// By location, inputs and outputs.
+    /// A size for each file, inputs and outputs, by location.
     Each(FxHashMap<String, u64>),
 }
 
 impl Sizes {
-    /// `None`: there is no such file.
+    /// The size of the file at `location`; `None`: there is no such file.
     pub fn of(&self, location: &str) -> Option<u64> {
         match self {
             Sizes::Same(bytes) => Some(*bytes),
@@ -91,31 +92,31 @@ impl Sizes {
 pub struct Workload {
     pub name: String,
     pub n_tasks: u64,
-    /// How long it would take on a machine without limits, in nanoseconds: for a stream of arrivals the time of the last
-    /// one, for a bag of tasks 0.
+    /// The time that the workload would take on a machine without limits, in nanoseconds: for a stream of
+    /// arrivals the time of the last one, for a bag of tasks 0.
     pub ideal_ns: u64,
-    /// Bytes that the tasks read in total, each reading counted.
+    /// Bytes that the tasks read in total, with each reading counted.
     pub read_bytes: u64,
     pub sizes: Sizes,
     /// In order of time.
     pub submissions: Box<dyn Iterator<Item = Submission>>,
 }
 
-/// How much of a measured program time is not computing: a simulated program reads its inputs, computes, writes
-/// its outputs, and a measured time has all three in it.
+/// The part of a measured program time that is not computing. A simulated program reads its inputs,
+/// computes and writes its outputs; a measured time contains all three.
 ///
-/// The default subtracts nothing: right where files come from the page cache, and otherwise too slow by what the
-/// simulated disk then adds.
+/// The default subtracts nothing. This is right if files come from the page cache; otherwise the simulated
+/// program is too slow by the time that the simulated disk adds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct ProgramIo {
-    /// How fast the program read its inputs, bytes per second.
+    /// The rate at which the program read its inputs, in bytes per second.
     pub read_bytes_per_s: Option<f64>,
-    /// How fast it wrote its outputs, bytes per second.
+    /// The rate at which the program wrote its outputs, in bytes per second.
     pub write_bytes_per_s: Option<f64>,
 }
 
 impl ProgramIo {
-    /// What is left of `run_ns` without reading and writing; never less than 0.
+    /// The part of `run_ns` without reading and writing; never less than 0.
     pub fn compute_ns(&self, run_ns: u64, read_bytes: u64, written_bytes: u64) -> u64 {
         let time = |bytes: u64, rate: Option<f64>| rate.map_or(0.0, |r| bytes as f64 / r * 1e9);
         let io = time(read_bytes, self.read_bytes_per_s) + time(written_bytes, self.write_bytes_per_s);

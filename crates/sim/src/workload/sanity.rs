@@ -1,9 +1,10 @@
-//! Whether a workload can end: checks while it is submitted, each failing with one sentence.
+//! Checks whether a workload can end, made while it is submitted. A failed check gives one sentence.
 //!
-//! A [`Watch`] sees each submission before the dispatcher does. A submission whose files all have one size is
-//! checked by its template, whatever its number of tasks; others task by task.
+//! A [`Watch`] sees each submission before the dispatcher does. A submission whose files all have one size
+//! is checked by its template, whatever its number of tasks; other submissions are checked task by task.
 //!
-//! Not here: circles of tasks and files without makers, which need the whole workload (`links.rs`, where it is read).
+//! Not here: circles of tasks and files without makers, which need the whole workload (`links.rs`, where
+//! the workload is read).
 
 use super::*;
 use eyas_core::Location;
@@ -18,19 +19,20 @@ pub(super) fn too_long(n_tasks: u64) -> Error {
     ))
 }
 
-/// The most that any node of a machine has.
+/// The largest resources that any node of a machine has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Largest {
     pub slots: u32,
     pub memory_bytes: u64,
-    /// 0: nothing is cached, so that no file is too large. What home has is read past a cache that it does not fit into.
+    /// 0: nothing is cached, so no file is too large. A file at home that does not fit into a cache is read
+    /// past it.
     pub cache_bytes: u64,
 }
 
-/// Follows a workload that is being submitted.
+/// Checks a workload while it is submitted.
 pub struct Watch {
     largest: Largest,
-    /// What the workload said.
+    /// The number of tasks that the workload announced.
     n_tasks: u64,
     n_seen: u64,
     last: Timestamp,
@@ -45,7 +47,7 @@ impl Watch {
         Ok(Watch { largest, n_tasks: workload.n_tasks, n_seen: 0, last: Timestamp(0) })
     }
 
-    /// Checks the next submission. `Err`: it could never be done.
+    /// Checks the next submission. `Err`: the submission could never be done.
     pub fn check(&mut self, next: &Submission, sizes: &Sizes) -> Result<(), Error> {
         let array = &next.array;
         if let Err(why) = array.check() {
@@ -79,7 +81,7 @@ impl Watch {
         }
     }
 
-    /// Checks that everything came, when there are no more submissions.
+    /// Checks, when there are no more submissions, that all tasks came.
     pub fn finish(&self) -> Result<(), Error> {
         match self.n_seen == self.n_tasks {
             true => Ok(()),
@@ -136,7 +138,7 @@ impl Watch {
         Ok(())
     }
 
-    /// What is on nodes only has to fit into a cache there.
+    /// Checks that a file which stays on nodes fits into a cache there.
     fn check_cache(&self, location: &str, bytes: u64, task: &dyn Fn() -> String) -> Result<(), Error> {
         let cache_bytes = self.largest.cache_bytes;
         if cache_bytes == 0 || bytes <= cache_bytes || !Location::of(location).stays() {
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn a_sound_workload_passes() {
         assert_eq!(watch(workload(), |_| {}), Ok(()));
-        // Home has these files: they are read past the cache.
+        // Home has these files, so they are read past the cache.
         let mut large = workload();
         large.sizes = Sizes::Same(1001);
         assert_eq!(watch(large, |_| {}), Ok(()));

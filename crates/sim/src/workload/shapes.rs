@@ -1,4 +1,5 @@
-//! The applications of Zhang12 as shapes: which task reads what another wrote, how large files are and how uneven tasks.
+//! The applications of Zhang12 as shapes: which task reads the output of which other task, the sizes of
+//! files, and how uneven tasks are.
 //!
 //! | shape | counts and bytes | times |
 //! |---|---|---|
@@ -6,13 +7,15 @@
 //! | [`Shape::Montage`] | tables II and VI: 1,319 images on a grid, each compared with three neighbours, two gathers | 1.2 s and 6.9 s for `mDiffFit` and `mBackground`, 28 s for `mConcatFit` (§VI-B1); assumed: 12 s for `mProject` |
 //! | [`Shape::Cybershake`] | assumed (§VI-B1 has none): 32 ruptures that share two files of 400 MB, each with about 45 variations | assumed: 110 s to extract a rupture, 40 s for a seismogram, 1 s for its peaks |
 //!
-//! Uneven means log-normal, with a sigma that is assumed: 0.6 for a BLAST sequence, the same on all slices ("task lengths are not related
-//! to the query sequence length"), 0.1 for a slice ([`ShapeConfig::slice_sigma`], chosen so that stealing gains what figure 11 says; with even slices it
-//! gains nothing), 0.5 for the two together; 0.2 for Montage, which "is not irregular enough"; 0.5 for seismograms, and 1 for how many
-//! variations a rupture has.
+//! "Uneven" means log-normal, with a sigma that is assumed: 0.6 for a BLAST sequence, the same on all
+//! slices ("task lengths are not related to the query sequence length"); 0.1 for a slice
+//! ([`ShapeConfig::slice_sigma`], chosen so that stealing gains as much as in figure 11; with even slices
+//! it gains nothing); 0.5 for the two together; 0.2 for Montage, which "is not irregular enough"; 0.5 for
+//! seismograms, and 1 for the number of variations of a rupture.
 //!
-//! First inputs, which `first-input` goes by, are what another task wrote: the formatted slice, the image, the
-//! rupture. Intermediate files stay on the nodes. All tasks are submitted at time 0, makers first.
+//! First inputs, which `first-input` goes by, are files that another task wrote: the formatted slice, the
+//! image, the rupture. Intermediate files stay on the nodes. All tasks are submitted at time 0, makers
+//! first.
 //!
 //! Not here: workflows from files ([`super::workflow`]).
 
@@ -39,16 +42,16 @@ impl Shape {
     }
 }
 
-/// How a shape is drawn.
+/// The options of a shape.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ShapeConfig {
     /// Slices of the BLAST database, one per node: 63 in the paper.
     pub n_slices: u32,
-    /// How uneven these are.
+    /// How uneven the slices are (sigma).
     pub slice_sigma: f64,
     /// Query files of BLAST, of 16 sequences each: one for 16 cores in the paper.
     pub n_queries: u32,
-    /// All files that tasks write go home, and those that read them fetch them from there.
+    /// All files that tasks write go home, and tasks that read them fetch them from there.
     pub through_home: bool,
     pub seed: u64,
 }
@@ -99,14 +102,14 @@ struct Maker {
 const KB: u64 = 1_000;
 
 impl Maker {
-    /// Standard normal, by Box and Muller; logarithm and cosine are not the C library's.
+    /// A standard normal number, by Box and Muller; logarithm and cosine are not the C library's.
     fn normal(&mut self) -> f64 {
         let mut even = || (self.rng.below(1 << 53) as f64 + 1.0) / (1u64 << 53) as f64;
         let (u, v) = (even(), even());
         (-2.0 * libm::log(u)).sqrt() * libm::cos(std::f64::consts::TAU * v)
     }
 
-    /// Log-normal with median 1.
+    /// A log-normal number with median 1.
     fn uneven(&mut self, sigma: f64) -> f64 {
         libm::exp(sigma * self.normal())
     }
@@ -243,7 +246,7 @@ mod tests {
         assert_eq!(draw(Shape::Blast, 1).n_tasks, 63 + 16 * 63 + 16);
         let montage = draw(Shape::Montage, 1);
         let n_diffs = montage.n_tasks - 2 * 1319 - 3;
-        // 3,883 in the paper, whose grid is not known.
+        // The paper has 3,883; its grid is not known.
         assert!((3_700..4_000).contains(&n_diffs), "{n_diffs}");
         for s in Shape::ALL {
             assert_eq!(all(s, 5), all(s, 5));

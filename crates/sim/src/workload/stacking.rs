@@ -1,26 +1,29 @@
 //! The image stacking workloads of `Raicu09` §6, table 3.
 //!
-//! Each task cuts one object out of the one file that it lies in. A locality is objects per file; its objects are
-//! dealt out to its files as evenly as the counts allow and come in random order, all at once. A file is 2 MB
-//! compressed (GZ) or 6 MB uncompressed (FIT).
+//! Each task cuts one object out of the file that the object lies in. A locality is the number of objects
+//! per file. The objects are dealt out to the files as evenly as the counts allow and come in random order,
+//! all at once. A file is 2 MB compressed (GZ) or 6 MB uncompressed (FIT).
 //!
-//! **How long a task takes.** Figure 43 is a picture and its numbers are not in the text; the text says that GZ
-//! takes twice as long as FIT, that local disk is 1.5 times faster than the shared file system, and that the stacking
-//! itself takes under 1 ms a step and converting coordinates 10 to 20 %: the rest is opening and reading. We take the
-//! scale from §6.5: reading FIT, the shared file system is "saturated at around 16 CPUs with 3.4 Gb/s", so one CPU
-//! takes `16 * 48 Mb / 3.4 Gb/s = 226 ms` per stack there and `226 / 1.5 = 151 ms` from local disk, and GZ 452 and
-//! 301 ms. Two numbers that were not used agree: with a GZ time of 452 ms, 128 CPUs ask for 4.5 Gb/s, and GZ is said to
-//! saturate at 128 CPUs; and the 39 Gb/s of 128 CPUs at locality 30 (6 MB read locally per stack) are 158 ms per stack.
+//! **The time of a task.** Figure 43 is a picture and its numbers are not in the text. The text says that
+//! GZ takes twice as long as FIT, that local disk is 1.5 times faster than the shared file system, that the
+//! stacking itself takes under 1 ms a step, and that converting coordinates takes 10 to 20 %: the rest is
+//! opening and reading. We take the scale from §6.5: reading FIT, the shared file system is "saturated at
+//! around 16 CPUs with 3.4 Gb/s", so one CPU takes `16 * 48 Mb / 3.4 Gb/s = 226 ms` per stack there and
+//! `226 / 1.5 = 151 ms` from local disk, and GZ takes 452 and 301 ms. Two numbers that were not used agree:
+//! with a GZ time of 452 ms, 128 CPUs ask for 4.5 Gb/s, and the paper says that GZ saturates at 128 CPUs;
+//! and the 39 Gb/s of 128 CPUs at locality 30 (6 MB read locally per stack) are 158 ms per stack.
 //!
-//! A simulated program reads its input at the rate of its node's disk and then computes, so the compute time here is
-//! the time from local disk less that reading. `disk_bytes_per_s` has to be what the simulated machine reads with; the
-//! default is the paper's local disk (figure 10: 76 Gb/s with 64 nodes).
+//! A simulated program reads its input at the rate of its node's disk and then computes. So the compute
+//! time here is the time from local disk minus the time of that reading. `disk_bytes_per_s` has to be the
+//! rate at which the simulated machine reads; the default is the paper's local disk (figure 10: 76 Gb/s
+//! with 64 nodes).
 //!
-//! **GZ in data diffusion.** The paper's executors cache what they uncompressed: 2 MB come from home and 6 MB are read
-//! locally (figure 49). Our caches hold what home has. [`Uncompress::FirstTask`] comes close: the first task of each
-//! file uncompresses, the others take as long as with FIT. What it leaves out: a copy on a further node is
-//! uncompressed there for nothing, copies between nodes and caches count 2 MB and not 6. [`Uncompress::EachTask`] is
-//! what the paper's runs without caches do.
+//! **GZ in data diffusion.** The paper's executors cache files after they uncompressed them: 2 MB come from
+//! home and 6 MB are read locally (figure 49). Our caches hold files as they are at home.
+//! [`Uncompress::FirstTask`] comes close: the first task of each file uncompresses it, and the others take
+//! as long as with FIT. Two costs are left out: a copy on a further node is uncompressed there for nothing,
+//! and copies between nodes and caches count 2 MB and not 6. [`Uncompress::EachTask`] is the behaviour of
+//! the paper's runs without caches.
 
 use super::*;
 use eyas_core::array::{Column, Part, Piece};
@@ -30,7 +33,7 @@ use std::fmt::Write;
 /// A row of table 3.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Locality {
-    /// As the paper writes it.
+    /// The locality as the paper writes it.
     pub name: &'static str,
     pub n_objects: u32,
     pub n_files: u32,
@@ -75,7 +78,7 @@ pub enum Format {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Uncompress {
     EachTask,
-    /// The first one in the order of submission.
+    /// The first task of the file in the order of submission.
     FirstTask,
 }
 
@@ -86,11 +89,11 @@ pub struct StackingConfig {
     pub uncompress: Uncompress,
     pub gz_bytes: u64,
     pub fit_bytes: u64,
-    /// One stack from an uncompressed file on local disk, its reading included.
+    /// Time of one stack from an uncompressed file on local disk, including its reading.
     pub stack_ns: u64,
-    /// What a compressed file costs beside that.
+    /// Additional time for a compressed file.
     pub uncompress_ns: u64,
-    /// What the simulated node reads with, which is not computing.
+    /// The rate at which the simulated node reads; the time of reading is not compute time.
     pub disk_bytes_per_s: u64,
 }
 
@@ -121,7 +124,7 @@ pub fn stacking(seed: u64, config: StackingConfig) -> Result<Workload, Error> {
             "{n_objects} objects cannot lie in {n_files} files with at least one in each"
         )));
     }
-    // Dealt out like cards, then shuffled (Fisher, Yates).
+    // The objects are dealt out like cards, then shuffled (Fisher, Yates).
     let mut files: Vec<u32> = (0..n_objects).map(|object| object % n_files).collect();
     let mut rng = Rng::new(seed);
     for last in (1..files.len()).rev() {

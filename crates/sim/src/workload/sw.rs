@@ -1,21 +1,22 @@
 //! SW, the sine-wave workload of `Raicu09` §5.2.
 //!
-//! Equation 13, `A = [(sin(sqrt(time + 0.11) * 2.859678) + 1) * (time + 0.11) * 5.705]`, "where time is elapsed minutes".
-//! The paper does not say what `A` counts, what the brackets are, or how often it is evaluated. One reading gives its
-//! numbers exactly: tasks per second, floored, evaluated at the beginning of each second with time in minutes. Then
-//! the rate peaks at 1,000 tasks/s and exactly 2,000,000 tasks have come when 6,505 s have passed (the last one at
-//! 6,504 s; of the rate's next second, and of 25 more, nothing is left after flooring). The ideal time is 6,505 s.
-//! Each task reads one of 100,000 files of 10 MB, drawn uniformly, and computes for 10 ms.
+//! Equation 13, `A = [(sin(sqrt(time + 0.11) * 2.859678) + 1) * (time + 0.11) * 5.705]`, "where time is
+//! elapsed minutes". The paper does not say what `A` counts, what the brackets are, or how often it is
+//! evaluated. One reading gives its numbers exactly: tasks per second, floored, evaluated at the beginning
+//! of each second with time in minutes. Then the rate peaks at 1,000 tasks/s and exactly 2,000,000 tasks
+//! have come when 6,505 s have passed (the last one at 6,504 s; of the rate's next second, and of 25 more,
+//! nothing is left after flooring). The ideal time is 6,505 s. Each task reads one of 100,000 files of 10
+//! MB, drawn uniformly, and computes for 10 ms.
 //!
-//! Deviation: none known. `sin` is `libm`'s, in Rust, so that no rate depends on a machine's C library; `sqrt` is
-//! exact everywhere (IEEE 754).
+//! Deviation: none known. `sin` is `libm`'s, in Rust, so that no rate depends on a machine's C library;
+//! `sqrt` is exact everywhere (IEEE 754).
 
 use super::arrivals::Arrivals;
 use super::*;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct SwConfig {
-    /// Seconds during which tasks arrive.
+    /// The time during which tasks arrive, in seconds.
     pub duration_s: u64,
     pub n_files: u64,
     pub file_bytes: u64,

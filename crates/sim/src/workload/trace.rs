@@ -1,28 +1,31 @@
-//! What a live run did, from its event log: the same tasks again as a workload, and what was measured.
+//! A live run, read from its event log: the same tasks again as a workload, and the measurements of the
+//! run.
 //!
-//! The workload has the arrays as they were submitted, each at its time since the first submission; sizes of files
-//! as executors reported them; and as compute time what the program took from start to exit. That time has the program's
-//! own reading and writing in it, which a simulated node adds again: [`ProgramIo`] says how much to take out.
-//! [`Trace::workload`] may be called again and again, so one reading serves many predictions.
+//! The workload has the arrays as they were submitted, each at its time since the first submission; the
+//! sizes of files as executors reported them; and as compute time the time that the program took from start
+//! to exit. That time contains the program's own reading and writing, which a simulated node adds again:
+//! [`ProgramIo`] says how much to take out. [`Trace::workload`] may be called many times, so one reading
+//! serves many predictions.
 //!
-//! [`Measured`] is for calibrating a machine and for judging a prediction. Its times are by the dispatcher's clock;
-//! those that an executor reports are by its estimate of that clock.
+//! [`Measured`] is for calibrating a machine and for judging a prediction. Its times are by the
+//! dispatcher's clock; those that an executor reports are by its estimate of that clock.
 //!
-//! A task that was tried several times counts with the attempt that ended well; requests and transfers of failed
-//! attempts count too, because they used the links. A log of several lives (the dispatcher was restarted) is read
-//! as one; `n_lives` says so, because the pause between them is in every time.
+//! A task that was tried several times counts with the attempt that ended well. Requests and transfers of
+//! failed attempts count, too, because they used the links. A log of several lives (the dispatcher was
+//! restarted) is read as one log; `n_lives` shows it, because the pause between the lives is part of every
+//! time.
 //!
-//! Refused: what is no event log; a run that had not ended when the log broke off; a run with failed or cancelled
-//! tasks, unless [`TraceConfig::allow_failed`] is set: then tasks without a good attempt get the median run time,
-//! and files that nobody measured the median size.
+//! Refused: a file that is no event log; a run that had not ended when the log broke off; a run with failed
+//! or cancelled tasks, unless [`TraceConfig::allow_failed`] is set. Then tasks without a good attempt get
+//! the median run time, and files that no executor measured get the median size.
 //!
 //! | module | |
 //! |---|---|
-//! | `measured` | what was measured |
-//! | `whole` | whether what was read is a whole run, and what it amounts to |
+//! | `measured` | the measurements |
+//! | `whole` | whether the log holds a whole run, and the workload and measurements of that run |
 //!
-//! Not here: how lines become runs, tasks and attempts (`eyas_report::fold`), reports for people (`eyas-report`), and what a node
-//! spends on its own account.
+//! Not here: how lines become runs, tasks and attempts (`eyas_report::fold`), reports for users
+//! (`eyas-report`), and the time that a node uses for itself.
 
 mod measured;
 #[cfg(test)]
@@ -47,7 +50,7 @@ const READ: &str = "replay the run";
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TraceConfig {
-    /// One submission of the log, by the number that `eyas` shows. `None`: all of them.
+    /// One submission of the log, by the number that `eyas` shows. `None`: all submissions.
     pub run: Option<u32>,
     /// Also take runs in which tasks failed or were cancelled.
     pub allow_failed: bool,
@@ -59,9 +62,9 @@ pub struct Trace {
     pub measured: Measured,
     sizes: FxHashMap<String, u64>,
     read_bytes: u64,
-    /// Makers first; "compute times" are indices into `measured.tasks`.
+    /// The submissions, makers first; their "compute times" are indices into `measured.tasks`.
     ordered: Vec<Submission>,
-    /// What tasks without a good attempt are taken to run.
+    /// The run time assumed for tasks without a good attempt.
     run_median_ns: u64,
 }
 
@@ -89,7 +92,7 @@ impl Trace {
         reader.finish(fold, &dir, torn, config)
     }
 
-    /// The same tasks again.
+    /// The same tasks as a workload.
     pub fn workload(&self, io: &ProgramIo) -> Result<Workload, Error> {
         io.check()?;
         Ok(self.workload_by(|position, _| {
@@ -98,7 +101,8 @@ impl Trace {
         }))
     }
 
-    /// The same tasks with other compute times, in nanoseconds by position and array; asked in order, of tasks that ran.
+    /// The same tasks with other compute times, in nanoseconds. `compute_ns` is called in order, with the
+    /// position and the array of each task that ran.
     pub fn workload_by(&self, mut compute_ns: impl FnMut(usize, &TaskArray) -> u64) -> Workload {
         let mut compute_ns = |task: u64, array: &TaskArray| match self.measured.tasks[task as usize].has_run()
         {
@@ -128,7 +132,7 @@ impl Trace {
         self.ordered.iter().flat_map(move |s| (0..s.array.n_tasks).map(move |i| (each(s, i), &*s.array, i)))
     }
 
-    /// Of a file that was read or written, in bytes.
+    /// The size of a file that was read or written, in bytes.
     pub fn size_of(&self, location: &str) -> Option<u64> {
         self.sizes.get(location).copied()
     }
@@ -150,14 +154,14 @@ fn find_dir(path: &Path) -> Result<PathBuf, Error> {
     Err(Error::new(ErrorKind::Open, READ, context).hint("name the folder that a run was given with --dir"))
 }
 
-/// Whether a line can matter here. Other lines, most of them reports of caches, are not parsed.
+/// Whether a line can matter here. Other lines, most of them cache reports, are not parsed.
 fn is_wanted(text: &[u8]) -> bool {
     let head = &text[..text.len().min(64)];
     let has = |needle: &str| head.windows(needle.len()).any(|w| w == needle.as_bytes());
     !(has(r#""in":{"replicas_changed""#) || has(r#""in":"ticked""#) || has(r#""out":{"drop_replicas""#))
 }
 
-/// What is known at first of a task of `a`.
+/// The initial record of a task of `a`.
 fn submitted(a: &Array) -> TaskMeasured {
     TaskMeasured { submitted: a.submitted, cpus: a.array.template.cpus, ..TaskMeasured::default() }
 }
@@ -169,13 +173,14 @@ enum Way {
     HomeOut,
 }
 
-/// What the changes of the log amount to beside the fold's own states. All times as they are in the log.
+/// Collects what the fold's own states do not keep of the log's changes. All times are as they are in the
+/// log.
 #[derive(Default)]
 struct Reader {
     nodes: Vec<MeasuredNode>,
     /// The node of each executor, by its row. An executor that was lost and joined again is the same node.
     node_of: Vec<u32>,
-    /// Tasks of which an attempt ended well.
+    /// Tasks with an attempt that ended well.
     tasks: FxHashMap<TaskId, TaskMeasured>,
     sizes: FxHashMap<String, u64>,
     requests: BTreeMap<RunId, Requests>,
@@ -187,11 +192,11 @@ impl Reader {
     fn take(&mut self, fold: &Fold, t: Timestamp, changes: Vec<Change<'_>>) {
         for change in changes {
             match change {
-                // The earlier life's journal did not keep the tasks that had these numbers.
+                // The journal of an earlier life did not keep the tasks that had these numbers.
                 Change::ArrayAdded { base, replaces: true, .. } => self.tasks.retain(|task, _| task.0 < base),
                 Change::ExecutorCame { row, offer } => self.on_came(t, row, offer),
                 Change::ExecutorLost { row } => self.nodes[self.node_of[row] as usize].n_losses += 1,
-                // Late ones used the links, too.
+                // Late reports count, because their attempts used the links, too.
                 Change::AttemptReported { held, report, .. } | Change::LateReport { held, report } => {
                     self.on_reported(fold, t, held, report)
                 }

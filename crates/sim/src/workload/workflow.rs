@@ -1,18 +1,19 @@
 //! Workflows from files: instances of WfCommons, and the other formats that `eyas-workflow` reads.
 //!
-//! Tasks are linked by files: what one lists as output and another as input makes the other wait. Where a task
-//! has a parent and they share no file, a file of one byte named `after:PARENT` is put between them, because
-//! files are all that links tasks here.
+//! Tasks are linked by files: if one task lists a file as output and another as input, the other waits. If
+//! a task has a parent and they share no file, a file of one byte named `after:PARENT` is put between them,
+//! because only files link tasks here.
 //!
-//! What is missing, run times and sizes, is refused unless [`WorkflowConfig`] says what to take instead. Not used: memory,
+//! Missing run times and sizes are refused unless [`WorkflowConfig`] says what to assume. Not used: memory,
 //! machines, commands.
 //!
-//! A recorded run time has the task's own reading and writing in it, see [`ProgramIo`].
+//! A recorded run time contains the task's own reading and writing, see [`ProgramIo`].
 //!
 //! All tasks are submitted at time 0, makers before readers, otherwise in the order of the file. The ideal
 //! time is the longest chain of compute times.
 //!
-//! Not here: the formats (`eyas-workflow`), which also refuses what cannot be a workflow: two writers, circles.
+//! Not here: the formats (`eyas-workflow`), including the refusal of a file that cannot be a workflow: two
+//! writers, circles.
 
 use super::*;
 use eyas_text::shown;
@@ -23,16 +24,18 @@ const READ: &str = "read the workflow";
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct WorkflowConfig {
-    /// For tasks without a run time, in nanoseconds.
+    /// The compute time of tasks without a run time, in nanoseconds.
     pub compute_missing_ns: Option<u64>,
-    /// For files without a size.
+    /// The size of files without a size.
     pub size_missing_bytes: Option<u64>,
-    /// Tasks that had more cores get so many slots. `None`: as many as they had.
+    /// The most slots of a task; tasks that had more cores get this number. `None`: as many slots as the
+    /// task had cores.
     pub cpus_max: Option<u32>,
     pub io: ProgramIo,
 }
 
-/// Reads a workflow file. Errors name the file and, where it is one task or file's fault, that.
+/// Reads a workflow file. Errors name the file and, if one task or file in it is the cause, that task or
+/// file.
 pub fn workflow(path: &Path, config: &WorkflowConfig) -> Result<Workload, Error> {
     let format = flow::format_of(path).map_err(unread)?;
     if format == flow::Format::JsonLines {
@@ -48,7 +51,7 @@ pub fn workflow(path: &Path, config: &WorkflowConfig) -> Result<Workload, Error>
     })
 }
 
-/// What the reader of workflows says, in the words of workloads.
+/// The error of the reader of workflows, as an error of workloads.
 fn unread(e: flow::Error) -> Error {
     let kind = match e.kind {
         flow::ErrorKind::Io => ErrorKind::Open,
@@ -150,8 +153,8 @@ fn workload(workflow: &flow::Workflow, config: &WorkflowConfig) -> Result<Worklo
 mod tests {
     use super::*;
 
-    // Written by hand for these tests: split, two searches that also read a database, a merge and a report that
-    // shares no file with the merge.
+    // Written by hand for these tests: a split, two searches that also read a database, a merge, and a
+    // report that shares no file with the merge.
     const NEW: &str = r#"{"name":"own","schemaVersion":"1.5","workflow":{"specification":{
         "tasks":[
           {"name":"report","id":"r","parents":["m"],"children":[],"inputFiles":[],"outputFiles":["page"]},
@@ -166,7 +169,7 @@ mod tests {
           {"id":"s","runtimeInSeconds":1.5},{"id":"a","runtimeInSeconds":4,"coreCount":1.5},
           {"id":"b","runtimeInSeconds":3},{"id":"m","runtimeInSeconds":0.25},{"id":"r","runtimeInSeconds":0.001}]}}}"#;
 
-    // The same split and one search as 1.3 would have it.
+    // The same split and one search in the form of WfFormat 1.3.
     const OLD: &str = r#"{"name":"old","schemaVersion":"1.3","workflow":{"makespan":9,"executedAt":"x","tasks":[
         {"name":"search_ID2","id":"ID2","type":"compute","runtime":4,"cores":1,"parents":["split_ID1"],
          "files":[{"link":"input","name":"q1","size":500},{"link":"input","name":"db","path":"home/","size":9000},
@@ -244,7 +247,7 @@ mod tests {
         assert!(workload.submissions.into_iter().any(|s| s.compute == Compute::Same(7)));
     }
 
-    // What else is no workflow is refused, and tested, where it is read.
+    // Other files that are no workflow are refused by the reader (`eyas-workflow`), whose tests cover them.
     #[test]
     fn what_the_reader_refuses_is_refused_in_its_words() {
         let cut = read(&NEW[..NEW.len() / 2]).err().expect("it breaks off");

@@ -1,8 +1,8 @@
-//! What expressions mean.
+//! The values of expressions.
 //!
-//! In: expressions, what `define` says, and a way to ask for variables of the environment. Out: values.
-//! What a small text can grow to is limited ([`VALUES_MAX`], [`TEXT_BYTES_MAX`]), and so is how deep names may stand for
-//! names ([`NESTED_MAX`]).
+//! In: expressions, the entries of `define`, and a way to ask for variables of the environment. Out:
+//! values. The values that a small text can grow to are limited ([`VALUES_MAX`], [`TEXT_BYTES_MAX`]), and
+//! so is the depth of names that stand for names ([`NESTED_MAX`]).
 
 use super::format::format;
 use super::parse::{Expr, Item, Loop, Node};
@@ -15,22 +15,22 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 
-/// Values that a text may grow to.
+/// The most values that a text may grow to.
 const VALUES_MAX: u64 = 10_000_000;
-/// Bytes of text that operators and functions may make.
+/// The most bytes of text that operators and functions may make.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of text that are looked at in the time in which one is made.
+/// Looking at this many bytes of text is counted like making one byte.
 const TEXT_BYTES_A_STEP: u64 = 16;
-/// Of the kinds of arguments that a message names.
+/// The longest list of argument kinds in a message.
 const KINDS_CHARS_MAX: usize = 300;
-/// Parts of expressions in parts, and names that stand for names.
+/// The deepest nesting of expressions and of names that stand for names.
 const NESTED_MAX: u32 = 500;
 const FUNCTIONS: &str =
     "range, len, format, template, join, ceil, floor, basename, dirname, escape, like and listdir";
 
-/// What names mean, and what has been used up.
+/// The values of names, and the work done so far.
 pub(crate) struct Evaluator<'a> {
-    /// Values that names stand for, made when they are first asked for.
+    /// The expressions that names stand for; each is evaluated when its name is first asked for.
     defined: FxHashMap<Rc<str>, &'a Expr>,
     made: RefCell<FxHashMap<Rc<str>, Value>>,
     environment: &'a dyn Fn(&str) -> Option<String>,
@@ -39,16 +39,16 @@ pub(crate) struct Evaluator<'a> {
     depth: Cell<u32>,
     n_values: Cell<u64>,
     n_bytes: Cell<u64>,
-    /// Those that `like` has compiled.
+    /// The patterns that `like` has compiled.
     patterns: RefCell<FxHashMap<Rc<str>, Rc<Pattern>>>,
     work: Work,
 }
 
-/// What comprehensions have bound, the innermost last.
+/// The names bound by comprehensions, the innermost last.
 type Bound = Vec<(Rc<str>, Value)>;
 
 impl<'a> Evaluator<'a> {
-    /// For the root of a file, whose `define` says what names mean.
+    /// An evaluator for the root of a file, whose `define` gives the values of names.
     pub fn new(
         root: &'a Expr,
         environment: &'a dyn Fn(&str) -> Option<String>,
@@ -75,7 +75,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// What stands under `key` of the root, if it is there.
+    /// The value under `key` of the root, if there is one.
     pub fn value_of(&self, root: &Expr, key: &str) -> Result<Option<Value>> {
         find(root, key).map(|expr| self.value(expr, &mut vec![])).transpose()
     }
@@ -134,7 +134,7 @@ impl<'a> Evaluator<'a> {
             },
             Node::Binary(sign, left, right) => {
                 let left = self.value(left, bound)?;
-                // What decides alone leaves the other side alone.
+                // If the left side decides alone, the right side is not evaluated.
                 match (*sign, &left) {
                     ("and", Value::Bool(false)) | ("or", Value::Bool(true)) => return Ok(left),
                     _ => {}
@@ -236,7 +236,7 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// Names may stand for one list many times over, so that comparing takes longer than making.
+    /// One list may be reached through many names, so comparing may take longer than making the values.
     fn are_equal(&self, left: &Value, right: &Value, line: u32) -> Result<bool> {
         self.count(1, 0, line)?;
         match (left, right) {
@@ -432,7 +432,7 @@ impl<'a> Evaluator<'a> {
         Ok(Value::List(Rc::new((0..n as i64).map(|i| Value::Int(begin + i * step)).collect())))
     }
 
-    /// `{NAME}` becomes what the name means, `{{` and `}}` a bracket.
+    /// `{NAME}` becomes the value of the name, `{{` and `}}` become a bracket.
     fn template(&self, form: &str, own: Option<&Object>, bound: &Bound, line: u32) -> Result<String> {
         self.count(0, form.len() as u64, line)?;
         let mut out = String::with_capacity(form.len());

@@ -3,8 +3,8 @@
 use super::Value;
 use crate::error::{Error, Result, shown};
 
-/// `%d`, `%i`, `%s`, `%f`, `%e`, `%g` and `%%`, with a width and a precision as in C. `grows_by` hears of bytes of text before
-/// they are made.
+/// `%d`, `%i`, `%s`, `%f`, `%e`, `%g` and `%%`, with a width and a precision as in C. `grows_by` is called
+/// with a number of bytes of text before they are made.
 pub(super) fn format(form: &str, values: &[Value], grows_by: &dyn Fn(usize) -> Result<()>) -> Result<String> {
     const WIDTH_MAX: usize = 1000;
     grows_by(form.len())?;

@@ -1,16 +1,16 @@
 //! From the text of a JX file to expressions.
 //!
-//! In: a text. Out: an [`Expr`] with the line that it begins on, or a sentence that says in which line the text is broken.
-//! Brackets and operators that nest or follow each other without end are refused ([`DEPTH_MAX`], [`CHAIN_MAX`]), so no text
-//! exhausts the stack.
+//! In: a text. Out: an [`Expr`] with the line that it begins on, or a sentence that says in which line the
+//! text is broken. Brackets that nest too deep and too many operators after each other are refused
+//! ([`DEPTH_MAX`], [`CHAIN_MAX`]), so no text exhausts the stack.
 
 use super::Value;
 use crate::error::{Error, ErrorKind, Result, shown};
 use std::rc::Rc;
 
-/// Brackets in brackets.
+/// The deepest nesting of brackets.
 const DEPTH_MAX: u32 = 64;
-/// Operators of one kind after each other.
+/// The most operators of one kind after each other.
 const CHAIN_MAX: u32 = 200;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) enum Node {
     Call(Rc<str>, Vec<Item>),
 }
 
-/// An entry of a list, once for each round of its loops.
+/// An entry of a list, which stands for one value in each round of its loops.
 #[derive(Debug)]
 pub(super) struct Item {
     pub expr: Expr,
@@ -55,7 +55,7 @@ enum Token {
     End,
 }
 
-/// The longest first.
+/// Longer signs come before shorter ones.
 const SIGNS: [&str; 22] = [
     "==", "!=", "<=", ">=", "{", "}", "[", "]", "(", ")", ",", ":", "+", "-", "*", "/", "%", "<", ">", ".",
     "=", ";",
@@ -67,7 +67,7 @@ struct Scanner<'a> {
     at: usize,
     line: u32,
     token: Token,
-    /// Of the token.
+    /// The line of the token.
     token_line: u32,
 }
 
@@ -269,7 +269,7 @@ fn parse_level(s: &mut Scanner, depth: u32, level: usize) -> Result<Expr> {
     Ok(left)
 }
 
-/// Counts what nests although no bracket says so.
+/// Counts operators after each other, which nest although no bracket shows it.
 fn chain(s: &Scanner, n: &mut u32) -> Result<()> {
     *n += 1;
     match *n > CHAIN_MAX {
@@ -280,7 +280,7 @@ fn chain(s: &Scanner, n: &mut u32) -> Result<()> {
     }
 }
 
-/// The operand of a sign before it, which may have a sign before it.
+/// The operand of a sign in front. The operand may have such a sign itself.
 fn parse_nested(s: &mut Scanner, depth: u32, level: usize) -> Result<Expr> {
     if depth > DEPTH_MAX {
         return Err(Error::broken(format!("signs are more than {DEPTH_MAX} deep")).at(s.token_line));

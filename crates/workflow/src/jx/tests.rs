@@ -10,7 +10,7 @@ fn value(text: &str) -> Result<Value> {
     value.map(|value| value.unwrap())
 }
 
-/// What `text` means, as JSON without blanks.
+/// `value` as JSON without blanks.
 fn json(value: &Value) -> String {
     match value {
         Value::Text(text) => format!("{text:?}"),

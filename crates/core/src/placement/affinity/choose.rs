@@ -5,30 +5,34 @@ use super::rank::{Heat, bucket_of};
 use super::tasks::{Edge, NIL};
 use super::*;
 
-/// How many readers of a seed are looked at for one that is cold in all its inputs.
+/// For a seed, at most this many readers of an input are searched for a task whose inputs are all cold.
 const SEED_READERS_MAX: usize = 64;
-/// Inputs of a seed up to which one is exchanged for another: each is held against all others.
+/// A seed with more inputs than this is not exchanged for a colder task nearby: each exchange compares an
+/// input with all others.
 const EXCHANGED_MAX: usize = 64;
-/// Of what a copy takes, one part in so many is waited until it is known how long programs run.
+/// Until it is known how long programs run, the wait for holders is the time of a copy divided by this
+/// number.
 const FIRST_RUN_PART: f64 = 8.0;
-/// How long programs are taken to run until one has ended.
+/// The run time assumed for programs until one has ended.
 const RUN_NS_ASSUMED: u64 = 100_000_000;
-/// Up to so many objects on their way to an executor it is asked whether they are enough.
+/// With at most this many objects on their way to an executor, they are examined to see whether they give
+/// it enough tasks.
 const COMING_MAX: usize = 16;
 const TASK_PARTS: u64 = 1024;
-/// Of so many objects it is known when a task that reads them was taken last.
-const TAKEN_MAX: usize = 4096;
+/// The readers of at most this many objects are watched for a change of their number.
+const WATCHED_OBJECTS_MAX: usize = 4096;
 /// How many of the oldest tasks are looked at.
 const OLDEST_MAX: usize = 16;
-/// Executors that are too small for everything that is queued: how many are passed over at most, twice in a decision.
+/// At most this many executors that are too small for every queued task are passed over, twice in a
+/// decision.
 const UNFIT_MAX: usize = 64;
 
-/// What fetching an object for an executor would give.
+/// The use of fetching an object for an executor.
 #[derive(Default)]
 pub(super) struct Worth {
-    /// Tasks that lack nothing else.
+    /// Tasks that lack only this object.
     pub n_tasks: u32,
-    /// The oldest of them, and its group.
+    /// The oldest of these tasks, and its group.
     oldest: Option<(TaskId, u32)>,
 }
 
@@ -38,7 +42,7 @@ struct Choice {
     reason: Reason,
 }
 
-/// Whether there is room for a task of that size with inputs to move.
+/// Whether a task of that size with inputs to move fits into `room`.
 fn can_move(room: &Room, cpus: u32, memory_bytes: u64) -> bool {
     cpus.max(1) <= room.moves && memory_bytes <= room.memory_free_bytes
 }
@@ -76,7 +80,7 @@ impl Affinity {
 
     // ---- hits
 
-    /// The executor with most room among those that have a hit.
+    /// Finds a hit on the executor with most room among those that have one.
     fn place_hit(&mut self, catalog: &Catalog, stage: Stage) -> Option<(ExecutorId, Pick)> {
         let mut tried = SeatSet::default();
         loop {
@@ -102,7 +106,8 @@ impl Affinity {
         }
     }
 
-    /// The first group in queue order that is all on `seat` and fits there, and whether there is any that is.
+    /// The first group in queue order whose inputs are all on `seat` and that fits there; and whether there
+    /// is any group, fitting or not, whose inputs are all on `seat`.
     fn best_hit(&mut self, catalog: &Catalog, seat: Seat, stage: Stage) -> (Option<u32>, bool) {
         let mut best: Option<(QueueKey, u32)> = None;
         let mut any = false;
@@ -129,8 +134,9 @@ impl Affinity {
         (best.map(|(_, group)| group), any)
     }
 
-    /// Whether `group`, all of which is on `seat`, is left to an open slot elsewhere: here it would wait for a slot, or take one from
-    /// what is on its way, and what it reads is there sooner than a program ends.
+    /// Whether `group`, whose inputs are all on `seat`, is left to an open slot elsewhere. It is if there are
+    /// open slots for all queued tasks, if on `seat` the group would wait for a slot or take one from a task
+    /// whose inputs are on their way, and if a copy of its inputs takes less time than a program runs.
     fn is_left(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
         let class = &self.tasks.classes[self.tasks.group(group).class as usize];
         let (cpus, memory_bytes) = (class.cpus.max(1), class.memory_bytes);
@@ -143,12 +149,14 @@ impl Affinity {
         copy_ns < self.run_ns_expected() && self.seated.iter().flatten().any(has_room)
     }
 
-    /// Whether all that is queued has room in slots that are idle and that nothing on its way will take.
+    /// Whether all queued tasks have room in open slots: slots that are idle and that no attempt with
+    /// moving inputs will take.
     fn is_roomy(&self) -> bool {
         self.tasks.len() as u64 <= self.n_slots_open
     }
 
-    /// Whether those who hold `object` have no slot for the tasks that wait for it, while others have slots for all that is queued.
+    /// Whether the holders of `object` have no open slot for the tasks that wait for it, while other
+    /// executors have open slots for all queued tasks.
     fn is_left_to_others(&self, catalog: &Catalog, object: ObjectId) -> bool {
         if !self.is_roomy() || self.copy_at_worst_ns(catalog, object) >= self.run_ns_expected() {
             return false;
@@ -165,7 +173,8 @@ impl Affinity {
         self.run_ns.unwrap_or(RUN_NS_ASSUMED) as f64
     }
 
-    /// The group of `class` with the oldest task of those that are all on `seat`; throws out what is stale before it.
+    /// The group of `class` with the oldest task among the groups whose inputs are all on `seat`. Removes
+    /// stale entries that come before it.
     fn oldest_full(&mut self, catalog: &Catalog, seat: Seat, class: u32) -> Option<u32> {
         let (tasks, seated) =
             (&self.tasks, self.seated[seat.0 as usize].as_mut().expect("an executor has this seat"));
@@ -189,44 +198,45 @@ impl Affinity {
 
     // ---- moves
 
-    /// The executor with most to spare of those not asked since something changed, in turns among equals. One question in a
-    /// decision goes to an executor that has not been asked in this round: whoever has most to spare is asked again and
-    /// again as things change, and must not keep the others from being asked at all.
+    /// Asks the executors that have not been asked since something changed, those with most to spare first
+    /// and in turns among equals. One question in a decision goes to an executor that has not been asked in
+    /// this round: the executors with most to spare are asked again and again as things change, and must
+    /// not keep the others from being asked at all.
     fn place_move(&mut self, catalog: &Catalog, now: Timestamp) -> Option<(ExecutorId, Pick)> {
         let n_eager = self.config.vain_max.saturating_sub(1).max(1);
-        let (mut n_vain, mut n_unfit) = (0, 0);
-        while n_vain < n_eager
+        let (mut n_refused, mut n_unfit) = (0, 0);
+        while n_refused < n_eager
             && n_unfit < UNFIT_MAX
             && let Some(seat) = self.next_among(&self.to_ask)
         {
-            if let Some(found) = self.ask(catalog, now, seat, &mut n_vain, &mut n_unfit) {
+            if let Some(found) = self.ask(catalog, now, seat, &mut n_refused, &mut n_unfit) {
                 return Some(found);
             }
         }
         n_unfit = 0;
-        while n_vain <= n_eager
+        while n_refused <= n_eager
             && n_unfit < UNFIT_MAX
             && let Some(seat) = self.next_among(&self.not_asked)
         {
-            if let Some(found) = self.ask(catalog, now, seat, &mut n_vain, &mut n_unfit) {
+            if let Some(found) = self.ask(catalog, now, seat, &mut n_refused, &mut n_unfit) {
                 return Some(found);
             }
         }
         if self.next_among(&self.not_asked).is_none() {
-            // Whoever is left has no room.
+            // The executors that are left have no room.
             self.not_asked.clear();
         }
         None
     }
 
-    /// What `seat` would move, if anything. Which executors are too small for all that is queued costs next to nothing to
-    /// see, so they are counted apart.
+    /// The task that `seat` would move data for, if any. Executors that are too small for every queued task
+    /// are counted apart, because it costs next to nothing to see that.
     fn ask(
         &mut self,
         catalog: &Catalog,
         now: Timestamp,
         seat: Seat,
-        n_vain: &mut usize,
+        n_refused: &mut usize,
         n_unfit: &mut usize,
     ) -> Option<(ExecutorId, Pick)> {
         self.not_asked.remove(seat);
@@ -238,7 +248,7 @@ impl Affinity {
             return None;
         }
         let Some(choice) = self.choose_move(catalog, now, seat) else {
-            *n_vain += 1;
+            *n_refused += 1;
             self.to_ask.remove(seat);
             return None;
         };
@@ -250,8 +260,8 @@ impl Affinity {
         Some(self.pick(catalog, seat, &choice, stage))
     }
 
-    /// Who holds most bytes of what `group` reads and has room for it; `asked` where nobody holds more than that one.
-    /// The plan is that of the answer.
+    /// The executor with room that holds most bytes of the inputs of `group`; `asked` if no executor with
+    /// room holds more than `asked` does. The plan is made for the executor that is returned.
     fn richest(&mut self, catalog: &Catalog, now: Timestamp, asked: Seat, group: u32) -> Seat {
         let is_lacking = |e: &&Edge| !self.executor_at(asked).has(catalog, asked, e.object);
         if self.tasks.inputs(group).iter().filter(is_lacking).take(2).count() < 2 {
@@ -284,7 +294,7 @@ impl Affinity {
         asked
     }
 
-    /// The executor of `seats` with most to spare.
+    /// The executor among `seats` with most to spare.
     pub(super) fn next_among(&self, seats: &SeatSet) -> Option<Seat> {
         let (word, bit) = (self.turn as usize / 64, self.turn % 64);
         let to_ask = seats.words();
@@ -306,7 +316,7 @@ impl Affinity {
             return None;
         }
         self.settle_wants(catalog, seat);
-        self.executor_at_mut(seat).tell();
+        self.executor_at_mut(seat).apply_rank_updates();
         let every = self.config.oldest_every;
         let oldest_first = every > 0 && self.executor_at(seat).n_moves % every == every - 1;
         for i in 0..self.tasks.class_order.len() {
@@ -337,7 +347,7 @@ impl Affinity {
                 .or_else(|| if has_near { None } else { self.seed(catalog, now, seat, c, Heat::Warm) })
                 .or_else(|| self.oldest(catalog, now, seat, c));
             if let Some(choice) = choice {
-                // The plan is that of the last group looked at.
+                // The plan is that of the last group looked at, so it is made again for the chosen group.
                 let planned = self.plan_for(catalog, now, seat, choice.group);
                 debug_assert!(planned, "a group is only chosen when all its inputs have a route");
                 return Some(choice);
@@ -346,14 +356,15 @@ impl Affinity {
         None
     }
 
-    /// Whether what is on its way to `seat` will give its slots enough to do: more at once would only make that come later.
+    /// Whether the objects on their way to `seat` will give its slots enough to do: fetching more at the
+    /// same time would only delay them.
     #[allow(clippy::disallowed_methods, reason = "a sum of integers is the same in any order")]
     fn is_served(&self, catalog: &Catalog, seat: Seat) -> bool {
         let seated = self.executor_at(seat);
         if !(1..=COMING_MAX).contains(&seated.coming.len()) {
             return false;
         }
-        // In parts of a task, as the order of a map must not matter.
+        // The sum is taken in integer parts of a task, because the order of a map must not matter.
         let parts: u64 = seated
             .coming
             .iter()
@@ -367,7 +378,7 @@ impl Affinity {
         parts >= u64::from(seated.room.slots_total) * TASK_PARTS
     }
 
-    /// What `object` would give on `seat`, by looking at its readers.
+    /// The use of fetching `object` for `seat`, found by looking at the object's readers.
     pub(super) fn recount(&self, catalog: &Catalog, seat: Seat, class: u32, object: ObjectId) -> Worth {
         let seated = self.executor_at(seat);
         let mut worth = Worth::default();
@@ -394,7 +405,8 @@ impl Affinity {
         worth
     }
 
-    /// A copy takes disks and links from both ends: who has idle slots or few hits left wants one.
+    /// Computes anew whether an executor wants copies. A copy uses disks and links at both ends, so only an
+    /// executor with idle slots or few hits left wants one.
     fn settle_wants(&mut self, catalog: &Catalog, seat: Seat) {
         let (tasks, seated) =
             (&self.tasks, self.seated[seat.0 as usize].as_mut().expect("an executor has this seat"));
@@ -402,7 +414,7 @@ impl Affinity {
         let enough = self.config.hits_enough.saturating_mul(seated.room.slots_total as usize);
         let mut n_hits = 0;
         for (class, full) in seated.full.iter_mut().enumerate().filter(|_| !seated.wants_copies) {
-            // Long lists are taken at their word.
+            // Long lists are counted without a check.
             if (enough..enough.saturating_mul(4)).contains(&full.heap.len()) {
                 full.heap.retain(|Reverse((_, group))| {
                     tasks.is_group(*group, class as u32)
@@ -414,7 +426,8 @@ impl Affinity {
         seated.wants_copies |= n_hits < enough;
     }
 
-    /// Whether `object` is free to be copied to `seat` for a task of that age: others may be about to run it.
+    /// Whether `object` may be copied to `seat` for the oldest task of `group`. Until that task has waited
+    /// long enough, a holder may be about to run it.
     fn has_waited(
         &mut self,
         catalog: &Catalog,
@@ -440,12 +453,13 @@ impl Affinity {
         true
     }
 
-    /// Whether any executor has all that `group` reads, or will have it. Where none does, nobody runs it before something is copied.
+    /// Whether any executor has all inputs of `group`, or will have them. Where none does, no executor can
+    /// run the group before something is copied.
     fn is_whole_anywhere(&self, catalog: &Catalog, group: u32) -> bool {
         let inputs = self.tasks.inputs(group);
         let by_holders = |e: &&Edge| (catalog.n_holders(e.object), e.object);
         let Some(rarest) = inputs.iter().min_by_key(by_holders).map(|e| e.object) else { return true };
-        // Nobody holds what is read from home just now, but somebody is about to.
+        // No executor holds an object that is just being read from home, but one is about to hold it.
         if inputs.len() < 2 || catalog.n_holders(rarest) == 0 {
             return true;
         }
@@ -457,7 +471,7 @@ impl Affinity {
         is_whole
     }
 
-    /// Whether those who hold `object` will have run all tasks that read nothing else before a copy of it could be of use.
+    /// Whether the holders of `object` will have run all tasks that read it before a copy could be of use.
     fn is_soon_done(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, object: ObjectId) -> bool {
         if self.is_past_copies(catalog, seat, object) || self.is_left_to_others(catalog, object) {
             return false;
@@ -473,14 +487,16 @@ impl Affinity {
                 }
                 copy_ns + 2.0 * run_ns as f64
             }
-            // Nobody knows how long they take: one of them is waited for, but only for a part of what a copy takes.
+            // It is unknown how long programs run. The holders get time to run one, but only a part of the
+            // time of a copy.
             None => self.steal_after_ns(catalog, object) / FIRST_RUN_PART,
         };
-        // Holders may have no room, or be slower than others: they are awaited as long as they take one after the other.
-        if self.taken.len() >= TAKEN_MAX {
-            self.taken.clear();
+        // Holders may have no room, or be slower than others. They are given time as long as they take one
+        // task after the other.
+        if self.unchanged_readers.len() >= WATCHED_OBJECTS_MAX {
+            self.unchanged_readers.clear();
         }
-        let (since, n_before) = self.taken.entry(object).or_insert((now, n_tasks));
+        let (since, n_before) = self.unchanged_readers.entry(object).or_insert((now, n_tasks));
         if n_tasks != *n_before {
             (*since, *n_before) = (now, n_tasks);
         }
@@ -491,14 +507,14 @@ impl Affinity {
         rest_ns >= 0.0
     }
 
-    /// Time alone makes an answer another one, so much later.
+    /// Records that an answer changes with time alone, `after_ns` from now.
     pub(super) fn note_due(&mut self, now: Timestamp, after_ns: f64) {
         let at = now.plus_ns(after_ns.clamp(0.0, 1e18) as u64 + 1_000_000);
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Lazy greedy: what is known of an entry is an upper bound, so the first one that keeps its place when its readers are
-    /// counted is the best.
+    /// Lazy greedy: the known number of an entry is an upper bound, so the first entry that keeps its place
+    /// when its readers are counted is the best.
     fn best_near(
         &mut self,
         catalog: &Catalog,
@@ -518,7 +534,7 @@ impl Affinity {
             at = near.after(&entry);
             let is_here = self.executor_at(seat).has(catalog, seat, object);
             let is_warm = self.heat(catalog, object) == Heat::Warm;
-            // Before the readers are counted, which costs more than anything else here.
+            // This check comes before the readers are counted, which costs more than anything else here.
             if is_warm && !is_here && !self.executor_at(seat).wants_copies {
                 continue;
             }
@@ -530,7 +546,7 @@ impl Affinity {
             if worth.n_tasks != entry.n_tasks {
                 let rank = self.executor_at_mut(seat).near[class as usize].as_mut().expect("it has an entry");
                 rank.set(object, worth.n_tasks, size_bytes, Heat::Cold);
-                // Its neighbours have changed, and the list may be gone.
+                // The neighbours of the entry have changed, and the list may be gone.
                 at = at.and_then(|next| rank.get(next.object).copied());
             }
             let Some((_, group)) = worth.oldest else { continue };
@@ -558,8 +574,8 @@ impl Affinity {
         Some((entry.bucket, Choice { group, reason: Reason::Brings { n_tasks: entry.n_tasks } }))
     }
 
-    /// A group to begin with. Places in the queue are tried in an order that covers it evenly, whatever its structure;
-    /// then the objects of that heat that most tasks read.
+    /// A group to begin with. Places in the queue are tried in an order that covers the queue evenly,
+    /// whatever its structure; then the objects of that heat that most tasks read.
     fn seed(
         &mut self,
         catalog: &Catalog,
@@ -583,7 +599,7 @@ impl Affinity {
                 _ => Vec::new(),
             };
             for input in inputs {
-                // Unless it has been exchanged for one without this input.
+                // An exchange for an earlier input may have led to a group without this input.
                 if self.tasks.inputs(group).iter().all(|e| e.object != input) {
                     continue;
                 }
@@ -624,7 +640,7 @@ impl Affinity {
         None
     }
 
-    /// Otherwise it is a hit, or about to become one.
+    /// Whether `seat` lacks any input of `group`. If not, the group is a hit, or about to become one.
     fn lacks_any(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
         let seated = self.executor_at(seat);
         self.tasks.inputs(group).iter().any(|e| !seated.has(catalog, seat, e.object))
@@ -634,7 +650,8 @@ impl Affinity {
         self.tasks.inputs(group).iter().filter(|e| self.heat(catalog, e.object) == Heat::Cold).count()
     }
 
-    /// The reader of `object` with most cold inputs, the first one found, and their number.
+    /// The reader of `object` with most cold inputs, as its number of cold inputs and its group. Among
+    /// equals, the first found.
     fn coldest_around(&self, catalog: &Catalog, class: u32, object: ObjectId, start: usize) -> (usize, u32) {
         let is_cold = |object| self.heat(catalog, object) == Heat::Cold;
         let object_is_cold = is_cold(object);
@@ -661,7 +678,8 @@ impl Affinity {
         best
     }
 
-    /// Whether all that `seat` lacks of `group` and others hold has been waited for.
+    /// Whether the tasks of `group` have waited long enough for every input that `seat` lacks and other
+    /// executors hold.
     fn may_copy(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
         for i in 0..self.tasks.inputs(group).len() {
             let object = self.tasks.inputs(group)[i].object;
@@ -674,7 +692,8 @@ impl Affinity {
         true
     }
 
-    /// What others hold or read and tasks read alone, the most waited for first.
+    /// A task that reads nothing but one object, which other executors hold or are reading. The object that
+    /// most tasks per byte wait for comes first.
     fn steal(
         &mut self,
         catalog: &Catalog,
@@ -688,7 +707,7 @@ impl Affinity {
             let entry = at?;
             at = self.tasks.classes[class as usize].single.after(&entry);
             let seated = self.executor_at(seat);
-            // What would be found out at length.
+            // A short cut: `take_waiting` would find the same with more effort.
             if heat == Heat::Warm
                 && !seated.wants_copies
                 && !catalog.is_held_by(entry.object, seat)
@@ -719,13 +738,14 @@ impl Affinity {
         })
     }
 
-    /// `group` for `seat`, if what it lacks can be had and is cold or has been waited for.
+    /// `group` for `seat`, if every input that it lacks has a source, and is cold or has been waited for
+    /// long enough.
     fn take_waiting(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> Option<Choice> {
         let seated = self.executor_at(seat);
         let (_, entered_ms) = self.tasks.head(group);
         let (mut lacks, mut held) = (false, None);
         for input in self.tasks.inputs(group) {
-            // The same few objects are asked for by everybody.
+            // Every executor asks for the same few objects, so the lookup goes by object and not by seat.
             if catalog.is_held_by(input.object, seat) || seated.awaits(input.object) {
                 continue;
             }
@@ -737,7 +757,7 @@ impl Affinity {
         }
         let copies = held.is_some();
         if let Some(object) = held {
-            // What most of those find who ask in vain.
+            // Most executors that find nothing stop here.
             if self.tasks.group(group).n_inputs == 1 && self.is_soon_done(catalog, now, seat, object)
                 || !self.has_waited(catalog, now, seat, object, group)
                 || self.is_busy(catalog, object) && !self.home_is_quicker(catalog, now, seat, object)
@@ -746,7 +766,7 @@ impl Affinity {
             }
         }
         if !lacks {
-            // A hit that was not told, or one that is about to become one.
+            // A hit that the hints missed, or a group that is about to become a hit.
             if self.tasks.inputs(group).iter().all(|e| holds(catalog, seat, e.object)) {
                 self.push_full(seat, group);
             }
@@ -764,7 +784,7 @@ impl Affinity {
         Some(Choice { group, reason })
     }
 
-    // ---- no
+    // ---- reasons for not placing a task
 
     fn why_not(&self) -> Unplaced {
         let Some((key, class)) = self.tasks.first() else { return Unplaced::NothingReady };
@@ -777,7 +797,7 @@ impl Affinity {
         self.why_not_task(key, class)
     }
 
-    /// Why the task with that key, of `class`, is not placed although somebody has room for something.
+    /// Why the task `key` of `class` is not placed although some executor has room for some task.
     pub(super) fn why_not_task(&self, key: QueueKey, class: u32) -> Unplaced {
         let class = &self.tasks.classes[class as usize];
         let (task, cpus, memory_bytes) = (key.task, class.cpus, class.memory_bytes);
@@ -853,7 +873,7 @@ impl Affinity {
         for (seat, seated) in here() {
             let served = uploads.remove(&seated.id).unwrap_or_default();
             assert_eq!(self.uploads[seat.0 as usize], served.values().sum::<u32>());
-            // The last one began when there was room for any part of an attempt.
+            // The last attempt was accepted while the load was below full, whatever its own part.
             let last = served.values().max().copied().unwrap_or(0);
             assert!(
                 served.values().sum::<u32>() < self.uploads_full() + last.max(1),

@@ -1,48 +1,60 @@
-//! What can be tuned about `affinity`.
+//! The settings of `affinity`.
 
 use serde::{Deserialize, Serialize};
 
-/// Everything about `affinity` that can be tuned.
+/// All settings of `affinity`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How many ready tasks are looked at, at least 1. About 100 bytes each.
+    /// How many ready tasks the policy looks at, at least 1. Each takes about 100 bytes.
     pub look_ahead: usize,
-    /// An object that more groups of tasks read is *common*: it is not walked through when it appears somewhere.
+    /// An object with more reader groups than this is *common*: its readers are not walked through when it
+    /// appears on an executor.
     pub readers_max: usize,
-    /// How many holders of an object are told of a task that reads it, and are looked at as sources.
+    /// At most this many holders of an object are updated when a task that reads it enters, and looked at
+    /// as sources.
     pub holders_max: usize,
-    /// Attempts that one executor copies inputs for at once, at least 1. One that copies from several counts as a part for each.
+    /// Attempts that one executor copies inputs for at once, at least 1. An attempt that copies from
+    /// several executors counts as a part at each of them.
     pub uploads_max: u32,
-    /// Objects that are being read from home at once by all executors together; 0: no limit.
+    /// Objects that all executors together may read from home at once; 0: no limit.
     pub home_reads_max: u32,
-    /// What others hold is copied when a task has waited for so many times the time that a copy takes.
+    /// An object that other executors hold is copied for a task that has waited this many times the time of
+    /// a copy.
     pub steal_after_copies: f64,
-    /// Nothing is copied to an executor with full slots while so many hits per slot wait there.
+    /// Nothing is copied to an executor with full slots while this many hits per slot wait there.
     pub hits_enough: usize,
-    /// The time of a copy until one has been seen, at most; a small object is taken to be there sooner.
+    /// The longest time assumed for a copy until one has been seen, in nanoseconds. A small object is
+    /// assumed to take less.
     pub copy_ns: u64,
-    /// Home is read although a holder is free when a copy takes more than so many times as long.
+    /// An object is read from home, although a holder is free, if a copy takes more than this many times as
+    /// long.
     pub home_quick: f64,
-    /// What all may read from home together in a second, where that is known; 0: it is learnt.
+    /// What home gives to all readers together, in bytes per second, where it is known; 0: it is learnt.
     pub home_bytes_per_s: u64,
-    /// What no other task in sight reads is cached all the same, for runs to come.
+    /// Whether an object that no other task in sight reads is cached all the same, for later runs.
     pub keeps_once: bool,
-    /// What one node's disk gives to all who read and write there, where what a task reads past the cache does not touch it; 0: not
-    /// known, or it does. What home gives sooner than the disk is then read past the cache.
+    /// What one node's disk gives to all readers and writers there together, in bytes per second. An object
+    /// that home delivers faster than the disk is then read past the cache. 0: the rate is not known, or
+    /// reading past the cache uses the disk as well.
     pub disk_bytes_per_s: u64,
-    /// Before anything is known of home, so much of one object may be on its way from there more than once.
+    /// As long as nothing is known of home's rate, an object is read from home at the same time as others
+    /// if all these reads would come to at most this many bytes at its size.
     pub blind_bytes: u64,
-    /// What an executor reads from home is awaited by others for so many times as long as that should take.
+    /// When an executor reads an object from home, the others wait for it this many times as long as the
+    /// read should take.
     pub await_reads: f64,
-    /// The least time that it is awaited, also while nothing is known of home; times the objects being read from there.
+    /// The least time that the others wait, in nanoseconds, also while nothing is known of home. It is
+    /// multiplied by the number of reads from home.
     pub await_ns: u64,
-    /// One in so many tasks with inputs to move is the oldest, whatever it brings; 0: none.
+    /// One in this many tasks with inputs to move is the oldest task, whatever else could be fetched; 0:
+    /// none.
     pub oldest_every: u32,
-    /// Candidates that are looked at by each rule before it gives up.
+    /// Each rule looks at this many candidates before it gives up.
     pub tries: usize,
-    /// Executors that are asked without result per event before the rest has to wait for the next one, at least 2: those
-    /// with most room, and one that has waited longest to be asked.
+    /// In one decision, at most this many executors are asked without result; the others wait for the next
+    /// event. At least 2: all but one are the executors with most room, and one is the executor that has
+    /// waited longest to be asked.
     pub vain_max: usize,
 }
 
@@ -72,7 +84,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// `Err` is one sentence for people.
+    /// `Err` is one sentence for users.
     pub fn check(&self) -> Result<(), String> {
         let counts = [
             ("look_ahead", self.look_ahead),

@@ -1,12 +1,14 @@
-//! The indexes of executors: who holds all inputs of which tasks (`full`), and what is near for whom (`near`).
+//! The indexes of executors: the tasks whose inputs are all on an executor (`full`), and the objects that
+//! are near it (`near`).
 //!
-//! They are hints. Whoever uses an entry looks whether it still holds. What they miss because an object has too many readers or
-//! holders ([`Config::readers_max`], [`Config::holders_max`]) is found by the other rules.
+//! The indexes are hints: each entry is checked when it is used. The other rules find what the indexes miss
+//! because an object has too many readers or holders ([`Config::readers_max`], [`Config::holders_max`]).
 
 use super::*;
 
 impl Affinity {
-    /// The seated executors that hold `object`, at most `holders_max` of them, beginning at a place given by `start`.
+    /// The seated executors that hold `object`, at most `holders_max` of them. `start` says where in the
+    /// list of holders the search begins.
     pub(super) fn some_holders(
         &self,
         catalog: &Catalog,
@@ -21,7 +23,8 @@ impl Affinity {
         });
     }
 
-    /// Visits the seated executors that hold `object` until told to stop, at most `holders_max` of them.
+    /// Visits seated executors that hold `object`, at most `holders_max` of them, until `visit`
+    /// breaks.
     pub(super) fn visit_holders(
         &self,
         catalog: &Catalog,
@@ -72,8 +75,12 @@ impl Affinity {
     }
 
     pub(super) fn enter_at(&mut self, catalog: &Catalog, entered_ms: u32, task: &ReadyTask) {
-        let mut inputs: Vec<ObjectId> =
-            task.inputs.iter().copied().filter(|o| self.open.is_empty() || !self.open.contains(o)).collect();
+        let mut inputs: Vec<ObjectId> = task
+            .inputs
+            .iter()
+            .copied()
+            .filter(|o| self.never_cached.is_empty() || !self.never_cached.contains(o))
+            .collect();
         inputs.sort_unstable();
         let (tasks, facts) = self.tasks_and_facts(catalog);
         let (group, is_head) = tasks.enter(task, &inputs, entered_ms, |o| facts.of(o));
@@ -96,16 +103,17 @@ impl Affinity {
             }
         }
         if inputs.len() > 1 {
-            self.tell_near(catalog, group, &inputs, &mut seats);
+            self.count_near(catalog, group, &inputs, &mut seats);
         }
         self.seats = seats;
         if self.tasks.len() <= FEW_TASKS {
-            self.stir();
+            self.ask_all_again();
         }
     }
 
-    /// Counts a new task where it lacks one input. Whoever that is holds one of the two inputs that fewest hold.
-    pub(super) fn tell_near(
+    /// Adds a new task to `near` of the executors that lack one of its inputs. Such an executor holds at
+    /// least one of the two inputs with fewest holders, so only the holders of these two are looked at.
+    pub(super) fn count_near(
         &mut self,
         catalog: &Catalog,
         group: u32,
@@ -132,7 +140,7 @@ impl Affinity {
             self.some_holders(catalog, object, 0, seats);
             for &seat in &*seats {
                 if i == 1 && holds(catalog, seat, rarest[0]) {
-                    continue; // told by way of the other one
+                    continue; // counted as a holder of the rarest input
                 }
                 let seated = self.executor_at(seat);
                 let mut lacks = inputs.iter().filter(|o| !seated.has(catalog, seat, **o));
@@ -149,7 +157,7 @@ impl Affinity {
         let seated = self.executor_at_mut(seat);
         seated.rank_updates.push(RankUpdate { object, class, n_tasks: by, size_bytes });
         if seated.rank_updates.len() >= RANK_UPDATES_MAX {
-            seated.tell();
+            seated.apply_rank_updates();
         }
         self.to_ask.insert(seat);
     }
@@ -173,8 +181,9 @@ impl Affinity {
         self.has_hits.insert(seat);
     }
 
-    /// Walks through the readers of `object`, which has appeared on `seat` or is on its way there.
-    /// `start`: the place in their list where the walk begins, so that what is near in the queue is ranked first.
+    /// Walks through the readers of `object`, which has appeared on `seat` or is on its way there. `start`
+    /// is the place in the list of readers where the walk begins, so that tasks that are close in the queue
+    /// are ranked first.
     pub(super) fn walk_readers(
         &mut self,
         catalog: &Catalog,

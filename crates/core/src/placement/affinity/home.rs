@@ -1,63 +1,70 @@
-//! What home gives to how many, learnt from how far reads have come and who shared home with them meanwhile.
+//! The rate that home gives to its readers, learnt from how far reads have come and how many nodes shared
+//! home meanwhile.
 //!
-//! In: reads that set out, that are seen to move, that land. Out: what one more would get ([`HomeLoad::forecast`]), and what
-//! so many nodes get together ([`HomeLoad::total`]).
+//! In: reads that set out, that report progress, that land. Out: the rate that one more read would get
+//! ([`HomeLoad::forecast`]), and the rate that a number of nodes get together ([`HomeLoad::total`]).
 //!
-//! Two things bound a read: what home gives to all together, and what its node takes. They are told apart by counting nodes,
-//! not reads: three reads that share one node's link say nothing of what a second node would get. Where a read has set out
-//! and nothing was heard of it, it may not have begun; counted as a reader it would make home look as much quicker than it is.
+//! Two limits bound a read: what home gives to all readers together, and what the reader's node takes. They
+//! are told apart by counting nodes, not reads: three reads that share one node's link say nothing of what
+//! a second node would get. A read that has set out without a report may not have begun. If it were counted
+//! as a reader, home would look quicker than it is, by just as much.
 //!
-//! Not here: where an input comes from (`transfers`).
+//! Not here: the choice of an input's source (`transfers`).
 
 use super::transfers::smooth;
 use crate::executor_set::Seat;
 use crate::types::Timestamp;
 use std::collections::BTreeSet;
 
-/// Of a read that has landed, one part in so many at least is not lost to messages.
+/// A read that has landed teaches something only if at least one part in this many of its time was not lost
+/// to messages.
 const TOOK_PART: u64 = 4;
-/// Concurrent reads are told apart by powers of two.
+/// Numbers of nodes that read at the same time are distinguished by powers of two.
 const LEVELS: usize = 20;
-/// Of an earlier mean of a level.
+/// The weight of the earlier mean of a level when a new value comes.
 const KEPT: f64 = 0.75;
-/// From that share of the most that a node got, the node is the limit.
+/// If a node gets at least this share of the most that a node got, the node is the limit.
 const NODE_BOUND: f64 = 0.7;
-/// From that share of what few nodes get each, many are taken to get as much: the numbers of nodes are known by powers of two.
+/// If each of many nodes gets at least this share of what each of few nodes gets, their rates count as
+/// equal. The share is low because numbers of nodes are only distinguished by powers of two.
 const ALIKE_MIN: f64 = 0.6;
 const LEVELS_ALIKE_MIN: usize = 2;
-/// Twice as many readers that get less than so many times as much together have all that home gives.
+/// If twice as many readers together get less than this many times as much, they have all that home gives.
 const GROWTH_MIN: f64 = 1.5;
 
-/// What home gives to all who read there together, by how many read, learnt from how far reads came and how many shared it
-/// meanwhile.
+/// The rate that home gives to all its readers together, by their number, learnt from how far reads came
+/// and how many readers shared home meanwhile.
 #[derive(Default)]
 pub(super) struct HomeLoad {
-    /// Bytes per second for all, by the logarithm of the number of nodes that read.
+    /// Bytes per second for all readers together, by the logarithm of the number of nodes that read.
     levels: [Option<f64>; LEVELS],
-    /// The most that the reads of one node got together lately.
+    /// The highest rate, in bytes per second, that the reads of one node got together lately.
     pub node_max: f64,
-    /// Reads under way, over time; the same without those of which nothing shows yet that they have begun.
+    /// The number of reads under way, summed over time; `moving_ns` leaves out the reads that have not been
+    /// seen to move.
     reads_ns: u128,
     moving_ns: u128,
     seen: Timestamp,
-    /// Reads set out so far, and those under way that set out after all that were seen to move.
+    /// The number of reads that have set out so far, and those reads under way that set out after all that
+    /// were seen to move.
     n_set_out: u64,
     unseen: BTreeSet<u64>,
-    /// What passes until a read moves and it is heard of, apart from what it has moved for.
+    /// The time that messages take until a read moves and its progress is reported, without the time in
+    /// which bytes moved.
     lost_ns: Option<u64>,
 }
 
-/// How far a transfer had come when it was looked at last.
+/// The progress of a transfer at its last report.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Mark {
     pub at: Timestamp,
     pub moved_bytes: u64,
-    /// What these of [`HomeLoad`] were then.
+    /// The sums `reads_ns` and `moving_ns` of [`HomeLoad`] at that time.
     reads_ns: u128,
     moving_ns: u128,
-    /// Which of all reads from home it is, in the order in which they set out.
+    /// The position of this read in the order in which all reads from home set out.
     number: u64,
-    /// How many its node read then, itself included.
+    /// The number of reads from home on the same node then, this read included.
     pub n_node: u32,
 }
 
@@ -66,22 +73,23 @@ pub(super) struct Landed {
     pub seat: Seat,
     pub mark: Mark,
     pub size_bytes: u64,
-    /// What its node read then, itself included.
+    /// The reads of its node at that time, this read included.
     pub node: NodeReads,
-    /// It is small, and its node read something large besides.
+    /// The object is small, and its node was reading a large object at the same time.
     pub is_beside_large: bool,
 }
 
-/// Reads from home of one node, as one of them sees the others.
+/// The reads from home of one node, as one of these reads counts them.
 #[derive(Clone, Copy)]
 pub(super) struct NodeReads {
     pub n: u32,
-    /// The same, where a read of less bytes than that one has moved counts for its part of them: it took no more of what they shared.
+    /// The same number, but a read of fewer bytes than this read has moved counts only for its part of
+    /// them, because it took no more of the shared link.
     pub n_alike: f64,
 }
 
 impl HomeLoad {
-    /// Up to `now` there were `n_reads`.
+    /// Advances the sums to `now`; `n_reads` reads were under way until then.
     pub fn pass(&mut self, now: Timestamp, n_reads: u32) {
         let passed_ns = u128::from(now.since_ns(self.seen));
         self.reads_ns += passed_ns * u128::from(n_reads);
@@ -89,7 +97,7 @@ impl HomeLoad {
         self.seen = self.seen.max(now);
     }
 
-    /// One more sets out.
+    /// One more read sets out.
     pub fn begin(&mut self, now: Timestamp, n_node: u32) -> Mark {
         self.n_set_out += 1;
         self.unseen.insert(self.n_set_out);
@@ -103,26 +111,27 @@ impl HomeLoad {
         }
     }
 
-    /// It has come so far.
+    /// The mark of a read that has come to `moved_bytes` by `now`.
     pub fn mark(&self, before: Mark, now: Timestamp, moved_bytes: u64, n_node: u32) -> Mark {
         let (reads_ns, moving_ns) = (self.reads_ns, self.moving_ns);
         Mark { at: now, moved_bytes, reads_ns, moving_ns, n_node, ..before }
     }
 
-    /// It is under way no more.
+    /// The read is no longer under way.
     pub fn end(&mut self, mark: Mark) {
         self.unseen.remove(&mark.number);
     }
 
-    /// It is seen to move: so do those that set out before it.
+    /// The read is seen to move, and so are all reads that set out before it.
     fn see(&mut self, mark: Mark) {
         if self.unseen.first().is_some_and(|first| *first <= mark.number) {
             self.unseen = self.unseen.split_off(&(mark.number + 1));
         }
     }
 
-    /// Those that shared home since `mark`, of all that are under way now. Those that have set out and were not heard of may not have
-    /// begun: to count them would make home as much quicker. `None`: too many of them are not heard of yet.
+    /// The part of `all`, the reads under way now, that shared home since `mark`. Reads that have set out
+    /// without a report may not have begun: if they were counted, home would look quicker by as much.
+    /// `None`: too many reads have not reported yet.
     pub fn sharing(&mut self, mark: Mark, now: Timestamp, moving_ns: u64, all: Reads) -> Option<Reads> {
         let ns = now.since_ns(mark.at).max(1);
         let is_first = mark.moved_bytes == 0;
@@ -136,10 +145,12 @@ impl HomeLoad {
         }
     }
 
-    /// What has landed: all that were under way meanwhile count, as it may not have been heard of before. What is lost at a
-    /// read's beginning is about what is lost at its end; a read that took little more says nothing of what home gives. Nor does a
-    /// small one beside a large one, as most of its time went to messages and to home's first byte: at its rate the large one
-    /// would come so slowly that a second reader of it seems to cost nothing.
+    /// Learns from a read that has landed. All reads that were under way meanwhile count, because a read
+    /// may land without any report before. The time lost at a read's beginning is about the time lost at
+    /// its end, so `lost_ns` is subtracted; a read that took little more says nothing of home's rate. A
+    /// small read beside a large one says nothing either, because most of its time went to messages and to
+    /// home's first byte: by its rate, the large read would seem so slow that a second reader of the large
+    /// object would seem to cost nothing.
     pub fn learn_landed(&mut self, landed: &Landed, now: Timestamp, all: Reads) {
         let (mark, ns) = (landed.mark, now.since_ns(landed.mark.at).max(1));
         self.see(mark);
@@ -151,8 +162,9 @@ impl HomeLoad {
         self.learn(mark, landed.size_bytes, now, took_ns, landed.node, Some(all.part(n_mean)));
     }
 
-    /// One read has come from `mark` to `moved_bytes` by `now`, in `took_ns`: less than has passed where messages took their part.
-    /// `node`: what its node reads now, itself included; `sharing`: those that shared home meanwhile.
+    /// Learns from one read that has come from `mark` to `moved_bytes` by `now`. `took_ns` is the time
+    /// without what messages took. `node`: the reads of its node now, this read included; `sharing`: the
+    /// reads that shared home meanwhile.
     pub fn learn(
         &mut self,
         mark: Mark,
@@ -167,32 +179,33 @@ impl HomeLoad {
             return;
         }
         let alone = (moved_bytes - mark.moved_bytes) as f64 * 1e9 / ns.min(took_ns.max(1)) as f64;
-        // What was seen once may not come again.
-        // Those that have set out in between may not have begun.
+        // The smaller number is counted, because reads that set out in between may not have begun.
         let n_counted = f64::from(mark.n_node.min(node.n).max(1));
         let n_alike = n_counted.min(node.n_alike).max(1.0);
         let node = alone * n_alike;
+        // The maximum decays slowly, because a rate that was seen once may not come again.
         self.node_max = node.max(self.node_max - self.node_max / 64.0);
         let Some(sharing) = sharing else { return };
-        // Where the node is the limit, others have as much; where home is, all reads have the same.
+        // Where the node is the limit, the other nodes get as much each. Where home is the limit, all reads
+        // get the same.
         let is_bound = node >= NODE_BOUND * self.node_max;
         let all = if is_bound { node * sharing.n_nodes } else { alone * sharing.n * n_alike / n_counted };
         let level = &mut self.levels[level_of(sharing.n_nodes)];
         *level = Some(level.map_or(all, |mean| mean * KEPT + all * (1.0 - KEPT)));
     }
 
-    /// Whether nothing was learnt yet.
+    /// Whether nothing has been learnt yet.
     pub fn is_empty(&self) -> bool {
         self.node_max == 0.0
     }
 
-    /// How many different numbers of nodes were seen to read.
+    /// The number of levels (numbers of nodes, by powers of two) at which a rate was seen.
     pub fn n_levels(&self) -> usize {
         self.levels.iter().flatten().count()
     }
 
-    /// Whether so many nodes would get about as much each as few did: then it is not home that bounds them. At most twice as many as
-    /// were ever seen are taken to.
+    /// Whether each of `n_nodes` nodes would get about as much as each of few nodes did, so that home is
+    /// not the limit. This is assumed for at most twice as many nodes as were ever seen to read.
     pub fn is_node_bound(&self, n_nodes: f64) -> bool {
         let mut seen = self
             .levels
@@ -203,7 +216,8 @@ impl HomeLoad {
         most >= least + LEVELS_ALIKE_MIN && many >= ALIKE_MIN * few && level_of(n_nodes) <= most + 1
     }
 
-    /// What `n_nodes` would get together. `None`: so many more than were ever seen may be too many.
+    /// The rate that `n_nodes` would get together. `None`: so many more nodes than were ever seen may be
+    /// too many.
     pub fn total(&self, n_nodes: f64) -> Option<f64> {
         let at = level_of(n_nodes);
         if let Some(all) = self.levels[at..].iter().flatten().next() {
@@ -211,26 +225,27 @@ impl HomeLoad {
         }
         let highest = (0..at).rev().find(|l| self.levels[*l].is_some())?;
         let all = self.levels[highest].unwrap_or_default();
-        // Few may have been taken to read where many did: that is less than home gives, and what follows looks like growth.
+        // If many nodes read while few were counted, the rate of that level is too low, and the next level
+        // looks like growth. So the growth must hold against every lower level.
         let has_grown =
             |(before, had): (usize, f64)| all >= (before..highest).fold(had, |least, _| least * GROWTH_MIN);
         let grows = (0..highest).filter_map(|l| Some((l, self.levels[l]?))).all(has_grown);
         match grows {
-            // One power of two more is tried.
+            // One more power of two is tried.
             true if at == highest + 1 => Some(all * n_nodes / (1u64 << highest) as f64),
             true => None,
             false => Some(all),
         }
     }
 
-    /// What each of these reads would get, on a node with `n_node` of them. `None`: nobody knows.
+    /// The rate that each of these reads would get, on a node with `n_node` of them. `None`: unknown.
     pub fn forecast(&self, reads: Reads, n_node: u32) -> Option<f64> {
         let node = self.node_max / f64::from(n_node.max(1));
         Some((self.total(reads.n_nodes)? / reads.n.max(1.0)).min(node))
     }
 }
 
-/// Reads from home under way, and the nodes that they go to.
+/// A number of reads from home under way, and of the nodes that they go to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Reads {
     pub n: f64,
@@ -238,7 +253,7 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// So many of them, on as large a part of their nodes.
+    /// `n` of these reads, on a proportional part of the nodes.
     fn part(self, n: f64) -> Reads {
         let n = n.max(1.0);
         Reads { n, n_nodes: (self.n_nodes * n / self.n.max(1.0)).clamp(1.0, n) }
@@ -246,7 +261,7 @@ impl Reads {
 }
 
 fn level_of(n: f64) -> usize {
-    // The logarithm of 2 n² is twice that of n, and one more.
+    // The logarithm of 2 n² is twice the logarithm of n, plus one.
     let squared = (2.0 * n.max(1.0) * n.max(1.0)) as u64;
     (squared.ilog2() as usize / 2).min(LEVELS - 1)
 }

@@ -1,60 +1,74 @@
-//! `affinity`: every task goes to its files, and files are fetched for as many tasks as possible.
+//! `affinity`: every task goes to its files, and a file is fetched for as many tasks as possible.
 //!
-//! Source: our own. The window of Raicu09 §2.3 sees the first few thousand tasks and one task at a time; this policy
-//! sees (nearly) the whole queue through inverted indexes, so that it can ask *which file should this executor fetch
-//! next?*
+//! Source: our own. The window of Raicu09 §2.3 sees the first few thousand tasks and looks at one task at a
+//! time. This policy sees (nearly) the whole queue through inverted indexes, so that it can ask *which file
+//! should this executor fetch next?*
 //!
 //! The rules, in this order, for an executor with room:
-//!   1. **hits**: a task whose inputs it all holds, the oldest one; left to others where it would have to wait for a slot, others have
-//!      open ones for all that is queued, and its inputs are there sooner than a program ends;
-//!   2. one in [`Config::oldest_every`] choices that move data: the oldest task that can go there, so that nobody starves;
-//!   3. **near** objects, or objects that are cold: fetch what gives most tasks per byte. *Near* counts the tasks that
-//!      lack nothing else here; it makes square tiles of structured task sets such as All-Pairs by itself. *Cold* objects
-//!      are those that nobody holds or is reading; one that tasks read alone is worth the same to everybody;
-//!   4. **seeds**: where nothing is near, a task whose inputs are cold too, far in the queue from where others began. What
-//!      grows from there prefers what is near in the queue, so tiles hardly overlap;
-//!   5. **copies**: what others hold is copied once its readers have waited longer than a copy takes; at once for a task that nobody
-//!      has all inputs of.
+//!   1. **Hits**: the oldest task whose inputs are all on the executor. The task is left to other executors
+//!      if it would have to wait for a slot here, other executors have open slots for all queued tasks, and
+//!      its inputs can be copied there in less time than a program runs.
+//!   2. **The oldest task**: one in [`Config::oldest_every`] choices that move data is the oldest task that
+//!      can go to the executor, so that no task starves.
+//!   3. **Near** objects and **cold** objects: the executor fetches the object that gives most tasks per
+//!      byte. An object is *near* an executor that lacks only this object for some tasks, and these tasks
+//!      are counted. This rule alone makes square tiles of structured task sets such as All-Pairs. An
+//!      object is *cold* if no executor holds it or is reading it. For a cold object only the tasks that
+//!      read nothing else are counted, so it is worth the same to every executor.
+//!   4. **Seeds**: where nothing is near, the executor takes a task whose inputs are all cold, far in the
+//!      queue from where other executors began. What grows from there prefers tasks that are close in the
+//!      queue, so tiles hardly overlap.
+//!   5. **Copies**: an object that other executors hold is copied once its readers have waited longer than
+//!      a copy takes. It is copied at once for a task whose inputs are not all on any executor.
 //!
-//! A task that lacks several inputs is given to whoever holds most bytes of it, if there is room, whoever was asked.
+//! A task that lacks several inputs goes to the executor with room that holds most bytes of these inputs,
+//! even if another executor was asked.
 //!
-//! Rule 5 holds for near objects as well: nothing is copied for a task that its holder may run a moment later, nor to an
-//! executor that has enough to do without. Larger
-//! priorities come first within hits and within what moves data.
+//! Rule 5 holds for near objects as well: nothing is copied for a task that the holder may run a moment
+//! later, nor to an executor that has enough to do without the copy. Tasks of larger priority come first,
+//! both among hits and among tasks that move data.
 //!
 //! Moving data:
-//!   - what one executor is reading from home is awaited by the others, then copied, as long as reading from home
-//!     is slow (its time per byte against that of a copy) and the reader is not late;
-//!   - an executor serves at most [`Config::uploads_max`] attempts at once, the least loaded holder first; an attempt that copies from
-//!     many counts as a part at each. A tree from home
-//!     to all who need an object comes about by itself; without the cap all would queue at the first holder;
-//!   - what home gives sooner than the node's disk, if all do so, is read past the cache each time: through the disk it is
-//!     written and read. That holds where reading past the cache spares the disk ([`Config::disk_bytes_per_s`]);
-//!   - a node to which enough is on its way for all its slots fetches nothing besides;
-//!   - nothing is copied that its holders will have done with before the copy is there, by how long programs ran so far;
-//!   - an executor has no more attempts with moving inputs than slots. They do not count as occupying slots for hits:
-//!     waiting for home never blocks what is at hand.
+//!   - While one executor reads an object from home, the others wait for it and then copy it, as long as
+//!     reading from home is slow (its time per byte against that of a copy) and the reader is not late.
+//!   - An executor serves at most [`Config::uploads_max`] attempts at once, and the least loaded holder
+//!     serves first. An attempt that copies from several executors counts as a part at each of them. This
+//!     cap makes a tree from home to all executors that need an object; without it all of them would queue
+//!     at the first holder.
+//!   - An object is read past the cache each time if home delivers it faster than the node's disk does,
+//!     even when all executors read it that way: by way of the cache its bytes would be written to the disk
+//!     and read again. This holds where reading past the cache spares the disk
+//!     ([`Config::disk_bytes_per_s`]).
+//!   - While enough is on its way to a node for all its slots, the node fetches nothing else.
+//!   - An object is not copied if its holders are expected to run all its tasks before the copy is there,
+//!     judged by how long programs ran so far.
+//!   - An executor has at most as many attempts with moving inputs as slots. These attempts do not occupy
+//!     slots as far as hits are concerned: waiting for home never blocks a task whose inputs are on the
+//!     node.
 //!
 //! | file | |
 //! |---|---|
-//! | `config` | what can be tuned |
+//! | `config` | all settings of the policy |
 //! | `tasks` | the queue, by inputs |
-//! | `hints` | who holds all inputs of which tasks, and what is near for whom |
+//! | `hints` | which tasks have all inputs on which executor, and which objects are near which executor |
 //! | `rank` | objects ranked by tasks per byte |
-//! | `home` | what home gives to how many, learnt from how reads come along |
-//! | `transfers` | what is on its way, what that has taken so far, where an input could come from |
+//! | `home` | the rate that home gives to a number of readers, learnt from the progress of reads |
+//! | `transfers` | the objects on their way, their progress, and the sources that an input could come from |
 //! | `choose` | the rules |
 //!
-//! The indexes of executors (`full`, `near`) are hints: they are validated when used, and bounded where an object is
-//! read by a great many groups ([`Config::readers_max`]) or held by a great many executors ([`Config::holders_max`]).
-//! What they miss is found by the other rules. A task is never given away beyond room, nor a source used beyond its cap.
+//! The indexes of executors (`full`, `near`) are hints: they are checked when used. They are also bounded
+//! where an object is read by a great many groups ([`Config::readers_max`]) or held by a great many
+//! executors ([`Config::holders_max`]); the other rules find what the indexes miss. No executor gets a task
+//! that it has no room for, and no source is used beyond its cap.
 //!
-//! Nobody polls: an answer that time alone makes another one says when ([`Queue::wake_at`]).
+//! Nobody polls: where an answer changes with time alone, [`Queue::wake_at`] says when.
 //!
-//! Assumes that inputs are immutable and tasks short compared with the run. Cost: a decision looks at a bounded
-//! number of candidates, each with at most `readers_max` readers; replicas that appear cost one step per reader.
+//! The policy assumes that inputs are immutable and that tasks are short compared with the run. Cost: a
+//! decision looks at a bounded number of candidates, each with at most `readers_max` readers; a replica
+//! that appears costs one step per reader.
 //!
-//! Not here: what is evicted, how bytes move, how many tasks an executor is given ahead (`dispatcher`).
+//! Not here: which replicas are evicted, how bytes move, how many tasks an executor is given ahead
+//! (`dispatcher`).
 
 use super::queue::{Moving, Queue, Route};
 use super::window::move_between;
@@ -86,122 +100,136 @@ pub use config::Config;
 
 pub const NAME: &str = "affinity";
 
-/// How often the executors in vain of work are all asked again, as waiting long enough is a reason to copy: so long
-/// per executor, within bounds.
-const STIR_NS_EACH: u64 = 100_000;
-const STIR_NS_MIN: u64 = 5_000_000;
-const STIR_NS_MAX: u64 = 100_000_000;
-/// Of more executors, not all are asked again at once because of one more source.
-const STIR_ALL_MAX: usize = 128;
-/// Of more holders than that it is remembered that they are all in use, until the next time that all are asked again.
+/// How often all executors that found no work are asked again, since a task that has waited long enough may
+/// be copied for: this long per executor, within bounds.
+const ASK_ALL_NS_EACH: u64 = 100_000;
+const ASK_ALL_NS_MIN: u64 = 5_000_000;
+const ASK_ALL_NS_MAX: u64 = 100_000_000;
+/// With more executors than this, one new source is no reason to ask all of them again at once.
+const ASK_ALL_EXECUTORS_MAX: usize = 128;
+/// An object with at least this many busy holders is remembered as busy until all executors are asked
+/// again.
 const BUSY_HOLDERS_MIN: usize = 16;
-/// Below this many queued tasks every task that comes is a reason to ask everybody again.
+/// With at most this many queued tasks, every task that enters is a reason to ask all executors again.
 const FEW_TASKS: usize = 4096;
 
 /// See the module.
 pub struct Affinity {
     config: Config,
     tasks: Tasks,
-    /// By seat.
+    /// Indexed by seat, like `uploads`.
     seated: Vec<Option<SeatedExecutor>>,
     is_seated: SeatSet,
     seat_of: FxHashMap<ExecutorId, Seat>,
     n_joined: u32,
     by_idle: BTreeMap<u32, SeatSet>,
     by_ahead: BTreeMap<u32, SeatSet>,
-    /// Executors that may be given something to move, by how many attempts they lack.
+    /// Executors that may be given a task with inputs to move, by the number of attempts that they have
+    /// room for.
     by_spare: BTreeMap<u32, SeatSet>,
-    /// By seat: attempts that the executor copies inputs for, each counted by the part of its copies that come from there. Beside the executors, as it is asked of many at once.
+    /// By seat: the attempts that the executor copies inputs for, each counted by the part of its copies
+    /// that come from this executor. The list stands beside the executors, not in them, because one choice
+    /// reads the entries of many executors.
     uploads: Vec<u32>,
     n_slots_total: u64,
     n_slots_idle: u64,
-    /// Idle slots that no attempt with moving inputs will take.
+    /// Idle slots that will not be taken by an attempt with moving inputs.
     n_slots_open: u64,
-    /// Executors that may have a hit; those that may have something to move and have not been asked since.
+    /// `has_hits`: executors that may have a hit. `to_ask`: executors that may find a task with inputs to
+    /// move and have not been asked since something changed for them.
     has_hits: SeatSet,
     to_ask: SeatSet,
-    /// Something has changed since all were asked again: some answers may be other ones now.
+    /// Something has changed since all executors were last asked again, so some of their answers may differ
+    /// now.
     changed: bool,
-    /// When time alone makes the first of the answers since then another one.
+    /// The earliest time at which an answer given since then changes without any event.
     due: Option<Timestamp>,
-    /// Those not asked in this round. The next round begins when all that have room have been asked and something has
-    /// changed since.
+    /// Executors that have not been asked in this round. The next round begins when all executors with room
+    /// have been asked and something has changed since.
     not_asked: SeatSet,
-    stirred: Timestamp,
-    /// Where the search for an executor that moves something goes on, so that caches fill evenly.
+    /// The time when all executors were last asked again because the interval was over.
+    all_asked_at: Timestamp,
+    /// The seat at which the search for an executor that moves data goes on, so that caches fill evenly.
     turn: u32,
-    /// Seeds looked for so far.
+    /// Places in the queue tried as seeds so far.
     n_seeds: u32,
     /// Attempts with inputs on their way.
     attempts: FxHashMap<TaskId, Attempt>,
-    /// Objects that nobody holds and somebody reads from home.
+    /// Objects that some executor is reading from home into its cache, so that others may wait for them.
     arriving: FxHashMap<ObjectId, Arriving>,
     n_home_reads: u32,
     /// Executors that read from home.
     n_readers: u32,
-    /// What moves past the caches, by the task that reads it.
+    /// Reads past the caches that are under way, by the task that reads.
     direct: FxHashMap<TaskId, Vec<Direct>>,
     n_direct: u32,
-    /// Objects that were read so, and are no reason to think that they never can be cached.
+    /// Objects that this policy had read past a cache. That such an object was not cached does not mean
+    /// that it cannot be.
     streamed: FxHashSet<ObjectId>,
-    /// What home gives to reads that go through a disk, and past it.
+    /// The rate of home for reads into a cache (through the disk), and for reads past it.
     home_load: HomeLoad,
     direct_load: HomeLoad,
     all_in_sight: bool,
-    /// Reads from home that have ended since the last decision was asked for, which is when the time is known.
+    /// Reads from home that have ended since the last decision. They are evaluated at the next decision,
+    /// which knows the time.
     landed: Vec<Landed>,
-    /// Objects with many holders, all of which are in use.
+    /// Objects with many holders, all of which serve as many attempts as they may.
     busy: FxHashSet<ObjectId>,
-    /// Objects with fewer holders, all of which were in use when so many of `freed` had become free.
+    /// Objects with fewer holders, all of which served as many attempts as they may when `freed` had this
+    /// length.
     none_free: FxHashMap<ObjectId, u32>,
     freed: Vec<Seat>,
-    /// Smoothed time per MiB from when an attempt was received.
+    /// Smoothed time per MiB, counted from the moment at which the executor received the attempt.
     home_ns_per_mib: Option<u64>,
     copy_ns_per_mib: Option<u64>,
-    /// Smoothed time that programs run.
+    /// Smoothed run time of programs.
     run_ns: Option<u64>,
-    /// Objects whose holders are awaited: since when no task that reads them was taken, and how many there were then.
-    taken: FxHashMap<ObjectId, (Timestamp, u64)>,
-    /// Objects that are never cached: read in place, or too large. They count for nothing.
-    open: FxHashSet<ObjectId>,
-    /// Taken for the size of an object until it is known; the mean of those seen.
+    /// For objects whose holders may run all readers soon: the time since which the number of queued
+    /// readers has been the same, and this number.
+    unchanged_readers: FxHashMap<ObjectId, (Timestamp, u64)>,
+    /// Objects that are never cached because they are read in place or too large. Placement ignores them.
+    never_cached: FxHashSet<ObjectId>,
+    /// The size assumed for an object of unknown size: the mean of the sizes seen.
     size_bytes_assumed: u64,
     n_sizes: u64,
     sum_sizes: u128,
-    /// How the inputs of the last decision's task get there.
+    /// The routes of the inputs of the task in the last decision.
     plan: Plan,
-    /// Kept for their memory.
+    /// Buffers that are kept so that their memory is used again.
     scratch: Vec<Found>,
     seats: Vec<Seat>,
 }
 
 struct SeatedExecutor {
     id: ExecutorId,
-    /// Differs each time that anybody joins.
+    /// A number that differs each time an executor joins.
     session: u32,
     room: Room,
     spare: u32,
-    /// By class: groups whose inputs are all here, by the oldest task that was known when they were pushed.
+    /// By class: groups whose inputs are all on the executor, with the task that was the oldest when the
+    /// group was pushed.
     full: Vec<Full>,
-    /// By class: objects whose arrival would make tasks full, with an upper bound of how many.
+    /// By class: objects that would complete the inputs of some tasks here, with an upper bound of the
+    /// number of these tasks.
     near: Vec<Option<Box<Rank>>>,
-    /// Changes of `near` that are made before it is looked at. A new task changes the ranks of many executors, which lie all over
-    /// the memory.
+    /// Changes of `near` that have not been applied yet; they are applied before `near` is read. One new
+    /// task changes the ranks of many executors, which lie all over the memory, so changes are collected.
     rank_updates: Vec<RankUpdate>,
-    /// Objects on their way here.
+    /// Objects on their way to this executor.
     coming: FxHashMap<ObjectId, Coming>,
     moving: Moving,
-    /// What it has of [`Affinity::n_slots_open`].
+    /// This executor's part of [`Affinity::n_slots_open`].
     n_open: u32,
-    /// Objects that it reads from home, one for each read.
+    /// The objects that this executor reads from home, one entry for each read.
     home_reads: Vec<ObjectId>,
-    /// Tasks with inputs to move that it was given.
+    /// Number of tasks with inputs to move that this executor was given.
     n_moves: u32,
-    /// It has too little to do to leave to others what they hold; settled anew whenever it is asked.
+    /// The executor has too little to do to leave objects to their holders. The value is computed anew each
+    /// time the executor is asked.
     wants_copies: bool,
 }
 
-/// A change of `near`: so many tasks more of a class lack nothing but `object`.
+/// A change of `near`: `n_tasks` more tasks of a class lack only `object`.
 struct RankUpdate {
     object: ObjectId,
     class: u32,
@@ -212,21 +240,22 @@ struct RankUpdate {
 #[derive(Default)]
 struct Full {
     heap: BinaryHeap<Reverse<(TaskId, u32)>>,
-    /// The length at which what is stale is thrown out.
+    /// The length at which stale entries are removed.
     limit: usize,
 }
 
 struct Coming {
     source: Source,
-    /// That of the source, if it is a peer: it may leave and come back.
+    /// The session of the source, if it is a peer: a peer may leave and join again.
     session: u32,
-    /// How much of its source's time to serve it takes.
+    /// The share of the source's capacity to serve that this copy takes, in parts of an attempt
+    /// (`UPLOAD_PARTS`).
     weight: u32,
-    /// When it set out, or was seen last.
+    /// The progress of the transfer when it set out or was last reported.
     mark: Mark,
-    /// The attempt that it was set in motion for.
+    /// The attempt that the transfer was started for.
     begun_for: TaskId,
-    /// Attempts that wait for it.
+    /// Attempts that wait for the object.
     tasks: Vec<TaskId>,
 }
 
@@ -235,7 +264,7 @@ struct Direct {
     seat: Seat,
     object: ObjectId,
     mark: Mark,
-    /// A copy of it is there, so that it was given out as a task that needs nothing to move.
+    /// A replica is on the executor, so the task counted as one without inputs to move.
     is_hit: bool,
 }
 
@@ -243,20 +272,20 @@ struct Attempt {
     executor: ExecutorId,
     cpus: u32,
     waits: Vec<ObjectId>,
-    /// Inputs that it reads past the cache and that are still on their way.
+    /// Number of inputs that the attempt reads past the cache and that are still on their way.
     n_direct: u32,
 }
 
 struct Arriving {
     n: u32,
-    /// All reads from home under way when it began, itself included.
+    /// Number of all reads from home that were under way when this read began, itself included.
     n_reads: u32,
     since: Timestamp,
-    /// When it was seen last, how much of it was there, and at what rate that had come.
+    /// The last report: its time, the bytes that had come, and their rate in bytes per second.
     progress: Option<(Timestamp, u64, f64)>,
 }
 
-/// A route for each input that has to move.
+/// A route for each input that has to move to the task's executor.
 #[derive(Default)]
 struct Plan {
     task: Option<TaskId>,
@@ -269,24 +298,24 @@ enum Found {
     Near(u32, ObjectId, u32),
 }
 
-/// Why an object's readers are walked through.
+/// The reason for a walk through an object's readers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Walk {
-    /// It has set out: what lacks one other input now is near.
+    /// The object has set out: tasks that now lack only one other input make that input near.
     Coming,
-    /// It had set out before and is there: what it completes can run.
+    /// The object had set out before and has arrived: tasks that it completes can run.
     Landed,
-    /// Both at once.
+    /// The object has arrived without having set out before: both apply.
     Appeared,
 }
 
-/// The catalog's word on whether the executor on `seat` holds `object`.
+/// Whether the executor on `seat` holds `object`, by the catalog.
 #[inline]
 fn holds(catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
     catalog.seat_holds(seat, object)
 }
 
-/// So many waiting updates are made at once.
+/// When this many changes of a rank wait, they are applied.
 const RANK_UPDATES_MAX: usize = 256;
 
 /// A number that differs between executors and objects, to begin walks at different places.
@@ -297,8 +326,8 @@ fn spread(seat: Seat, object: ObjectId) -> usize {
 }
 
 impl SeatedExecutor {
-    /// Makes the changes of `near` that wait, in their order.
-    fn tell(&mut self) {
+    /// Applies the collected changes of `near`, in their order.
+    fn apply_rank_updates(&mut self) {
         for RankUpdate { object, class, n_tasks, size_bytes } in self.rank_updates.drain(..) {
             if self.near.len() <= class as usize {
                 self.near.resize_with(class as usize + 1, || None);
@@ -308,20 +337,21 @@ impl SeatedExecutor {
         }
     }
 
-    /// Here or on its way here.
+    /// Whether `object` is on this executor or on its way there.
     #[inline]
     fn has(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         holds(catalog, seat, object) || self.awaits(object)
     }
 
-    /// On its way here.
+    /// Whether `object` is on its way to this executor.
     #[inline]
     fn awaits(&self, object: ObjectId) -> bool {
         !self.coming.is_empty() && self.coming.contains_key(&object)
     }
 }
 
-/// What is known of an object, apart from what is asked about it.
+/// The fields that give an object's size and heat, borrowed apart from the queue so that the queue can be
+/// changed meanwhile.
 #[derive(Clone, Copy)]
 struct Facts<'a> {
     catalog: &'a Catalog,
@@ -359,7 +389,7 @@ impl fmt::Debug for Affinity {
 }
 
 impl Affinity {
-    /// `Err` is one sentence for people.
+    /// `Err` is one sentence for users.
     pub fn new(config: Config) -> Result<Affinity, String> {
         config.check()?;
         Ok(Affinity {
@@ -381,7 +411,7 @@ impl Affinity {
             changed: true,
             due: None,
             not_asked: SeatSet::default(),
-            stirred: Timestamp::default(),
+            all_asked_at: Timestamp::default(),
             turn: 0,
             n_seeds: 0,
             attempts: FxHashMap::default(),
@@ -401,8 +431,8 @@ impl Affinity {
             home_ns_per_mib: None,
             copy_ns_per_mib: None,
             run_ns: None,
-            taken: FxHashMap::default(),
-            open: FxHashSet::default(),
+            unchanged_readers: FxHashMap::default(),
+            never_cached: FxHashSet::default(),
             size_bytes_assumed: 1 << 20,
             n_sizes: 0,
             sum_sizes: 0,
@@ -420,8 +450,8 @@ impl Affinity {
         self.seated[seat.0 as usize].as_mut().expect("an executor has this seat")
     }
 
-    /// Everybody who may be given something to move is asked again.
-    fn stir(&mut self) {
+    /// Asks again all executors that may be given a task with inputs to move.
+    fn ask_all_again(&mut self) {
         self.changed = true;
         self.to_ask.clone_from(&self.is_seated);
         if self.not_asked.is_empty() {
@@ -429,8 +459,8 @@ impl Affinity {
         }
     }
 
-    fn stir_ns(&self) -> u64 {
-        (self.is_seated.len() as u64 * STIR_NS_EACH).clamp(STIR_NS_MIN, STIR_NS_MAX)
+    fn ask_all_every_ns(&self) -> u64 {
+        (self.is_seated.len() as u64 * ASK_ALL_NS_EACH).clamp(ASK_ALL_NS_MIN, ASK_ALL_NS_MAX)
     }
 
     fn size_of(&self, catalog: &Catalog, object: ObjectId) -> u64 {
@@ -456,7 +486,7 @@ impl Affinity {
         (&mut self.tasks, facts)
     }
 
-    /// Counts anew the idle slots there that nothing on its way will take.
+    /// Counts anew the idle slots of an executor that will not be taken by attempts with moving inputs.
     fn settle_open(&mut self, seat: Seat) {
         let seated = self.seated[seat.0 as usize].as_mut().expect("an executor has this seat");
         let n_open = seated.room.slots_idle.saturating_sub(seated.moving.cpus);
@@ -577,7 +607,7 @@ impl Queue for Affinity {
             self.walk_readers(catalog, seat, object, start, Walk::Appeared);
         }
         self.not_asked.insert(seat);
-        self.stir();
+        self.ask_all_again();
     }
 
     fn executor_left(&mut self, catalog: &Catalog, executor: ExecutorId, objects: &[ObjectId]) {
@@ -614,7 +644,7 @@ impl Queue for Affinity {
         for &object in objects {
             self.reheat(catalog, object);
         }
-        self.stir();
+        self.ask_all_again();
     }
 
     fn set_room(&mut self, executor: ExecutorId, room: Room) {
@@ -650,16 +680,16 @@ impl Queue for Affinity {
 
     fn replica_added(&mut self, catalog: &Catalog, executor: ExecutorId, object: ObjectId) {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
-        self.open.remove(&object);
+        self.never_cached.remove(&object);
         self.none_free.remove(&object);
         self.changed = true;
         let walk = if self.land(catalog, seat, object) { Walk::Landed } else { Walk::Appeared };
         self.reheat(catalog, object);
         let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
         self.walk_readers(catalog, seat, object, start, walk);
-        // There is one source more.
-        if self.is_seated.len() <= STIR_ALL_MAX {
-            self.stir();
+        // There is one more source now.
+        if self.is_seated.len() <= ASK_ALL_EXECUTORS_MAX {
+            self.ask_all_again();
         }
     }
 
@@ -687,12 +717,13 @@ impl Queue for Affinity {
         picks.clear();
         self.home_load.pass(now, self.n_home_reads + self.landed.len() as u32);
         self.settle_landed(now);
-        // Those who were not asked yet are asked with what is known now.
+        // Executors that have not been asked yet are asked with the newest knowledge anyway. The others are
+        // asked again only after the interval.
         let is_due = self.changed || self.due.is_some_and(|due| due <= now);
-        if is_due && now.since_ns(self.stirred) >= self.stir_ns() {
-            self.stirred = now;
+        if is_due && now.since_ns(self.all_asked_at) >= self.ask_all_every_ns() {
+            self.all_asked_at = now;
             self.forget_busy();
-            self.stir();
+            self.ask_all_again();
             self.changed = false;
             self.due = None;
         }
@@ -708,7 +739,7 @@ impl Queue for Affinity {
     }
 
     fn wake_at(&self) -> Option<Timestamp> {
-        let soonest = self.stirred.plus_ns(self.stir_ns());
+        let soonest = self.all_asked_at.plus_ns(self.ask_all_every_ns());
         let asks = || self.next_among(&self.to_ask).or_else(|| self.next_among(&self.not_asked)).is_some();
         match self.changed || asks() {
             true => Some(soonest),
@@ -753,13 +784,13 @@ impl Queue for Affinity {
         let mut unseen = None;
         for input in inputs {
             match input.outcome {
-                // As it was told to.
+                // The executor read the object past the cache because this policy asked for it.
                 CacheOutcome::Direct if self.streamed.contains(&input.object) => {
                     unseen.get_or_insert(false);
                 }
                 CacheOutcome::InPlace | CacheOutcome::Direct => {
                     unseen = Some(true);
-                    self.open_up(catalog, input.object);
+                    self.mark_never_cached(catalog, input.object);
                 }
                 CacheOutcome::Miss | CacheOutcome::RemoteHit { .. } => {
                     unseen.get_or_insert(false);

@@ -1,14 +1,14 @@
-//! Objects ranked by what fetching them would bring, best first, with constant cost per change.
+//! Objects ranked by the tasks that fetching them would serve, best first, with constant cost per change.
 //!
 //! In: objects with a number of tasks, a size and a [`Heat`]. Out: the objects of one heat from the best
-//! [`bucket_of`] down; within a bucket in the order in which they came into it.
+//! [`bucket_of`] down; within a bucket, in the order in which the objects came into it.
 //!
-//! Why buckets and not an ordered set: a count changes with every task that enters or leaves, the best is asked for
-//! much less often. A bucket spans a sixteenth of a doubling, so two scores that differ by more than 7 % never swap, and
-//! small counts of objects of one size stay apart exactly.
+//! Why buckets and not an ordered set: a count changes with every task that enters or leaves, while the
+//! best object is asked for much less often. A bucket spans a sixteenth of a doubling, so two scores that
+//! differ by more than 7 % never swap, and small counts of objects of one size stay apart exactly.
 //!
-//! Invariants, checked by `Rank::sanity_check`: every entry is in the list of its heat and bucket, nobody else is, and
-//! a bit is set for each list that is not empty.
+//! Invariants, checked by `Rank::sanity_check`: each list holds exactly the entries of its heat and bucket,
+//! and a bit is set for each list that is not empty.
 
 use crate::types::ObjectId;
 use hashbrown::HashTable;
@@ -16,22 +16,23 @@ use hashbrown::HashTable;
 /// Where an object could come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Heat {
-    /// Nobody holds it, nobody is reading it from home.
+    /// No executor holds the object or is reading it from home.
     Cold = 0,
-    /// Nobody holds it, somebody is reading it from home.
+    /// No executor holds the object, and at least one is reading it from home.
     Arriving = 1,
-    /// Somebody holds it.
+    /// At least one executor holds the object.
     Warm = 2,
 }
 
 const N_HEATS: usize = 3;
-/// 16 for each power of two of a `u64`.
+/// 16 buckets for each power of two of a `u64`.
 const N_BUCKETS: usize = 1024;
 const NIL: u32 = u32::MAX;
-/// A rank with room for no more entries than that keeps it when it gets empty: short queues do that all the time.
+/// An empty rank keeps its memory if there is room for at most this many entries, because short queues
+/// become empty all the time.
 const FEW: usize = 256;
 
-/// Tasks per byte on a logarithmic scale; larger is better.
+/// The bucket of a score in tasks per byte, on a logarithmic scale; larger is better.
 pub(super) fn bucket_of(n_tasks: u32, size_bytes: u64) -> u16 {
     let score = (u128::from(n_tasks) << 40) / u128::from(size_bytes.max(1));
     let score = u64::try_from(score).unwrap_or(u64::MAX).max(1);
@@ -96,7 +97,7 @@ impl Rank {
         self.find(object).map(|i| &self.entries[i as usize])
     }
 
-    /// Ranks `object` with `n_tasks`; with 0 it leaves.
+    /// Ranks `object` with `n_tasks`; with 0 the object is removed.
     pub fn set(&mut self, object: ObjectId, n_tasks: u32, size_bytes: u64, heat: Heat) {
         match n_tasks {
             0 => self.remove(object),
@@ -104,7 +105,7 @@ impl Rank {
         }
     }
 
-    /// Ranks `object` with `by` tasks more, at least 1, than it has.
+    /// Ranks `object` with `by` more tasks than before; `by` is at least 1.
     pub fn add(&mut self, object: ObjectId, by: u32, size_bytes: u64, heat: Heat) {
         let at = self.find(object);
         let n_tasks = at.map_or(0, |i| self.entries[i as usize].n_tasks);
@@ -143,7 +144,7 @@ impl Rank {
         }
     }
 
-    /// Moves `object`, if it is ranked, among those of another heat.
+    /// Moves `object`, if it is ranked, to the objects of another heat.
     pub fn set_heat(&mut self, object: ObjectId, heat: Heat) {
         if let Some(i) = self.find(object)
             && self.entries[i as usize].heat != heat
@@ -161,7 +162,7 @@ impl Rank {
             self.unlink(i);
             self.free.push(i);
             if self.by_object.is_empty() {
-                // Ranks come and go with workloads: little is kept of one that is over.
+                // Ranks come and go with workloads, so an empty rank that was large gives its memory back.
                 match self.entries.capacity() > FEW {
                     true => *self = Rank::default(),
                     false => {
@@ -208,7 +209,7 @@ impl Rank {
         self.entries[next as usize].prev = prev;
     }
 
-    /// The best of one heat.
+    /// The best object of one heat.
     pub fn first(&self, heat: Heat) -> Option<Entry> {
         self.first_below(heat, N_BUCKETS - 1)
     }
@@ -219,7 +220,7 @@ impl Rank {
         Some(self.entries[lists.heads[bucket] as usize])
     }
 
-    /// The next worse one after `entry`, which must still be as it was given.
+    /// The next object after `entry`, equal or worse. `entry` must not have changed since it was returned.
     pub fn after(&self, entry: &Entry) -> Option<Entry> {
         let lists = &self.lists[entry.heat as usize];
         if entry.next != lists.heads[entry.bucket as usize] {
@@ -228,7 +229,7 @@ impl Rank {
         self.first_below(entry.heat, (entry.bucket as usize).checked_sub(1)?)
     }
 
-    /// Ranks everything anew, as sizes have turned out to be other than assumed.
+    /// Ranks all objects anew, because their sizes differ from those assumed.
     pub fn resize(&mut self, size_of: impl Fn(ObjectId) -> u64) {
         for i in 0..self.entries.len() as u32 {
             let Entry { object, n_tasks, heat, .. } = self.entries[i as usize];
@@ -245,7 +246,8 @@ impl Rank {
             + self.lists.iter().map(|l| l.heads.capacity() * 4).sum::<usize>()
     }
 
-    /// All ranked objects with their number of tasks and heat, by object. Panics when an invariant does not hold.
+    /// All ranked objects with their number of tasks and heat, by object. Panics when an invariant does not
+    /// hold.
     #[cfg(any(test, feature = "reference"))]
     pub fn sanity_check(&self) -> std::collections::BTreeMap<ObjectId, (u32, Heat)> {
         let mut all = std::collections::BTreeMap::new();

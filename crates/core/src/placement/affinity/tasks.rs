@@ -1,16 +1,17 @@
-//! The queue by what its tasks read.
+//! The queue, by the inputs of its tasks.
 //!
-//! Tasks with the same inputs, size and priority are interchangeable but for their age: they form a *group*, and all
+//! Tasks with the same inputs, size and priority differ only in their age. They form a *group*, and all
 //! choices are made among groups. Groups of one size and priority form a *class*.
 //!
-//! In: tasks that enter and leave. Out: the groups that read an object, the tasks of a group and of a class in queue
-//! order, and per class the objects ranked by how many tasks read them alone (`single`) or with others (`multi`).
+//! In: tasks that enter and leave. Out: the groups that read an object, the tasks of a group and of a class
+//! in queue order, and per class the objects ranked by the number of tasks that read them alone (`single`)
+//! or with others (`multi`).
 //!
-//! Invariants, checked by `Tasks::sanity_check`: a group has at least one task, its tasks are in queue order; an object
-//! has readers if and only if a group reads it; ranks are sums over groups.
+//! Invariants, checked by `Tasks::sanity_check`: a group has at least one task, and its tasks are in queue
+//! order; an object has readers if and only if a group reads it; ranks are sums over groups.
 //!
-//! Memory: 24 bytes per task and 24 per group, 24 per input of a group, about 20 for the order and 10 for finding a group
-//! by its inputs; and two ranks' entries per object.
+//! Memory: 24 bytes per task, 24 per group and 24 per input of a group; about 20 per task for the order and
+//! 10 per group to find it by its inputs; and the entries of an object in two ranks.
 
 use super::super::{QueueKey, ReadyTask};
 use super::rank::{Heat, Rank};
@@ -26,7 +27,7 @@ pub(super) const NIL: u32 = u32::MAX;
 #[derive(Clone, Copy)]
 struct Node {
     task: TaskId,
-    /// When it entered, in milliseconds of a clock that wraps.
+    /// The time when the task entered, in milliseconds of a clock that wraps.
     entered_ms: u32,
     next: u32,
     prev: u32,
@@ -47,53 +48,54 @@ pub(super) struct Group {
 #[derive(Clone, Copy)]
 pub(super) struct Edge {
     pub object: ObjectId,
-    /// Where this edge is among the readers of the object.
+    /// The position of this edge among the readers of the object.
     reader_index: u32,
 }
 
-/// A group, in the list of readers of one of its inputs. What walks ask of a group of two inputs stands here too: they go
-/// through hundreds of readers, and groups lie all over the memory.
+/// A group, in the list of readers of one of its inputs. What walks need of a group of two inputs is
+/// repeated here, because walks go through hundreds of readers and groups lie all over the memory.
 #[derive(Clone, Copy)]
 pub(super) struct Reader {
     /// [`NIL`]: a gap.
     pub group: u32,
     pub class: u32,
-    /// What a group of two inputs reads besides; [`NIL`] for other groups.
+    /// The other input of a group of two inputs; [`NIL`] for other groups.
     other: u32,
-    /// The number of its tasks; kept for groups of two inputs only.
+    /// The number of the group's tasks; kept for groups of two inputs only.
     n_tasks: u32,
 }
 
 impl Reader {
     const GAP: Reader = Reader { group: NIL, class: NIL, other: NIL, n_tasks: 0 };
 
-    /// What its group reads besides, if that is one object, and how many tasks it has.
+    /// The group's other input and its number of tasks, if the group has two inputs.
     #[inline]
     pub fn sole_other(self) -> Option<(ObjectId, u32)> {
         (self.other != NIL).then_some((ObjectId(self.other), self.n_tasks))
     }
 }
 
-/// The groups that read one object, in the order in which they came, with gaps. The order matters: who comes after
-/// whom in a list is likely to be near it in other lists too.
+/// The groups that read one object, in the order in which they came, with gaps. The order matters: groups
+/// that are close in one list are likely to be close in other lists, too.
 #[derive(Default)]
 struct Readers {
     list: Vec<Reader>,
     n_gaps: u32,
 }
 
-/// Tasks of one size and priority. Kept when empty, and then used for the next new one.
+/// Tasks of one size and priority. An empty class is kept and used for the next new class.
 #[derive(Default)]
 pub(super) struct Class {
     pub priority: i32,
     pub cpus: u32,
     pub memory_bytes: u64,
-    /// Its tasks in queue order.
+    /// The class's tasks in queue order, each with its node.
     pub order: BTreeMap<TaskId, u32>,
-    /// Objects by the number of tasks that read nothing else, and by the number of those that do.
+    /// Objects ranked by the number of tasks that read nothing else (`single`), and by the number of tasks
+    /// that read other objects, too (`multi`).
     pub single: Rank,
     pub multi: Rank,
-    /// The group without inputs, or [`NIL`].
+    /// The group of the tasks without inputs, or [`NIL`].
     pub free: u32,
 }
 
@@ -109,7 +111,7 @@ pub(super) struct Tasks {
     free_edges: BTreeMap<u32, Vec<u32>>,
     readers: FxHashMap<ObjectId, Readers>,
     pub classes: Vec<Class>,
-    /// Classes that have tasks: larger priority first, then larger tasks, as small ones fit anywhere.
+    /// Classes that have tasks: larger priority first, then larger tasks, because small tasks fit anywhere.
     pub class_order: Vec<u32>,
     n_tasks: usize,
 }
@@ -145,7 +147,8 @@ impl Tasks {
             .max()
     }
 
-    /// The group of the first task of a class that is at least so far, of 2^32, between its oldest and its newest.
+    /// The group of a task in the middle of a class: the first task at or after the place `part` / 2^32
+    /// between the ids of the oldest and the newest task.
     pub fn group_at(&self, class: u32, part: u32) -> Option<u32> {
         let order = &self.classes[class as usize].order;
         let ((first, _), (last, _)) = (order.first_key_value()?, order.last_key_value()?);
@@ -184,14 +187,14 @@ impl Tasks {
         &self.edges[g.first_edge as usize..(g.first_edge + g.n_inputs) as usize]
     }
 
-    /// The oldest task of a group that has tasks, and when it entered.
+    /// The oldest task of a group, and the time when the task entered. The group must have tasks.
     #[inline]
     pub fn head(&self, group: u32) -> (TaskId, u32) {
         let node = &self.nodes[self.groups[group as usize].head as usize];
         (node.task, node.entered_ms)
     }
 
-    /// Whether this number is (still, or again) that of a group of `class`.
+    /// Whether `group` is the number of a group of `class`. A number may be used again for another group.
     #[inline]
     pub fn is_group(&self, group: u32, class: u32) -> bool {
         self.groups.get(group as usize).is_some_and(|g| g.n_tasks > 0 && g.class == class)
@@ -202,7 +205,7 @@ impl Tasks {
         QueueKey { priority: class.priority, task: self.head(group).0 }
     }
 
-    /// The inputs of groups that are `object`, with gaps.
+    /// The groups that read `object`, with gaps.
     #[inline]
     pub fn readers(&self, object: ObjectId) -> &[Reader] {
         self.readers.get(&object).map_or(&[], |r| &r.list)
@@ -212,25 +215,26 @@ impl Tasks {
         self.readers.get(&object).map_or(0, |r| r.list.len() - r.n_gaps as usize)
     }
 
-    /// Tasks that read `object`.
+    /// The number of tasks that read `object`.
     pub fn n_tasks_reading(&self, object: ObjectId) -> u64 {
         let of = |rank: &Rank| rank.get(object).map_or(0, |entry| u64::from(entry.n_tasks));
         let classes = self.class_order.iter().map(|c| &self.classes[*c as usize]);
         classes.map(|class| of(&class.single) + of(&class.multi)).sum()
     }
 
-    /// Tasks that read `object` and nothing else.
+    /// The number of tasks that read `object` and nothing else.
     pub fn n_tasks_reading_only(&self, object: ObjectId) -> u64 {
         let of = |c: &u32| self.classes[*c as usize].single.get(object).map_or(0, |e| u64::from(e.n_tasks));
         self.class_order.iter().map(of).sum()
     }
 
-    /// The groups that read `object`, those that came at about the same time as place `start` of the list first.
+    /// The groups that read `object`. Groups that came at about the same time as the one at place `start`
+    /// of the list come first.
     pub fn groups_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = u32> + '_ {
         self.readers_around(object, start).map(|reader| reader.group)
     }
 
-    /// The same with what is known of them there.
+    /// The same with each group's entry in the list.
     pub fn readers_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = Reader> + '_ {
         let readers = self.readers(object);
         let (mut up, mut down) = (start, start);
@@ -245,7 +249,7 @@ impl Tasks {
         places.map(|at| readers[at]).filter(|reader| reader.group != NIL)
     }
 
-    /// Where `group` is in the list of readers of `object`, one of its inputs.
+    /// The position of `group` in the list of readers of `object`, which is one of its inputs.
     pub fn place_among(&self, object: ObjectId, group: u32) -> usize {
         let edge = self.inputs(group).iter().find(|e| e.object == object);
         edge.map_or(0, |e| e.reader_index as usize)
@@ -288,7 +292,8 @@ impl Tasks {
         class as u32
     }
 
-    /// Adds a task whose `inputs` are distinct and ascending. Gives its group and whether it is the oldest there.
+    /// Adds a task whose `inputs` are distinct and ascending. Gives its group and whether it is the oldest
+    /// there.
     pub fn enter(
         &mut self,
         task: &ReadyTask,
@@ -299,7 +304,8 @@ impl Tasks {
         let class = self.class_for(task.key.priority, task.cpus, task.memory_bytes);
         let group = self.find_group(class, inputs).unwrap_or_else(|| self.new_group(class, inputs));
         let task_id = task.key.task;
-        // From both ends: what comes back is mostly old, what is new is the newest.
+        // The search goes from both ends: a task that comes back is usually old, and a new task is the
+        // newest.
         let (mut before, mut after) = (self.groups[group as usize].tail, self.groups[group as usize].head);
         let (prev, next) = loop {
             if before == NIL || self.nodes[before as usize].task < task_id {
@@ -382,7 +388,7 @@ impl Tasks {
         group
     }
 
-    /// Takes a task out; `false`: it was not here.
+    /// Takes a task out; `false`: the task was not in the queue.
     pub fn leave(&mut self, key: QueueKey, fact: impl Fn(ObjectId) -> (u64, Heat)) -> bool {
         let Some((class, at)) = self.find(key) else { return false };
         self.classes[class as usize].order.remove(&key.task);
@@ -442,7 +448,7 @@ impl Tasks {
         self.free_groups.push(group);
     }
 
-    /// Adds to the ranks of what `group` reads.
+    /// Adds `by` tasks of `group` to the ranks of its inputs.
     fn count(&mut self, group: u32, by: i32, fact: impl Fn(ObjectId) -> (u64, Heat)) {
         let Group { first_edge, n_inputs, class, .. } = self.groups[group as usize];
         let class = &mut self.classes[class as usize];
@@ -464,7 +470,7 @@ impl Tasks {
         }
     }
 
-    /// The tasks of a group in queue order, with the time of entering.
+    /// The tasks of a group in queue order, with the times when they entered.
     pub fn tasks_of(&self, group: u32) -> Vec<(TaskId, u32)> {
         let mut tasks = vec![];
         let mut at = self.groups[group as usize].head;

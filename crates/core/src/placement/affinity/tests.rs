@@ -1,4 +1,5 @@
-//! The rules by example; what is learnt of home, links and disks in `reads`, the indexes against a scan of everything in `scan`.
+//! The rules by example. Tests of what is learnt about home, links and disks are in `reads`; comparisons of
+//! the indexes with a scan of everything are in `scan`.
 
 mod reads;
 mod scan;
@@ -14,36 +15,36 @@ const MS: u64 = 1_000_000;
 const OBJECT_BYTES: u64 = 10_000_000;
 const NODE_READS_ONE: NodeReads = NodeReads { n: 1, n_alike: 1.0 };
 
-/// A task that was given out.
+/// A task that was given to an executor.
 #[derive(Clone, Debug)]
 struct Given {
     executor: u32,
     task: ReadyTask,
 }
 
-/// A small dispatcher: keeps rooms, and carries out what the policy decides.
+/// A small dispatcher: it keeps the executors' room, and carries out the decisions of the policy.
 struct World {
     catalog: Catalog,
     queue: Affinity,
     now: Timestamp,
     tasks: BTreeMap<QueueKey, ReadyTask>,
-    /// Slots of the executors that are here, and whether they get tasks ahead.
+    /// The slots of the executors that are here, by executor.
     slots: BTreeMap<u32, u32>,
     memory: BTreeMap<u32, u64>,
     ahead: u32,
     given: BTreeMap<TaskId, Given>,
     n_tasks: u64,
-    /// Objects that were said to be read in place.
+    /// Objects that were reported as read in place.
     never_cached: BTreeSet<ObjectId>,
 }
 
-/// What one decision has set in motion.
+/// A decision and the moves that it started.
 #[derive(Debug, PartialEq)]
 struct Decision {
     executor: u32,
     task: u64,
     reason: Reason,
-    /// `(object, peer)`, no peer for home.
+    /// `(object, peer)`; no peer where the object comes from home.
     moves: Vec<(u32, Option<u32>)>,
 }
 
@@ -75,7 +76,8 @@ impl World {
         self.update_room(id);
     }
 
-    /// As the dispatcher does it, with memory of 10 for whoever has no other.
+    /// Computes an executor's room as the dispatcher does. An executor without a memory of its own has 10
+    /// bytes.
     fn update_room(&mut self, id: u32) {
         let Some(&slots) = self.slots.get(&id) else { return };
         let there = self.given.values().filter(|g| g.executor == id);
@@ -166,7 +168,7 @@ impl World {
                 Source::Peer(from) => Some((r.object.0, Some(from.0))),
             })
             .collect();
-        // Inputs that no cache holds do not count.
+        // Inputs that no cache holds are not counted.
         let inputs: Vec<ObjectId> = routes.iter().map(|r| r.object).collect();
         let n_hits = inputs.iter().filter(|o| self.catalog.holds(executor, **o)).count();
         assert_eq!((pick.n_hits as usize, pick.n_inputs as usize), (n_hits, inputs.len()));
@@ -185,12 +187,12 @@ impl World {
         Ok(Decision { executor: executor.0, task: pick.key.task.0, reason, moves })
     }
 
-    /// All decisions that can be taken now.
+    /// Takes all decisions that can be taken now.
     fn place_all(&mut self) -> Vec<Decision> {
         std::iter::from_fn(|| self.place().ok()).collect()
     }
 
-    /// What is on its way: `(executor, object)`.
+    /// The objects on their way: `(executor, object)`.
     fn coming(&self) -> Vec<(u32, u32)> {
         let seated = self.queue.seated.iter().flatten();
         seated.flat_map(|m| m.coming.keys().map(|o| (m.id.0, o.0))).collect()
@@ -227,7 +229,7 @@ impl World {
         self.queue.learnt(&self.catalog, ExecutorId(executor), &[input], None);
     }
 
-    /// A program has run for so long.
+    /// A program has run for `ms` milliseconds on `executor`.
     fn ran(&mut self, executor: u32, ms: u64) {
         self.queue.learnt(&self.catalog, ExecutorId(executor), &[], Some(ms * MS));
     }
@@ -242,15 +244,17 @@ impl World {
         assert!(all.iter().eq(self.tasks.keys()));
     }
 
-    /// The hit that the rules want, by looking at everything: `true` for the stage it is for.
+    /// The task that is the hit on `executor` in that stage by the rules, found by looking at all tasks.
     fn hit_on(&self, executor: u32, stage: super::super::Stage) -> Option<u64> {
         let room = self.queue.room(ExecutorId(executor))?;
-        let here = |o: &ObjectId| self.catalog.holds(ExecutorId(executor), *o) || self.queue.open.contains(o);
+        let here = |o: &ObjectId| {
+            self.catalog.holds(ExecutorId(executor), *o) || self.queue.never_cached.contains(o)
+        };
         let fits = |t: &&ReadyTask| room.fits(stage, t.cpus, t.memory_bytes) && t.inputs.iter().all(here);
         self.tasks.values().find(fits).map(|t| t.key.task.0)
     }
 
-    /// Idle slots there that nothing on its way will take.
+    /// The idle slots of `executor` that no attempt with moving inputs will take.
     fn n_open(&self, executor: u32) -> u32 {
         let idle = self.queue.room(ExecutorId(executor)).map_or(0, |room| room.slots_idle);
         idle.saturating_sub(self.queue.moving(ExecutorId(executor)).cpus)
@@ -338,7 +342,7 @@ fn home_is_read_once_and_copies_make_a_tree() {
         world.check();
         sizes.push(decisions.iter().filter(|d| !d.moves.is_empty()).count());
         world.end_all();
-        // What was on its way is counted when it is there.
+        // The ended attempts have forgotten their moves, so the copies are added here.
         for (e, _) in decisions.iter().flat_map(|d| d.moves.iter().map(|m| (d.executor, m))) {
             world.holds(e, &[0]);
         }
@@ -385,7 +389,7 @@ fn what_others_hold_is_copied_after_as_long_as_a_copy_takes() {
     world.wait_ms(60);
     let copied = Decision { reason: Reason::Copied { waited_ms: 161 }, ..copied };
     assert_eq!(world.place(), Ok(copied));
-    // Copies turned out to take a second.
+    // Copies turn out to take a second.
     world.learn(1, 1, CacheOutcome::RemoteHit { from: ExecutorId(0) }, 1000);
     world.holds(1, &[1]);
     world.end_all();
@@ -400,7 +404,8 @@ fn what_others_hold_is_copied_after_as_long_as_a_copy_takes() {
     assert_eq!(world.place().unwrap().executor, 2);
 }
 
-/// Waiting gives a holder the time to run a task itself. Where nobody has all that a task reads, nobody would.
+/// Waiting gives a holder the time to run a task itself. Where no executor has all inputs of a task,
+/// waiting would not help.
 #[test]
 fn what_nobody_has_all_of_is_copied_at_once() {
     for (somebody_has_both, is_placed) in [(false, true), (true, false)] {
@@ -421,7 +426,8 @@ fn what_nobody_has_all_of_is_copied_at_once() {
     }
 }
 
-/// A task that reads a file of each of eight nodes takes an eighth of its time from each, so that more than two such tasks begin at once.
+/// A task that reads one file from each of eight nodes takes an eighth of each node's capacity to serve, so
+/// more than two such tasks begin at the same time.
 #[test]
 fn who_serves_a_part_of_an_attempt_serves_the_more_attempts() {
     let n_begun = |n_inputs: u32| {
@@ -475,7 +481,7 @@ fn tiles_of_all_pairs_are_nearly_square() {
         world.arrive_all();
         world.end_all();
     }
-    // Four perfect tiles of 12 by 12 need 4 * 24; in the order of the queue it would be over 150.
+    // Four perfect tiles of 12 by 12 need 4 * 24 moves; in the order of the queue it would be over 150.
     println!("{n_moves} moves");
     assert!(n_moves <= 120, "{n_moves}");
     world.check();
@@ -527,7 +533,7 @@ fn many_with_more_room_do_not_keep_the_only_one_that_fits_from_being_asked() {
         world.memory.insert(n_thin, 40);
         world.executor(n_thin, 1);
         let heavy = world.sized(0, &[1], 1, 30);
-        // Everybody is asked anew each time, as in a cluster in which nothing else happens.
+        // All executors are asked anew each time, as in a cluster in which nothing else happens.
         let mut answer = world.place();
         for _ in 0..n_thin / 32 {
             assert!(answer.is_ok() || answer == Err(Unplaced::NotAsked { task: TaskId(heavy) }));
@@ -540,7 +546,8 @@ fn many_with_more_room_do_not_keep_the_only_one_that_fits_from_being_asked() {
     }
 }
 
-/// Nine executors have more room than the one that is idle, and hits enough to leave to others what these hold.
+/// Nine executors have more room than the idle executor, and each has enough hits to leave the others'
+/// objects to the others.
 #[test]
 fn many_that_refuse_do_not_keep_an_idle_one_from_being_asked() {
     let mut world = World::new(600, Config::default());
@@ -608,7 +615,7 @@ fn what_its_holders_will_soon_have_done_with_is_not_copied() {
         assert_eq!(world.place().unwrap().executor, 0);
         world.wait_ms(1000);
         assert_eq!(world.place_all().len(), n_copies, "programs run for {run_ms} ms");
-        // They take none, whatever the reason.
+        // The holder has taken no task for a second, for whatever reason, so a copy is made if none was.
         world.wait_ms(1000);
         assert_eq!(world.place_all().len(), 1 - n_copies);
     }
@@ -621,7 +628,7 @@ fn who_waits_is_asked_again_when_time_makes_a_difference_and_not_before() {
     world.executor(1, 1);
     world.holds(0, &[1]);
     world.ran(0, 60_000);
-    // More than the other one has slots: with one task for it, nobody would wait.
+    // There are more tasks than the other executor has slots: with one task for it, nobody would wait.
     (0..3).for_each(|_| _ = world.task(&[1]));
     assert_eq!(world.place().unwrap().executor, 0);
     let began = world.now;
@@ -637,7 +644,7 @@ fn who_waits_is_asked_again_when_time_makes_a_difference_and_not_before() {
     assert_eq!(copied.executor, 1);
     let waited_ns = world.now.since_ns(began);
     assert!((100 * MS..120 * MS).contains(&waited_ns), "{waited_ns} ns");
-    // Nobody has room, and time alone will not give any.
+    // No executor has room, and time alone will not give any.
     world.task(&[1]);
     for _ in 0..5 {
         assert!(world.place().is_err());
@@ -646,7 +653,8 @@ fn who_waits_is_asked_again_when_time_makes_a_difference_and_not_before() {
     assert_eq!(world.queue.wake_at(), None);
 }
 
-/// Who has no slot free leaves its tasks to those who have, where a copy is there sooner than a program ends.
+/// An executor without a free slot leaves its tasks to executors with free slots, where a copy arrives
+/// sooner than a program ends.
 #[test]
 fn the_last_tasks_go_where_slots_are_open_rather_than_wait_for_one_at_their_holder() {
     for (run_ms, holder_waits) in [(60_000, true), (20, false)] {
@@ -662,7 +670,7 @@ fn the_last_tasks_go_where_slots_are_open_rather_than_wait_for_one_at_their_hold
     }
 }
 
-/// A link that brings enough for all slots of its node brings nothing besides.
+/// While enough for all slots of a node is on its way there, the node fetches nothing else.
 #[test]
 fn a_node_that_waits_for_enough_fetches_nothing_besides() {
     let mut world = World::new(9, Config::default());
@@ -681,7 +689,7 @@ fn a_node_that_waits_for_enough_fetches_nothing_besides() {
     assert!(fetches_two, "once nothing is on its way");
 }
 
-/// Two inputs that came together took as long as both, not each as long.
+/// Several inputs came together, so the time counts for all of them and not for each of them.
 #[test]
 fn what_several_copies_took_they_took_together() {
     let mut world = World::new(9, Config::default());
@@ -716,7 +724,7 @@ fn what_no_cache_ever_holds_is_no_reason_to_be_anywhere() {
     world.check();
     assert_eq!(world.place().unwrap().reason, Reason::NoInputs);
     assert!(world.queue.moving(ExecutorId(0)).unseen);
-    // It is cached after all.
+    // The object is cached after all.
     world.holds(1, &[1]);
     world.end_all();
     let hit = world.task(&[1]);

@@ -1,54 +1,58 @@
-//! What is on its way, what that has taken so far, and where an input could come from.
+//! The inputs that are on their way, their progress, and the sources that an input could come from.
 //!
-//! A *move* begins when an attempt is given out that lacks an input, and is over when the replica is there or no attempt
-//! waits for it any more. It counts against its source from the beginning to the end.
+//! A *move* begins when an attempt that lacks an input is given out. It is over when the replica has
+//! arrived or no attempt waits for it any more. The move counts against its source from the beginning to
+//! the end.
 
 use super::home::{NodeReads, Reads};
 use super::rank::Heat;
 use super::*;
 use std::collections::BTreeSet;
 
-/// Milliseconds of a clock that wraps after 49 days: good for ages.
+/// Milliseconds of a clock that wraps after 49 days: good enough for ages.
 pub(super) fn wrapping_ms(at: Timestamp) -> u32 {
     (at.0 / 1_000_000) as u32
 }
 
 const MIB: u64 = 1 << 20;
-/// What a copy is taken to need until one has been seen: 100 MB/s after 2 ms.
+/// The time assumed for a copy until one has been seen: 100 MB/s after 2 ms.
 const COPY_LATENCY_NS: u64 = 2_000_000;
 const COPY_NS_PER_MIB: u64 = 10_485_760;
-/// What moves at that rate within that latency. Smaller objects take as long as one of this size, and say so much of the rate:
-/// a file of a few bytes that came within 2 ms is no reason to expect one of a megabyte within minutes.
+/// The size that moves at that rate within that latency. A smaller object is taken to need as long as one
+/// of this size, and it teaches the rate as if it had this size: a file of a few bytes that came within 2
+/// ms is no reason to expect that a megabyte takes minutes.
 const SMALL_BYTES: u64 = MIB * COPY_LATENCY_NS / COPY_NS_PER_MIB;
 
 pub(super) fn smooth(mean: &mut Option<u64>, value: u64) {
     *mean = Some(mean.map_or(value, |m| m - m / 16 + value / 16));
 }
 
-/// From that share of what the disk gives, what comes from home is bound by the disk.
+/// If home delivers at least this share of what the disk gives, the disk is taken to be the limit.
 const DISK_BOUND: f64 = 0.7;
-/// Below that share of what a node could take, all share what home gives; then a read counts so many times.
+/// If a node gets less than this share of what it could take, home is full, and one more read slows all
+/// others: the time of that read counts `FULL_COST` times.
 const FULL_SHARE: f64 = 0.5;
 const FULL_COST: f64 = 2.0;
-/// So many times where that is not known and others read.
+/// The factor if it is not known whether home is full and others are reading.
 const SHARED_COST: f64 = 1.25;
-/// Where tasks are still to come, a copy is taken to be read so often at least.
+/// As long as tasks are still to come, a replica is assumed to be read at least this often.
 const USES_OUT_OF_SIGHT: f64 = 4.0;
 
-/// What an attempt copies shares the link of the node that it goes to, so that each of its sources serves only as large a part of the
-/// attempt as its part of the bytes. It is counted in so many parts.
+/// The copies of one attempt share the link of the node that they go to. So each source serves a part of
+/// the attempt, as large as its part of the bytes. Parts are counted in this unit of an attempt.
 const UPLOAD_PARTS: u32 = 64;
-/// So many times that part is counted, as not all of an attempt's sources are equally quick: half of its bytes count like all of them.
+/// An attempt's sources are not all equally fast, so the part of a source is counted this many times: a
+/// source of half of the bytes counts like a source of all of them.
 const UPLOAD_MARGIN: u128 = 2;
 
 impl Affinity {
-    /// How long moving `object` takes at that rate.
+    /// The time that moving `object` takes at that rate.
     fn time_ns(&self, catalog: &Catalog, object: ObjectId, ns_per_mib: u64) -> u64 {
         let size_bytes = self.size_of(catalog, object).max(SMALL_BYTES);
         u64::try_from(u128::from(ns_per_mib) * u128::from(size_bytes) / u128::from(MIB)).unwrap_or(u64::MAX)
     }
 
-    /// How long a task has to wait before what it lacks is copied for it.
+    /// The time that a task has to wait before an object that it lacks is copied for it.
     pub(super) fn steal_after_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
         let copy_ns = match self.copy_ns_per_mib {
             Some(rate) => self.time_ns(catalog, object, rate),
@@ -57,10 +61,10 @@ impl Affinity {
         copy_ns as f64 * self.config.steal_after_copies
     }
 
-    /// What each of `n` reads from home would get, on a node with `n_node` of them, past the cache or into it. `None`: nobody
-    /// knows.
+    /// The rate that each read from home would get, given all `reads` and `n_node` reads on its node, past
+    /// the cache or into it. `None`: unknown.
     fn home_rate(&self, reads: Reads, n_node: u32, direct: bool) -> Option<f64> {
-        // Through the disk home gives no more than past it.
+        // Reads through the disk get no more from home than reads past it.
         let past = if direct { self.direct_load.forecast(reads, n_node) } else { None };
         let into = || self.home_load.forecast(reads, n_node);
         let seen = past.or_else(|| if self.direct_load.is_empty() || !direct { into() } else { None });
@@ -70,8 +74,8 @@ impl Affinity {
         }
     }
 
-    /// How long a program takes to read `object` from the disk of its node, with others there that do the same; 0: that is
-    /// nothing to be saved.
+    /// The time that a program takes to read `object` from its node's disk while the other slots do the
+    /// same. 0: reading past the cache would save nothing.
     fn disk_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
         if self.config.disk_bytes_per_s == 0 {
             return 0.0;
@@ -80,25 +84,27 @@ impl Affinity {
         self.size_of(catalog, object) as f64 * 1e9 * slots.max(1.0) / self.config.disk_bytes_per_s as f64
     }
 
-    /// How long it would take from now until a program on `seat` has read `object` from home, past the cache or through it;
-    /// `None`: nobody knows.
+    /// The time from now until a program on `seat` has read `object` from home, past the cache or through
+    /// it. `None`: unknown.
     fn home_ns(&self, catalog: &Catalog, seat: Seat, object: ObjectId, direct: bool) -> Option<f64> {
         let size_bytes = self.size_of(catalog, object).max(1) as f64;
         let n_node = self.executor_at(seat).home_reads.len() as u32 + 1;
-        // Those of one node take turns at the disk in either way.
+        // Past the cache, the slots of one node share its link, as otherwise they share its disk, where
+        // `disk_ns` counts them.
         let n_slots = if direct { self.executor_at(seat).room.slots_total } else { 0 };
         let rate = self.home_rate(self.one_more(seat), n_node.max(n_slots), direct)?;
         let disk_ns = if direct { 0.0 } else { self.disk_ns(catalog, object) };
         Some((size_bytes * 1e9 / rate.max(1.0)).max(disk_ns) + disk_ns)
     }
 
-    /// How long a copy takes, until a program has read it there.
+    /// The time that a copy takes, including the time until a program has read it from the disk.
     pub(super) fn copy_use_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
         let disk_ns = self.disk_ns(catalog, object);
         self.copy_ns(catalog, object).max(disk_ns) + disk_ns
     }
 
-    /// The same; until a copy has been seen, a node is taken to get no more by one than it ever got from home.
+    /// The same, but until a copy has been seen, a node is assumed to copy no faster than it ever read from
+    /// home.
     pub(super) fn copy_at_worst_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
         let copy_ns = self.copy_use_ns(catalog, object);
         match self.copy_ns_per_mib.is_none() && !self.home_load.is_empty() {
@@ -107,7 +113,8 @@ impl Affinity {
         }
     }
 
-    /// Whether what home gives is better read past the cache of `seat`, each time, than kept there.
+    /// Whether reading `object` from home past the cache of `seat` each time is better than keeping it
+    /// there.
     pub(super) fn is_past_cache(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         if self.config.disk_bytes_per_s == 0
             || self.heat(catalog, object) == Heat::Warm && catalog.version(object).is_none()
@@ -117,7 +124,8 @@ impl Affinity {
         if self.is_to_try() {
             return true;
         }
-        // If all did so: what one saves others may have to wait for.
+        // The rate is the one that remains if all do so, because time that one executor saves may be time
+        // that the others have to wait.
         let n_slots = self.executor_at(seat).room.slots_total;
         let rate = |reads| self.home_rate(reads, n_slots, true);
         let all = Reads { n: self.n_slots_total as f64, n_nodes: self.is_seated.len() as f64 };
@@ -127,18 +135,19 @@ impl Affinity {
         }
     }
 
-    /// How often `object` will be read, as far as anybody can see.
+    /// How often `object` will be read, as far as the queue shows.
     fn n_uses(&self, object: ObjectId) -> f64 {
         let least = if self.all_in_sight { 1.0 } else { USES_OUT_OF_SIGHT };
         (self.tasks.n_tasks_reading(object) as f64).max(least)
     }
 
-    /// Whether it is quicker to read `object` from home each time, at that rate, than through the cache of `seat`.
+    /// Whether it is quicker to read `object` from home each time, at that rate, than through the cache of
+    /// `seat`.
     fn spares_disk(&self, catalog: &Catalog, seat: Seat, object: ObjectId, rate: f64) -> bool {
         let disk_ns = self.disk_ns(catalog, object);
         let direct_ns = self.size_of(catalog, object) as f64 * 1e9 / rate.max(1.0);
-        // How often what is read into the cache is of use: to all who can have a copy sooner than home gives it, else to the
-        // tasks that this node gets of them.
+        // The number of tasks that a cached replica serves: all readers if a copy is there sooner than home
+        // gives the object, otherwise this node's part of the readers.
         let n_readers = self.n_uses(object);
         let least = if self.all_in_sight { 1.0 } else { USES_OUT_OF_SIGHT };
         let n_each = self.tasks.len() as f64 / self.is_seated.len().max(1) as f64;
@@ -150,14 +159,16 @@ impl Affinity {
         direct_ns <= first_ns / n_uses + disk_ns
     }
 
-    /// Whether nothing was read past a cache yet, and home gives about what a disk takes: then one reads past it, to see whether home
-    /// gives more. That costs little, as the disk would not be quicker.
+    /// Whether to try reading past the cache: no object was read past a cache yet, and home gives about
+    /// what a disk takes. Then one executor reads past its cache, to see whether home gives more. That
+    /// costs little, as the disk would not be quicker.
     fn is_to_try(&self) -> bool {
         let is_bound = self.home_load.node_max >= DISK_BOUND * self.config.disk_bytes_per_s as f64;
         is_bound && self.direct_load.is_empty() && self.n_direct == 0
     }
 
-    /// Whether a program on `seat` has `object` sooner from home, past the cache, than by a copy of what others hold.
+    /// Whether a program on `seat` gets `object` sooner from home, past the cache, than by a copy from
+    /// another executor.
     pub(super) fn is_past_copies(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         self.is_past_cache(catalog, seat, object)
             && self
@@ -170,7 +181,8 @@ impl Affinity {
         self.time_ns(catalog, object, rate) as f64
     }
 
-    /// How many rounds of copies it takes until all who may want `object` have it, when so many have it now.
+    /// The number of rounds of copies until all executors that may want `object` have it, if `n_holders`
+    /// have it now.
     fn rounds(&self, object: ObjectId, n_holders: usize) -> f64 {
         let wanted = (self.tasks.n_tasks_reading(object) as usize).min(self.is_seated.len()).max(1);
         let mut n = n_holders.max(1);
@@ -182,8 +194,8 @@ impl Affinity {
         rounds
     }
 
-    /// Whether reading `object` from home is quicker than to wait for a copy of what others hold, all of whom serve, or are
-    /// about to have.
+    /// Whether reading `object` from home is quicker than waiting for a copy. The holders are all busy
+    /// serving, or are about to have the object.
     pub(super) fn home_is_quicker(
         &self,
         catalog: &Catalog,
@@ -198,7 +210,7 @@ impl Affinity {
             false => self.home_ns(catalog, seat, object, direct),
         });
         let Some(home_ns) = ways.into_iter().flatten().min_by(f64::total_cmp) else {
-            // Little is lost if all who may begin at once are too many.
+            // The loss is small if all executors that may begin at the same time turn out to be too many.
             let is_known = catalog.size_bytes(object).is_some() || self.n_sizes > 0;
             return self.n_home_reads == 0
                 || is_known
@@ -206,9 +218,11 @@ impl Affinity {
                         <= self.config.blind_bytes;
         };
         let n_levels = self.home_load.n_levels();
-        // Nobody knows yet what a second node would get: that is worth knowing, unless copies are known to be quicker.
+        // It is unknown what a second node would get from home. That is worth knowing, unless copies are
+        // known to be quicker.
         let is_first = n_levels == 1 && self.one_more(seat).n_nodes <= 2.0;
-        // What one more reads of a home that gives all it has comes later to all others; whether it does is not always known.
+        // If home already gives all it has, one more read delays all other reads. Whether home does so is
+        // not always known.
         let home_ns = home_ns
             * match self.n_home_reads {
                 0 => 1.0,
@@ -218,14 +232,15 @@ impl Affinity {
             };
         let here_ns = match self.arriving.get(&object) {
             Some(arriving) if n_holders == 0 => {
-                // As long as it takes those who read now, where nothing has been heard of it.
+                // Without a report, the object is assumed to come as fast as all present reads do.
                 let rate = self.home_rate(self.all_reads(), 1, false).unwrap_or(f64::MAX);
                 let like_others_ns = size_bytes as f64 * 1e9 / rate.max(1.0);
                 self.rest_ns(catalog, now, object, arriving).unwrap_or(like_others_ns)
             }
             _ => 0.0,
         };
-        // Where home gives each node all that it takes, links may be what bounds both reads and copies.
+        // Where home gives each node all that the node takes, the nodes' links may be the limit of both
+        // reads and copies.
         let is_node_bound = self.home_load.is_node_bound(self.one_more(seat).n_nodes);
         let copy_ns = match is_first || is_node_bound {
             true => self.copy_at_worst_ns(catalog, object),
@@ -236,7 +251,8 @@ impl Affinity {
         home_ns <= here_ns + copies_ns + copy_ns
     }
 
-    /// Whether the nodes that read from home get clearly less each than a node could take, as all share what home gives.
+    /// Whether each node that reads from home gets clearly less than it could take, because all share what
+    /// home gives.
     fn is_home_full(&self, seat: Seat) -> bool {
         let n_nodes = self.one_more(seat).n_nodes;
         let node = self.home_load.node_max;
@@ -245,13 +261,13 @@ impl Affinity {
             || self.home_load.total(n_nodes).is_some_and(|all| all / n_nodes < FULL_SHARE * node)
     }
 
-    /// Learns from what has landed since this was done last.
+    /// Learns from the reads that have landed since the last call.
     pub(super) fn settle_landed(&mut self, now: Timestamp) {
         if self.landed.is_empty() {
             return;
         }
         let landed = std::mem::take(&mut self.landed);
-        // Nodes that read no more did so until then.
+        // Nodes that have no reads left were still reading until then.
         let seats: BTreeSet<Seat> = landed.iter().map(|l| l.seat).collect();
         let is_done =
             |seat: &&Seat| self.seated[seat.0 as usize].as_ref().is_none_or(|m| m.home_reads.is_empty());
@@ -261,19 +277,20 @@ impl Affinity {
         landed.iter().for_each(|landed| self.home_load.learn_landed(landed, now, all));
     }
 
-    /// What is read from home now.
+    /// The reads from home that are under way now.
     pub(super) fn all_reads(&self) -> Reads {
         Reads { n: f64::from(self.n_home_reads), n_nodes: f64::from(self.n_readers) }
     }
 
-    /// The same, and one more on `seat`.
+    /// The same with one more read on `seat`.
     fn one_more(&self, seat: Seat) -> Reads {
         let is_new = self.executor_at(seat).home_reads.is_empty();
         let Reads { n, n_nodes } = self.all_reads();
         Reads { n: n + 1.0, n_nodes: n_nodes + f64::from(u8::from(is_new)) }
     }
 
-    /// Until an arriving object is there, by how it has come along; `None`: nothing is known of that.
+    /// The time that an arriving object still needs, by its progress so far; `None`: no progress was
+    /// reported.
     fn rest_ns(
         &self,
         catalog: &Catalog,
@@ -287,15 +304,17 @@ impl Affinity {
         Some((rest_ns - now.since_ns(at) as f64).max(0.0))
     }
 
-    /// Whether whoever reads `object` from home should have ended long ago.
+    /// Whether the executors that read `object` from home should have ended long ago.
     fn is_late(&mut self, catalog: &Catalog, now: Timestamp, object: ObjectId) -> bool {
         let Some(arriving) = self.arriving.get(&object) else { return false };
-        // All who read share home: the more there are, the longer each may take. Without this, a slow home that everybody
-        // reads from is read again and again by those who gave up waiting, and gets slower still.
-        // They all end at about the same time: the last ones had to share with those that are done.
+        // All readers share home: the more there are, the longer each may take. Without this rule,
+        // executors that gave up waiting would read from a slow home again and again, and make it slower
+        // still. All reads end at about the same time, so the last ones had to share home with those that
+        // are already done.
         let n_reads = self.n_home_reads.max(arriving.n_reads);
         let least_ns = self.config.await_ns.saturating_mul(u64::from(n_reads.max(1)));
-        // What has come along is awaited by what that predicts, from then on.
+        // For a read with a report, the remaining time is predicted by its progress, counted from the
+        // report.
         if let Some((at, moved_bytes, rate)) = arriving.progress {
             let size_bytes = self.size_of(catalog, object);
             let rest_ns = size_bytes.saturating_sub(moved_bytes) as f64 * 1e9 / rate.max(1.0);
@@ -308,7 +327,7 @@ impl Affinity {
         self.is_past(now, since, wait_ns.max(least_ns))
     }
 
-    /// Whether so much time has passed since then.
+    /// Whether `wait_ns` have passed since `since`. If not, notes when they will have.
     fn is_past(&mut self, now: Timestamp, since: Timestamp, wait_ns: u64) -> bool {
         let passed_ns = now.since_ns(since);
         if passed_ns <= wait_ns {
@@ -317,8 +336,9 @@ impl Affinity {
         passed_ns > wait_ns
     }
 
-    /// Where `seat`, which lacks it, could have `object` from now. What is found is for one attempt, whose inputs may
-    /// all come from the same place: only attempts that are under way already count against that.
+    /// The source from which `seat`, which lacks `object`, could get it now. The result is meant for one
+    /// attempt, whose inputs may all come from the same source: only attempts that are already under way
+    /// count against the source's cap.
     pub(super) fn route(
         &mut self,
         catalog: &Catalog,
@@ -330,7 +350,7 @@ impl Affinity {
         if heat == Heat::Warm
             && let Some(source) = self.free_holder(catalog, seat, object)
         {
-            // Home may be the quicker one all the same, if both are known.
+            // Home may still be quicker, if both times are known.
             let home_ns = self.copy_ns_per_mib.and(self.home_ns(catalog, seat, object, false));
             let is_quicker = self.is_past_copies(catalog, seat, object)
                 || home_ns.is_some_and(|ns| ns * self.config.home_quick < self.copy_use_ns(catalog, object));
@@ -353,7 +373,7 @@ impl Affinity {
         may_read.then_some(Source::Home)
     }
 
-    /// Whether all holders of `object` are known to be in use.
+    /// Whether all holders of `object` are known to serve as many attempts as they may.
     pub(super) fn is_busy(&mut self, catalog: &Catalog, object: ObjectId) -> bool {
         if self.busy.contains(&object) {
             return true;
@@ -368,19 +388,19 @@ impl Affinity {
         is_busy
     }
 
-    /// Whoever holds something may have become free to serve.
+    /// Forgets which holders were busy, as any of them may be free to serve again.
     pub(super) fn forget_busy(&mut self) {
         self.busy.clear();
         self.none_free.clear();
         self.freed.clear();
     }
 
-    /// The load from which an executor serves no more attempts.
+    /// The load at which an executor serves no more attempts.
     pub(super) fn uploads_full(&self) -> u32 {
         self.config.uploads_max.saturating_mul(UPLOAD_PARTS)
     }
 
-    /// The least loaded holder that may serve one attempt more.
+    /// The least loaded holder that may serve one more attempt.
     fn free_holder(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> Option<Source> {
         if self.is_busy(catalog, object) {
             return None;
@@ -409,8 +429,8 @@ impl Affinity {
         best.map(|(_, holder)| Source::Peer(self.executor_at(holder).id))
     }
 
-    /// Whether `object` is read past the cache of `seat`: nobody has it and no other task in sight reads it, or home is quicker
-    /// than the disk.
+    /// Whether `object` is read past the cache of `seat`: no executor has it and no other task in sight
+    /// reads it, or home is quicker than the disk.
     fn passes_by(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         !self.config.keeps_once
             && self.all_in_sight
@@ -419,7 +439,8 @@ impl Affinity {
             || self.is_past_cache(catalog, seat, object)
     }
 
-    /// A route for each input of `group` that `seat` lacks; `false`: there is none for one of them.
+    /// Plans a route for each input of `group` that `seat` lacks; `false`: there is no route for one of
+    /// them.
     pub(super) fn plan_for(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
         let mut plan = std::mem::take(&mut self.plan);
         plan.moves.clear();
@@ -442,7 +463,7 @@ impl Affinity {
         routed
     }
 
-    /// The head task of a group is given to `executor`: what it lacks sets out.
+    /// Gives the head task of a group to `executor`: the inputs that it lacks set out.
     pub(super) fn set_out(
         &mut self,
         catalog: &Catalog,
@@ -529,7 +550,7 @@ impl Affinity {
             let start = self.tasks.place_among(object, group);
             self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
-        // They set out together.
+        // The inputs set out together, so each read counts all of them as reads of its node.
         let n_node = self.executor_at(seat).home_reads.len() as u32;
         for object in &waits {
             if let Some(coming) = self.executor_at_mut(seat).coming.get_mut(object)
@@ -549,7 +570,7 @@ impl Affinity {
         }
     }
 
-    /// `object` is on `seat` now; `true`: it had set out.
+    /// Records that `object` is on `seat` now; `true`: it had set out before.
     pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         let Some(coming) = self.executor_at_mut(seat).coming.remove(&object) else { return false };
         if coming.source == Source::Home {
@@ -574,7 +595,8 @@ impl Affinity {
         true
     }
 
-    /// `seat` reads `object` from home from now on; how many objects it reads then.
+    /// Records that `seat` begins to read `object` from home. Gives the number of objects that it reads
+    /// from home now.
     fn begin_read(&mut self, seat: Seat, object: ObjectId) -> u32 {
         let reads = &mut self.executor_at_mut(seat).home_reads;
         reads.push(object);
@@ -583,7 +605,7 @@ impl Affinity {
         n
     }
 
-    /// One such read is over.
+    /// Records that one read of `object` from home by `seat` is over.
     fn end_read(&mut self, seat: Seat, object: ObjectId) {
         let Some(seated) = self.seated[seat.0 as usize].as_mut() else { return };
         let reads = &mut seated.home_reads;
@@ -592,7 +614,7 @@ impl Affinity {
         self.n_readers -= u32::from(reads.is_empty());
     }
 
-    /// What `seat` reads from home, as one of these reads sees it that has moved so many bytes.
+    /// The reads from home of `seat`, as a read that has moved `moved_bytes` counts them.
     fn node_reads(&self, catalog: &Catalog, seat: Seat, moved_bytes: u64) -> NodeReads {
         let moved_bytes = moved_bytes.max(1);
         let reads = self.seated[seat.0 as usize].iter().flat_map(|m| &m.home_reads);
@@ -607,7 +629,8 @@ impl Affinity {
         self.settle_open(seat);
     }
 
-    /// A move is over.
+    /// Gives back what a move that is over has used: its source's capacity, or its place among home's
+    /// reads.
     pub(super) fn stop_using(&mut self, catalog: &Catalog, object: ObjectId, coming: &Coming) {
         match coming.source {
             Source::Peer(from) => {
@@ -639,7 +662,7 @@ impl Affinity {
         }
     }
 
-    /// The attempt is over: nothing moves for it any more.
+    /// Forgets an attempt that has ended: nothing moves for it any more.
     pub(super) fn forget_attempt(&mut self, catalog: &Catalog, task: TaskId) {
         if let Some(reads) = self.direct.remove(&task) {
             self.n_home_reads -= reads.len() as u32;
@@ -648,7 +671,7 @@ impl Affinity {
                 self.home_load.end(read.mark);
                 self.end_read(read.seat, read.object);
             }
-            self.stir();
+            self.ask_all_again();
         }
         let Some(attempt) = self.attempts.remove(&task) else { return };
         let Some(&seat) = self.seat_of.get(&attempt.executor) else { return };
@@ -666,10 +689,10 @@ impl Affinity {
                 self.stop_using(catalog, object, &c);
             }
         }
-        self.stir();
+        self.ask_all_again();
     }
 
-    /// A watched read from home has come so far.
+    /// Learns from a progress report of a watched read from home.
     pub(super) fn watch(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, moved: &InputMoved) {
         self.home_load.pass(now, self.n_home_reads);
         let all = self.all_reads();
@@ -695,7 +718,7 @@ impl Affinity {
                     arriving.progress = Some((now, moved_bytes, rate));
                 }
             }
-            self.stir();
+            self.ask_all_again();
         }
         if let Target::Private { task, .. } = moved.target
             && let Some(reads) = self.direct.get(&task)
@@ -728,11 +751,12 @@ impl Affinity {
                     self.stop_moving(seat, cpus);
                 }
             }
-            self.stir();
+            self.ask_all_again();
         }
     }
 
-    /// What the inputs of one attempt that moved from home, or as copies, took. They moved together: the longest wait was for all.
+    /// Learns from the times that the inputs of one attempt took, those from home and the copies apart. The
+    /// inputs moved together, so the longest wait counts for all of them.
     pub(super) fn learn_times(&mut self, inputs: &[InputReport]) {
         for from_home in [true, false] {
             let is_of = |input: &&InputReport| match input.outcome {
@@ -762,15 +786,16 @@ impl Affinity {
                 class.multi.resize(size_of);
             }
             for seated in self.seated.iter_mut().flatten() {
-                seated.tell();
+                seated.apply_rank_updates();
                 seated.near.iter_mut().flatten().for_each(|rank| rank.resize(size_of));
             }
         }
     }
 
-    /// `object` turned out to be read without being cached: it is no reason to be anywhere.
-    pub(super) fn open_up(&mut self, catalog: &Catalog, object: ObjectId) {
-        if catalog.n_holders(object) > 0 || !self.open.insert(object) {
+    /// `object` turned out to be read without being cached, so it is no reason to place a task anywhere.
+    /// Its readers are queued again without it.
+    pub(super) fn mark_never_cached(&mut self, catalog: &Catalog, object: ObjectId) {
+        if catalog.n_holders(object) > 0 || !self.never_cached.insert(object) {
             return;
         }
         let mut groups: Vec<u32> = self.tasks.groups_around(object, 0).collect();

@@ -1,4 +1,5 @@
-//! What was measured of a run: its nodes, its tasks, the links that its files crossed, and how long the steps took.
+//! The measurements of a run: its nodes, its tasks, the links that its files crossed, and the times of the
+//! steps.
 
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::types::*;
@@ -6,14 +7,15 @@ use eyas_report::fold::End;
 use eyas_report::read::Requests;
 use std::collections::BinaryHeap;
 
-/// Transfers below this say what a request costs, those from it on how fast bytes come.
+/// Transfers below this size show the cost of a request; larger ones show the rate of bytes.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// What a log says about a run. Times are nanoseconds since its first submission, where not said otherwise.
+/// The measurements in a log of a run. Times are nanoseconds since the first submission, unless stated
+/// otherwise.
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub eyas_version: String,
-    /// Placement policy and its options, lease and so on, of the last life.
+    /// The dispatcher's configuration in its last life: placement policy and its options, lease and so on.
     pub config: DispatcherConfig,
     /// Dispatcher processes that wrote the log.
     pub n_lives: u32,
@@ -21,35 +23,36 @@ pub struct Measured {
     pub n_done: u64,
     pub n_failed: u64,
     pub n_cancelled: u64,
-    /// Attempts that ended, well or not, as far as executors reported them.
+    /// Number of attempts that ended, well or not, as far as executors reported them.
     pub n_attempts: u64,
-    /// From the first submission to the last end.
+    /// Time from the first submission to the last end.
     pub makespan_ns: u64,
     pub nodes: Vec<MeasuredNode>,
-    /// Where inputs came from.
+    /// The sources of inputs.
     pub requests: Requests,
-    /// From home to nodes: misses and direct reads.
+    /// Transfers from home to nodes: misses and direct reads.
     pub home_in: MeasuredTransfers,
-    /// Between nodes' caches.
+    /// Transfers between nodes' caches.
     pub peer: MeasuredTransfers,
-    /// Outputs on their way home, all of one attempt being one transfer.
+    /// Outputs on their way home; all outputs of one attempt are one transfer.
     pub home_out: MeasuredTransfers,
-    /// From the dispatcher's decision to the executor's knowing it.
+    /// Time from the dispatcher's decision until the executor knows it.
     pub dispatch: Spread,
-    /// From the moment when an attempt had its inputs and a slot was free until its program started. Empty where
-    /// tasks hold several slots, as the log does not say which.
+    /// Time from the moment when an attempt had its inputs and a free slot until its program started. Empty
+    /// if tasks hold several slots, because the log does not say which.
     pub start: Spread,
-    /// From start to exit of the program.
+    /// Time from the start to the exit of the program.
     pub run: Spread,
-    /// From the program's exit to the dispatcher's knowing it: hashing and storing outputs, and the message.
+    /// Time from the program's exit until the dispatcher knows it: hashing and storing outputs, and the
+    /// message.
     pub report: Spread,
-    /// By position in the workload as it was submitted.
+    /// The tasks, by position in the workload as it was submitted.
     pub tasks: Vec<TaskMeasured>,
 }
 
 impl Measured {
-    /// Shares of requests answered locally, by a peer and by home, as in `Raicu09`; `None` without requests. What
-    /// joined a transfer under way counts as a miss, see `eyas_report::metrics`.
+    /// Shares of requests answered locally, by a peer and by home, as in `Raicu09`; `None` without
+    /// requests. A request that joined a transfer under way counts as a miss, see `eyas_report::metrics`.
     pub fn hit_ratios(&self) -> Option<(f64, f64, f64)> {
         let r = &self.requests;
         let total = r.total().n_requests;
@@ -61,7 +64,7 @@ impl Measured {
         })
     }
 
-    /// Slots of all nodes together.
+    /// The number of slots of all nodes together.
     pub fn n_slots(&self) -> u64 {
         self.nodes.iter().map(|n| u64::from(n.slots)).sum()
     }
@@ -73,11 +76,11 @@ pub struct MeasuredNode {
     pub slots: u32,
     pub memory_bytes: u64,
     pub cache_bytes: u64,
-    /// What its cache held when it joined first: not 0 means that the run began with warm caches.
+    /// Bytes in the node's cache when it first joined; if not 0, the run began with warm caches.
     pub held_bytes: u64,
-    /// Before the first submission counts as 0.
+    /// The time when the node joined; a time before the first submission counts as 0.
     pub joined: Timestamp,
-    /// How often it was lost or left.
+    /// How often the node was lost or left.
     pub n_losses: u32,
 }
 
@@ -86,18 +89,19 @@ pub struct MeasuredNode {
 pub struct MeasuredTransfers {
     pub n_transfers: u64,
     pub bytes: u64,
-    /// Sum of what each took, from being asked for until it was there, so waiting for other transfers included.
+    /// Sum of the times from the request of each transfer until it had arrived, including the wait for
+    /// other transfers.
     pub wait_ns: u64,
-    /// How long at least one was under way. The log does not say when a transfer began: taken is when its attempt
-    /// reached the executor.
+    /// The time for which at least one transfer was under way. The log does not say when a transfer began,
+    /// so it is counted from the time when its attempt reached the executor.
     pub busy_ns: u64,
     /// Rates of single transfers of at least 64 KiB, bytes per second: 10th percentile, median, 90th.
     pub each_bytes_per_s: Option<[f64; 3]>,
-    /// Median wait of smaller ones: what a request costs beside its bytes.
+    /// Median wait of smaller transfers: the cost of a request without its bytes.
     pub small_wait_ns: Option<u64>,
-    /// By the number of transfers under way, from 1 without gaps: what they got together. Each transfer counts with its
-    /// mean rate all the time. A level that grows with the number is limited per transfer, one that does not by
-    /// what they share.
+    /// By the number of transfers under way, from 1 without gaps: the rate of all of them together. Each
+    /// transfer counts with its mean rate all the time. If a level grows with the number, each transfer is
+    /// limited by itself; if not, the transfers share a limit.
     pub levels: Vec<Level>,
 }
 
@@ -105,17 +109,18 @@ pub struct MeasuredTransfers {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Level {
     pub ns: u64,
-    /// Of all of them, mean over that time.
+    /// The mean rate of all transfers together over that time.
     pub bytes_per_s: f64,
 }
 
 impl MeasuredTransfers {
-    /// What all transfers got together while there were any, bytes per second.
+    /// The mean rate of all transfers together while there were any, in bytes per second.
     pub fn together_bytes_per_s(&self) -> Option<f64> {
         (self.bytes > 0 && self.busy_ns > 0).then(|| self.bytes as f64 / self.busy_ns as f64 * 1e9)
     }
 
-    /// The most that they got together at any level that lasted for a twentieth of the busy time, bytes per second.
+    /// The highest rate of all transfers together at any level that lasted for a twentieth of the busy
+    /// time, in bytes per second.
     pub fn plateau_bytes_per_s(&self) -> Option<f64> {
         let lasting = self.levels.iter().filter(|l| l.ns > 0 && l.ns >= self.busy_ns / 20);
         lasting.map(|l| l.bytes_per_s).max_by(f64::total_cmp)
@@ -148,7 +153,7 @@ impl MeasuredTransfers {
     }
 }
 
-/// One transfer, as far as a log tells of it.
+/// One transfer, as far as a log describes it.
 #[derive(Clone, Copy)]
 pub(super) struct Transfer {
     pub begin_ns: u64,
@@ -156,7 +161,7 @@ pub(super) struct Transfer {
     pub bytes: u64,
 }
 
-/// `[n - 1]`: while `n` transfers were under way.
+/// Entry `n - 1`: the time while `n` transfers were under way.
 fn levels(transfers: &[Transfer]) -> Vec<Level> {
     let lasting = transfers.iter().filter(|t| t.wait_ns > 0);
     let mut turns: Vec<(u64, i32, f64)> = lasting
@@ -165,7 +170,7 @@ fn levels(transfers: &[Transfer]) -> Vec<Level> {
             [(t.begin_ns, 1, rate), (t.begin_ns.saturating_add(t.wait_ns), -1, -rate)]
         })
         .collect();
-    // Ends before beginnings of the same moment.
+    // Ends come before beginnings of the same moment.
     turns.sort_by_key(|turn| (turn.0, turn.1));
     let (mut n_now, mut rate_now, mut since_ns) = (0i32, 0.0, 0);
     let mut levels: Vec<(u64, f64)> = vec![];
@@ -185,7 +190,7 @@ fn levels(transfers: &[Transfer]) -> Vec<Level> {
     levels.into_iter().map(mean).collect()
 }
 
-/// How long something took.
+/// The distribution of a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spread {
     pub n: u64,
@@ -208,19 +213,19 @@ impl Spread {
     }
 }
 
-/// One task. What comes from an attempt is 0 where none ended well.
+/// One task. Values that come from an attempt are 0 if no attempt ended well.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct TaskMeasured {
     pub end: End,
     pub submitted: Timestamp,
-    /// Its last state reached, outputs at home.
+    /// The time when the task reached its last state, with its outputs at home.
     pub ended: Timestamp,
     pub assigned: Timestamp,
     pub received: Timestamp,
     pub inputs_ready: Timestamp,
     pub started: Timestamp,
     pub exited: Timestamp,
-    /// The report of the program's end reached the dispatcher.
+    /// The time when the report of the program's end reached the dispatcher.
     pub reported: Timestamp,
     /// Index into [`Measured::nodes`].
     pub node: u32,
@@ -228,21 +233,21 @@ pub struct TaskMeasured {
     pub local_bytes: u64,
     pub peer_bytes: u64,
     pub home_bytes: u64,
-    /// The longest wait for one input of that kind.
+    /// The longest wait for one input from a peer; `home_wait_ns`: from home.
     pub peer_wait_ns: u64,
     pub home_wait_ns: u64,
     pub output_bytes: u64,
-    /// Of its outputs, those that went home.
+    /// Bytes of the outputs that went home.
     pub landed_bytes: u64,
     pub cpu_ns: u64,
 }
 
 impl TaskMeasured {
-    /// From start to exit of the program.
+    /// Time from the start to the exit of the program.
     pub fn run_ns(&self) -> u64 {
         self.exited.since_ns(self.started)
     }
-    /// Of its inputs, wherever they were.
+    /// Bytes of all inputs, wherever they were.
     pub fn read_bytes(&self) -> u64 {
         self.local_bytes + self.peer_bytes + self.home_bytes
     }
@@ -251,8 +256,8 @@ impl TaskMeasured {
     }
 }
 
-/// From the moment when inputs and a slot were there to the start of the program, for each task. The slot is the
-/// one of its node that was free first.
+/// For each task, the time from the moment when inputs and a slot were there to the start of the program.
+/// The slot is assumed to be the one of the node that was free first.
 pub(super) fn starts(tasks: &[TaskMeasured], nodes: &[MeasuredNode]) -> Vec<u64> {
     if tasks.iter().any(|t| t.cpus != 1) {
         return vec![];

@@ -1,4 +1,4 @@
-//! Logs that a dispatcher could have written, and what is read from them.
+//! Logs that a dispatcher could have written, and the workloads and measurements that are read from them.
 
 use super::*;
 use eyas_core::array::{Part, Piece};
@@ -68,7 +68,8 @@ impl Log {
         self.add(ms, Event::ArrayAdded { run, array: Arc::new(array) });
         self.add(ms, Event::RunCommitted { run });
     }
-    /// Given at `ms`, inputs there after 100 ms, runs for 50 ms, its output of 500 bytes at home 10 ms later.
+    /// The task is given at `ms`; its inputs are there after 100 ms; it runs for 50 ms; its output of 500
+    /// bytes is at home 10 ms later.
     fn task(&mut self, ms: u64, task: u64, node: u32, outcome: CacheOutcome, end: Outcome) {
         let (task, executor, attempt, object) = (TaskId(task), ExecutorId(node), AttemptNo(1), ObjectId(0));
         let why = Why {
@@ -146,7 +147,7 @@ fn failed() -> Outcome {
     Outcome::Failed(Failure { kind: FailureKind::ExitCode(1), message: "exit status 1".into() })
 }
 
-/// Three tasks on two nodes: from home, from a peer, from the cache.
+/// Three tasks on two nodes, with inputs from home, from a peer, and from the cache.
 fn good() -> Log {
     let mut log = Log::life();
     log.node(0, 1);
@@ -194,7 +195,7 @@ fn what_it_says_is_what_the_report_says() {
 #[test]
 fn what_is_shared_shows_in_the_levels_of_a_link() {
     let transfer = |begin_ns, wait_ns, bytes| Transfer { begin_ns, wait_ns, bytes };
-    // 1 byte/ns alone; the two that overlap for 100 ns get half of it each.
+    // A transfer alone gets 1 byte/ns; two that overlap for 100 ns get half of it each.
     let measured =
         MeasuredTransfers::of(vec![transfer(0, 100, 100), transfer(200, 100, 50), transfer(200, 100, 50)]);
     assert_eq!(measured.busy_ns, 200);

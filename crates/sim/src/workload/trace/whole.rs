@@ -1,4 +1,4 @@
-//! Whether what was read is a whole run, and what it amounts to.
+//! Checks that a log holds a whole run, and makes the workload and the measurements of it.
 
 use super::measured::starts;
 use super::*;
@@ -146,7 +146,8 @@ impl Reader {
     }
 }
 
-/// Bytes that all tasks read. With `fill`, files that nobody measured get the median size, or one byte.
+/// Bytes that all tasks read. With `fill`, files that no executor measured get the median size, or one
+/// byte.
 fn complete_sizes(submissions: &[Submission], sizes: &mut FxHashMap<String, u64>, fill: bool) -> u64 {
     let mut known: Vec<u64> = sizes.values().copied().collect();
     known.sort_unstable();

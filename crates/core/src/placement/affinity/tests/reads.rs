@@ -1,4 +1,4 @@
-//! What is learnt of home, of links and of disks, and what follows from it.
+//! What the policy learns about home, links and disks, and what it does with that knowledge.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn how_long_tiny_files_take_says_little_of_large_ones() {
     world.executor(0, 1);
     world.executor(1, 1);
     world.holds(0, &[1]);
-    // 2 ms each for ten bytes: by that rate ten megabytes would take half an hour.
+    // Ten bytes took 2 ms: at that rate ten megabytes would take half an hour.
     (0..100).for_each(|_| world.learn_of(1, 2, CacheOutcome::RemoteHit { from: ExecutorId(0) }, 10, 2));
     world.ran(1, 1000);
     world.task(&[1]);
@@ -61,18 +61,20 @@ fn a_quick_home_is_read_by_everybody_and_a_late_reader_is_not_awaited() {
         }
         n
     };
-    // As quick as a copy, for one reader: what all three together would get is not known, so two try.
+    // For one reader home is as quick as a copy. What three readers together would get is not known, so two
+    // try.
     read_at_once(&mut world, &[3]);
     assert_eq!(n_reads(&mut world, 4), 2);
-    // For all of them: nobody waits for anybody.
+    // Home is as quick for three readers, so no reader waits for another.
     read_at_once(&mut world, &[5, 6, 7]);
     assert_eq!(n_reads(&mut world, 8), 3);
 }
 
-/// One object is read from home by those who have begun to; home gives as much to each, up to a share of the whole.
+/// The executors that have begun read one object from home. Home gives each reader the same rate, at most
+/// an equal share of the whole.
 struct HomeReads {
     world: World,
-    /// By executor: when it was seen to begin, and what has come.
+    /// By executor: the time when its read began, and the bytes that have come.
     reads: BTreeMap<u32, (Timestamp, u64)>,
 }
 
@@ -86,7 +88,7 @@ impl HomeReads {
         reads
     }
 
-    /// How many begin now.
+    /// Takes all decisions; gives the number of reads that begin now.
     fn begin(&mut self) -> usize {
         let decided = self.world.place_all();
         let begun = decided.iter().filter(|d| d.moves == fetched(1));
@@ -96,7 +98,8 @@ impl HomeReads {
         self.reads.len() - before
     }
 
-    /// They go on for some time, and are heard of at its end.
+    /// The reads go on for `ms` milliseconds and report their progress at the end. `alone` and `together`
+    /// are home's limits for one reader and for all, in bytes per second.
     fn pass(&mut self, ms: u64, alone: u64, together: u64) {
         self.world.wait_ms(ms);
         let (now, rate) = (self.world.now, alone.min(together / self.reads.len() as u64));
@@ -118,7 +121,7 @@ impl HomeReads {
 
 #[test]
 fn home_is_tried_by_twice_as_many_while_that_brings_more_and_then_awaited_while_it_comes_along() {
-    // Each gets as much as the first one alone.
+    // Each reader gets as much as the first reader alone.
     let mut quick = HomeReads::new(Config::default());
     let mut begun = vec![];
     for _ in 0..8 {
@@ -126,7 +129,8 @@ fn home_is_tried_by_twice_as_many_while_that_brings_more_and_then_awaited_while_
         begun.push(quick.begin());
     }
     assert_eq!(begun, [1, 3, 6, 5, 0, 0, 0, 0]);
-    // Together they get no more than that: nobody else reads, for as long as it comes along.
+    // All readers together get no more than the first reader alone: no other executor reads as long as the
+    // object keeps coming.
     let mut slow = HomeReads::new(Config::default());
     slow.pass(10, 100_000, 100_000);
     assert_eq!(slow.begin(), 1);
@@ -137,7 +141,7 @@ fn home_is_tried_by_twice_as_many_while_that_brings_more_and_then_awaited_while_
         ms *= 2;
     }
     assert!(ms > 40_000, "longer than anybody waits for what is not known to come along");
-    // Where a limit is known, nobody has to try.
+    // Where home's limit is known, no executor has to try.
     let mut limited = HomeReads::new(Config { home_bytes_per_s: 100_000, ..Config::default() });
     limited.pass(10, 100_000, 100_000);
     assert_eq!(limited.begin(), 0);
@@ -164,7 +168,8 @@ fn what_no_other_task_in_sight_reads_passes_the_cache_by_where_no_run_follows() 
     }
 }
 
-/// How many of four tasks on four nodes read one file past the cache, once a first one reads it from home at that rate.
+/// Four tasks on four nodes read one file; the first reads it from home at the given rate. Gives the number
+/// of tasks that then read it past the cache.
 fn n_past_cache(disk_bytes_per_s: u64, home_bytes_per_s: u64) -> usize {
     let mut world = World::new(9, Config { disk_bytes_per_s, home_bytes_per_s, ..Config::default() });
     world.queue.set_all_in_sight(true);
@@ -204,7 +209,7 @@ fn a_node_that_reads_has_less_of_home_for_what_it_reads_besides() {
     let second_ns = 1000 * MS;
     let mut now = Timestamp(0);
     for n in [1.0, 2.0, 4.0, 8.0] {
-        // Each of them on a node of its own: as much for each as for the first one.
+        // Each read is on a node of its own, and each gets as much as the first read.
         let mark = load.begin(now, 1);
         now = now.plus_ns(second_ns);
         load.learn(mark, 10_000_000, now, second_ns, NODE_READS_ONE, Some(Reads { n, n_nodes: n }));
@@ -214,7 +219,8 @@ fn a_node_that_reads_has_less_of_home_for_what_it_reads_besides() {
     assert_eq!(load.forecast(eight, 4), Some(2.5e6), "four share what one node gets");
 }
 
-/// Reads of one node that share its link say what it takes, and nothing of what a second node would get.
+/// The reads of one node share its link: together they say what the link gives, and nothing of what a
+/// second node would get.
 #[test]
 fn what_bounds_a_node_is_not_taken_for_what_home_gives() {
     let mut load = HomeLoad::default();
@@ -229,8 +235,8 @@ fn what_bounds_a_node_is_not_taken_for_what_home_gives() {
     assert_eq!(load.forecast(Reads { n: 5.0, n_nodes: 2.0 }, 1), Some(8e6), "as much as the first node");
 }
 
-/// Small reads that wait for home's first byte take nothing of a node's link: counted like a large one, they made the link look
-/// quicker by as much.
+/// Small reads that wait for home's first byte take nothing of a node's link. Counted like a large read,
+/// they made the link look quicker by as much.
 #[test]
 fn small_reads_do_not_make_the_link_of_a_large_one_look_quicker() {
     let mut world = World::new(9, Config::default());
@@ -253,8 +259,9 @@ fn small_reads_do_not_make_the_link_of_a_large_one_look_quicker() {
     assert!((1e6..1.1e6).contains(&node_max), "{node_max} bytes/s, where 10,000 came in 10 ms");
 }
 
-/// A script comes from home beside the large files that its program reads, and nothing was heard of any of them. What the script took
-/// were messages and home's first byte: by that, home would give a second node as much as the first, and both would read all.
+/// A script comes from home beside the large files that its program reads, and no progress was reported for
+/// any of them. The time of the script went to messages and to home's first byte. Judged by that time, home
+/// would give a second node as much as the first, and both nodes would read all files.
 #[test]
 fn a_small_file_that_lands_beside_large_ones_says_nothing_of_what_home_gives() {
     for (home_bytes_per_s, landed_ms) in [(20_000_000, 4), (20_000_000, 15), (0, 4)] {
@@ -279,7 +286,7 @@ fn a_small_file_that_lands_beside_large_ones_says_nothing_of_what_home_gives() {
     }
 }
 
-/// Who has only set out may not read yet: home gives its all to the one that does.
+/// A read that has only set out may not have begun: home gives its whole rate to the read that moves.
 #[test]
 fn a_read_that_was_not_heard_of_does_not_make_home_quicker() {
     let mut load = HomeLoad::default();

@@ -1,4 +1,4 @@
-//! Decisions against a scan of everything, in random worlds.
+//! Decisions are compared with a scan of everything, in random worlds.
 
 use super::*;
 
@@ -55,8 +55,8 @@ fn op(n_executors: u32, n_objects: u32) -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A decision must be the hit that a scan finds, if there is one; nothing may exceed room or cap; and when nothing goes
-/// wrong any more, all tasks get their place.
+/// A decision must be the hit that a scan finds, if there is one. No decision may exceed an executor's room
+/// or a source's cap. Once nothing goes wrong any more, all tasks are placed.
 fn run(n_executors: u32, n_objects: u32, config: Config, ops: Vec<Op>) {
     use crate::placement::Stage;
     let mut world = World::new(n_objects, config);
@@ -74,7 +74,8 @@ fn run(n_executors: u32, n_objects: u32, config: Config, ops: Vec<Op>) {
             Op::Join(e, slots) if e < n_executors => world.executor(e, slots),
             Op::Left(e) => world.leaves(e),
             Op::Drain(e) if world.slots.contains_key(&e) => {
-                // Its replicas stay where they are and count no more; what it runs ends by and by.
+                // The replicas stay where they are but no longer count; the executor's attempts end one
+                // after the other.
                 let id = ExecutorId(e);
                 world.queue.executor_left(&world.catalog, id, &world.catalog.objects_on(id));
                 world.slots.remove(&e);
@@ -105,13 +106,15 @@ fn run(n_executors: u32, n_objects: u32, config: Config, ops: Vec<Op>) {
                 };
                 let (idle, ahead) = (hit(Stage::Idle), hit(Stage::Ahead));
                 let wanted = if idle.is_empty() { ahead } else { idle };
-                // What was once read in place may be cached after all; whoever came before that goes anywhere.
+                // An object that was once read in place may be cached later; a task that entered before
+                // that may go to any executor.
                 let unsure = |t: &ReadyTask| t.inputs.iter().any(|o| world.never_cached.contains(o));
                 if world.tasks.values().any(unsure) {
                     world.place().ok();
                     continue;
                 }
-                // All that is queued has slots that are open: a hit may be left to them, but not where it has one itself.
+                // All queued tasks have open slots. A hit may be left to these slots, but not if its
+                // executor has an open slot itself.
                 let n_open = |e: &u32| u64::from(world.n_open(*e));
                 if world.tasks.len() as u64 <= world.slots.keys().map(n_open).sum() {
                     let has_slot = |e: &u32| {
@@ -164,7 +167,8 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// With all bounds so narrow that the indexes miss most of what happens; hits may then be late, but nothing is lost.
+    /// All bounds are so narrow that the indexes miss most of what happens. Hits may then come late, but no
+    /// task is lost.
     #[test]
     fn narrow_bounds_lose_nothing(ops in prop::collection::vec(op(5, 6), 1..80)) {
         let narrow =
