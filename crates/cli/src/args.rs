@@ -210,22 +210,16 @@ pub struct PolicyArgs {
 #[derive(Args, Clone)]
 pub struct KeepArgs {
     /// Ended runs that are remembered: so many, or those of the last time, or both, such as 20, 30d or 20,30d; `all` forgets
-    /// none. Reports of forgotten runs are possible until the event log is cut [default: 100; all with several dispatchers]
+    /// none. Reports of forgotten runs are possible until the event log is cut [default: 100]
     #[arg(long, value_name = "RUNS|TIME", value_parser = kept_runs)]
     pub keep_runs: Option<KeepRuns>,
 }
 
 impl KeepArgs {
-    /// For one of so many dispatchers. `Err`: a sentence.
-    pub fn rule(&self, n_dispatchers: u32) -> Result<Option<KeepRuns>, String> {
-        let all = KeepRuns::default();
-        match self.keep_runs {
-            Some(rule) if n_dispatchers > 1 && rule != all => {
-                Err("--keep-runs needs one dispatcher: several cannot forget runs".into())
-            }
-            None if n_dispatchers == 1 => Ok(Some(KeepRuns { n_runs: Some(KEPT_RUNS), ..all })),
-            rule => Ok(rule.filter(|rule| *rule != all)),
-        }
+    /// Which ended runs are kept. `None`: all.
+    pub fn rule(&self) -> Option<KeepRuns> {
+        let rule = self.keep_runs.unwrap_or(KeepRuns { n_runs: Some(KEPT_RUNS), age_ns: None });
+        Some(rule).filter(|rule| *rule != KeepRuns::default())
     }
 }
 

@@ -30,8 +30,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         None => local::default_cluster_dir()?,
     };
     let mut args = args;
-    let rule = args.keep.rule(args.cluster.dispatchers);
-    args.cluster.policy.keep_runs = rule.map_err(|e| Fault::new(Exit::BadInput, e))?;
+    args.cluster.policy.keep_runs = args.keep.rule();
     let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
     tmpfs::say_so(&dir, args.cluster.node.cache.saturating_mul(u64::from(args.cluster.nodes.max)));
     let join = plan.join_of(0);

@@ -90,6 +90,9 @@ pub enum Event {
     RunRestored { run: RunId, opened: Timestamp, ended: Option<Timestamp> },
     /// The run has ended and the journal says that it is forgotten; read back from the journal, it may not have started.
     RunForgotten { run: RunId },
+    /// All parts of a run in parts have ended, the last of them at `at` by this dispatcher's clock. Only the dispatcher that
+    /// decides for the group hears it.
+    AllPartsEnded { run: RunId, at: Timestamp },
     /// Read back from the journal: so many tasks have been numbered, those of runs that are forgotten among them.
     TasksNumbered { n_tasks: u64 },
     /// The journal of an earlier process has been read back: executors that still have its attempts are

@@ -527,6 +527,7 @@ impl Reader {
             | Event::Ticked
             | Event::Recovered
             | Event::RunForgotten { .. }
+            | Event::AllPartsEnded { .. }
             | Event::Began { .. }
             | Event::AttemptGivenUp { .. }
             | Event::RunRestored { .. }

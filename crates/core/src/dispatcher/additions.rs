@@ -30,6 +30,8 @@ use eyas_text::shown;
 pub(super) struct Additions {
     /// Submissions that are neither committed nor given up.
     pub n_open: u32,
+    /// Submissions that have become part of the run.
+    pub n_added: u32,
     /// There was one: writers are remembered.
     pub any: bool,
     /// Files that lost their last reader while a submission was open.
@@ -118,7 +120,7 @@ impl Dispatcher {
         let state = self.run_mut(whole);
         state.additions.n_open += 1;
         // Only of a run in parts; this part has ended again if nothing comes of it.
-        state.ended = None;
+        state.begin_again();
         let is_first = !std::mem::replace(&mut state.additions.any, true);
         let (scope, keep) = (state.scope.clone(), state.keep);
         let addition = RunState { name, keep, scope, opened: now, into: Some(whole), ..RunState::default() };
@@ -227,6 +229,7 @@ impl Dispatcher {
             self.tasks.arrays[id.0 as usize].run = whole;
         }
         let state = self.run_mut(whole);
+        state.additions.n_added += 1;
         state.n_tasks += added.n_tasks;
         state.arrays.extend(&added.arrays);
         // What had ended before a restart.

@@ -179,6 +179,16 @@ pub struct KnownFiles {
     pub clash: Option<String>,
 }
 
+/// How the part of a run ended that one member has. Two members speak of the same end of the run when they know the same number
+/// of submissions into it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct PartEnd {
+    /// Submissions into the run that are part of it.
+    pub n_added: u32,
+    /// By the member's own clock.
+    pub ended: Timestamp,
+}
+
 /// Where an executor goes that may go anywhere: to the member with fewest slots.
 pub fn member_for(n_slots: impl Iterator<Item = (MemberId, u64)>) -> Option<MemberId> {
     n_slots.min_by_key(|(member, n)| (*n, *member)).map(|(member, _)| member)

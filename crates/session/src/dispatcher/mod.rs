@@ -14,7 +14,7 @@
 //! | [`ends`] | that an end counts, and is acknowledged, when it is durable |
 //! | [`executors`] | hello, messages, permits, silence and goodbye of executors |
 //! | [`members`] | what one dispatcher of a group tells the others |
-//! | [`forget`], [`clean`] | that memory and journal need not grow with the runs that have ended |
+//! | [`forget`], [`forget_parts`], [`clean`] | that memory and journal need not grow with the runs that have ended |
 //! | [`provision`] | that a node which was asked to leave ends when it has nothing left |
 //! | [`requests`], [`status`], [`prints`] | answers to clients |
 //! | [`recover`] | that a later process of the same journal owes what this one did |
@@ -23,6 +23,7 @@ mod clean;
 mod ends;
 mod executors;
 mod forget;
+mod forget_parts;
 mod members;
 mod outside;
 mod parts;
@@ -47,6 +48,7 @@ use eyas_core::*;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::*;
 use forget::Forgetting;
+use forget_parts::ForgettingParts;
 use members::Group;
 use prints::Prints;
 use provision::Provision;
@@ -175,6 +177,10 @@ pub struct Session<O> {
     warning: Option<String>,
     provision: Provision,
     forgetting: Forgetting,
+    forgetting_parts: ForgettingParts,
+    /// The latest record that something waited for, and the latest that is on the disk.
+    appended: Seq,
+    durable_seq: Seq,
     /// Where this is one of several dispatchers.
     group: Option<Group>,
     core_ticked: Timestamp,
@@ -224,6 +230,9 @@ impl<O: Outside> Session<O> {
             warning: None,
             provision: Provision::default(),
             forgetting: Forgetting::default(),
+            forgetting_parts: ForgettingParts::default(),
+            appended: 0,
+            durable_seq: 0,
             core_ticked: now,
             actions: vec![],
             ticked: false,
@@ -360,6 +369,7 @@ impl<O: Outside> Session<O> {
         self.deferred.retain(|(c, _)| *c != connection);
         self.provision.left(connection);
         self.prints.left(connection);
+        self.forgetting_parts.left(connection);
         self.member_gone(connection);
         if let Some(executor) = gone.executor {
             self.on_silent(executor, connection);
@@ -380,6 +390,8 @@ impl<O: Outside> Session<O> {
             self.feed(Event::Ticked);
             self.tell_load();
             self.ask_doubts();
+            self.ask_ended();
+            self.follow_forgotten();
         }
         self.end_looks();
         self.ticked = true;

@@ -18,7 +18,7 @@ use eyas_core::pattern::RunPatterns;
 use std::borrow::Cow;
 
 impl<O: Outside> Session<O> {
-    fn opens_runs(&self) -> bool {
+    pub(super) fn opens_runs(&self) -> bool {
         self.group.as_ref().is_none_or(Group::is_first)
     }
 
@@ -146,6 +146,13 @@ impl<O: Outside> Session<O> {
         } else {
             let effect = Effect::RunPrepared { connection, number, run };
             self.journal(&Record::RunPrepared { run }, Some(effect));
+        }
+    }
+
+    /// Nothing of `run` is here any more.
+    pub(super) fn forget_part(&mut self, run: RunId) {
+        if let Some(group) = &mut self.group {
+            group.linked.remove(&run);
         }
     }
 

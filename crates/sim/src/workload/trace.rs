@@ -297,6 +297,7 @@ impl Reader {
             | Event::RunStarted { .. }
             | Event::Recovered
             | Event::RunForgotten { .. }
+            | Event::AllPartsEnded { .. }
             | Event::Began { .. }
             | Event::AttemptGivenUp { .. }
             | Event::RunRestored { .. }

@@ -17,6 +17,9 @@
 //!   4. every task of every run, and all that was added to it, ends well, as nothing in this world makes one fail; what is refused is
 //!      refused for a cause that is there, and what clashes with the run, is read in vain or waits for itself is refused.
 //!
+//! Where runs are forgotten, a run that is goes when all its tasks are done, and it goes everywhere: in the end all members know
+//! the same runs.
+//!
 //! At no member two submissions into one run are open at a time; in the end nothing is in doubt anywhere, no file is kept on a node,
 //! and each member knows the patterns that one dispatcher finds in the whole run.
 //!
@@ -100,6 +103,8 @@ enum Fault {
     CutNode(usize),
     CutLink(usize, usize),
     CutClients(usize),
+    /// Somebody wants a run to be forgotten.
+    Forget,
 }
 
 #[derive(Clone, Debug)]
@@ -206,8 +211,8 @@ struct Member {
     n_scheduled: usize,
     durable_at: u64,
     n_processes: u64,
-    /// Tasks that somebody was told are done.
-    promised: BTreeSet<TaskId>,
+    /// Tasks that somebody was told are done, and their runs.
+    promised: BTreeMap<TaskId, RunId>,
 }
 
 /// What an attempt was given, by the node that has it.
@@ -279,6 +284,7 @@ impl World {
                 // Nothing in this world is a task's own fault.
                 losses_max: 10_000,
                 weather_max: 10_000,
+                keep_runs: o.keep_runs,
                 ..DispatcherConfig::default()
             };
             Member {
@@ -288,7 +294,7 @@ impl World {
                 n_scheduled: 0,
                 durable_at: 0,
                 n_processes: 0,
-                promised: BTreeSet::new(),
+                promised: BTreeMap::new(),
             }
         };
         let node = |(n, (slots, memory_bytes)): (usize, (&u32, &u64))| {
@@ -438,6 +444,11 @@ impl World {
                 self.after(at, Ev::Fault(fault));
             }
         }
+        for _ in 0..self.o.n_forgets {
+            // Also when all has ended.
+            let at = self.upto(2 * self.o.faults_until_ns);
+            self.after(at, Ev::Fault(Fault::Forget));
+        }
         self.after(self.o.faults_until_ns, Ev::FaultsOver);
     }
 
@@ -524,6 +535,14 @@ impl World {
                 }
             }
             Fault::CutClients(m) => self.cut_clients(m),
+            Fault::Forget => {
+                let pick = self.rng.next_u64();
+                let is_known = |plan: &&Plan| plan.into.is_none() && plan.is_accepted();
+                let runs: Vec<RunId> = self.plans.iter().filter(is_known).filter_map(Plan::run).collect();
+                if let Some(run) = runs.get((pick % runs.len().max(1) as u64) as usize).copied() {
+                    self.with(0, |process, now| process.forget(now, run));
+                }
+            }
             Fault::CutLink(from, to) => {
                 let lasts = self.lasts(self.o.away_ns_max);
                 self.links_cut_until.insert((from, to), self.now.plus_ns(lasts));
