@@ -279,6 +279,14 @@ impl Catalog {
         record.named_by = record.named_by.max(run.0);
     }
 
+    /// The submission `run`, which named the object, is given up. Its number may be given again.
+    pub fn unname(&mut self, object: ObjectId, run: RunId) {
+        let record = self.object_mut(object);
+        if record.named_by == run.0 {
+            record.named_by = NO_RUN;
+        }
+    }
+
     /// The object's number means nothing any more, and its location gets a new one when it is named again. Nobody may
     /// hold it. Gives the page of numbers that is forgotten whole now, if one is.
     pub fn forget(&mut self, object: ObjectId) -> Option<u32> {

@@ -73,6 +73,9 @@ pub struct ExecutorConfig {
     pub inputs_in_turn: bool,
 }
 
+/// So many answers of home are kept whether anything needs them or not.
+const ANSWERS_MIN: usize = 8_192;
+
 type AttemptId = (TaskId, AttemptNo);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -246,6 +249,8 @@ pub struct Executor {
     run_ns_mean: Option<u64>,
     /// What home said of an object, and in which run.
     home: FxHashMap<ObjectId, (RunId, HomeAnswer)>,
+    /// How many of these were left when unneeded ones were forgotten the last time.
+    n_answers_left: usize,
     /// Of some objects it said that they are here.
     reads_in_place: bool,
     /// Who waits for home's answer.
@@ -296,6 +301,7 @@ impl Executor {
             n_running: 0,
             run_ns_mean: None,
             home: FxHashMap::default(),
+            n_answers_left: 0,
             reads_in_place: false,
             asking: BTreeMap::new(),
             transfers: BTreeMap::new(),
@@ -379,7 +385,7 @@ impl Executor {
                 self.on_space_measured(room_bytes, disk_bytes, out)
             }
             NodeEvent::HomeShared { streams } => self.config.home_streams_max = streams.max(1),
-            NodeEvent::Ticked => {}
+            NodeEvent::Ticked => self.forget_answers(),
         }
         self.settle_space(now, out);
         self.progress(now, out);
@@ -439,6 +445,30 @@ impl Executor {
         let mut held: Vec<_> = self.held.iter().map(|(o, f)| (*o, f.clone())).collect();
         held.sort_by_key(|(object, _)| *object);
         held
+    }
+
+    /// Forgets what home said of objects that nothing here needs, once there are many such answers. Should an object be needed
+    /// again, home is asked again, as after a reconnect.
+    fn forget_answers(&mut self) {
+        if self.home.len() > ANSWERS_MIN.max(2 * self.n_answers_left) {
+            let needed = self.needed_objects();
+            let cache = &self.cache;
+            self.home.retain(|object, _| needed.contains(object) || cache.state(*object).is_some());
+            self.n_answers_left = self.home.len();
+        }
+    }
+
+    /// Objects that something here speaks of, beside what is ready in the cache: inputs and outputs of attempts that are not
+    /// recorded as ended, transfers, questions to home.
+    #[allow(clippy::disallowed_methods, reason = "sorted before anyone sees it")]
+    pub fn needed_objects(&self) -> BTreeSet<ObjectId> {
+        let mut needed: BTreeSet<ObjectId> = self.asking.keys().chain(&self.doomed).copied().collect();
+        needed.extend(self.staying.iter().copied());
+        needed.extend(self.transfers.values().map(|transfer| transfer.object));
+        for Assignment { inputs, outputs, .. } in self.attempts.values().map(|a| &*a.assignment) {
+            needed.extend(inputs.iter().map(|input| input.object).chain(outputs.iter().copied()));
+        }
+        needed
     }
 
     /// Transfers from and to home that are under way.

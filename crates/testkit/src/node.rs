@@ -343,6 +343,8 @@ impl Node {
     /// It says that it is there, as every second.
     pub fn beat(&mut self) {
         self.link.say(FromExecutor::Status(Box::<ExecutorStatus>::default()));
+        // Worlds have few files.
+        self.link.forget_names(&self.core, &mut self.book, 8);
     }
 
     /// It says how it uses home, where that is limited, and there is something new.

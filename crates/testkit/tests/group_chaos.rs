@@ -56,6 +56,19 @@ fn groups_of_uneven_nodes_keep_the_promises() {
     assert!(n_done > 5_000, "the worlds do something: {n_done}");
 }
 
+/// Ended runs are forgotten, by rule and by name; the worlds compare what the members know of them themselves.
+#[test]
+fn groups_that_forget_runs_keep_the_promises() {
+    let forgetting = |o: GroupOptions| o.with("forget").expect("it is one of them");
+    let n_done: u64 = (0..150)
+        .map(|seed| {
+            let calm = live(&forgetting(GroupOptions::calm(seed)));
+            calm.n_done + live(&forgetting(GroupOptions::from_seed(seed))).n_done
+        })
+        .sum();
+    assert!(n_done > 5_000, "the worlds do something: {n_done}");
+}
+
 #[test]
 fn equal_options_give_equal_traces() {
     for seed in [1, 7, 42] {
@@ -138,6 +151,24 @@ mod found {
     fn executors_went_in_circles_and_took_the_only_copies_along() {
         [10929, 12498, 20630].iter().for_each(|seed| {
             live(&then(*seed));
+        });
+    }
+
+    /// Its client went away while the first dispatcher's journal was writing the commit. That dispatcher told the others that it was
+    /// given up, was killed, and found the commit.
+    #[test]
+    fn a_run_was_given_up_whose_commit_was_on_its_way_to_the_disk() {
+        live(&uneven(3508));
+    }
+
+    /// Its number was given again, and the names went with neither.
+    #[test]
+    fn names_of_a_submission_that_was_given_up_stayed_in_the_catalog() {
+        [1538, 1769].into_iter().for_each(|seed| {
+            live(&uneven(seed).with("forget").expect("there is such a kind"));
+        });
+        [2238, 4175].into_iter().for_each(|seed| {
+            live(&GroupOptions::from_seed(seed).with("forget").expect("there is such a kind"));
         });
     }
 }

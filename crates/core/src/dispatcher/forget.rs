@@ -203,7 +203,12 @@ impl Dispatcher {
         let mut text = String::new();
         for (_, pattern) in &array.template.outputs {
             let location = self.location_into(run, &array, pattern, i, &mut text);
-            self.forgotten.stale.extend(self.catalog.find(location));
+            let Some(object) = self.catalog.find(location) else { continue };
+            // What is at home an older run may have named, too.
+            if location.stays() {
+                self.catalog.unname(object, run);
+            }
+            self.forgotten.stale.insert(object);
         }
         for promised in &array.template.promises {
             text.clone_from(promised);

@@ -143,6 +143,7 @@ impl<O: Outside> Session<O> {
         match effect {
             Effect::RunAccepted { connection, number, run } => {
                 self.submitting.remove(&run);
+                self.sealed.remove(&run);
                 let (whole, n_tasks) = self.on_committed(run);
                 self.reply(connection, number, ReplyBody::RunAccepted { run: whole, n_tasks, again: false });
                 self.tell_decided(run);

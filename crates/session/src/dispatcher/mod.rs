@@ -54,7 +54,7 @@ use prints::Prints;
 use provision::Provision;
 use recover::Reading;
 use status::Watch;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use submissions::{Added, Adding};
 
@@ -156,6 +156,9 @@ pub struct Session<O> {
     next_run: u32,
     /// Who submits a run that is not committed yet.
     submitting: BTreeMap<RunId, u64>,
+    /// Submissions whose commit the journal is writing. Nothing but the disk decides what becomes of them: were one given up now, a
+    /// restart could still find its commit.
+    sealed: BTreeSet<RunId>,
     refused: BTreeMap<RunId, String>,
     /// Submissions into runs, by the number of the submission.
     adding: BTreeMap<RunId, Adding>,
@@ -216,6 +219,7 @@ impl<O: Outside> Session<O> {
             last_executor: 0,
             next_run: 1,
             submitting: BTreeMap::new(),
+            sealed: BTreeSet::new(),
             refused: BTreeMap::new(),
             adding: BTreeMap::new(),
             deferred: vec![],
@@ -375,8 +379,8 @@ impl<O: Outside> Session<O> {
             self.on_silent(executor, connection);
         }
         // A submission whose client vanished is not half accepted.
-        let orphans: Vec<RunId> =
-            self.submitting.iter().filter(|(_, c)| **c == connection).map(|(run, _)| *run).collect();
+        let is_orphan = |(run, c): &(&RunId, &u64)| **c == connection && !self.sealed.contains(run);
+        let orphans: Vec<RunId> = self.submitting.iter().filter(is_orphan).map(|(run, _)| *run).collect();
         for run in orphans {
             self.abort(run);
         }

@@ -218,6 +218,7 @@ impl<O: Outside> Session<O> {
         if let Some(adding) = self.adding.get_mut(&run) {
             adding.sealed = true;
         }
+        self.sealed.insert(run);
         let effect = Effect::RunAccepted { connection, number, run };
         self.journal(&Record::RunCommitted { run }, Some(effect));
     }

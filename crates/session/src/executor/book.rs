@@ -2,19 +2,32 @@
 //!
 //! A dispatcher's numbers hold for one connection to one dispatcher process; the book translates. Equal bytes are one file of
 //! the cache, whatever they are called: the book knows how many objects share each file.
+//!
+//! A name is forgotten when its bytes are not in the cache and nothing on this node needs the object. The dispatcher says the
+//! location with each number that it gives, so an object that comes again gets a new number here. What the dispatcher says of an
+//! object without a location (to drop it) asks for nothing when it is not here.
 
 use eyas_core::event::{Fetched, NodeEvent, TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion, ObjectId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
+/// So many names are kept whether anything needs them or not: forgetting them would cost more than they do.
+pub const NAMES_MIN: usize = 8_192;
+/// The location of an object whose name is forgotten, as in a message about bytes that come late.
+const FORGOTTEN: &str = "a file that is not needed here any more";
 /// The location of an object that is held and of which only the digest is known.
 const NAMELESS: &str = "digest:";
 
 /// See the module.
 #[derive(Default)]
 pub struct Book {
-    locations: Vec<String>,
-    by_location: HashMap<String, ObjectId>,
+    locations: HashMap<ObjectId, Arc<str>>,
+    by_location: HashMap<Arc<str>, ObjectId>,
+    /// No number is given a second time: the driver may still speak of an object that is forgotten.
+    next: u32,
+    /// Names that were left when unneeded ones were forgotten the last time.
+    n_left: usize,
     /// The dispatcher's number of each of ours, and back.
     theirs: HashMap<ObjectId, ObjectId>,
     ours: HashMap<ObjectId, ObjectId>,
@@ -35,7 +48,7 @@ impl Book {
         let mut objects = vec![];
         for &(digest, size_bytes) in held {
             let (object, version) = match origins.remove(&digest) {
-                Some((location, version)) if !book.by_location.contains_key(&location) => {
+                Some((location, version)) if !book.by_location.contains_key(location.as_str()) => {
                     (book.intern(&location), Some(version))
                 }
                 _ => {
@@ -54,10 +67,43 @@ impl Book {
         if let Some(object) = self.by_location.get(location) {
             return *object;
         }
-        let object = ObjectId(self.locations.len() as u32);
-        self.locations.push(location.to_string());
-        self.by_location.insert(location.to_string(), object);
+        let object = ObjectId(self.next);
+        self.next += 1;
+        self.name(object, location);
         object
+    }
+
+    fn name(&mut self, object: ObjectId, location: &str) {
+        let location: Arc<str> = location.into();
+        self.locations.insert(object, location.clone());
+        self.by_location.insert(location, object);
+    }
+
+    /// How many objects have a name.
+    pub fn n_names(&self) -> usize {
+        self.locations.len()
+    }
+
+    /// Whether so many names have come since [`Self::forget_names`] that it is worth being called. It keeps `n_min` in any case.
+    pub fn has_grown(&self, n_min: usize) -> bool {
+        self.n_names() > n_min.max(2 * self.n_left)
+    }
+
+    /// Forgets the names and pairs of all objects but those that are `needed` or whose bytes are in the cache.
+    pub fn forget_names(&mut self, needed: &BTreeSet<ObjectId>) {
+        let Book { locations, by_location, theirs, ours, digest_of, .. } = self;
+        let is_needed = |object: &ObjectId| needed.contains(object) || digest_of.contains_key(object);
+        locations.retain(|object, _| is_needed(object));
+        by_location.retain(|_, object| is_needed(object));
+        theirs.retain(|object, _| is_needed(object));
+        ours.retain(|_, object| is_needed(object));
+        self.n_left = self.locations.len();
+        if self.locations.capacity() > 4 * self.n_left.max(NAMES_MIN) {
+            self.locations.shrink_to(2 * self.n_left);
+            self.by_location.shrink_to(2 * self.n_left);
+            self.theirs.shrink_to(2 * self.n_left);
+            self.ours.shrink_to(2 * self.n_left);
+        }
     }
 
     /// As [`Self::intern`], but when the bytes are known and lie here without a name, they get this one.
@@ -67,26 +113,31 @@ impl Book {
             && let Some(object) = self.nameless.remove(&digest)
             && self.digest_of.get(&object) == Some(&digest)
         {
-            self.by_location.remove(&self.locations[object.0 as usize]);
-            self.locations[object.0 as usize] = location.to_string();
-            self.by_location.insert(location.to_string(), object);
+            let nameless = self.location(object).to_string();
+            self.by_location.remove(nameless.as_str());
+            self.name(object, location);
             return object;
         }
         self.intern(location)
     }
 
+    /// For people and for home: the location, or words in its place when it is forgotten.
     pub fn location(&self, object: ObjectId) -> &str {
-        &self.locations[object.0 as usize]
+        self.locations.get(&object).map_or(FORGOTTEN, |location| location)
     }
 
-    /// The location, unless only the digest is known.
+    /// The location, unless only the digest is known or the name is forgotten.
     pub fn find_name(&self, object: ObjectId) -> Option<&str> {
-        Some(self.location(object)).filter(|l| !l.starts_with(NAMELESS))
+        let location: &str = self.locations.get(&object)?;
+        Some(location).filter(|l| !l.starts_with(NAMELESS))
     }
 
     /// The dispatcher calls `ours` `theirs`.
     pub fn pair(&mut self, ours: ObjectId, theirs: ObjectId) {
-        self.theirs.insert(ours, theirs);
+        // The dispatcher may have forgotten the object and named it anew: then its number of before means nothing.
+        if let Some(before) = self.theirs.insert(ours, theirs).filter(|before| *before != theirs) {
+            self.ours.remove(&before);
+        }
         self.ours.insert(theirs, ours);
     }
 

@@ -189,6 +189,14 @@ impl DispatcherLink {
         is_known
     }
 
+    /// Forgets the names of objects that nothing needs here, once there are many: more than `n_min`, and twice as many as were
+    /// left the last time. Not between a hello and its welcome, as what left the cache meanwhile has yet to be said by its name.
+    pub fn forget_names(&self, core: &Executor, book: &mut Book, n_min: usize) {
+        if self.is_welcomed() && book.has_grown(n_min) {
+            book.forget_names(&core.needed_objects());
+        }
+    }
+
     /// Says anything else. `false`: nobody hears it now.
     pub fn say(&mut self, message: FromExecutor) -> bool {
         let Some(connection) = self.connection.as_mut().filter(|c| c.is_welcomed) else { return false };
