@@ -93,6 +93,8 @@ pub struct Node {
     /// Its right to let results appear at home.
     pub lease: Lease,
     /// The link stays broken until then.
+    /// So many names of objects are kept in any case.
+    pub names_min: usize,
     pub cut_until: Timestamp,
     /// The process is stopped, and what happened to it since, in order.
     pub stopped: Option<Vec<crate::world::Ev>>,
@@ -128,6 +130,7 @@ impl Node {
             last_contact: Timestamp(0),
             ahead_ns: 0,
             lease: Lease::default(),
+            names_min: eyas_session::executor::NAMES_MIN,
             cut_until: Timestamp(0),
             stopped: None,
             log: vec![],
@@ -141,8 +144,17 @@ impl Node {
         let old_book = std::mem::take(&mut self.book);
         let fresh = Node::new(self.config.clone(), self.memory_bytes);
         let (epoch, cut_until, others_bytes) = (self.epoch + 1, self.cut_until, self.others_bytes);
-        let number = self.number;
-        *self = Node { epoch, cut_until, others_bytes, number, is_up: true, last_contact: now, ..fresh };
+        let (number, names_min) = (self.number, self.names_min);
+        *self = Node {
+            names_min,
+            epoch,
+            cut_until,
+            others_bytes,
+            number,
+            is_up: true,
+            last_contact: now,
+            ..fresh
+        };
         let mut out = vec![];
         if !cache_survives {
             return out;
@@ -343,8 +355,7 @@ impl Node {
     /// It says that it is there, as every second.
     pub fn beat(&mut self) {
         self.link.say(FromExecutor::Status(Box::<ExecutorStatus>::default()));
-        // Worlds have few files.
-        self.link.forget_names(&self.core, &mut self.book, 8);
+        self.link.forget_names(&self.core, &mut self.book, self.names_min);
     }
 
     /// It says how it uses home, where that is limited, and there is something new.

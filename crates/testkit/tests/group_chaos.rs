@@ -153,22 +153,4 @@ mod found {
             live(&then(*seed));
         });
     }
-
-    /// Its client went away while the first dispatcher's journal was writing the commit. That dispatcher told the others that it was
-    /// given up, was killed, and found the commit.
-    #[test]
-    fn a_run_was_given_up_whose_commit_was_on_its_way_to_the_disk() {
-        live(&uneven(3508));
-    }
-
-    /// Its number was given again, and the names went with neither.
-    #[test]
-    fn names_of_a_submission_that_was_given_up_stayed_in_the_catalog() {
-        [1538, 1769].into_iter().for_each(|seed| {
-            live(&uneven(seed).with("forget").expect("there is such a kind"));
-        });
-        [2238, 4175].into_iter().for_each(|seed| {
-            live(&GroupOptions::from_seed(seed).with("forget").expect("there is such a kind"));
-        });
-    }
 }

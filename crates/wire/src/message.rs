@@ -194,7 +194,7 @@ pub enum FromMember {
     Forgotten {
         run: RunId,
     },
-    /// From that member, first on each connection: the runs that it knows. It has forgotten all others that were accepted and
+    /// From that member, first on each connection once it has forgotten any: the runs that it knows. It has forgotten all others that were accepted and
     /// have a number below `next_run`.
     KnownRuns {
         runs: Vec<RunId>,

@@ -22,6 +22,8 @@ pub(super) struct Forgetting {
     /// Records of these are on their way to the disk.
     asked: BTreeSet<RunId>,
     n_tasks: u64,
+    /// A run was forgotten, by this process or an earlier one with the same journal.
+    pub(super) any: bool,
 }
 
 impl<O: Outside> Session<O> {
@@ -97,6 +99,7 @@ impl<O: Outside> Session<O> {
     /// Forgets what is known of `run` and of submissions into it.
     pub(super) fn forget_run(&mut self, run: RunId) {
         self.forgetting.n_tasks += self.core.find_run(run).map_or(0, |r| r.n_tasks);
+        self.forgetting.any = true;
         self.durable.remove(&run);
         self.added.retain(|(of, _), _| *of != run);
         self.forget_part(run);

@@ -188,9 +188,9 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// Begins a connection to another member with the runs that are not forgotten.
+    /// Begins a connection to another member with the runs that are not forgotten, if any ever was.
     pub(super) fn tell_known_runs(&mut self, member: MemberId) {
-        if self.group.as_ref().is_some_and(Group::is_first) {
+        if self.forgetting.any && self.group.as_ref().is_some_and(Group::is_first) {
             let runs = self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| run).collect();
             let next_run = self.next_run;
             self.tell_member(member, &FromMember::KnownRuns { runs, next_run });

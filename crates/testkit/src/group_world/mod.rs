@@ -308,7 +308,10 @@ impl World {
                 home_streams_max: 1 + rng.below(4) as u32,
                 inputs_in_turn: false,
             };
-            Node { number: n, ..Node::new(executor, *memory_bytes) }
+            let node = Node::new(executor, *memory_bytes);
+            // Worlds have few files.
+            let names_min = if o.keep_runs.is_some() { 8 } else { node.names_min };
+            Node { number: n, names_min, ..node }
         };
         let nodes: Vec<Node> = o.slots.iter().zip(&o.memory_bytes).enumerate().map(node).collect();
         World {
