@@ -140,7 +140,7 @@ def test_several_dispatchers_forget_runs_together(run: Run, folder: Path, tmp_pa
     join = folder / "dispatcher" / "join.json"
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text("".join(f'{{"id": "t{i}", "command": "true"}}\n' for i in range(40)))
-    run("up", "--dir", folder, "--dispatchers", "2", "--slots", "2", "--keep-runs", "2")
+    run("up", "--dir", folder, "--dispatchers", "2", "--nodes", "2", "--slots", "1", "--keep-runs", "2")
     for _ in range(4):
         done(run, join, tasks)
     wait_until(lambda: remembered(run, join) == [3, 4], "the first two runs to be forgotten")
