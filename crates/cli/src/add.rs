@@ -1,10 +1,12 @@
-//! `eyas submit --into RUN`: tasks for a run that goes on, also from one of its own tasks.
+//! `eyas submit --into RUN`: adds tasks to a run that goes on, also from one of its own tasks.
 //!
-//! What is sent carries a token, and the dispatcher takes nothing twice under one token. So when the connection breaks, a
-//! task's client simply tries again until the dispatcher is back, and when an attempt that had added its tasks is
-//! repeated, the next one adds nothing: within a task the token is a digest of the list.
+//! A submission carries a token, and the dispatcher accepts nothing twice under one token. So when the
+//! connection breaks, the client in a task simply tries again until the dispatcher is back. When an attempt
+//! that had added its tasks is repeated, the next attempt adds nothing: within a task the token is a digest
+//! of the list.
 //!
-//! Relative paths are refused within a task where they lead into its sandbox, which goes when it ends.
+//! Within a task, relative paths that lead into its sandbox are refused, because the sandbox is removed when
+//! the task ends.
 
 use crate::args::SubmitArgs;
 use crate::commands::client_runtime;
@@ -19,7 +21,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a task's client waits for a dispatcher that does not answer: a restart takes seconds.
+/// How long the client in a task waits for a dispatcher that does not answer: a restart takes seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -83,7 +85,8 @@ pub fn add(args: &SubmitArgs, join: &Path, run: RunId) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
-/// Says it again while nobody answers; a program outside of tasks hears at once that nobody does.
+/// Repeats the submission while no dispatcher answers; a program outside of tasks is told at once that none
+/// does.
 async fn insist(
     join: &Path,
     name: &str,
@@ -102,7 +105,8 @@ async fn insist(
     }
 }
 
-/// Whether it may go well in a moment: the dispatcher is away, or its join file is, which goes and comes with it.
+/// Whether it may succeed in a moment: the dispatcher is away, or its join file is, which disappears and
+/// comes back with it.
 fn can_pass(e: &NetError) -> bool {
     match e {
         NetError::Connect { .. }
@@ -112,7 +116,8 @@ fn can_pass(e: &NetError) -> bool {
         | NetError::Closed
         | NetError::Away(_)
         | NetError::Identity(_)
-        // So looks a dispatcher that dies while it greets, and whoever has its port in the meantime.
+        // A dispatcher that dies while it greets looks like this, and so does another program that has its
+        // port in the meantime.
         | NetError::NotAMember { .. } => true,
         NetError::Frame(_) | NetError::Refused(_) => false,
     }
@@ -126,7 +131,7 @@ fn digest_of(list: &TaskList) -> Result<Digest, Fault> {
     Ok(Digest(*hasher.finalize().as_bytes()))
 }
 
-/// A token that nobody else has.
+/// A token that no other client has.
 fn random_token() -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&eyas_runtime::clock::now().0.to_le_bytes());

@@ -1,10 +1,10 @@
-//! `eyas bench`: what this machine, its disk, its home storage and the way to another machine give, in less than a minute,
-//! and what that means for a cluster here.
+//! `eyas bench`: measures this machine, its disk, its home storage and the network to another machine, in
+//! less than a minute, and says what the figures mean for a cluster here.
 //!
-//! In: folders, and perhaps the address of another machine. Out: [`Figures`] for people or as JSON, with advice. What is
-//! written goes into folders of its own, which are removed at the end.
+//! In: folders, and perhaps the address of another machine. Out: [`Figures`] for users or as JSON, with
+//! advice. Files are written in separate folders, which are removed at the end.
 //!
-//! Not here: what single parts of eyas cost beside a reference; that is `eyas-lab bench`.
+//! Not here: the cost of single parts of eyas beside a reference; that is `eyas-lab bench`.
 
 mod advice;
 mod folder;
@@ -20,7 +20,7 @@ use network::Network;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Programs that are started for their rate.
+/// The number of programs that are started to measure the rate.
 const N_PROGRAMS: u32 = 2_000;
 
 #[derive(Args)]
@@ -47,17 +47,17 @@ pub struct BenchArgs {
 struct Figures {
     machine: Machine,
     programs: Programs,
-    /// The folder for caches.
+    /// The folder that would hold caches.
     disk: Folder,
     home: Option<Folder>,
     network: Option<Network>,
     advice: Vec<String>,
 }
 
-/// How fast programs that do nothing are started on all processors.
+/// How fast programs that do nothing are started, on all processors.
 #[derive(Serialize)]
 struct Programs {
-    /// By slot processes, as tasks are.
+    /// By slot processes, as tasks are started.
     per_s: f64,
     /// By a bare loop.
     bare_per_s: f64,
@@ -68,7 +68,7 @@ pub fn bench(args: &BenchArgs) -> Result<Exit, Fault> {
         return network::serve(address);
     }
     let machine = Machine::here();
-    // First, as it may be that nobody answers there.
+    // First, because the other machine may not answer.
     let network =
         args.to.as_deref().map(|to| with_note("the network", || network::measure(to))).transpose()?;
     let dir = match &args.dir {

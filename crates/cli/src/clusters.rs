@@ -1,11 +1,13 @@
-//! Which clusters there are on this machine, and which one is meant when none is named.
+//! The clusters on this machine, and the cluster that a command means if it names none.
 //!
-//! `$STATE/clusters` has a link to the folder of each cluster that was used here: by `eyas up`, and by `eyas run` and `eyas map`, whose
-//! clusters last as long as they do. A link's name begins with the time when the cluster was last given work, so the newest comes
-//! first. It is removed when another run takes the folder, or the folder is gone; whether anybody listens there is found out by asking.
+//! `$STATE/clusters` has a link to the folder of each cluster that was used here: by `eyas up`, and by `eyas
+//! run` and `eyas map`, whose clusters last as long as they do. A link's name begins with the time when the
+//! cluster was last given work, so the newest comes first. A link is removed when another run takes the
+//! folder, or when the folder is gone. Whether a dispatcher listens there is found out by asking it.
 //!
-//! Commands that look (`status`, `top`, `logs`, `explain`, `cancel`, `report`) mean the newest, whoever started it; those that give work or
-//! end a cluster (`submit`, `wait`, `down`) mean the newest of `eyas up`.
+//! Commands that only look (`status`, `top`, `logs`, `explain`, `cancel`, `report`) mean the newest cluster,
+//! whoever started it. Commands that give work or end a cluster (`submit`, `wait`, `down`) mean the newest
+//! cluster of `eyas up`.
 
 use crate::args::JoinArgs;
 use crate::local::{default_cluster_dir, dispatcher_dir, state_dir};
@@ -19,22 +21,22 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Clusters that are remembered; the oldest go first.
+/// The number of clusters that are remembered; the oldest are forgotten first.
 const KEPT_MAX: usize = 64;
 
-/// Who started a cluster.
+/// The command that started a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// `eyas up`: it stays.
+    /// `eyas up`: the cluster stays.
     Up,
-    /// `eyas run` or `eyas map`, the process of that number: it goes with it.
+    /// `eyas run` or `eyas map`, in the process of that number: the cluster ends with it.
     Run(u32),
 }
 
 /// A cluster that was used on this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownCluster {
-    /// The dispatchers' and nodes' folders are in it.
+    /// The folder that contains the folders of the dispatchers and nodes.
     pub dir: PathBuf,
     pub kind: Kind,
 }
@@ -44,13 +46,14 @@ impl KnownCluster {
         dispatcher_dir(&self.dir).join(JOIN_FILE)
     }
 
-    /// Whether anybody listens where its join file says. A dispatcher that was killed leaves its file behind.
+    /// Whether a dispatcher listens at the address in the join file. A dispatcher that was killed leaves its
+    /// file behind.
     pub fn is_up(&self) -> bool {
         let join = self.join();
         join.exists() && listens(&join)
     }
 
-    /// Whether its log knows of a run.
+    /// Whether the cluster's log has a run.
     fn has_run(&self) -> bool {
         let dirs = crate::local::member_dirs(dispatcher_dir(&self.dir));
         eyas_report::newest_run(&dirs).is_ok_and(|run| run.is_some())
@@ -68,7 +71,7 @@ fn links_dir() -> Result<PathBuf, Fault> {
     Ok(state_dir()?.join("clusters"))
 }
 
-/// The name of a link: when, and who.
+/// The name of a link: the time, and the kind of cluster.
 fn name_of(now_ms: u64, kind: Kind) -> String {
     match kind {
         Kind::Up => format!("{now_ms:015}-{}-up", std::process::id()),
@@ -86,7 +89,7 @@ fn kind_of(name: &str) -> Option<Kind> {
     }
 }
 
-/// Remembers that the cluster in `dir`, its whole path, is given work now.
+/// Remembers that the cluster in `dir`, an absolute path, is given work now.
 pub fn remember(dir: &Path, kind: Kind) -> Result<(), Fault> {
     let links = links_dir()?;
     fs::create_dir_all(&links)?;
@@ -106,10 +109,10 @@ pub fn remember(dir: &Path, kind: Kind) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Remembers that work was given to the cluster with this join file, if it is one of this machine.
+/// Remembers that the cluster with this join file was given work, if it is on this machine.
 pub fn remember_work(join: &Path) {
-    let Ok(told) = Join::read(join) else { return };
-    let Some(dir) = Path::new(&told.dir).parent() else { return };
+    let Ok(join) = Join::read(join) else { return };
+    let Some(dir) = Path::new(&join.dir).parent() else { return };
     let known = all().unwrap_or_default().into_iter().find(|known| known.dir == dir);
     if let Some(known) = known {
         let _ = remember(dir, known.kind);
@@ -123,7 +126,7 @@ fn links_newest_first(links: &Path) -> Vec<(PathBuf, Option<PathBuf>)> {
     all.into_iter().rev().map(|link| (link.clone(), fs::read_link(link).ok())).collect()
 }
 
-/// All clusters that were used here and have a folder still, newest first.
+/// All clusters that were used here and whose folder still exists, newest first.
 pub fn all() -> Result<Vec<KnownCluster>, Fault> {
     let mut found: Vec<KnownCluster> = vec![];
     for (link, target) in links_newest_first(&links_dir()?) {
@@ -141,20 +144,20 @@ pub fn all() -> Result<Vec<KnownCluster>, Fault> {
     Ok(found)
 }
 
-/// Those that are up, newest first.
+/// The clusters that are up, newest first.
 pub fn running() -> Result<Vec<KnownCluster>, Fault> {
     Ok(all()?.into_iter().filter(KnownCluster::is_up).collect())
 }
 
-/// What is meant by a command that looks.
+/// The cluster that a looking command means.
 pub enum Meant {
     /// The cluster with this join file.
     Live(PathBuf),
-    /// One that is not up any more; its folder tells.
+    /// A cluster that is no longer up; its folder has its log.
     Ended(KnownCluster),
 }
 
-/// What a command that looks means: what was named, else the newest cluster that was used here.
+/// The cluster that a looking command means: the named one, else the newest cluster that was used here.
 pub fn find(join: &JoinArgs) -> Result<Meant, Fault> {
     if let Some(path) = &join.join {
         return Ok(Meant::Live(path.clone()));
@@ -166,12 +169,13 @@ pub fn find(join: &JoinArgs) -> Result<Meant, Fault> {
     }
 }
 
-/// The newest cluster that is up or has a run to tell of.
+/// The newest cluster that is up or has a run in its log.
 pub fn newest() -> Result<Option<KnownCluster>, Fault> {
     Ok(all()?.into_iter().find(|known| known.is_up() || known.has_run()))
 }
 
-/// The join file for a command that looks at what is up: the one given, else of the newest that is.
+/// The join file for a command that looks at a running cluster: the given one, else that of the newest
+/// running cluster.
 pub fn look_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
     if let Some(path) = &join.join {
         return Ok(path.clone());
@@ -194,7 +198,8 @@ pub fn look_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
     }
 }
 
-/// The join file for a command that gives work, waits or ends: the one given, else of the newest cluster of `eyas up`.
+/// The join file for a command that gives work, waits or ends a cluster: the given one, else that of the
+/// newest cluster of `eyas up`.
 pub fn work_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
     if let Some(path) = &join.join {
         return Ok(path.clone());
@@ -203,7 +208,7 @@ pub fn work_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
     if let Some(up) = ups.iter().find(|up| up.is_up()) {
         return Ok(up.join());
     }
-    // One whose dispatcher lives and does not listen yet is being started.
+    // A cluster whose dispatcher is alive but does not listen yet is being started.
     match ups.iter().find(|up| holder_of(&dispatcher_dir(&up.dir).join("journal/lock")).is_some()) {
         Some(starting) => Ok(starting.join()),
         None => Err(none_up_now()),
@@ -215,7 +220,7 @@ fn none_up() -> Fault {
         .hint("start one with `eyas up`, or name one with --join FILE or EYAS_JOIN")
 }
 
-/// Nobody listens; was somebody killed?
+/// The message when no dispatcher listens; it mentions a cluster that was killed.
 fn none_up_now() -> Fault {
     let newest_up = all().unwrap_or_default().into_iter().find(|known| known.kind == Kind::Up);
     match newest_up.filter(|known| known.join().exists()) {
@@ -232,14 +237,14 @@ fn none_up_now() -> Fault {
     }
 }
 
-/// Whether anybody listens where the file says.
+/// Whether a dispatcher listens at the address in the file.
 fn listens(join: &Path) -> bool {
     let Ok(join) = Join::read(join) else { return true };
     let answers = |address: &String| {
         let at = address.to_socket_addrs();
         at.is_ok_and(|mut all| all.any(|at| TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok()))
     };
-    // Any dispatcher of a group will do.
+    // Any dispatcher of a group counts.
     std::iter::once(&join.address).chain(&join.members).any(answers)
 }
 

@@ -1,4 +1,4 @@
-//! What each verb does.
+//! The work of each command.
 
 use crate::args::*;
 use crate::clusters::{self, Kind};
@@ -28,7 +28,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How often a connection may break before a first answer comes on it.
 const LOST_MAX: u32 = 5;
-/// How often a client looks whether the parts of its embedded cluster live.
+/// How often a client checks whether the parts of its embedded cluster are alive.
 const WATCH_PARTS: Duration = Duration::from_millis(500);
 
 /// Characters of the names in the tables of `eyas status`.
@@ -51,7 +51,7 @@ fn service_runtime() -> tokio::runtime::Runtime {
 
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let list = crate::workflow::list_of(&args.tasks, &args.files)?;
-    // Who writes lines for a shell wants to see what they say.
+    // A user who writes lines for a shell wants to see their output.
     let prints = crate::workflow::is_of_commands(&args.tasks, &args.files)?
         && !args.json
         && !args.cluster.policy.no_event_log;
@@ -66,7 +66,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     }
 }
 
-/// The end where nothing had to run.
+/// The end of a command that had nothing to run.
 pub fn nothing_to_do(json: bool) -> Result<Exit, Fault> {
     if json {
         json::write(&json::NoRun::NEEDED)?;
@@ -82,18 +82,18 @@ fn say_hints(list: &TaskList) -> Result<(), Fault> {
 /// A run that a user asks for.
 pub struct RunRequest {
     pub list: TaskList,
-    /// The run's, for people.
+    /// The name of the run, for users.
     pub name: String,
     pub keep: bool,
-    /// What the tasks are from, by which a later run finds this one.
+    /// Where the tasks come from, by which a later run finds this one.
     pub origin: Origin,
     pub known: resume::EarlierResults,
-    /// What its tasks print is shown while it goes on.
+    /// The output of the tasks is shown while the run goes on.
     pub prints: bool,
 }
 
 impl RunRequest {
-    /// What shows the output of its tasks, if that is wanted.
+    /// Shows the output of the run's tasks, if that is wanted.
     async fn show_printed(&self, join: &Path, run: RunId) -> Result<Option<InOrder>, Fault> {
         match self.prints {
             true => InOrder::begin(join, run).await.map(Some),
@@ -101,7 +101,8 @@ impl RunRequest {
         }
     }
 
-    /// Called once it is accepted and its log is in `dir`, the dispatcher's folder. It goes on in any case.
+    /// Called when the run is accepted and its log is in `dir`, the dispatcher's folder. Errors are ignored,
+    /// as the run goes on.
     fn remember(&self, dir: &Path) {
         if let Err(fault) = self.known.leave(&self.origin, dir) {
             eyas_text::say!("note: a later --resume will not find all of this run: {}", fault.message);
@@ -109,7 +110,7 @@ impl RunRequest {
     }
 }
 
-/// The tasks that have to run; `None` when that was only asked, or there are none.
+/// The tasks that have to run; `None` if the user only asked for them, or if there are none.
 pub fn what_is_left(
     list: TaskList,
     origin: Origin,
@@ -130,7 +131,7 @@ pub fn read_list(path: &Path, format: Format) -> Result<TaskList, Fault> {
     read_list_with(path, format, &ReadOptions::default())
 }
 
-/// As [`read_list`]; where the tasks come from is put into the options here.
+/// Like [`read_list`]; this function sets the origin of the tasks in the options.
 pub fn read_list_with(path: &Path, format: Format, options: &ReadOptions) -> Result<TaskList, Fault> {
     let base_dir = std::env::current_dir()?;
     let read = |reader: &mut dyn BufRead, options: &ReadOptions| match format {
@@ -155,7 +156,7 @@ pub fn read_list_with(path: &Path, format: Format, options: &ReadOptions) -> Res
     Ok(read(&mut BufReader::with_capacity(1 << 20, file), &options)?)
 }
 
-/// Runs a list on the cluster named, or on one of its own. `json`: how it ended is also said to programs.
+/// Runs a list on the named cluster, or on a cluster of its own. `json`: also print the outcome as JSON.
 pub fn run_list(
     request: RunRequest,
     join: Option<&Path>,
@@ -220,20 +221,20 @@ pub fn run_list(
     });
     sweep_homes(&dir);
     if ours {
-        // The event log stays for `eyas report` and `eyas explain`; the caches are of no more use.
+        // The event log stays for `eyas report` and `eyas explain`; the caches are no longer needed.
         remove_nodes(&dir);
         forget_old_runs(&dir);
     }
     result
 }
 
-/// Removes what nodes that were killed have left at home, which nobody else may come to do.
+/// Removes what killed nodes have left at home, as no later node may do it.
 pub fn sweep_homes(dir: &Path) {
     local::node_dirs(dir).iter().for_each(|node| eyas_runtime::executor::sweep_home(node));
 }
 
-/// Removes caches and sandboxes of an embedded run: all nodes at once, since some file systems take
-/// milliseconds for each file (ext4 that discards blocks as they become free).
+/// Removes caches and sandboxes of an embedded run. All nodes are removed at once, because some file systems
+/// take milliseconds for each file (ext4 that discards blocks as they become free).
 fn remove_nodes(dir: &Path) {
     let (removed, left) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -251,14 +252,14 @@ fn remove_nodes(dir: &Path) {
     });
 }
 
-/// Keeps the folders of the latest few embedded runs, without the caches of those that were killed.
+/// Keeps the folders of the latest few embedded runs, and removes the caches of runs that were killed.
 fn forget_old_runs(newest: &Path) {
     const RUNS_KEPT: usize = 20;
     let Some(entries) = newest.parent().and_then(|p| std::fs::read_dir(p).ok()) else { return };
     let mut runs: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p != newest).collect();
     runs.sort();
     for (age, old) in runs.iter().rev().enumerate() {
-        // The process id of the one that runs it is in its name.
+        // The folder's name contains the process id of the command that runs it.
         let pid = old.file_name().and_then(|n| n.to_str()?.rsplit_once('-')?.1.parse::<i32>().ok());
         // SAFETY: signal 0 only asks whether the process exists.
         let alive = pid.is_some_and(|pid| unsafe { libc::kill(pid, 0) } == 0);
@@ -273,7 +274,8 @@ fn forget_old_runs(newest: &Path) {
     }
 }
 
-/// An earlier embedded run in this folder broke off: what it had not finished is not this run's.
+/// Cancels the unfinished runs of an earlier embedded run that broke off in this folder: they are not part of
+/// this run.
 async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
     for run in client.status().await?.runs.iter().filter(|r| r.ended.is_none()) {
         eyas_text::say!(
@@ -309,10 +311,10 @@ fn dir_of(join: &Path) -> Option<PathBuf> {
     dir.is_dir().then_some(dir)
 }
 
-/// How the following of a run ended.
+/// How a run that was followed ended.
 struct End {
     exit: Exit,
-    /// The last that was heard of the run.
+    /// The last reported status of the run.
     status: RunStatus,
 }
 
@@ -323,8 +325,9 @@ impl End {
     }
 }
 
-/// Shows a run's progress until its end. ^C cancels the run of an embedded cluster, and only leaves
-/// another one. A dispatcher that goes away is waited for, as it may be started again, unless it is part of an embedded cluster.
+/// Shows a run's progress until its end. ^C cancels the run of an embedded cluster, but only stops following
+/// a run of another cluster. A dispatcher that goes away is waited for, as it may be restarted, unless it is
+/// part of an embedded cluster.
 async fn follow(
     mut client: Client,
     join: &Path,
@@ -346,7 +349,7 @@ async fn follow(
                 let reply = match reply {
                     Ok(reply) => reply,
                     Err(e) if parts.is_some() => return Err(gone(e, parts)),
-                    // It lets us in and hangs up, again and again.
+                    // The dispatcher accepts us and closes the connection, again and again.
                     Err(e) if n_lost == LOST_MAX => return Err(gone(e, None)),
                     Err(e) => {
                         n_lost += 1;
@@ -406,8 +409,8 @@ async fn follow(
     }
 }
 
-/// Says which nodes of an embedded cluster have ended: the run goes on with the others. It cannot go on without any,
-/// nor without a dispatcher or the part that starts nodes.
+/// Reports which nodes of an embedded cluster have ended: the run goes on with the others. It cannot go on
+/// without any node, nor without a dispatcher or the provider that starts nodes.
 fn look_after(parts: &mut LocalCluster, progress: &mut Progress) -> Result<(), Fault> {
     let ended = parts.take_ended_nodes();
     if let Some((name, why)) = parts.find_ended() {
@@ -426,7 +429,7 @@ fn look_after(parts: &mut LocalCluster, progress: &mut Progress) -> Result<(), F
     }
 }
 
-/// ^C, and what a batch system says instead. Not a closed terminal: listening would undo `nohup`.
+/// ^C, and the signal of a batch system. Not the signal of a closed terminal: catching it would undo `nohup`.
 struct AskedToEnd([Signal; 2]);
 
 impl AskedToEnd {
@@ -482,7 +485,7 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     })
 }
 
-/// Whoever loses the dispatcher in the middle of a submission does not know what it had heard.
+/// A client that loses the dispatcher during a submission does not know whether it was accepted.
 fn may_be_accepted(fault: Fault) -> Fault {
     match fault.exit == Exit::Cluster && fault.hint.is_none() {
         true => fault.hint(
@@ -498,11 +501,12 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
     client_runtime().block_on(async {
         let mut client = connect(&path).await?;
         let ClusterStatus { runs, warnings, .. } = client.status().await?;
-        // A dispatcher that is away, for instance: what it has is waited for, however long that is.
+        // The warning may be about a dispatcher that is away; its part of the run is waited for, however long
+        // that takes.
         warnings.iter().for_each(|warning| eyas_text::say!("warning: {}", line_of(warning)));
         let runs = match args.run {
             Some(run) => vec![RunId(run)],
-            // What is under way, and the newest: the ends of older ones have been told.
+            // The runs under way and the newest run; the ends of older runs have been reported.
             None => {
                 let newest = runs.last().map(|r| r.run);
                 let is_wanted = |r: &&RunStatus| r.ended.is_none() || Some(r.run) == newest;
@@ -547,7 +551,7 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
     }
     let mut all = vec![];
     for known in running {
-        // One that has ended since is none.
+        // A cluster that has ended since is skipped.
         let Ok(status) = status_of(&known.join()) else { continue };
         if args.json {
             all.push(serde_json::json!({ "dir": known.dir, "join": known.join(), "status": status }));
@@ -628,7 +632,7 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     Ok(())
 }
 
-/// `#12` is a number, anything else the user's own id.
+/// `#12` is a task's number, any other text is the user's own id.
 pub fn task_name(text: &str) -> Result<TaskName, Fault> {
     match text.strip_prefix('#') {
         Some(digits) => match digits.parse() {
@@ -692,7 +696,7 @@ pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
         home_rate_bytes_per_s: args.policy.home_rate,
         event_log: !args.policy.no_event_log,
         until_stdin_closes: args.until_stdin_closes,
-        // One of one is what any dispatcher is.
+        // A single dispatcher is a group of one.
         group: args
             .member
             .filter(|m| m.n_members > 1)
@@ -723,7 +727,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         Some(dir) => dir,
         None => local::state_dir()?.join(format!("executor-{}", std::process::id())),
     };
-    // Of a local cluster's nodes it has been said.
+    // For the nodes of a local cluster this has been reported already.
     if !args.until_stdin_closes {
         tmpfs::say_so(&std::path::absolute(&dir)?, args.node.cache);
     }
@@ -744,7 +748,8 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     };
     let runtime = service_runtime();
     let result = runtime.block_on(eyas_runtime::executor::run(options));
-    // A thread that hangs in a system call, as on a network file system that is away, must not keep the process.
+    // A thread that hangs in a system call, for example on a network file system that is away, must not keep
+    // the process alive.
     runtime.shutdown_background();
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
 }

@@ -1,4 +1,4 @@
-//! Connections that wait for a dispatcher which is being started again: for a while, and not without saying so.
+//! Connections that wait for a dispatcher which is being restarted: for a limited time, and with a message.
 
 use crate::Fault;
 use eyas_client::Client;
@@ -7,13 +7,14 @@ use eyas_runtime::cluster::holder_of;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a dispatcher that does not answer is waited for: a restart takes seconds.
+/// How long to wait for a dispatcher that does not answer: a restart takes seconds.
 pub const PATIENCE: Duration = Duration::from_secs(15);
-/// The same where nobody has its directory and its join file is gone: it ended in order, so most likely for good.
+/// The same limit if no process has its directory and its join file is gone: the dispatcher ended in order,
+/// so most likely for good.
 const PATIENCE_ENDED: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Connects; a dispatcher that does not answer may be one that is being started again.
+/// Connects; waits for a dispatcher that does not answer, as it may be restarting.
 pub async fn connect(join: &Path) -> Result<Client, Fault> {
     let begun = Instant::now();
     let mut has_said = false;
@@ -41,13 +42,14 @@ pub async fn connect(join: &Path) -> Result<Client, Fault> {
     }
 }
 
-/// How long this may be because of a dispatcher that is being started again; zero: it cannot be.
+/// How long this error may be due to a dispatcher that is being restarted; zero if it cannot be.
 fn patience_with(e: &NetError, join: &Path) -> Duration {
     match e {
-        // A name that nobody knows, or an address that is none, is a mistake, and no word of the system's.
+        // An unknown host name or an invalid address is a mistake; such errors have no number of the
+        // operating system.
         NetError::Connect { source, .. } if source.raw_os_error().is_some() => PATIENCE,
         NetError::Broken(_) | NetError::Closed => PATIENCE,
-        // A dispatcher takes its join file along when it ends, and puts it back when it answers.
+        // A dispatcher removes its join file when it ends, and writes it again when it answers.
         NetError::Identity(_) if !join.exists() && is_dispatchers(join) => {
             match holder_of(&join.with_file_name("journal").join("lock")) {
                 Some(_) => PATIENCE,
@@ -58,7 +60,7 @@ fn patience_with(e: &NetError, join: &Path) -> Duration {
     }
 }
 
-/// Whether the join file is the dispatcher's own, and not a copy.
+/// Whether the join file is the dispatcher's own file, and not a copy.
 fn is_dispatchers(join: &Path) -> bool {
     join.parent().is_some_and(|dir| dir.join("journal").is_dir())
 }

@@ -1,32 +1,33 @@
-//! What is allowed and most likely a mistake: said before anything starts, and done all the same.
+//! Hints on things that are allowed but most likely a mistake. They are printed before anything starts, and
+//! the run goes on all the same.
 
 use eyas_core::array::Command;
 use eyas_tasklist::TaskList;
 use eyas_text::shown;
 use std::path::Path;
 
-/// Arrays of a list whose first task is looked at.
+/// The number of arrays of a list whose first task is checked.
 const ARRAYS_MAX: usize = 1000;
 
-/// What a map is told.
+/// The words of a map.
 pub struct MapWords<'a> {
     pub command: &'a [String],
     pub shell: bool,
-    /// Files and patterns, a task for each; none where there is one for each number.
+    /// Files and patterns, with a task for each; empty for a map over numbers.
     pub files: &'a [String],
     /// The names of the holes that the command may have.
     pub holes: &'a [String],
-    /// Names that the sandbox has besides.
+    /// Further names that exist in the sandbox.
     pub with: &'a [String],
     pub base_dir: &'a Path,
 }
 
-/// Hints on a map, a sentence each.
+/// Hints on a map, one sentence each.
 pub fn of_map(map: &MapWords<'_>) -> Vec<String> {
     let mut hints = vec![];
     let has_hole = |hole: &str| map.command.iter().any(|word| word.replace("{{", "").contains(hole));
     let tells_of_sources = |hole: &&String| *hole != "index" && !hole.starts_with("out");
-    // The name itself does as well.
+    // The bare name also stands for the file.
     let is_named = |file: &String| {
         let name = file.rsplit('/').next().unwrap_or(file);
         !name.is_empty() && map.command.iter().any(|word| word.contains(name))
@@ -83,7 +84,7 @@ pub fn of_map(map: &MapWords<'_>) -> Vec<String> {
     hints
 }
 
-/// A hole that stands in quotes in a line for the shell.
+/// A hole that is inside quotes in a line for the shell.
 fn quoted_hole<'h>(line: &str, holes: &'h [String]) -> Option<&'h str> {
     let mut quote = None;
     let mut chars = line.char_indices();
@@ -107,14 +108,14 @@ fn quoted_hole<'h>(line: &str, holes: &'h [String]) -> Option<&'h str> {
     None
 }
 
-/// A word that means something to a shell alone.
+/// A word that has a meaning only for a shell.
 fn is_of_shell(word: &str) -> bool {
     matches!(word, "|" | "||" | "&&" | ";" | "&" | "<" | ">" | ">>" | "2>" | "2>&1" | "&>")
         || word.len() > 1 && (word.starts_with('>') || word.starts_with("2>"))
 }
 
-/// Hints on a list, of each kind one: programs beside the list that tasks start and do not have, and words for a shell where there
-/// is none.
+/// Hints on a list, one of each kind: programs beside the list that tasks start but do not have as inputs,
+/// and shell words in a command without a shell.
 pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
     let (mut lacks, mut no_shell) = (Found::default(), Found::default());
     for array in list.arrays.iter().take(ARRAYS_MAX) {
@@ -123,7 +124,7 @@ pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
             Command::Exec(argv) => argv.iter().map(String::as_str).take(1).collect(),
             Command::Shell(line) => line.split_whitespace().collect(),
         };
-        // Without declared files, a line of a list of commands runs where they are.
+        // A line of a list of commands without declared files runs in the folder of the files.
         let is_in_place =
             |line: &str| line.starts_with("cd ") && task.inputs.is_empty() && task.outputs.is_empty();
         if matches!(&task.command, Command::Shell(line) if is_in_place(line)) {
@@ -161,7 +162,7 @@ pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
     lacks.into_iter().chain(no_shell).collect()
 }
 
-/// Tasks with a likely mistake: the first one with the word that shows it, and how many.
+/// Tasks with a likely mistake: the first such task with the word that shows it, and their number.
 #[derive(Default)]
 struct Found {
     first: Option<(String, String)>,

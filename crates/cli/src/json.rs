@@ -1,11 +1,11 @@
-//! What `--json` prints: one JSON value on standard output, and nothing else there.
+//! The output of `--json`: one JSON value on standard output, and nothing else there.
 //!
 //! Fields are described in `docs/reference/json.md`; they may be added, and never change their meaning.
 
 use crate::Fault;
 use eyas_core::array::TaskSpec;
 use eyas_core::log::PrintedLine;
-use eyas_core::{RunId, TaskId, Timestamp};
+use eyas_core::{RunId, TaskId, TaskPhase, Timestamp};
 use eyas_report::TaskStory;
 use eyas_wire::message::RunStatus;
 use serde::Serialize;
@@ -22,12 +22,12 @@ pub fn write(value: &impl Serialize) -> Result<(), Fault> {
     Ok(out.flush()?)
 }
 
-/// A run that somebody waited for: what `eyas status --json` says of it, and how it went.
+/// A run that the command waited for: the fields of `eyas status --json`, and the outcome.
 #[derive(Serialize)]
 pub struct Run<'a> {
-    /// `done`, `failed` (some task failed or was cancelled), `open` (it goes on).
+    /// `done`, `failed` (some task failed or was cancelled), `open` (the run goes on).
     state: &'static str,
-    /// The folder of the dispatcher that had it, where its log is, if that is on this machine.
+    /// The folder of the run's dispatcher, where its log is, if it is on this machine.
     dir: Option<&'a Path>,
     #[serde(flatten)]
     status: &'a RunStatus,
@@ -44,7 +44,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Said instead of a run where there was nothing to do.
+/// Printed in place of a run if there was nothing to do.
 #[derive(Serialize)]
 pub struct NoRun {
     state: &'static str,
@@ -56,7 +56,7 @@ impl NoRun {
     pub const NEEDED: NoRun = NoRun { state: "done", run: None, n_tasks: 0 };
 }
 
-/// What was submitted.
+/// The result of a submission.
 #[derive(Serialize)]
 pub struct Submitted {
     pub run: RunId,
@@ -65,14 +65,14 @@ pub struct Submitted {
     pub again: bool,
 }
 
-/// All that is known of a task.
+/// Everything that is known of a task.
 #[derive(Serialize)]
 pub struct Explained<'a> {
     run: RunId,
     id: &'a str,
     number: TaskId,
-    state: &'a str,
-    /// Why it waits, or why it failed.
+    state: TaskPhase,
+    /// Why the task waits, or why it failed.
     reason: Option<String>,
     submitted: Option<Timestamp>,
     task: Option<&'a TaskSpec>,
@@ -83,23 +83,23 @@ pub struct Explained<'a> {
     /// Locations of the files that `events` name by number.
     objects: &'a BTreeMap<u32, String>,
     events: Vec<Value>,
-    /// The same for people.
+    /// The same for users.
     text: Vec<String>,
 }
 
 impl<'a> Explained<'a> {
     pub fn of(story: &'a TaskStory) -> Explained<'a> {
-        // A line that the log broke off in is none.
+        // A torn last line of the log is skipped.
         let events = story.log_lines.iter().filter_map(|line| serde_json::from_str(line).ok());
         let events: Vec<Value> = events.collect();
         let failed =
             events.iter().rev().find_map(|event| event.pointer("/out/end_task/outcome/failed/message"));
-        let failed = failed.filter(|_| story.state == "failed").and_then(Value::as_str);
+        let failed = failed.filter(|_| story.state == TaskPhase::Failed).and_then(Value::as_str);
         Explained {
             run: story.run,
             id: &story.user_id,
             number: story.task,
-            state: &story.state,
+            state: story.state,
             reason: story.reason.clone().or_else(|| failed.map(str::to_owned)),
             submitted: story.submitted,
             task: story.spec.as_ref(),

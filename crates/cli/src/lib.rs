@@ -1,9 +1,10 @@
-//! The program `eyas`: it parses, wires up and prints. Nothing is decided here; text for people stays here.
+//! The program `eyas`: it parses arguments, connects the parts and prints. Nothing is decided here; text for
+//! users stays here.
 //!
-//! `eyas-lab` stands on this too: it takes from here what a cluster on this machine is made of, what the simulator's options
-//! are, and how results and errors are printed.
+//! `eyas-lab` uses this crate, too: the parts of a cluster on this machine, the options of the simulator, and
+//! the printing of results and errors.
 
-// All that is printed passes `eyas_text::Printer`; `clippy.toml` beside this refuses the streams themselves.
+// All output passes `eyas_text::Printer`; `clippy.toml` beside this crate forbids using the streams directly.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 /// A line of results, on standard output.
@@ -68,7 +69,7 @@ pub struct Fault {
     pub exit: Exit,
     pub message: String,
     pub hint: Option<String>,
-    /// The reader of what this program prints is gone.
+    /// The reader of this program's output is gone.
     pub nobody_reads: bool,
 }
 
@@ -96,7 +97,7 @@ impl From<eyas_net::NetError> for Fault {
                 Fault::new(Exit::Cluster, message)
                     .hint("start a cluster with `eyas up`, or name another one with --join")
             }
-            // The dispatcher understood, and says what is wrong with what was asked.
+            // The dispatcher understood the request and says what is wrong with it.
             NetError::Refused(reason) => Fault::new(Exit::BadInput, reason),
             e => Fault::new(Exit::Cluster, e),
         }
@@ -128,7 +129,8 @@ pub fn main() -> ExitCode {
     live(|cli: Cli| run(cli.verb))
 }
 
-/// A program from its arguments to its exit status: parses them, runs what they say, and prints what was wrong.
+/// Runs a program from its arguments to its exit status: parses the arguments, does what they ask for, and
+/// prints errors.
 pub fn live<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Fault>) -> ExitCode {
     match A::try_parse() {
         Ok(arguments) => end(run(arguments)),
@@ -139,7 +141,7 @@ pub fn live<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Fault>) -> ExitCode {
     }
 }
 
-/// The exit status of a command that ended so; an error is printed.
+/// The exit status of a command; an error is printed.
 fn end(result: Result<Exit, Fault>) -> ExitCode {
     match result {
         Ok(exit) => ExitCode::from(exit as u8),
@@ -156,7 +158,7 @@ fn end(result: Result<Exit, Fault>) -> ExitCode {
     }
 }
 
-/// What clap has to say; its words are ours, and it repeats the user's.
+/// Prints clap's message; its text is ours, but it repeats the user's words.
 fn tell_usage(e: &clap::Error) {
     use std::io::Write;
     let text = e.render();

@@ -1,4 +1,4 @@
-//! Where things are on this machine: state folders, the default cluster, embedded clusters.
+//! Folders on this machine: state folders, the default cluster, embedded clusters.
 
 use crate::args::{ClusterArgs, JoinArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::clusters::{self, Kind, Meant};
@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 /// First argument of a slot process.
 pub const SLOT_ARGUMENT: &str = "__slot";
 
-/// The program that the processes of a cluster run: this one, or the `eyas` beside another one that starts clusters.
+/// The program that the processes of a cluster run: this program, or the `eyas` beside another program that
+/// starts clusters.
 pub fn program() -> Result<PathBuf, Fault> {
     let this = std::env::current_exe()?;
     if this.file_name().is_none_or(|name| name != "eyas-lab") {
@@ -61,7 +62,7 @@ pub fn dispatcher_dir(cluster_dir: &Path) -> PathBuf {
     cluster_dir.join("dispatcher")
 }
 
-/// As [`dispatcher_dir`], of the dispatcher with that number of several, counted from 1.
+/// Like [`dispatcher_dir`], for the dispatcher with that number among several, counted from 1.
 pub fn dispatcher_dir_of(cluster_dir: &Path, number: u32) -> PathBuf {
     match number {
         1 => dispatcher_dir(cluster_dir),
@@ -69,7 +70,7 @@ pub fn dispatcher_dir_of(cluster_dir: &Path, number: u32) -> PathBuf {
     }
 }
 
-/// What each of several dispatchers may use of home storage.
+/// The share of home storage that each of several dispatchers may use.
 fn policy_share(policy: &PolicyArgs, dispatchers: u32) -> PolicyArgs {
     PolicyArgs {
         home_streams: policy.home_streams.map(|n| (n / dispatchers).max(1)),
@@ -78,7 +79,7 @@ fn policy_share(policy: &PolicyArgs, dispatchers: u32) -> PolicyArgs {
     }
 }
 
-/// The dispatcher's folder of a run that is over: the one given, or the last one.
+/// The dispatcher's folder of a run that is over: the given folder, or that of the last run.
 pub fn ended_dir(dir: Option<&Path>) -> Result<PathBuf, Fault> {
     let dir = match dir {
         Some(dir) => dir.to_path_buf(),
@@ -96,7 +97,8 @@ pub fn ended_dir(dir: Option<&Path>) -> Result<PathBuf, Fault> {
     Err(Fault::new(Exit::BadInput, message).hint("name the folder that a run was given with --dir"))
 }
 
-/// The dispatchers' folders of a run that is over, as [`ended_dir`]; of a single dispatcher whose folder is named, only that.
+/// The dispatchers' folders of a run that is over, like [`ended_dir`]; if the folder of a single dispatcher
+/// is named, only that folder.
 pub fn ended_dirs(dir: Option<&Path>) -> Result<Vec<PathBuf>, Fault> {
     let first = ended_dir(dir)?;
     match dir == Some(first.as_path()) {
@@ -105,9 +107,10 @@ pub fn ended_dirs(dir: Option<&Path>) -> Result<Vec<PathBuf>, Fault> {
     }
 }
 
-/// The folders of all dispatchers that shared a cluster with that of `dir`, as far as they lie beside it.
+/// The folders of all dispatchers that shared a cluster with the dispatcher of `dir`, as far as they are
+/// beside it.
 pub fn member_dirs(dir: PathBuf) -> Vec<PathBuf> {
-    // What is wrong with the log, its reader says.
+    // If the log has a problem, its reader reports that.
     let (Ok(Some(group)), Some(cluster)) = (eyas_report::membership(&dir), dir.parent()) else {
         return vec![dir];
     };
@@ -118,8 +121,8 @@ pub fn member_dirs(dir: PathBuf) -> Vec<PathBuf> {
     all.filter(|dir| dir.join(eyas_core::log::EVENTS_FILE).exists()).collect()
 }
 
-/// Whom to ask about a task: the join file of a cluster, or the dispatchers' folders when the run is over and its log tells. An
-/// explicit `--dir` means its log, an explicit `--join` that cluster.
+/// The source of answers about a task: the join file of a cluster, or the dispatchers' folders when the run
+/// is over and its log is read. An explicit `--dir` means the log in it, an explicit `--join` that cluster.
 pub enum Source {
     Live(PathBuf),
     Ended(Vec<PathBuf>),
@@ -140,11 +143,12 @@ pub fn source(join: &JoinArgs, dir: Option<&Path>) -> Result<Source, Fault> {
     }
 }
 
-/// The folders of the dispatchers whose log tells of what is meant, whether they are up or not.
+/// The folders of the dispatchers whose logs cover the meant cluster or run, whether they are up or not.
 pub fn log_dirs(join: &JoinArgs, dir: Option<&Path>) -> Result<Vec<PathBuf>, Fault> {
     match source(join, dir)? {
         Source::Ended(dirs) => Ok(dirs),
-        // The log is on the dispatcher's machine; elsewhere its folder is not there, which the reader says.
+        // The log is on the dispatcher's machine. Elsewhere its folder does not exist, which the reader
+        // reports.
         Source::Live(join) => {
             let join = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
             Ok(member_dirs(PathBuf::from(join.dir)))
@@ -152,13 +156,13 @@ pub fn log_dirs(join: &JoinArgs, dir: Option<&Path>) -> Result<Vec<PathBuf>, Fau
     }
 }
 
-/// Checks what dispatchers are told to decide by, which is otherwise refused where a folder has been made already.
+/// Checks the settings for dispatchers, which would otherwise be refused after a folder was made.
 pub fn check_policy(policy: &PolicyArgs) -> Result<(), Fault> {
     let checked = placement::by_name(&policy.placement, &dispatcher_config(policy).placement_config);
     checked.map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
 }
 
-/// The same of what nodes are told.
+/// The same check of the settings for nodes.
 pub fn check_node(node: &NodeArgs) -> Result<(), Fault> {
     eviction::by_name(&node.eviction).map_err(|e| Fault::new(Exit::BadInput, e))?;
     for dir in &node.home_local {
@@ -170,7 +174,7 @@ pub fn check_node(node: &NodeArgs) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks what a local cluster is asked to be, before anything is made for it.
+/// Checks the request for a local cluster before anything is made for it.
 pub fn check(args: &ClusterArgs) -> Result<(), Fault> {
     let ClusterArgs { nodes, provision, dispatchers, dir: _, node, policy } = args;
     let bad = |e: String| Fault::new(Exit::BadInput, e);
@@ -189,7 +193,7 @@ pub fn check(args: &ClusterArgs) -> Result<(), Fault> {
     check_node(node)
 }
 
-/// Whether somebody asked for a cluster of a certain shape.
+/// Whether the user asked for a cluster of a certain shape.
 pub fn is_shaped(cluster: &ClusterArgs) -> bool {
     let ClusterArgs { nodes, provision, dispatchers, dir, node, policy } = cluster;
     *nodes != Nodes::fixed(1)
@@ -245,7 +249,7 @@ pub fn node_dirs(dir: &Path) -> Vec<PathBuf> {
     nodes.map(|e| e.path()).collect()
 }
 
-/// What a local cluster in `dir` consists of, and the whole path of `dir`, which is made.
+/// The parts of a local cluster in `dir`, and the absolute path of `dir`, which is created.
 pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, PathBuf), Fault> {
     check(args)?;
     let fail = |e: std::io::Error| {
@@ -299,7 +303,7 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
     Ok((plan, dir))
 }
 
-/// What people call the node with that number, and its folder.
+/// The name that users know the node with that number by; also the name of its folder.
 pub fn node_name(number: u32) -> String {
     format!("node{number}")
 }
@@ -342,7 +346,7 @@ fn node_arguments(node: &NodeArgs) -> Vec<String> {
     list
 }
 
-/// What decides how many nodes of a local cluster there are. `slots` is those of one node.
+/// The settings that decide how many nodes a local cluster has. `slots` are those of one node.
 pub fn provision_config(nodes: Nodes, args: &ProvisionArgs, slots: u32) -> ProvisionConfig {
     let default = ProvisionConfig::default();
     ProvisionConfig {
@@ -351,7 +355,7 @@ pub fn provision_config(nodes: Nodes, args: &ProvisionArgs, slots: u32) -> Provi
         nodes_max: nodes.max,
         release_idle_ns: args.idle_release.or(default.release_idle_ns),
         slots_per_node: slots,
-        // A local node is back within a moment, and with what it had in its cache.
+        // A local node is restarted within a moment, and still has its cache.
         warm_share: 0.0,
         ..default
     }
@@ -383,7 +387,7 @@ fn policy_arguments(policy: &PolicyArgs) -> Vec<String> {
     list
 }
 
-/// As `--keep-runs` takes it.
+/// The form that `--keep-runs` accepts.
 fn shown_rule(rule: Option<KeepRuns>) -> String {
     let Some(KeepRuns { n_runs, age_ns }) = rule else { return "all".into() };
     let age = age_ns.map(|ns| format!("{ns}ns"));

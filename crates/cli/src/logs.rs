@@ -1,4 +1,4 @@
-//! `eyas logs`: what tasks print, also while they run.
+//! `eyas logs`: the output of tasks, also while they run.
 
 use crate::args::LogsArgs;
 use crate::commands::{client_runtime, task_name};
@@ -7,7 +7,7 @@ use crate::local::Source;
 use crate::printed::{self, Piece, Prints, Seen};
 use crate::{Exit, Fault, local};
 use eyas_client::Client;
-use eyas_core::RunId;
+use eyas_core::{RunId, TaskPhase};
 use eyas_runtime::eventlog::to_message;
 use eyas_text::Printer;
 use eyas_wire::message::{PrintedState, TaskPrinted, WhichTasks};
@@ -15,9 +15,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often a task that is followed is asked about.
+/// How often the dispatcher is asked about a task that is followed.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
-/// Answers with what tasks printed that are shown at once while their run goes on.
+/// The number of replies with output that are shown in a row while the run goes on.
 const PULLED_MAX: u32 = 16;
 
 pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
@@ -30,10 +30,10 @@ pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
         (Some(task), Source::Live(join)) => follow(&join, run, task, args.follow),
         (Some(task), Source::Ended(dirs)) => {
             let story = eyas_report::story_from_group(&dirs, task, run)?;
-            let state = match story.state.as_str() {
-                "done" => PrintedState::Done,
-                "failed" => PrintedState::Failed,
-                "cancelled" => PrintedState::Cancelled,
+            let state = match story.state {
+                TaskPhase::Done => PrintedState::Done,
+                TaskPhase::Failed => PrintedState::Failed,
+                TaskPhase::Cancelled => PrintedState::Cancelled,
                 _ => PrintedState::Queued,
             };
             let printed = TaskPrinted {
@@ -64,7 +64,7 @@ fn follow(join: &Path, run: Option<RunId>, task: &str, follow: bool) -> Result<E
         loop {
             let printed = client.printed(run, name.clone()).await?;
             show_new(&printed, &mut seen)?;
-            // What keeps it from printing is said once for each state that it is in.
+            // The reason why there is no output is printed once for each state of the task.
             if seen.is_empty() && said != Some(printed.state) {
                 eyas_text::say!("{}", printed::nothing_printed(&printed));
                 said = Some(printed.state);
@@ -77,7 +77,7 @@ fn follow(join: &Path, run: Option<RunId>, task: &str, follow: bool) -> Result<E
     })
 }
 
-/// Shows what a task has printed since the last time, each stream on its own.
+/// Shows what a task has printed since the last call, each stream separately.
 fn show_new(task: &TaskPrinted, seen: &mut Seen) -> std::io::Result<()> {
     let several = task.attempts.len() > 1;
     for attempt in &task.attempts {
@@ -91,7 +91,7 @@ fn show_new(task: &TaskPrinted, seen: &mut Seen) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Into a pipe or a file it goes byte by byte; a terminal gets text and colours.
+/// A pipe or a file gets the bytes unchanged; a terminal gets text and colours.
 pub fn write_pieces<W: Write>(mut out: Printer<W>, pieces: &[Piece<'_>]) -> std::io::Result<()> {
     for piece in pieces {
         match piece {
@@ -142,7 +142,7 @@ fn failed_ended(dirs: &[PathBuf], run: Option<RunId>) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
-/// All that a task printed, under a heading, on standard output.
+/// Everything that a task printed, under a heading, on standard output.
 fn show_grouped(task: &TaskPrinted) -> std::io::Result<()> {
     writeln!(eyas_text::stdout(), "{}", printed::heading(task))?;
     let mut seen = Seen::default();
@@ -164,7 +164,8 @@ fn show_grouped(task: &TaskPrinted) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Shows what the tasks of a run print, each when it has ended and all before it have, while somebody waits for the run.
+/// Shows the output of a run's tasks, each when it has ended and all tasks before it have, while the user
+/// waits for the run.
 pub struct InOrder {
     join: PathBuf,
     client: Client,
@@ -172,15 +173,15 @@ pub struct InOrder {
 }
 
 impl InOrder {
-    /// A connection of its own: the one that waits for the run drops answers to other questions.
+    /// Makes a connection of its own, because the one that waits for the run drops answers to other requests.
     pub async fn begin(join: &Path, run: RunId) -> Result<InOrder, Fault> {
         let client = Client::connect(join).await?;
         let prints = Prints::new(Some(run), WhichTasks::Ended);
         Ok(InOrder { join: join.to_path_buf(), client, prints })
     }
 
-    /// Shows what is ready, all of it or so much that its reader need not wait for long; `before` is called before anything is
-    /// shown.
+    /// Shows the output that is ready: all of it, or so much that the caller need not wait long. `before` is
+    /// called before anything is shown.
     pub async fn show(&mut self, all: bool, mut before: impl FnMut()) -> Result<(), Fault> {
         for n_pulled in 0.. {
             if !all && n_pulled == PULLED_MAX {
@@ -188,7 +189,7 @@ impl InOrder {
             }
             let tasks = match self.prints.pull(&mut self.client).await {
                 Ok(tasks) => tasks,
-                // The dispatcher was started again.
+                // The dispatcher was restarted.
                 Err(fault) if fault.exit == Exit::Cluster => {
                     self.client = connect(&self.join).await?;
                     continue;
@@ -200,7 +201,7 @@ impl InOrder {
             }
             before();
             for task in &tasks {
-                // Of an earlier attempt nothing counts.
+                // The output of earlier attempts is not shown.
                 let Some(last) = task.attempts.last() else { continue };
                 write_pieces(eyas_text::printed_stdout(), &printed::beyond(&last.stdout, 0))?;
                 write_pieces(eyas_text::printed_stderr(), &printed::beyond(&last.stderr, 0))?;

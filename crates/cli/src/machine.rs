@@ -1,4 +1,4 @@
-//! The machine's line: without it no figure means anything.
+//! A line about the machine: without it no figure has a meaning.
 
 use serde::Serialize;
 

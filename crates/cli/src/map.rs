@@ -11,7 +11,7 @@ use eyas_text::{shown, shown_path};
 use std::fs::File;
 use std::path::Path;
 
-/// Words among the files of a map that begin further ones, as GNU parallel has them.
+/// Words among the files of a map that begin a further source, as in GNU parallel.
 const COMBINE: &str = ":::";
 const GO_ALONG: &str = ":::+";
 
@@ -78,7 +78,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     run_list(RunRequest { prints, ..request }, args.join.as_deref(), &args.cluster, args.json)
 }
 
-/// The first files, and what they are combined with.
+/// The first files, and the sources that they are combined with.
 fn sources(args: &MapArgs) -> Result<(Vec<String>, Vec<Source>), Fault> {
     let bad = |message: String| Fault::new(Exit::BadInput, message);
     let mut groups: Vec<(bool, Vec<String>)> = vec![(false, vec![])];
@@ -88,7 +88,7 @@ fn sources(args: &MapArgs) -> Result<(Vec<String>, Vec<Source>), Fault> {
             _ => groups.last_mut().expect("there is one").1.push(word.clone()),
         }
     }
-    // As in `eyas map ::: a b ::: c d`.
+    // For `eyas map ::: a b ::: c d`.
     if groups.len() > 1 && groups[0].1.is_empty() {
         let (is_linked, _) = groups[1];
         if is_linked {
@@ -141,8 +141,8 @@ fn table(path: &Path, delimiter: u8) -> Result<Table, Fault> {
 }
 
 /// Words of a map's command that are files here, such as the script in `python3 cutout.py {in} {out}`: a task
-/// runs in a sandbox of its own and would not find them. Only plain names; whatever has a folder in it
-/// has to be given `--with`, as its place in the sandbox is not for us to guess.
+/// runs in a sandbox of its own and would not find them. Only plain names are found. A file in another folder
+/// has to be given by `--with`, as its place in the sandbox cannot be guessed.
 fn files_named(command: &[String], shell: bool, base_dir: &Path) -> Vec<String> {
     let words: Vec<&str> = match shell {
         true => command.iter().flat_map(|line| line.split_whitespace()).collect(),

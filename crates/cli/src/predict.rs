@@ -1,10 +1,12 @@
 //! `eyas predict`: how long work takes on a cluster, before it is run there.
 //!
-//! In: a task list, a workflow, or a recorded run; the clusters that come into question. Out: a table with a line for
-//! each, and one sentence of advice. What programs and files are like comes from a recorded run, or from a few probes
-//! that are run here. With `--from RUN` the run itself is predicted first and set beside what was measured.
+//! In: a task list, a workflow, or a recorded run; and the clusters to compare. Out: a table with a line for
+//! each cluster, and one sentence of advice. The properties of programs and files come from a recorded run,
+//! or from a few probes that are run here. With `--from RUN` the run itself is predicted first, and shown
+//! beside what was measured.
 //!
-//! Not here: the model and the range (`eyas_sim::predict`), what it is good for (`docs/guides/predict.md`).
+//! Not here: the model and the range (`eyas_sim::predict`), and how accurate it is
+//! (`docs/guides/predict.md`).
 
 use crate::args::bytes;
 use crate::print::{count, plural, reason, size};
@@ -38,9 +40,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 const PROBES: u32 = 5;
-/// A policy or cache has to be better by so much to be advised instead of a simpler one.
+/// A policy or cache must be better by this share to be advised in place of a simpler one.
 const BETTER: f64 = 0.03;
-/// Questions to home at once.
+/// Requests to home at the same time.
 const STATS_AT_ONCE: usize = 8;
 
 #[derive(Args)]
@@ -92,18 +94,18 @@ pub struct PredictArgs {
     json: Option<PathBuf>,
 }
 
-/// What is predicted for.
+/// The work that is predicted.
 enum Work {
     Recorded(Box<Recorded>),
     Workflow(PathBuf, WorkflowConfig),
     List { name: String, arrays: Vec<Arc<TaskArray>>, sizes: FxHashMap<String, u64>, learned: Learned },
 }
 
-/// A run with what is known of it.
+/// A recorded run with what is known of it.
 struct Recorded {
     trace: Trace,
     calibration: Calibration,
-    /// Compute times on processors of their own, by position.
+    /// Compute times on unshared processors, by position.
     compute_ns: Vec<u64>,
     learned: Learned,
 }
@@ -121,7 +123,7 @@ impl Work {
     }
 }
 
-/// The machine that is likeliest, and those that it may be as well.
+/// The likeliest machine, and further machines that are possible.
 struct Machines {
     machine: Machine,
     ends: Vec<Machine>,
@@ -137,7 +139,7 @@ impl Machines {
     }
 }
 
-/// Says on standard error what a figure hangs on.
+/// Prints on standard error what a figure depends on.
 fn note(text: impl std::fmt::Display) {
     eyas_text::say!("note: {text}");
 }
@@ -149,7 +151,7 @@ pub fn predict(args: Box<PredictArgs>) -> Result<Exit, Fault> {
     if args.nodes.contains(&0) {
         return Err(bad("--nodes has to be at least 1"));
     }
-    // Names first: nothing is probed for a mistake.
+    // Names are checked first, so that no probe runs for a command with a mistake.
     for name in args.placement.iter().map(Some).chain([None]) {
         args.policy.scheduling(DispatcherConfig::default(), name.map(String::as_str))?;
     }
@@ -173,7 +175,7 @@ pub fn predict(args: Box<PredictArgs>) -> Result<Exit, Fault> {
         seed: args.seed,
     };
     let rows = args.table(&question)?;
-    // What is advised is done without failures, if anything is.
+    // Advice prefers cases without failures, if there are any.
     let table: Vec<Prediction> = rows.iter().filter_map(|row| row.answer.clone().ok()).collect();
     let sound: Vec<Prediction> = table.iter().filter(|p| p.summary.n_failed == 0).cloned().collect();
     let advice = args.advice(&question, if sound.is_empty() { &table } else { &sound })?;
@@ -209,17 +211,17 @@ pub fn predict(args: Box<PredictArgs>) -> Result<Exit, Fault> {
     }
 }
 
-/// A row of the table. `Err`: why it cannot be.
+/// A row of the table. `Err`: why this case is not possible.
 struct Row {
     case: Case,
     answer: Result<Prediction, String>,
 }
 
-/// What a row says in place of a time.
+/// The text in a row in place of a time.
 const CANNOT_BE: &str = "cannot be";
 
 impl PredictArgs {
-    /// A recorded run, with the machine that it was on.
+    /// A recorded run, with the machine that it ran on.
     fn recorded(&self, path: &Path) -> Result<Recorded, Fault> {
         let trace = Trace::read(path, &TraceConfig { run: self.run, ..TraceConfig::default() })?;
         let calibration = calibrate(&trace.measured).map_err(bad)?;
@@ -265,7 +267,8 @@ impl PredictArgs {
             eviction: self.policy.eviction.clone(),
             ..Scheduling::default()
         };
-        // Its programs shared what they shared: here measured times are right as they are.
+        // The recorded programs shared processors in the same way, so the measured times are right as they
+        // are.
         let workload = recorded.trace.workload(&program_io(machine))?;
         let s = simulate(machine, &scheduling, &Faults::default(), workload, self.seed, None).map_err(bad)?;
         let makespan_s = m.makespan_ns as f64 * 1e-9;
@@ -309,7 +312,7 @@ impl PredictArgs {
         }))
     }
 
-    /// The work, a machine for it, and what the dispatcher is told where nobody says otherwise.
+    /// The work, a machine for it, and the dispatcher's settings if the user gives none.
     fn work(
         &self,
         from: Option<Recorded>,
@@ -377,7 +380,7 @@ impl PredictArgs {
                     ..probed.calibration.machine.clone()
                 };
                 writeln!(eyas_text::stdout(), "{}\n", seen(&probed.calibration))?;
-                // Probes run one after the other on one node, so its rate alone is known.
+                // Probes run one after the other on one node, so only the rate of a single program is known.
                 (probed.learned, Machines::known(machine))
             }
         };
@@ -385,7 +388,7 @@ impl PredictArgs {
         Ok((Work::List { name, arrays, sizes, learned }, given.unwrap_or(machines), base))
     }
 
-    /// Runs a few tasks of the list here, with outputs that nobody keeps.
+    /// Runs a few tasks of the list here; their outputs are thrown away.
     fn probe(&self, arrays: &[Arc<TaskArray>]) -> Result<Recorded, Fault> {
         let outside: rustc_hash::FxHashSet<String> = inputs_from_home(arrays).into_iter().collect();
         let alone = |array: &TaskArray, i: u32| {
@@ -406,7 +409,7 @@ impl PredictArgs {
         std::fs::create_dir_all(&dir).map_err(fail)?;
         let mut lines = String::new();
         for k in 0..n {
-            // From the middle of each of `n` equal parts of the list.
+            // The task in the middle of each of `n` equal parts of the list.
             let (array, i) = free[(2 * k + 1) * free.len() / (2 * n)];
             let mut task = array.expand(i);
             task.id = format!("probe-{k}");
@@ -421,14 +424,14 @@ impl PredictArgs {
         }
         let (path, run) = (dir.join("probes.jsonl"), dir.join("run"));
         std::fs::create_dir_all(dir.join("out")).and_then(|()| std::fs::write(&path, lines)).map_err(fail)?;
-        // One slot: programs are to be timed alone.
+        // One slot, because programs are to be timed alone.
         let ended = Command::new(std::env::current_exe()?)
             .arg("run")
             .arg(&path)
             .arg("--dir")
             .arg(&run)
             .args(["--nodes", "1", "--slots", "1"])
-            // A cluster of its own, and not the one that `eyas report` means by the last.
+            // A separate cluster, so that `eyas report` does not mean this one by the last run.
             .env_remove("EYAS_JOIN")
             .env("EYAS_STATE", dir.join("state"))
             .stdin(Stdio::null())
@@ -446,7 +449,7 @@ impl PredictArgs {
         learned
     }
 
-    /// A prediction for each combination, nodes varying fastest. `Err`: none of them can be.
+    /// A prediction for each combination; nodes vary fastest. `Err`: no combination is possible.
     fn table(&self, question: &Question) -> Result<Vec<Row>, Fault> {
         let machine = question.machine;
         let recorded = machine.name == "as measured";
@@ -558,7 +561,8 @@ impl PredictArgs {
             // The first that is about as fast: the user's own order says what is preferred.
             all.iter().find(|p| p.summary.makespan_s <= least * (1.0 + BETTER)).cloned()
         };
-        // Where policies and caches matter least is where everything is plenty: compare at the most nodes.
+        // Policies and caches matter least where resources are plenty, so compare at the largest number of
+        // nodes.
         let nodes_max = table.iter().map(|p| p.case.nodes).max().unwrap_or(1);
         let widest: Vec<Prediction> = table.iter().filter(|p| p.case.nodes == nodes_max).cloned().collect();
         let Some(best) = fastest(&widest) else { return Ok(String::new()) };
@@ -568,7 +572,7 @@ impl PredictArgs {
         let by_nodes: Vec<&Prediction> = table.iter().filter(same).collect();
         let at = knee(&by_nodes);
         let mut chosen = by_nodes[at].clone();
-        // One likeliest world each is enough to compare.
+        // One likeliest world for each case is enough to compare.
         let quick = Question { n_worlds: 0, ..*question };
         let asked = |case: Case| quick.answer(&case);
         if self.placement.is_empty() {
@@ -586,7 +590,8 @@ impl PredictArgs {
         }
         let distinct = distinct_read_bytes((question.workload)(None)?);
         if self.cache.is_empty() {
-            // Smaller ones as far as they do no harm, a larger one where it helps. What cannot be is no candidate.
+            // Smaller caches as long as they do no harm, a larger one if it helps. Impossible cases are no
+            // candidates.
             let have = chosen.case.cache_bytes;
             let sizes = [have / 16, have / 4, have, have.saturating_mul(4)];
             let all: Vec<Prediction> = sizes
@@ -636,12 +641,12 @@ fn or_else<T: Clone>(given: &[T], otherwise: T) -> Vec<T> {
     if given.is_empty() { vec![otherwise] } else { given.to_vec() }
 }
 
-/// From start to exit, by position.
+/// The time from start to exit, by position.
 fn run_times(measured: &Measured) -> Vec<u64> {
     measured.tasks.iter().map(|t| t.run_ns()).collect()
 }
 
-/// Processors of this machine, where the run's nodes are those that `eyas` starts on one.
+/// The number of processors of this machine, if the run's nodes are those that `eyas` starts on one machine.
 fn processors_shared(measured: &Measured) -> Option<u32> {
     let local = |name: &str| name.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok_and(|n| n > 0));
     let all = measured.nodes.iter().all(|n| local(&n.name));
@@ -649,7 +654,7 @@ fn processors_shared(measured: &Measured) -> Option<u32> {
     all.then(processors).flatten()
 }
 
-/// What the machine was found to be, on one line.
+/// The properties that were found for the machine, on one line.
 fn seen(c: &Calibration) -> String {
     let m = &c.machine;
     let rate = |bytes_per_s: f64| format!("{}/s", size(bytes_per_s as u64));
@@ -684,7 +689,7 @@ fn seen(c: &Calibration) -> String {
     )
 }
 
-/// How large files are at home.
+/// The sizes of files at home.
 fn sizes_at_home(locations: &[String]) -> Result<FxHashMap<String, u64>, Fault> {
     let homes = Homes::new(HomesConfig::default()).map_err(|e| Fault::new(Exit::Other, e))?;
     let base = std::env::current_dir()?;

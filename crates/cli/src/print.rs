@@ -1,4 +1,4 @@
-//! Numbers and commands as people read them.
+//! Numbers and commands in the form that users read.
 
 use eyas_core::array::Command;
 
@@ -59,7 +59,7 @@ pub fn plural(n: u64, word: &str) -> String {
     format!("{} {word}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// A command as it would be typed for a shell.
+/// A command as a user would type it in a shell.
 pub fn command_line(command: &Command<String>) -> String {
     match command {
         Command::Exec(words) => {
@@ -70,7 +70,7 @@ pub fn command_line(command: &Command<String>) -> String {
     }
 }
 
-/// What the system said, without its number.
+/// The system's error text, without its number.
 pub fn reason(e: &std::io::Error) -> String {
     let text = e.to_string();
     match text.rfind(" (os error ") {

@@ -1,6 +1,7 @@
-//! What tasks print, on its way to people: what is new of a stream, what was cut, and whole runs in order.
+//! The output of tasks, prepared for users: the new part of a stream, what was cut, and whole runs in order.
 //!
-//! A node keeps the first and the last bytes of each stream. What lies between is said where it is missing.
+//! A node keeps the first and the last bytes of each stream. A mark stands in place of the bytes between
+//! them.
 
 use crate::Fault;
 use crate::print::size;
@@ -10,7 +11,7 @@ use eyas_text::shown;
 use eyas_wire::message::{Captured, Printed, PrintedState, TaskPrinted, WhichTasks};
 use std::collections::BTreeMap;
 
-/// How everything that a program prints is kept.
+/// How to keep everything that a program prints.
 pub const KEEP_ALL: &str =
     "\"stdout\": \"FILE\" in a task list keeps all, and so does --shell with --out FILE and > {out} in a map";
 
@@ -18,18 +19,18 @@ pub const KEEP_ALL: &str =
 #[derive(PartialEq, Eq, Debug)]
 pub enum Piece<'a> {
     Bytes(&'a [u8]),
-    /// So many bytes are not kept.
+    /// This many bytes are not kept.
     Cut(u64),
 }
 
 impl Piece<'_> {
-    /// The sentence in the place of bytes that are not there.
+    /// The sentence in place of bytes that were not kept.
     pub fn cut_mark(n_bytes: u64) -> String {
         format!("\n[... {} not kept; {KEEP_ALL} ...]\n", size(n_bytes))
     }
 }
 
-/// What a stream has beyond its first `seen` bytes.
+/// The pieces of a stream beyond its first `seen` bytes.
 pub fn beyond(captured: &Captured, seen: u64) -> Vec<Piece<'_>> {
     let Captured { head, tail, total_bytes } = captured;
     let after_head = seen.max(head.len() as u64);
@@ -44,13 +45,13 @@ pub fn beyond(captured: &Captured, seen: u64) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// What was shown of a task's attempts, so that only what is new is shown next.
+/// How much of a task's attempts was shown, so that only new output is shown next.
 #[derive(Default)]
 pub struct Seen(BTreeMap<AttemptNo, [u64; 2]>);
 
 impl Seen {
-    /// The new pieces of an attempt's two streams, which count as shown from here on; and whether it is the first time
-    /// that this attempt prints anything.
+    /// The new pieces of an attempt's two streams, which count as shown from here on; and whether this is the
+    /// attempt's first output.
     pub fn take<'a>(&mut self, printed: &'a Printed) -> ([Vec<Piece<'a>>; 2], bool) {
         let is_first = !self.0.contains_key(&printed.attempt);
         let streams = [&printed.stdout, &printed.stderr];
@@ -73,7 +74,7 @@ impl Seen {
     }
 }
 
-/// What is to be said of a task that has printed nothing.
+/// The message for a task that has printed nothing.
 pub fn nothing_printed(task: &TaskPrinted) -> String {
     let name = shown(&task.user_id);
     let because = |reason: &Option<String>| reason.as_ref().map_or(String::new(), |r| format!(": {r}"));
@@ -96,7 +97,7 @@ pub fn nothing_printed(task: &TaskPrinted) -> String {
     }
 }
 
-/// The heading over what one of several tasks printed.
+/// The heading over the output of one of several tasks.
 pub fn heading(task: &TaskPrinted) -> String {
     let what = match task.state {
         PrintedState::Failed => "failed",
@@ -109,7 +110,7 @@ pub fn heading(task: &TaskPrinted) -> String {
     format!("=== task {} of run {} {what}{why}", shown(&task.user_id), task.run)
 }
 
-/// What the tasks of a run printed, in their order, as far as that is known.
+/// The output of the tasks of a run, in their order, as far as it is known.
 pub struct Prints {
     run: Option<RunId>,
     which: WhichTasks,
@@ -117,7 +118,7 @@ pub struct Prints {
 }
 
 impl Prints {
-    /// `run`: `None` for the newest.
+    /// `run`: `None` for the newest run.
     pub fn new(run: Option<RunId>, which: WhichTasks) -> Prints {
         Prints { run, which, next: Some(0) }
     }
@@ -127,7 +128,7 @@ impl Prints {
         self.run
     }
 
-    /// The next few tasks; none when there are no more, or not yet.
+    /// The next few tasks; none if there are no more, or not yet.
     pub async fn pull(&mut self, client: &mut Client) -> Result<Vec<TaskPrinted>, Fault> {
         while let Some(from) = self.next {
             let prints = client.prints(self.run, self.which, from).await?;

@@ -1,4 +1,4 @@
-//! How far a run is: one live line on a terminal, a plain line every few seconds elsewhere.
+//! The progress of a run: one live line on a terminal, a plain line every few seconds elsewhere.
 
 use crate::print::{count, plural, rate, size, time};
 use eyas_text::{line_of, shown};
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 /// How often a plain line is printed.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
-/// Failures that get a line of their own; the others are only counted.
-const FAILURES_TOLD_MAX: u64 = 20;
+/// The number of failures that get their own line; further failures are only counted.
+const FAILURES_SHOWN_MAX: u64 = 20;
 
 pub struct Progress {
     terminal: bool,
     last_plain: Instant,
-    /// Ends seen a while ago, for the rate.
+    /// Earlier counts of ended tasks, for the rate.
     marks: std::collections::VecDeque<(Instant, u64)>,
     n_failures_seen: u64,
-    n_failures_told: u64,
+    n_failures_shown: u64,
     drawn: bool,
 }
 
@@ -28,12 +28,12 @@ impl Progress {
             last_plain: now,
             marks: std::collections::VecDeque::new(),
             n_failures_seen: 0,
-            n_failures_told: 0,
+            n_failures_shown: 0,
             drawn: false,
         }
     }
 
-    /// How often the dispatcher should tell.
+    /// How often the dispatcher should report.
     pub fn interval_ns(&self) -> u64 {
         if self.terminal { 200_000_000 } else { 1_000_000_000 }
     }
@@ -42,7 +42,7 @@ impl Progress {
         let now = Instant::now();
         let ended = status.n_done + status.n_failed + status.n_cancelled;
         self.mark(now, ended);
-        self.tell_failures(status);
+        self.show_failures(status);
         if self.terminal {
             let line = self.line(status, ended, now);
             let width = terminal_width();
@@ -55,8 +55,8 @@ impl Progress {
         }
     }
 
-    /// Keeps what the rate is computed from. Fewer ends than before mean that tasks run again (their files
-    /// were lost): what was marked until now says nothing about the rate from here on.
+    /// Notes the count from which the rate is computed. Fewer ends than before mean that tasks run again
+    /// (their files were lost); then the earlier counts say nothing about the rate from here on.
     fn mark(&mut self, now: Instant, ended: u64) {
         if self.marks.back().is_some_and(|last| ended < last.1) {
             self.marks.clear();
@@ -67,19 +67,19 @@ impl Progress {
         }
     }
 
-    /// New failures get a line of their own, up to a number; one comes with the latest of them only.
-    fn tell_failures(&mut self, status: &RunStatus) {
+    /// Prints a line for each new failure, up to a limit; a report contains only the latest failures.
+    fn show_failures(&mut self, status: &RunStatus) {
         let fresh = status.n_failed.saturating_sub(self.n_failures_seen);
         self.n_failures_seen += fresh;
-        let tell = fresh.min(FAILURES_TOLD_MAX - self.n_failures_told).min(status.failures.len() as u64);
-        if tell == 0 {
+        let n_new = fresh.min(FAILURES_SHOWN_MAX - self.n_failures_shown).min(status.failures.len() as u64);
+        if n_new == 0 {
             return;
         }
-        self.n_failures_told += tell;
+        self.n_failures_shown += n_new;
         self.clear();
         let n_known = status.failures.len();
         for (id, message) in
-            status.failures.iter().skip(n_known.saturating_sub(fresh as usize)).take(tell as usize)
+            status.failures.iter().skip(n_known.saturating_sub(fresh as usize)).take(n_new as usize)
         {
             eyas_text::say!("failed: task {}: {}", shown(id), line_of(message));
         }
@@ -112,23 +112,23 @@ impl Progress {
         line
     }
 
-    /// Makes room for other text.
+    /// Clears the live line for other text.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             let _ = eyas_text::clear_line();
         }
     }
 
-    /// The closing lines.
+    /// Prints the closing lines.
     pub fn finish(&mut self, status: &RunStatus) {
-        self.tell_failures(status);
+        self.show_failures(status);
         self.clear();
-        if status.n_failed > self.n_failures_told {
-            eyas_text::say!("failed: {} more", count(status.n_failed - self.n_failures_told));
+        if status.n_failed > self.n_failures_shown {
+            eyas_text::say!("failed: {} more", count(status.n_failed - self.n_failures_shown));
         }
-        // The run's own time: it may have begun, and even ended, long before somebody came to wait.
+        // The run's own time: it may have begun, and even ended, long before the user began to wait.
         let took_ns = status.ended.map_or(0, |ended| ended.since_ns(status.opened));
-        // What failed or was cancelled is no throughput.
+        // Failed and cancelled tasks do not count for the throughput.
         let per_s = status.n_done as f64 / (took_ns as f64 / 1e9).max(1e-3);
         eyas_text::say!(
             "{} in {} ({}): {} done, {} failed, {} cancelled",
@@ -152,7 +152,7 @@ impl Progress {
     }
 }
 
-/// Whether a mark is too old to tell how fast tasks end now: after 5 s, or, where few end, after a minute.
+/// Whether an earlier count is too old for the present rate: after 5 s, or, if few tasks end, after a minute.
 fn is_stale(age: Duration, n_ended_since: u64) -> bool {
     age > Duration::from_secs(60) || age > Duration::from_secs(5) && n_ended_since >= 50
 }

@@ -1,15 +1,17 @@
-//! What lies already where a run would write: said before anything starts, or refused.
+//! Files that already exist where a run would write: reported before anything starts, or refused.
 //!
-//! In: a list of tasks. Looked at are the places of outputs as this machine sees them; what it does not see is not there.
-//! Three things are found:
+//! In: a list of tasks. The places of outputs are checked as this machine sees them; a place that it does not
+//! see counts as empty. Three cases are found:
 //!
-//! * files that outputs would replace, and directories that have something in them, which is said, and refused with `--no-replace`;
-//! * the same for stand-ins, whose zeros must never take the place of a file: refused;
-//! * an output that is an input of the same run under another name (through a symbolic link): refused, as the run would
-//!   read what it is about to replace. Under one name the two are one file, and link two tasks.
+//! * files that outputs would replace, and directories that are not empty: this is reported, and refused with
+//!   `--no-replace`;
+//! * the same for stand-ins, whose zeros must never replace a file: refused;
+//! * an output that is an input of the same run under another name (through a symbolic link): refused, as the
+//!   run would read what it is about to replace. Under the same name the two are one file, and it links two
+//!   tasks.
 //!
-//! A folder that many names are asked of is listed once, so that a million outputs are not a million questions to
-//! a shared storage.
+//! A folder in which many names are looked up is listed once, so that a million outputs do not cause a
+//! million requests to shared storage.
 
 use crate::print::count;
 use crate::{Exit, Fault};
@@ -22,7 +24,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names asked of one folder before it is listed.
+/// Names looked up in one folder before the folder is listed.
 const ASKED_MAX: u32 = 512;
 
 #[derive(Args, Clone, Copy, Default)]
@@ -32,7 +34,8 @@ pub struct ReplaceArgs {
     pub no_replace: bool,
 }
 
-/// Says how many files `list` would replace, or refuses; `are_stand_ins`: its programs only make zeros.
+/// Reports how many files `list` would replace, or refuses. `are_stand_ins`: the list's programs only write
+/// zeros.
 pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<(), Fault> {
     let mut disk = Disk::default();
     let mut found: FxHashSet<String> = FxHashSet::default();
@@ -85,7 +88,7 @@ pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<
                 Some(Kind::Link) => fs::canonicalize(path).ok(),
                 Some(Kind::File) => disk.real_place(path),
             };
-            // Itself, or a directory that it lies in.
+            // The output itself, or a directory that contains it.
             let output = real.as_deref().and_then(|real| real.ancestors().find_map(|at| places.get(at)));
             let Some(output) = output else { return Ok(()) };
             let message = format!(
@@ -104,8 +107,8 @@ pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<
     Ok(())
 }
 
-/// What is to be replaced, files and directories, in words; of several an example. That is the least, so that the same files give the
-/// same sentence.
+/// What would be replaced, files and directories, in words, with one example of each. The example is the
+/// smallest name, so that the same files give the same sentence.
 fn said(found: &FxHashSet<String>) -> Vec<(String, Option<String>)> {
     let (directories, files): (Vec<&String>, Vec<&String>) =
         found.iter().partition(|path| path.ends_with('/'));
@@ -128,7 +131,7 @@ fn said(found: &FxHashSet<String>) -> Vec<(String, Option<String>)> {
     all.into_iter().flatten().collect()
 }
 
-/// Whether a directory is there and would be missed.
+/// Whether a directory exists and is not empty.
 fn has_something(directory: &str) -> Result<bool, Fault> {
     match fs::metadata(directory) {
         Ok(metadata) if !metadata.is_dir() => {
@@ -142,7 +145,8 @@ fn has_something(directory: &str) -> Result<bool, Fault> {
     }
 }
 
-/// Calls `visit` with each local path among the files that `of` picks; one that all tasks of an array have, once.
+/// Calls `visit` with each local path among the files that `of` picks; a path that is the same for all tasks
+/// of an array, once.
 fn for_each_path(
     list: &TaskList,
     of: impl Fn(&TaskArray) -> &[(Pattern, Pattern)],
@@ -166,12 +170,12 @@ fn for_each_path(
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Anything but a symbolic link or a folder.
+    /// Anything that is neither a symbolic link nor a folder.
     File,
     Link,
 }
 
-/// What is there, by folders.
+/// What exists on this machine, by folder.
 #[derive(Default)]
 struct Disk {
     folders: FxHashMap<String, Folder>,
@@ -180,18 +184,18 @@ struct Disk {
 #[derive(Default)]
 struct Folder {
     n_asked: u32,
-    /// All that is in it; nothing where it cannot be read.
+    /// The content of the folder; empty if it cannot be read.
     listed: Option<FxHashMap<OsString, Kind>>,
-    /// Its path without symbolic links, once that was asked for.
+    /// The folder's path without symbolic links, once it was needed.
     real: Option<Option<PathBuf>>,
 }
 
 impl Disk {
-    /// `path` is absolute. Folders are not found: nothing replaces them.
+    /// `path` is absolute. Folders are not found, as nothing replaces them.
     fn find(&mut self, path: &str) -> Option<Kind> {
         let (parent, name) = path.rsplit_once('/')?;
         if !self.folders.contains_key(parent) {
-            // What is not there needs no further questions.
+            // A folder that does not exist needs no further requests.
             let listed = (!folder(parent).is_dir()).then(FxHashMap::default);
             self.folders.insert(parent.to_owned(), Folder { listed, ..Folder::default() });
         }
@@ -208,7 +212,8 @@ impl Disk {
         }
     }
 
-    /// Where a file of this name is written: its folder's links are followed, its own is replaced. A directory's is followed, too.
+    /// Where a file of this name would be written: links in its folder are followed, its own link is
+    /// replaced. For a directory, its own link is followed, too.
     fn real_place(&mut self, path: &str) -> Option<PathBuf> {
         if path.ends_with('/') {
             return fs::canonicalize(path).ok();

@@ -1,21 +1,22 @@
-//! Which tasks have to run, and why: by what earlier runs made of what, and by the bytes at home now.
+//! Which tasks have to run, and why: decided by what earlier runs made from which inputs, and by the bytes at
+//! home now.
 //!
-//! In: a task list, the [`Memo`] of earlier runs, and a way to look at files at home. Out: a [`Decision`], from which
-//! comes the shorter list that is submitted.
+//! In: a task list, the [`Memo`] of earlier runs, and a way to examine files at home. Out: a [`Decision`],
+//! from which the shorter list that is submitted follows.
 //!
-//! A task is *up to date* when an earlier run did the very same (command, declared environment, names of outputs,
-//! names and bytes of inputs) and what it brought home is there with the bytes that it had then. Then one goes back
-//! up: a file that stays on the nodes is gone after its run, so whoever made one that a task reads that
-//! has to run, runs again.
+//! A task is *up to date* when an earlier run did exactly the same (command, declared environment, names of
+//! outputs, names and bytes of inputs) and the outputs that it brought home are there with the bytes that
+//! they had then. After that, the decision goes back up: a file that stays on the nodes is gone after its
+//! run, so the maker of such a file runs again if a task that has to run reads the file.
 //!
 //! Invariants:
 //!   1. time stamps decide nothing, digests do;
-//!   2. a doubt (not recorded, cannot be read) means that the task runs;
-//!   3. a task that reads what a running task makes runs, too, even if the same bytes may come out;
+//!   2. in case of doubt (not recorded, cannot be read) the task runs;
+//!   3. a task that reads what a running task makes runs, too, even if the same bytes may result;
 //!   4. every `run:` file that the shorter list reads is written in it.
 //!
-//! Files are read at home only as far as they can decide something: not those of a task that runs anyhow because of its
-//! command or because of what comes before it.
+//! Files at home are read only as far as they can influence the decision: not those of a task that runs
+//! anyhow because of its command or because of earlier tasks.
 //!
 //! Not here: what earlier runs did (`eyas_report::memo`), submitting and following (`commands`).
 
@@ -38,17 +39,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Files that are read at home at once.
+/// Files at home that are read at the same time.
 const STREAMS: usize = 8;
-/// Tasks that are held in full at once.
+/// Tasks that are unfolded at the same time.
 const TASKS_AT_ONCE: usize = 8192;
-/// How often a long reading of files is told of.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+/// How often a long reading of files is reported.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 
-/// Why a task runs. Strings are locations.
+/// Why a task runs. The strings are locations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// Nobody asked for what earlier runs did.
+    /// The user did not ask for earlier results.
     Asked,
     NoEarlierRun,
     New,
@@ -62,18 +63,18 @@ pub enum Why {
     Input(String),
     InputMissing(String),
     InputUnreadable(String),
-    /// The earlier run did not record which bytes it read there.
+    /// The earlier run did not record which bytes it read at this location.
     NotRecorded(String),
     OutputMissing(String),
     OutputUnreadable(String),
     OutputOther(String),
-    /// A task that runs makes this, and it reads it.
+    /// The task reads this file, which a running task makes.
     ReadsNew(String),
-    /// It makes this, which stays on the nodes, and a task that runs reads it.
+    /// The task makes this file, which stays on the nodes, and a running task reads it.
     Needed(String),
-    /// It may add tasks, which are not known before.
+    /// The task may add tasks, which are not known before.
     Dynamic,
-    /// It makes this, which stays on the nodes, and tasks that are added may read it.
+    /// The task makes this file, which stays on the nodes, and added tasks may read it.
     MayBeNeeded(String),
 }
 
@@ -121,19 +122,19 @@ impl Why {
     }
 }
 
-/// What is at a place at home.
+/// The file at a location at home.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Found {
     Bytes(Digest),
     Missing,
-    /// It may be there.
+    /// The file may exist, but cannot be read.
     Unreadable,
 }
 
-/// The tasks of a list by their place in it.
+/// The tasks of a list by their position in it.
 struct Tasks<'a> {
     list: &'a TaskList,
-    /// Of each array, the place of its first task.
+    /// For each array, the position of its first task.
     starts: Vec<usize>,
     n: usize,
 }
@@ -175,10 +176,10 @@ impl<'a> Tasks<'a> {
     }
 }
 
-/// Of each task of a list, why it runs; nothing where it is up to date.
+/// For each task of a list, why it runs; `None` if it is up to date.
 pub struct Decision<'a> {
     pub why: Vec<Option<Why>>,
-    /// What is known of tasks that were done before, in this or that run.
+    /// Records of tasks that were done in earlier runs.
     pub known: Vec<&'a Record>,
 }
 
@@ -192,7 +193,7 @@ impl Decision<'_> {
     }
 }
 
-/// What `look` found at home, each place looked at once.
+/// What `look` found at home; each location is examined once.
 struct AtHome<F> {
     look: F,
     found: FxHashMap<String, Found>,
@@ -208,7 +209,7 @@ impl<F: Fn(&[String]) -> Vec<Found>> AtHome<F> {
     }
 }
 
-/// What has to run. `look` tells what is at places at home now.
+/// Decides which tasks have to run. `look` examines locations at home.
 pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> Vec<Found>) -> Decision<'a> {
     if memo.is_empty() {
         return Decision::all(list, Why::NoEarlierRun);
@@ -221,7 +222,7 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
     let order = order(&tasks, &writers);
     let mut home = AtHome { look, found: FxHashMap::default() };
     let mut decision = Decision { why: vec![None; tasks.n], known: vec![] };
-    // What up-to-date tasks made, by location.
+    // The outputs of up-to-date tasks, by location.
     let mut made: FxHashMap<String, Digest> = FxHashMap::default();
 
     for some in order.iter().flat_map(|level| level.chunks(TASKS_AT_ONCE)) {
@@ -274,7 +275,7 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
         home.look_at(outputs.filter(|at| !stays(at)));
 
         for (task, spec, key) in likely {
-            // Of several that did the same, this task's own.
+            // If several tasks did the same, take this task's own record first.
             let (own, others): (Vec<&Record>, Vec<&Record>) = memo.find(key).partition(|r| r.id == spec.id);
             let mut first_miss = None;
             let fits =
@@ -299,7 +300,8 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
         }
     }
 
-    // What dynamic tasks add is not known yet: it finds all that stays on the nodes.
+    // The tasks that dynamic tasks add are not known yet, so all files that stay on the nodes must be
+    // available to them.
     if list.arrays.iter().any(|array| array.template.dynamic) {
         tasks.for_each_file(false, |task, at| {
             if stays(at) && decision.why[task].is_none() {
@@ -307,7 +309,7 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
             }
         });
     }
-    // Back up: who made what stays on the nodes and is read again.
+    // Back up: makers of files that stay on the nodes and are read again.
     for &task in order.iter().rev().flatten() {
         if decision.why[task].is_none() {
             continue;
@@ -329,7 +331,7 @@ fn stays(at: &str) -> bool {
     eyas_core::Location::of(at).stays()
 }
 
-/// Whether all that `record` made is where `spec` has it.
+/// Whether all outputs of `record` are where `spec` has them.
 fn is_there(spec: &TaskSpec, record: &Record, found: &FxHashMap<String, Found>) -> Result<(), Why> {
     for (name, at) in &spec.outputs {
         let Some((_, made)) = record.outputs.iter().find(|(n, _)| n == name) else {
@@ -348,7 +350,8 @@ fn is_there(spec: &TaskSpec, record: &Record, found: &FxHashMap<String, Found>) 
     Ok(())
 }
 
-/// Why a task that nobody did before is another than the one of its name. `digests`: of its inputs, if they are known.
+/// Why a task without a matching record differs from the earlier task of the same name. `digests`: those of
+/// its inputs, if they are known.
 fn what_changed(memo: &Memo, spec: &TaskSpec, recipe: &Recipe, digests: Option<&[Digest]>) -> Why {
     let Some(last) = memo.last_of(&spec.id) else { return Why::New };
     match last.ended {
@@ -383,7 +386,8 @@ fn what_changed(memo: &Memo, spec: &TaskSpec, recipe: &Recipe, digests: Option<&
     Why::New
 }
 
-/// Tasks by level: those of one read only what those of earlier ones write. The list has no circles.
+/// The tasks by level: tasks of one level read only what tasks of earlier levels write. The list has no
+/// circles.
 fn order(tasks: &Tasks, writers: &FxHashMap<String, usize>) -> Vec<Vec<usize>> {
     let mut edges: Vec<(u32, u32)> = vec![];
     tasks.for_each_file(true, |task, location| {
@@ -414,7 +418,7 @@ fn order(tasks: &Tasks, writers: &FxHashMap<String, usize>) -> Vec<Vec<usize>> {
     levels
 }
 
-/// The tasks that run, as a list of their own; the whole one if all do.
+/// The tasks that run, as a list of their own; the whole list if all run.
 fn shorter(list: TaskList, decision: &Decision, origin: &str) -> Result<TaskList, Fault> {
     if decision.n_running() == list.n_tasks {
         return Ok(list);
@@ -426,19 +430,19 @@ fn shorter(list: TaskList, decision: &Decision, origin: &str) -> Result<TaskList
 
 // ---------------------------------------------------------------- home
 
-/// Reads files at home, several at once, and says so when it takes long.
+/// Reads files at home, several at once, and reports it if that takes long.
 struct HomeReader {
     homes: Homes,
     n_files: AtomicU64,
     n_bytes: AtomicU64,
-    told: Mutex<Instant>,
+    last_report: Mutex<Instant>,
 }
 
 impl HomeReader {
     fn new() -> Result<HomeReader, Fault> {
         let homes = Homes::new(HomesConfig::default()).map_err(|e| Fault::new(Exit::Other, e))?;
-        let told = Mutex::new(Instant::now());
-        Ok(HomeReader { homes, n_files: AtomicU64::new(0), n_bytes: AtomicU64::new(0), told })
+        let last_report = Mutex::new(Instant::now());
+        Ok(HomeReader { homes, n_files: AtomicU64::new(0), n_bytes: AtomicU64::new(0), last_report })
     }
 
     fn look_at(&self, locations: &[String]) -> Vec<Found> {
@@ -479,7 +483,7 @@ impl HomeReader {
                 Ok(n) => {
                     hasher.update(&buffer[..n]);
                     self.n_bytes.fetch_add(n as u64, Ordering::Relaxed);
-                    self.tell();
+                    self.report_progress();
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => return Found::Unreadable,
@@ -487,10 +491,10 @@ impl HomeReader {
         }
     }
 
-    fn tell(&self) {
-        let Ok(mut told) = self.told.try_lock() else { return };
-        if told.elapsed() >= TELL_EVERY {
-            *told = Instant::now();
+    fn report_progress(&self) {
+        let Ok(mut last_report) = self.last_report.try_lock() else { return };
+        if last_report.elapsed() >= REPORT_EVERY {
+            *last_report = Instant::now();
             eyas_text::say!(
                 "comparing what is at home: {} read, {}",
                 plural(self.n_files.load(Ordering::Relaxed), "file"),
@@ -507,16 +511,16 @@ fn links_dir() -> Result<PathBuf, Fault> {
     Ok(local::state_dir()?.join("workflows"))
 }
 
-/// What the tasks of a run are from. A later run of the same finds it by this.
+/// Where the tasks of a run come from. A later run of the same tasks finds this run by it.
 pub enum Origin {
     /// The file that was given, a task list or a workflow.
     File(PathBuf),
-    /// `eyas map` in a folder, with a command and places of outputs. What it was over may change.
+    /// `eyas map` in a folder, with a command and places of outputs. The files that it is over may change.
     Map { folder: PathBuf, command: Vec<String>, out: Vec<String> },
 }
 
 impl Origin {
-    /// The name of a run of it, for people.
+    /// The name of a run of these tasks, for users.
     pub fn name(&self) -> String {
         match self {
             Origin::File(path) => path.display().to_string(),
@@ -524,7 +528,7 @@ impl Origin {
         }
     }
 
-    /// As it is called in messages.
+    /// The origin's name in messages.
     fn called(&self) -> String {
         match self {
             Origin::File(path) => shown_path(path).to_string(),
@@ -532,7 +536,7 @@ impl Origin {
         }
     }
 
-    /// The link to the dispatcher's folder of the last run of it; nothing for a pipe.
+    /// The link to the dispatcher's folder of the last run of these tasks; `None` for a pipe.
     fn link(&self) -> Result<Option<PathBuf>, Fault> {
         let mut hasher = blake3::Hasher::new();
         match self {
@@ -543,7 +547,7 @@ impl Origin {
                 hasher.update(path.as_os_str().as_encoded_bytes());
             }
             Origin::Map { folder, command, out } => {
-                // No path has a NUL.
+                // No path contains a NUL byte.
                 hasher.update(folder.as_os_str().as_encoded_bytes());
                 for (mark, words) in [(b"\0\0command", command), (b"\0\0outputs", out)] {
                     hasher.update(mark);
@@ -558,8 +562,8 @@ impl Origin {
     }
 }
 
-/// Remembers that the last run of `origin` is told of in `dir`, a dispatcher's folder. Links to runs
-/// whose folders are gone are removed.
+/// Remembers that the log of the last run of `origin` is in `dir`, a dispatcher's folder. Links to runs whose
+/// folders are gone are removed.
 fn remember(origin: &Origin, dir: &Path) -> Result<(), Fault> {
     let Some(link) = origin.link()? else { return Ok(()) };
     let links = links_dir()?;
@@ -580,8 +584,8 @@ fn has_records(dir: &Path) -> bool {
     dir.join(EVENTS_FILE).exists() || dir.join(CARRIED_FILE).exists()
 }
 
-/// The dispatcher's folder with the run to go on with: in the one given, else that of the cluster with the join file
-/// `join`, else that of the last run of the same.
+/// The dispatcher's folder of the run to continue: the given folder, else that of the cluster with the join
+/// file `join`, else that of the last run of the same tasks.
 fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
     if let Some(dir) = given {
         let found = [local::dispatcher_dir(dir), dir.to_path_buf()].into_iter().find(|dir| has_records(dir));
@@ -605,8 +609,8 @@ fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&Path>) -> Re
     Ok(link.canonicalize().ok().filter(|dir| has_records(dir)))
 }
 
-/// A dispatcher that is up writes its log a moment late, unless it is asked how things are. Should that fail, the last
-/// moment's tasks run again.
+/// A running dispatcher writes its log a moment late, unless it is asked for its status. If that fails, the
+/// tasks of the last moment run again.
 fn complete_log(join: &Path) {
     let _ =
         commands::client_runtime().block_on(async { Client::connect(join).await.ok()?.status().await.ok() });
@@ -614,7 +618,7 @@ fn complete_log(join: &Path) {
 
 // ---------------------------------------------------------------- for commands
 
-/// What is asked of a run besides its tasks.
+/// The user's request besides the tasks.
 pub struct Asked<'a> {
     pub origin: &'a Origin,
     /// `--resume`, with its folder.
@@ -624,28 +628,28 @@ pub struct Asked<'a> {
     pub join: Option<&'a Path>,
 }
 
-/// What is left to do.
+/// The tasks that are left to do.
 pub enum Left {
-    /// All has been said.
+    /// Nothing is left; all messages have been printed.
     Nothing,
-    /// To submit this.
+    /// This list has to be submitted.
     Run(TaskList, EarlierResults),
 }
 
-/// Results of earlier runs that a run goes on with.
+/// Results of earlier runs that a run uses.
 #[derive(Default)]
 pub struct EarlierResults {
     records: Vec<Record>,
-    /// The dispatcher's folder where they are told of.
-    told_in: Option<PathBuf>,
+    /// The dispatcher's folder that has the log of those runs.
+    log_dir: Option<PathBuf>,
 }
 
 impl EarlierResults {
-    /// Leaves it in the dispatcher's folder `dir`, where a later run looks for it, and remembers that the last run of
-    /// `origin` is told of there.
+    /// Writes the results into the dispatcher's folder `dir`, where a later run looks for them, and remembers
+    /// that the log of the last run of `origin` is there.
     pub fn leave(&self, origin: &Origin, dir: &Path) -> Result<(), Fault> {
         let is_there =
-            self.told_in.as_ref().is_some_and(|told| told.canonicalize().ok() == dir.canonicalize().ok());
+            self.log_dir.as_ref().is_some_and(|log| log.canonicalize().ok() == dir.canonicalize().ok());
         if !is_there && !self.records.is_empty() {
             Memo::carry(dir, &self.records)?;
         }
@@ -653,12 +657,12 @@ impl EarlierResults {
     }
 }
 
-/// Leaves out what need not run, or only says so.
+/// Leaves out tasks that need not run, or only reports them.
 pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     let n_tasks = list.n_tasks;
     let Some(given) = asked.resume else {
         if asked.dry_run {
-            tell(&list, &Decision::all(&list, Why::Asked), None)?;
+            print_decision(&list, &Decision::all(&list, Why::Asked), None)?;
             return Ok(Left::Nothing);
         }
         return Ok(Left::Run(list, EarlierResults::default()));
@@ -671,7 +675,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     let home = HomeReader::new()?;
     let decision = decide(&list, &memo, |locations| home.look_at(locations));
     if asked.dry_run {
-        tell(&list, &decision, dir.as_deref())?;
+        print_decision(&list, &decision, dir.as_deref())?;
         return Ok(Left::Nothing);
     }
     let n_running = decision.n_running();
@@ -692,7 +696,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     let shorter = shorter(list, &decision, &origin)?;
     Ok(Left::Run(
         shorter,
-        EarlierResults { records: decision.known.into_iter().cloned().collect(), told_in: dir },
+        EarlierResults { records: decision.known.into_iter().cloned().collect(), log_dir: dir },
     ))
 }
 
@@ -704,8 +708,8 @@ struct Group<'a> {
     others: FxHashSet<&'a str>,
 }
 
-/// Says what would run, command by command, and then why, by stages.
-fn tell(list: &TaskList, decision: &Decision, earlier: Option<&Path>) -> Result<(), Fault> {
+/// Prints what would run, command by command, and then why, by stages.
+fn print_decision(list: &TaskList, decision: &Decision, earlier: Option<&Path>) -> Result<(), Fault> {
     let tasks = Tasks::new(list);
     let mut groups: Vec<Group> = vec![];
     let mut places: FxHashMap<(String, &str), usize> = FxHashMap::default();

@@ -1,8 +1,8 @@
-//! `eyas sim`: a workload on a cluster that is not here, decided by the same core.
+//! `eyas sim`: a workload on a simulated cluster, with decisions by the same core.
 //!
-//! In: a workload, a machine, what is decided by which policy, what goes wrong, a seed. Out: a short table, and where
-//! asked for the whole summary as JSON and the event log of the run, which `eyas report`, `eyas explain`, `eyas replay`
-//! and `eyas sim trace` read like that of a live run.
+//! In: a workload, a machine, policies, faults, a seed. Out: a short table, and on request the whole summary
+//! as JSON and the event log of the run. `eyas report`, `eyas explain`, `eyas replay` and `eyas sim trace`
+//! read that log like the log of a live run.
 //!
 //! Not here: the simulator (`eyas-sim`), the search for broken promises (`eyas-lab chaos`).
 
@@ -280,7 +280,7 @@ struct StealingArgs {
     json: Option<PathBuf>,
 }
 
-/// Anything that is wrong with what was asked for.
+/// The fault for any mistake in the request.
 pub fn bad(e: impl std::fmt::Display) -> Fault {
     let text = e.to_string();
     match text.split_once("\nhint: ") {
@@ -448,7 +448,7 @@ fn stealing(args: &StealingArgs) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
-/// A recorded run time has reading and writing in it; the simulated disk adds them again.
+/// A recorded run time includes reading and writing; the simulated disk adds them again.
 pub fn program_io(machine: &Machine) -> ProgramIo {
     let rate = Some(machine.disk_bytes_per_s);
     ProgramIo { read_bytes_per_s: rate, write_bytes_per_s: rate }
@@ -467,7 +467,7 @@ fn trace(args: &TraceArgs) -> Result<Exit, Fault> {
     common.simulate(&machine, base, workload)
 }
 
-/// The machine by name, or from a file.
+/// A machine by name, or from a file.
 pub fn named_machine(name: &str) -> Result<Machine, Fault> {
     let path = Path::new(name);
     if path.extension().is_none_or(|e| e != "json") {
@@ -475,7 +475,7 @@ pub fn named_machine(name: &str) -> Result<Machine, Fault> {
     }
     let text =
         std::fs::read(path).map_err(|e| bad(format!("cannot read the machine `{name}`: {}", reason(&e))))?;
-    // Either the machine alone or what `--json` wrote.
+    // Either a machine alone, or the output of `--json`.
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|e| bad(format!("the machine `{name}` is not JSON: {e}")))?;
     let inner = value.get("machine").filter(|m| m.is_object()).cloned().unwrap_or(value);
@@ -486,7 +486,7 @@ pub fn named_machine(name: &str) -> Result<Machine, Fault> {
 }
 
 impl MachineArgs {
-    /// `machine` with what the command line says instead.
+    /// `machine` with the command line's changes.
     pub fn change(&self, mut machine: Machine) -> Result<Machine, Fault> {
         machine.slots_per_node = self.slots.unwrap_or(machine.slots_per_node);
         if let Some(rate) = self.home_rate {
@@ -499,7 +499,7 @@ impl MachineArgs {
 }
 
 impl PolicyArgs {
-    /// `base` with what the command line says instead; names are checked.
+    /// `base` with the command line's changes; names are checked.
     pub fn scheduling(&self, base: DispatcherConfig, placement: Option<&str>) -> Result<Scheduling, Fault> {
         let mut dispatcher = base;
         if let Some(name) = placement {
@@ -600,7 +600,7 @@ pub fn write_json(path: &Path, all: &serde_json::Value) -> Result<(), Fault> {
         .map_err(|e| Fault::new(Exit::Other, format!("cannot write {}: {}", shown_path(path), reason(&e))))
 }
 
-/// The log file in a folder that is made where it is missing.
+/// The log file in a folder, which is created if it is missing.
 fn open_log(dir: &Path) -> Result<Box<dyn Write>, Fault> {
     let path = dir.join(EVENTS_FILE);
     let fail = |e: std::io::Error| {
@@ -630,7 +630,7 @@ pub fn per_cent(share: f64) -> String {
 fn table(s: &Summary, wall_s: f64) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: String| text += &format!("  {name:<12} {value}\n");
-    // A bag of tasks has none that says anything.
+    // For a bag of tasks the efficiency says nothing.
     let ideal = match s.efficiency() >= 0.01 {
         true => format!(" (ideal {}, efficiency {})", seconds(s.ideal_s), per_cent(s.efficiency())),
         false => String::new(),

@@ -1,6 +1,7 @@
 //! `eyas tasks`: a table of the tasks of a run.
 //!
-//! What is told is what the event log says. Of a cluster that is up, the dispatcher says besides which programs run now.
+//! The table is made from the event log. For a running cluster, the dispatcher also reports which programs
+//! run now.
 
 use crate::args::{SourceArgs, TasksArgs};
 use crate::commands::client_runtime;
@@ -27,15 +28,16 @@ const REASON_CHARS_MAX: usize = 200;
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// For other tasks, or in the queue.
+    /// The task waits for other tasks, or in the queue.
     Waiting,
-    /// At an executor; its program does not run: inputs or outputs are on their way, or it waits for a slot.
+    /// The task is at an executor, but its program does not run: inputs or outputs are on their way, or it
+    /// waits for a slot.
     Placed,
     Running,
     Done,
     Failed,
     Cancelled,
-    /// Its run was over before it had ended.
+    /// The task's run was over before the task had ended.
     Unfinished,
 }
 
@@ -56,11 +58,11 @@ impl State {
 /// One task.
 #[derive(Clone, Serialize, Debug)]
 pub struct Row {
-    /// The user's name for it.
+    /// The user's name for the task.
     pub id: String,
     pub number: TaskId,
     pub state: State,
-    /// Where its last attempt is or was.
+    /// The node of its last attempt.
     pub node: Option<String>,
     pub n_attempts: u32,
     pub submitted: Timestamp,
@@ -69,7 +71,7 @@ pub struct Row {
     pub ended: Option<Timestamp>,
     /// How long the program of the last attempt ran, or has run.
     pub run_ns: Option<u64>,
-    /// Why it failed.
+    /// Why the task failed.
     pub reason: Option<String>,
 }
 
@@ -83,7 +85,7 @@ struct Table<'a> {
 /// A run's tasks, from the logs of all dispatchers that had a part in it.
 struct Logs {
     logs: Vec<RunLog>,
-    /// Of a cluster that is up, how it is.
+    /// The status of a running cluster.
     status: Option<ClusterStatus>,
 }
 
@@ -127,7 +129,7 @@ fn read(of: &SourceArgs) -> Result<Logs, Fault> {
     let (dirs, status) = match local::source(&of.join, of.dir.as_deref())? {
         Source::Ended(dirs) => (dirs, None),
         Source::Live(path) => {
-            // A dispatcher completes its log when it is asked how things are.
+            // A dispatcher completes its log when it is asked for its status.
             let status =
                 client_runtime().block_on(async { Ok::<_, Fault>(connect(&path).await?.status().await?) })?;
             let told = Join::read(&path).map_err(|e| Fault::new(Exit::Cluster, e))?;
@@ -252,7 +254,7 @@ fn write_table(rows: &[Row]) -> Result<(), Fault> {
     Ok(out.flush()?)
 }
 
-/// Control characters, tabs among them, are escaped, so that a row is a line and a cell has no tab.
+/// Control characters, including tabs, are escaped, so that each row is one line and no cell contains a tab.
 fn write_tsv(rows: &[Row]) -> Result<(), Fault> {
     let mut out = BufWriter::new(eyas_text::raw_unless_terminal());
     let seconds = |ns: Option<u64>| ns.map_or(String::new(), |ns| format!("{:.3}", ns as f64 / 1e9));

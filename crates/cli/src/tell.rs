@@ -1,5 +1,5 @@
-//! Explanations, reports and replays: what the log of a run says, from a live cluster or from the
-//! folder of one that is over.
+//! Explanations, reports and replays: made from the log of a run, of a running cluster or in the folder of
+//! one that is over.
 
 use crate::args::{ReplayArgs, ReportArgs, TaskArgs};
 use crate::commands::{client_runtime, task_name};
@@ -67,7 +67,7 @@ fn story_of(e: Explained) -> TaskStory {
     }
 }
 
-/// The report of the run that is asked for: all of them, or one, by default the newest.
+/// The report of the requested runs: all of them or one, by default the newest.
 fn read_report(dirs: &[PathBuf], args: &ReportArgs) -> Result<eyas_report::Report, Fault> {
     let log = eyas_report::read_group(dirs)?;
     let run = args.run.map(RunId).or_else(|| log.newest_run()).filter(|_| !args.all);

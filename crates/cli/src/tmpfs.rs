@@ -1,4 +1,4 @@
-//! Folders that lie in memory: what nodes cache there takes memory from the programs.
+//! Folders that are kept in memory: what nodes cache there takes memory from the programs.
 
 use crate::print::size;
 use eyas_text::shown_path;
@@ -9,7 +9,8 @@ use std::path::Path;
 /// The kinds of file systems that keep their files in memory (`statfs`).
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Says so where `dir`, or where it will be made, is in memory. `cache_bytes`: what all nodes may cache there.
+/// Warns if `dir`, or the place where it will be made, is in memory. `cache_bytes`: the most that all nodes
+/// together may cache there.
 pub fn say_so(dir: &Path, cache_bytes: u64) {
     if dir.ancestors().find(|at| at.exists()).is_some_and(is_in_memory) {
         eyas_text::say!(
@@ -38,7 +39,7 @@ pub fn is_in_memory(dir: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Where the kernel says which mounts are in memory, that is what is found.
+    /// Every mount that the kernel lists as in memory is recognised.
     #[test]
     fn what_the_kernel_lists_as_in_memory_is_found() {
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();

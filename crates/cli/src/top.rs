@@ -1,4 +1,4 @@
-//! `eyas top`: what a cluster is doing, on the whole screen, live.
+//! `eyas top`: a live view of what a cluster is doing, on the whole screen.
 //!
 //! A thread asks the dispatcher for its status twice a second; the screen is drawn from the last answer
 //! and from what was remembered of those before ([`View`]). When the dispatcher goes away the last picture
@@ -31,11 +31,11 @@ const POLL: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_secs(1);
 /// Seconds of history, one column of a chart each.
 const HISTORY_S: usize = 600;
-/// A rate is taken over so long.
+/// A rate is computed over this long.
 const RATE_NS: u64 = 5_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Of a task's id, so that the reason of its failure is seen beside it.
+/// The width of a task's id is limited, so that the reason of its failure is visible beside it.
 const ID_WIDTH_MAX: usize = 60;
 
 const LOCAL: Color = Color::Indexed(71);
@@ -58,7 +58,7 @@ pub fn top(args: JoinArgs) -> Result<Exit, Fault> {
     }
     let path = clusters::look_join(&args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // The first answer comes before the screen is taken, so that a plain error stays plain.
+    // The first answer comes before the screen is taken, so that an error is printed as usual.
     let mut client = runtime.block_on(Client::connect(&path))?;
     let mut view = View::default();
     view.take(Box::new(runtime.block_on(client.status())?));
@@ -105,7 +105,7 @@ fn show(
 ) -> std::io::Result<()> {
     loop {
         terminal.draw(|frame| draw(frame, view))?;
-        // A key, a new size or a tenth of a second; news is looked at in each case.
+        // A key, a new size or a tenth of a second; new answers are taken in each case.
         if event::poll(Duration::from_millis(100))?
             && let Event::Key(key) = event::read()?
             && key.kind == KeyEventKind::Press
@@ -142,11 +142,11 @@ struct Second {
     n_queued: u64,
 }
 
-/// What is known of the cluster, now and before.
+/// What is known of the cluster, now and from before.
 #[derive(Default)]
 struct View {
     status: Option<Box<ClusterStatus>>,
-    /// Why the last question was not answered.
+    /// Why the last request was not answered.
     gone: Option<String>,
     /// Totals of the last few seconds, for rates.
     recent: VecDeque<Totals>,
@@ -192,7 +192,7 @@ impl View {
             self.last_second = totals;
         }
         let since_ns = totals.at.since_ns(self.last_second.at);
-        // Answers come twice a second; one a little early still closes its second.
+        // Answers come twice a second; an answer that is a little early still closes its second.
         if since_ns >= SECOND_NS - SECOND_NS / 10 {
             let second = Second {
                 bytes_per_s: std::array::from_fn(|i| {
@@ -267,9 +267,9 @@ impl Rows {
         let runs = take(&mut left, n_runs.max(1), if small { 1 } else { height / 8 });
         let failures = take(&mut left, n_failures.max(1), if small { 1 } else { height / 6 });
         let nodes = take(&mut left, n_nodes.max(1), if small { 3 } else { height / 3 });
-        // The chart takes what nobody else needs, and at least a few rows.
+        // The chart takes what the other sections do not need, and at least a few rows.
         left = left.saturating_sub(if small { 4 } else { 10 });
-        // What is left goes to whoever has more to show.
+        // The remaining rows go to the sections that have more to show.
         let nodes = nodes + take(&mut left, n_nodes.saturating_sub(nodes.into()), u16::MAX);
         let failures = failures + take(&mut left, n_failures.saturating_sub(failures.into()), u16::MAX);
         Rows { runs, nodes, failures }
@@ -327,7 +327,7 @@ fn header(frame: &mut Frame, area: Rect, status: &ClusterStatus) {
     frame.render_widget(line.style(Style::new().bg(Color::Indexed(236))), area);
 }
 
-/// A section's first row: its name, then `right` behind a rule. Gives the rows below it.
+/// A section's first row: its name, then `right` after a line. Gives the rows below it.
 fn title(frame: &mut Frame, area: Rect, name: &str, right: Vec<Span<'static>>) -> Rect {
     let [head, rest] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     let right_width: usize = right.iter().map(Span::width).sum();
@@ -340,7 +340,7 @@ fn title(frame: &mut Frame, area: Rect, name: &str, right: Vec<Span<'static>>) -
     rest
 }
 
-/// Runs under way, newest first; the last one when none is.
+/// Runs under way, newest first; if there is none, the last run.
 fn shown_runs(runs: &[RunStatus]) -> Vec<&RunStatus> {
     let active: Vec<&RunStatus> = runs.iter().rev().filter(|r| r.ended.is_none()).collect();
     if active.is_empty() { runs.last().into_iter().collect() } else { active }
@@ -409,7 +409,7 @@ fn draw_nodes(frame: &mut Frame, area: Rect, nodes: &[ExecutorLine]) {
     }
 }
 
-/// Programs running, as far as the last heartbeat tells.
+/// Programs that run, according to the last heartbeat.
 fn n_busy(node: &ExecutorLine) -> u64 {
     (node.status.running.len() as u64).min(u64::from(node.slots))
 }
@@ -518,7 +518,7 @@ fn stacked(
     let eighths = f64::from(area.height) * 8.0;
     for (i, column) in shown.iter().enumerate() {
         let x = area.right() - (shown.len() - i) as u16;
-        // Where each layer ends, from below; a layer that is there at all shows.
+        // The upper end of each layer, from below; a layer that is not empty is always visible.
         let mut ends = [0i64; 3];
         let mut sum = 0.0;
         for (end, value) in ends.iter_mut().zip(column) {
@@ -543,7 +543,7 @@ fn stacked(
     }
     if top > 0.0 {
         let text = label(top);
-        // Only where no bar is, so that the text stays readable.
+        // Only where there is no bar, so that the text stays readable.
         let free = usize::from(area.width) - shown.len();
         let style = Style::new().fg(DIM);
         if free > text.len() {
@@ -595,7 +595,7 @@ fn bar(width: usize, share: f64, colour: Color) -> [Span<'static>; 2] {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     let mut eighths = (share * width as f64 * 8.0).round() as usize;
-    // A little is not nothing, and not quite all is not all.
+    // A little is shown as more than nothing, and not quite all as less than all.
     if share > 0.0 {
         eighths = eighths.max(1);
     }
@@ -608,7 +608,7 @@ fn bar(width: usize, share: f64, colour: Color) -> [Span<'static>; 2] {
     [Span::styled(full, style), Span::styled(rest, style)]
 }
 
-/// Text from outside, without what a terminal would obey.
+/// Text from outside, without characters that a terminal would act on.
 fn clean(text: &str) -> String {
     eyas_text::line_of(text).to_string()
 }

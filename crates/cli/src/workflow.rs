@@ -1,4 +1,4 @@
-//! Workflow files: found out, run, converted, drawn, and written from a run's log.
+//! Workflow files: recognised, run, converted, drawn, and written from a run's log.
 
 use crate::args::JoinArgs;
 use crate::{Exit, Fault, commands, local};
@@ -90,7 +90,7 @@ impl From<TasksError> for Fault {
     }
 }
 
-/// What is in `path`. A pipe can be read only once, so it is taken for a task list.
+/// The format of the file `path`. A pipe can be read only once, so it is taken for a task list.
 fn format_of(path: &Path) -> Result<Format, Fault> {
     match path != Path::new("-") && path.is_file() {
         true => Ok(eyas_workflow::format_of(path)?),
@@ -98,7 +98,7 @@ fn format_of(path: &Path) -> Result<Format, Fault> {
     }
 }
 
-/// Whether `path` is a workflow file of others, and no list of tasks or commands.
+/// Whether `path` is a workflow file of another system, and no list of tasks or commands.
 pub fn is_workflow(path: &Path) -> Result<bool, Fault> {
     Ok(!is_list(format_of(path)?))
 }
@@ -107,7 +107,7 @@ fn is_list(format: Format) -> bool {
     matches!(format, Format::JsonLines | Format::Commands)
 }
 
-/// Whether `path` is a list of commands, or is said to be one.
+/// Whether `path` is a list of commands, by its name or by the user's option.
 pub fn is_of_commands(path: &Path, args: &WorkflowArgs) -> Result<bool, Fault> {
     Ok(args.commands || format_of(path)? == Format::Commands)
 }
@@ -117,7 +117,7 @@ pub fn list_of(path: &Path, args: &WorkflowArgs) -> Result<TaskList, Fault> {
     list_in(path, args, &ReadOptions::default())
 }
 
-/// As [`list_of`]; a task list is read with these options.
+/// Like [`list_of`]; a task list is read with these options.
 pub fn list_in(path: &Path, args: &WorkflowArgs, read: &ReadOptions) -> Result<TaskList, Fault> {
     let format = if args.commands { Format::Commands } else { format_of(path)? };
     if is_list(format) {
@@ -145,7 +145,7 @@ fn options(path: &Path, args: &WorkflowArgs, check_inputs: bool) -> Options {
     options
 }
 
-/// What is in `path` in its neutral form, task lists included.
+/// The content of `path` in the neutral form, task lists included.
 fn read(path: &Path) -> Result<Workflow, Fault> {
     let format = format_of(path)?;
     if is_list(format) {

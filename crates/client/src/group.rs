@@ -1,13 +1,14 @@
-//! A client of a group of dispatchers: one connection to each, requests split or sent to all, answers put together.
+//! A client of a group of dispatchers: one connection to each, requests split or sent to all, answers
+//! combined.
 //!
-//! Each request is served by a task of its own, as some take long. A connection that breaks is made again; a request
-//! that was under way there fails, but for watching a run, which goes on when the dispatcher is back.
+//! Each request is served by a task of its own, as some take long. A connection that breaks is made again. A
+//! request that was under way on it fails; only watching a run continues when the dispatcher is back.
 //!
-//! A join file may be a copy that was made before all members were up. Where a member is that the file does not name, or
-//! that does not answer at its address, the members that answer are asked.
+//! A join file may be a copy that was made before all members were up. If the file does not name a member's
+//! address, or the member does not answer there, the members that answer are asked.
 //!
-//! The steps of a submission are the session's ([`eyas_session::client`]), as the worlds of faults have them, too; here are its
-//! connections and the work of splitting it.
+//! The steps of a submission are the session's ([`eyas_session::client`]), which the worlds of faults use,
+//! too; this module has the connections and the work of splitting it.
 
 use super::open;
 use eyas_core::RunId;
@@ -25,9 +26,9 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 /// How long until a member that is away is tried again.
 const RETRY: Duration = Duration::from_millis(250);
-/// How long nobody at all may answer.
+/// How long a client goes on while no member at all answers.
 const LONELY_MAX: Duration = Duration::from_secs(10);
-/// How long a submission waits for members that nobody has met yet.
+/// How long a submission waits for members that have not been reached yet.
 const COMING_MAX: Duration = Duration::from_secs(20);
 
 /// Positions of tasks in a member's part of a run are below this bit.
@@ -37,34 +38,35 @@ const MEMBER_SHIFT: u32 = 48;
 #[derive(Default)]
 struct Line {
     writer: Option<Writer>,
-    /// Who waits for replies to which request. Gone with the connection.
+    /// The receivers of replies, by the number of the request. They are dropped with the connection.
     waiting: HashMap<u64, Waiting>,
 }
 
-/// Who waits for replies to a request.
+/// The receiver of the replies to a request.
 enum Waiting {
     Asks(UnboundedSender<ReplyBody>),
     Submits(Waits),
 }
 
-/// A submission that waits for a reply of a member. When nobody waits any more, because the connection is gone, it hears that.
+/// A submission that waits for a member's reply. If the connection breaks and this is dropped, the submission
+/// is informed.
 struct Waits {
     member: usize,
     ticket: u64,
-    tell: UnboundedSender<Input>,
+    sender: UnboundedSender<Input>,
 }
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        let _ = self.tell.send(Input::Lost { member: self.member });
+        let _ = self.sender.send(Input::Lost { member: self.member });
     }
 }
 
 /// Why there is no good answer.
 enum No {
-    /// A dispatcher that is needed is not there: a sentence.
+    /// A dispatcher that is needed is away: a sentence.
     Away(String),
-    /// It was said, or would be.
+    /// The request was refused, or would be.
     Refused(String),
 }
 
@@ -85,19 +87,19 @@ impl From<tokio::task::JoinError> for No {
 /// A submission of this client.
 struct Submitting {
     submission: Submission,
-    tell: UnboundedSender<Input>,
-    told: UnboundedReceiver<Input>,
-    /// Requests whose replies it hears, by member.
+    sender: UnboundedSender<Input>,
+    inputs: UnboundedReceiver<Input>,
+    /// Requests whose replies the submission receives, by member.
     asked: Vec<(usize, u64)>,
 }
 
 struct Shared {
     lines: Vec<Mutex<Line>>,
-    /// Where each member is, or was; empty where nobody has met it yet.
+    /// The last known address of each member; empty for a member that has not been reached yet.
     addresses: Mutex<Vec<String>>,
     /// Numbers of requests to members, which are not those of the client.
     next: AtomicU64,
-    /// Those that are opened, and of which tasks come.
+    /// Submissions that are open and still receive tasks.
     submissions: Mutex<HashMap<RunId, Submitting>>,
     replies: UnboundedSender<Result<Reply, NetError>>,
 }
@@ -110,23 +112,23 @@ pub(super) struct Group {
 impl Group {
     /// Connects to all members that answer; at least one has to.
     pub async fn connect(join: Join, path: Option<PathBuf>) -> Result<Group, NetError> {
-        let (tell, replies) = mpsc::unbounded_channel();
+        let (sender, replies) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             lines: join.members.iter().map(|_| Mutex::new(Line::default())).collect(),
             addresses: Mutex::new(join.members.clone()),
             next: AtomicU64::new(1),
             submissions: Mutex::new(HashMap::new()),
-            replies: tell,
+            replies: sender,
         });
         let mut first_error = None;
         let mut opened: Vec<Option<_>> = join.members.iter().map(|_| None).collect();
         let mut tried = vec![false; opened.len()];
-        // Those that answer tell where others are.
+        // Members that answer report where others are.
         while let Some(member) = (0..opened.len()).find(|m| !tried[*m] && !shared.address(*m).is_empty()) {
             tried[member] = true;
             match open(&shared.address(member), &join).await {
-                Ok((reader, writer, told)) => {
-                    shared.learn(member, &told, None);
+                Ok((reader, writer, addresses)) => {
+                    shared.learn(member, &addresses, None);
                     opened[member] = Some((reader, writer));
                 }
                 Err(e) => _ = first_error.get_or_insert(e),
@@ -137,7 +139,7 @@ impl Group {
             return Err(first_error.unwrap_or_else(nobody));
         }
         for (member, line) in opened.into_iter().enumerate() {
-            // What is asked first finds those that answered.
+            // Requests that come first find the members that answered.
             let reader = line.map(|(reader, writer)| {
                 shared.line(member).writer = Some(writer);
                 reader
@@ -150,7 +152,7 @@ impl Group {
 
     pub fn send(&mut self, number: u64, body: RequestBody) {
         if let RequestBody::AddArray { run, array } = body {
-            // In the order in which they come, so not on a task.
+            // Arrays must keep their order, so they are not handled on a task of their own.
             if let Some(submitting) = self.shared.submissions().get_mut(&run) {
                 submitting.submission.handle(Input::Array(array), &mut vec![]);
             }
@@ -179,10 +181,10 @@ async fn keep(
                 let Some(shared) = shared.upgrade() else { return };
                 let line = shared.line(member);
                 match line.waiting.get(&reply.number) {
-                    Some(Waiting::Asks(tell)) => _ = tell.send(reply.body),
-                    Some(Waiting::Submits(Waits { member, ticket, tell })) => {
+                    Some(Waiting::Asks(sender)) => _ = sender.send(reply.body),
+                    Some(Waiting::Submits(Waits { member, ticket, sender })) => {
                         let (member, ticket, body) = (*member, *ticket, reply.body);
-                        let _ = tell.send(Input::Answered { member, ticket, body });
+                        let _ = sender.send(Input::Answered { member, ticket, body });
                     }
                     None => {}
                 }
@@ -192,15 +194,16 @@ async fn keep(
         }
         tokio::time::sleep(RETRY).await;
         let Some(shared) = shared.upgrade() else { return };
-        if let Some(Ok(told)) = path.as_ref().map(|path| Join::read(path)) {
-            // Only what the file did not say before is news; a copy says for ever what was true once.
-            if let (Some(now), before) = (told.members.get(member), join.members.get(member))
+        if let Some(Ok(file)) = path.as_ref().map(|path| Join::read(path)) {
+            // Only an address that differs from what the file said before is news; a copy of the file never
+            // changes.
+            if let (Some(now), before) = (file.members.get(member), join.members.get(member))
                 && Some(now) != before
                 && !now.is_empty()
             {
                 shared.addresses()[member].clone_from(now);
             }
-            join = told;
+            join = file;
         }
         let address = shared.address(member);
         let line = match address.is_empty() {
@@ -208,8 +211,8 @@ async fn keep(
             false => open(&address, &join).await.ok(),
         };
         match line {
-            Some((new, writer, told)) => {
-                shared.learn(member, &told, None);
+            Some((new, writer, addresses)) => {
+                shared.learn(member, &addresses, None);
                 shared.line(member).writer = Some(writer);
                 reader = Some(new);
             }
@@ -235,28 +238,28 @@ impl Shared {
         self.addresses()[member].clone()
     }
 
-    /// The member `from` told where all are. Of itself it knows best, of others no better than anybody; what is known of `lost`
-    /// is of no use.
-    fn learn(&self, from: usize, told: &[String], lost: Option<usize>) {
+    /// The member `from` reported all addresses. It knows its own address best, and the other addresses no
+    /// better than anybody; what it says of `lost` is of no use.
+    fn learn(&self, from: usize, reported: &[String], lost: Option<usize>) {
         let mut addresses = self.addresses();
-        if told.len() != addresses.len() {
+        if reported.len() != addresses.len() {
             return;
         }
-        for (member, (known, told)) in addresses.iter_mut().zip(told).enumerate() {
+        for (member, (known, reported)) in addresses.iter_mut().zip(reported).enumerate() {
             let is_better = known.is_empty() || member == from || Some(member) == lost;
-            if is_better && !told.is_empty() {
-                known.clone_from(told);
+            if is_better && !reported.is_empty() {
+                known.clone_from(reported);
             }
         }
     }
 
-    /// Asks the members that answer where this one is.
+    /// Asks the members that answer where member `lost` is.
     async fn ask_where(&self, lost: usize, join: &Join) {
         for member in (0..self.n_members()).filter(|m| *m != lost) {
             if self.line(member).writer.is_some()
-                && let Ok((_, _, told)) = open(&self.address(member), join).await
+                && let Ok((_, _, addresses)) = open(&self.address(member), join).await
             {
-                return self.learn(member, &told, Some(lost));
+                return self.learn(member, &addresses, Some(lost));
             }
         }
     }
@@ -277,20 +280,20 @@ impl Shared {
         }
     }
 
-    /// Waits for members that nobody has met: the cluster is being started. Those that were there and are away are not
-    /// waited for.
+    /// Waits for members that have not been reached yet, because the cluster is being started. Members that
+    /// were reached before and are away are not waited for.
     async fn wait_for_coming(&self) {
         let until = tokio::time::Instant::now() + COMING_MAX;
         let is_coming = |member: usize| self.is_away(member) && self.address(member).is_empty();
         let mut coming: Vec<usize> = (0..self.n_members()).filter(|m| is_coming(*m)).collect();
         while !coming.is_empty() && tokio::time::Instant::now() < until {
             tokio::time::sleep(RETRY / 5).await;
-            // Whoever's address is known by now is connected to next.
+            // Members whose address is known by now are connected to next.
             coming.retain(|member| self.is_away(*member));
         }
     }
 
-    /// What a submission came to, in words.
+    /// The reason why a submission failed, in words.
     fn no(&self, no: session::No) -> No {
         match no {
             session::No::Absent(member) => {
@@ -301,18 +304,19 @@ impl Shared {
         }
     }
 
-    fn tell(&self, number: u64, body: ReplyBody) {
+    fn answer(&self, number: u64, body: ReplyBody) {
         let _ = self.replies.send(Ok(Reply { number, body }));
     }
 
     /// Sends a request to one member; its replies come on the channel, which ends with the connection.
     fn send(&self, member: usize, body: RequestBody) -> Option<(u64, UnboundedReceiver<ReplyBody>)> {
-        let (tell, replies) = mpsc::unbounded_channel();
-        let number = self.send_for(member, body, Some(Waiting::Asks(tell)))?;
+        let (sender, replies) = mpsc::unbounded_channel();
+        let number = self.send_for(member, body, Some(Waiting::Asks(sender)))?;
         Some((number, replies))
     }
 
-    /// Sends a request for somebody who waits for replies, if anybody does. Gives its number; none where the member is away.
+    /// Sends a request and registers the receiver of its replies, if there is one. Gives the request's
+    /// number; `None` if the member is away.
     fn send_for(&self, member: usize, body: RequestBody, waiting: Option<Waiting>) -> Option<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut line = self.line(member);
@@ -337,7 +341,7 @@ impl Shared {
         }
     }
 
-    /// The same to all members, at once.
+    /// Sends the same request to all members at once.
     async fn ask_all(self: &Arc<Self>, body: &RequestBody) -> Vec<Result<ReplyBody, No>> {
         let asked: Vec<_> = (0..self.n_members())
             .map(|member| {
@@ -353,7 +357,7 @@ impl Shared {
     }
 
     async fn serve(self: Arc<Self>, number: u64, body: RequestBody) {
-        // Who submits may want to try again; to others it is an answer like any.
+        // A submitting client may want to try again; for other clients a refusal is an answer like any other.
         let submits = matches!(body, RequestBody::OpenRun { .. } | RequestBody::CommitRun { .. });
         let reply = match body {
             RequestBody::OpenRun { name, keep, into } => self.open_run(name, keep, into).await,
@@ -402,12 +406,12 @@ impl Shared {
             }
         };
         match reply {
-            Ok(body) => self.tell(number, body),
-            Err(No::Refused(reason)) => self.tell(number, ReplyBody::Refused { reason }),
+            Ok(body) => self.answer(number, body),
+            Err(No::Refused(reason)) => self.answer(number, ReplyBody::Refused { reason }),
             Err(No::Away(sentence)) if submits => {
                 let _ = self.replies.send(Err(NetError::Away(sentence)));
             }
-            Err(No::Away(reason)) => self.tell(number, ReplyBody::Refused { reason }),
+            Err(No::Away(reason)) => self.answer(number, ReplyBody::Refused { reason }),
         }
     }
 
@@ -420,9 +424,9 @@ impl Shared {
         into: Option<Addition>,
     ) -> Result<ReplyBody, No> {
         self.wait_for_coming().await;
-        let (tell, told) = mpsc::unbounded_channel();
+        let (sender, inputs) = mpsc::unbounded_channel();
         let submission = Submission::new(self.n_members(), name, keep, into);
-        let mut submitting = Submitting { submission, tell, told, asked: vec![] };
+        let mut submitting = Submitting { submission, sender, inputs, asked: vec![] };
         let is_here = (0..self.n_members()).map(|m| !self.is_away(m)).collect();
         let reply = submitting.go_on(self, Input::Begin { is_here }).await?;
         if let ReplyBody::RunOpened { run, .. } = &reply {
@@ -435,45 +439,46 @@ impl Shared {
 
     // ------------------------------------------------------------ runs
 
-    /// Tells of a run as long as it lasts. It has ended when all parts have, as seen after the last of them ended: a part
-    /// that had ended begins again where a file that it made was lost and another part still reads it.
+    /// Reports the state of a run as long as it lasts. The run has ended when all parts have, checked after
+    /// the last of them ended: a part that had ended begins again if a file that it made was lost and another
+    /// part still reads it.
     async fn watch(self: Arc<Self>, number: u64, run: RunId, interval_ns: u64) {
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (sender, mut reports) = mpsc::unbounded_channel();
         for member in 0..self.n_members() {
-            let (shared, tell) = (self.clone(), tell.clone());
-            tokio::spawn(async move { shared.watch_part(member, run, interval_ns, tell).await });
+            let (shared, sender) = (self.clone(), sender.clone());
+            tokio::spawn(async move { shared.watch_part(member, run, interval_ns, sender).await });
         }
-        drop(tell);
+        drop(sender);
         let mut parts: Vec<Option<RunStatus>> = vec![None; self.n_members()];
         let mut lonely = tokio::time::Instant::now();
         loop {
-            let told = tokio::time::timeout(RETRY, told.recv()).await;
+            let report = tokio::time::timeout(RETRY, reports.recv()).await;
             if (0..self.n_members()).any(|m| !self.is_away(m)) {
                 lonely = tokio::time::Instant::now();
             } else if lonely.elapsed() > LONELY_MAX {
                 let _ = self.replies.send(Err(NetError::Closed));
                 return;
             }
-            match told {
-                // Each member has a part of each run; which runs there are, the first one decides.
-                Ok(Some((0, Err(reason)))) => return self.tell(number, ReplyBody::Refused { reason }),
+            match report {
+                // Each member has a part of each run; the first member decides which runs exist.
+                Ok(Some((0, Err(reason)))) => return self.answer(number, ReplyBody::Refused { reason }),
                 Ok(Some((member, Err(reason)))) => {
                     let who = format!("dispatcher {} of {}", member + 1, self.n_members());
                     let _ = self.replies.send(Err(NetError::Away(format!("{who} lacks its part: {reason}"))));
                     return;
                 }
                 Ok(Some((member, Ok(status)))) => parts[member] = Some(status),
-                // Whoever follows a part tells its end, and goes on until then.
+                // The task that follows a part reports its end, and runs until then.
                 Ok(None) => return,
                 Err(_) => continue,
             }
             let known: Vec<&RunStatus> = parts.iter().flatten().collect();
             let whole = self.sum(run, &known);
             if whole.ended.is_none() {
-                self.tell(number, ReplyBody::Run(Box::new(whole)));
+                self.answer(number, ReplyBody::Run(Box::new(whole)));
                 continue;
             }
-            // All have ended at some time; have they now?
+            // Each part has ended at some time; check that all have ended now.
             let mut again = vec![];
             for (member, before) in parts.iter().flatten().enumerate() {
                 match self.ask(member, RequestBody::WatchRun { run, interval_ns: u64::MAX }).await {
@@ -485,24 +490,24 @@ impl Shared {
             }
             let whole = self.sum(run, &again.iter().collect::<Vec<_>>());
             let over = whole.ended.is_some();
-            self.tell(number, ReplyBody::Run(Box::new(whole)));
+            self.answer(number, ReplyBody::Run(Box::new(whole)));
             if over {
                 return;
             }
-            // One has begun again: from the beginning.
+            // One part has begun again: start from the beginning.
             tokio::time::sleep(RETRY).await;
             let (shared, interval_ns) = (self.clone(), interval_ns);
             return Box::pin(shared.watch(number, run, interval_ns)).await;
         }
     }
 
-    /// Tells of one part until it has ended; across connections.
+    /// Reports the state of one part until it has ended; continues across connections.
     async fn watch_part(
         &self,
         member: usize,
         run: RunId,
         interval_ns: u64,
-        tell: UnboundedSender<(usize, Result<RunStatus, String>)>,
+        sender: UnboundedSender<(usize, Result<RunStatus, String>)>,
     ) {
         loop {
             if let Some((number, mut replies)) = self.send(member, RequestBody::WatchRun { run, interval_ns })
@@ -511,13 +516,13 @@ impl Shared {
                     let over = match reply {
                         ReplyBody::Run(status) => {
                             let over = status.ended.is_some();
-                            if tell.send((member, Ok(*status))).is_err() {
+                            if sender.send((member, Ok(*status))).is_err() {
                                 return;
                             }
                             over
                         }
                         ReplyBody::Refused { reason } => {
-                            let _ = tell.send((member, Err(reason)));
+                            let _ = sender.send((member, Err(reason)));
                             true
                         }
                         _ => false,
@@ -528,14 +533,14 @@ impl Shared {
                     }
                 }
             }
-            if tell.is_closed() {
+            if sender.is_closed() {
                 return;
             }
             tokio::time::sleep(RETRY).await;
         }
     }
 
-    /// A run of which these parts are known. It has not ended while one is not.
+    /// The state of a run of which these parts are known. It has not ended while a part is unknown.
     fn sum(&self, run: RunId, parts: &[&RunStatus]) -> RunStatus {
         let whole = sum_of_parts(run, parts);
         let ended = whole.ended.filter(|_| parts.len() == self.n_members());
@@ -569,7 +574,7 @@ impl Shared {
         }
     }
 
-    /// The members' tasks one member after the other: which one it is, is in the upper bits of a position.
+    /// Gives the members' tasks one member after the other; the upper bits of a position say which member.
     async fn prints(&self, run: Option<RunId>, which: WhichTasks, from: u64) -> Result<ReplyBody, No> {
         let member = (from >> MEMBER_SHIFT) as usize;
         let from = from & ((1 << MEMBER_SHIFT) - 1);
@@ -633,20 +638,20 @@ impl Shared {
 }
 
 impl Submitting {
-    /// Goes on until there is something to tell whoever submits.
+    /// Continues until there is a reply for the submitting client.
     async fn go_on(&mut self, shared: &Arc<Shared>, input: Input) -> Result<ReplyBody, No> {
         let mut next = Some(input);
         loop {
             let input = match next.take() {
                 Some(input) => input,
-                None => self.told.recv().await.expect("we have a sender ourselves"),
+                None => self.inputs.recv().await.expect("we have a sender ourselves"),
             };
             match self.take(shared, input) {
-                Some(Output::Answer(told)) => {
-                    if !matches!(told, Ok(ReplyBody::RunOpened { .. })) {
+                Some(Output::Answer(answer)) => {
+                    if !matches!(answer, Ok(ReplyBody::RunOpened { .. })) {
                         self.end(shared);
                     }
-                    return told.map_err(|no| shared.no(no));
+                    return answer.map_err(|no| shared.no(no));
                 }
                 Some(Output::Split(splitting)) => {
                     let parts = tokio::task::spawn_blocking(|| splitting.compute()).await;
@@ -657,7 +662,7 @@ impl Submitting {
         }
     }
 
-    /// Takes one input, and sends what is to be sent. Gives what is left to do.
+    /// Takes one input and sends the messages that result. Gives what is left to do.
     fn take(&mut self, shared: &Shared, input: Input) -> Option<Output> {
         let mut out = vec![];
         self.submission.handle(input, &mut out);
@@ -665,8 +670,8 @@ impl Submitting {
         for output in out {
             match output {
                 Output::Ask { member, ticket, body } => {
-                    // It hears that the member is lost where nothing can be sent, too.
-                    let waits = Waits { member, ticket, tell: self.tell.clone() };
+                    // If nothing can be sent, the submission is also informed that the member is lost.
+                    let waits = Waits { member, ticket, sender: self.sender.clone() };
                     let number = shared.send_for(member, body, Some(Waiting::Submits(waits)));
                     self.asked.extend(number.map(|number| (member, number)));
                 }
@@ -677,7 +682,7 @@ impl Submitting {
         left
     }
 
-    /// It is over; nothing more is to be heard.
+    /// The submission is over; replies are no longer received.
     fn end(&mut self, shared: &Shared) {
         for (member, number) in self.asked.drain(..) {
             shared.line(member).waiting.remove(&number);
@@ -685,7 +690,7 @@ impl Submitting {
     }
 }
 
-/// The first good answer, else who could not be asked, else the first refusal.
+/// The first good answer; else the member that could not be asked; else the first refusal.
 fn first_of(replies: Vec<Result<ReplyBody, No>>) -> Result<ReplyBody, No> {
     let mut refused: Option<No> = None;
     for reply in replies {
@@ -721,7 +726,7 @@ fn demand(replies: Vec<Result<ReplyBody, No>>) -> Result<ReplyBody, No> {
     whole.map(|whole| ReplyBody::Demand(Box::new(whole))).ok_or_else(nobody)
 }
 
-/// A run of which these are the parts; it has ended when all have.
+/// The state of a run that consists of these parts; it has ended when all have.
 fn sum_of_parts(run: RunId, parts: &[&RunStatus]) -> RunStatus {
     let mut whole = RunStatus { run, ..RunStatus::default() };
     let sum = |of: fn(&RunStatus) -> u64| parts.iter().map(|p| of(p)).sum::<u64>();

@@ -1,11 +1,12 @@
 //! eyas-client: what a client of a cluster does: submit, follow, cancel, ask. Requests go out, replies come in.
 //!
-//! The command line, the part that starts nodes, and whatever else talks to dispatchers stand on it. Nothing of a dispatcher, an
-//! executor or their files is behind it.
+//! The command line, the provider that starts nodes, and every other program that talks to dispatchers use
+//! it. It depends on nothing of a dispatcher, an executor or their files.
 //!
-//! Where the join file names a group of dispatchers this is a connection to each of them, which looks like one: a
-//! submission is split ([`eyas_core::group::split`]) and its parts go to their dispatchers, questions go to all, and the answers are
-//! put together (the module `group`). One dispatcher that is away does not end it.
+//! If the join file names a group of dispatchers, this is a connection to each of them, which looks like one.
+//! A submission is split ([`eyas_core::group::split`]) and its parts go to their dispatchers; questions go to
+//! all, and the answers are combined (the module `group`). A dispatcher that is away does not end the
+//! connection.
 
 mod group;
 
@@ -18,8 +19,8 @@ use group::Group;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A connection to a dispatcher, or to a group of them. Replies to one request come in order; those to several may mix, so
-/// one user of a client asks one thing at a time.
+/// A connection to a dispatcher, or to a group of them. Replies to one request come in order, but replies to
+/// several requests may mix, so one user of a client makes one request at a time.
 pub struct Client {
     way: Way,
     next: u64,
@@ -33,11 +34,11 @@ enum Way {
 impl Client {
     /// Connects with a join file.
     pub async fn connect(join: &Path) -> Result<Client, NetError> {
-        let told = Join::read(join)?;
-        if told.members.is_empty() {
-            return Client::connect_to(&told).await;
+        let file = Join::read(join)?;
+        if file.members.is_empty() {
+            return Client::connect_to(&file).await;
         }
-        let group = Group::connect(told, Some(join.to_path_buf())).await?;
+        let group = Group::connect(file, Some(join.to_path_buf())).await?;
         Ok(Client { way: Way::Several(group), next: 1 })
     }
 
@@ -48,7 +49,7 @@ impl Client {
         }
         let (reader, writer, members) = open(&join.address, join).await?;
         if !members.is_empty() {
-            // It is one of several; the file names no other.
+            // The dispatcher is one of several, but the file names no other.
             let mut join = join.clone();
             join.members = members;
             let group = Group::connect(join, None).await?;
@@ -57,7 +58,7 @@ impl Client {
         Ok(Client { way: Way::One { reader, writer }, next: 1 })
     }
 
-    /// Sends a request; its number tells its replies.
+    /// Sends a request; the number that is returned identifies its replies.
     pub fn send(&mut self, body: RequestBody) -> Result<u64, NetError> {
         let number = self.next;
         self.next += 1;
@@ -72,7 +73,7 @@ impl Client {
         Ok(number)
     }
 
-    /// The next reply to `number`; replies to others are dropped.
+    /// The next reply to `number`; replies to other requests are dropped.
     pub async fn reply(&mut self, number: u64) -> Result<ReplyBody, NetError> {
         loop {
             let reply = self.next().await?;
@@ -82,7 +83,7 @@ impl Client {
         }
     }
 
-    /// The next reply to anything.
+    /// The next reply to any request.
     pub async fn next(&mut self) -> Result<Reply, NetError> {
         match &mut self.way {
             Way::One { reader, .. } => reader.next::<Reply>().await?.ok_or(NetError::Closed),
@@ -92,8 +93,8 @@ impl Client {
 
     // ------------------------------------------------------------ what it is for
 
-    /// Submits a run; returns when that is durable. `keep`: its files that stay on the nodes are kept when nobody will read them
-    /// any more.
+    /// Submits a run; returns when that is durable. `keep`: the run's files that stay on the nodes are kept
+    /// when no task will read them any more.
     pub async fn submit(
         &mut self,
         name: &str,
@@ -104,8 +105,8 @@ impl Client {
         Ok(self.stream(open, arrays).await?.run)
     }
 
-    /// Adds tasks to a run that goes on; returns when that is durable. With the token of an earlier try, what that one added is not
-    /// added again.
+    /// Adds tasks to a run that goes on; returns when that is durable. Tasks that were already added with the
+    /// same token are not added again.
     pub async fn add(
         &mut self,
         name: &str,
@@ -134,7 +135,7 @@ impl Client {
             let reply = self.next().await?;
             match reply.body {
                 ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
-                // The first refusal tells the reason; the one to the commit repeats it.
+                // The first refusal has the reason; the refusal of the commit repeats it.
                 ReplyBody::Refused { reason } => return Err(NetError::Refused(reason)),
                 _ if reply.number == number => return Err(makes_no_sense("a submission")),
                 _ => {}
@@ -142,13 +143,13 @@ impl Client {
         }
     }
 
-    /// Asks to hear of a run whenever something changed, at most every `interval_ns`, and of its end: as [`ReplyBody::Run`]
-    /// with the number that is given.
+    /// Asks for reports of a run whenever something changed (at most every `interval_ns`) and at its end.
+    /// They come as [`ReplyBody::Run`] with the number that is returned.
     pub fn watch(&mut self, run: RunId, interval_ns: u64) -> Result<u64, NetError> {
         self.send(RequestBody::WatchRun { run, interval_ns })
     }
 
-    /// Cancels a task, all tasks of a run, or those of all runs that go on. Gives how many had not ended.
+    /// Cancels a task, all tasks of a run, or those of all unfinished runs. Gives how many had not ended.
     pub async fn cancel(&mut self, run: Option<RunId>, task: Option<TaskName>) -> Result<u64, NetError> {
         match self.ask(RequestBody::Cancel { run, task }).await? {
             ReplyBody::Cancelled { n_tasks } => Ok(n_tasks),
@@ -178,7 +179,7 @@ impl Client {
         }
     }
 
-    /// What a task's attempts printed, the running one among them.
+    /// The output of a task's attempts, including a running one.
     pub async fn printed(&mut self, run: Option<RunId>, task: TaskName) -> Result<TaskPrinted, NetError> {
         match self.ask(RequestBody::Logs { run, task }).await? {
             ReplyBody::Printed(printed) => Ok(*printed),
@@ -186,7 +187,7 @@ impl Client {
         }
     }
 
-    /// What tasks of a run printed, from a position among its tasks on. `run`: the newest if none is named.
+    /// The output of tasks of a run, from a position among its tasks on. `run`: `None` means the newest.
     pub async fn prints(
         &mut self,
         run: Option<RunId>,
@@ -204,7 +205,7 @@ impl Client {
         self.ask(RequestBody::Shutdown).await.map(|_| ())
     }
 
-    /// For whoever starts and ends nodes: what there is to do.
+    /// For the process that starts and ends nodes: the demand for nodes.
     pub async fn demand(&mut self, provisioner: Provisioner) -> Result<DemandStatus, NetError> {
         match self.ask(RequestBody::Demand { provisioner }).await? {
             ReplyBody::Demand(demand) => Ok(*demand),
@@ -212,7 +213,7 @@ impl Client {
         }
     }
 
-    /// Has an executor end when it has nothing left.
+    /// Has an executor end when its attempts have ended.
     pub async fn drain(&mut self, executor: ExecutorId) -> Result<(), NetError> {
         self.ask(RequestBody::Drain { executor }).await.map(|_| ())
     }
@@ -227,7 +228,7 @@ impl Client {
     }
 }
 
-/// What the dispatcher said to a submission.
+/// The dispatcher's answer to a submission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Accepted {
     /// The run that the tasks are in.
@@ -236,14 +237,14 @@ pub struct Accepted {
     pub again: bool,
 }
 
-/// What some tasks of a run printed. As [`ReplyBody::Prints`].
+/// The output of some tasks of a run; see [`ReplyBody::Prints`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Prints {
     pub run: RunId,
     pub tasks: Vec<TaskPrinted>,
-    /// Where to go on; `None`: these were the last.
+    /// The position to continue from; `None`: these were the last.
     pub next: Option<u64>,
-    /// The task at `next` has not ended: it is too early to go on.
+    /// The task at `next` has not ended, so it is too early to continue.
     pub is_early: bool,
 }
 
@@ -251,7 +252,8 @@ fn makes_no_sense(what: &str) -> NetError {
     NetError::Refused(format!("its answer to {what} makes no sense"))
 }
 
-/// Connects to one dispatcher as a client. Gives where the dispatchers of its group are, if it is one of several.
+/// Connects to one dispatcher as a client. Also gives the addresses of the dispatchers of its group, if it is
+/// one of several.
 async fn open(address: &str, join: &Join) -> Result<(Reader, Writer, Vec<String>), NetError> {
     let hello = Hello::Client { name: format!("pid {}", std::process::id()) };
     let (reader, writer, welcome) = net::enter(address, &join.identity, &hello).await?;

@@ -128,7 +128,7 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
         let decision = policy.place(&view, &mut picks);
         let decided = start.elapsed();
         let Ok(executor) = decision else {
-            // Everybody is busy, or all tasks wait for somebody who is: some tasks end.
+            // All executors are busy, or all tasks wait for busy ones: some tasks end.
             n_none += 1;
             for _ in 0..=random.below(64).min(running.len() - 1) {
                 let i = random.below(running.len());

@@ -92,7 +92,7 @@ pub enum Piece {
     Index,
 }
 
-/// A string with holes.
+/// A string with gaps that each task fills.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 #[serde(transparent)]
 pub struct Pattern(pub Vec<Piece>);
@@ -104,21 +104,21 @@ impl Pattern {
     pub fn column(column: u32) -> Pattern {
         Pattern(vec![Piece::Column { column, part: Part::Whole }])
     }
-    /// It is the same for all tasks of an array.
+    /// Whether the pattern is the same for all tasks of an array.
     pub fn is_constant(&self) -> bool {
         self.0.iter().all(|piece| matches!(piece, Piece::Literal(_)))
     }
 }
 
-/// An output of this name is all that the program prints to its standard output.
+/// An output of this name is everything that the program prints to its standard output.
 pub const STDOUT_NAME: &str = ".eyas-stdout";
-/// As [`STDOUT_NAME`], of standard error.
+/// Like [`STDOUT_NAME`], for standard error.
 pub const STDERR_NAME: &str = ".eyas-stderr";
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Command<S> {
-    /// Started directly, no shell.
+    /// Started directly, without a shell.
     Exec(Vec<S>),
     /// Handed to `/bin/sh -c`.
     Shell(S),
@@ -139,23 +139,23 @@ pub struct TaskForm<S> {
     pub cpus: u32,
     pub memory_bytes: Option<u64>,
     pub walltime_ns: Option<u64>,
-    /// Further attempts after a failure that is the task's own.
+    /// Further attempts after a failure of the task's own.
     pub retries: u32,
-    /// Larger goes first.
+    /// Tasks with a larger priority go first.
     pub priority: i32,
     pub label: String,
-    /// Its program may add tasks to its run: it is told how to reach the dispatcher.
+    /// The task's program may add tasks to its run, so it is told how to reach the dispatcher.
     #[serde(default)]
     pub dynamic: bool,
-    /// How its inputs are moved, where the user knows better.
+    /// How the task's inputs are moved, if the user gives hints.
     #[serde(default)]
     pub hints: Hints,
-    /// Files that stay on the nodes and that tasks which its program adds will write.
+    /// Files that stay on the nodes and that will be written by tasks which the program adds.
     #[serde(default)]
     pub promises: Vec<String>,
 }
 
-/// What a user says about a collective that brings a stage its files.
+/// A user's hint about a collective that brings files to a stage.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Debug, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hint {
@@ -163,11 +163,11 @@ pub enum Hint {
     #[default]
     Auto,
     Always,
-    /// Each task fetches for itself.
+    /// Each task fetches its own inputs.
     Never,
 }
 
-/// As [`Hint`], for a gather, which can be done in two ways.
+/// Like [`Hint`], for a gather, which can be done in two ways.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Debug, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum GatherHint {
@@ -182,8 +182,8 @@ pub enum GatherHint {
     Never,
 }
 
-/// What a user says about how a task's inputs come to it. It holds for the task's stage: of tasks of one stage that
-/// say different things, who forbids counts first.
+/// A user's hints about how a task's inputs come to it. They hold for the task's stage; if tasks of one stage
+/// have different hints, a hint that forbids comes first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Debug, Default)]
 #[serde(default)]
 pub struct Hints {
@@ -191,7 +191,7 @@ pub struct Hints {
     pub multicast: Hint,
     /// Files of one task that are dealt out to many of the stage.
     pub scatter: Hint,
-    /// Files of many tasks that this one reads.
+    /// Files of many tasks that one task of the stage reads.
     pub gather: GatherHint,
 }
 
@@ -301,8 +301,8 @@ impl TaskArray {
 }
 
 impl<S> TaskForm<S> {
-    /// A task with one slot and no files, limits, retries or label: what a caller wants otherwise goes beside it
-    /// (`TaskForm { inputs, ..TaskForm::new(id, command) }`).
+    /// A task with one slot and no files, limits, retries or label. Set other fields beside it: `TaskForm {
+    /// inputs, ..TaskForm::new(id, command) }`.
     pub fn new(id: S, command: Command<S>) -> TaskForm<S> {
         TaskForm {
             id,

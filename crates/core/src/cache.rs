@@ -1,27 +1,28 @@
 //! Cache: what one node keeps under a hard byte budget.
 //!
-//! A state machine of bytes, driven by the executor's: it moves nothing itself. Room is reserved before
-//! the first byte of a transfer arrives; what had to leave for it is reported in `evicted`, and the
-//! driver removes those files before it carries out anything later.
+//! A state machine that counts bytes, driven by the executor's state machine: it moves nothing itself. Room
+//! is reserved before the first byte of a transfer arrives. The objects that had to leave are reported in
+//! `evicted`, and the driver removes their files before it carries out any later action.
 //!
 //! A replica is *creating* (space reserved, bytes arriving) and then *ready*; dropping is immediate. An
-//! object can be held against eviction in two ways. *Pins* are counted, and belong to the object and
-//! not to its bytes: an attempt pins its inputs, present or not, and unpins each exactly once, whatever
-//! happened to the bytes meanwhile. *Keeping* guards the last copy of an output that is not home yet.
+//! object can be held against eviction in two ways. *Pins* are counted, and belong to the object and not to
+//! its bytes: an attempt pins its inputs, present or not, and unpins each exactly once, whatever happened to
+//! the bytes meanwhile. *Keeping* protects the last copy of an output that is not home yet.
 //!
-//! To admit an attempt with several inputs whole or not at all, so that two attempts never wait for each
-//! other's half: pin all its inputs, then compare [`Cache::available_bytes`] with the sizes of those
-//! that are not here; reserve them all, or unpin all.
+//! An attempt with several inputs should be admitted whole or not at all, so that two attempts never wait for
+//! each other's half. For this, pin all its inputs, then compare [`Cache::available_bytes`] with the sizes of
+//! the inputs that are not here; reserve all of these, or unpin all inputs.
 //!
 //! Policies propose which object leaves ([`crate::eviction`]); the promises are kept here.
 //!
 //! Invariants, checked by [`Cache::sanity_check`]:
-//!   1. `used_bytes + reserved_bytes <= budget_bytes`, at every moment, but for what was here already when the
-//!      budget was lowered and must stay: then nothing is granted until it fits;
+//!   1. `used_bytes + reserved_bytes <= budget_bytes` at every moment. The exception: objects that were
+//!      here when the budget was lowered and must stay: then nothing is granted until the sum is within the
+//!      budget;
 //!   2. the policy may choose among exactly the ready objects that are neither pinned nor kept;
 //!   3. room is made completely or not at all: a request that cannot be met evicts nothing.
 //!
-//! Everything is O(1) in the number of objects, but for the policy's own cost (at most logarithmic)
+//! Every operation is O(1) in the number of objects, apart from the policy's own cost (at most logarithmic)
 //! and [`Cache::iter`].
 //!
 //! Not here: which object to fetch and from where (`executor`); files and digests (`eyas-data`); what
@@ -34,7 +35,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::hash_map;
 
-/// What a cache is made from. A log must hold it to be replayed.
+/// The configuration of a cache. A log must hold it to be replayed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct CacheConfig {
     /// Ready and reserved bytes never exceed this; 0 caches only empty objects.
@@ -45,7 +46,7 @@ pub struct CacheConfig {
     pub seed: u64,
 }
 
-/// The state of a replica that is here. (One that is not has no state.)
+/// The state of a replica that is here. (An absent replica has no state.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaState {
@@ -61,9 +62,9 @@ pub enum ReplicaState {
 pub enum Reserve {
     /// The bytes are reserved, after the evictions reported.
     Granted,
-    /// Not now: too much must stay. The last three add up to everything that is in the way.
+    /// Not now, because too much must stay. The last three figures add up to everything that is in the way.
     Wait {
-        /// How much more would have to be free or evictable.
+        /// The bytes that would have to be free or evictable in addition.
         missing_bytes: u64,
         /// Ready and pinned.
         pinned_bytes: u64,
@@ -79,35 +80,35 @@ pub enum Reserve {
 /// Why [`Cache::remove`] refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhyNot {
-    /// An attempt needs it.
+    /// An attempt needs the object.
     Pinned,
-    /// It is the last copy of an output that is not home yet.
+    /// The object is the last copy of an output that is not home yet.
     Kept,
-    /// Its bytes are still arriving; see [`Cache::abort`].
+    /// The object's bytes are still arriving; see [`Cache::abort`].
     Creating,
-    /// It is not here.
+    /// The object is not here.
     Absent,
 }
 
-/// What [`Cache::forget_corrupt`] took away.
+/// What [`Cache::forget_corrupt`] removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Forgotten {
     pub size_bytes: u64,
-    /// Attempts that hold the object pinned, and go on doing so.
+    /// Attempts that pin the object, and go on doing so.
     pub n_pins: u32,
-    /// It was the last copy of an output that was not home yet, which is now lost.
+    /// The object was the last copy of an output that was not home yet; that output is now lost.
     pub was_kept: bool,
 }
 
-/// One node's cache. See the module.
+/// The cache of one node. See the module.
 #[derive(Debug)]
 pub struct Cache {
     budget_bytes: u64,
-    /// What was here when the budget was lowered and could not leave: so much more than the budget may be here.
+    /// Bytes beyond the budget: they were here when it was lowered, and could not leave.
     over_bytes: u64,
     /// Never iterated, as its order means nothing.
     rows: FxHashMap<ObjectId, Row>,
-    /// By row. An unused row is absent and unpinned.
+    /// Indexed by row. An unused row is absent and unpinned.
     entries: Vec<Entry>,
     unused_rows: Vec<Row>,
     /// Bytes and objects by [`Class`].
@@ -120,15 +121,15 @@ pub struct Cache {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     object: ObjectId,
-    /// `None`: pinned, but not here.
+    /// `None`: the object is pinned, but not here.
     state: Option<ReplicaState>,
     kept: bool,
     n_pins: u32,
-    /// 0 when it is not here.
+    /// 0 when the object is not here.
     size_bytes: u64,
 }
 
-/// Every entry is in exactly one class, which decides what its bytes count as.
+/// Every entry is in exactly one class, which decides how its bytes are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
     Absent,
@@ -137,7 +138,7 @@ enum Class {
     Pinned,
     /// Ready, kept, not pinned.
     Kept,
-    /// Ready, and nothing holds it: what the policy may choose from.
+    /// Ready, and neither pinned nor kept: the policy may choose it.
     Evictable,
 }
 
@@ -160,7 +161,7 @@ impl Entry {
 }
 
 impl Cache {
-    /// An empty cache.
+    /// An empty cache. `Err` if there is no eviction policy of that name.
     pub fn new(config: CacheConfig) -> Result<Self, UnknownEviction> {
         Ok(Cache {
             budget_bytes: config.budget_bytes,
@@ -174,9 +175,9 @@ impl Cache {
         })
     }
 
-    /// Makes room for an object that is not here; when granted, it is creating.
+    /// Makes room for an object that is not here. If room is granted, the object is creating.
     ///
-    /// `evicted` gets the objects that had to leave, in that order; nothing leaves unless the answer is
+    /// `evicted` gets the objects that had to leave, in that order; none leaves unless the answer is
     /// [`Reserve::Granted`]. Panics when the object is here already.
     pub fn reserve(&mut self, object: ObjectId, size_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
         assert_eq!(self.state(object), None, "{object:?} is here already, so no space is to be reserved");
@@ -192,9 +193,9 @@ impl Cache {
         answer
     }
 
-    /// Makes the reservation of a creating object larger, when its size was unknown or wrong; one that
-    /// is large enough stays as it is. Unless granted, nothing changes, and the caller has to wait or
-    /// [`Cache::abort`]. Panics when the object is not creating.
+    /// Makes the reservation of a creating object larger, when its size was unknown or wrong; a reservation
+    /// that is large enough stays as it is. Unless the answer is granted, nothing changes, and the caller has
+    /// to wait or call [`Cache::abort`]. Panics when the object is not creating.
     pub fn grow(&mut self, object: ObjectId, to_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
         let row = self.get_creating(object);
         let more_bytes = to_bytes.saturating_sub(self.entry(row).size_bytes);
@@ -205,8 +206,8 @@ impl Cache {
         answer
     }
 
-    /// The object is complete: creating becomes ready, and reserved bytes that it did not need are free
-    /// again. Panics when it is not creating or larger than its reservation.
+    /// The object is complete: it becomes ready, and reserved bytes that it did not need are free again.
+    /// Panics when the object is not creating or larger than its reservation.
     pub fn commit(&mut self, object: ObjectId, size_bytes: u64) {
         let row = self.get_creating(object);
         let reserved_bytes = self.entry(row).size_bytes;
@@ -220,7 +221,7 @@ impl Cache {
         });
     }
 
-    /// Gives up a creating object and its reservation; pins stay. Panics when it is not creating.
+    /// Gives up a creating object and its reservation; pins stay. Panics when the object is not creating.
     pub fn abort(&mut self, object: ObjectId) {
         let row = self.get_creating(object);
         self.leave(row);
@@ -232,7 +233,7 @@ impl Cache {
         self.change(row, |entry| entry.n_pins += 1);
     }
 
-    /// Takes back one [`Cache::pin`]. Panics when there is none.
+    /// Takes back one [`Cache::pin`]. Panics when the object has no pin.
     pub fn unpin(&mut self, object: ObjectId) {
         let row = self.find(object).filter(|&row| self.entry(row).n_pins > 0);
         let row = row.unwrap_or_else(|| panic!("{object:?} is unpinned more often than pinned"));
@@ -240,8 +241,8 @@ impl Cache {
         self.forget_if_unneeded(row);
     }
 
-    /// From now on this is the last copy of an output that is not home yet. Harmless when it is kept
-    /// already; panics when the object is not here.
+    /// Marks the object as the last copy of an output that is not home yet. Harmless when the object is
+    /// already kept; panics when it is not here.
     pub fn keep(&mut self, object: ObjectId) {
         let row = self.find_here(object).unwrap_or_else(|| panic!("{object:?} is not here to be kept"));
         self.change(row, |entry| entry.kept = true);
@@ -254,15 +255,15 @@ impl Cache {
         }
     }
 
-    /// Tells the policy that the object was requested: once for each request, the one that made it come
-    /// included. Harmless when it is not here.
+    /// Reports to the policy that the object was requested: once for each request, including the request that
+    /// made the object come. Harmless when the object is not here.
     pub fn touch(&mut self, object: ObjectId) {
         if let Some(row) = self.find_here(object) {
             self.policy.accessed(row);
         }
     }
 
-    /// Drops a ready object by decision and gives its size; refuses what must stay.
+    /// Drops a ready object by decision and gives its size; refuses an object that must stay.
     pub fn remove(&mut self, object: ObjectId) -> Result<u64, WhyNot> {
         let row = self.find(object).ok_or(WhyNot::Absent)?;
         let entry = *self.entry(row);
@@ -278,9 +279,8 @@ impl Cache {
         }
     }
 
-    /// Drops a ready object although it may be pinned or kept, because its bytes are wrong. Pins stay:
-    /// those who hold them unpin as always, and a new [`Cache::reserve`] finds the object pinned.
-    /// `None` when it is not ready.
+    /// Drops a ready object, also a pinned or kept one, because its bytes are wrong. Pins stay: their holders
+    /// unpin as always, and a new [`Cache::reserve`] finds the object pinned. `None` when it is not ready.
     pub fn forget_corrupt(&mut self, object: ObjectId) -> Option<Forgotten> {
         let row = self.find(object)?;
         let Entry { state, size_bytes, n_pins, kept: was_kept, .. } = *self.entry(row);
@@ -290,12 +290,11 @@ impl Cache {
         })
     }
 
-    /// Takes in an object that a restarted executor found on disk; when granted, it is ready.
+    /// Takes in an object that a restarted executor found on disk. If granted, the object is ready.
     ///
-    /// Answers like [`Cache::reserve`]. Unless granted the object is not taken in, and the caller has to
-    /// delete it, or to refuse this budget when it is the last copy of an output. Outputs that are not
-    /// home yet are best inserted (and kept) first; then, to let `lru` go on where it was, the longest
-    /// unused first. Panics when the object is here already.
+    /// Answers like [`Cache::reserve`]. An object that is not granted must be deleted, or the budget refused
+    /// if it is the last copy of an output. Insert (and keep) outputs that are not home yet first, then the
+    /// longest unused objects, so that `lru` goes on where it was. Panics when the object is here already.
     pub fn insert_ready(
         &mut self,
         object: ObjectId,
@@ -309,7 +308,7 @@ impl Cache {
         answer
     }
 
-    /// Creating, ready, or `None` when it is not here.
+    /// The object's state, or `None` when it is not here.
     pub fn state(&self, object: ObjectId) -> Option<ReplicaState> {
         self.find_entry(object)?.state
     }
@@ -318,12 +317,12 @@ impl Cache {
         self.state(object) == Some(ReplicaState::Ready)
     }
 
-    /// Bytes of a ready object, or reserved for a creating one; `None` when it is not here.
+    /// Bytes of a ready object, or bytes reserved for a creating object; `None` when the object is not here.
     pub fn size_bytes(&self, object: ObjectId) -> Option<u64> {
         self.find_here(object).map(|row| self.entry(row).size_bytes)
     }
 
-    /// How often the object is pinned, here or not.
+    /// How often the object is pinned, whether it is here or not.
     pub fn n_pins(&self, object: ObjectId) -> u32 {
         self.find_entry(object).map_or(0, |entry| entry.n_pins)
     }
@@ -337,8 +336,8 @@ impl Cache {
         self.budget_bytes
     }
 
-    /// Sets another budget. Objects leave until what is here fits, or must stay; then it is called again when something
-    /// may leave ([`Cache::is_over`]). `evicted` gets what left, in that order.
+    /// Sets another budget. Objects leave until the rest fits or must stay; then call this again when one may
+    /// leave ([`Cache::is_over`]). `evicted` gets the objects that left, in that order.
     pub fn set_budget(&mut self, budget_bytes: u64, evicted: &mut Vec<ObjectId>) {
         self.budget_bytes = budget_bytes;
         while self.taken_bytes() > budget_bytes && self.total(Class::Evictable).bytes > 0 {
@@ -347,7 +346,7 @@ impl Cache {
         self.over_bytes = self.taken_bytes().saturating_sub(budget_bytes);
     }
 
-    /// More is here than the budget, which was lowered, and some of it may leave.
+    /// Whether the cache holds more than its budget, which was lowered, and some of that may leave.
     pub fn is_over(&self) -> bool {
         self.taken_bytes() > self.budget_bytes && self.total(Class::Evictable).bytes > 0
     }
@@ -367,17 +366,17 @@ impl Cache {
         self.budget_bytes.saturating_sub(self.taken_bytes())
     }
 
-    /// The largest object that [`Cache::reserve`] would grant now: free bytes and evictable ones.
+    /// The largest object that [`Cache::reserve`] would grant now: free plus evictable bytes.
     pub fn available_bytes(&self) -> u64 {
         self.budget_bytes.saturating_sub(self.taken_bytes() - self.total(Class::Evictable).bytes)
     }
 
-    /// What would leave for something else.
+    /// Bytes that could leave to make room.
     pub fn evictable_bytes(&self) -> u64 {
         self.total(Class::Evictable).bytes
     }
 
-    /// Used and reserved.
+    /// Bytes that are used or reserved.
     fn taken_bytes(&self) -> u64 {
         self.used_bytes() + self.reserved_bytes()
     }
@@ -395,7 +394,7 @@ impl Cache {
         objects.into_iter()
     }
 
-    /// Recounts everything and panics where the books are wrong. O(n), for tests and checkers.
+    /// Recounts everything and panics if a total is wrong. O(n), for tests and checkers.
     pub fn sanity_check(&self) {
         let mut totals = [Total::default(); 5];
         let rows = (0u32..).map(Row).zip(&self.entries);
@@ -420,8 +419,7 @@ impl Cache {
         }
     }
 
-    /// Evicts until `more_bytes` are free, if that is possible at all. `object_bytes` is the size of
-    /// the whole object, which decides whether waiting makes sense.
+    /// Evicts until `more_bytes` are free, if possible. `object_bytes`: size of the whole object.
     fn make_room(&mut self, more_bytes: u64, object_bytes: u64, evicted: &mut Vec<ObjectId>) -> Reserve {
         if object_bytes > self.budget_bytes {
             return Reserve::NeverFits { budget_bytes: self.budget_bytes };
@@ -434,7 +432,8 @@ impl Cache {
                 reserved_bytes: self.reserved_bytes(),
             };
         }
-        // By what is taken, not by what is free: a lowered budget may be taken more than once.
+        // The loop counts what is taken, not what is free: after the budget was lowered, more than the budget
+        // may be taken.
         while self.taken_bytes() + more_bytes > self.budget_bytes && self.total(Class::Evictable).bytes > 0 {
             self.evict_one(evicted);
         }
@@ -449,7 +448,7 @@ impl Cache {
         evicted.push(object);
     }
 
-    /// The replica is here no longer; pins stay.
+    /// Removes the replica; pins stay.
     fn leave(&mut self, row: Row) {
         self.change(row, |entry| {
             entry.state = None;
@@ -717,7 +716,7 @@ mod tests {
         budget_bytes: u64,
         eviction: &'static str,
         objects: BTreeMap<ObjectId, ModelObject>,
-        /// `random` draws an index into this.
+        /// `random` draws an index into this list.
         evictable: Vec<ObjectId>,
         /// `two-mark` draws an index into the second; the first are the marked ones.
         evictable_by_mark: [Vec<ObjectId>; 2],

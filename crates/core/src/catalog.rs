@@ -1,24 +1,25 @@
-//! Catalog: what the dispatcher knows of data objects, and who holds which replica, both directions.
+//! Catalog: what the dispatcher knows of data objects and of their replicas, searchable by object and by
+//! executor.
 //!
-//! In: locations as they are met, facts as they are learnt, replicas as executors report them. Out:
-//! [`ObjectId`]s, facts, and the two questions `holders_of` and `objects_on`. It is a hint about the nodes
-//! (updates travel in batches), and the truth about nothing but names.
+//! In: locations when they are first named, facts when they become known, replicas as executors report them.
+//! Out: [`ObjectId`]s, facts, and answers to the two questions `holders_of` and `objects_on`. The catalog is
+//! authoritative only for names; what it says about nodes is a hint, because updates arrive in batches.
 //!
 //! Invariants, checked by [`Catalog::sanity_check`]:
 //!   1. `executor` is among the holders of `object` if and only if `object` is among the objects on `executor`;
 //!   2. only executors that have joined and not left hold anything;
 //!   3. every object with a digest is found by that digest.
 //!
-//! Why so compact: 10⁵ objects on 10³ executors is small, 10⁷ pairs are not. Per pair the two directions
-//! cost under 24 bytes (`catalog_bytes_per_pair` in the tests holds that): holders are kept by
-//! [`Seat`], three of them inside the object's record, more in a sorted list, very many (a database file
-//! that went to every node) as one bit per seat, so that no update is linear in the holders.
-//! Facts that most objects never get are kept aside.
+//! Why so compact: 10⁵ objects on 10³ executors is small, 10⁷ pairs are not. Per pair, both directions
+//! together cost under 24 bytes (the test `catalog_bytes_per_pair` checks that). Holders are stored by
+//! [`Seat`]: three of them inside the object's record, more in a sorted list, very many (a database file that
+//! went to every node) as one bit per seat, so that no update is linear in the holders. Facts that most
+//! objects never get are stored apart.
 //!
-//! Objects can be forgotten ([`Catalog::forget`]). A number is never given again, as executors may still speak of it; the
-//! memory of [`PAGE`] objects goes when all of them are forgotten.
+//! Objects can be forgotten ([`Catalog::forget`]). A number is never given again, as executors may still use
+//! it. The memory of [`PAGE`] neighbouring objects is freed when all of them are forgotten.
 //!
-//! Order: holders come in the order of seats, objects in the order of ids; hash order reaches nobody.
+//! Order: holders come in the order of seats, objects in the order of ids; no caller ever sees hash order.
 //!
 //! Not here: which copy to fetch or to drop (`dispatcher`), what is pinned (`cache` on the node).
 
@@ -29,7 +30,7 @@ use hashbrown::{HashSet, HashTable};
 use rustc_hash::{FxBuildHasher, FxHasher};
 use std::hash::{BuildHasher, Hash, Hasher};
 
-/// See the module.
+/// The catalog. See the module.
 #[derive(Default)]
 pub struct Catalog {
     /// `None`: all objects of that page are forgotten.
@@ -37,22 +38,23 @@ pub struct Catalog {
     n_objects: u32,
     by_name: HashTable<u32>,
     facts: Vec<Facts>,
-    /// Places in `facts` of objects that are forgotten.
+    /// Free places in `facts`, left by forgotten objects.
     free_facts: Vec<u32>,
-    /// Objects that have a digest; two locations with equal bytes are both here.
+    /// Objects that have a digest; two locations with equal bytes both have an entry.
     by_digest: HashTable<u32>,
     seats: Seats,
-    /// By seat.
+    /// Per seat, the objects that it holds.
     on: Vec<HashSet<u32, FxBuildHasher>>,
     n_replicas: usize,
 }
 
-/// Objects with neighbouring numbers, whose memory goes together.
+/// The number of objects with neighbouring numbers whose memory is freed together.
 pub const PAGE: usize = 1024;
 
 #[derive(Default)]
 struct Page {
-    /// Their locations back to back; each object knows its end, its start is its predecessor's end.
+    /// The objects' locations one after the other; each object knows where its own ends, and it starts where
+    /// the one before ends.
     names: String,
     objects: Vec<Object>,
     n_forgotten: u32,
@@ -60,18 +62,20 @@ struct Page {
 
 struct Object {
     name_end: u32,
-    /// Where its name within its run begins in its location, 0 for a file at home ([`CatalogLocation::name_at`]).
+    /// Where the name within the run begins in the object's location, 0 for a file at home
+    /// ([`CatalogLocation::name_at`]).
     name_at: u32,
-    /// The latest run of which a task named it, [`NO_RUN`] if none did, [`FORGOTTEN`] if it is.
+    /// The latest run of which a task named the object, [`NO_RUN`] if none did, [`FORGOTTEN`] if the object
+    /// is forgotten.
     named_by: u32,
-    /// [`UNKNOWN_SIZE`] until known.
+    /// [`UNKNOWN_SIZE`] until the size is known.
     size_bytes: u64,
-    /// Index into [`Catalog::facts`], [`NO_FACTS`] if there are none.
+    /// Index into [`Catalog::facts`], [`NO_FACTS`] if the object has none.
     facts: u32,
     holders: Holders,
 }
 
-/// What is known only of objects that somebody has read or checked.
+/// Facts that are known only of objects that somebody has read or checked.
 #[derive(Default, Clone)]
 struct Facts {
     digest: Option<Digest>,
@@ -94,7 +98,7 @@ enum Holders {
     Bits(Box<SeatSet>),
 }
 
-/// The holders of one object as they are stored, for those who combine rows of bits.
+/// The holders of one object as they are stored, for callers that combine rows of bits.
 pub(crate) enum HoldersView<'a> {
     List(&'a [Seat]),
     Words(&'a [u64]),
@@ -128,7 +132,7 @@ impl Holders {
         }
     }
 
-    /// `n_seats` decides when bits are smaller than a list. The seat must not be there yet.
+    /// `n_seats` decides when bits take less room than a list. The seat must not be in the set yet.
     fn insert(&mut self, seat: Seat, n_seats: usize) {
         match self {
             Holders::Few { len, seats } => {
@@ -148,7 +152,8 @@ impl Holders {
             Holders::List(list) => {
                 let at = list.partition_point(|s| *s < seat);
                 if list.len() == list.capacity() {
-                    // A quarter more instead of double: lists are many and mostly grow slowly.
+                    // The list grows by a quarter instead of doubling: there are many lists, and most grow
+                    // slowly.
                     list.reserve_exact(2 + list.len() / 4);
                 }
                 list.insert(at, seat);
@@ -166,7 +171,7 @@ impl Holders {
         }
     }
 
-    /// The seat must be there.
+    /// The seat must be in the set.
     fn remove(&mut self, seat: Seat, n_seats: usize) {
         match self {
             Holders::Few { len, seats } => {
@@ -178,7 +183,8 @@ impl Holders {
             Holders::List(list) => {
                 let at = list.partition_point(|s| *s < seat);
                 list.remove(at);
-                // One below the inline size, so that an object at the border does not flip to and fro.
+                // The border is one below the inline size, so that an object at the border does not change
+                // its form with every update.
                 if list.len() < N_INLINE {
                     let mut seats = [Seat(0); N_INLINE];
                     seats[..list.len()].copy_from_slice(list);
@@ -220,7 +226,7 @@ impl Catalog {
 
     // ---- objects and their facts
 
-    /// The id of the object at `location`, a new one if it was never named before.
+    /// The id of the object at `location`; a new id if the location was never named before.
     pub fn intern(&mut self, location: CatalogLocation<'_>) -> ObjectId {
         if let Some(object) = self.find(location) {
             return object;
@@ -245,23 +251,24 @@ impl Catalog {
         ObjectId(id)
     }
 
-    /// The id of the object at `location`, if it was ever named and is not forgotten.
+    /// The id of the object at `location`, if the location was named and the object is not forgotten.
     pub fn find(&self, location: CatalogLocation<'_>) -> Option<ObjectId> {
         let is_it = |i: &u32| text_at(&self.pages, *i) == location.text();
         self.by_name.find(hash_name(location.text()), is_it).map(|&id| ObjectId(id))
     }
 
-    /// Where the object lives. Its text was parsed when it was first named.
+    /// Where the object is. The location's text was parsed when it was first named.
     pub fn location(&self, object: ObjectId) -> CatalogLocation<'_> {
         CatalogLocation::parsed(text_at(&self.pages, object.0), self.object(object).name_at)
     }
 
-    /// Objects that were ever named, those that are forgotten among them.
+    /// The number of objects that were ever named, including forgotten ones.
     pub fn n_objects(&self) -> usize {
         self.n_objects as usize
     }
 
-    /// Whether the object was named and is not forgotten. Of all others nothing may be asked.
+    /// Whether the object was named and is not forgotten. No other method may be called with an unknown
+    /// object.
     pub fn is_known(&self, object: ObjectId) -> bool {
         let page = self.pages.get(object.0 as usize / PAGE).and_then(|page| page.as_deref());
         let known = page.and_then(|page| page.objects.get(object.0 as usize % PAGE));
@@ -273,13 +280,13 @@ impl Catalog {
         Some(self.object(object).named_by).filter(|run| *run != NO_RUN).map(RunId)
     }
 
-    /// A task of `run` names the object.
+    /// Notes that a task of `run` names the object.
     pub fn name(&mut self, object: ObjectId, run: RunId) {
         let record = self.object_mut(object);
         record.named_by = record.named_by.max(run.0);
     }
 
-    /// The submission `run`, which named the object, is given up. Its number may be given again.
+    /// Forgets that the submission `run`, which is given up, named the object. Its number may be given again.
     pub fn unname(&mut self, object: ObjectId, run: RunId) {
         let record = self.object_mut(object);
         if record.named_by == run.0 {
@@ -287,8 +294,9 @@ impl Catalog {
         }
     }
 
-    /// The object's number means nothing any more, and its location gets a new one when it is named again. Nobody may
-    /// hold it. Gives the page of numbers that is forgotten whole now, if one is.
+    /// Forgets the object: its number means nothing any more, and its location gets a new number when it is
+    /// named again. No executor may hold the object. Gives the page of numbers that is now forgotten as a
+    /// whole, if there is one.
     pub fn forget(&mut self, object: ObjectId) -> Option<u32> {
         assert_eq!(self.n_holders(object), 0, "{object:?} has replicas");
         self.set_digest(object, None);
@@ -357,7 +365,7 @@ impl Catalog {
         }
     }
 
-    /// What home said of the object when it was last read.
+    /// The version that home reported when the object was last read.
     pub fn version(&self, object: ObjectId) -> Option<&HomeVersion> {
         self.facts_of(object)?.version.as_ref()
     }
@@ -366,7 +374,7 @@ impl Catalog {
         self.facts_mut(object).version = version;
     }
 
-    /// The run in which home was last asked whether the object is still what it was.
+    /// The run in which home was last asked whether the object has changed.
     pub fn checked_run(&self, object: ObjectId) -> Option<RunId> {
         self.facts_of(object)?.checked_run
     }
@@ -388,7 +396,7 @@ impl Catalog {
     }
 
     fn facts_of(&self, object: ObjectId) -> Option<&Facts> {
-        // `NO_FACTS` is beyond the end, there are fewer facts than objects.
+        // There are fewer facts than objects, so `NO_FACTS` is beyond the end.
         self.facts.get(self.object(object).facts as usize)
     }
 
@@ -433,7 +441,7 @@ impl Catalog {
         self.seats.find(executor)
     }
 
-    /// `true`: this replica is news. `false`: known already, or `executor` is not here (a late report).
+    /// `true`: this replica was not known before. `false`: it was, or `executor` has no seat (a late report).
     pub fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) -> bool {
         let Some(seat) = self.seats.find(executor) else { return false };
         let n_seats = self.seats.n_seats();
@@ -447,7 +455,7 @@ impl Catalog {
         true
     }
 
-    /// `true`: there was such a replica.
+    /// `true`: there was such a replica. `false`: there was none.
     pub fn drop_replica(&mut self, executor: ExecutorId, object: ObjectId) -> bool {
         let Some(seat) = self.seats.find(executor) else { return false };
         if !self.on[seat.0 as usize].remove(&object.0) {
@@ -459,7 +467,7 @@ impl Catalog {
         true
     }
 
-    /// Who holds `object`, in the order of seats.
+    /// The executors that hold `object`, in the order of seats.
     pub fn holders_of(&self, object: ObjectId) -> impl Iterator<Item = ExecutorId> + '_ {
         let (list, words): (&[Seat], &[u64]) = match self.object(object).holders.view() {
             HoldersView::List(list) => (list, &[]),
@@ -471,7 +479,7 @@ impl Catalog {
             .map(|s| self.seats.who(s).expect("only the seated hold replicas"))
     }
 
-    /// How many holders of `object` come before `executor`, if that is one of them.
+    /// How many holders of `object` come before `executor`; `None` if `executor` is no holder.
     pub(crate) fn holder_rank(&self, object: ObjectId, executor: ExecutorId) -> Option<usize> {
         let seat = self.seats.find(executor)?;
         match self.object(object).holders.view() {
@@ -480,7 +488,7 @@ impl Catalog {
         }
     }
 
-    /// All holders of `object` once around in the order of seats, from the one before which `n_before` others come.
+    /// All holders of `object` in the order of seats, once around, starting after the first `n_before`.
     pub(crate) fn holders_from(
         &self,
         object: ObjectId,
@@ -505,13 +513,14 @@ impl Catalog {
         self.object(object).holders.len()
     }
 
-    /// [`Catalog::holds`] for many objects and one executor: whatever the number of holders, in a table of its own.
+    /// [`Catalog::holds`] for many objects and one executor; its cost does not depend on the number of
+    /// holders.
     #[inline]
     pub(crate) fn seat_holds(&self, seat: Seat, object: ObjectId) -> bool {
         self.on[seat.0 as usize].contains(&object.0)
     }
 
-    /// The same by way of the object, for one object and many executors.
+    /// [`Catalog::holds`] by way of the object, for one object and many executors.
     #[inline]
     pub(crate) fn is_held_by(&self, object: ObjectId, seat: Seat) -> bool {
         self.object(object).holders.contains(seat)
@@ -521,7 +530,7 @@ impl Catalog {
         self.seats.find(executor).is_some_and(|seat| self.object(object).holders.contains(seat))
     }
 
-    /// What `executor` holds, ascending; sorted on each call.
+    /// The objects that `executor` holds, ascending; sorted on each call.
     pub fn objects_on(&self, executor: ExecutorId) -> Vec<ObjectId> {
         let Some(seat) = self.seats.find(executor) else { return Vec::new() };
         let mut objects: Vec<ObjectId> = self.on[seat.0 as usize].iter().map(|&o| ObjectId(o)).collect();
@@ -529,14 +538,14 @@ impl Catalog {
         objects
     }
 
-    /// (object, holder) pairs.
+    /// The number of (object, holder) pairs.
     pub fn n_replicas(&self) -> usize {
         self.n_replicas
     }
 
     // ---- accounts
 
-    /// Heap bytes held, text of version stamps included.
+    /// Heap bytes held, including the text of version stamps.
     pub fn heap_bytes(&self) -> usize {
         let stamps = self.facts.iter().filter_map(|f| f.version.as_ref()).map(|v| v.stamp.len());
         let pages = self.pages.iter().flatten().map(|page| {
@@ -680,7 +689,7 @@ mod tests {
         let again = catalog.intern(CatalogLocation::Home("sky/6.fits"));
         assert_eq!((again, catalog.digest(again)), (ObjectId(3 * PAGE as u32), None));
         assert_eq!(catalog.named_by(again), None);
-        // Its place among the facts is taken again.
+        // Its former place among the facts is used again.
         let n_facts = catalog.facts.len();
         catalog.set_digest(again, Some(same));
         assert_eq!(catalog.facts.len(), n_facts);
@@ -698,7 +707,7 @@ mod tests {
         assert_eq!((catalog.n_replicas(), catalog.n_holders(ObjectId(1))), (0, 0));
     }
 
-    /// The row of the results table, counted and not timed.
+    /// A figure of the results table, counted and not timed.
     #[test]
     fn catalog_bytes_per_pair() {
         for (n_replicas, bytes_max) in [(2, 24), (3, 24), (5, 24), (20, 24)] {

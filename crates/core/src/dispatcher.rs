@@ -19,27 +19,31 @@
 //!   3. while the backlog is not empty the queue is full, and no backlog task goes before a task of the queue;
 //!   4. catalog and queue agree on every replica.
 //!
-//! Why only the first tasks: policies look at so many tasks, counted and not timed, so that a run gives
-//! the same answer on a fast and a slow machine, and only these are ever unfolded.
+//! Why only the first tasks: policies look at a fixed number of tasks, counted and not timed, so that a run
+//! gives the same answer on a fast and a slow machine. Only these tasks are ever unfolded.
 //!
-//! Why executors get more than their slots: the next inputs move while this task computes. How many
-//! more follows from how short the tasks are (about `AHEAD_NS` of work), and nothing is given ahead
-//! once fewer tasks are ready than there are slots: the last tasks go to whoever is free first.
+//! Why executors get more tasks than they have slots: the next inputs move while the present task computes.
+//! How many more depends on how short the tasks are (about `AHEAD_NS` of work). No task is given ahead once
+//! fewer tasks are ready than there are slots: the last tasks go to the executor that is free first.
 //!
-//! Why attempts can be *suspect*: one run reads one version of an object. The first bytes that a run is
-//! known to have read hold it; until then its attempts learn from home what they read. When other bytes
-//! turn up under a name, those attempts may have read either: their success does not count, and they are
-//! tried again with bytes that are known. This memory is one process long, as the journal holds no digests.
+//! Why attempts can be *suspect*: one run reads one version of an object. The run must keep to the first
+//! bytes that it is known to have read. Until these are known, its attempts learn from home which bytes they
+//! read. When other bytes appear under a name, those attempts may have read either version. Then their
+//! success does not count, and they are tried again with bytes that are known. This memory lasts for one
+//! process, as the journal holds no digests.
 //!
-//! The fields of [`Dispatcher`] are its table of contents: each is a structure of the child module that has its name or says
-//! what it is for, and what concerns only one of them is a method of that structure. `tasks` knows every task by its number.
+//! The fields of [`Dispatcher`] are its table of contents. Each is a structure of the child module that has
+//! its name or says what it is for, and code that concerns only one of them is a method of that structure.
+//! `tasks` knows every task by its number.
 //!
-//! A task's way through the child modules: `submissions` (in, and waiting), `ready` (queued), `assign` (given to an executor),
-//! `attempts` (ended); beside it `executors` and `replicas` (what there is), `run_times` (what was learnt), `ask` (what people see).
-//! Files that stay on the nodes (`run:` locations) are `intermediates`, patterns and collectives `moves`, tasks that run
-//! again in place of sending their files `reruns`, attempts that were given up and may still end well `given_up`, what
-//! lost attempts left at home `leftovers`, runs that are forgotten `forget`, tasks that are
-//! added to a run that goes on `additions`, files that cross from one dispatcher of a group to another `exchange`.
+//! A task's way through the child modules: `submissions` (in, and waiting), `ready` (queued), `assign` (given
+//! to an executor), `attempts` (ended). Beside that way are `executors` and `replicas` (the nodes and what
+//! they hold), `run_times` (how long tasks take), and `ask` (answers to users). Further child modules:
+//! `intermediates` has files that stay on the nodes (`run:` locations), `moves` has patterns and collectives,
+//! and `reruns` has tasks that run again in place of sending their files. `given_up` has attempts that were
+//! given up and may still end well, `leftovers` has what lost attempts left at home, and `forget` has runs
+//! that are forgotten. `additions` has tasks that are added to a run that goes on, and `exchange` has files
+//! that cross from one dispatcher of a group to another.
 //!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
 //! ([`crate::placement`]), how nodes come and go.
@@ -100,10 +104,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
 use std::sync::Arc;
 
-/// After a search in vain so many decisions are taken without one; doubled for each further one, as for tasks
-/// that all read one object which is never cached.
+/// After a search that found no other task, this many decisions are taken without a search. The number
+/// doubles with each further search without result, as when all tasks read one object that is never cached.
 const SEARCH_REST: u32 = 16;
-/// How long a restarted dispatcher waits for executors to come back with what they still run.
+/// How long a restarted dispatcher waits for executors to report the attempts that they still run.
 pub const RETURN_GRACE_NS: u64 = 2_000_000_000;
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -111,25 +115,27 @@ pub struct DispatcherConfig {
     /// A name in [`placement::NAMES`].
     pub placement: String,
     pub placement_config: placement::Config,
-    /// A silent executor is given up after so long, and its attempts go elsewhere.
+    /// An executor that has been silent for this long is given up, and its attempts go to other executors.
     pub lease_ns: u64,
-    /// A task that was on so many lost executors is taken to be what kills them.
+    /// A task that had been assigned to more than this many executors when they were lost fails: the task is
+    /// assumed to be the cause.
     pub losses_max: u32,
-    /// Attempts that may fail through the node's fault before the task fails.
+    /// Attempts of one task that may fail through no fault of the task before the task fails.
     pub weather_max: u32,
-    /// Which collectives there are.
+    /// Which collectives the dispatcher may choose.
     #[serde(default)]
     pub collectives: CollectiveMode,
-    /// Tells this cluster's `run:` files from those of others; the same after a restart.
+    /// Distinguishes this cluster's `run:` files from those of other clusters; it stays the same after a
+    /// restart.
     #[serde(default)]
     pub scope: String,
-    /// Which of several dispatchers this is, where there are several.
+    /// This dispatcher's place in its group; `None` where there is only one dispatcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Membership>,
     /// What home storage allows, for all executors of this dispatcher together.
     #[serde(default)]
     pub home_limits: HomeLimits,
-    /// Which runs are kept when they have ended; `None`: all.
+    /// Which ended runs are kept; `None`: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_runs: Option<KeepRuns>,
 }
@@ -151,15 +157,15 @@ impl Default for DispatcherConfig {
     }
 }
 
-/// One run, as people ask after it.
+/// One run, as users and reports see it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct RunState {
     pub name: String,
-    /// Its tasks may run.
+    /// The run's tasks may be given to executors.
     pub started: bool,
-    /// No more tasks come.
+    /// The run is complete: no further tasks come, except by submissions into the run.
     pub committed: bool,
-    /// Files that stay on the nodes are not dropped when the last reader is done.
+    /// Files that stay on the nodes are kept when their last reader has ended.
     pub keep: bool,
     pub opened: Timestamp,
     pub ended: Option<Timestamp>,
@@ -168,7 +174,7 @@ pub struct RunState {
     pub n_tasks: u64,
     pub n_waiting: u64,
     pub n_ready: u64,
-    /// Given to an executor; `n_landing` of them are bringing outputs home.
+    /// Tasks given to an executor; `n_landing` of them are bringing their outputs home.
     pub n_reserved: u64,
     pub n_landing: u64,
     pub n_done: u64,
@@ -179,22 +185,23 @@ pub struct RunState {
     pub home_bytes: u64,
     /// The latest failures.
     pub failures: VecDeque<(TaskId, Failure)>,
-    /// All of it was cancelled; what is added to it is, too.
+    /// The whole run was cancelled, and so is every task that is added to it later.
     pub cancelled: bool,
     arrays: Vec<ArrayId>,
-    /// Its tasks are added to this run.
+    /// Set for a submission into another run: the run that its tasks are added to.
     into: Option<RunId>,
     additions: Additions,
     scope: RunScope,
     /// Objects that changed at home after this run had read them.
     changed: BTreeSet<ObjectId>,
-    /// What is known of its parts at other dispatchers, if there are any.
+    /// Where this run is a part of a run in parts: what is known of the parts at other dispatchers.
     linked: Option<Box<Linked>>,
-    /// What the whole run shows, where this is a part of it; until all its tasks are known.
+    /// Where this run is a part of a run in parts: the patterns of the whole run, kept until all tasks of
+    /// this part are known.
     patterns: Option<Box<RunPatterns>>,
 }
 
-/// Where a task is, for people.
+/// The state of a task, as users see it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TaskState {
     Waiting {
@@ -211,7 +218,7 @@ pub enum TaskState {
     Done,
     Failed,
     Cancelled,
-    /// Its submission is not complete.
+    /// The task's submission is not complete.
     Submitting,
 }
 
@@ -236,7 +243,7 @@ pub struct Dispatcher {
     exchange: Exchange,
     reruns: Reruns,
     run_times: RunTimes,
-    /// Kept for its memory.
+    /// A buffer for locations, kept so that its memory is used again.
     location: String,
 }
 
@@ -246,7 +253,7 @@ fn hash_of(location: &str) -> u64 {
     hasher.finish()
 }
 
-/// The task as placement sees it.
+/// The task in the form that placement works with.
 fn ready_task(key: QueueKey, array: &TaskArray, mut inputs: Vec<ObjectId>) -> ReadyTask {
     let first_input = inputs.first().copied();
     inputs.sort_unstable();
@@ -301,7 +308,7 @@ impl Dispatcher {
                 | Event::TasksNumbered { .. }
         );
         if !is_of_submission {
-            // The journal is read to its end.
+            // The first event that is no part of a submission: the journal has been read to its end.
             for task in std::mem::take(&mut self.waits.failed_makers) {
                 self.tasks.forget_maker(task);
             }
@@ -341,7 +348,7 @@ impl Dispatcher {
             Event::ExecutorDraining { executor } => {
                 if let Some(e) = self.executors.by_id.get_mut(&executor) {
                     e.draining = true;
-                    e.leaving.get_or_insert(Leaving { since: now, asked: BTreeSet::new() });
+                    e.leaving.get_or_insert(Leaving { since: now, copies_asked: BTreeSet::new() });
                     self.update_room(executor);
                     self.rescue(now, executor);
                 }
@@ -368,7 +375,7 @@ impl Dispatcher {
             }
             Event::InputMoved { executor, moved } => {
                 if self.executors.by_id.contains_key(&executor) && self.catalog.is_known(moved.object) {
-                    // Of what nobody has read yet this is all that is known.
+                    // As long as nobody has read the object, this report is the only source of its size.
                     if self.catalog.digest(moved.object).is_none() {
                         self.catalog.set_size_bytes(moved.object, Some(moved.size_bytes));
                     }
@@ -394,7 +401,7 @@ impl Dispatcher {
             Event::TasksNumbered { n_tasks } => self.tasks.next_task = self.tasks.next_task.max(n_tasks),
             Event::RunRestored { run, opened, ended } => self.on_run_restored(run, opened, ended),
             Event::Recovered => {
-                // Only what is unfinished can be out there still.
+                // Only attempts of unfinished runs can still be on executors.
                 if self.runs.values().any(|r| r.started && r.ended.is_none()) {
                     self.attempts.hold_until = Some(now.plus_ns(RETURN_GRACE_NS));
                 }

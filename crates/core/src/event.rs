@@ -1,9 +1,9 @@
-//! What goes into and comes out of the two state machines, [`crate::dispatcher::Dispatcher`] and
+//! The inputs and outputs of the two state machines, [`crate::dispatcher::Dispatcher`] and
 //! [`crate::executor::Executor`].
 //!
-//! Events are past tense, actions imperative. Every action that takes time comes back as an event,
-//! also when it fails. The event log writes these types as they stand (see
-//! `docs/reference/event-log.md`), so a replay feeds a state machine exactly what it was fed live.
+//! Events are past tense, actions imperative. Every action that takes time comes back as an event, also when
+//! it fails. The event log writes these types as they are (see `docs/reference/event-log.md`), so a replay
+//! feeds a state machine exactly what it was fed live.
 
 use crate::array::TaskArray;
 use crate::collective::{BatchId, CollectiveRecord};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 // ---------------------------------------------------------------- dispatcher
 
-/// Into the dispatcher.
+/// Inputs of the dispatcher.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -26,34 +26,36 @@ pub enum Event {
     RunOpened {
         run: RunId,
         name: String,
-        /// Its files that stay on the nodes are not dropped when nobody will read them any more.
+        /// The run's files that stay on the nodes are kept even when no task will read them any more.
         #[serde(default)]
         keep: bool,
-        /// Its tasks are added to this run, which goes on: they share its files that stay on the nodes, and when they
-        /// are committed they are that run's. `keep` is then that run's, too.
+        /// The run, still going on, that the submission's tasks are added to. The tasks share that run's
+        /// files that stay on the nodes, and when they are committed they are tasks of that run. `keep` is
+        /// then the setting of that run.
         #[serde(default)]
         into: Option<RunId>,
     },
     /// One more folded group of tasks of an open run.
     ArrayAdded { run: RunId, array: Arc<TaskArray> },
-    /// Its tasks may start as they come; more will be added before it is committed.
+    /// The run's tasks may start as they come; more will be added before the run is committed.
     RunStarted { run: RunId },
-    /// The submission is complete and journalled: its tasks may start. Where they are added to a run, the driver has
-    /// asked [`crate::dispatcher::Dispatcher::why_not_added`] before.
+    /// The submission is complete and journalled, so its tasks may start. For a submission into a run, the
+    /// driver has asked [`crate::dispatcher::Dispatcher::why_not_added`] before.
     RunCommitted { run: RunId },
-    /// The submission broke off or was refused: nothing of it may start.
+    /// The submission broke off or was refused, so none of its tasks may start.
     RunAborted { run: RunId },
     /// Read back from the journal after a restart: this task had ended.
     TaskRestored {
         task: TaskId,
         outcome: Outcome,
-        /// Digests and sizes of what it made, in the task's order; empty where it is not known.
+        /// Digests and sizes of the task's outputs, in the task's order; empty if they are not known.
         #[serde(default)]
         outputs: Vec<(Digest, u64)>,
     },
-    /// Read back from the journal after a restart: after its end this task had to run again.
+    /// Read back from the journal after a restart: this task had to run again after its end.
     TaskRevived { task: TaskId },
-    /// The journal holds on disk what [`Action::RecordGivenUp`] asked for; or this was read back from it after a restart.
+    /// The record that [`Action::RecordGivenUp`] asked for is on the journal's disk, or was read back from
+    /// there after a restart.
     AttemptGivenUp { task: TaskId, attempt: AttemptNo },
     /// An executor said hello, for the first time or again after its connection broke.
     ExecutorJoined { executor: ExecutorId, offer: Offer },
@@ -61,7 +63,7 @@ pub enum Event {
     ExecutorSilent { executor: ExecutorId },
     /// The executor is gone for good (it said goodbye, or its process was seen to end).
     ExecutorLost { executor: ExecutorId, reason: String },
-    /// The executor takes nothing new and leaves when what it has is finished.
+    /// The executor takes no new attempts and leaves when the attempts that it has are finished.
     ExecutorDraining { executor: ExecutorId },
     /// The program of an attempt ended, or the attempt failed before that.
     AttemptEnded { executor: ExecutorId, report: Arc<AttemptReport> },
@@ -69,74 +71,81 @@ pub enum Event {
     OutputsHome { executor: ExecutorId, task: TaskId, attempt: AttemptNo, result: Result<(), Failure> },
     /// An executor's cache changed; batched, so the catalog is loosely coherent (`Raicu09` §2.1).
     ReplicasChanged { executor: ExecutorId, added: Vec<ReplicaAdded>, dropped: Vec<ObjectId> },
-    /// An executor's cache has another size than it offered: its disk has no room for more, or has it again.
+    /// The size of an executor's cache differs from its offer, because its disk has no room for more, or has
+    /// room again.
     CacheResized { executor: ExecutorId, cache_bytes: u64 },
-    /// How far an input that is watched has come ([`AssignedInput::watched`]).
+    /// Progress of an input that is watched ([`AssignedInput::watched`]).
     InputMoved { executor: ExecutorId, moved: InputMoved },
-    /// A prefetch did not bring this object, whatever was tried.
+    /// A prefetch did not bring this object, although all sources were tried.
     PrefetchFailed { executor: ExecutorId, batch: BatchId, object: ObjectId, kind: TransferErrorKind },
-    /// How an executor uses home, where that is limited.
+    /// How an executor uses home, reported where home's use is limited.
     HomeUsed { executor: ExecutorId, report: HomeReport },
     /// The executor has done what [`Action::RemoveParts`] asked for, as far as home let it.
     PartsRemoved { executor: ExecutorId, tasks: Vec<TaskId> },
-    /// Somebody wants these tasks ended: one, or a whole run.
+    /// A user wants this task, or the whole run, to end.
     CancelRequested { run: RunId, task: Option<TaskId> },
-    /// Time passed; sent about once a second while nothing else happens.
+    /// Time passed; sent about once a second while there are no other events.
     Ticked,
-    /// A dispatcher process began to give out tasks by this journal: each earlier one, in order, and then this one. Only
-    /// what one of them gave out is this dispatcher's.
+    /// A dispatcher process began to give out tasks with this journal. There is one such event for each
+    /// earlier process, in order, and then one for this process. Only attempts that one of these processes
+    /// gave out belong to this dispatcher.
     Began { incarnation: u64 },
     /// Read back from the journal after a restart: when the run was opened, and when its last task ended, if it has.
     RunRestored { run: RunId, opened: Timestamp, ended: Option<Timestamp> },
-    /// The run has ended and the journal says that it is forgotten; read back from the journal, it may not have started.
+    /// The run has ended, and the journal has recorded that it is forgotten. When this is read back from the
+    /// journal, the run may not have started.
     RunForgotten { run: RunId },
-    /// All parts of a run in parts have ended, the last of them at `at` by this dispatcher's clock. Only the dispatcher that
-    /// decides for the group hears it.
+    /// All parts of a run in parts have ended, the last of them at `at` by this dispatcher's clock. Only the
+    /// dispatcher that decides for the group gets this event.
     AllPartsEnded { run: RunId, at: Timestamp },
-    /// Read back from the journal: so many tasks have been numbered, those of runs that are forgotten among them.
+    /// Read back from the journal: the number of tasks that have been numbered, including those of forgotten
+    /// runs.
     TasksNumbered { n_tasks: u64 },
-    /// The journal of an earlier process has been read back: executors that still have its attempts are
-    /// about to come back, so nothing is given out for a moment.
+    /// The journal of an earlier process has been read back. Executors that still have its attempts are about
+    /// to come back, so for a moment no task is given out.
     Recovered,
-    /// An open run is a part of one that is spread over a group of dispatchers. Before its tasks.
+    /// An open run is a part of a run that is spread over a group of dispatchers. Comes before the part's
+    /// tasks.
     RunLinked { run: RunId, links: RunLinks },
-    /// The patterns of the whole of which an open run is a part. Before its tasks.
+    /// The patterns of the whole run that an open run is a part of. Comes before the part's tasks.
     RunPatterns { run: RunId, patterns: RunPatterns },
-    /// Our own connection to another dispatcher of the group is there, or there again: nothing has been said on it.
+    /// Our own connection to another dispatcher of the group is up, for the first time or again; no message
+    /// has been sent on it.
     MemberConnected { member: MemberId },
-    /// It is gone.
+    /// That connection broke.
     MemberSilent { member: MemberId },
-    /// Another dispatcher of the group said this, in this order.
+    /// Another dispatcher of the group sent these messages, in this order.
     MemberTold { member: MemberId, messages: Vec<LinkMessage> },
-    /// How much another dispatcher of the group has to do.
+    /// The load of another dispatcher of the group.
     MemberLoadChanged { member: MemberId, load: MemberLoad },
 }
 
-/// What an executor brings.
+/// What an executor offers when it joins.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct Offer {
-    /// For people: host name and number.
+    /// Host name and number, for users.
     pub name: String,
     pub slots: u32,
     pub memory_bytes: u64,
     pub cache_bytes: u64,
-    /// What its cache holds already.
+    /// What its cache already holds.
     pub held: Vec<Held>,
     /// Attempts it still has from before its connection broke.
     pub attempts: Vec<(TaskId, AttemptNo)>,
-    /// The dispatcher process that welcomed it last. The attempts were given out by that one or by an earlier process with
-    /// the same journal: their numbers mean nothing to another dispatcher.
+    /// The dispatcher process that welcomed the executor last. That process, or an earlier one with the same
+    /// journal, gave out the attempts. Another dispatcher cannot tell by their numbers which attempts these
+    /// are.
     #[serde(default)]
     pub owner: Option<u64>,
 }
 
-/// More than any machine has. What goes beyond is a mistake somewhere, and sums of it could not be computed.
+/// More than any machine has. A larger value is a mistake, and sums of such values could overflow.
 const SLOTS_MAX: u32 = 1 << 20;
 pub(crate) const MACHINE_BYTES_MAX: u64 = 1 << 60;
 pub(crate) const OBJECT_BYTES_MAX: u64 = 1 << 53;
 
 impl Offer {
-    /// `Err` names what no executor can have.
+    /// `Err` names a value that no executor can have.
     pub fn check(&self) -> Result<(), String> {
         if self.slots > SLOTS_MAX {
             return Err(format!("{} slots", self.slots));
@@ -158,7 +167,8 @@ impl Offer {
 pub struct Held {
     pub digest: Digest,
     pub size_bytes: u64,
-    /// Where it came from and what home said then, where the executor knows.
+    /// The object's location, and the version that home reported when it was read, if the executor knows
+    /// them.
     pub origin: Option<(String, HomeVersion)>,
 }
 
@@ -169,35 +179,36 @@ pub struct ReplicaAdded {
     pub size_bytes: u64,
     /// Present when the bytes (or only the version) were read from home just now.
     pub version: Option<HomeVersion>,
-    /// The run of the attempt for which that was read. Home may have changed before a later run began, whose tasks wait at the same
-    /// executor.
+    /// The run of the attempt for which this was read. Home may have changed before a later run began whose
+    /// tasks wait at the same executor.
     #[serde(default)]
     pub run: Option<RunId>,
-    /// One attempt read these bytes and nobody else can: it tells which they are, and is no replica.
+    /// Only one attempt can read these bytes: the report says which bytes they are, and there is no replica.
     #[serde(default)]
     pub private: bool,
 }
 
-/// When it is first said how far a watched transfer has come.
+/// How long after a watched transfer begins its first progress report is sent.
 pub const WATCH_NS_MIN: u64 = 2_000_000;
 
-/// How far the transfer of a watched input has come. Said after some milliseconds, and again each time that it has gone on for
-/// twice as long; of a private input also at its end, of which nothing else tells.
+/// The progress of a watched input's transfer. It is reported after some milliseconds, and again each time
+/// the transfer has gone on for twice as long. For a private input it is also reported at the end, because no
+/// other message reports that.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct InputMoved {
     pub target: Target,
     pub object: ObjectId,
     pub source: Source,
     pub moved_bytes: u64,
-    /// Of the whole, as far as the executor knows.
+    /// Bytes of the whole object, as far as the executor knows.
     pub size_bytes: u64,
-    /// Since the transfer began.
+    /// Time since the transfer began.
     pub moving_ns: u64,
-    /// All of it is here.
+    /// All bytes are here.
     pub is_all: bool,
 }
 
-/// What an executor says of an attempt that ended.
+/// An executor's report on an attempt that ended.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct AttemptReport {
     pub task: TaskId,
@@ -211,8 +222,8 @@ pub struct AttemptReport {
     pub rss_bytes_max: u64,
 }
 
-/// When things happened to an attempt, by the dispatcher's clock as the executor estimates it.
-/// Zero where it did not come to that.
+/// When things happened to an attempt, by the dispatcher's clock as the executor estimates it. Zero for a
+/// step that the attempt did not reach.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct Times {
     pub received: Timestamp,
@@ -227,7 +238,7 @@ pub struct InputReport {
     pub object: ObjectId,
     pub outcome: CacheOutcome,
     pub size_bytes: u64,
-    /// From when the attempt asked for it until it was there; 0 for a local hit.
+    /// Time from the attempt's request until the input was there; 0 for a local hit.
     pub wait_ns: u64,
 }
 
@@ -239,58 +250,59 @@ pub struct OutputReport {
     pub size_bytes: u64,
 }
 
-/// Out of the dispatcher.
+/// Outputs of the dispatcher.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Give this attempt to this executor.
     Assign { executor: ExecutorId, assignment: Box<Assignment> },
-    /// Give this executor a rerun of a task that is done: it is to make the task's files once more, beside those that there
-    /// are. Nobody waits for it. Older logs have it as `replicate_task`.
+    /// Give this executor a rerun of a done task: it is to make the task's files once more, in addition to
+    /// the existing ones. No task waits for the rerun. Older logs have this action as `replicate_task`.
     #[serde(alias = "replicate_task")]
     RerunTask { executor: ExecutorId, assignment: Box<Assignment> },
     /// End this attempt wherever it is; the executor answers with `AttemptEnded`.
     CancelAttempt { executor: ExecutorId, task: TaskId, attempt: AttemptNo },
-    /// Take this attempt back if its program has not begun: another executor has nothing to do. The
-    /// executor answers with `AttemptEnded`, or not at all.
+    /// Take this attempt back if its program has not begun, because another executor is idle. The executor
+    /// answers with `AttemptEnded`, or not at all.
     RecallAttempt { executor: ExecutorId, task: TaskId, attempt: AttemptNo },
     /// Get these objects into the cache, in one request to the first source that has them, for tasks to come.
     Prefetch { executor: ExecutorId, batch: BatchId, inputs: Vec<AssignedInput> },
-    /// Get these no more, unless an attempt needs them.
+    /// Stop fetching these objects, unless an attempt needs them.
     CancelPrefetch { executor: ExecutorId, objects: Vec<ObjectId> },
-    /// The tasks of a run were found to have this pattern. For people.
+    /// The tasks of a run were found to have this pattern; shown to users.
     FoundPattern { run: RunId, evidence: Evidence },
-    /// A collective is over. For people.
+    /// A collective is over; shown to users.
     EndCollective { record: CollectiveRecord },
-    /// These files, which stay on the nodes, are among what the executor held or was making when it joined: say by which
-    /// numbers they are called. What it does not hold after all it tells as dropped.
+    /// These files stay on the nodes, and the executor held them or was making them when it joined: tell it
+    /// the files' numbers. It reports as dropped what it does not hold after all.
     NameObjects { executor: ExecutorId, objects: Vec<ObjectId> },
-    /// Remove these replicas: their bytes are not what the catalog says any more.
+    /// Remove these replicas: the catalog no longer wants their bytes.
     DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
-    /// What the executor may use of home from now on; where home is limited, the first one comes when it joins.
+    /// The executor's share of home from now on. Where home is limited, the first share comes when the
+    /// executor joins.
     ShareHome { executor: ExecutorId, share: HomeShare },
-    /// Remove what these attempts, and earlier ones of the same tasks, may have left at home of outputs that were on their
-    /// way. The tasks have ended. The executor answers with `PartsRemoved`.
+    /// Remove what these attempts, and earlier ones of the same tasks, may have left at home while outputs
+    /// were on their way. The tasks have ended. The executor answers with `PartsRemoved`.
     RemoveParts { executor: ExecutorId, attempts: Vec<(TaskId, AttemptNo)> },
-    /// The task reached its last state. Journal it before telling anybody.
+    /// The task reached its last state. Journal it before reporting it to anybody.
     EndTask { task: TaskId, outcome: Outcome },
-    /// The task was done and runs again: the last replica of `lost`, which it had made, is gone, and it is
-    /// still needed. Journal it like an end.
+    /// A done task runs again: the last replica of its file `lost` is gone, and the file is still needed.
+    /// Journal this like an end.
     ReviveTask { task: TaskId, lost: ObjectId },
-    /// This attempt was given up, and may still end well where nobody hears of it. Journal that; when it is on disk, answer
-    /// with `AttemptGivenUp`.
+    /// This attempt was given up, and may still end well without this dispatcher's knowledge. Journal that;
+    /// when the record is on disk, answer with `AttemptGivenUp`.
     RecordGivenUp { task: TaskId, attempt: AttemptNo },
-    /// The submission cannot be accepted; the client is told why.
+    /// The submission cannot be accepted; send the reason to the client.
     RefuseRun { run: RunId, message: String },
     /// The last task of the run ended.
     EndRun { run: RunId },
-    /// The journal is to say that this run is forgotten; it has ended.
+    /// Record in the journal that this run, which has ended, is forgotten.
     ForgetRun { run: RunId },
     /// The lease of a silent executor ended: forget its connection.
     ForgetExecutor { executor: ExecutorId },
-    /// Say this to another dispatcher of the group, after what was said before.
+    /// Send these messages to another dispatcher of the group, after those that were sent before.
     TellMember { member: MemberId, messages: Vec<LinkMessage> },
-    /// Have this executor, which has nothing to do here, join another dispatcher of the group.
+    /// Send this executor, which is idle here, to another dispatcher of the group.
     SendAway { executor: ExecutorId, member: MemberId },
 }
 
@@ -304,16 +316,16 @@ pub struct Assignment {
     pub inputs: Vec<AssignedInput>,
     /// Output objects, in the task's order.
     pub outputs: Vec<ObjectId>,
-    /// Which of these, by position, stay on the nodes and do not go home; ascending.
+    /// The positions of those outputs that stay on the nodes and do not go home; ascending.
     #[serde(default)]
     pub staying: Vec<u32>,
-    /// Give the program private copies of its inputs, because an earlier attempt wrote to one.
+    /// Give the program private copies of its inputs, because an earlier attempt wrote to an input.
     pub private_inputs: bool,
-    /// An earlier attempt may have begun to bring its outputs home, and may not know that it has been given up.
+    /// An earlier attempt may have begun to bring its outputs home, and may not know that it was given up.
     #[serde(default)]
     pub repeated: bool,
-    /// Run the program while no other attempt has anything on the node's disk, because earlier attempts may have failed for
-    /// want of room there.
+    /// Run the program while no other attempt has anything on the node's disk, because earlier attempts may
+    /// have failed for lack of room there.
     #[serde(default)]
     pub alone: bool,
     pub why: Why,
@@ -322,18 +334,18 @@ pub struct Assignment {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct AssignedInput {
     pub object: ObjectId,
-    /// What the dispatcher knows of the bytes, if anybody has read them yet.
+    /// What the dispatcher knows of the bytes, if they have been read before.
     pub known: Option<Known>,
-    /// Executors believed to hold it, best first; a hint.
+    /// Executors that are believed to hold the object, best first; a hint.
     pub sources: Vec<ExecutorId>,
-    /// Ask home whether it changed since an earlier run.
+    /// Ask home whether the object has changed since an earlier run.
     pub check_home: bool,
-    /// Do not cache: read from home for this attempt only.
+    /// Do not cache the object: read it from home for this attempt only.
     pub direct: bool,
-    /// Say how it comes along, see [`InputMoved`].
+    /// Report the transfer's progress, see [`InputMoved`].
     #[serde(default)]
     pub watched: bool,
-    /// It stays on the nodes: home does not have it.
+    /// The object stays on the nodes, so it is not at home.
     #[serde(default)]
     pub stays: bool,
 }
@@ -350,17 +362,17 @@ pub struct Known {
 pub struct Why {
     /// The policy, or the mode it was in: `max-cache-hit` or `max-compute-util` under `good-cache-compute`.
     pub policy: Cow<'static, str>,
-    /// Inputs in the executor's cache then.
+    /// Inputs that were in the executor's cache when the decision was taken.
     pub n_hits: u32,
     pub n_inputs: u32,
     /// Slots with a task, and all slots, when the decision was taken.
     pub n_slots_active: u32,
     pub n_slots: u32,
-    /// Tasks queued then.
+    /// Tasks that were queued when the decision was taken.
     pub n_queued: u64,
-    /// The executor's slots were full: its inputs move while another task computes.
+    /// The executor's slots were full: the inputs move while another task computes.
     pub ahead: bool,
-    /// Under `affinity`: which of its rules.
+    /// The rule of the `affinity` policy that decided, if that is the policy.
     #[serde(default)]
     pub reason: Option<Reason>,
 }
@@ -395,29 +407,31 @@ pub struct TransferError {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferErrorKind {
-    /// The source does not have it (any more).
+    /// The source does not have the object (any more).
     NotHeld,
-    /// The source serves too many already; try another or later.
+    /// The source already serves too many requests; try another source, or try later.
     Busy,
     /// The bytes do not have the recorded digest.
     Corrupt,
-    /// Home's version is not the one this run read before.
+    /// Home's version is not the version that this run read before.
     Changed,
-    /// Home says that it does not exist or may not be read.
+    /// Home reports that the object does not exist or may not be read.
     Unavailable,
     /// This node's disk is full.
     NoSpace,
-    /// Anything else; another source or another time may work.
+    /// Any other error; another source or another time may work.
     Temporary,
-    /// It was stored, and went with another object of the same bytes before this was told.
+    /// The object was stored, but another object with the same bytes was dropped, and this one with it,
+    /// before that was reported.
     Dropped,
-    /// The attempt is not wanted any more, or this executor has lost the right to it.
+    /// The attempt is not wanted any more, or this executor has lost the right to carry it out.
     GivenUp,
-    /// This node's executor is out of something that comes back, such as descriptors. It says nothing about the source.
+    /// This node's executor is out of something that it will have again, such as descriptors. The source is
+    /// not to blame.
     Shortage,
 }
 
-/// What reading an object gave.
+/// The result of reading an object.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Fetched {
     pub digest: Digest,
@@ -426,7 +440,7 @@ pub struct Fetched {
     pub version: Option<HomeVersion>,
 }
 
-/// What the runner saw of a program.
+/// What the runner reports of a program.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Exit {
     /// `Ok` when the program ended with status 0.
@@ -439,29 +453,31 @@ pub struct Exit {
     pub outputs: Vec<Option<u64>>,
     /// Inputs (by position) whose cached bytes the program changed.
     pub inputs_modified: Vec<u32>,
-    /// Inputs (by position) whose cached copy, as it lies here now, is not what was stored. Another attempt
-    /// may have had the changed one dropped and a fresh one fetched meanwhile.
+    /// Inputs (by position) whose cached copy, as it is here now, differs from what was stored. Another
+    /// attempt may meanwhile have had the changed copy dropped and a fresh one fetched.
     pub inputs_damaged: Vec<u32>,
-    /// Of a program that failed: what is known of the room on the disk of its sandbox.
+    /// For a program that failed: what is known of the room on the disk of its sandbox.
     #[serde(default)]
     pub disk: Option<DiskSeen>,
 }
 
-/// What is known of the disk of a sandbox while its program ran. Whether the disk was full at some moment cannot be seen
-/// afterwards: whoever took the room may have given it back. That it was *not* full can be known, as programs fill a disk by writing.
+/// What is known of the disk of a sandbox while its program ran. Nobody can see afterwards whether the disk
+/// was full at some moment, because whatever took the room may have given it back. That the disk was *not*
+/// full can be known, because programs fill a disk by writing.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct DiskSeen {
     /// Bytes that were free when the program began, less a part that does not count.
     pub free_bytes: u64,
-    /// There was no room for anything that counts when it had ended.
+    /// When the program had ended, there was no room worth counting.
     pub is_full: bool,
-    /// Bytes that the programs of this node have written since it began, itself among them, at most. `None`: nobody counts.
+    /// The most that the programs of this node, including this one, may have written since this program
+    /// began, in bytes. `None`: not counted.
     pub wrote_bytes: Option<u64>,
-    /// The program was told that there is no room, by its own words.
+    /// The program's own output says that it found no room.
     pub is_said: bool,
 }
 
-/// Into the executor.
+/// Inputs of the executor.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeEvent {
@@ -480,12 +496,13 @@ pub enum NodeEvent {
     DropRequested {
         objects: Vec<ObjectId>,
     },
-    /// Get these objects for tasks to come. They replace earlier sources of the same objects.
+    /// Fetch these objects for tasks to come. The sources named here replace earlier sources of the same
+    /// objects.
     PrefetchRequested {
         batch: BatchId,
         inputs: Vec<AssignedInput>,
     },
-    /// Nobody but attempts needs these any more.
+    /// These objects are needed only by attempts from now on.
     PrefetchCancelled {
         objects: Vec<ObjectId>,
     },
@@ -494,7 +511,7 @@ pub enum NodeEvent {
         object: ObjectId,
         result: Result<HomeAnswer, TransferError>,
     },
-    /// A watched transfer has come so far.
+    /// A watched transfer has made this progress.
     TransferMoved {
         moved: InputMoved,
     },
@@ -515,27 +532,27 @@ pub enum NodeEvent {
         output: u32,
         result: Result<Fetched, TransferError>,
     },
-    /// An output arrived at home, or cannot.
+    /// An output arrived at home, or cannot arrive.
     OutputLanded {
         task: TaskId,
         attempt: AttemptNo,
         output: u32,
         result: Result<HomeVersion, TransferError>,
     },
-    /// Somebody noticed that a cached object's bytes are not what was stored.
+    /// A cached object's bytes were found to differ from what was stored.
     FoundCorrupt {
         object: ObjectId,
     },
-    /// The file system under the cache was looked at.
+    /// The file system under the cache was measured.
     ///
-    /// * `room_bytes`: what the cache has there, complete or arriving, and what is free there, in one figure; 0 where it
-    ///   takes no writes.
+    /// * `room_bytes`: bytes that the cache has there, complete or arriving, plus bytes that are free there;
+    ///   0 if the file system takes no writes.
     /// * `disk_bytes`: its whole size.
     SpaceMeasured {
         room_bytes: u64,
         disk_bytes: u64,
     },
-    /// This node may have so many transfers from and to home at once; at least 1. Those that run go on.
+    /// This node may have this many transfers from and to home at once; at least 1. Transfers that run go on.
     HomeShared {
         streams: u32,
     },
@@ -550,11 +567,11 @@ pub enum NodeEvent {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct HomeAnswer {
     pub version: HomeVersion,
-    /// Home is this node's own disk; the program can read it where it is.
+    /// Home is this node's own disk, so the program can read the object where it is.
     pub in_place: bool,
 }
 
-/// Out of the executor.
+/// Outputs of the executor.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeAction {
@@ -570,7 +587,7 @@ pub enum NodeAction {
         size_bytes: u64,
         #[serde(default)]
         awaits: bool,
-        /// Say how it comes along, see [`InputMoved`].
+        /// Report the transfer's progress, see [`InputMoved`].
         #[serde(default)]
         watched: bool,
     },
@@ -580,17 +597,18 @@ pub enum NodeAction {
     Start { task: TaskId, attempt: AttemptNo, inputs: Vec<Staged>, private_inputs: bool },
     /// End the program and everything it started.
     Kill { task: TaskId, attempt: AttemptNo },
-    /// Stop hashing this attempt's outputs and bringing them home, as far as it goes; each still ends by its event.
+    /// Stop hashing this attempt's outputs and bringing them home, as far as that is possible; each of these
+    /// steps still ends with its event.
     Halt { task: TaskId, attempt: AttemptNo },
-    /// Hash an output and, where `cache_bytes` is set, move it into the cache as `object`.
+    /// Hash an output and, if `cache_bytes` is set, move it into the cache as `object`.
     StoreOutput { task: TaskId, attempt: AttemptNo, output: u32, object: ObjectId, cache_bytes: Option<u64> },
-    /// Bring an output home, from the cache where `cached` says so, else from the sandbox.
+    /// Bring an output home: from the cache if `cached` is set, else from the sandbox.
     Land { task: TaskId, attempt: AttemptNo, output: u32, object: ObjectId, cached: bool },
-    /// Remove the private file of an input: the disk is full, and the attempt waits once more.
+    /// Remove the private file of an input: the disk is full, and the attempt waits for space again.
     DropPrivate { task: TaskId, attempt: AttemptNo, input: u32 },
     /// Remove what is left of the attempt on disk.
     CleanUp { task: TaskId, attempt: AttemptNo },
-    /// Tell the dispatcher.
+    /// Send a message to the dispatcher.
     Tell { message: NodeMessage },
 }
 
@@ -601,11 +619,11 @@ pub enum Staged {
     Cached(ObjectId),
     /// The private file made for [`Target::Private`].
     Private,
-    /// Where it lives at home, which is this node's own disk.
+    /// The place where the input is at home, which is this node's own disk.
     InPlace(ObjectId),
 }
 
-/// What the executor's state machine tells the dispatcher.
+/// Messages from the executor's state machine to the dispatcher.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeMessage {
@@ -624,12 +642,13 @@ pub enum NodeMessage {
         object: ObjectId,
         kind: TransferErrorKind,
     },
-    /// The cache holds at most so much from now on: its disk has less room than was asked for, or has it again.
+    /// The cache holds at most this much from now on: its disk has less room than was asked for, or has it
+    /// again.
     CacheResized {
         cache_bytes: u64,
     },
     InputMoved(InputMoved),
-    /// What attempts of these tasks may have left at home is gone, as far as home let it.
+    /// What attempts of these tasks may have left at home is removed, as far as home allowed it.
     PartsRemoved {
         tasks: Vec<TaskId>,
     },

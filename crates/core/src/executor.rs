@@ -1,4 +1,4 @@
-//! Executor: what one node does next with the attempts it was given.
+//! Executor: what one node does next with the attempts that it was given.
 //!
 //! Input: [`NodeEvent`]s and the current [`Timestamp`]. Output: [`NodeAction`]s for a driver to carry
 //! out. There is no I/O, clock or lock here; `eyas-runtime` is the live driver.
@@ -17,20 +17,21 @@
 //!      each hold half of what they need;
 //!   5. per object there is at most one transfer into the cache; later attempts join it.
 //!
-//! Why attempts that wait for space may be overtaken, but not for ever: an attempt whose inputs are all
-//! here costs nothing to let pass, but its pins may be what keeps the waiting one waiting. After
-//! [`OVERTAKES_MAX`] of them nobody passes any more until the first one has its space.
+//! Why attempts that wait for space may be overtaken, but not for ever: an attempt whose inputs are all here
+//! costs nothing to let pass, but its pins may be what the waiting attempt waits for. After [`OVERTAKES_MAX`]
+//! attempts have passed, none passes any more until the first waiting attempt has its space.
 //!
-//! Why an input may be read for one attempt only: what its bytes have to be is settled before they are
-//! taken (`Expect`). Other bytes of that name which somebody still needs stay in the cache, so this attempt
-//! reads its own copy; so do inputs that fit no cache.
+//! Why an input may be read for one attempt only: which bytes an input must have is settled before they are
+//! fetched (`Expect`). Other bytes of the same name which an attempt still needs stay in the cache, so the
+//! new attempt reads its own copy. An input that fits no cache is read in the same way.
 //!
-//! What a task makes and does not go home (`Assignment::staying`) is kept like an output on its way home, until the
-//! dispatcher says that nobody will read it any more. There is no other place to read it from than peers, so an
+//! An output that does not go home (`Assignment::staying`) is kept like an output on its way home, until the
+//! dispatcher reports that no task will read it any more. Such files can be read only from peers, so an
 //! attempt whose inputs of this kind do not fit here fails instead of reading its own copies.
 //!
-//! Why a failed program may get the disk to itself: what a program needs of the disk nobody knows before, so two of them can
-//! fill it together, and each would have had room. See the module `space`.
+//! Why a failed program may get the disk to itself: nobody knows beforehand how much of the disk a program
+//! needs, so two programs can fill it together although each alone would have had room. See the module
+//! `space`.
 //!
 //! Not here: how bytes move and programs run (the driver), what is evicted ([`crate::eviction`]),
 //! which attempt comes to this node ([`crate::dispatcher`]).
@@ -39,6 +40,7 @@ mod ending;
 mod replicas;
 mod space;
 mod staging;
+mod transfer_queue;
 mod transfers;
 
 use crate::cache::{Cache, CacheConfig, ReplicaState, Reserve};
@@ -49,12 +51,13 @@ use crate::types::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use transfer_queue::{Place, TransferQueue};
 
-/// How many attempts may pass one that waits for cache space.
+/// How many attempts may pass an attempt that waits for cache space.
 pub const OVERTAKES_MAX: u32 = 64;
 
-/// Programs that are short are handed to the runner ahead of time, so that a slot need not wait for a round
-/// trip between two of them: about so much work per slot, of at most so many programs.
+/// Short programs are handed to the runner ahead of time, so that a slot need not wait for a round trip
+/// between two of them: about this much work per slot, and at most this many programs.
 const AHEAD_NS: u64 = 20_000_000;
 const AHEAD_MAX: u64 = 4;
 
@@ -65,11 +68,12 @@ pub struct ExecutorConfig {
     pub cache: CacheConfig,
     /// Transfers into this node under way at once.
     pub transfers_max: u32,
-    /// Of these, from one peer.
+    /// How many of these may come from one peer.
     pub transfers_per_peer_max: u32,
-    /// Of these, from or to home. Changed by [`NodeEvent::HomeShared`].
+    /// How many of these may be from or to home. Changed by [`NodeEvent::HomeShared`].
     pub home_streams_max: u32,
-    /// An attempt's inputs come one after the other, as when a wrapper around the program fetches them, and not side by side.
+    /// An attempt's inputs are fetched one after the other instead of side by side, as by a wrapper around
+    /// the program.
     pub inputs_in_turn: bool,
 }
 
@@ -92,13 +96,13 @@ enum State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plan {
-    /// Not decided: home has not answered yet.
+    /// Not decided yet, because home has not answered.
     Unknown,
-    /// From the cache; a hit or a transfer.
+    /// Read from the cache; a hit or a transfer.
     Cache,
     /// A private copy, read from home for this attempt only.
     Private,
-    /// Read where it is.
+    /// Read where the file is.
     InPlace,
 }
 
@@ -112,12 +116,12 @@ struct Input {
     wait_ns: u64,
 }
 
-/// What the bytes of an input have to be: one run reads one version of an object.
+/// Which bytes an input must have: one run reads one version of an object.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Expect {
-    /// What the run read before.
+    /// The bytes that the run has read before.
     known: Option<Known>,
-    /// What home says now; asked when nothing is known.
+    /// The version that home reports now; home is asked when no bytes are known.
     version: Option<HomeVersion>,
 }
 
@@ -130,25 +134,44 @@ impl Expect {
     }
 }
 
-/// What is here of a wanted object.
+/// Which inputs of an attempt are an object: in the order of the objects, then of the inputs.
+#[derive(Debug)]
+struct InputsByObject(Vec<(ObjectId, u32)>);
+
+impl InputsByObject {
+    fn new(inputs: &[AssignedInput]) -> InputsByObject {
+        let mut all: Vec<_> = inputs.iter().map(|input| input.object).zip(0..).collect();
+        all.sort_unstable();
+        InputsByObject(all)
+    }
+
+    /// The inputs that are `object`, ascending.
+    fn of(&self, object: ObjectId) -> impl Iterator<Item = u32> {
+        let from = self.0.partition_point(|(o, _)| *o < object);
+        self.0[from..].iter().take_while(move |(o, _)| *o == object).map(|(_, input)| *input)
+    }
+}
+
+/// The state of a wanted object in this cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Here {
-    /// The right bytes, or on their way.
+    /// The right bytes are here or on their way.
     Right,
     Absent,
-    /// Other bytes that nobody needs.
+    /// Other bytes are here, which no attempt needs.
     Stale,
-    /// Other bytes that must stay for now: the attempt reads its own from home.
+    /// Other bytes are here and must stay for now, so the attempt reads its own copy from home.
     Taken,
 }
 
 /// A question to home that is not answered yet.
 #[derive(Debug, Default)]
 struct Asking {
-    /// The newest run that it was asked for.
+    /// The newest run for which the question was asked.
     run: RunId,
     waiters: Vec<(AttemptId, u32)>,
-    /// Of newer runs: home may have changed since the question was asked, it is asked again.
+    /// Attempts of newer runs: home may have changed since the question was asked, so it is asked again for
+    /// them.
     later: Vec<(AttemptId, u32)>,
 }
 
@@ -156,37 +179,39 @@ struct Asking {
 struct Attempt {
     assignment: Box<Assignment>,
     state: State,
-    /// Order of arrival; decides who reserves and starts first.
+    /// Order of arrival; decides which attempt reserves and starts first.
     seq: u64,
     inputs: Vec<Input>,
+    by_object: InputsByObject,
     /// Inputs whose plan waits for an answer from home.
     n_unknown: u32,
     /// Inputs that are not here yet.
     n_missing: u32,
     pinned: bool,
-    /// The disk had no room for a private copy of an input: it goes on only when no other attempt holds any room.
+    /// The disk had no room for a private copy of an input: the attempt goes on only when no other attempt
+    /// holds any room.
     refused: bool,
-    /// It had no room although no other attempt held any.
+    /// There was no room for the attempt although no other attempt held any.
     refused_alone: bool,
-    /// What had been read into this node when its program was started.
+    /// Bytes that had been read into this node when the program was started.
     read_before_bytes: u64,
     overtaken: u32,
     cancelled: bool,
-    /// A file that it made and that stays here has come from elsewhere meanwhile.
+    /// Another copy of a file that the attempt made and that stays here has arrived from elsewhere meanwhile.
     outdone: bool,
-    /// Bytes that it runs with were found changed.
+    /// Input bytes that the running program uses were found to be wrong.
     spoiled: bool,
-    /// There has been a reconnect since it came: what home said to it is not what home says now.
+    /// There has been a reconnect since the attempt arrived, so home's answers to it may be out of date.
     is_older: bool,
-    /// Objects read for this attempt only, of which the dispatcher was told.
-    told_private: Vec<(ObjectId, Digest)>,
+    /// Objects read for this attempt only that were reported to the dispatcher.
+    reported_private: Vec<(ObjectId, Digest)>,
     times: Times,
     cpu_ns: u64,
     rss_bytes_max: u64,
     outputs: Vec<Output>,
     n_outputs_pending: u32,
-    /// Messages to repeat if the dispatcher comes back without having recorded them.
-    told: Vec<NodeMessage>,
+    /// Messages to be repeated if the dispatcher comes back without having recorded them.
+    reported: Vec<NodeMessage>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -201,19 +226,21 @@ struct Transfer {
     object: ObjectId,
     size_bytes: u64,
     expect: Expect,
-    /// Still to be tried, best first.
+    /// Sources still to be tried, best first.
     sources: VecDeque<Source>,
-    /// Where it is being read from now.
+    /// The source that the bytes are being read from now.
     active: Option<Source>,
-    /// Whose attempts wait for it: attempt and input number, the first one began it.
+    /// The place in the queue of transfers, while this one waits to be begun.
+    place: Option<Place>,
+    /// The attempts that wait for the transfer, each with its input's number; the first one began it.
     waiters: Vec<(AttemptId, u32)>,
-    /// What was tried and how it ended, for the failure's story.
+    /// The sources that were tried and how each ended, for the message of a failure.
     story: Vec<String>,
-    /// The dispatcher asked for it in this batch, whether attempts wait or not.
+    /// The batch in which the dispatcher asked for the object, whether attempts wait for it or not.
     batch: Option<BatchId>,
-    /// Its first source may only be about to receive it.
+    /// The first source may only be about to receive the object itself.
     awaits: bool,
-    /// The dispatcher wants to know how it comes along.
+    /// The dispatcher wants to know how the transfer proceeds.
     watched: bool,
 }
 
@@ -230,51 +257,53 @@ pub struct Executor {
     config: ExecutorConfig,
     cache: Cache,
     space: space::Space,
-    /// Each beside the tree, as its transfers are: they are large, and a tree moves what it holds.
+    /// Each attempt is boxed, as are the transfers: they are large, and a tree moves its values.
     attempts: BTreeMap<AttemptId, Box<Attempt>>,
     next_seq: u64,
     /// Attempts waiting for space, in order of arrival.
     blocked: BTreeMap<u64, AttemptId>,
     /// Attempts with all inputs, in order of arrival.
     queued: BTreeMap<u64, AttemptId>,
-    /// Attempts that hold pins, and attempts whose outputs are being stored or brought home: when both
-    /// are none, waiting for space is in vain.
+    /// Attempts that hold pins, and attempts whose outputs are being stored or brought home. When there are
+    /// none of either, no end can make room, so an attempt that waits for space waits without result.
     n_pinned: u32,
     n_storing: u32,
-    /// How often an attempt gave its pins back for good.
+    /// How often an attempt gave up its pins for good.
     n_unpinned: u64,
     slots_used: u32,
     n_running: u32,
-    /// Smoothed run time of programs, to tell short ones.
+    /// Smoothed run time of programs, by which short programs are recognised.
     run_ns_mean: Option<u64>,
-    /// What home said of an object, and in which run.
+    /// Home's last answer about an object, and the run for which it was asked.
     home: FxHashMap<ObjectId, (RunId, HomeAnswer)>,
-    /// How many of these were left when unneeded ones were forgotten the last time.
+    /// The number of answers that were left when unneeded ones were forgotten the last time.
     n_answers_left: usize,
-    /// Of some objects it said that they are here.
+    /// Home has answered for some objects that they can be read in place.
     reads_in_place: bool,
-    /// Who waits for home's answer.
+    /// The attempts that wait for an answer from home.
     asking: BTreeMap<ObjectId, Asking>,
     transfers: BTreeMap<Target, Box<Transfer>>,
-    /// Transfers that wait for a place, in order.
-    transfer_queue: VecDeque<Target>,
-    n_active: u32,
+    /// Transfers that wait to be begun, in order.
+    transfer_queue: TransferQueue,
+    /// Transfers that are under way.
+    active: BTreeSet<Target>,
     n_active_by_peer: BTreeMap<ExecutorId, u32>,
     n_home_streams: u32,
     landing_queue: BTreeSet<Landing>,
-    /// Cached objects to be dropped as soon as nobody needs them.
+    /// Cached objects to be dropped as soon as no attempt needs them.
     doomed: BTreeSet<ObjectId>,
     /// The attempt that has the disk to itself, from `staging` to the end of its program.
     alone: Option<AttemptId>,
-    /// Objects made here that do not go home, kept until the dispatcher has them dropped.
+    /// Objects made here that do not go home, kept until the dispatcher asks to drop them.
     staying: FxHashSet<ObjectId>,
     /// What is known of each cached object's bytes.
     held: FxHashMap<ObjectId, Fetched>,
 }
 
 impl Executor {
-    /// The node goes to another dispatcher. What tasks made here that does not go home stays for whoever asks for it, and is no
-    /// longer kept from eviction: nobody there would have it dropped.
+    /// Prepares for another dispatcher, to which the node goes. Files that tasks made here and that do not go
+    /// home stay available to readers. They are no longer protected from eviction, as the new dispatcher
+    /// would never ask to drop them.
     #[allow(clippy::disallowed_methods, reason = "sorted before anyone sees it")]
     pub fn moved(&mut self) {
         let mut staying: Vec<ObjectId> = self.staying.drain().collect();
@@ -282,7 +311,7 @@ impl Executor {
         staying.into_iter().for_each(|object| self.cache.release(object));
     }
 
-    /// `Err` when the eviction policy's name is unknown.
+    /// `Err` if there is no eviction policy of that name.
     pub fn new(config: ExecutorConfig) -> Result<Executor, UnknownEviction> {
         let cache = Cache::new(config.cache.clone())?;
         Ok(Executor {
@@ -305,8 +334,8 @@ impl Executor {
             reads_in_place: false,
             asking: BTreeMap::new(),
             transfers: BTreeMap::new(),
-            transfer_queue: VecDeque::new(),
-            n_active: 0,
+            transfer_queue: TransferQueue::default(),
+            active: BTreeSet::new(),
             n_active_by_peer: BTreeMap::new(),
             n_home_streams: 0,
             landing_queue: BTreeSet::new(),
@@ -316,7 +345,7 @@ impl Executor {
         })
     }
 
-    /// The one door. Appends to `out` what the driver has to do, in this order.
+    /// The one entrance. Appends to `out` what the driver has to do, in this order.
     pub fn handle(&mut self, now: Timestamp, event: NodeEvent, out: &mut Vec<NodeAction>) {
         match event {
             NodeEvent::Assigned { assignment } => self.on_assigned(now, assignment, out),
@@ -340,7 +369,7 @@ impl Executor {
                 }
             }
             NodeEvent::PrefetchRequested { batch, inputs } => {
-                // Several objects of one request come from a source that has them.
+                // A source of which several objects are requested at once already has them.
                 let awaits = inputs.len() == 1;
                 for input in inputs {
                     self.prefetch(batch, awaits, &input, out);
@@ -391,7 +420,7 @@ impl Executor {
         self.progress(now, out);
     }
 
-    /// What a restarted executor found in its cache directory and knows the origin of.
+    /// Takes over an object that a restarted executor found in its cache directory and whose origin it knows.
     pub fn restore(&mut self, object: ObjectId, bytes: Fetched, out: &mut Vec<NodeAction>) {
         let mut evicted = vec![];
         if self.cache.insert_ready(object, bytes.size_bytes, &mut evicted) != Reserve::Granted {
@@ -405,20 +434,20 @@ impl Executor {
         }
     }
 
-    /// Attempts that the dispatcher has not recorded as ended, for the next hello.
+    /// Attempts whose end the dispatcher has not recorded, for the next hello.
     pub fn attempts(&self) -> Vec<(TaskId, AttemptNo)> {
         self.attempts.keys().copied().collect()
     }
 
-    /// What was told about attempts that are not recorded yet, to be told again after a reconnect.
-    /// What was read comes first: by that the dispatcher judges the ends.
+    /// The reports about attempts that are not recorded yet, to be repeated after a reconnect. Reports of
+    /// what was read come first, because the dispatcher judges the ends by them.
     ///
-    /// Bytes are told again, home's versions are not: what home said before the connection broke is older than what others have
-    /// told since, and a version counts as what home says now.
+    /// The bytes are reported again, home's versions are not: a version counts as what home says now, and
+    /// what home said before the connection broke may be older than what other executors have reported since.
     pub fn unrecorded(&self) -> impl Iterator<Item = NodeMessage> {
-        let told = || self.attempts.values().flat_map(|a| &a.told);
+        let reported = || self.attempts.values().flat_map(|a| &a.reported);
         let is_read = |m: &&NodeMessage| matches!(m, NodeMessage::ReplicaAdded(_));
-        let again = told().filter(is_read).chain(told().filter(move |m| !is_read(m)));
+        let again = reported().filter(is_read).chain(reported().filter(move |m| !is_read(m)));
         again.map(|message| match message {
             NodeMessage::ReplicaAdded(added) => {
                 NodeMessage::ReplicaAdded(ReplicaAdded { version: None, run: None, ..added.clone() })
@@ -427,8 +456,9 @@ impl Executor {
         })
     }
 
-    /// A connection has begun anew, with the same dispatcher or one that was restarted. Others may have told since what home
-    /// says: it is asked again for whatever is to be checked from now on.
+    /// A connection has been made anew, with the same dispatcher or with one that was restarted. Other
+    /// executors may have reported newer answers of home meanwhile, so home is asked again whenever an input
+    /// is to be checked.
     #[allow(clippy::disallowed_methods, reason = "each answer is changed by itself, in whatever order")]
     pub fn reconnected(&mut self) {
         for (asked_run, _) in self.home.values_mut() {
@@ -480,7 +510,7 @@ impl Executor {
         &self.cache
     }
 
-    /// Programs handed to the runner and not ended.
+    /// Programs that were handed to the runner and have not ended.
     pub fn n_running(&self) -> u32 {
         self.n_running
     }
@@ -489,7 +519,7 @@ impl Executor {
         self.attempts.is_empty()
     }
 
-    /// Gives freed space, streams and slots to whoever waits for them, in order.
+    /// Gives freed space, streams and slots to the attempts that wait for them, in order.
     fn progress(&mut self, now: Timestamp, out: &mut Vec<NodeAction>) {
         while let Some((&seq, &id)) = self.blocked.first_key_value() {
             if !self.try_reserve(now, id, out) {
@@ -502,8 +532,8 @@ impl Executor {
         let ahead_per_slot = self.run_ns_mean.map_or(0, |ns| (AHEAD_NS / ns.max(1)).min(AHEAD_MAX));
         let extra = self.config.slots * ahead_per_slot as u32;
         while let Some((&seq, &id)) = self.queued.first_key_value() {
-            // What is on its way takes room as well, and nothing new sets out.
-            let waits_for_room = self.alone == Some(id) && self.n_active > 0;
+            // Transfers under way also need room on the disk; they are waited for, and no new one begins.
+            let waits_for_room = self.alone == Some(id) && !self.active.is_empty();
             if waits_for_room || self.n_running >= self.space.programs_max() {
                 break;
             }
@@ -512,7 +542,8 @@ impl Executor {
             }
             let read_before_bytes = self.space.read_bytes();
             let attempt = self.attempts.get_mut(&id).expect("queued attempt is here");
-            // A task that asks for more than there is gets all there is; the dispatcher refuses it earlier.
+            // A task that asks for more cpus than there are gets all of them; the dispatcher refuses such a
+            // task earlier.
             let cpus = attempt.assignment.cpus;
             let fits = self.slots_used + cpus <= self.config.slots + extra || self.slots_used == 0;
             if !fits {
@@ -541,7 +572,7 @@ impl Executor {
 
     fn tell(&mut self, id: AttemptId, message: NodeMessage, out: &mut Vec<NodeAction>) {
         if let Some(attempt) = self.attempts.get_mut(&id) {
-            attempt.told.push(message.clone());
+            attempt.reported.push(message.clone());
         }
         out.push(NodeAction::Tell { message });
     }
@@ -549,9 +580,9 @@ impl Executor {
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         self.cache.sanity_check();
-        let active = self.transfers.values().filter(|t| t.active.is_some()).count();
-        assert_eq!(active, self.n_active as usize, "active transfers are counted");
-        assert!(self.n_active <= self.config.transfers_max);
+        let active = self.transfers.iter().filter(|(_, t)| t.active.is_some()).map(|(target, _)| *target);
+        assert!(active.eq(self.active.iter().copied()), "active transfers are known");
+        assert!(self.n_active() <= self.config.transfers_max);
         for (peer, n) in &self.n_active_by_peer {
             let real = self.transfers.values().filter(|t| t.active == Some(Source::Peer(*peer))).count();
             assert_eq!(real, *n as usize, "transfers from executor {peer} are counted");
@@ -575,8 +606,14 @@ impl Executor {
             assert!(self.attempts[&id].pinned && self.n_pinned == 1, "{id:?} has the disk to itself");
         }
         for (target, transfer) in &self.transfers {
-            let queued = self.transfer_queue.iter().filter(|t| *t == target).count();
-            assert_eq!(queued, usize::from(transfer.active.is_none()), "a transfer is active or queued once");
+            let places = self.transfer_queue.places_of(*target);
+            assert_eq!(places.len(), usize::from(transfer.active.is_none()), "it is active or queued once");
+            assert_eq!(places.first().copied(), transfer.place, "a transfer knows its place");
+            let line = places.first().map(|place| place.line());
+            assert!(
+                line.is_none_or(|line| line == self.line_of(transfer)),
+                "it stands in its attempt's line"
+            );
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Executors as small dense numbers, so that a set of them is a few machine words.
 //!
-//! In: [`ExecutorId`]s, which only ever grow while executors come and go. Out: a [`Seat`] for each
-//! executor that is here now. Whoever joins takes the lowest free seat and keeps it until it leaves, so
-//! seats stay below the largest number of executors ever present at once, and they are the same in every
-//! replay. As long as nobody has left, seats are in the order of joining.
+//! In: [`ExecutorId`]s, which only ever grow while executors come and go. Out: a [`Seat`] for each executor
+//! that is here now. An executor that joins takes the lowest free seat and keeps it until it leaves. So seats
+//! stay below the largest number of executors ever present at once, and they are the same in every replay. As
+//! long as no executor has left, seats are in the order of joining.
 //!
-//! Why: "who of the free ones holds this object?" is asked for each placement. With seats it is an AND
-//! of two rows of `n_executors / 64` words.
+//! Why: each placement asks which of the free executors hold an object. With seats that is an AND of two rows
+//! of `n_executors / 64` words.
 
 use crate::types::ExecutorId;
 use rustc_hash::FxHashMap;
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Seat(pub u32);
 
-/// Who sits where.
+/// Which executor has which seat.
 #[derive(Default, Clone, Debug)]
 pub struct Seats {
     seat_of: FxHashMap<ExecutorId, Seat>,
@@ -54,7 +54,7 @@ impl Seats {
         self.seat_of.get(&executor).copied()
     }
 
-    /// Who sits on `seat`.
+    /// The executor on `seat`.
     pub fn who(&self, seat: Seat) -> Option<ExecutorId> {
         self.who.get(seat.0 as usize).copied().flatten()
     }
@@ -176,14 +176,14 @@ pub(crate) fn seats_in(row: &[u64]) -> impl Iterator<Item = Seat> + '_ {
         .flat_map(|(i, &word)| seats_in_word(word).map(move |bit| Seat(i as u32 * 64 + bit)))
 }
 
-/// How many seats of `row` come before `seat`, if that is in it.
+/// How many seats of `row` come before `seat`; `None` if `seat` is not in it.
 pub(crate) fn rank_in(row: &[u64], seat: Seat) -> Option<usize> {
     let (word, bit) = split(seat);
     let before: u32 = row[..word.min(row.len())].iter().map(|w| w.count_ones()).sum();
     has(row, seat).then(|| (before + (row[word] & (bit - 1)).count_ones()) as usize)
 }
 
-/// All seats of `row` once around, from the one before which `n_before` others come; none if there are no more than that.
+/// All seats of `row` once around, starting after the first `n_before`; none if there are no more than that.
 pub(crate) fn seats_around(row: &[u64], n_before: usize) -> impl Iterator<Item = Seat> + '_ {
     let (mut n_left, mut from) = (n_before, row.len());
     for (i, word) in row.iter().enumerate() {
@@ -194,7 +194,7 @@ pub(crate) fn seats_around(row: &[u64], n_before: usize) -> impl Iterator<Item =
         }
         n_left -= n;
     }
-    // The bits of that word that come later, which are the first.
+    // The bits of that word from there on; they come first.
     let mut first = row.get(from).copied().unwrap_or(0);
     (0..n_left).for_each(|_| first &= first.wrapping_sub(1));
     let n_words = if first == 0 { 0 } else { row.len() };

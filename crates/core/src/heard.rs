@@ -1,13 +1,15 @@
-//! What an executor says, as the dispatcher's state machine hears it.
+//! What an executor reports, in the form in which the dispatcher's state machine receives it.
 //!
-//! An executor says each change of its cache for itself. The dispatcher hears changes that came together as one event, which
-//! keeps its place before the report that follows them: whoever ends a task has told before what it read. Of one object only
-//! the last change counts. The session of a live dispatcher and the simulator hear executors through this module.
+//! An executor reports each change of its cache separately. The dispatcher receives changes that arrived
+//! together as one event, which keeps its place before the report that follows them: the report of an
+//! attempt's end comes after the reports of what the attempt read. If one object changed several times, only
+//! the last change counts. The session of a live dispatcher and the simulator both receive executors'
+//! messages through this module.
 
 use crate::event::{Event, NodeMessage, ReplicaAdded};
 use crate::types::*;
 
-/// Changes of one executor's cache that came one after the other.
+/// Consecutive changes of one executor's cache.
 #[derive(Default)]
 pub struct CacheChanges {
     added: Vec<ReplicaAdded>,
@@ -15,7 +17,8 @@ pub struct CacheChanges {
 }
 
 impl CacheChanges {
-    /// Takes `message` if it is a change of the cache. Gives back any other: the core is to hear [`Self::take`] before it.
+    /// Takes `message` if it is a change of the cache. Gives back any other message: the core must get
+    /// [`Self::take`] before it.
     pub fn collect(&mut self, message: NodeMessage) -> Option<NodeMessage> {
         match message {
             NodeMessage::ReplicaAdded(replica) => {
@@ -32,7 +35,7 @@ impl CacheChanges {
         }
     }
 
-    /// What was collected since the last time, if anything was.
+    /// The changes that were collected since the last call, if there are any.
     pub fn take(&mut self, executor: ExecutorId) -> Option<Event> {
         if self.added.is_empty() && self.dropped.is_empty() {
             return None;
@@ -43,7 +46,7 @@ impl CacheChanges {
 }
 
 impl NodeMessage {
-    /// The message as the dispatcher hears it, where it is the only one.
+    /// The event for a message that came alone.
     pub fn heard_from(self, executor: ExecutorId) -> Event {
         match self {
             NodeMessage::AttemptEnded { report } => Event::AttemptEnded { executor, report },
@@ -67,8 +70,8 @@ impl NodeMessage {
 }
 
 impl Event {
-    /// The attempt on which an executor reports by this event. The executor keeps its report until it hears that nothing of it
-    /// is left to record ([`crate::event::NodeEvent::EndRecorded`]).
+    /// The attempt whose end this event reports. The executor keeps its report until nothing of it is left to
+    /// record ([`crate::event::NodeEvent::EndRecorded`]).
     pub fn reported(&self) -> Option<(ExecutorId, TaskId, AttemptNo)> {
         match self {
             Event::AttemptEnded { executor, report } => Some((*executor, report.task, report.attempt)),

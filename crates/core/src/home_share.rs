@@ -1,58 +1,66 @@
-//! Who may move how much from and to home storage: its rate and its streams follow those who use them.
+//! How much each executor may move from and to home storage: rate and streams go to the executors that use
+//! them.
 //!
-//! A limit on home is for all executors together. [`HomeShares`] is the dispatcher's side: it divides the limit among the
-//! executors that move bytes now, *max-min fairly* (nobody gets more while somebody who wants more has less), as a shared
-//! file system does; so a lone reader has nearly everything. [`HomeUse`] is an executor's side: it says when a use begins and
-//! ends. Both take reports and the time, and give messages for a driver to carry.
+//! A limit on home is for all executors together. [`HomeShares`] is the dispatcher's side. It divides the
+//! limit among the executors that move bytes now, *max-min fairly* (no executor gets more while another one
+//! that wants more has less), as a shared file system does. So a lone reader has nearly the whole limit.
+//! [`HomeUse`] is an executor's side: it reports when a use begins and ends. Both sides take reports and the
+//! time, and give messages for a driver to deliver.
 //!
-//! Invariant, checked by [`HomeShares::sanity_check`]: what executors *hold* is together at most the limit. An executor
-//! holds the largest of what it was told and has not answered, so a share grows only by what others are known to have given
-//! back: neither a slow connection nor a lost message makes the sum larger. (Of a limit smaller than one unit for each
-//! executor, and when one joins before others have made room, each has one unit. One that was given up and comes back may still
-//! have transfers from before, which others have the room of: they are no part of the sum.)
+//! Invariant, checked by [`HomeShares::sanity_check`]: the shares that executors *hold* are together at most
+//! the limit. An executor counts as holding the largest of the shares that it was sent and has not yet
+//! acknowledged. So a share grows only by what others are known to have given back: neither a slow connection
+//! nor a lost message makes the sum larger. There are three exceptions. Where the limit is smaller than one
+//! unit for each executor, each has one unit. An executor that joins before others have made room has one
+//! unit, too. An executor that was given up and comes back may still have older transfers, whose room other
+//! executors have by now; these are no part of the sum.
 //!
-//! Who is idle keeps a small base share, [`RESERVE`] of the limit for all together, to begin with while it asks. Who is active but
-//! moved less than it might (a slow disk, small files) is held to a little more than that until it moves more.
+//! An idle executor keeps a small base share, which it uses while it asks for more; all base shares together
+//! are [`RESERVE`] of the limit. An active executor that moved less than it might (because of a slow disk or
+//! small files) is limited to a little more than that until it moves more.
 //!
-//! Few messages: a use ends [`LINGER_NS`] after its last transfer, shares are planned at most every [`PLAN_NS_MIN`] and so
-//! that at most a thousand executors a second hear of it, shares among many are rounded, and growth by less than a
-//! sixteenth waits. An executor that is silent keeps its share until it is given up: it may still be reading.
+//! Few messages are sent. A use ends [`LINGER_NS`] after its last transfer. Shares are planned at most every
+//! [`PLAN_NS_MIN`], and so that at most a thousand executors a second are sent one. Shares among many
+//! executors are rounded, and growth by less than a sixteenth waits. A silent executor keeps its share until
+//! it is given up, as it may still be reading.
 //!
-//! Not here: which transfer of an executor comes next (`executor`), the token bucket that keeps to the rate (the driver).
-//! The simulator's home is a fluid that flows share max-min at every moment: what this approaches by messages.
+//! Not here: which transfer of an executor comes next (`executor`), and the token bucket that limits the rate
+//! (the driver). The simulator's home shares its rate max-min fairly at every moment; the messages here
+//! approach that.
 
 use crate::types::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One part in so many of the limit is for those who are idle, to begin with.
+/// One part in this many of the limit is for the base shares of idle executors.
 const RESERVE: u64 = 32;
-/// An executor is idle when nothing has moved for so long.
+/// An executor is idle when nothing has moved for this long.
 pub const LINGER_NS: u64 = 100_000_000;
-/// An active executor says so often how much it has moved.
+/// An active executor reports this often how much it has moved.
 pub const REPORT_NS: u64 = 500_000_000;
-/// What was moved in less time than this says nothing about what could be.
+/// Bytes moved in less time than this say nothing about how much could have been moved.
 const MEASURED_NS_MIN: u64 = 400_000_000;
-/// Bytes move in pieces, so slower than this is not told from waiting for the next piece.
+/// Bytes move in pieces, so a rate below this cannot be distinguished from waiting for the next piece.
 const CAP_MIN_BYTES_PER_S: u64 = 64 * 1024;
 const PLAN_NS_MIN: u64 = 10_000_000;
-/// Added to that for each executor that was told of the last plan.
+/// Added to that time for each executor that was sent a new share in the last plan.
 const PLAN_NS_PER_MESSAGE: u64 = 1_000_000;
-/// With more active executors than this, shares are rounded down so that one more does not change everybody's.
+/// With more active executors than this, shares are rounded down so that one more executor does not change
+/// all shares.
 const EXACT_N_MAX: usize = 16;
 
 /// What home storage allows, for all executors of this dispatcher together.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct HomeLimits {
     pub bytes_per_s: Option<u64>,
-    /// Transfers at once.
+    /// Transfers that may run at once.
     pub streams: Option<u32>,
 }
 
-/// One executor's part. `None` and `u32::MAX` are no limit.
+/// The share of one executor. `None` and `u32::MAX` mean no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct HomeShare {
-    /// Counts what this executor was told, so that its answer says which it has heard.
+    /// Counts the shares that this executor was sent, so that its answer says which of them it has received.
     pub number: u32,
     pub bytes_per_s: Option<u64>,
     pub streams: u32,
@@ -67,7 +75,7 @@ impl HomeShare {
         self.bytes_per_s.unwrap_or(0)
     }
 
-    /// The larger one of each number.
+    /// The larger value of each field.
     fn or_more(self, other: HomeShare) -> HomeShare {
         HomeShare {
             number: self.number.max(other.number),
@@ -81,25 +89,28 @@ impl HomeShare {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct HomeReport {
     pub active: bool,
-    /// Since the executor's start, both ways.
+    /// Bytes moved since the executor's start, in both directions.
     pub moved_bytes: u64,
-    /// What it keeps to now: `streams` is more than it was told while older transfers still run.
+    /// The share that the executor follows now. `streams` is larger than in the share that it was sent while
+    /// older transfers still run.
     pub share: HomeShare,
 }
 
 // ---------------------------------------------------------------- an executor's side
 
-/// Says when there is something to report.
+/// Decides when an executor has something to report.
 #[derive(Default, Debug)]
 pub struct HomeUse {
-    told: Option<(Timestamp, HomeReport)>,
+    last_report: Option<(Timestamp, HomeReport)>,
     used: Option<Timestamp>,
 }
 
 impl HomeUse {
-    /// What the dispatcher has to hear now, if anything; to be asked whenever one of these changes, and from time to time.
+    /// What the dispatcher has to be sent now, if anything. To be called whenever an argument changes, and
+    /// from time to time.
     ///
-    /// `n_streams`: transfers from and to home that are under way; `share`: what was told last.
+    /// * `n_streams`: transfers from and to home that are under way;
+    /// * `share`: the share that was received last.
     pub fn report(
         &mut self,
         now: Timestamp,
@@ -113,18 +124,18 @@ impl HomeUse {
         let active = self.used.is_some_and(|used| now.since_ns(used) < LINGER_NS);
         let share = HomeShare { streams: share.streams.max(n_streams), ..share };
         let report = HomeReport { active, moved_bytes, share };
-        let is_news = self.told.is_none_or(|(at, told)| {
-            (told.active, told.share) != (active, share) || active && now.since_ns(at) >= REPORT_NS
+        let is_news = self.last_report.is_none_or(|(at, last)| {
+            (last.active, last.share) != (active, share) || active && now.since_ns(at) >= REPORT_NS
         });
         is_news.then(|| {
-            self.told = Some((now, report));
+            self.last_report = Some((now, report));
             report
         })
     }
 
-    /// Whoever listens now knows nothing yet.
-    pub fn forget_told(&mut self) {
-        self.told = None;
+    /// Forgets what was reported, because the dispatcher that is connected now knows nothing yet.
+    pub fn forget_report(&mut self) {
+        self.last_report = None;
     }
 }
 
@@ -133,34 +144,36 @@ impl HomeUse {
 #[derive(Debug)]
 struct Node {
     active: bool,
-    /// What it should have; it is told so as others make room. (The number means nothing here.)
+    /// The share that the executor should have; it is sent as other executors make room. (The `number` means
+    /// nothing here.)
     target: HomeShare,
-    told: HomeShare,
-    /// At most this is what it keeps to.
+    last_sent: HomeShare,
+    /// The most that the executor may be using now.
     held: HomeShare,
-    /// Of its streams, those that it has never been told to have: of transfers that began before it was given up and came back.
+    /// Streams beyond any share that the executor was sent: they belong to transfers that began before it was
+    /// given up and came back.
     older_streams: u32,
-    /// It has shown that it moves no more than this.
+    /// The executor has shown that it moves no more than this.
     cap_bytes_per_s: Option<u64>,
-    /// Where measuring began: when, with how many bytes moved. None while idle.
+    /// Where the measurement began: when, and how many bytes had been moved. `None` while idle.
     measured: Option<(Timestamp, u64)>,
-    /// The smallest rate that it was held to since.
+    /// The smallest rate that the executor was limited to since then.
     least_bytes_per_s: u64,
 }
 
-/// Divides what home allows among executors. See the module.
+/// Divides among executors what home allows. See the module.
 #[derive(Debug)]
 pub struct HomeShares {
     limits: HomeLimits,
     nodes: BTreeMap<ExecutorId, Node>,
     /// Something changed that shares depend on.
     unplanned: bool,
-    /// When shares were planned last, and how long that lasts.
+    /// When shares were planned last, and how long that plan lasts.
     planned: Timestamp,
     plan_ns: u64,
-    /// Targets or room changed since they were told.
-    untold: bool,
-    /// A target waits for room.
+    /// Targets or room changed since shares were last sent.
+    unsent: bool,
+    /// A target is waiting for room.
     waiting: bool,
 }
 
@@ -172,7 +185,7 @@ impl HomeShares {
             unplanned: false,
             planned: Timestamp(0),
             plan_ns: 0,
-            untold: false,
+            unsent: false,
             waiting: false,
         }
     }
@@ -181,13 +194,13 @@ impl HomeShares {
         self.limits != HomeLimits::default()
     }
 
-    /// `executor` has (again) a connection. Returns its share to begin with, the first that it has to hear.
+    /// `executor` is connected (again). Returns its first share, which the driver must send before any other.
     pub fn joined(&mut self, executor: ExecutorId) -> HomeShare {
         if !self.is_limited() {
             return HomeShare::UNLIMITED;
         }
-        // What it held before its connection broke it may hold still.
-        let before = self.nodes.remove(&executor).map(|node| (node.told.number, node.held));
+        // The executor may still use what it held before its connection broke.
+        let before = self.nodes.remove(&executor).map(|node| (node.last_sent.number, node.held));
         let (bytes_free, _) = self.room(self.nodes.values().map(|node| node.held));
         let n = self.nodes.len() + 1;
         let base = HomeShare {
@@ -198,7 +211,7 @@ impl HomeShares {
         let node = Node {
             active: false,
             target: base,
-            told: base,
+            last_sent: base,
             held: before.map_or(base, |(_, held)| held.or_more(base)),
             older_streams: 0,
             cap_bytes_per_s: None,
@@ -210,23 +223,23 @@ impl HomeShares {
         base
     }
 
-    /// `executor` is given up, or has said goodbye.
+    /// `executor` was given up or has said goodbye.
     pub fn left(&mut self, executor: ExecutorId) {
         if self.nodes.remove(&executor).is_some() {
             self.unplanned = true;
-            self.untold = true;
+            self.unsent = true;
         }
     }
 
     pub fn reported(&mut self, now: Timestamp, executor: ExecutorId, report: HomeReport) {
         let Some(node) = self.nodes.get_mut(&executor) else { return };
-        // What was said before it heard the last word says nothing of the words between.
-        if report.share.number == node.told.number && node.held != report.share {
+        // A report that was sent before the last share arrived says nothing about the shares in between.
+        if report.share.number == node.last_sent.number && node.held != report.share {
             let more = report.share.streams.saturating_sub(node.held.streams);
-            let beyond = report.share.streams.saturating_sub(node.told.streams);
+            let beyond = report.share.streams.saturating_sub(node.last_sent.streams);
             node.older_streams = (node.older_streams + more).min(beyond);
             node.held = report.share;
-            self.untold |= self.waiting;
+            self.unsent |= self.waiting;
         }
         if node.active != report.active {
             node.active = report.active;
@@ -239,7 +252,7 @@ impl HomeShares {
         }
         let rate = report.share.bytes_per_s.unwrap_or(u64::MAX);
         match node.measured {
-            // A counter that went back is another executor's.
+            // A counter that went back belongs to another process.
             Some((since, moved)) if report.moved_bytes >= moved => {
                 node.least_bytes_per_s = node.least_bytes_per_s.min(rate);
                 let ns = now.since_ns(since);
@@ -259,27 +272,28 @@ impl HomeShares {
         node.least_bytes_per_s = rate;
     }
 
-    /// When [`Self::divide`] has something to do though nothing is reported.
+    /// When [`Self::divide`] has something to do even without a report.
     pub fn wake_at(&self) -> Option<Timestamp> {
         self.unplanned.then_some(self.planned.plus_ns(self.plan_ns))
     }
 
-    /// Whom to tell a new share; to be called after reports, and at [`Self::wake_at`].
+    /// Gives the executors that must be sent a new share. To be called after reports, and at
+    /// [`Self::wake_at`].
     pub fn divide(&mut self, now: Timestamp, out: &mut Vec<(ExecutorId, HomeShare)>) {
         if !self.is_limited() {
             return;
         }
         let n_before = out.len();
-        // A clock that was set back is no reason to wait.
+        // If the clock was set back, do not wait.
         let is_due = now < self.planned || now.since_ns(self.planned) >= self.plan_ns;
         let plans = self.unplanned && is_due;
         if plans {
             self.unplanned = false;
-            self.untold = true;
+            self.unsent = true;
             self.plan();
         }
-        if self.untold {
-            self.untold = false;
+        if self.unsent {
+            self.unsent = false;
             self.tell(out);
         }
         if plans {
@@ -289,7 +303,7 @@ impl HomeShares {
         }
     }
 
-    /// What is left, in bytes per second and in streams, when shares are held.
+    /// The bytes per second and the streams that are left when shares are held.
     fn room(&self, held: impl Iterator<Item = HomeShare>) -> (u64, u64) {
         let sum = |(bytes, streams): (u64, u64), share: HomeShare| {
             (bytes.saturating_add(share.bytes()), streams + u64::from(share.streams))
@@ -330,16 +344,16 @@ impl HomeShares {
         }
     }
 
-    /// Smaller shares are told at once, larger ones as far as there is room.
+    /// Sends smaller shares at once, and larger ones as far as there is room.
     fn tell(&mut self, out: &mut Vec<(ExecutorId, HomeShare)>) {
         let (mut bytes_free, mut streams_free) = self.room(self.nodes.values().map(|node| node.held));
         self.waiting = false;
         for (executor, node) in &mut self.nodes {
-            let (target, told) = (node.target, node.told);
+            let (target, last_sent) = (node.target, node.last_sent);
             let mut share = HomeShare {
-                number: told.number + 1,
-                bytes_per_s: told.bytes_per_s.min(target.bytes_per_s),
-                streams: told.streams.min(target.streams),
+                number: last_sent.number + 1,
+                bytes_per_s: last_sent.bytes_per_s.min(target.bytes_per_s),
+                streams: last_sent.streams.min(target.streams),
             };
             if target.bytes() - share.bytes() > share.bytes() / 16 {
                 let more = target.bytes().saturating_sub(node.held.bytes());
@@ -359,8 +373,8 @@ impl HomeShares {
                     self.waiting = true;
                 }
             }
-            if (share.bytes_per_s, share.streams) != (told.bytes_per_s, told.streams) {
-                node.told = share;
+            if (share.bytes_per_s, share.streams) != (last_sent.bytes_per_s, last_sent.streams) {
+                node.last_sent = share;
                 node.held = node.held.or_more(share);
                 out.push((*executor, share));
             }
@@ -382,12 +396,13 @@ impl HomeShares {
     }
 }
 
-/// What an idle executor of `n` has. It changes only when `n` passes a power of two, so a joining executor is no news to all.
+/// The base share of an idle executor among `n`. It changes only when `n` passes a power of two, so that a
+/// joining executor does not change all base shares.
 fn base_of(all: u64, n: usize) -> u64 {
     all / RESERVE / (n as u64).next_power_of_two()
 }
 
-/// The level up to which each of `wants` is served so that together they get at most `spare`.
+/// The level up to which each of `wants` is served, so that together they get at most `spare`.
 fn fair_level(spare: u64, wants: &mut [u64]) -> u64 {
     wants.sort_unstable();
     let mut left = spare;
@@ -398,7 +413,7 @@ fn fair_level(spare: u64, wants: &mut [u64]) -> u64 {
         }
         left -= want;
     }
-    // Nobody wants more than it gets.
+    // Every want is served in full.
     wants.last().copied().unwrap_or(spare)
 }
 
@@ -429,7 +444,7 @@ mod tests {
         share: Option<HomeShare>,
         n_streams: u32,
         moved_bytes: u64,
-        /// What its disk takes.
+        /// The rate that the executor's disk allows.
         speed: Option<u64>,
         inbox: VecDeque<HomeShare>,
         outbox: VecDeque<HomeReport>,
@@ -448,7 +463,7 @@ mod tests {
         fn join(&mut self, e: u32) {
             let base = self.shares.joined(ExecutorId(e));
             let executor = self.executors.entry(ExecutorId(e)).or_default();
-            executor.home_use.forget_told();
+            executor.home_use.forget_report();
             executor.outbox.clear();
             executor.inbox = [base].into();
         }
@@ -524,7 +539,7 @@ mod tests {
             self.executors[&ExecutorId(e)].share.unwrap().streams
         }
 
-        /// What executors keep to, together.
+        /// The shares that executors follow, together.
         fn kept(&self) -> (u64, u64) {
             let shares = || self.executors.values().filter_map(|e| Some((e.share?, e.n_streams)));
             (
@@ -591,7 +606,7 @@ mod tests {
         for _ in 0..500 {
             w.pass(MS);
             w.deliver(2, false);
-            // What the silent one is told goes nowhere.
+            // What the silent executor is sent goes nowhere.
             let mut out = vec![];
             w.shares.divide(w.now, &mut out);
             assert!(out.iter().all(|(e, _)| *e == ExecutorId(1)), "{out:?}");

@@ -1,16 +1,17 @@
-//! Until when an executor may make its attempts' results appear at home without having heard more.
+//! Until when an executor, without a further answer from its dispatcher, may let results appear at home.
 //!
-//! A dispatcher that does not hear an executor for its lease gives the executor's attempts to others; one that was
-//! restarted does so [`RETURN_GRACE_NS`] later. The executor cannot know when either was last heard, but it knows
-//! when it *sent* what was answered, and that was before. So its right ends that long after it sent the
-//! latest word that has an answer, however late the answer came to be read: an executor that was stopped reads, when it
-//! goes on, answers to what it had said before.
+//! A dispatcher that does not hear an executor for the length of its lease gives the executor's attempts to
+//! others; a restarted dispatcher does so [`RETURN_GRACE_NS`] later. The executor cannot know when the
+//! dispatcher last heard it. But it knows when it *sent* a message that was answered, and that was earlier.
+//! So its right ends one lease after it sent the latest answered message, however late it reads the answer.
+//! This matters for an executor that was stopped: when it goes on, it reads answers to messages that it had
+//! sent long before.
 //!
-//! After a reconnect only answers on the new connection count. The dispatcher has said by then which attempts it
-//! wants no more, and words keep their order.
+//! After a reconnect, only answers on the new connection count. By then the dispatcher has said which
+//! attempts it no longer wants, and messages keep their order.
 //!
-//! Times are of a clock of the executor's machine that nobody sets and that goes on while a process, or the
-//! machine, is stopped.
+//! Times are from a clock of the executor's machine that nobody sets, and that goes on while a process or the
+//! machine is stopped.
 
 use crate::dispatcher::RETURN_GRACE_NS;
 use crate::types::Timestamp;
@@ -20,28 +21,28 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
     length_ns: u64,
-    /// When words were sent that wait for their answer, oldest first.
+    /// When the messages that wait for their answer were sent, oldest first.
     asked: VecDeque<Timestamp>,
-    /// When the latest word was sent that was answered on this connection.
+    /// When the latest message that was answered on this connection was sent.
     answered: Option<Timestamp>,
 }
 
 impl Lease {
-    /// A connection began: what was asked before will not be answered.
+    /// A connection began: earlier messages will not be answered.
     ///
-    /// * `lease_ns`: after which silence the dispatcher gives an executor up.
+    /// * `lease_ns`: the silence after which the dispatcher gives an executor up.
     pub fn connected(&mut self, lease_ns: u64) {
         let shorter = lease_ns.min(RETURN_GRACE_NS);
-        // Clocks of two machines do not run at one speed.
+        // Clocks of two machines do not run at the same speed.
         *self = Lease { length_ns: shorter - shorter / 8, ..Lease::default() };
     }
 
-    /// Something is sent now that will be answered.
+    /// A message is sent now that will be answered.
     pub fn asked(&mut self, now: Timestamp) {
         self.asked.push_back(now);
     }
 
-    /// The dispatcher answered the oldest question.
+    /// The dispatcher answered the oldest message.
     pub fn was_answered(&mut self) {
         if let Some(asked) = self.asked.pop_front() {
             self.answered = Some(asked);
@@ -81,7 +82,7 @@ mod tests {
     fn answers_that_are_read_late_do_not_prolong_it() {
         let mut lease = connected(15 * S);
         (0..3).for_each(|i| lease.asked(Timestamp(i * S / 10)));
-        // Stopped here; the answers lay in the socket all the while.
+        // The executor is stopped here; the answers are in the socket meanwhile.
         (0..3).for_each(|_| lease.was_answered());
         assert!(!lease.holds(Timestamp(9 * S)));
         lease.asked(Timestamp(9 * S));

@@ -1,8 +1,8 @@
 //! eyas-core: every decision eyas takes, and nothing else.
 //!
-//! The state machines here take events and the time, and give back actions. There is no I/O, clock,
-//! thread or unseeded randomness in this crate: the live runtime, the simulator and the replayer all
-//! drive the same code. `clippy.toml` beside this crate lists the functions that would break that.
+//! The state machines here take events and the time, and give back actions. There is no I/O, clock, thread or
+//! unseeded randomness in this crate: the live runtime, the simulator and the replayer all drive the same
+//! code. `clippy.toml` beside this crate lists the functions that would break that rule.
 //!
 //! | module | decides |
 //! |---|---|
@@ -13,10 +13,10 @@
 //! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
 //! | [`collective`] | how the data of a pattern moves as one plan |
 //! | [`pattern`] | which dataflow patterns tasks and files form |
-//! | [`home_share`] | who may move how much from and to home storage |
+//! | [`home_share`] | how much each executor may move from and to home storage |
 //! | [`lease`] | until when an executor may let results appear at home |
-//! | [`group`] | which of several dispatchers has a name, and how a submission is split among them |
-//! | [`catalog`] | who holds which replica, both directions |
+//! | [`group`] | which of several dispatchers owns a name, and how a submission is split among them |
+//! | [`catalog`] | which executor holds which replica, searchable both ways |
 //! | [`model`] | nothing: the paper's formulas for how long a workload takes |
 //! | [`array`] | the folded form of many tasks |
 //! | [`heard`] | nothing: what executors say, as events of the dispatcher |
@@ -39,10 +39,12 @@ pub mod location;
 pub mod log;
 pub mod model;
 pub mod pattern;
+pub mod phase;
 pub mod placement;
 pub mod provisioning;
 pub mod rng;
 pub mod types;
 
 pub use location::{CatalogLocation, Location, RUN_FILE, is_directory, run_file};
+pub use phase::TaskPhase;
 pub use types::*;

@@ -1,34 +1,36 @@
 //! Locations: where a file lives, parsed from its text once.
 //!
-//! A file lives in home storage, at a path or an address, or it stays on the nodes: a task of its run makes it, it lives in
-//! caches and never goes home. Its text has two forms:
+//! A file lives in home storage, at a path or an address, or it stays on the nodes: a task of its run makes
+//! it, and it lives in caches and never goes home. Its text has two forms:
 //!
 //! | form | type | a file at home | a file that stays | who has it |
 //! |---|---|---|---|---|
 //! | as written | [`Location`] | `/sky/7.fits` | `run:NAME` | users, task lists, messages between dispatchers |
 //! | the catalog's | [`CatalogLocation`] | `/sky/7.fits` | `run:SCOPE.RUN/NAME` | catalogs, executors, the event log |
 //!
-//! SCOPE is the cluster's, so that two runs may use the same names and a cache of another cluster never holds what looks
-//! like ours. A text cannot say in which form it is, as a NAME may have a `/`, too. So each form has a type: nothing is scoped
-//! twice, and the catalog is never asked for a file as users write it.
+//! SCOPE belongs to the cluster, so that two runs may use the same names, and a cache filled by another
+//! cluster never seems to hold our files. A text does not show in which form it is, because a NAME may
+//! contain a `/`, too. So each form has a type: nothing gets a scope twice, and the catalog is never asked
+//! for a file as users write it.
 //!
-//! Both types borrow a text and cost one comparison; nothing is allocated. Whatever is stored or sent carries the text.
-//! No other file of this crate knows how the texts are built.
+//! Both types borrow a text and cost one comparison; nothing is allocated. Stored and sent data carry the
+//! text. No other file of this crate knows how the texts are built.
 //!
-//! Not here: how people may spell a location (`eyas-tasklist`), what home makes of a path (`eyas-storage`).
+//! Not here: how users may spell a location (`eyas-tasklist`), and what home makes of a path
+//! (`eyas-storage`).
 
 use crate::array::{Pattern, TaskArray};
 use crate::types::RunId;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Begins the text of a file that stays on the nodes, in both forms.
+/// The beginning of the text of a file that stays on the nodes, in both forms.
 pub const RUN_FILE: &str = "run:";
 
 /// A location as users write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Location<'a> {
-    /// The whole text: what it means is known to home storage only.
+    /// The whole text; only home storage knows what it means.
     Home(&'a str),
     /// A file that stays on the nodes, by its name within its run.
     Run { name: &'a str },
@@ -47,7 +49,7 @@ impl<'a> Location<'a> {
         matches!(self, Location::Run { .. })
     }
 
-    /// Whether it is a directory as one object: a path or a file of a run that ends in `/`.
+    /// Whether the location is a directory as one object: a path or a file of a run that ends in `/`.
     pub fn is_directory(self) -> bool {
         let name = match self {
             Location::Run { name } => Some(name),
@@ -56,7 +58,7 @@ impl<'a> Location<'a> {
         name.is_some_and(|name| name.len() > 1 && name.ends_with('/'))
     }
 
-    /// What it was parsed from.
+    /// The text that this was parsed from.
     pub fn text(self) -> Cow<'a, str> {
         match self {
             Location::Home(text) => Cow::Borrowed(text),
@@ -79,12 +81,12 @@ pub fn run_file(name: impl fmt::Display) -> String {
     format!("{RUN_FILE}{name}")
 }
 
-/// See [`Location::is_directory`]. For locations in both forms, as they end alike.
+/// See [`Location::is_directory`]. Works for locations in both forms, as both end alike.
 pub fn is_directory(text: &str) -> bool {
     Location::of(text).is_directory()
 }
 
-/// A location as the catalog has it.
+/// A location in the catalog's form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CatalogLocation<'a> {
     /// The whole text.
@@ -95,7 +97,7 @@ pub enum CatalogLocation<'a> {
 impl<'a> CatalogLocation<'a> {
     pub fn of(text: &'a str) -> CatalogLocation<'a> {
         match text.strip_prefix(RUN_FILE) {
-            // A text without a scope can only come from outside, from somebody who errs.
+            // A text without a scope can only come from outside, by mistake.
             Some(scoped) => CatalogLocation::run(text, scoped.find('/').map_or(0, |slash| slash + 1)),
             None => CatalogLocation::Home(text),
         }
@@ -105,7 +107,7 @@ impl<'a> CatalogLocation<'a> {
         CatalogLocation::Run(RunFile { text, name_at: RUN_FILE.len() + scope_len })
     }
 
-    /// What [`CatalogLocation::name_at`] said of `text` when it was parsed makes parsing it again unnecessary.
+    /// With what [`CatalogLocation::name_at`] gave when `text` was parsed, it need not be parsed again.
     pub(crate) fn parsed(text: &'a str, name_at: u32) -> CatalogLocation<'a> {
         match name_at {
             0 => CatalogLocation::Home(text),
@@ -126,7 +128,7 @@ impl<'a> CatalogLocation<'a> {
         matches!(self, CatalogLocation::Run(_))
     }
 
-    /// What it was parsed from.
+    /// The text that this was parsed from.
     pub fn text(self) -> &'a str {
         match self {
             CatalogLocation::Home(text) | CatalogLocation::Run(RunFile { text, .. }) => text,
@@ -148,7 +150,7 @@ impl fmt::Display for CatalogLocation<'_> {
     }
 }
 
-/// A file that stays on the nodes, as the catalog has it.
+/// A file that stays on the nodes, in the catalog's form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunFile<'a> {
     text: &'a str,
@@ -156,37 +158,37 @@ pub struct RunFile<'a> {
 }
 
 impl<'a> RunFile<'a> {
-    /// What users call it.
+    /// The name that users gave the file.
     pub fn name(self) -> &'a str {
         &self.text[self.name_at..]
     }
 
-    /// The run that it is a file of. `None`: no dispatcher made this text.
+    /// The run that the file belongs to. `None`: no dispatcher made this text.
     pub fn run(self) -> Option<RunId> {
         let scope = self.text[RUN_FILE.len()..self.name_at].strip_suffix('/')?;
         scope.rsplit_once('.')?.1.parse().ok().map(RunId)
     }
 
-    /// Whether it is a file of the run with this scope.
+    /// Whether the file belongs to the run with this scope.
     pub fn is_of(self, scope: &RunScope) -> bool {
         self.text[RUN_FILE.len()..].starts_with(&scope.0)
     }
 }
 
-/// What tells the files of one run from those of all others: `SCOPE.RUN/`. The default is that of no run, in which both
-/// forms of a location are the same.
+/// The prefix that distinguishes the files of one run from those of all others: `SCOPE.RUN/`. The default is
+/// the prefix of no run, with which both forms of a location are the same.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RunScope(String);
 
 impl RunScope {
     pub const NONE: &'static RunScope = &RunScope(String::new());
 
-    /// `cluster` is the cluster's part, in which there is no `/`.
+    /// `cluster` is the cluster's part of the scope, which must not contain a `/`.
     pub fn new(cluster: &str, run: RunId) -> RunScope {
         RunScope(format!("{cluster}.{run}/"))
     }
 
-    /// Makes `text`, a location as users of the run write it, the catalog's.
+    /// Changes `text`, a location as users of the run write it, to the catalog's form.
     pub fn put_into<'t>(&self, text: &'t mut String) -> CatalogLocation<'t> {
         if !Location::of(text).stays() {
             return CatalogLocation::Home(text);
@@ -198,7 +200,7 @@ impl RunScope {
 
 /// Locations of folded tasks.
 impl TaskArray {
-    /// The location that `pattern` gives for task `i`. It takes the place of what is in `text`.
+    /// The location that `pattern` gives for task `i`. It is written to `text`, whose former content is lost.
     pub fn locate<'t>(&self, pattern: &Pattern, i: u32, text: &'t mut String) -> Location<'t> {
         text.clear();
         self.fill_into(pattern, i, text);

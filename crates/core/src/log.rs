@@ -1,9 +1,9 @@
 //! The grammar of the event log: JSON lines, the same live, simulated and replayed.
 //!
 //! A log is a sequence of *lives*, one per dispatcher process. Each starts with a [`Header`]; every later
-//! line is a [`Line`]: an event that went into the core, or an action that came out, in that order and
-//! with the time the core was given. What programs printed is in a second file of [`PrintedLine`]s.
-//! `docs/reference/event-log.md` describes both for people.
+//! line is a [`Line`]: an event that went into the core, or an action that came out, in that order and with
+//! the time that the core was given. The output of programs is in a second file of [`PrintedLine`]s.
+//! `docs/reference/event-log.md` describes both for users.
 //!
 //! Not here: files. `eyas-runtime` writes them, `eyas-report` reads them.
 
@@ -28,11 +28,11 @@ pub struct Header {
     pub eyas_event_log: u32,
     pub eyas_version: String,
     pub t: Timestamp,
-    /// All that the core was made from, so that a replay makes the same one.
+    /// The core's whole configuration, so that a replay makes the same core.
     pub config: DispatcherConfig,
     pub cluster: String,
-    /// The life began earlier: lines of forgotten runs are gone, and `t` is the time of the first line that is kept. Such
-    /// a life cannot be replayed.
+    /// The life began earlier than this log: lines of forgotten runs are gone, and `t` is the time of the
+    /// first line that is kept. Such a life cannot be replayed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
 }
@@ -61,7 +61,7 @@ pub struct PrintedLine {
     pub stderr: PrintedStream,
 }
 
-/// The first and the last part of a stream; in between `total_bytes` less both is missing.
+/// The first and the last part of a stream; the bytes between them, `total_bytes` less both, are missing.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct PrintedStream {
     pub head: String,

@@ -1,4 +1,4 @@
-//! The vocabulary: identifiers, time, digests and outcomes that every other room speaks.
+//! The vocabulary: identifiers, time, digests and outcomes, which all other crates use.
 //!
 //! Identifiers are newtypes over small integers, so that two of them cannot be swapped and a
 //! million of them stay cheap. Units end the name: `_ns` is nanoseconds, `_bytes` bytes.
@@ -41,7 +41,7 @@ id!(/// One dispatcher of a group, counted from 0 (people count from 1).
 id!(/// The event that made an action necessary; actions and messages carry it for explanations.
     CauseId(u64));
 
-/// How a node is, as its dispatcher sees it. In messages and in JSON a state is its word.
+/// The state of a node, as its dispatcher sees it. In messages and in JSON, a state is written as its name.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, Debug)]
 #[serde(into = "&'static str", try_from = "String")]
 pub enum NodeState {
@@ -49,7 +49,7 @@ pub enum NodeState {
     Connected,
     /// The connection to its executor is broken, and its work is not given up yet. It may be draining as well.
     Silent,
-    /// It takes nothing new, and leaves when it has nothing left.
+    /// The node takes no new tasks, and leaves when it has none left.
     Draining,
 }
 
@@ -141,7 +141,7 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// What home said an object was when it was read: enough to notice that it changed since.
+/// The version of an object that home reported when it was read: enough to notice a later change.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct HomeVersion {
     /// Size at home.
@@ -177,7 +177,7 @@ pub enum Outcome {
     Done,
     /// The program ran and ended badly.
     Failed(Failure),
-    /// Ended because somebody asked for it.
+    /// A user asked for the end.
     Cancelled,
 }
 
@@ -185,17 +185,17 @@ pub enum Outcome {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct Failure {
     pub kind: FailureKind,
-    /// One sentence for people: what happened, to which thing, what was tried.
+    /// One sentence for users: what happened, to which thing, what was tried.
     pub message: String,
 }
 
-/// Sorts failures by who could mend them; decides whether another attempt may help.
+/// Classifies failures by who could repair them; decides whether another attempt may help.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     /// Exit status other than 0.
     ExitCode(i32),
-    /// Ended by a signal nobody here sent.
+    /// Ended by a signal that eyas did not send.
     Signal(i32),
     /// Ran over its declared wall time and was ended.
     Walltime,
@@ -219,17 +219,18 @@ pub enum FailureKind {
     NeverFits,
     /// The program wrote to an input; the attempt is repeated with private copies.
     InputModified,
-    /// Files that stay on the nodes did not fit into this node's cache beside those that have to stay.
+    /// Files that stay on the nodes did not fit into this node's cache beside the objects that have to stay.
     CacheFull,
-    /// An input that is only on nodes could be had from none that was asked; it may be made again.
+    /// An input that exists only on nodes could not be had from any of the nodes that were asked; it may be
+    /// made again.
     InputLost,
-    /// The inputs of the task are more than the whole disk of the node has; another node may have a larger one.
+    /// The inputs of the task are larger than the whole disk of the node; another node may have a larger one.
     DiskTooSmall,
-    /// The program failed while the disk that it shared with others may have had no room for all of them; it is tried again,
-    /// and with the disk to itself in the end.
+    /// The program failed while the disk that it shared with others may have had no room for all of them. It
+    /// is tried again, in the end with the disk to itself.
     DiskShared,
-    /// The files of the task that stay on the nodes are more than this node's cache can ever hold; another node may have a
-    /// larger one.
+    /// The files of the task that stay on the nodes are larger than this node's cache can ever be; another
+    /// node may have a larger one.
     CacheTooSmall,
 }
 

@@ -1,10 +1,11 @@
 //! Rates of the store and the data plane, next to what this machine can do.
 //!
-//! Figures of one machine are only worth something as ratios taken in turns within one run, so each function
-//! measures one thing once; the caller alternates them and takes medians. All of them use loopback and `dir`.
+//! The figures of one machine mean something only as ratios, measured in turns within one run. So each
+//! function measures one thing once; the caller alternates the functions and takes medians. All of them use
+//! loopback and `dir`.
 //!
-//! Traps that were met: ext4 does not reuse an inode within 5 s of its deletion and searches past each such one,
-//! so creating files right after deleting ten thousand measures that search; and a virtual machine may have to
+//! Traps: ext4 does not reuse an inode within 5 s of its deletion and searches past each such inode, so
+//! creating files right after deleting ten thousand measures that search. And a virtual machine may have to
 //! fetch fresh memory from its host for page cache, which is several times slower than writing to it.
 //!
 //! Not here: printing, and judging the figures.

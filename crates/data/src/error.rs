@@ -14,11 +14,12 @@ pub enum Status {
     Permanent,
     /// The same call, or one to another holder, may succeed.
     Temporary,
-    /// Was tried again and failed each time. Set by the caller who tries again; nothing here does.
+    /// The call was tried again and failed each time. Set by the caller that tries again; this crate never
+    /// sets it.
     Persistent,
 }
 
-/// What went wrong, for code that has to tell cases apart.
+/// The kind of error, for code that has to distinguish cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorKind {
     /// Another process owns the cache directory.
@@ -27,30 +28,30 @@ pub enum ErrorKind {
     OverBudget { asked_bytes: u64, free_bytes: u64 },
     /// The file system under the cache is full, takes no writes, or is not there any more.
     NoSpace,
-    /// This process or this machine is out of something that comes back: descriptors, memory, threads. It says nothing
-    /// about any object or any peer.
+    /// This process or this machine is out of a resource that it will have again: descriptors, memory,
+    /// threads. No object or peer is to blame.
     Shortage,
     /// No such object here; ask the next source.
     NotHeld,
     /// The bytes are not those that were promised.
     DigestMismatch { expected: Digest, found: Digest },
-    /// A held object was changed behind our back.
+    /// A held object was changed by another program.
     Corrupt,
     /// The holder serves as many streams as it may; ask another or later.
     Busy,
-    /// The ticket is forged, expired, or for somebody else; or the range is none.
+    /// The ticket is forged, expired, or made out to another executor; or the range is not valid.
     Refused,
     /// The other side does not have this cluster's secret.
     WrongSecret,
     /// The other side speaks another version of the protocol.
     WrongVersion { ours: u16, theirs: u16 },
-    /// The other side does not keep to the protocol.
+    /// The other side violates the protocol.
     Protocol,
-    /// The connection broke; what arrived is kept for a resume.
+    /// The connection broke; the bytes that arrived are kept for a resume.
     Interrupted,
-    /// Nothing moved for the idle limit.
+    /// No bytes moved for the idle limit.
     Timeout,
-    /// It was told to stop, see [`crate::Halt`].
+    /// The work was stopped, see [`crate::Halt`].
     GivenUp,
     /// Any other failure of the operating system.
     Io,
@@ -63,9 +64,10 @@ pub struct Error {
     pub kind: ErrorKind,
     /// What was tried, as an infinitive: "fetch", "store an object".
     pub operation: &'static str,
-    /// To which thing, in words.
+    /// The thing that it was tried on, in words.
     pub context: String,
-    /// What the operating system said. It is part of this error's text, so it is not offered as `source()` again.
+    /// The operating system's error. It is part of this error's text, so it is not offered as `source()`
+    /// again.
     cause: Option<Arc<io::Error>>,
 }
 
@@ -74,13 +76,13 @@ impl Error {
         Error { kind, operation, context: context.into(), cause: None }
     }
 
-    /// An error of the operating system. This and [`Error::net`] are the only places of this crate that say what an
-    /// error number means.
+    /// An error of the operating system. Only this function and [`Error::net`] interpret error numbers in
+    /// this crate.
     pub(crate) fn io(operation: &'static str, context: impl Into<String>, source: io::Error) -> Error {
         let kind = match source.raw_os_error() {
             _ if source.get_ref().is_some_and(|e| e.is::<crate::halt::Halted>()) => ErrorKind::GivenUp,
             Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS) => ErrorKind::NoSpace,
-            // EAGAIN: no thread could be had. Files do not block.
+            // EAGAIN: no thread could be started. Files do not block.
             Some(libc::EAGAIN | libc::EINTR) => ErrorKind::Shortage,
             Some(errno) if is_shortage(errno) => ErrorKind::Shortage,
             _ => ErrorKind::Io,
@@ -88,7 +90,7 @@ impl Error {
         Error { kind, operation, context: context.into(), cause: Some(Arc::new(source)) }
     }
 
-    /// An error of a socket: silence, a broken connection and a shortage on this side are told apart.
+    /// An error of a socket; distinguishes silence, a broken connection and a shortage on this side.
     pub(crate) fn net(operation: &'static str, context: impl Into<String>, source: io::Error) -> Error {
         let kind = match source.kind() {
             _ if source.raw_os_error().is_some_and(is_shortage) => ErrorKind::Shortage,
@@ -99,13 +101,13 @@ impl Error {
         Error { kind, operation, context: context.into(), cause: Some(Arc::new(source)) }
     }
 
-    /// What the operating system said, if it said anything.
+    /// The operating system's error, if there was one.
     pub fn cause(&self) -> Option<&io::Error> {
         self.cause.as_deref()
     }
 
-    /// Whether this says that the object asked for is not, or not any more, what was stored. Everything else, above all a
-    /// shortage of this process, says nothing about it.
+    /// Whether the error shows that the requested object is no longer, or never was, what was stored. All
+    /// other errors, above all a shortage of this process, say nothing about the object.
     pub fn is_damage(&self) -> bool {
         matches!(self.kind, ErrorKind::Corrupt | ErrorKind::DigestMismatch { .. } | ErrorKind::NotHeld)
     }
@@ -132,7 +134,7 @@ impl Error {
     }
 }
 
-/// Whether the operating system said that it, or this process, is out of something that comes back.
+/// Whether the operating system reported a shortage of something that it, or this process, will have again.
 pub(crate) fn is_shortage(errno: i32) -> bool {
     matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
 }

@@ -1,18 +1,19 @@
-//! A word to long work that it is not wanted any more. Whoever reads, hashes or copies looks between two blocks.
+//! A signal to long work that it is no longer wanted. Code that reads, hashes or copies checks it between two
+//! blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells work to stop. Clones share it; it cannot be taken back.
+/// Stops work. Clones share it; it cannot be taken back.
 #[derive(Clone, Default, Debug)]
 pub struct Halt {
     own: Arc<AtomicBool>,
-    /// Stops this work with all other.
+    /// The parent's signal, which also stops this work.
     of_all: Arc<AtomicBool>,
 }
 
 impl Halt {
-    /// Stops with `self`, and also on its own.
+    /// A signal that is set with `self`, and can also be set on its own.
     pub fn child(&self) -> Halt {
         Halt { own: Arc::default(), of_all: Arc::clone(&self.own) }
     }
@@ -31,7 +32,7 @@ impl Halt {
     }
 }
 
-/// Why work ended that was told to stop.
+/// The error of work that was stopped.
 #[derive(Debug, thiserror::Error)]
 #[error("it is not wanted any more")]
 pub(crate) struct Halted;

@@ -1,4 +1,4 @@
-//! What a node holds on disk, and how nodes fetch it from each other.
+//! The objects that a node holds on disk, and how nodes fetch them from each other.
 //!
 //! Input: instructions of the executor ("reserve", "fetch these from there", "remove that").
 //! Output: files in the cache directory, bytes on the data plane, and typed errors.
@@ -7,8 +7,8 @@
 //! * [`peer`]: the data plane. Every executor serves its store over TCP to whoever has a ticket.
 //! * [`bench`]: the rates of both, measured next to what the machine can do.
 //!
-//! Everything here blocks and may be called from many threads. There is no async runtime and no clock
-//! but the one that tickets expire by.
+//! Everything here blocks and may be called from many threads. There is no async runtime, and no clock except
+//! the one by which tickets expire.
 //!
 //! Not here: any decision. Which object to evict, where to fetch from and when is decided in `eyas-core`;
 //! this crate refuses what would break a promise (budget, digest, ticket), as a second line of defence.

@@ -9,27 +9,27 @@
 //! The directory is the truth: [`Store::open`] lists it by names and sizes, without hashing.
 //!
 //! Invariants:
-//!   1. bytes held + bytes reserved <= budget, at every moment, for every interleaving of threads
-//!      (but when the budget was lowered between two starts: then nothing is granted until it fits);
-//!   2. nothing is under `objects/` that was not hashed while it was written, or hashed in place by `adopt`;
+//!   1. bytes held + bytes reserved <= budget, at every moment, for every interleaving of threads. (After a
+//!      start with a lower budget, nothing is granted until the sum is within the budget);
+//!   2. every object under `objects/` was hashed while it was written, or hashed in place by `adopt`;
 //!   3. an object whose *seal* is broken is not handed out.
 //!
-//! The seal: programs see objects as hard links, and a program run by root, or one that changes modes, can write
-//! through the link. So the nanoseconds of an object's mtime are set to a value computed from its digest, size and
-//! the seconds of that mtime. Any write moves the mtime, and then the nanoseconds agree with a chance of 1e-9.
-//! The seal costs one `futimens` per object, survives a restart, and also finds objects that a power cut
-//! truncated, without reading a byte. On a file system that keeps no nanoseconds the mtime is remembered in
-//! memory, and an object found at start is re-hashed before its first use.
+//! The seal: programs see objects as hard links, and a program run by root, or one that changes modes, can
+//! write through the link. So the nanoseconds of an object's mtime are set to a value computed from its
+//! digest, its size and the seconds of that mtime. Any write moves the mtime, and then the nanoseconds agree
+//! with a chance of 1e-9. The seal costs one `futimens` per object, survives a restart, and also finds
+//! objects that a power cut truncated, without reading a byte. On a file system that keeps no nanoseconds,
+//! the mtime is remembered in memory, and an object found at the start is hashed before its first use.
 //!
-//! A program can also set the mtime back. Whoever runs programs watches what they open for writing, and says so:
-//! [`Store::condemn`] for an object that was written to, [`Store::doubt`] for one that may have been, which is then re-hashed before
-//! its next use. An object that has more than one name when the cache is opened was linked into a sandbox
-//! when the last process ended, and is doubted, too.
+//! A program can also set the mtime back. The process that runs programs watches which objects they open for
+//! writing, and reports them: [`Store::condemn`] for an object that was written to, [`Store::doubt`] for an
+//! object that may have been, which is then hashed before its next use. An object that has more than one name
+//! when the cache is opened was linked into a sandbox when the last process ended, and is doubted, too.
 //!
 //! An object that is still arriving can be announced ([`Incoming::announce`]): peers then read the bytes that are
 //! there ([`Store::await_arrival`]) and learn at the end whether the whole was verified.
 //!
-//! Nothing is flushed with fsync: what a cache loses in a power cut is fetched again.
+//! Nothing is flushed with fsync: an object that a cache loses in a power cut is fetched again.
 //!
 //! Not here: which object to evict, pins, where bytes come from. `remove` of an object that a sandbox still
 //! links to frees budget but no disk; the core's pins keep that from happening.
@@ -60,16 +60,17 @@ pub use incoming::Incoming;
 /// just read costs no memory traffic.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 
-/// From this size on blocks are written by a second thread. One costs some 50 µs to start, writing this much 2 ms.
+/// From this size on, blocks are written by a second thread. Starting one costs some 50 µs, writing this much
+/// 2 ms.
 pub(crate) const WRITE_BEHIND_BYTES_MIN: u64 = 4 << 20;
 
 const OBJECT_MODE: u32 = 0o444;
 
-/// How long an owner that has just been killed may take to be gone; longer than milliseconds on a busy machine only.
+/// How long a killed owner may take to be gone; more than milliseconds only on a busy machine.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// How long a waiting thread sleeps at most before it looks whether waiting is still of use to anybody.
+/// The longest time that a waiting thread sleeps before it checks whether somebody still wants it to wait.
 pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(100);
 
 /// A cache directory, open. Clones share it.
@@ -82,18 +83,20 @@ struct Shared {
     /// `<dir>/cache`
     root: PathBuf,
     budget_bytes: u64,
-    /// Whether mtimes keep their nanoseconds here.
+    /// Whether mtimes keep their nanoseconds on this file system.
     seals: bool,
     next_incoming: AtomicU64,
-    /// Bytes on disk of objects that are arriving.
+    /// Bytes on disk that belong to arriving objects.
     arriving_bytes: AtomicU64,
     dropped_at_open: Vec<Dropped>,
     state: Mutex<State>,
-    /// Told, with the lock of `state`, of each object that is announced or put into place while somebody waits.
+    /// Notified, with the lock of `state`, of each object that is announced or put into place while a thread
+    /// waits.
     news: Condvar,
-    /// One lock for each directory under `objects/`, taken before `state`: a rename or unlink may wait long for a
-    /// busy disk, and must not keep everybody else from reserving and looking up. It says whether the directory
-    /// is there: a short run on a busy disk would wait longer for 256 of them than for its work.
+    /// One lock for each directory under `objects/`, taken before `state`: a rename or unlink may wait long
+    /// for a busy disk, and must not keep other threads from reserving and looking up. The value says whether
+    /// the directory exists: it is made when needed, because a short run on a busy disk would wait longer for
+    /// 256 directories than for its work.
     shelves: [Mutex<bool>; 256],
     /// Holds the flock for as long as the store, a reservation or an incoming object lives.
     _lock: File,
@@ -105,9 +108,10 @@ struct State {
     held: HashMap<Digest, Held>,
     held_bytes: u64,
     reserved_bytes: u64,
-    /// Announced and not ended.
+    /// Objects that are announced and have not ended.
     arriving: HashMap<Digest, Arc<Arrival>>,
-    /// Threads that wait for `news`: telling costs a system call, so it is done for listeners only.
+    /// The number of threads that wait for `news`: a notification costs a system call, so it is sent only if
+    /// a thread waits.
     n_waiting: usize,
 }
 
@@ -115,13 +119,14 @@ struct State {
 struct Held {
     size: u64,
     mtime: Mtime,
-    /// False for an object whose bytes are in doubt: hash it before its next use.
+    /// `false` for an object whose bytes are in doubt: it is hashed before its next use.
     checked: bool,
-    /// How often it was doubted, so that a hash from before the latest doubt does not remove it.
+    /// How often the object was doubted, so that a hash from before the latest doubt does not clear that
+    /// doubt.
     n_doubts: u32,
 }
 
-/// The mtime that no file has, of an object that is not handed out whatever its file says.
+/// A value that no file's mtime has, for an object that is not handed out whatever its file's mtime is.
 const CONDEMNED: Mtime = Mtime { s: i64::MIN, ns: -1 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,7 +147,7 @@ impl Mtime {
         let mixed = word
             ^ size.wrapping_mul(0x9e37_79b9_7f4a_7c15)
             ^ (s.cast_unsigned()).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        // 1..=999_999_999: never the zero that tools leave which know no nanoseconds.
+        // 1..=999_999_999: never 0, which tools write that do not know nanoseconds.
         Mtime { s, ns: (1 + mixed % 999_999_999).cast_signed() }
     }
 }
@@ -156,7 +161,7 @@ pub struct Stored {
     pub already_held: bool,
 }
 
-/// What is taken of a budget.
+/// How much of a budget is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of complete objects.
@@ -165,7 +170,7 @@ pub struct Usage {
     pub reserved_bytes: u64,
 }
 
-/// Something under `objects/` that was removed at start, and why.
+/// A file under `objects/` that was removed at the start, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
     pub path: PathBuf,
@@ -184,10 +189,10 @@ pub enum LinkAbility {
 }
 
 impl Store {
-    /// Opens the cache under `dir`, creating it if need be, and lists what it holds.
+    /// Opens the cache under `dir`, creating it if necessary, and lists its objects.
     ///
-    /// Leftovers of interrupted transfers are removed, as is whatever cannot be a complete object
-    /// (see [`Store::dropped_at_open`]).
+    /// Leftovers of interrupted transfers are removed, and so are files that cannot be complete objects (see
+    /// [`Store::dropped_at_open`]).
     ///
     /// Errors: `InUse` if another process, or another `Store` in this one, has the directory.
     pub fn open(dir: &Path, budget_bytes: u64) -> Result<Store> {
@@ -268,7 +273,7 @@ impl Store {
         all
     }
 
-    /// What [`Store::open`] found under `objects/` that was no complete object, and removed.
+    /// The files under `objects/` that were no complete objects and that [`Store::open`] removed.
     pub fn dropped_at_open(&self) -> &[Dropped] {
         &self.shared.dropped_at_open
     }
@@ -277,14 +282,15 @@ impl Store {
         self.shared.budget_bytes
     }
 
-    /// What is taken of the budget, both figures at one moment.
+    /// How much of the budget is taken; both figures are of one moment.
     pub fn usage(&self) -> Usage {
         let state = self.state();
         Usage { held_bytes: state.held_bytes, reserved_bytes: state.reserved_bytes }
     }
 
-    /// What the file system has room for: bytes that this cache has there, complete or arriving, and bytes that are free;
-    /// 0 where it takes no writes, or where the folder is gone and cannot be made. And its whole size.
+    /// The room of the file system: bytes that this cache has there, complete or arriving, plus bytes that
+    /// are free; 0 if it takes no writes, or if the folder is gone and cannot be made. And the size of the
+    /// whole file system.
     pub fn room_bytes(&self) -> io::Result<(u64, u64)> {
         let root = &self.shared.root;
         let path = std::ffi::CString::new(root.as_os_str().as_bytes())?;
@@ -306,7 +312,7 @@ impl Store {
         if stat.f_flag & libc::ST_RDONLY != 0 {
             return Ok((0, disk_bytes));
         }
-        // After the free bytes: what is written in between is counted twice rather than not at all.
+        // Read after the free bytes: bytes written in between are counted twice rather than not at all.
         let here = self.state().held_bytes + self.shared.arriving_bytes.load(Ordering::Relaxed);
         Ok((here + stat.f_bavail * stat.f_frsize, disk_bytes))
     }
@@ -316,7 +322,7 @@ impl Store {
         self.state().held.get(digest).map(|held| held.size)
     }
 
-    /// Where the object is, or would be.
+    /// The path of the object, whether it is held or not.
     pub fn path_of(&self, digest: &Digest) -> PathBuf {
         self.shared.path_of(digest)
     }
@@ -407,21 +413,21 @@ impl Store {
                     return Ok(LinkAbility::Reflink);
                 }
                 io::copy(&mut &from, &mut &to).map_err(|e| {
-                    // Best effort: half a file must not look like an input; the error is told anyway.
+                    // Best effort: half a file must not look like an input, and the error is returned anyway.
                     let _ = fs::remove_file(path);
                     fail(e)
                 })?;
                 Ok(LinkAbility::Copy)
             }
             Err(e) => {
-                // Evicted between the check and the link?
+                // The object may have been evicted between the check and the link.
                 self.check(digest, OPERATION)?;
                 Err(fail(e))
             }
         }
     }
 
-    /// How objects can be put into `sandbox_dir`, found by trying. For the executor to say once.
+    /// How objects can be put into `sandbox_dir`, found by trying; the executor reports it once.
     pub fn links_to(&self, sandbox_dir: &Path) -> Result<LinkAbility> {
         let fail =
             |e| Error::io("try links into the sandbox directory", sandbox_dir.display().to_string(), e);
@@ -496,7 +502,7 @@ impl Store {
                     {
                         return Begun::Arriving(reader);
                     }
-                    // Held now, or gone and perhaps announced anew.
+                    // The object is held now, or is gone and perhaps announced anew.
                     Progress { end: Some(_), .. } => continue,
                     Progress { end: None, .. } => {}
                 }
@@ -512,13 +518,13 @@ impl Store {
         let held = self.state().held.get(digest).copied();
         match (held, file.metadata()) {
             (Some(held), Ok(meta)) => intact(digest, &held, &meta, "").is_ok(),
-            // Evicted while it was read: an unlinked file keeps its bytes, and the receiver hashes them. One that cannot
-            // be looked at may be whole, and the receiver hashes it as well.
+            // Evicted while it was read: an unlinked file keeps its bytes, and the receiver hashes them. A
+            // file that cannot be examined may be whole, and the receiver hashes that, too.
             (None, _) | (_, Err(_)) => true,
         }
     }
 
-    /// Whether the object was changed, or is gone, since it was stored. Looks at size and mtime only.
+    /// Whether the object was changed or removed since it was stored. Looks only at size and mtime.
     pub fn modified(&self, digest: &Digest) -> Result<bool> {
         const OPERATION: &str = "look at an object";
         let held = self.held(digest, OPERATION)?;
@@ -529,14 +535,15 @@ impl Store {
         }
     }
 
-    /// Somebody has written to the object: it is not handed out any more, whatever its time says. The caller removes it.
+    /// The object was written to: it is not handed out any more, whatever its mtime says. The caller removes
+    /// it.
     pub fn condemn(&self, digest: &Digest) {
         if let Some(held) = self.state().held.get_mut(digest) {
             held.mtime = CONDEMNED;
         }
     }
 
-    /// Somebody may have written to the object: it is hashed before its next use.
+    /// The object may have been written to: it is hashed before its next use.
     pub fn doubt(&self, digest: &Digest) {
         if let Some(held) = self.state().held.get_mut(digest) {
             held.checked = false;
@@ -549,7 +556,7 @@ impl Store {
         self.state().held.get(digest).is_some_and(|held| !held.checked)
     }
 
-    /// Reads the object through and compares its digest. Other bytes condemn it.
+    /// Reads the object through and compares its digest. An object with other bytes is condemned.
     ///
     /// Errors: `NotHeld`; `DigestMismatch`, naming both. The object stays; the caller removes it.
     pub fn verify(&self, digest: &Digest) -> Result<()> {
@@ -573,14 +580,14 @@ impl Store {
     pub fn remove(&self, digest: &Digest) -> Result<u64> {
         const OPERATION: &str = "remove an object";
         let path = self.path_of(digest);
-        // An open file keeps its blocks, so that freeing a large one happens after the lock is released.
+        // An open file keeps its blocks, so a large file's blocks are freed after the lock is released.
         let keep = File::open(&path);
         let held = {
             let _shelf = self.shared.shelf(digest);
             let held = self.state().held.remove(digest).ok_or_else(|| not_held(digest, OPERATION))?;
             match fs::remove_file(&path) {
                 Ok(()) => {}
-                // Somebody else was here. The entry was wrong then, and goes.
+                // Another program removed the file. The entry was wrong, and is removed.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => {
                     self.state().held.insert(*digest, held);
@@ -602,7 +609,7 @@ impl Store {
         self.state().held.get(digest).copied().ok_or_else(|| not_held(digest, operation))
     }
 
-    /// Hashes an object that is in doubt. Other bytes mean that somebody wrote to it: `Corrupt`.
+    /// Hashes an object that is in doubt. `Corrupt`: the bytes differ, so somebody wrote to it.
     fn settle(&self, digest: &Digest) -> Result<()> {
         self.verify(digest).map_err(|e| match e.kind {
             ErrorKind::DigestMismatch { .. } => Error::new(ErrorKind::Corrupt, e.operation, e.context),
@@ -610,7 +617,7 @@ impl Store {
         })
     }
 
-    /// The object is held and its seal is whole; hashes it first where there are no seals.
+    /// Checks that the object is held and its seal is whole; hashes it first where there are no seals.
     fn check(&self, digest: &Digest, operation: &'static str) -> Result<()> {
         let held = self.held(digest, operation)?;
         if !held.checked {
@@ -620,7 +627,8 @@ impl Store {
         intact(digest, &held, &meta, operation)
     }
 
-    /// What it means that the file of an object cannot be opened: evicted meanwhile, deleted by somebody, or worse.
+    /// The error for an object whose file cannot be opened: it was evicted meanwhile, deleted by another
+    /// program, or worse.
     fn gone(&self, digest: &Digest, operation: &'static str, e: io::Error) -> Error {
         if e.kind() != io::ErrorKind::NotFound {
             return Error::io(operation, digest.to_string(), e);
@@ -643,7 +651,8 @@ impl fmt::Debug for Store {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Only arithmetic and single system calls happen under the lock: a panic there is a bug to stop at.
+        // Only arithmetic and single system calls happen under the lock, so a panic there is a bug to stop
+        // at.
         self.state.lock().expect("no thread panicked while it held the store")
     }
 
@@ -688,7 +697,7 @@ impl Shared {
         Ok(mtime)
     }
 
-    /// Renames `from` to where the object belongs and books it; drops it if the object is held already.
+    /// Renames `from` to the object's path and enters it; drops `from` if the object is held already.
     fn place(
         &self,
         from: &Path,
@@ -698,7 +707,7 @@ impl Shared {
         reservation: &mut Reservation,
     ) -> io::Result<Stored> {
         let to = self.path_of(&digest);
-        // So that a `remove` of the same digest is entirely before or after.
+        // Taken so that a `remove` of the same digest happens entirely before or after this.
         let mut shelf_is_there = self.shelf(&digest);
         let before = self.state().held.get(&digest).copied();
         let whole = |held| fs::metadata(&to).is_ok_and(|meta| intact(&digest, held, &meta, "").is_ok());
@@ -711,7 +720,7 @@ impl Shared {
                 *shelf_is_there = true;
             }
             match fs::rename(from, &to) {
-                // Somebody has cleared the folder away.
+                // The folder was removed meanwhile.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     fs::create_dir_all(to.parent().expect("an object lies on a shelf"))?;
                     fs::rename(from, &to)?;
@@ -723,7 +732,7 @@ impl Shared {
             if state.n_waiting > 0 {
                 self.news.notify_all();
             }
-            // A copy that was written to is replaced within the bytes that it has of the budget.
+            // A copy that was written to is replaced within the bytes of the budget that it has.
             if before.is_none() {
                 state.held_bytes += size;
                 state.reserved_bytes -= size;
@@ -734,11 +743,11 @@ impl Shared {
     }
 }
 
-/// Part of the budget, set aside. Dropping it gives it back.
+/// A part of the budget that is set aside. Dropping the reservation gives it back.
 pub struct Reservation {
     shared: Arc<Shared>,
     bytes: u64,
-    /// Stops whatever is being filled with it.
+    /// Stops the work that fills this reservation.
     halt: Halt,
 }
 
@@ -747,14 +756,14 @@ impl Reservation {
         self.bytes
     }
 
-    /// What is stored with it is given up, between two blocks, when `halt` says so.
+    /// Work that fills this reservation is given up, between two blocks, when `halt` is set.
     pub fn until(self, halt: &Halt) -> Reservation {
         let mut reservation = self;
         reservation.halt = halt.clone();
         reservation
     }
 
-    /// Sets `more_bytes` aside in addition, for a source whose size is not known beforehand.
+    /// Sets `more_bytes` aside in addition, for a source whose size was not known before.
     pub fn grow(&mut self, more_bytes: u64) -> Result<()> {
         self.shared.take(more_bytes)?;
         self.bytes += more_bytes;
@@ -776,7 +785,7 @@ impl fmt::Debug for Reservation {
     }
 }
 
-/// Takes the lock of a cache. A killed owner has it until the last of its threads is gone.
+/// Takes the lock of a cache. A killed owner holds it until the last of its threads is gone.
 fn take(lock: &File) -> std::result::Result<(), TryLockError> {
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
@@ -799,7 +808,7 @@ fn mismatch(expected: Digest, found: Digest, operation: &'static str) -> Error {
     )
 }
 
-/// `Corrupt` unless size and mtime are those that the object was stored with.
+/// `Corrupt` unless size and mtime are those with which the object was stored.
 fn intact(digest: &Digest, held: &Held, meta: &fs::Metadata, operation: &'static str) -> Result<()> {
     if meta.len() == held.size && Mtime::of(meta) == held.mtime {
         return Ok(());
@@ -811,8 +820,8 @@ fn intact(digest: &Digest, held: &Held, meta: &fs::Metadata, operation: &'static
     ))
 }
 
-/// Lists one of the 256 directories under `objects/` into `state`, removing what is no complete object.
-/// Returns whether the directory is there.
+/// Lists one of the 256 directories under `objects/` into `state`, and removes files that are no complete
+/// objects. Returns whether the directory exists.
 fn scan_shelf(
     shelf: &Path,
     prefix: u8,
@@ -861,7 +870,7 @@ fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
 }
 
-/// Whether mtimes survive on this file system to the nanosecond. Makes and removes the file `probe`.
+/// Whether mtimes keep their nanoseconds on this file system. Makes and removes the file `probe`.
 fn keeps_nanoseconds(probe: &Path) -> io::Result<bool> {
     let wanted = Mtime { s: 1_700_000_000, ns: 123_456_789 };
     let file = new_file(probe, 0o600)?;

@@ -580,7 +580,7 @@ fn a_crowd_of_strangers_keeps_no_member_out() {
         assert_eq!(stored.digest, digest);
         pair.requester.remove(&digest).expect("it is there");
     }
-    // Those who were there first had to go.
+    // The clients that came first had to go.
     let mut first = &crowd[0];
     first.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
     assert_eq!(first.read(&mut [0]).expect("closed, not silent"), 0);

@@ -1,10 +1,11 @@
 //! A directory as one object: its bytes, its size before they are read, and a directory again.
 //!
-//! Equal trees give equal bytes, whoever made them, when and in which order: names are sorted by their bytes, and of permissions
-//! only whether a file may be executed is kept. Owners, times, other permissions, hard links and holes in files are not.
+//! Equal trees give equal bytes, whoever made them, when and in which order: names are sorted by their bytes,
+//! and the only permission that is kept is whether a file may be executed. Owners, times, other permissions,
+//! hard links and holes in files are not kept.
 //!
-//! The bytes are [`MAGIC`], then what is in the directory, each as a letter, the length of its name (4 bytes, the lowest first) and
-//! its name:
+//! The bytes are [`MAGIC`], then each entry of the directory as a letter, the length of its name (4 bytes,
+//! the lowest first) and its name:
 //!
 //! | letter | is | after its name |
 //! |---|---|---|
@@ -41,7 +42,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Begins the bytes of each directory.
+/// The beginning of the bytes of each directory.
 pub const MAGIC: &[u8; 11] = b"eyas-dir 1\n";
 
 /// Longest name, and longest place where a link leads, as the kernel has them.
@@ -54,20 +55,21 @@ const LINK: u8 = b'l';
 const DIRECTORY: u8 = b'd';
 const END: u8 = b'.';
 
-/// Why a directory cannot be one object, or bytes no directory.
+/// Why a directory cannot be one object, or why bytes are no directory.
 #[derive(Debug)]
 pub enum Error {
-    /// There is something in it that no object can have. `path` is relative to the directory; `what` it is: "a socket".
+    /// There is an entry that no object can have. `path` is relative to the directory; `what` says what it
+    /// is: "a socket".
     Refused { path: PathBuf, what: String },
-    /// It is something else: "a file".
+    /// It is no directory; `what` says what it is: "a file".
     NotADirectory { what: &'static str },
-    /// It is not what it was when it was looked at.
+    /// The file or directory has changed since it was examined.
     Changed { path: PathBuf },
-    /// The bytes are those of no directory.
+    /// The bytes do not describe a directory.
     Damaged { why: &'static str },
-    /// Nobody wants it any more.
+    /// The work is no longer wanted.
     GivenUp,
-    /// `path` is relative to the directory; an empty one is the directory itself, or the bytes.
+    /// `path` is relative to the directory; an empty path is the directory itself, or the bytes.
     Io { path: PathBuf, source: io::Error },
 }
 
@@ -103,7 +105,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// For readers and writers that speak `std::io`; [`Error`] travels inside.
+/// For readers and writers that use `std::io`; the [`Error`] is inside the `io::Error`.
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         match error {

@@ -7,30 +7,30 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Reads as the bytes of a directory. What is read is exactly [`Tree::size_bytes`] long; where the directory is not any more
-/// what the tree says, reading fails with [`Error::Changed`] inside the `io::Error`.
+/// A reader of a directory's bytes. It gives exactly [`Tree::size_bytes`] bytes. If the directory no longer
+/// agrees with the tree, reading fails with [`Error::Changed`] inside the `io::Error`.
 #[derive(Debug)]
 pub struct Packed {
     directory: PathBuf,
     tree: Tree,
-    /// Of the next entry.
+    /// The index of the next entry.
     at: usize,
-    /// Of the entry before, relative to the directory; of a directory, until it ends.
+    /// The path of the previous entry, relative to the directory; a directory's path until it ends.
     path: PathBuf,
-    /// What is to be given before the bytes of `file`.
+    /// Bytes to be given before the bytes of `file`.
     head: Vec<u8>,
     n_given: usize,
     file: Option<(File, u64)>,
 }
 
 impl Packed {
-    /// `tree` is that of `directory`.
+    /// `tree` must be the tree of `directory`.
     pub fn new(directory: &Path, tree: Tree) -> Packed {
         let (directory, path) = (directory.to_path_buf(), PathBuf::new());
         Packed { directory, tree, at: 0, path, head: MAGIC.to_vec(), n_given: 0, file: None }
     }
 
-    /// Goes on to the next entry. `false`: there is none.
+    /// Moves to the next entry. `false`: there is none.
     fn advance(&mut self) -> Result<bool> {
         if self.file.take().is_some() {
             self.path.pop();
@@ -69,7 +69,7 @@ impl Read for Packed {
             return Ok(0);
         }
         let mut n = 0;
-        // As much as there is room for: a directory may be many small files.
+        // Fill the buffer as far as possible: a directory may consist of many small files.
         while n < buffer.len() {
             let rest = &self.head[self.n_given..];
             if !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! What is in a directory, looked at without reading files.
+//! The content of a directory, examined without reading its files.
 
 use crate::{DIRECTORY, END, Error, FILE, LINK, MAGIC, PROGRAM, Result};
 use std::ffi::OsString;
@@ -7,14 +7,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A directory as it was when it was looked at.
+/// A directory as it was when it was examined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
-    /// In the order in which they are packed.
+    /// The entries in the order in which they are packed.
     pub(crate) entries: Vec<Entry>,
 }
 
-/// `name` is that in its own directory.
+/// `name` is the entry's name in its own directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
     File { name: OsString, size_bytes: u64, modified: (i64, i64), is_program: bool },
@@ -24,7 +24,7 @@ pub(crate) enum Entry {
 }
 
 impl Tree {
-    /// Looks at all that is in `directory`, which may be reached through a link; links in it are not followed.
+    /// Examines everything in `directory`, which may be reached through a link; links in it are not followed.
     pub fn of(directory: &Path) -> Result<Tree> {
         let here = Path::new("");
         let metadata = fs::metadata(directory).map_err(Error::io(here))?;
@@ -33,7 +33,7 @@ impl Tree {
         }
         let mut entries = Vec::new();
         let mut path = PathBuf::new();
-        // The names that are left in each directory that is open, the last one first.
+        // The names that are left in each open directory, the last name first.
         let mut open = vec![names_in(directory, here)?];
         while let Some(names) = open.last_mut() {
             let Some(name) = names.pop() else {
@@ -67,12 +67,12 @@ impl Tree {
         MAGIC.len() as u64 + self.entries.iter().map(of).sum::<u64>()
     }
 
-    /// Files in it and below.
+    /// The number of files in the directory and below.
     pub fn n_files(&self) -> u64 {
         self.entries.iter().filter(|entry| matches!(entry, Entry::File { .. })).count() as u64
     }
 
-    /// Of its bytes, what is other than files' bytes.
+    /// The bytes of an entry that are not the bytes of a file.
     pub(crate) fn head(entry: &Entry) -> Vec<u8> {
         let begin = |letter: u8, name: &OsString| {
             let mut head = vec![letter];
@@ -97,7 +97,7 @@ impl Tree {
         }
     }
 
-    /// A text that is another one when a name, a size, a time of a file or a link is: 64 bits of it.
+    /// A 64-bit number that changes when a name, a size, a file's time or a link changes.
     pub fn stamp(&self) -> u64 {
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         let mut add = |bytes: &[u8]| {
@@ -145,9 +145,10 @@ fn look_at(
     }
 }
 
-/// Why a symbolic link that lies `depth` directories deep may lead out of the outermost one; `None`: it does not.
+/// Why a symbolic link that is `depth` directories deep may lead out of the outermost directory; `None` if it
+/// does not.
 ///
-/// A `..` behind a name would be looked up where that name leads, which may be another link.
+/// A `..` after a name would be resolved where that name leads, which may be another link.
 pub fn leads_out(target: &[u8], depth: usize) -> Option<&'static str> {
     if target.starts_with(b"/") {
         return Some("is an absolute path: elsewhere it leads to something else");
@@ -164,7 +165,7 @@ pub fn leads_out(target: &[u8], depth: usize) -> Option<&'static str> {
     (n_up > depth).then_some("leads out of the directory")
 }
 
-/// Sorted by their bytes, the last one first.
+/// The names sorted by their bytes, the last one first.
 fn names_in(directory: &Path, path: &Path) -> Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).map_err(Error::io(path))? {

@@ -1,4 +1,4 @@
-//! A directory again from its bytes.
+//! Makes a directory again from its bytes.
 
 use crate::tree::leads_out;
 use crate::{DIRECTORY, END, Error, FILE, LINK, MAGIC, NAME_BYTES_MAX, PROGRAM, Result, TARGET_BYTES_MAX};
@@ -11,10 +11,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 const BUFFER_BYTES: usize = 256 << 10;
-/// Up to so many files are flushed one by one; where there are more, their whole file system is.
+/// Up to this many files are flushed one by one; if there are more, their whole file system is flushed.
 const FLUSHED_SINGLY_MAX: u64 = 256;
 
-/// Permissions of what is made, of which the process's mask takes its part.
+/// Permissions of the files and directories that are made, reduced by the process's mask.
 #[derive(Debug, Clone, Copy)]
 pub struct Modes {
     pub file: u32,
@@ -23,15 +23,16 @@ pub struct Modes {
 }
 
 impl Modes {
-    /// What programs make files with.
+    /// The permissions that programs usually ask for.
     pub const USUAL: Modes = Modes { file: 0o666, program: 0o777, directory: 0o777 };
 }
 
-/// Makes in `into`, a directory that is there and that nobody else writes to, what the bytes say. All of them are read, to their end. On
-/// an error what was made stays.
+/// Makes the files and directories that the bytes describe in `into`, an existing directory that nobody else
+/// writes to. Reads all bytes to their end. On an error, what was made stays.
 ///
-/// * `flush`: what was made is on the disk when this returns; `into`'s own place in the directory above is not.
-/// * `wanted` is asked again and again; `false` ends it.
+/// * `flush`: everything made is on the disk when this returns; the entry of `into` in the directory above
+///   need not be.
+/// * `wanted` is called again and again; `false` ends the work.
 pub fn unpack(
     bytes: &mut dyn Read,
     into: &Path,
@@ -58,7 +59,7 @@ pub fn unpack(
 struct Unpacking<'a> {
     bytes: BufReader<&'a mut dyn Read>,
     into: &'a Path,
-    /// Of the directory that is being filled.
+    /// The path of the directory that is being filled.
     path: PathBuf,
     modes: Modes,
     flush: bool,
@@ -71,7 +72,7 @@ impl Unpacking<'_> {
         if self.take::<{ MAGIC.len() }>()? != *MAGIC {
             return Err(Error::Damaged { why: "they begin otherwise" });
         }
-        // The last name in each directory that is open.
+        // The last name in each open directory.
         let mut last: Vec<Vec<u8>> = vec![vec![]];
         while !last.is_empty() {
             let [letter] = self.take()?;
@@ -203,7 +204,7 @@ fn check_name(name: &[u8], before: &[u8]) -> Result<()> {
     Err(Error::Damaged { why })
 }
 
-/// Some network file systems cannot flush a directory, and one may not be readable.
+/// Some network file systems cannot flush a directory, and a directory may not be readable.
 fn flush_directory(directory: &Path) -> io::Result<()> {
     match File::open(directory).and_then(|directory| directory.sync_all()) {
         Err(e) => match e.raw_os_error() {
@@ -214,7 +215,7 @@ fn flush_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a directory with all that is in it, or a file. Nothing there is no error.
+/// Removes a directory with everything in it, or a file. It is no error if nothing is there.
 pub fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),

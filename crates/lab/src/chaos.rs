@@ -20,7 +20,7 @@ pub struct ChaosArgs {
     /// How many worlds
     #[arg(long, value_name = "N", default_value_t = 200)]
     seeds: u64,
-    /// The first one's seed
+    /// The seed of the first world
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
     /// Worlds without faults

@@ -1,6 +1,6 @@
-//! `eyas-lab`: what those who work on eyas measure, reproduce and attack it with. Users need none of it.
+//! `eyas-lab`: the program with which developers measure eyas, reproduce papers and look for broken promises. Users do not need it.
 //!
-//! It stands on what `eyas` is made of (`eyas_cli`), and starts the `eyas` beside it where it needs a real cluster.
+//! It uses the library of the program `eyas` (`eyas_cli`), and starts the `eyas` beside it where it needs a real cluster.
 
 // As in `eyas`: all that is printed passes `eyas_text::Printer`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

@@ -1,8 +1,8 @@
-//! `eyas-lab worlds`: random worlds, a placement policy against others.
+//! `eyas-lab worlds`: a placement policy is compared with others in random worlds.
 //!
-//! Each world's line says what it is and how long it took under each policy; at the end stand the worst, each with the command
-//! that repeats it alone, and how many took how much longer than the best of the others. What a seed gives does not depend on
-//! how many worlds live at once.
+//! The line of each world says what the world is and how long it took under each policy. At the end stand the worlds in which
+//! the policy did worst, each with the command that repeats this world alone, and how many worlds took how much longer than with the
+//! best of the other policies. The result of a seed does not depend on how many worlds are simulated at once.
 
 use clap::Args;
 use eyas_cli::print::{count, plural, size};
@@ -20,26 +20,27 @@ pub struct WorldsArgs {
     /// How many worlds
     #[arg(long, value_name = "N", default_value_t = 500)]
     seeds: u64,
-    /// The first one's seed
+    /// The seed of the first world
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
-    /// Whose worlds these are; the default is that of `eyas run`
+    /// The placement policy that is judged; the default is that of `eyas run`. `hindsight`: the best of the others, as seen in a
+    /// world where each task computes for up to 1 % more or less; what it loses is chance
     #[arg(long, value_name = "POLICY", default_value = worlds::PLACEMENT)]
     placement: String,
-    /// What it is compared with
+    /// The policies that it is compared with
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',',
         default_values_t = worlds::OTHERS.map(String::from))]
     against: Vec<String>,
     /// How many of the worst are shown at the end
     #[arg(long, value_name = "N", default_value_t = 10)]
     worst: usize,
-    /// Only the end
+    /// Print only the end
     #[arg(long, short)]
     quiet: bool,
     /// End with status 1 where a world takes more than so many times as long as the best of the others
     #[arg(long, value_name = "RATIO")]
     at_most: Option<f64>,
-    /// Worlds that live at once [default: one per processor]
+    /// Worlds that are simulated at once [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     jobs: Option<u64>,
     /// Also write everything that came out to this file, as JSON
@@ -56,7 +57,8 @@ pub fn compare_all(args: &WorldsArgs) -> Result<Exit, Fault> {
     let Some(end) = args.from.checked_add(args.seeds).filter(|_| args.seeds > 0) else {
         return Err(bad("--seeds has to be at least 1, and the last seed below 2^64"));
     };
-    for name in args.against.iter().chain([&args.placement]) {
+    let ours = Some(&args.placement).filter(|name| *name != worlds::HINDSIGHT);
+    for name in args.against.iter().chain(ours) {
         placement::by_name(name, &placement::Config::default()).map_err(bad)?;
     }
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -69,7 +71,7 @@ pub fn compare_all(args: &WorldsArgs) -> Result<Exit, Fault> {
         args.placement,
         args.against.join(", ")
     )?;
-    // By seed; what is done is printed as far as nothing before it is missing.
+    // The results by seed, and how many of them are printed: a world is printed when all worlds before it have been.
     let lived: Mutex<(Vec<Option<Result<Lived, String>>>, usize)> =
         Mutex::new(((0..args.seeds).map(|_| None).collect(), 0));
     let next = AtomicUsize::new(0);
@@ -87,7 +89,7 @@ pub fn compare_all(args: &WorldsArgs) -> Result<Exit, Fault> {
             if !args.quiet
                 && let Ok(lived) = result
             {
-                // The stream is taken for this line alone: each thread of the worlds writes to it.
+                // The stream is locked for this line only, because every thread writes to it.
                 let _ = writeln!(eyas_text::stdout(), "{}", line(args, all.1, lived));
             }
             all.1 += 1;

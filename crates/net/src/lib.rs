@@ -1,9 +1,9 @@
 //! eyas-net: connections of the control plane: TLS among members, a preamble, then frames.
 //!
-//! [`connect`] and [`keep_door`] give a [`Reader`] and a [`Writer`] once both sides have shown that they are
-//! members and speak the same protocol version. Until then whoever connects is a *stranger*, of whom there are few at a
-//! time: strangers cost memory and descriptors, and must keep no member out. Each side of a connection has a task of its own, so a
-//! slow reader on the other end never blocks whoever writes.
+//! [`connect`] and [`keep_door`] give a [`Reader`] and a [`Writer`] once both sides have proved that they are
+//! members and speak the same protocol version. Until then, the side that connects is a *stranger*. Only a
+//! few strangers are allowed at a time: they cost memory and descriptors, and must keep no member out. Each
+//! side of a connection has a task of its own, so a slow reader at the other end never blocks the sender.
 
 use eyas_wire::frame::{self, FrameError, PREAMBLE_BYTES};
 use eyas_wire::identity::{Identity, IdentityError};
@@ -22,9 +22,9 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// How long a new connection may take until both sides have spoken, however the bytes come.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// How long a member waits before it comes to a crowded door again.
+/// How long a member waits before it connects again to a dispatcher with too many strangers.
 const DOOR_WAIT: Duration = Duration::from_millis(50);
-/// How long accepting rests when there is nothing to accept with.
+/// How long accepting pauses when this process is out of descriptors or memory.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(20);
 
 #[derive(thiserror::Error, Debug)]
@@ -54,7 +54,7 @@ pub enum NetError {
     Refused(String),
     #[error("the connection to the dispatcher was closed")]
     Closed,
-    /// One of several; with the others nothing can be done.
+    /// The dispatcher is one of several, and is away; the others cannot do what was asked.
     #[error("{0}")]
     Away(String),
 }
@@ -75,7 +75,7 @@ impl Reader {
             Err(e) => return Err(e.into()),
         }
         let n_bytes = frame::body_len(header)?;
-        // Memory for what arrives, not for what is announced.
+        // Memory is allocated for the bytes that arrive, not for the bytes that are announced.
         self.body.clear();
         self.body.reserve(n_bytes.min(1 << 20));
         (&mut self.stream).take(n_bytes as u64).read_to_end(&mut self.body).await?;
@@ -95,7 +95,7 @@ impl Reader {
 #[derive(Clone)]
 pub struct Writer {
     frames: mpsc::UnboundedSender<Vec<u8>>,
-    /// Its sending end lives in the task that writes.
+    /// The sending end is in the task that writes.
     over: watch::Receiver<()>,
 }
 
@@ -107,8 +107,8 @@ impl Writer {
         self.frames.send(out).is_ok()
     }
 
-    /// Lets go of the connection and waits until everything queued has left, or cannot leave any more.
-    /// A clone that is still held keeps the connection open, and this waiting.
+    /// Gives up the connection and waits until everything queued has left, or cannot leave any more. A clone
+    /// that is still held keeps the connection open, and prolongs this wait.
     pub async fn finish(self) {
         let Writer { frames, mut over } = self;
         drop(frames);
@@ -124,7 +124,7 @@ fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writ
         let _writing = writing;
         let mut batch = Vec::new();
         while let Some(frame) = queue.recv().await {
-            // Everything that waits goes in one write.
+            // All frames that wait go in one write.
             batch.extend_from_slice(&frame);
             while batch.len() < 1 << 20
                 && let Ok(frame) = queue.try_recv()
@@ -152,7 +152,7 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Result<(), 
     Ok(())
 }
 
-/// Connects to a dispatcher as a member. One that has a crowd at its door is tried again for a while.
+/// Connects to a dispatcher as a member. If too many strangers are connected to it, tries again for a while.
 pub async fn connect(address: &str, identity: &Identity) -> Result<(Reader, Writer), NetError> {
     let connector = TlsConnector::from(identity.client_config()?);
     let mut last = None;
@@ -174,8 +174,9 @@ pub async fn connect(address: &str, identity: &Identity) -> Result<(Reader, Writ
     })
 }
 
-/// Connects to a dispatcher as a member and says who this is; its answer comes with the connection. One that closes the connection
-/// before it answers is tried again for a while: until it has heard the end of the greeting, we are one of the crowd for it.
+/// Connects to a dispatcher as a member and greets it; gives the connection and the dispatcher's answer. If
+/// the dispatcher closes the connection before it answers, tries again for a while: until it has received the
+/// whole greeting, it counts us among the strangers.
 pub async fn enter(
     address: &str,
     identity: &Identity,
@@ -203,14 +204,14 @@ async fn connect_once(address: &str, connector: &TlsConnector) -> Result<(Reader
         .await
         .map_err(|source| NetError::Connect { address: address.into(), source })?;
     tcp.set_nodelay(true)?;
-    // TLS says what it has against us. A connection that only ends says nothing.
+    // TLS gives the reason for a refusal. A connection that only ends gives none.
     let shown_out = |e: io::Error| match e.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
         true => NetError::NotAMember { address: address.into(), why: e.to_string() },
         false => NetError::AtDoor { address: address.into(), source: e },
     };
     let mut tls = connector.connect(Identity::server_name(), tcp).await.map_err(shown_out)?;
-    // In TLS 1.3 the server judges our certificate after our side is done, so its "no" comes here: when we read, and
-    // perhaps when we write, which does not tell the reason.
+    // In TLS 1.3 the server judges our certificate after our side is done, so its refusal arrives here: when
+    // we read, and perhaps when we write, which does not give the reason.
     match greet(&mut tls).await {
         Err(NetError::Broken(e)) => match tls.read(&mut [0]).await {
             Err(why) if why.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => Err(shown_out(why)),
@@ -220,8 +221,8 @@ async fn connect_once(address: &str, connector: &TlsConnector) -> Result<(Reader
     }
 }
 
-/// Lets members in through `listener`, each with a number, and has them served by `serve`, a task for each. Anybody else
-/// is gone after [`HANDSHAKE_MAX`], or when `strangers_max` others have come.
+/// Accepts members through `listener`, each with a number, and has them served by `serve`, a task for each. A
+/// stranger is closed after [`HANDSHAKE_MAX`], or when `strangers_max` others have come.
 pub async fn keep_door<S, F>(
     listener: TcpListener,
     config: Arc<rustls::ServerConfig>,
@@ -237,7 +238,8 @@ pub async fn keep_door<S, F>(
         let (tcp, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(e) => {
-                // Somebody left again, or nothing is left to accept with; then a stranger has to go.
+                // A client left again, or this process is out of descriptors or memory; then a stranger has
+                // to go.
                 if matches!(
                     e.raw_os_error(),
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
@@ -255,7 +257,8 @@ pub async fn keep_door<S, F>(
         strangers.came(connection, || {
             tokio::spawn(async move {
                 let met = accept(tcp, config).await;
-                // Who had to go meanwhile goes: this task ends at its next step, and whoever is served must not stop being heard.
+                // A stranger that had to go meanwhile is not served: this task ends at its next step, and a
+                // served connection must stay readable.
                 if !at_door.left(connection) {
                     return;
                 }
@@ -268,7 +271,7 @@ pub async fn keep_door<S, F>(
     }
 }
 
-/// Those who have not shown yet that they are members, in the order in which they came.
+/// The connections that have not proved yet that they are members, in the order of arrival.
 #[derive(Default)]
 struct Strangers(Mutex<BTreeMap<u64, AbortHandle>>);
 
@@ -277,14 +280,15 @@ impl Strangers {
         self.0.lock().expect("only map operations happen under this lock")
     }
 
-    /// `begin` gives the task that ends the stranger's stay; it finds itself in the books.
+    /// `begin` starts the task that ends the stranger's stay; when it runs, the stranger is already entered
+    /// here.
     fn came(&self, connection: u64, begin: impl FnOnce() -> AbortHandle) {
         let mut all = self.lock();
         let task = begin();
         all.insert(connection, task);
     }
 
-    /// No stranger any more. `false`: it is none already, because it had to go.
+    /// The connection is no stranger any more. `false`: it had to go before.
     fn left(&self, connection: u64) -> bool {
         self.lock().remove(&connection).is_some()
     }
@@ -295,7 +299,7 @@ impl Strangers {
         }
     }
 
-    /// Its connection is closed with its task.
+    /// Ending the task closes the connection.
     fn drop_oldest(&self) {
         if let Some((_, task)) = self.lock().pop_first() {
             task.abort();
@@ -303,7 +307,7 @@ impl Strangers {
     }
 }
 
-/// Lets a member in; anybody else is an error.
+/// Accepts a member; any other connection is an error.
 async fn accept(tcp: TcpStream, config: Arc<rustls::ServerConfig>) -> Result<(Reader, Writer), NetError> {
     tcp.set_nodelay(true)?;
     let attempt = async {
@@ -315,7 +319,7 @@ async fn accept(tcp: TcpStream, config: Arc<rustls::ServerConfig>) -> Result<(Re
 }
 
 impl Reader {
-    /// The first frame of a member, who has as long for it as for all before.
+    /// The first frame of a member, which has as long for it as for everything before.
     pub async fn first<T: DeserializeOwned>(&mut self) -> Result<Option<T>, NetError> {
         tokio::time::timeout(HANDSHAKE_MAX, self.next()).await.map_err(|_| NetError::Closed)?
     }

@@ -26,7 +26,7 @@ pub struct Scales {
     pub n_slots: f64,
     /// Of home, in and out, and its limit.
     pub home_gbps: f64,
-    /// The one unit of all rates, and what a Gb/s is in it.
+    /// The one unit of all rates, and how many of it are one Gb/s.
     pub unit: (&'static str, f64),
 }
 
@@ -219,7 +219,7 @@ impl Panel<'_> {
             return;
         }
         let (first, path) = self.steps(values, end);
-        // With a halo, so that it can be seen on every colour below it.
+        // A halo makes the line visible on every colour below it.
         let d = format!("M{LEFT} {first:.1}{path}");
         let _ =
             writeln!(self.svg, "<path class=\"halo\" d=\"{d}\"/><path class=\"line {class}\" d=\"{d}\"/>");
@@ -304,7 +304,7 @@ pub fn throughput(series: &Series, scales: Scales) -> String {
     panel.finish()
 }
 
-/// What home gave and took, and its limit; empty where it had nothing to do.
+/// Bytes that home gave and took, and its limit; empty where home had nothing to do.
 pub fn home(series: &Series, scales: Scales, limit_bytes_per_s: Option<f64>) -> String {
     let both = home_both(series);
     if most(&both) <= 0.0 {
@@ -323,7 +323,7 @@ pub fn home(series: &Series, scales: Scales, limit_bytes_per_s: Option<f64>) -> 
     panel.finish()
 }
 
-/// Busy slots, and those that are there.
+/// Busy slots, and all slots of the executors that are there.
 pub fn machines(series: &Series, scales: Scales) -> String {
     let mut panel = Panel::new(series, scales, 190.0, "busy slots and slots over time");
     panel.left_axis("slots", scales.n_slots);

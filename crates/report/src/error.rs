@@ -14,7 +14,7 @@ pub enum ErrorKind {
     NotALog,
     /// Written by a version of eyas that this one does not understand.
     Version,
-    /// A line in the middle is not what the grammar says.
+    /// A line in the middle does not follow the grammar.
     Line,
     /// The header names a configuration that the core refuses.
     Config,
@@ -28,7 +28,7 @@ pub enum Status {
     Permanent,
     /// It may succeed later.
     Temporary,
-    /// Was tried again and failed each time. Set by the caller who tries again; nothing here does.
+    /// The operation was repeated and failed each time. The caller that repeats it sets this; nothing in this crate repeats.
     Persistent,
 }
 
@@ -38,7 +38,7 @@ pub struct Error {
     pub status: Status,
     /// What was being done: `read the event log`.
     pub operation: &'static str,
-    /// To which thing, and what is wrong with it.
+    /// The thing that the error is about, and what is wrong with it.
     pub context: String,
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }

@@ -8,7 +8,7 @@
 //! | module | |
 //! |---|---|
 //! | `from_dir` | the story of a task, collected from the directory of a run |
-//! | `history` | the story's lines in order: the task's attempts, and what became of each |
+//! | `history` | the story's lines in order: the task's attempts, and how each ended |
 //! | `attempt` | one attempt in words |
 //!
 //! Not here: finding a task in a live cluster (`eyas-runtime`), printing (`eyas-cli`).
@@ -23,6 +23,7 @@ pub use from_dir::story_from_dir;
 use self::attempt::tell_attempt;
 use self::history::{Attempt, History, Rerun};
 use crate::units;
+use eyas_core::TaskPhase;
 use eyas_core::array::{Command, TaskSpec};
 use eyas_core::location::CatalogLocation;
 use eyas_core::log::PrintedLine;
@@ -38,8 +39,7 @@ pub struct TaskStory {
     /// The user's own name for it.
     pub user_id: String,
     pub run: RunId,
-    /// One word: `submitting waiting ready reserved running landing done failed cancelled`.
-    pub state: String,
+    pub state: TaskPhase,
     /// Why it waits, if it waits.
     pub reason: Option<String>,
     /// When it was submitted, if that is known.
@@ -60,8 +60,8 @@ pub struct TaskStory {
 /// Tells the story. Ends with a line end.
 pub fn explain_lines(story: &TaskStory) -> String {
     let mut history = History::of(story);
-    // The event log is ahead of the journal, and an end that the journal does not have may not be told.
-    if story.state == "ending" {
+    // The event log is ahead of the journal, and an end that the journal does not have may not be reported.
+    if story.state == TaskPhase::Ending {
         history.ended = None;
     }
     let mut text = String::new();
@@ -119,7 +119,7 @@ fn headline(story: &TaskStory, history: &History, text: &mut String) {
         Some(submitted) => format!(", {} after it was submitted", units::duration(t.since_ns(submitted))),
         None => String::new(),
     };
-    match (&history.ended, story.state.as_str()) {
+    match (&history.ended, story.state) {
         (Some((t, Outcome::Done)), _) => {
             let _ = write!(text, "is done{}", after(*t));
             if n > 1 {
@@ -143,11 +143,13 @@ fn headline(story: &TaskStory, history: &History, text: &mut String) {
             let ran = if n == 0 { ", before it had been given to an executor" } else { "" };
             let _ = writeln!(text, "was cancelled{}{ran}.", after(*t));
         }
-        (None, "submitting") => text.push_str("is not accepted yet: its submission is still arriving.\n"),
-        (None, "waiting" | "ready") => {
-            let _ = match (&story.reason, story.state.as_str()) {
-                (Some(what), "waiting") => writeln!(text, "waits for {}.", sentence(what)),
-                (None, "waiting") => writeln!(text, "waits for other tasks."),
+        (None, TaskPhase::Submitting) => {
+            text.push_str("is not accepted yet: its submission is still arriving.\n")
+        }
+        (None, TaskPhase::Waiting | TaskPhase::Ready) => {
+            let _ = match (&story.reason, story.state) {
+                (Some(what), TaskPhase::Waiting) => writeln!(text, "waits for {}.", sentence(what)),
+                (None, TaskPhase::Waiting) => writeln!(text, "waits for other tasks."),
                 (Some(reason), _) => writeln!(text, "waits in the queue: {}.", sentence(reason)),
                 (None, _) => writeln!(text, "waits in the queue."),
             };
@@ -162,18 +164,22 @@ fn headline(story: &TaskStory, history: &History, text: &mut String) {
         (None, state) => {
             let at = history.attempts.last().map_or("an executor", |a| &a.executor_name);
             let what = match state {
-                "running" => format!("is running on {at}"),
-                "landing" => format!("ran well on {at}; its outputs are on their way home"),
-                "reserved" if history.attempts.last().is_some_and(Attempt::is_alone) => format!(
+                TaskPhase::Running => format!("is running on {at}"),
+                TaskPhase::Landing => format!("ran well on {at}; its outputs are on their way home"),
+                TaskPhase::Reserved if history.attempts.last().is_some_and(Attempt::is_alone) => format!(
                     "was given to {at} and has not started yet: the disk there may have been too full for it and others at \
                      once, so it waits until all others on {at} have ended, and runs alone"
                 ),
-                "reserved" => format!(
+                TaskPhase::Reserved => format!(
                     "was given to {at} and has not started yet: its inputs are on their way, or it waits for a slot"
                 ),
-                "ending" => format!("has ended on {at}, and waits for that to be in the journal"),
-                "done" | "failed" | "cancelled" => format!("is {state}; the log has nothing about its end"),
-                _ => "had not ended when the log did".into(),
+                TaskPhase::Ending => format!("has ended on {at}, and waits for that to be in the journal"),
+                TaskPhase::Done | TaskPhase::Failed | TaskPhase::Cancelled => {
+                    format!("is {state}; the log has nothing about its end")
+                }
+                TaskPhase::Submitting | TaskPhase::Waiting | TaskPhase::Ready | TaskPhase::Unfinished => {
+                    "had not ended when the log did".into()
+                }
             };
             let _ = writeln!(text, "{what}.");
             if let Some(reason) = &story.reason {

@@ -1,10 +1,10 @@
 //! What ran when, by node and slot: the data of a Gantt chart, and the chart.
 //!
-//! The log says on which node an attempt ran and not in which slot. Slots are told apart here: a program takes the lowest slots
+//! The log says on which node an attempt ran and not in which slot. Slots are assigned here: a program takes the lowest slots
 //! of its node that are free when it starts.
 //!
 //! Memory and the size of the drawing are bounded: at most [`LANES_MAX`] slots are drawn, and of many attempts those that lie so close
-//! that they could not be told apart become one bar, which then looks like the worst of them, and is the paler the longer
+//! that a reader could not distinguish them become one bar, which then looks like the worst of them, and is the paler the longer
 //! the slot was idle between them.
 
 use crate::chart;
@@ -26,7 +26,7 @@ const PARTS: u64 = 100;
 pub struct Bar {
     pub from_ns: u64,
     pub to_ns: u64,
-    /// The end of the slot's wait for inputs of the first of them; `from_ns` where it waited for nothing.
+    /// The end of the slot's wait for inputs of the first attempt; `from_ns` where the slot waited for nothing.
     pub wait_from_ns: u64,
     /// Of that time: a program ran.
     pub busy_ns: u64,
@@ -70,7 +70,7 @@ pub(crate) fn lanes(m: &Measure) -> Lanes {
     let began = |a: &AttemptRecord| if a.started.0 > 0 { a.started } else { a.assigned };
     for a in m.attempts() {
         let ran = a.started.0 > 0 && a.exited > a.started;
-        // A lost attempt left no times: it had its node from the assignment on.
+        // A lost attempt has no times: it counts as on its node from the assignment on.
         if ran || (a.how == How::Lost && a.over > a.assigned) {
             by_row[a.executor as usize].push(a);
         }
@@ -96,7 +96,7 @@ pub(crate) fn lanes(m: &Measure) -> Lanes {
         let e = &m.log.executors[row];
         let attempts = &mut by_row[row];
         attempts.sort_by_key(|a| (began(a), a.task));
-        // All slots are followed, so that those that are drawn have what was really theirs.
+        // All slots are followed, so that each drawn slot shows its own programs.
         let mut free_ns = vec![0u64; (e.slots as usize).clamp(1, 4096)];
         let mut slots: Vec<Vec<Bar>> = vec![vec![]; n];
         for a in attempts.iter() {
@@ -107,7 +107,7 @@ pub(crate) fn lanes(m: &Measure) -> Lanes {
                 let lowest = free_ns.iter().position(|free| *free <= from_ns);
                 let lane = match lowest {
                     Some(lane) => lane,
-                    // It was given ahead and waited for a slot that somebody else had.
+                    // The attempt was given ahead and waited for a slot that another attempt held.
                     None if a.started.0 == 0 => continue,
                     // Clocks of two machines differ by a little.
                     None => (0..free_ns.len()).min_by_key(|i| free_ns[*i]).expect("there is a slot"),

@@ -10,7 +10,8 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::explain::{TaskStory, story_from_dir};
-use crate::lines::{Entry, Lines, find};
+use crate::fold::Fold;
+use crate::lines::{Entry, Lines, name_of};
 use crate::read::{RunLog, read};
 use eyas_core::event::Event;
 use eyas_core::group::Membership;
@@ -29,22 +30,9 @@ pub fn membership(dir: &Path) -> Result<Option<Membership>, Error> {
 pub fn newest_run(dirs: &[PathBuf]) -> Result<Option<RunId>, Error> {
     let mut newest = None;
     for dir in dirs {
-        let mut into = std::collections::BTreeSet::new();
-        let mut lines = Lines::open(dir)?;
-        let wanted = |text: &[u8]| find(&text[..text.len().min(64)], b"\"run_").is_some();
-        while let Some(entry) = lines.next_if(wanted)? {
-            match entry {
-                Entry::In(_, Event::RunOpened { run, into: Some(_), .. }) => {
-                    into.insert(run);
-                }
-                Entry::In(_, Event::RunStarted { run } | Event::RunCommitted { run })
-                    if !into.contains(&run) =>
-                {
-                    newest = newest.max(Some(run));
-                }
-                _ => {}
-            }
-        }
+        let mut fold = Fold::of_runs();
+        fold.read(dir, Fold::takes_of_runs, |_, _, _| {})?;
+        newest = newest.max(fold.runs.newest());
     }
     Ok(newest)
 }
@@ -57,7 +45,7 @@ pub fn read_group(dirs: &[PathBuf]) -> Result<RunLog, Error> {
     Ok(all)
 }
 
-/// What the logs in `dirs` tell of a task of `run`, by default of the newest run that has one of that name.
+/// The story of a task of `run` from the logs in `dirs`, by default of the newest run that has a task of that name.
 pub fn story_from_group(dirs: &[PathBuf], name: &str, run: Option<RunId>) -> Result<TaskStory, Error> {
     if dirs.len() > 1 && name.starts_with('#') {
         let context = "each dispatcher of a group numbers its own tasks; name the task by its id";
@@ -87,8 +75,7 @@ pub fn story_from_group(dirs: &[PathBuf], name: &str, run: Option<RunId>) -> Res
 
 fn name_executors(dir: &Path, story: &mut TaskStory) -> Result<(), Error> {
     let mut lines = Lines::open(dir)?;
-    let joins = |text: &[u8]| find(&text[..text.len().min(64)], b"executor_joined").is_some();
-    while let Some(entry) = lines.next_if(joins)? {
+    while let Some(entry) = lines.next_if(|line| name_of(line) == Some(b"executor_joined"))? {
         if let Entry::In(_, Event::ExecutorJoined { executor, offer }) = entry {
             story.executors.entry(executor.0).or_insert(offer.name);
         }

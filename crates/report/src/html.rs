@@ -4,7 +4,7 @@
 //! HTML. Charts are inline SVG ([`crate::chart`], [`crate::gantt`]). A few lines of script follow the pointer, and search and sort the table
 //! of tasks; without them the page loses the rows after the first ones of that table, and says so.
 //!
-//! Nothing is told by colour alone: areas and bars have patterns, states have words. One column of a table has one unit, and all rates of a page
+//! Nothing is shown by colour alone: areas and bars have patterns, states have words. One column of a table has one unit, and all rates of a page
 //! have the same.
 //!
 //! Invariant: every string that came from a user goes through [`escape`].
@@ -73,7 +73,7 @@ pub fn html(report: &Report, base: Option<&Report>) -> String {
     page
 }
 
-/// What areas and bars are filled with: a colour and a pattern each, so that they differ in black and white and to every eye.
+/// Fillings of areas and bars: a colour and a pattern each, so that they differ in black and white and to every eye.
 const PATTERNS: &str = "<svg class=\"patterns\" width=\"0\" height=\"0\" aria-hidden=\"true\"><defs>\n\
 <pattern id=\"p-home\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
 <rect class=\"home\" width=\"7\" height=\"7\"/><rect class=\"ink\" width=\"2\" height=\"7\"/></pattern>\n\
@@ -110,7 +110,7 @@ fn title(report: &Report) -> String {
     }
 }
 
-/// What tells two reports apart, for people.
+/// The differences between the conditions of two reports, for people.
 fn names(report: &Report, base: &Report) -> (String, String) {
     if report.placement != base.placement {
         return (report.placement.clone(), base.placement.clone());
@@ -259,7 +259,7 @@ fn opt(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
     value.map_or("–".into(), show)
 }
 
-/// A number of a report as people see it, and as it is compared.
+/// A number of a report: its text for people, and its value for comparisons.
 type Metric = (fn(&Totals) -> String, fn(&Totals) -> Option<f64>);
 
 fn hit_ratio(t: &Totals) -> Option<f64> {

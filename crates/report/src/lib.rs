@@ -4,6 +4,7 @@
 //!
 //! | module | gives |
 //! |---|---|
+//! | [`fold`] | runs, tasks, attempts and executors as the lines of a log say them, for all readers below |
 //! | [`read`](mod@read) | [`RunLog`]: compact records of runs, tasks, attempts and executors |
 //! | [`metrics`](mod@metrics) | [`Report`]: the metrics of `Raicu09` §5.1 with their formulas, and time series |
 //! | [`verdict`](mod@verdict) | what limited the run, in words |
@@ -17,8 +18,9 @@
 //! | [`memo`] | what a run made of what, by digests, so that it can be resumed |
 //! | [`replay`](mod@replay) | whether the core, fed the logged events again, takes the logged actions |
 //!
-//! Invariants: nothing but the log is read, and nothing is written ([`memo`] reads and writes one small file of its own); memory grows with tasks and attempts,
-//! not with bytes of log; a log that ends in the middle of a line (its writer was killed) is a good log.
+//! Invariants: nothing but the log is read, and nothing is written ([`memo`] reads and writes one small file of its own); the rules by
+//! which lines become states stand in [`fold`] alone; memory grows with tasks and attempts, not with bytes of log; a log that ends in
+//! the middle of a line (its writer was killed) is a good log.
 //!
 //! Why a crate of its own: report, explanation and replay also work on the directory of a run whose
 //! dispatcher has ended long ago, on a machine that never ran it.
@@ -28,6 +30,7 @@
 mod chart;
 pub mod error;
 pub mod explain;
+pub mod fold;
 pub mod gantt;
 pub mod group;
 pub mod html;

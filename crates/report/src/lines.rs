@@ -1,4 +1,4 @@
-//! The lines of an event log, one at a time, with lives and torn ends told apart.
+//! The lines of an event log, one at a time. Headers of lives are recognised, and torn ends are skipped.
 //!
 //! A dispatcher that was killed may leave its last line cut off. If it was restarted, the next life's header
 //! stands on the next line, or on that same line, right behind the cut. Both are normal and are no errors; any
@@ -24,6 +24,16 @@ pub enum Entry {
     Out(Timestamp, Action),
 }
 
+impl Entry {
+    /// When it was written.
+    pub fn t(&self) -> Timestamp {
+        match self {
+            Entry::Header(header) => header.t,
+            Entry::In(t, _) | Entry::Out(t, _) => *t,
+        }
+    }
+}
+
 /// [`eyas_core::log::Line`] without the flattening, which would parse every line twice.
 #[derive(Deserialize)]
 struct Flat {
@@ -44,7 +54,7 @@ pub struct Lines {
     path: PathBuf,
     file: BufReader<File>,
     buffer: Vec<u8>,
-    /// The line behind the one in `buffer`, where that had to be looked at already.
+    /// The line behind the one in `buffer`, where it had to be read already.
     ahead: Option<Vec<u8>>,
     /// The line in `buffer` that was looked at last, from 1.
     number: u64,
@@ -191,7 +201,7 @@ fn parse(text: &[u8], is_header: bool) -> Result<Entry, Error> {
         source: Some(Box::new(e)),
         ..Error::new(ErrorKind::Line, "read the event log", "")
     };
-    let told = |mut error: Error| {
+    let described = |mut error: Error| {
         let why = error.source.as_ref().map(|e| e.to_string()).unwrap_or_default();
         // serde_json counts lines too, and there is only one.
         let why = why.replace(" at line 1 column ", " at column ");
@@ -199,7 +209,7 @@ fn parse(text: &[u8], is_header: bool) -> Result<Entry, Error> {
         error
     };
     if is_header {
-        let version: Version = serde_json::from_slice(text).map_err(wrong).map_err(told)?;
+        let version: Version = serde_json::from_slice(text).map_err(wrong).map_err(described)?;
         if version.eyas_event_log != LOG_VERSION {
             return Err(Error::new(
                 ErrorKind::Version,
@@ -210,9 +220,9 @@ fn parse(text: &[u8], is_header: bool) -> Result<Entry, Error> {
                 ),
             ));
         }
-        return serde_json::from_slice(text).map(Entry::Header).map_err(wrong).map_err(told);
+        return serde_json::from_slice(text).map(Entry::Header).map_err(wrong).map_err(described);
     }
-    let line: Flat = serde_json::from_slice(text).map_err(wrong).map_err(told)?;
+    let line: Flat = serde_json::from_slice(text).map_err(wrong).map_err(described)?;
     if let Some(Event::ArrayAdded { array, .. }) = &line.event
         && let Err(why) = array.check()
     {
@@ -228,6 +238,13 @@ fn parse(text: &[u8], is_header: bool) -> Result<Entry, Error> {
             "is not a line of an event log: it must have either `in` or `out`",
         )),
     }
+}
+
+/// The name of the event or action in a line, such as `assign`. `None`: it has none where lines have theirs.
+pub fn name_of(line: &[u8]) -> Option<&[u8]> {
+    // `{"t":…,"in":{"name"`, or `{"t":…,"in":"name"}`.
+    let head = &line[..line.len().min(96)];
+    head.split(|byte| *byte == b'"').nth(5)
 }
 
 /// Where `needle` begins in `text`.

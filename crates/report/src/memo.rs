@@ -12,27 +12,26 @@
 //! Invariants:
 //!   1. a record says that a task ended well only if its attempt did and all its outputs were where they belong;
 //!   2. an input's digest is that of the bytes which this attempt read. Where the log leaves a doubt (read in
-//!      place and never hashed; told twice with different bytes meanwhile) it is `None`, and the record has no key.
+//!      place and never hashed; reported twice with different bytes meanwhile) it is `None`, and the record has no key.
 //!
 //! Why from the log: it is written anyway, on the dispatcher's own disk, and holds all of this. A log that ends
-//! in the middle of a line is a good one; what it lost runs again.
+//! in the middle of a line is a good one; tasks whose lines it lost run again.
 //!
 //! Not here: whether files at home still are what a record says, and what has to run (`eyas-cli`, `resume`).
 
 use crate::error::{Error, ErrorKind};
-use crate::lines::{Entry, Lines, find};
-use eyas_core::array::{Command, TaskArray, TaskSpec};
-use eyas_core::event::{Action, AttemptReport, Event};
+use crate::fold::{Array, Change, Fold};
+use crate::lines::{Entry, name_of};
+use eyas_core::array::{Command, TaskSpec};
+use eyas_core::event::{Action, AssignedInput, Assignment, AttemptReport, Event};
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::types::*;
 use eyas_text::shown_path;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
-use std::sync::Arc;
 
 /// Records of earlier runs that a resumed run brought along; beside the event log, one JSON object a line.
 pub const CARRIED_FILE: &str = "memo.jsonl";
@@ -123,14 +122,14 @@ pub struct Record {
     pub id: String,
     pub recipe: Recipe,
     pub ended: Ended,
-    /// Name in the sandbox and digest of what was read; digests only for a task that ended well.
+    /// Name in the sandbox and digest of each input; digests only for a task that ended well.
     pub inputs: Vec<(String, Option<Digest>)>,
-    /// Name in the sandbox and digest of what it made; empty unless it ended well.
+    /// Name in the sandbox and digest of each output; empty unless the task ended well.
     pub outputs: Vec<(String, Digest)>,
 }
 
 impl Record {
-    /// `None` if it did not end well, or if it is not known what it read.
+    /// `None` if the task did not end well, or if the bytes of an input are not known.
     pub fn key(&self) -> Option<Digest> {
         if self.ended != Ended::Well {
             return None;
@@ -240,11 +239,10 @@ impl Memo {
 /// Digests of inputs, in the task's order, and of outputs by position.
 type Result = (Vec<Option<Digest>>, Vec<(u32, Digest)>);
 
-/// An attempt that was given out.
-struct Open {
-    attempt: AttemptNo,
+/// The inputs of an attempt that was given out, and its result.
+struct Reading {
     executor: ExecutorId,
-    /// Number of its line's event.
+    /// Number of its line.
     since: u64,
     inputs: Vec<Input>,
     /// Once its program ended well.
@@ -253,103 +251,85 @@ struct Open {
 
 struct Input {
     object: ObjectId,
-    /// When it was given out.
+    /// The digest that the assignment gave.
     known: Option<Digest>,
-    /// Home is asked again, and may say otherwise.
+    /// The executor asks home again, which may have other bytes by then.
     checked: bool,
 }
 
-/// What an executor last said of an object.
+/// The last report of an executor about an object.
 struct LastReport {
     digest: Digest,
     at: u64,
-    /// When it last said otherwise.
+    /// When it last reported another digest.
     otherwise_at: Option<u64>,
 }
 
 #[derive(Default)]
 struct Reader {
-    arrays: BTreeMap<u64, Arc<TaskArray>>,
-    next_task: u64,
-    open: FxHashMap<TaskId, Open>,
-    /// How tasks ended that have a record.
-    ends: FxHashMap<TaskId, Ended>,
+    /// Of tasks that have not ended: their last attempt.
+    readings: FxHashMap<TaskId, Reading>,
     /// Of this life.
     last_reports: FxHashMap<(ExecutorId, ObjectId), LastReport>,
-    /// Entries so far.
+    /// Lines so far.
     now: u64,
 }
 
 impl Reader {
     fn read(mut self, dir: &Path, memo: &mut Memo) -> std::result::Result<(), Error> {
-        let mut lines = Lines::open(dir)?;
+        let mut fold = Fold::whole();
         // What is not parsed costs little, and most of a log is about other things.
-        const WANTED: [&[u8]; 7] = [
-            b"array_added",
-            b"tasks_numbered",
-            b"assign",
-            b"replicas_changed",
-            b"attempt_ended",
-            b"end_task",
-            b"task_restored",
-        ];
-        let is_wanted = |text: &[u8]| {
-            let head = &text[..text.len().min(64)];
-            WANTED.iter().any(|word| find(head, word).is_some())
-        };
-        while let Some(entry) = lines.next_if(is_wanted)? {
-            self.now += 1;
-            match entry {
-                Entry::Header(_) => self.on_header(),
-                Entry::In(_, Event::TasksNumbered { n_tasks }) => {
-                    self.next_task = self.next_task.max(n_tasks)
+        let is_wanted = |line: &[u8]| Fold::takes(line) || name_of(line) == Some(b"replicas_changed");
+        fold.read(dir, is_wanted, |fold, entry, changes| self.take(fold, entry, changes, memo))?;
+        add_unended(&fold, memo);
+        Ok(())
+    }
+
+    fn take(&mut self, fold: &Fold, entry: &Entry, changes: Vec<Change<'_>>, memo: &mut Memo) {
+        self.now += 1;
+        match entry {
+            Entry::Header(_) => self.begin_life(),
+            Entry::In(_, Event::ReplicasChanged { executor, added, .. }) => {
+                for replica in added {
+                    self.on_replica_reported(*executor, replica.object, replica.digest);
                 }
-                Entry::In(_, Event::ArrayAdded { array, .. }) => {
-                    self.next_task += u64::from(array.n_tasks);
-                    self.arrays.insert(self.next_task - u64::from(array.n_tasks), array);
-                }
-                Entry::Out(_, Action::Assign { executor, assignment }) => {
-                    let input = |i: &eyas_core::event::AssignedInput| Input {
-                        object: i.object,
-                        known: i.known.as_ref().map(|k| k.digest),
-                        checked: i.check_home,
-                    };
-                    let inputs = assignment.inputs.iter().map(input).collect();
-                    let attempt = assignment.attempt;
-                    let open = Open { attempt, executor, since: self.now, inputs, ended: None };
-                    self.open.insert(assignment.task, open);
-                }
-                Entry::In(_, Event::ReplicasChanged { executor, added, .. }) => {
-                    for replica in added {
-                        self.on_replica_reported(executor, replica.object, replica.digest);
-                    }
-                }
-                Entry::In(_, Event::AttemptEnded { report, .. }) => self.on_attempt_ended(&report),
-                Entry::Out(_, Action::EndTask { task, outcome }) => self.on_end(task, &outcome, None, memo),
-                Entry::In(_, Event::TaskRestored { task, outcome, outputs })
-                    if !self.ends.contains_key(&task) =>
-                {
-                    self.on_end(task, &outcome, Some(outputs), memo)
+            }
+            Entry::Out(_, Action::Assign { executor, assignment }) => self.on_assigned(*executor, assignment),
+            _ => {}
+        }
+        for change in changes {
+            match change {
+                Change::AttemptReported { report, .. } => self.on_reported(report),
+                Change::TaskEnded { task, outcome, restored, .. } => {
+                    self.on_ended(fold, task, outcome, restored, memo)
                 }
                 _ => {}
             }
         }
-        self.finish(memo);
-        Ok(())
     }
 
     /// Numbers of objects and executors begin anew; those of tasks go on.
-    fn on_header(&mut self) {
-        self.next_task = 0;
-        let mut open = std::mem::take(&mut self.open);
-        for attempt in open.values_mut() {
-            let read = self.read_by(attempt);
-            for (input, digest) in attempt.inputs.iter_mut().zip(read) {
+    fn begin_life(&mut self) {
+        let mut readings = std::mem::take(&mut self.readings);
+        for reading in readings.values_mut() {
+            let read = self.read_by(reading);
+            for (input, digest) in reading.inputs.iter_mut().zip(read) {
                 *input = Input { object: ObjectId(u32::MAX), known: digest, checked: false };
             }
         }
-        self.open = open;
+        self.readings = readings;
         self.last_reports.clear();
+    }
+
+    fn on_assigned(&mut self, executor: ExecutorId, assignment: &Assignment) {
+        let input = |i: &AssignedInput| Input {
+            object: i.object,
+            known: i.known.as_ref().map(|k| k.digest),
+            checked: i.check_home,
+        };
+        let inputs = assignment.inputs.iter().map(input).collect();
+        let reading = Reading { executor, since: self.now, inputs, ended: None };
+        self.readings.insert(assignment.task, reading);
     }
 
     fn on_replica_reported(&mut self, executor: ExecutorId, object: ObjectId, digest: Digest) {
@@ -366,39 +346,40 @@ impl Reader {
     }
 
     /// The bytes that an attempt read.
-    fn read_by(&self, attempt: &Open) -> Vec<Option<Digest>> {
+    fn read_by(&self, reading: &Reading) -> Vec<Option<Digest>> {
         let of = |input: &Input| {
             let last =
-                self.last_reports.get(&(attempt.executor, input.object)).filter(|t| t.at > attempt.since);
+                self.last_reports.get(&(reading.executor, input.object)).filter(|t| t.at > reading.since);
             match (last, input.known) {
-                (Some(last), _) if last.otherwise_at.is_some_and(|at| at > attempt.since) => None,
+                (Some(last), _) if last.otherwise_at.is_some_and(|at| at > reading.since) => None,
                 (Some(last), Some(known)) if last.digest != known && !input.checked => None,
                 (Some(last), _) => Some(last.digest),
                 (None, known) => known,
             }
         };
-        attempt.inputs.iter().map(of).collect()
+        reading.inputs.iter().map(of).collect()
     }
 
-    fn on_attempt_ended(&mut self, report: &AttemptReport) {
-        let Some(open) = self.open.get(&report.task).filter(|o| o.attempt == report.attempt) else { return };
+    fn on_reported(&mut self, report: &AttemptReport) {
         if report.outcome != Outcome::Done {
-            self.open.remove(&report.task);
+            self.readings.remove(&report.task);
             return;
         }
-        let inputs = self.read_by(open);
+        let Some(reading) = self.readings.get(&report.task) else { return };
+        let inputs = self.read_by(reading);
         let outputs = report.outputs.iter().map(|o| (o.output, o.digest)).collect();
-        if let Some(open) = self.open.get_mut(&report.task) {
-            open.ended = Some((inputs, outputs));
+        if let Some(reading) = self.readings.get_mut(&report.task) {
+            reading.ended = Some((inputs, outputs));
         }
     }
 
     /// `restored`: what the journal kept of the outputs, in the task's order.
-    fn on_end(
+    fn on_ended(
         &mut self,
+        fold: &Fold,
         task: TaskId,
         outcome: &Outcome,
-        restored: Option<Vec<(Digest, u64)>>,
+        restored: Option<&[(Digest, u64)]>,
         memo: &mut Memo,
     ) {
         let ended = match outcome {
@@ -406,20 +387,21 @@ impl Reader {
             Outcome::Failed(_) => Ended::Failed,
             Outcome::Cancelled => Ended::Cancelled,
         };
-        let open = self.open.remove(&task);
-        let Some(spec) = self.spec(task) else { return };
-        let result = match (ended, open) {
-            (Ended::Well, Some(Open { ended: Some(result), .. })) => Some(result),
-            (Ended::Well, Some(open)) => restored.map(|outputs| {
+        let reading = self.readings.remove(&task);
+        let Some(array) = fold.tasks.find(task) else { return };
+        let spec = array.array.expand((task.0 - array.base) as u32);
+        let result = match (ended, reading) {
+            (Ended::Well, Some(Reading { ended: Some(result), .. })) => Some(result),
+            (Ended::Well, Some(reading)) => restored.map(|outputs| {
                 let outputs = outputs.iter().enumerate().map(|(n, (digest, _))| (n as u32, *digest));
-                (self.read_by(&open), outputs.collect())
+                (self.read_by(&reading), outputs.collect())
             }),
             _ => None,
         };
         let result = result.filter(|(_, outputs)| outputs.len() == spec.outputs.len());
         let (inputs, outputs) = match (ended, result) {
             (Ended::Well, Some(result)) => result,
-            // It ended well, and nobody can say of what it was made.
+            // The task ended well, and the log does not say which bytes it read.
             (Ended::Well, None) => return,
             (_, _) => (vec![], vec![]),
         };
@@ -427,24 +409,14 @@ impl Reader {
             |(output, digest): (u32, Digest)| Some((spec.outputs.get(output as usize)?.0.clone(), digest));
         let outputs = outputs.into_iter().filter_map(made).collect();
         memo.add(record(&spec, ended, inputs, outputs));
-        self.ends.insert(task, ended);
     }
+}
 
-    fn spec(&self, task: TaskId) -> Option<TaskSpec> {
-        let (base, array) = self.arrays.range(..=task.0).next_back()?;
-        let i = u32::try_from(task.0 - base).ok().filter(|i| *i < array.n_tasks)?;
-        Some(array.expand(i))
-    }
-
-    /// Tasks that never ended are known by name, unless an earlier run knows more of them.
-    fn finish(self, memo: &mut Memo) {
-        for (base, array) in &self.arrays {
-            for i in 0..array.n_tasks {
-                let task = TaskId(base + u64::from(i));
-                if self.ends.contains_key(&task) || memo.last_of(&array.fill(&array.template.id, i)).is_some()
-                {
-                    continue;
-                }
+/// Tasks that never ended are known by name, unless this or an earlier run knows more of them.
+fn add_unended(fold: &Fold, memo: &mut Memo) {
+    for Array { array, .. } in fold.tasks.arrays() {
+        for i in 0..array.n_tasks {
+            if memo.last_of(&array.fill(&array.template.id, i)).is_none() {
                 memo.add(record(&array.expand(i), Ended::Not, vec![], vec![]));
             }
         }

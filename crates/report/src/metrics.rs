@@ -1,7 +1,7 @@
 //! The metrics of a log: totals, time series and tables, with their formulas.
 //!
 //! Names and definitions follow `Raicu09` §5.1 (its list of metrics, figures 17 to 28); each item says
-//! where it departs from them. `docs/reference/report.md` tells the same to people.
+//! where it departs from them. `docs/reference/report.md` describes the same for people.
 //!
 //! Where the bytes of a request are counted, always from its one [`eyas_core::CacheOutcome`]:
 //!
@@ -61,7 +61,7 @@ pub struct Report {
     /// What limited the runs.
     #[serde(default)]
     pub verdict: Verdict,
-    /// What home may move in a second, over all nodes (`--home-rate`); absent where it is not limited.
+    /// Bytes that home may move in a second, over all nodes (`--home-rate`); absent where home is not limited.
     #[serde(default)]
     pub home_limit_bytes_per_s: Option<f64>,
     pub totals: Totals,
@@ -72,13 +72,13 @@ pub struct Report {
     /// Tasks: those that were not done first, then those that took longest; at most 2,000, `totals.n_tasks` counts all.
     #[serde(default)]
     pub tasks: Vec<TaskRow>,
-    /// What ran when in which slot. Not in the JSON: it is for the eye.
+    /// The programs by slot and time. Not in the JSON, because only the drawing needs them.
     #[serde(skip)]
     pub lanes: Lanes,
     /// The first failures; `totals.n_failed` counts all.
     pub failures: Vec<FailureRow>,
     pub executors: Vec<ExecutorRow>,
-    /// Patterns that were found, as sentences, in the order in which they were.
+    /// Patterns, as sentences, in the order in which they were found.
     #[serde(default)]
     pub patterns: Vec<String>,
     /// Collectives with what was predicted and what was measured, in the order of their ends.
@@ -132,7 +132,7 @@ pub struct Totals {
     pub n_attempts: u64,
     pub n_attempts_failed: u64,
     pub n_attempts_cancelled: u64,
-    /// Their executor was lost, or came back without them.
+    /// Attempts whose executor was lost, or came back without them.
     pub n_attempts_lost: u64,
 
     /// Cache hit local: `(local_hit + in_place) / requests`, by count and by bytes.
@@ -159,7 +159,7 @@ pub struct Totals {
     pub throughput_peak_gbps: f64,
 
     /// `AR = mean(ended_i - submitted_i)` over done tasks; `AR_i = WQ_i + TK_i + D_i`. Here staging and the
-    /// wait for a slot are told apart from `TK`.
+    /// wait for a slot are separate from `TK`.
     pub response_mean_ns: u64,
     pub response_p50_ns: u64,
     pub response_p99_ns: u64,
@@ -171,7 +171,7 @@ pub struct Totals {
     pub slot_wait_mean_ns: u64,
     /// `TK`: from start to exit.
     pub run_mean_ns: u64,
-    /// `D`: until its outputs were home and its end was told.
+    /// `D`: until its outputs were home and its end was reported.
     pub delivery_mean_ns: u64,
 
     /// Ideal workload execution time: `max(submitted_i + TK_i) - min(submitted_i)` over done tasks: infinite
@@ -260,7 +260,7 @@ pub struct ExecutorRow {
     pub slots: u32,
     pub cache_bytes: u64,
     pub present_ns: u64,
-    /// How often it was lost or left.
+    /// How often the executor was lost or left.
     pub n_losses: u32,
     pub n_attempts: u64,
     pub n_done: u64,
@@ -388,9 +388,9 @@ impl<'a> Measure<'a> {
         }
     }
 
-    /// What home may move in a second, over all dispatchers; `None` where one of them does not limit it.
+    /// Bytes that home may move in a second, over all dispatchers; `None` where one of them does not limit home.
     pub fn home_limit_bytes_per_s(&self) -> Option<f64> {
-        // The last life of each member says what holds.
+        // The configuration of each member's last life counts.
         let mut limits: BTreeMap<u32, u64> = BTreeMap::new();
         for life in &self.log.lives {
             let member = life.config.group.map_or(0, |group| group.me.0);
@@ -402,7 +402,7 @@ impl<'a> Measure<'a> {
 
     fn patterns(&self) -> Vec<String> {
         let mine = self.log.patterns.iter().filter(|(run, _)| self.run.is_none_or(|r| r == *run));
-        // Each dispatcher of a group says what it was told of the whole run, and one that was started again says it again.
+        // Each dispatcher of a group logs the patterns of the whole run that it was sent, and a restarted one logs them again.
         let mut said = BTreeSet::new();
         mine.map(|(_, evidence)| evidence.to_string())
             .filter(|sentence| said.insert(sentence.clone()))
@@ -583,7 +583,7 @@ impl<'a> Measure<'a> {
         let mut changes: Vec<(Timestamp, i64)> = vec![];
         for s in &self.submissions {
             changes.push((s.submitted, i64::from(s.n_tasks)));
-            // Those that end leave the queue by their end, whether an executor had them or not.
+            // Tasks that end leave the queue at their end, whether an executor had them or not.
             for task in tasks(std::slice::from_ref(s)) {
                 if let (End::Done | End::Failed | End::Cancelled, t) = self.log.end(task) {
                     changes.push((t, -1));

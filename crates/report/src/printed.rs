@@ -35,7 +35,7 @@ pub fn failed_printed(dirs: &[PathBuf], run: Option<RunId>) -> Result<(RunId, Ve
             log.arrays_of(run).any(|(base, a)| (base..base + u64::from(a.n_tasks)).contains(&task.0))
         };
         let failed = log.failures.iter().filter(|f| log.end(f.task).0 == End::Failed && is_mine(f.task));
-        // Of what a task failed of several times over restarts, the last counts.
+        // A task may fail again after a restart; its last failure counts.
         let failed: BTreeMap<TaskId, &str> = failed.map(|f| (f.task, f.failure.message.as_str())).collect();
         let mut printed: BTreeMap<TaskId, Vec<PrintedLine>> = BTreeMap::new();
         printed_lines(

@@ -15,7 +15,7 @@ use std::path::Path;
 pub struct ReplayOutcome {
     /// Lives that were replayed.
     pub n_lives: u64,
-    /// Lives whose first part is gone with forgotten runs, and which nobody can replay.
+    /// Lives whose first part is gone with forgotten runs, so that they cannot be replayed.
     pub n_shortened: u64,
     pub n_events: u64,
     /// Actions that were compared.

@@ -44,7 +44,7 @@ use std::hash::{Hash, Hasher};
 const SPAN_NS_MIN: u64 = 500_000_000;
 /// Moments into which the window is cut.
 const N_MOMENTS: u64 = 1000;
-/// So much of the slots is all of them: between two programs a slot is empty for a moment.
+/// From this share of busy slots on, all count as busy: between two programs a slot is empty for a moment.
 const FULL: f64 = 0.9;
 /// Fewer than so much of the most slots there were: nodes are missing.
 const NODES_MISSING: f64 = 0.75;
@@ -53,10 +53,10 @@ const AT_LIMIT: f64 = 0.8;
 /// The share of the time that makes a cause the verdict, and the one that makes it worth a word.
 const MAIN_SHARE: f64 = 0.5;
 const NAMED_SHARE: f64 = 0.2;
-/// With more files than this, tasks are taken to be ready when they are submitted: it is not worth the memory.
+/// With more files than this, tasks are taken to be ready when they are submitted: the true times are not worth the memory.
 const FILES_MAX: u64 = 8_000_000;
 
-/// Of what more would have made the run faster.
+/// The thing of which more would have made the run faster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -90,7 +90,7 @@ const CAUSES: [Cause; 8] = [
 ];
 
 impl Cause {
-    /// As it is called in the JSON and in the page's style.
+    /// The name of the cause in the JSON and in the page's style.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Slots => "slots",
@@ -107,7 +107,7 @@ impl Cause {
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct Verdict {
-    /// What was not done, if anything; then what limited the run.
+    /// The tasks that were not done, if any; then the causes that limited the run.
     pub sentences: Vec<String>,
     /// All causes with a share of the time, the largest first. The shares add up to 1.
     pub causes: Vec<CauseShare>,
@@ -224,9 +224,9 @@ impl Moments {
             if a.exited > a.started && a.started.0 > 0 {
                 running.hold(a.started, a.exited, cpus);
             } else if matches!(a.how, How::Open | How::Lost) {
-                // Nobody reported on it. It counts as running; there are never more of those than slots.
+                // No executor reported the attempt. It counts as running; there are never more of such attempts than slots.
                 let over = if a.how == How::Open { m.stop } else { a.over };
-                // While its node is silent it is held, and nobody else may run it.
+                // While its node is silent the attempt is held, and no other node may run the task.
                 let silent = m.log.executors[a.executor as usize].silent.iter();
                 let silent = silent.filter(|(_, until)| until.is_none_or(|until| until >= over));
                 let fell_silent =
@@ -374,7 +374,7 @@ fn key(run: RunId, location: &str) -> u64 {
     hasher.finish()
 }
 
-/// When the last of the files that other tasks make for `task` was there, and who made it.
+/// When the last of the files that other tasks make for `task` was there, and which task made it.
 fn ready(
     m: &Measure,
     makers: &FxHashMap<u64, TaskId>,

@@ -1,15 +1,16 @@
-//! A run as a workflow: who read and wrote what, with the times and sizes that were measured.
+//! A run as a workflow: which task read and wrote which files, with the times and sizes that were measured.
 //!
 //! Times are those of the attempt that ended the task well, from start to exit of its program. The size of a file
 //! is what the last attempt that read or wrote it saw. Tasks that did not end well are there without times. Results have
-//! relative names: whoever runs the workflow again says where they go.
+//! relative names: the user who runs the workflow again chooses the folder for them.
 //!
 //! The logs of several dispatchers that shared the run are read as one ([`crate::group`]). Each log is read twice: once as for every
 //! report, once for sizes, which reports do without.
 
 use crate::error::{Error, ErrorKind};
+use crate::fold::{Change, Fold, RunRecord};
 use crate::group::read_group;
-use crate::lines::{Entry, Lines};
+use crate::lines::Entry;
 use crate::read::How;
 use eyas_core::array::TaskArray;
 use eyas_core::event::{Action, Event};
@@ -25,10 +26,9 @@ use std::sync::Arc;
 /// Run `wanted` (`None`: the newest) of the logs in the dispatchers' directories `dirs`, at least one.
 pub fn workflow(dirs: &[PathBuf], wanted: Option<RunId>) -> Result<Workflow, Error> {
     let log = read_group(dirs)?;
-    let is_there = |run: &RunId| log.runs.get(run).is_some_and(|r| r.committed.is_some() && !r.aborted);
     let run = match wanted {
-        Some(run) => Some(run).filter(is_there),
-        None => log.runs.keys().rev().find(|run| is_there(run)).copied(),
+        Some(run) => Some(run).filter(|run| log.runs.get(run).is_some_and(RunRecord::is_accepted)),
+        None => log.newest_run(),
     };
     let Some(run) = run else {
         let dir = shown_path(&dirs[0]);
@@ -83,60 +83,38 @@ pub fn workflow(dirs: &[PathBuf], wanted: Option<RunId>) -> Result<Workflow, Err
     Ok(workflow)
 }
 
-type Arrays = BTreeMap<u64, Arc<TaskArray>>;
-
 /// What one dispatcher's log says of the sizes of files of `run`, by location.
 fn read_sizes(dir: &Path, run: RunId, sizes: &mut FxHashMap<String, u64>) -> Result<(), Error> {
-    // By the number of their first task; those added to the run among them.
-    let mut arrays = Arrays::new();
-    let mut added: BTreeSet<RunId> = BTreeSet::new();
-    let mut next_task = 0;
-    // Of this life: what stands behind an object's number.
+    // The locations that objects of this life have.
     let mut objects: FxHashMap<ObjectId, String> = FxHashMap::default();
-    let mut lines = Lines::open(dir)?;
-    let find = |arrays: &Arrays, task: TaskId| -> Option<(Arc<TaskArray>, u32)> {
-        let (base, array) = arrays.range(..=task.0).next_back()?;
-        let i = u32::try_from(task.0 - base).ok().filter(|i| *i < array.n_tasks)?;
-        Some((array.clone(), i))
+    let find = |fold: &Fold, task: TaskId| -> Option<(Arc<TaskArray>, u32)> {
+        let a = fold.tasks.find(task).filter(|a| fold.runs.whole_of(a.run) == run)?;
+        Some((a.array.clone(), (task.0 - a.base) as u32))
     };
-    while let Some(entry) = lines.next_entry()? {
-        match entry {
-            Entry::Header(_) => {
-                next_task = 0;
-                objects.clear();
+    let each = |fold: &Fold, entry: &Entry, _: Vec<Change<'_>>| match entry {
+        Entry::Header(_) => objects.clear(),
+        Entry::Out(_, Action::Assign { assignment, .. }) if assignment.run == run => {
+            let Some((array, i)) = find(fold, assignment.task) else { return };
+            for (input, (_, location)) in assignment.inputs.iter().zip(&array.template.inputs) {
+                objects.entry(input.object).or_insert_with(|| array.fill(location, i));
             }
-            Entry::In(_, Event::RunOpened { run: number, into: Some(whole), .. }) if whole == run => {
-                added.insert(number);
-            }
-            Entry::In(_, Event::TasksNumbered { n_tasks }) => next_task = next_task.max(n_tasks),
-            Entry::In(_, Event::ArrayAdded { run: of, array }) => {
-                let base = next_task;
-                next_task += u64::from(array.n_tasks);
-                if of == run || added.contains(&of) {
-                    arrays.insert(base, array);
-                }
-            }
-            Entry::Out(_, Action::Assign { assignment, .. }) if assignment.run == run => {
-                let Some((array, i)) = find(&arrays, assignment.task) else { continue };
-                for (input, (_, location)) in assignment.inputs.iter().zip(&array.template.inputs) {
-                    objects.entry(input.object).or_insert_with(|| array.fill(location, i));
-                }
-            }
-            Entry::In(_, Event::AttemptEnded { report, .. }) => {
-                let Some((array, i)) = find(&arrays, report.task) else { continue };
-                for input in &report.inputs {
-                    if let Some(location) = objects.get(&input.object) {
-                        sizes.insert(location.clone(), input.size_bytes);
-                    }
-                }
-                for output in &report.outputs {
-                    if let Some((_, location)) = array.template.outputs.get(output.output as usize) {
-                        sizes.insert(array.fill(location, i), output.size_bytes);
-                    }
-                }
-            }
-            _ => {}
         }
-    }
+        // The report of a rerun counts, too: its sizes are measured as well.
+        Entry::In(_, Event::AttemptEnded { report, .. }) => {
+            let Some((array, i)) = find(fold, report.task) else { return };
+            for input in &report.inputs {
+                if let Some(location) = objects.get(&input.object) {
+                    sizes.insert(location.clone(), input.size_bytes);
+                }
+            }
+            for output in &report.outputs {
+                if let Some((_, location)) = array.template.outputs.get(output.output as usize) {
+                    sizes.insert(array.fill(location, i), output.size_bytes);
+                }
+            }
+        }
+        _ => {}
+    };
+    Fold::whole().read(dir, Fold::takes, each)?;
     Ok(())
 }

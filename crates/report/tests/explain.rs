@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use eyas_core::TaskPhase;
 use eyas_core::event::*;
 use eyas_core::log::*;
 use eyas_core::types::*;
@@ -39,7 +40,7 @@ fn an_end_that_the_journal_does_not_have_is_not_told() {
     cluster.go(None);
     let dir = tempfile::tempdir().unwrap();
     cluster.save(dir.path());
-    let story = TaskStory { state: "ending".into(), ..story_from_dir(dir.path(), "a-0", None).unwrap() };
+    let story = TaskStory { state: TaskPhase::Ending, ..story_from_dir(dir.path(), "a-0", None).unwrap() };
     let told = explain_lines(&story);
     let expected =
         "Task `a-0` (number 0, run 1) has ended on `n1`, and waits for that to be in the journal.\n";
@@ -220,7 +221,7 @@ fn a_live_answer_without_names() {
         task,
         user_id: "tile/7".into(),
         run: RunId(3),
-        state: "failed".into(),
+        state: TaskPhase::Failed,
         log_lines: vec![
             out(S - MS, Action::Assign { executor: ExecutorId(4), assignment: assignment.into() }),
             at(4 * S, Event::AttemptEnded { executor: ExecutorId(4), report: report.into() }),
@@ -233,17 +234,17 @@ fn a_live_answer_without_names() {
     };
     check(&explain_lines(&story), LIVE);
     for (state, reason, expect) in [
-        ("ready", Some("every slot is busy"), "waits in the queue: every slot is busy.\n"),
+        (TaskPhase::Ready, Some("every slot is busy"), "waits in the queue: every slot is busy.\n"),
         (
-            "waiting",
+            TaskPhase::Waiting,
             Some("`run:a`, which task `b` makes; `run:c`, which task `d` has promised"),
             "waits for `run:a`, which task `b` makes; `run:c`, which task `d` has promised.\n",
         ),
-        ("submitting", None, "is not accepted yet: its submission is still arriving.\n"),
+        (TaskPhase::Submitting, None, "is not accepted yet: its submission is still arriving.\n"),
     ] {
         let story = TaskStory {
             user_id: "x".into(),
-            state: state.into(),
+            state,
             reason: reason.map(String::from),
             ..TaskStory::default()
         };

@@ -1,4 +1,4 @@
-//! How fast programs can be started: by slot processes, and by the bare loop that they are compared with.
+//! How fast programs can be started: by slot processes, and by a bare loop for comparison.
 
 use crate::error::Error;
 use crate::protocol::{
@@ -16,8 +16,8 @@ const PROGRAM: &std::ffi::CStr = c"/bin/true";
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SpawnRate {
     pub tasks_per_s: f64,
-    /// CPU time of all processes together, programs and feeder included. Unlike the rate it hardly depends
-    /// on what else the machine does.
+    /// CPU time of all processes together, including programs and the feeder. Unlike the rate, it hardly
+    /// depends on other work of the machine.
     pub cpu_ns_per_task: u64,
 }
 
@@ -169,7 +169,7 @@ pub fn slot_spawn_rate(
     Ok(watch.rate(n, wall_ns))
 }
 
-/// Fills a lane up to `ahead` tasks with one write; not for a single missing task, to let batches form.
+/// Fills a lane up to `ahead` tasks with one write; not for a single missing task, so that batches form.
 fn feed(lane: &mut Lane, n_sent: &mut u32, n: u32, ahead: u32) -> io::Result<()> {
     let missing = (ahead - lane.n_under_way).min(n - *n_sent);
     if missing == 0 || lane.n_under_way > ahead / 2 {

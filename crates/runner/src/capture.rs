@@ -1,11 +1,11 @@
-//! Bounded capture of one output stream: its first and last bytes and its length. A task may have the whole copied into
-//! a file as well.
+//! Bounded capture of one output stream: its first and last bytes and its length. A task may also have the
+//! whole stream copied into a file.
 
 use crate::protocol::{ByteString, CaptureLimits, Captured};
 use std::fs::File;
 use std::io::{self, Write};
 
-/// Buffers are kept from task to task; they grow to the limits only when a task prints that much.
+/// The buffers are kept from task to task; they grow to the limits only when a task prints that much.
 #[derive(Default)]
 pub struct Capture {
     head: Vec<u8>,
@@ -16,12 +16,12 @@ pub struct Capture {
     tail_max: usize,
     total_bytes: u64,
     copy: Option<File>,
-    /// Why the copy is not whole.
+    /// Why the copy is incomplete.
     copy_error: Option<io::Error>,
 }
 
 impl Capture {
-    /// Begins anew; all that comes also goes into `copy`.
+    /// Begins a new capture; all bytes that arrive also go into `copy`.
     pub fn reset(&mut self, limits: CaptureLimits, copy: Option<File>) {
         (self.copy, self.copy_error) = (copy, None);
         self.head.clear();
@@ -56,13 +56,13 @@ impl Capture {
         }
     }
 
-    /// Closes the copy; the error says why it is not whole.
+    /// Closes the copy; the error says why the copy is incomplete.
     pub fn end_copy(&mut self) -> Option<io::Error> {
         self.copy = None;
         self.copy_error.take()
     }
 
-    /// What is kept so far; more may come.
+    /// The bytes that are kept so far; more may arrive.
     pub fn so_far(&self) -> Captured {
         let mut tail = Vec::with_capacity(self.tail.len());
         tail.extend_from_slice(&self.tail[self.oldest..]);

@@ -9,7 +9,7 @@ pub enum Status {
     Permanent,
     /// It may work later or elsewhere.
     Temporary,
-    /// It was temporary, was tried again, and still failed.
+    /// The error was temporary, the request was tried again, and it still failed.
     Persistent,
 }
 

@@ -9,8 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A slot process that has been started. Dropping `stream` ends it and whatever it runs; whoever holds
-/// `process` should then wait for it.
+/// A slot process that has been started. Dropping `stream` ends it and the program that it runs; the holder
+/// of `process` should then wait for it.
 #[derive(Debug)]
 pub struct SlotHandle {
     pub pid: u32,

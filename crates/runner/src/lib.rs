@@ -1,12 +1,13 @@
 //! How one task is run on a node.
 //!
 //! Each slot of an executor is a *slot process*: small, single threaded, without tokio. It is the executor's
-//! own binary started again ([`spawn_slot`]) that calls [`slot_main`] at once. The two talk over a Unix stream
-//! socket in frames ([`protocol`]): the executor sends [`SlotCommand`]s, a few tasks ahead, and receives
-//! [`SlotReport`]s.
+//! own binary, started again ([`spawn_slot`]), that calls [`slot_main`] at once. The two communicate over a
+//! Unix stream socket in frames ([`protocol`]): the executor sends [`SlotCommand`]s, a few tasks ahead, and
+//! receives [`SlotReport`]s.
 //!
-//! A task: take an empty sandbox directory, link its inputs into it, start the program, capture the ends of
-//! its output, enforce its limits, kill whatever it left behind, look at its declared outputs, report.
+//! The steps of a task: take an empty sandbox directory, link the inputs into it, start the program, capture
+//! the beginning and the end of its output, enforce its limits, kill the processes that it left behind,
+//! examine its declared outputs, report.
 //!
 //! Invariants:
 //!   1. when a task is reported as ended, none of its processes lives (or `n_unkillable` says so), also not
@@ -16,8 +17,8 @@
 //!      itself, the executor ends what it ran ([`reaper`]);
 //!   4. memory of the slot process does not grow with what a task prints.
 //!
-//! Why a process per slot: starting a program from the executor itself would copy its page tables or be
-//! serialised in one place, and only a process can be the reaper of its descendants.
+//! Why a process per slot: starting a program from the executor itself would copy its page tables or
+//! serialise all starts in one place, and only a process can be the reaper of its descendants.
 //!
 //! Not here: where inputs come from, hashing and moving outputs, retries (the executor in `eyas-runtime`).
 

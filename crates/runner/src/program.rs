@@ -1,7 +1,7 @@
-//! Which file a command names, and why it could not be executed.
+//! Which file a command names, and why a file could not be executed.
 //!
-//! The search in `PATH` is done here and not by `execvpe`, so that a failure has words, a file without `#!`
-//! is never handed to a shell silently, and the answer is remembered from task to task.
+//! The search in `PATH` is done here and not by `execvpe`, so that a failure can be explained, a file without
+//! `#!` is never handed to a shell silently, and the result is remembered from task to task.
 
 use crate::protocol::NotStartedKind;
 use crate::sys;
@@ -29,7 +29,7 @@ impl NotStarted {
     }
 }
 
-/// Remembers where programs are.
+/// Remembers the paths of programs.
 #[derive(Default)]
 pub struct Finder {
     /// Keyed by `PATH`, NUL, program.
@@ -58,7 +58,7 @@ impl Finder {
         let mut may_remember = true;
         for part in path.split(|&b| b == b':') {
             let part = if part.is_empty() { b"." } else { part };
-            // What a relative part holds differs from sandbox to sandbox.
+            // The content of a relative part differs from sandbox to sandbox.
             may_remember &= part.starts_with(b"/");
             let candidate = [part, b"/", program].concat();
             let absolute = sandbox.join(OsStr::from_bytes(&candidate));
@@ -97,7 +97,7 @@ impl Finder {
         })
     }
 
-    /// Forgets everything, as a remembered program has moved. Returns whether there was anything.
+    /// Forgets everything, because a remembered program has moved. Returns whether anything was remembered.
     pub fn forget(&mut self) -> bool {
         let had_any = !self.found.is_empty();
         self.found.clear();
@@ -171,7 +171,7 @@ fn errno_text(errno: i32) -> std::io::Error {
     std::io::Error::from_raw_os_error(errno)
 }
 
-/// What the `#!` line of a script names.
+/// The interpreter that the `#!` line of a script names.
 fn interpreter(file: &Path) -> Option<String> {
     let mut start = Vec::new();
     std::fs::File::open(file).ok()?.take(256).read_to_end(&mut start).ok()?;

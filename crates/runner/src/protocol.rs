@@ -1,4 +1,4 @@
-//! What the executor and a slot process say to each other.
+//! The messages between the executor and a slot process.
 //!
 //! A frame is a `u32` length in little endian and that many bytes of postcard. Both ends are the same binary,
 //! so the format carries no version. Encoding and decoding work on byte buffers and know no socket: the
@@ -60,7 +60,7 @@ impl fmt::Debug for ByteString {
     }
 }
 
-// By hand, because a derived `Vec<u8>` is written and read element by element.
+// Written by hand, because a derived implementation writes and reads a `Vec<u8>` element by element.
 impl Serialize for ByteString {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&self.0)
@@ -95,13 +95,13 @@ pub enum SlotCommand {
     Start(RunSpec),
     /// End this attempt, running or queued. Unknown keys (it has just ended) are ignored.
     Cancel { key: u64 },
-    /// The outputs of this attempt have been taken; its sandbox may go.
+    /// The outputs of this attempt have been taken, so its sandbox may be removed.
     Release { key: u64 },
     /// What has this attempt printed so far? Answered with `Printed`.
     Look { key: u64 },
 }
 
-/// What holds for every task of a slot.
+/// Settings that hold for every task of a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotConfig {
     /// Existing directory in which the slot makes its sandboxes (`s<pid>-<n>`). On the file system of the
@@ -112,21 +112,22 @@ pub struct SlotConfig {
     pub base_env: Vec<(ByteString, ByteString)>,
     /// Time between SIGTERM and SIGKILL when an attempt is cancelled or over its walltime.
     pub term_grace_ns: u64,
-    /// Time between two looks at the memory of a task that has a memory limit.
+    /// Time between two checks of the memory of a task that has a memory limit.
     pub memory_poll_ns: u64,
-    /// How long a report may wait for company while the next task runs and more are queued. A slot that is
-    /// idle or has nothing queued never waits.
+    /// How long a report may wait for further reports while the next task runs and more are queued. A slot
+    /// that is idle or has nothing queued never waits.
     pub report_hold_ns: u64,
-    /// A task that runs for so long is reported as started.
+    /// A task that runs for this long is reported as started.
     pub start_report_after_ns: u64,
-    /// How long to wait for killed leftovers to disappear before they are reported as unkillable.
+    /// How long to wait for killed processes to disappear before they are reported as unkillable.
     pub reap_wait_ns: u64,
-    /// The soft limit of descriptors for the slot and what it runs; `None`: as it was started with.
+    /// The soft limit of descriptors for the slot and its programs; `None`: the limit that the slot was
+    /// started with.
     pub descriptors_max: Option<u64>,
 }
 
 impl SlotConfig {
-    /// Defaults: the caller's own environment, 2 s of grace, memory looked at every 100 ms.
+    /// Defaults: the caller's own environment, 2 s of grace, memory checked every 100 ms.
     pub fn new(sandbox_root: &Path) -> Self {
         Self {
             sandbox_root: sandbox_root.into(),
@@ -147,18 +148,20 @@ pub struct RunSpec {
     /// Chosen by the executor, unique among the attempts that this slot has not finished with.
     pub key: u64,
     pub program: Program,
-    /// On top of [`SlotConfig::base_env`]; of two values for a name the last one counts.
+    /// In addition to [`SlotConfig::base_env`]; of two values for a name, the last one counts.
     pub env: Vec<(ByteString, ByteString)>,
     pub inputs: Vec<Input>,
-    /// Names relative to the sandbox; their parent directories are made. One that ends in `/` is a directory.
+    /// Names relative to the sandbox; their parent directories are made. A name that ends in `/` is a
+    /// directory.
     pub outputs: Vec<ByteString>,
     pub walltime_ns: Option<u64>,
     /// Limit of the resident memory of all the task's processes together.
     pub memory_bytes: Option<u64>,
     pub capture: CaptureLimits,
-    /// Leave the sandbox behind; whoever reads the report owns it.
+    /// Leave the sandbox behind; it then belongs to the reader of the report.
     pub keep_sandbox: bool,
-    /// Files in the sandbox that also get all that the program prints: its standard output, its standard error.
+    /// Files in the sandbox that also get everything that the program prints: for standard output and for
+    /// standard error.
     pub tee: [Option<ByteString>; 2],
 }
 
@@ -172,20 +175,20 @@ pub enum Program {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// Relative to the sandbox. One that ends in `/` is a directory: it is made of the object, or of the directory, at `source`, and is
-    /// always a copy.
+    /// Relative to the sandbox. A name that ends in `/` is a directory: it is made from the object, or from
+    /// the directory, at `source`, and is always a copy.
     pub name: ByteString,
     /// Absolute path of the cached object, read-only by mode.
     pub source: ByteString,
     pub mode: InputMode,
-    /// The task starts this file as a program: it gets a copy of its own with the execute bits set, because
-    /// a link would share the mode of the cached object.
+    /// The task starts this file as a program, so it gets its own copy with the execute bits set: a link
+    /// would share the mode of the cached object.
     pub executable: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InputMode {
-    /// Hard link; where that is refused, reflink, then copy.
+    /// Hard link; if that is refused, reflink, then copy.
     Link,
     /// A private copy that the task may write to (reflink where possible).
     Copy,
@@ -204,7 +207,7 @@ impl Default for CaptureLimits {
     }
 }
 
-/// Slot process to executor.
+/// From slot process to executor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlotReport {
     /// Answer to `Configure`.
@@ -223,7 +226,7 @@ pub enum SlotReport {
         spawned_ns: u64,
     },
     Ended(Box<RunReport>),
-    /// What the attempt has printed so far; `None` when it does not run here.
+    /// The output of the attempt so far; `None` if the attempt does not run here.
     Printed {
         key: u64,
         printed: Option<Box<(Captured, Captured)>>,
@@ -243,28 +246,30 @@ pub struct RunReport {
     pub outputs: Vec<OutputState>,
     /// How each input was put there; as long as the spec's list unless the set-up failed.
     pub inputs: Vec<LinkKind>,
-    /// Bytes that were free on the file system of its sandbox when the program was about to start, less what does not count,
-    /// where that is known.
+    /// Bytes that were free on the file system of the sandbox when the program was about to start, less what
+    /// does not count; `None` if not known.
     pub free_bytes: Option<u64>,
-    /// The program failed or has not made an output, and the file system of its sandbox had no room for more then.
+    /// The program failed or did not make an output, and at that time the file system of its sandbox had no
+    /// room for more.
     pub disk_was_full: bool,
-    /// Bytes that this slot process and all programs that it has run up to now have written. `None` where nobody counts.
+    /// Bytes written so far by this slot process and all programs that it has run. `None` if they are not
+    /// counted.
     pub written_bytes: Option<u64>,
-    /// The program failed or has not made an output: what all slot processes of this one's parent and their programs have written up to now, those that
-    /// still run among them.
+    /// Set if the program failed or did not make an output: the bytes written so far by all slot processes of
+    /// this one's parent and their programs, including programs that still run.
     pub all_written_bytes: Option<u64>,
-    /// Indexes of linked inputs whose cached object is not what it was before the task.
+    /// Indexes of linked inputs whose cached object has changed since before the task.
     pub inputs_modified: Vec<u32>,
-    /// Processes that were still there when the program had ended, and were killed.
+    /// Processes that were still alive when the program had ended, and were killed.
     pub n_leftovers_killed: u32,
-    /// Leftovers that did not go away; the slot should be replaced.
+    /// Processes that did not disappear; the slot should be replaced.
     pub n_unkillable: u32,
-    /// Path of the sandbox when it is still there: there are outputs to take, or it is kept.
+    /// Path of the sandbox if it still exists: there are outputs to take, or it is kept.
     pub sandbox: Option<ByteString>,
     pub kept: bool,
 }
 
-/// How an attempt ended. The reason for which eyas ended it comes before the exit status it led to.
+/// How an attempt ended. If eyas ended it, the reason for that comes before the exit status that resulted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitKind {
     Exited(i32),
@@ -273,7 +278,7 @@ pub enum ExitKind {
         core: bool,
     },
     OverWalltime,
-    /// `peak_bytes`: what was seen, not necessarily the highest that there was.
+    /// `peak_bytes`: the highest value that was seen, which need not be the true peak.
     OverMemory {
         peak_bytes: u64,
     },
@@ -293,7 +298,7 @@ pub enum ExitKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NotStartedKind {
     CommandNotFound,
-    /// The file is there but may not be executed.
+    /// The file exists but may not be executed.
     NotExecutable,
     /// Neither a binary of this machine nor a script with a `#!` line, or its interpreter is missing.
     BadFormat,
@@ -307,7 +312,7 @@ pub enum NotStartedKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetupKind {
     NoSpace,
-    /// A cached object is not where it should be.
+    /// A cached object is missing.
     SourceMissing,
     PermissionDenied,
     /// A name is absolute, has `..`, or is used twice.
@@ -320,7 +325,7 @@ impl ExitKind {
         *self == Self::Exited(0)
     }
 
-    /// Whether the same attempt could fare better later or on another node, as far as eyas can know.
+    /// Whether the same attempt could succeed later or on another node, as far as eyas can know.
     pub fn status(&self) -> Status {
         match self {
             Self::SetupFailed { kind: SetupKind::BadName, .. } => Status::Permanent,
@@ -331,7 +336,8 @@ impl ExitKind {
     }
 }
 
-/// `CLOCK_MONOTONIC` in nanoseconds, comparable between processes of one machine; 0 where it did not come to that.
+/// `CLOCK_MONOTONIC` in nanoseconds, comparable between processes of one machine; 0 for a step that was not
+/// reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
     /// The `Start` was read from the socket.
@@ -343,7 +349,7 @@ pub struct Times {
     pub spawned_ns: u64,
     /// The program's end was seen.
     pub exited_ns: u64,
-    /// Leftovers are gone and outputs were looked at.
+    /// Remaining processes are gone and outputs were examined.
     pub finished_ns: u64,
 }
 
@@ -352,7 +358,7 @@ pub struct Times {
 pub struct Usage {
     pub cpu_user_ns: u64,
     pub cpu_system_ns: u64,
-    /// Largest resident set of one process. At least that of the slot process, which the kernel counts in
+    /// Largest resident set of one process. It is at least that of the slot process, which the kernel counts
     /// until the program is executed.
     pub process_rss_max_bytes: u64,
     /// Largest sum over all processes that was seen; 0 without a memory limit.
@@ -379,16 +385,16 @@ impl Captured {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OutputState {
     Missing,
-    /// A regular file. `path` is where it really is, relative to the sandbox: elsewhere than declared when
-    /// the declared name is or goes through a symbolic link. `n_links` > 1: somebody else has this file too,
-    /// so it should be copied, not moved.
+    /// A regular file. `path` is where it really is, relative to the sandbox; it differs from the declared
+    /// name if that name is, or goes through, a symbolic link. `n_links` > 1 means that the file has other
+    /// names too, so it should be copied, not moved.
     File {
         path: ByteString,
         size_bytes: u64,
         mode: u32,
         n_links: u64,
     },
-    /// A directory that was declared as one; `path` as above, `size_bytes` of it as one object.
+    /// A directory that was declared as a directory; `path` as above, `size_bytes` is its size as one object.
     Directory {
         path: ByteString,
         size_bytes: u64,
@@ -400,7 +406,7 @@ pub enum OutputState {
 }
 
 impl OutputState {
-    /// Whether it can be collected.
+    /// Whether the output can be collected.
     pub fn is_there(&self) -> bool {
         matches!(self, Self::File { .. } | Self::Directory { .. })
     }
@@ -430,7 +436,7 @@ impl Flavor for Appender<'_> {
     }
 }
 
-/// Appends one frame to `out`. On an error (the frame would be too long) `out` is as before.
+/// Appends one frame to `out`. On an error (the frame would be too long) `out` is unchanged.
 pub fn encode_frame<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), Error> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -459,7 +465,7 @@ impl Decoder {
         Self::default()
     }
 
-    /// Takes in what was read from the socket, in pieces of any size.
+    /// Adds bytes that were read from the socket, in pieces of any size.
     pub fn extend(&mut self, bytes: &[u8]) {
         if self.consumed == self.buffer.len() {
             self.buffer.clear();
@@ -471,7 +477,8 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message, or `None` until more bytes have come. After an error the stream is unusable.
+    /// The next complete message, or `None` until more bytes have arrived. After an error the stream is
+    /// unusable.
     pub fn next_message<T: de::DeserializeOwned>(&mut self) -> Result<Option<T>, Error> {
         let rest = &self.buffer[self.consumed..];
         let Some((header, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };

@@ -1,11 +1,12 @@
-//! What a slot process leaves behind that was killed: the executor is the reaper above it.
+//! Ends the processes that a killed slot process leaves behind: the executor is the reaper above it.
 //!
-//! A slot process ends what its program started; one that is killed cannot. The program itself dies with it, but what the
-//! program started becomes the executor's child, also when it called `setsid` or forked twice, because the executor
-//! is the nearest reaper above it. So whatever is a child of the executor and no slot process of its is a stray.
+//! A slot process ends the processes that its program started; a killed slot process cannot. The program
+//! itself dies with it. But the processes that the program started become the executor's children, even if
+//! they called `setsid` or forked twice, because the executor is the nearest reaper above them. So every
+//! child of the executor that is no slot process is a stray.
 //!
-//! Where executor and slot process are killed together nobody is left to do this. The next executor in the same directory
-//! finds such processes by their environment, which names a sandbox of that directory.
+//! If executor and slot process are killed together, nobody is left to do this. The next executor in the same
+//! directory finds such processes by their environment, which names a sandbox of that directory.
 
 use crate::{sys, tree};
 use std::io;
@@ -13,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two looks at processes that take a moment to die.
+/// The time between two checks of processes that take a moment to die.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Orphans below this process become its children from now on.
@@ -22,8 +23,8 @@ pub fn become_reaper() -> io::Result<()> {
     sys::check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }).map(drop)
 }
 
-/// Ends all children of this process but `slots`, and what they leave in turn. Returns how many would not go within
-/// `give_up_after`: they wait in the kernel, and are dead when they come back from there.
+/// Ends all children of this process except `slots`, and the processes that these leave in turn. Returns how
+/// many did not go within `give_up_after`: they wait in the kernel, and die when they return from there.
 pub fn end_strays(slots: &[u32], give_up_after: Duration) -> usize {
     let give_up = Instant::now() + give_up_after;
     loop {
@@ -31,10 +32,11 @@ pub fn end_strays(slots: &[u32], give_up_after: Duration) -> usize {
         let mut strays = tree::children_of(std::process::id());
         strays.retain(|pid| !is_slot(pid));
         for &pid in &strays {
-            // A child that nobody has waited for keeps its number, so the signal cannot reach a stranger.
+            // A child that has not been waited for keeps its number, so the signal cannot reach another
+            // process.
             sys::kill(pid, libc::SIGKILL);
         }
-        // What they have started becomes our child only when they are dead.
+        // The processes that they have started become our children only when they are dead.
         strays.retain(|&pid| !is_reaped(pid));
         if strays.is_empty() && tree::children_of(std::process::id()).iter().all(is_slot) {
             return 0;
@@ -46,8 +48,8 @@ pub fn end_strays(slots: &[u32], give_up_after: Duration) -> usize {
     }
 }
 
-/// Ends processes whose environment says that they belong to a sandbox in `root`. Call it when nobody else can
-/// run programs there. Returns how many there were.
+/// Ends processes whose environment says that they belong to a sandbox in `root`. Call it when no other
+/// process can run programs there. Returns how many there were.
 pub fn end_inhabitants(root: &Path) -> usize {
     let mut needle = b"EYAS_SANDBOX=".to_vec();
     needle.extend_from_slice(root.as_os_str().as_bytes());
@@ -61,7 +63,7 @@ pub fn end_inhabitants(root: &Path) -> usize {
         if pid.unsigned_abs() == std::process::id() {
             continue;
         }
-        // Another user's cannot be read, and is none of ours.
+        // The environment of another user's process cannot be read, and such a process is not ours.
         let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
         if environment.split(|b| *b == 0).any(|variable| variable.starts_with(&needle)) {
             n_ended += usize::from(sys::kill(pid, libc::SIGKILL));

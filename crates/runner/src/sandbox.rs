@@ -1,11 +1,11 @@
 //! Sandbox directories: making, recycling, removing.
 //!
 //! A slot recycles a few directories instead of making one per task: on ext4, `mkdir` and `rmdir` per task
-//! brought the rate of `/bin/true` down to a third. A directory is used again only when it is still the
-//! same directory, with the same mode, and empty.
+//! reduced the rate of `/bin/true` to a third. A directory is used again only if it is still the same
+//! directory, with the same mode, and empty.
 //!
-//! Removal never follows a symbolic link and uses a constant number of descriptors and no recursion: what
-//! lies more than one level down is first renamed to the top, so depth does not matter.
+//! Removal never follows a symbolic link, and uses a constant number of descriptors and no recursion:
+//! directories more than one level down are first renamed to the top, so depth does not matter.
 
 use crate::error::Error;
 use crate::stage::DOUBT_PREFIX;
@@ -39,7 +39,7 @@ impl Sandbox {
         Ok(Self { path, path_c, fd, id: (stat.st_dev, stat.st_ino) })
     }
 
-    /// Still the directory that was made, under its name, with its mode.
+    /// Whether this is still the directory that was made, under its name, with its mode.
     fn is_unchanged(&self) -> bool {
         sys::stat_at(libc::AT_FDCWD, &self.path_c, libc::AT_SYMLINK_NOFOLLOW).is_ok_and(|stat| {
             (stat.st_dev, stat.st_ino) == self.id && stat.st_mode == libc::S_IFDIR | SANDBOX_MODE
@@ -57,7 +57,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// `root` has to exist; symbolic links in it are resolved once, here.
+    /// `root` must exist; symbolic links in it are resolved once, here.
     pub fn new(root: &Path) -> io::Result<Self> {
         Ok(Self { root: root.canonicalize()?, pid: std::process::id(), n_made: 0, free: Vec::new() })
     }
@@ -71,7 +71,7 @@ impl Pool {
         Sandbox::create(self.root.join(format!("s{}-{}", self.pid, self.n_made)))
     }
 
-    /// Empties the directory for the next task, or removes it. What cannot be removed stays for
+    /// Empties the directory for the next task, or removes it. A directory that cannot be removed stays for
     /// [`clean_leftovers`].
     pub fn give_back(&mut self, sandbox: Sandbox) {
         let unchanged = sandbox.is_unchanged();
@@ -81,7 +81,7 @@ impl Pool {
         if empty && self.free.len() < N_FREE_MAX {
             self.free.push(sandbox);
         } else {
-            // A task may have renamed its sandbox away; its content goes all the same.
+            // A task may have renamed its sandbox; its content is removed all the same.
             if !unchanged {
                 let _ = empty_dir(sandbox.fd.as_fd());
             }
@@ -89,7 +89,7 @@ impl Pool {
         }
     }
 
-    /// Removes the directories that wait.
+    /// Removes the free directories.
     pub fn clear(&mut self) {
         for sandbox in self.free.drain(..) {
             let _ = remove_tree(&sandbox.path);
@@ -97,8 +97,8 @@ impl Pool {
     }
 }
 
-/// Removes a file or a directory with everything in it. Nothing there is no error. Goes on after entries
-/// that resist (mount points, immutable files) and then reports the first.
+/// Removes a file or a directory with everything in it. It is no error if nothing is there. Continues after
+/// entries that cannot be removed (mount points, immutable files), and then reports the first of them.
 pub fn remove_tree(path: &Path) -> Result<(), Error> {
     let remove = || {
         let path = sys::c_string(path.as_os_str().as_bytes())?;
@@ -120,8 +120,8 @@ pub fn remove_tree(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// After a crash of the executor: removes the sandboxes in `root` whose slot process is not `alive`.
-/// Returns how many. Other entries of `root` are left alone, but for the marks that slot processes leave whose
+/// After a crash of the executor: removes the sandboxes in `root` whose slot process is not `alive`. Returns
+/// how many. Other entries of `root` are left alone, except the marks that slot processes leave when their
 /// executor is gone.
 pub fn clean_leftovers(root: &Path, alive: impl Fn(u32) -> bool) -> Result<u32, Error> {
     let failed = |error| Error::system("list the sandboxes in", root.display().to_string(), error);
@@ -148,20 +148,20 @@ fn open_for_removal(parent: libc::c_int, name: &CStr) -> io::Result<OwnedFd> {
     let open = || sys::open_at(parent, name, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0);
     let dir = match open() {
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
-            // SAFETY: `name` is NUL-terminated. That it is a directory, so no link, was seen before.
+            // SAFETY: `name` is NUL-terminated. It was found to be a directory before, so it is no link.
             sys::check(unsafe { libc::fchmodat(parent, name.as_ptr(), 0o700, 0) })?;
             open()
         }
         other => other,
     }?;
     if sys::stat_fd(dir.as_fd())?.st_mode & 0o700 != 0o700 {
-        // SAFETY: no memory is involved. Failing shows when the entries are removed.
+        // SAFETY: no memory is involved. A failure shows when the entries are removed.
         unsafe { libc::fchmod(dir.as_raw_fd(), 0o700) };
     }
     Ok(dir)
 }
 
-/// Removes everything in `top`. The caller sees to it that nobody adds entries at the same time.
+/// Removes everything in `top`. The caller ensures that no entries are added at the same time.
 pub(crate) fn empty_dir(top: BorrowedFd<'_>) -> io::Result<()> {
     let mut n_moved = 0;
     remove_entries(top, |name| {
@@ -201,7 +201,7 @@ fn remove_entries(dir: BorrowedFd<'_>, mut remove: impl FnMut(&CStr) -> io::Resu
     }
 }
 
-/// Removes a file, a link or an empty directory. `false`: it is a directory with something in it.
+/// Removes a file, a link or an empty directory. `false`: it is a directory that is not empty.
 fn remove_simple(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
     let not_unlinked = match sys::unlink_at(dir.as_raw_fd(), name, 0) {
         Ok(()) => return Ok(true),
@@ -231,7 +231,7 @@ fn move_to_top(from: BorrowedFd<'_>, name: &CStr, top: BorrowedFd<'_>, n_moved: 
             unsafe { libc::renameat(from.as_raw_fd(), name.as_ptr(), top.as_raw_fd(), target.as_ptr()) };
         match sys::check(moved) {
             Ok(_) => return Ok(()),
-            // The task used that very name; an empty directory is replaced, others are stepped over.
+            // The task used that very name; an empty directory is replaced, other entries are skipped.
             Err(error)
                 if matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST | libc::ENOTDIR)) => {}
             Err(error) => return Err(error),

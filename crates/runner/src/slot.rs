@@ -2,15 +2,15 @@
 //!
 //! It watches four descriptors that stay the same from task to task: the socket, a signalfd for SIGCHLD, and
 //! the read ends of two pipes that all tasks of the slot write to. Keeping the pipes (and our own copies of
-//! their write ends) saves four descriptors per task and the wake-ups for their closing; it is safe because a
-//! task is over only when none of its processes lives. A signalfd rather than a pidfd, because it needs no
-//! descriptor per task and works on the older kernels that clusters have.
+//! their write ends) saves four descriptors per task and the wake-ups for closing them. It is safe because a
+//! task is over only when none of its processes is alive. A signalfd is used rather than a pidfd, because it
+//! needs no descriptor per task and works on the older kernels that clusters have.
 //!
 //! A report waits up to `report_hold_ns` while the next task runs and more are queued, so that short tasks
-//! share system calls and wake-ups of the executor: on a busy machine a wake-up per task cost a quarter of the
-//! rate. A slot that is idle or has nothing queued sends at once.
+//! share system calls and wake-ups of the executor: on a busy machine, a wake-up per task cost a quarter of
+//! the rate. A slot that is idle or has nothing queued sends at once.
 //!
-//! The set-up of a sandbox is synchronous, but between the blocks of a long copy the socket is looked at.
+//! The set-up of a sandbox is synchronous, but the socket is read between the blocks of a long copy.
 
 use crate::capture::Capture;
 use crate::error::Error;
@@ -34,13 +34,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
 const READ_BYTES: usize = 64 << 10;
-/// Bound of what is kept of one stream, whatever a spec asks for, so that a report fits into a frame.
+/// Limit on what is kept of one stream, whatever a spec asks for, so that a report fits into a frame.
 const CAPTURE_BYTES_MAX: u32 = 16 << 20;
-/// With this much unsent, no further task is started until the executor reads.
+/// With this many bytes unsent, no further task is started until the executor reads.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
-/// Turns this process into a slot process that talks over the socket `fd`. Call it first in `main`, while
-/// the process has one thread. Ends the process when the socket closes.
+/// Turns this process into a slot process that communicates over the socket `fd`. Call it first in `main`,
+/// while the process has one thread. Ends the process when the socket closes.
 pub fn slot_main(fd: RawFd) -> ! {
     let code = match prepare_process(fd).and_then(serve) {
         Ok(()) => 0,
@@ -70,7 +70,7 @@ fn prepare_process(fd: RawFd) -> Result<Kernel, Error> {
         for signal in 1..=64 {
             libc::signal(signal, libc::SIG_DFL);
         }
-        // Standard streams may be closed; nothing of ours may land there.
+        // Standard streams may be closed; our own descriptors must not get their numbers.
         while sys::open_at(libc::AT_FDCWD, c"/dev/null", libc::O_RDWR, 0).map_err(failed)?.as_raw_fd() <= 2 {
             libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
         }
@@ -95,7 +95,8 @@ fn prepare_process(fd: RawFd) -> Result<Kernel, Error> {
     }
 }
 
-/// Sets the soft limit, which programs inherit. It is a courtesy to them: where it fails they have more.
+/// Sets the soft limit, which programs inherit. It is a courtesy to them: if it fails, they have a higher
+/// limit.
 fn limit_descriptors(most: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid place for the answer, and alive when it is read.
@@ -161,7 +162,7 @@ struct Running {
     times: Times,
     usage: Usage,
     free_bytes: Option<u64>,
-    /// The start is still to be reported, then.
+    /// The time at which the start is to be reported, if it has not been.
     start_report_at_ns: Option<u64>,
     stop: Option<Stop>,
     walltime_at_ns: Option<u64>,
@@ -182,7 +183,7 @@ struct Slot {
     buffer: Box<[u8]>,
     unsent: Vec<u8>,
     n_sent: usize,
-    /// Reports wait for company until then; `None` when there is nothing to say.
+    /// Reports wait for further ones until then; `None` when there is nothing to report.
     report_at_ns: Option<u64>,
     pool: Pool,
     spawner: Spawner,
@@ -197,14 +198,14 @@ struct Slot {
     preparing: Option<(u64, bool)>,
     /// Why reading commands ended while a sandbox was made.
     ended: Option<Option<Error>>,
-    /// Where the kernel counts what this process and those that it has waited for read and write.
+    /// The kernel's counts of the bytes that this process, and those that it has waited for, read and write.
     io: Option<File>,
 }
 
 /// The executor has closed the socket.
 struct Closed;
 
-/// What a slot may fail to get hold of.
+/// The parts of a slot whose creation may fail.
 struct Parts {
     stdout: OwnedFd,
     stderr: OwnedFd,
@@ -289,7 +290,7 @@ impl Slot {
                 self.flush().map_err(|Closed| None)?;
             }
             if self.can_start() && !self.queue.is_empty() {
-                // The flush has made the room that was missing above; nothing else would wake us.
+                // The flush has made the room that was missing above; no event would wake us for that.
                 continue;
             }
             let events = self
@@ -330,7 +331,7 @@ impl Slot {
             tv_sec: (ns / 1_000_000_000) as libc::time_t,
             tv_nsec: (ns % 1_000_000_000) as libc::c_long,
         });
-        // A flush has met a full socket: go on when there is room.
+        // A flush has met a full socket: continue when there is room.
         let wants_room = self.n_sent < self.unsent.len() && self.report_at_ns.is_none();
         let socket_events = if wants_room { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
         let on = |fd: &OwnedFd, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
@@ -394,11 +395,12 @@ impl Slot {
         Ok(())
     }
 
-    /// Says what `key` has printed so far, if it runs.
+    /// Reports the output of `key` so far, if it runs.
     fn on_look(&mut self, key: u64) {
         let runs = self.running.as_ref().is_some_and(|running| running.spec.key == key);
         if runs {
-            // One read takes all that a pipe holds; a program that never pauses would keep us for ever.
+            // One read takes everything that a pipe holds; reading until it is empty would never end with a
+            // program that never pauses.
             read_stream(&self.stdout, &mut self.capture_out, &mut self.buffer);
             read_stream(&self.stderr, &mut self.capture_err, &mut self.buffer);
         }
@@ -421,7 +423,8 @@ impl Slot {
         }
     }
 
-    /// Whether the task whose sandbox is being made is to be started still. Reads what the executor says meanwhile.
+    /// Whether the task whose sandbox is being made should still be started. Reads the executor's commands
+    /// meanwhile.
     fn still_wanted(&mut self) -> bool {
         if self.ended.is_none()
             && let Err(end) = self.read_commands()
@@ -513,7 +516,8 @@ impl Slot {
     fn spawn(&mut self, spec: &RunSpec, sandbox: &Sandbox) -> Result<libc::pid_t, NotStarted> {
         let file = self.find_program(spec, sandbox)?;
         let (pid_or_errno, file) = match (self.execute(&file, spec, sandbox)?, &spec.program) {
-            // Where the search found it before, it is no more: search again with nothing remembered.
+            // The program is no longer where the search found it before: search again with nothing
+            // remembered.
             (Err(libc::ENOENT | libc::EACCES | libc::ENOTDIR), Program::Exec(_)) if self.finder.forget() => {
                 let file = self.find_program(spec, sandbox)?;
                 (self.execute(&file, spec, sandbox)?, file)
@@ -548,15 +552,15 @@ impl Slot {
         running.stop = Some(stop);
         running.walltime_at_ns = None;
         running.memory_at_ns = None;
-        // Whoever is eating the memory gets no time to eat more.
+        // A program that exceeds its memory gets no time to take more.
         if stop == Stop::Memory || self.config.term_grace_ns == 0 {
             kill_task(running.pid);
         } else {
             if !sys::kill(-running.pid, libc::SIGTERM) {
-                // The program has left the group that we gave it.
+                // The program has left the process group that we gave it.
                 sys::kill(running.pid, libc::SIGTERM);
             }
-            // A stopped process would sleep through the grace.
+            // A stopped process would sleep through the grace period.
             sys::kill(-running.pid, libc::SIGCONT);
             running.kill_at_ns = Some(sys::monotonic_ns().saturating_add(self.config.term_grace_ns));
         }
@@ -590,7 +594,7 @@ impl Slot {
         }
     }
 
-    /// Reaps whoever has ended; when the program itself has, finishes the task.
+    /// Reaps the processes that have ended; if the program itself is among them, finishes the task.
     fn on_children(&mut self) {
         let mut signals = [0u8; size_of::<libc::signalfd_siginfo>()];
         // SAFETY: reads at most one record into `signals`. Pending signals of one number are merged, and we
@@ -650,7 +654,7 @@ impl Slot {
                 outputs[at] = OutputState::NotAFile { what: format!("not whole: {error}") };
             }
         }
-        // Before the sandbox is cleared, which gives room.
+        // Measured before the sandbox is cleared, which frees room.
         let lacks_output = outputs.iter().any(|output| !output.is_there());
         let has_failed = exit != ExitKind::Exited(0) || lacks_output;
         let disk_was_full =
@@ -668,7 +672,7 @@ impl Slot {
         } else if !spec.keep_sandbox && n_unkillable == 0 {
             self.pool.give_back(sandbox);
         } else if !spec.keep_sandbox {
-            // Somebody may still be in there.
+            // Other processes may still be in the sandbox.
             let _ = crate::sandbox::remove_tree(&sandbox.path);
         }
         times.finished_ns = sys::monotonic_ns();
@@ -701,8 +705,8 @@ impl Slot {
         tree::written_bytes(std::str::from_utf8(&self.buffer[..n]).ok()?)
     }
 
-    /// Kills what the program left behind. All of it is below us, as we are the reaper of orphans.
-    /// Returns how many were killed and how many would not go.
+    /// Kills the processes that the program left behind. All of them are below us, as we are the reaper of
+    /// orphans. Returns how many were killed, and how many did not go.
     fn end_leftovers(&self, running: &mut Running) -> (u32, u32) {
         let give_up_ns = sys::monotonic_ns().saturating_add(self.config.reap_wait_ns);
         let mut n_killed = 0;
@@ -725,7 +729,7 @@ impl Slot {
         }
     }
 
-    /// The executor is gone: nothing of its tasks may stay.
+    /// The executor is gone: no process or sandbox of its tasks may remain.
     fn end_everything(&mut self) {
         if let Some(mut running) = self.running.take() {
             kill_task(running.pid);
@@ -745,7 +749,7 @@ impl Slot {
     }
 
     fn report(&mut self, report: &SlotReport) {
-        // Cannot be too long: the capture is bounded and names have come in a frame as well.
+        // The frame cannot be too long: the capture is bounded, and names have arrived in a frame, too.
         if let Err(error) = encode_frame(report, &mut self.unsent) {
             eyas_text::say!("eyas slot process {}: {error}", self.pid);
         }
@@ -754,7 +758,7 @@ impl Slot {
         }
     }
 
-    /// Sends what there is to say, as far as the socket takes it.
+    /// Sends the waiting reports, as far as the socket takes them.
     fn flush(&mut self) -> Result<(), Closed> {
         self.report_at_ns = None;
         while self.n_sent < self.unsent.len() {
@@ -805,7 +809,7 @@ fn unstarted_report(key: u64, mut times: Times, exit: ExitKind) -> RunReport {
     }
 }
 
-/// Opens the files in the sandbox that get all that the program prints.
+/// Opens the files in the sandbox that get everything that the program prints.
 fn open_copies(spec: &RunSpec, sandbox: &Sandbox) -> Result<[Option<std::fs::File>; 2], SetupError> {
     let mut copies = [None, None];
     for (copy, name) in copies.iter_mut().zip(&spec.tee) {
@@ -852,15 +856,15 @@ fn own_rss_max_bytes() -> u64 {
     sys::usage_of(libc::RUSAGE_SELF).ru_maxrss as u64 * 1024
 }
 
-/// Kills the group of a program that has not been reaped yet, and every other child of ours.
+/// Kills the process group of a program that has not been reaped yet, and every other child of ours.
 fn kill_task(pid: libc::pid_t) {
     sys::kill(-pid, libc::SIGKILL);
     kill_children(std::process::id(), pid);
 }
 
-/// Only direct children are killed one by one: they cannot be reaped by anybody else, so their ids cannot
-/// have passed to a stranger. Their own children become ours when they die. The group at once (a fork bomb
-/// would outrun us) while one of our children is in it, for the same reason.
+/// Only direct children are killed one by one: they cannot be reaped by another process, so their ids cannot
+/// have passed to a stranger. Their own children become ours when they die. For the same reason, the group is
+/// killed at once while one of our children is in it; a fork bomb would otherwise be faster than we are.
 fn kill_children(own_pid: u32, group: libc::pid_t) {
     let children = tree::children_of(own_pid);
     // SAFETY: no memory is involved.
@@ -872,7 +876,7 @@ fn kill_children(own_pid: u32, group: libc::pid_t) {
     }
 }
 
-/// Waits for SIGCHLD, at most 10 ms: a process may become ours without a signal.
+/// Waits for SIGCHLD, at most 10 ms: a process may become our child without a signal.
 fn wait_for_child(children: &OwnedFd) {
     let mut fd = libc::pollfd { fd: children.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut signals = [0u8; size_of::<libc::signalfd_siginfo>()];

@@ -1,8 +1,8 @@
 //! Starting one program.
 //!
-//! This is what `posix_spawn` does inside (`clone` with `CLONE_VM | CLONE_VFORK`, a stack of its own for the
-//! child), minus its per-call stack mapping and 64 signal queries, plus one thing that `posix_spawn` cannot
-//! do: `PR_SET_PDEATHSIG`, so that a program dies with a slot process that is killed.
+//! This is what `posix_spawn` does inside (`clone` with `CLONE_VM | CLONE_VFORK`, and a separate stack for
+//! the child), without its per-call stack mapping and 64 signal queries, and with one thing that
+//! `posix_spawn` cannot do: `PR_SET_PDEATHSIG`, so that a program dies with a slot process that is killed.
 //!
 //! The child shares our memory until it executes the program; it makes plain system calls only, allocates
 //! nothing and cannot unwind. We sleep meanwhile. All signal dispositions are the default ones in the slot
@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 const STACK_BYTES: usize = 64 << 10;
 
-/// What every program of a slot gets: its standard streams and a stack to start on.
+/// What every program of a slot gets: its standard streams, and a stack to start on.
 pub struct Spawner {
     stack: *mut libc::c_void,
     null: OwnedFd,

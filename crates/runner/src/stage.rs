@@ -1,13 +1,16 @@
-//! Putting inputs into a sandbox, and looking at what came out.
+//! Puts inputs into a sandbox, and examines the outputs.
 //!
-//! Inputs are hard links to cached objects; where the file system refuses (another file system, too many
-//! links, no permission) a reflink, then a copy. A linked input shares its inode with the cache, and a
-//! read-only mode stops no root process, so the cached object is compared before and after the task; what this cannot see the
-//! executor does, which watches the objects (`executor/watch.rs` in `eyas-runtime`).
+//! Inputs are hard links to cached objects. If the file system refuses (another file system, too many links,
+//! no permission), they are reflinks or copies. A linked input shares its inode with the cache, and a
+//! read-only mode does not stop a root process. So the cached object is compared before and after the task.
+//! The executor, which watches the objects, finds the changes that this comparison cannot see
+//! (`executor/watch.rs` in `eyas-runtime`).
 //!
-//! A directory (its name ends in `/`) is made anew for each task, of the object or of a directory at home; that is nobody else's.
+//! A directory (its name ends in `/`) is made anew for each task, from the object or from a directory at
+//! home; no other task shares it.
 //!
-//! Everything here is for its owner alone: an input that others may not read at home is not readable on a node.
+//! Everything here is readable for its owner alone: an input that others may not read at home is not readable
+//! on a node.
 
 use crate::protocol::{ByteString, Input, InputMode, LinkKind, OutputState, SetupKind};
 use crate::sandbox::Sandbox;
@@ -20,12 +23,12 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// Begins the names that [`Staged::leave_links`] makes.
+/// The beginning of the names that [`Staged::leave_links`] makes.
 pub const DOUBT_PREFIX: &str = "doubt-";
-/// Bytes copied between two looks whether the copy is still wanted.
+/// Bytes copied between two checks of whether the copy is still wanted.
 const COPY_BLOCK_BYTES: u64 = 16 << 20;
 
-/// What tells an untouched cached object from a changed one without reading it.
+/// Distinguishes an untouched cached object from a changed one without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: (libc::dev_t, libc::ino_t),
@@ -62,8 +65,8 @@ impl Staged {
         stamps.filter_map(|(i, stamp)| stamp.as_ref().is_some_and(changed).then_some(i as u32)).collect()
     }
 
-    /// Gives each cached object that was linked one more name, in `root`: its number of links says over a restart that
-    /// somebody may have written to it unseen.
+    /// Gives each cached object that was linked one more name, in `root`. After a restart, its number of
+    /// links shows that it may have been written to unseen.
     pub fn leave_links(&self, root: &std::path::Path) {
         for (i, (source, _)) in self.stamps.iter().flatten().enumerate() {
             let name = root.join(format!("{DOUBT_PREFIX}{}-{i}", std::process::id()));
@@ -77,7 +80,7 @@ impl Staged {
 /// Why a sandbox was not prepared.
 #[derive(Debug)]
 pub enum Unprepared {
-    /// Nobody wants it any more.
+    /// The sandbox is no longer wanted.
     GivenUp,
     Failed(SetupError),
 }
@@ -108,7 +111,8 @@ impl SetupError {
     }
 }
 
-/// Makes the parent directories of everything and puts the inputs in place, for as long as it is `wanted`.
+/// Makes the parent directories of all names and puts the inputs in place, as long as the sandbox is
+/// `wanted`.
 pub fn prepare(
     sandbox: &Sandbox,
     inputs: &[Input],
@@ -161,7 +165,7 @@ pub fn prepare(
     Ok(staged)
 }
 
-/// The name itself, and whether it is that of a directory.
+/// The name without a final `/`, and whether it is the name of a directory.
 fn bare(name: &[u8]) -> (&[u8], bool) {
     match name.strip_suffix(b"/") {
         Some(bare) => (bare, true),
@@ -169,7 +173,8 @@ fn bare(name: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// `None`: it was given up. `stat` is that of the source. Where another input has made the directory, this one comes into it.
+/// `None`: it was given up. `stat` is that of the source. If another input has already made the directory,
+/// this input is put into it.
 fn place_directory(
     sandbox: &Sandbox,
     name: &[u8],
@@ -226,7 +231,7 @@ fn place(
     copy(source, dir, name, mode, wanted)
 }
 
-/// Copies by reference where the file system can, else byte by byte inside the kernel.
+/// Copies by reference if the file system supports that, else byte by byte inside the kernel.
 fn copy(
     source: &CStr,
     dir: RawFd,
@@ -267,7 +272,7 @@ fn checked_name(name: &[u8], what: &str) -> Result<CString, SetupError> {
     CString::new(name).map_err(|_| bad("holds a NUL byte"))
 }
 
-/// Makes the directories above `name` unless they are `made`, those of the name before.
+/// Makes the directories above `name`, except those of the previous name, which are `made`.
 fn make_parents<'a>(dir: RawFd, name: &'a [u8], made: &mut &'a [u8]) -> io::Result<()> {
     let Some(end) = name.iter().rposition(|&b| b == b'/') else { return Ok(()) };
     let parent = &name[..end];
@@ -285,7 +290,7 @@ fn make_parents<'a>(dir: RawFd, name: &'a [u8], made: &mut &'a [u8]) -> io::Resu
     Ok(())
 }
 
-/// What became of a declared output. Its name was accepted by [`prepare`]; no process of the task lives.
+/// The state of a declared output. Its name was accepted by [`prepare`]; no process of the task is alive.
 pub fn inspect_output(sandbox: &Sandbox, name: &ByteString) -> OutputState {
     if let (bare, true) = bare(name) {
         return inspect_directory(sandbox, bare);
@@ -309,7 +314,7 @@ pub fn inspect_output(sandbox: &Sandbox, name: &ByteString) -> OutputState {
     }
 }
 
-/// What became of a directory that was declared as one.
+/// The state of an output that was declared as a directory.
 fn inspect_directory(sandbox: &Sandbox, name: &[u8]) -> OutputState {
     let not_one = |what: &str| OutputState::NotAFile { what: what.to_owned() };
     let resolved = match sandbox.path.join(OsStr::from_bytes(name)).canonicalize() {

@@ -18,9 +18,10 @@ pub fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Bytes that programs may write to the file system of `fd`, and whether it has no room for anything that counts: less than one
-/// byte in 64, and less than 16 MiB, or not one more file. So much is not among the former: it goes into what nobody counts,
-/// folders, parts of blocks, and eyas's own files. `None`: the file system does not say.
+/// Bytes that programs may write to the file system of `fd`, and whether it has too little room to count:
+/// less than one byte in 64 and less than 16 MiB, or no further file. That small reserve is not included in
+/// the bytes: it is used by things that are not counted, such as folders, parts of blocks, and eyas's own
+/// files. `None`: the file system does not say.
 pub fn room(fd: RawFd) -> Option<(u64, bool)> {
     let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: `stat` is a valid place, and all zeros is a valid value should the call fail.
@@ -97,7 +98,7 @@ pub fn unlink_at(dir: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<()> 
     check(unsafe { libc::unlinkat(dir, path.as_ptr(), flags) }).map(drop)
 }
 
-/// Returns whether there was somebody to get the signal.
+/// Returns whether a process existed that could get the signal.
 pub fn kill(pid: libc::pid_t, signal: libc::c_int) -> bool {
     // SAFETY: no memory is involved.
     unsafe { libc::kill(pid, signal) == 0 }

@@ -1,4 +1,4 @@
-//! The processes below a process: finding them and the memory they hold.
+//! The processes below a process: finds them, and the memory that they hold.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -39,7 +39,7 @@ fn parent_of(pid: i32) -> Option<u32> {
 }
 
 /// Memory of all processes below this one, in bytes. Resident sets are summed first, which counts shared
-/// pages several times; only when that exceeds `limit_bytes` the dearer proportional sets decide.
+/// pages several times. Only if that sum exceeds `limit_bytes`, the more expensive proportional sets decide.
 pub fn memory_below(pid: u32, limit_bytes: u64) -> u64 {
     let mut all = children_of(pid);
     let mut next = 0;
@@ -55,8 +55,8 @@ pub fn memory_below(pid: u32, limit_bytes: u64) -> u64 {
     all.iter().filter_map(|&pid| proportional_bytes(pid).or_else(|| resident_bytes(pid))).sum()
 }
 
-/// Bytes that all programs below these slot processes have written, whether they have ended or not: to files, pipes and
-/// sockets. `None` where the kernel does not count.
+/// Bytes that all programs below these slot processes have written, whether they have ended or not: to files,
+/// pipes and sockets. `None` if the kernel does not count them.
 pub fn written_by_slots(slots: impl IntoIterator<Item = u32>) -> Option<u64> {
     let mut all: Vec<i32> = slots.into_iter().map(|pid| pid as i32).collect();
     let mut next = 0;
@@ -65,15 +65,17 @@ pub fn written_by_slots(slots: impl IntoIterator<Item = u32>) -> Option<u64> {
         all.extend(more);
         next += 1;
     }
-    // Somebody who has ended since is counted at who has waited for it, read after it or not.
+    // The bytes of a process that has ended meanwhile are counted at the process that waited for it,
+    // whichever is read first.
     all.iter()
         .rev()
         .filter_map(|pid| written_bytes(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?))
         .reduce(|a, b| a + b)
 }
 
-/// From a process's `io` file, which counts for itself and for all children that it has waited for. The first of the two
-/// figures lacks what is written through memory maps, the second what is written to file systems in memory.
+/// The bytes in a process's `io` file, which counts the process itself and all children that it has waited
+/// for. The first of the two figures lacks what is written through memory maps, the second what is written to
+/// file systems in memory.
 pub fn written_bytes(io: &str) -> Option<u64> {
     let figure = |name: &str| io.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
     Some(figure("wchar:")?.max(figure("write_bytes:")?))

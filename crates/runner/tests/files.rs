@@ -88,7 +88,8 @@ fn an_input_may_be_deleted_but_writing_to_it_is_noticed() {
     assert_eq!((report.exit, report.inputs_modified), (ExitKind::Exited(0), vec![]));
     assert!(objects.iter().all(|o| fs::read(o).unwrap() == b"precious"));
 
-    // The mode stops nobody who owns the file or is root; same length, so only the time tells.
+    // The mode does not stop the owner of the file or root; the length is the same, so only the time shows
+    // the change.
     let mut spec = lab.shell("chmod u+w in1 && printf tampered > in1; printf x >> in3; chmod 444 in1");
     spec.inputs = inputs.clone();
     let report = lab.run(spec);
@@ -222,7 +223,7 @@ fn a_directory_is_looked_at_and_comes_back_as_it_was() {
     assert_eq!(report.inputs, [LinkKind::Copy; 2]);
     assert!(report.inputs_modified.is_empty());
     assert_eq!(fs::read(made.join("a")).unwrap(), b"one\n");
-    // Files are for reading, as other inputs are, but who may have a copy of an input may write to it.
+    // Files are read-only, like other inputs, but a task with its own copy of an input may write to it.
     for (mode, expect) in [(InputMode::Link, "400\n500\n700\n"), (InputMode::Copy, "600\n700\n700\n")] {
         let mut spec = lab.shell("stat -c %a r/a r/sub/run r");
         spec.inputs = vec![Input { mode, ..link("r/", &object) }];
@@ -405,7 +406,8 @@ fn a_cancel_ends_a_long_copy_into_the_sandbox() {
     lab.close();
 }
 
-/// Who ran a program cannot be asked any more: the objects that it shared say by their links that they are in doubt.
+/// The executor that ran a program cannot report any more: the number of links of the shared objects shows
+/// that they are in doubt.
 #[test]
 fn inputs_of_a_program_whose_executor_is_gone_are_marked() {
     let mut lab = Lab::new();

@@ -165,7 +165,7 @@ fn over_memory_the_whole_tree_counts() {
     assert!((100_000_000..400_000_000).contains(&peak_bytes), "{peak_bytes}");
     assert_eq!(n_living_with(&sleep), 0);
 
-    // Over the limit and gone between two looks: the kernel's own record tells.
+    // Over the limit and ended between two checks: the kernel's own record shows it.
     drop(lab);
     let mut lab = Lab::with(tempfile::tempdir().unwrap(), |config| config.memory_poll_ns = 1 << 60);
     let mut spec = lab.shell("head -c 200000000 /dev/zero | tail | wc -c");

@@ -55,7 +55,7 @@ fn whatever_a_killed_slot_process_ran_is_ended() {
     assert!(is_alive(other_pid), "what another slot process runs goes on");
     other.close();
 
-    // With both gone the sandbox in the environment tells.
+    // With both gone, the sandbox in the environment identifies the processes.
     let mut lab = Lab::new();
     let path = lab.base.path().join("left");
     let spec = lab.shell(&format!("setsid sh -c 'echo $$ > {}; exec sleep 1000' & wait", path.display()));

@@ -1,23 +1,23 @@
 //! The live driver's clock: the only place that turns the machine's time into a [`Timestamp`].
 //!
-//! The machine's wall clock is looked at once, when this process first asks for the time. From there on the
-//! monotonic clock counts, so that a wall clock that is set back or forth moves nothing here: no lease ends by
-//! it, no run stops, no elapsed time is wrong. The machine's wall clock may be far off all the same; executors
-//! therefore go by the dispatcher's, which they learn when they are welcomed.
+//! The machine's wall clock is read once, when this process first asks for the time. From then on the
+//! monotonic clock counts, so a wall clock that is set back or forth changes nothing here: no lease ends by
+//! it, no run stops, no elapsed time is wrong. The machine's wall clock may still be far off; executors
+//! therefore use the dispatcher's clock, which they learn when they are welcomed.
 
 use eyas_core::Timestamp;
 use eyas_session::clock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What both clocks said at one moment.
+/// The readings of both clocks at one moment.
 struct Anchor {
     unix_ns: u64,
     monotonic_ns: u64,
 }
 
 static ANCHOR: OnceLock<Anchor> = OnceLock::new();
-/// By how much the times given here are ahead of the anchor's; see [`go_on_from`].
+/// How far the times given here are ahead of the anchor's; see [`go_on_from`].
 static AHEAD_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Now, in nanoseconds since the UNIX epoch. Never goes back.
@@ -25,13 +25,13 @@ pub fn now() -> Timestamp {
     of_monotonic(monotonic_ns())
 }
 
-/// What this machine's monotonic clock says; of use to other processes of the same boot only.
+/// The reading of this machine's monotonic clock; comparable only with other processes of the same boot.
 pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// The time at which this machine's `CLOCK_MONOTONIC` said `monotonic_ns`: what another process of this machine
-/// reports is comparable with [`now`].
+/// The time at which this machine's `CLOCK_MONOTONIC` had the value `monotonic_ns`. So what another process
+/// of this machine reports is comparable with [`now`].
 pub fn of_monotonic(monotonic_ns: u64) -> Timestamp {
     let anchor = ANCHOR.get_or_init(|| Anchor {
         unix_ns: read(libc::CLOCK_REALTIME),
@@ -42,15 +42,16 @@ pub fn of_monotonic(monotonic_ns: u64) -> Timestamp {
     Timestamp(u64::try_from(ns.max(0)).unwrap_or(u64::MAX))
 }
 
-/// Lets no time before `earliest` be given from now on: an earlier process gave it already. Returns by how many
-/// nanoseconds the machine's clock is behind.
+/// From now on, no time before `earliest` is given, because an earlier process has already given it. Returns
+/// by how many nanoseconds the machine's clock is behind.
 pub fn go_on_from(earliest: Timestamp) -> u64 {
     let behind_ns = earliest.since_ns(now());
     AHEAD_NS.fetch_add(behind_ns, Ordering::Relaxed);
     behind_ns
 }
 
-/// Nanoseconds since this machine started, those in which it slept included. For lengths of time on this machine only.
+/// Nanoseconds since this machine started, including those in which it slept. For lengths of time on this
+/// machine only.
 pub fn boot_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
@@ -66,15 +67,15 @@ fn read(clock: libc::clockid_t) -> u64 {
 
 /// The dispatcher's clock, as an executor estimates it from its welcome. Clones share it.
 ///
-/// All times that an executor tells, and those by which it judges tickets, are by this clock: its own machine's may be an
-/// hour ahead.
+/// All times that an executor reports, and those by which it judges tickets, are by this clock: the clock of
+/// its own machine may be an hour ahead.
 #[derive(Clone, Default)]
 pub struct DispatchersClock {
     ahead_ns: Arc<AtomicI64>,
 }
 
 impl DispatchersClock {
-    /// The dispatcher said just now that it is `now` there.
+    /// The dispatcher reported just now that its time is `now`.
     pub fn said(&self, now: Timestamp) {
         self.ahead_ns.store(clock::ahead_ns(self::now(), now), Ordering::Relaxed);
     }
@@ -83,7 +84,7 @@ impl DispatchersClock {
         self.at(self::now())
     }
 
-    /// What it is there when it is `here` here.
+    /// The dispatcher's time when the time here is `here`.
     pub fn at(&self, here: Timestamp) -> Timestamp {
         clock::there(here, self.ahead_ns.load(Ordering::Relaxed))
     }

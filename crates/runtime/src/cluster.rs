@@ -1,7 +1,7 @@
 //! A local cluster: one dispatcher or several and several executors, each a process of its own on this machine.
 //!
-//! The processes are started from one binary. They end when told so, or, for an embedded cluster, when
-//! the process that started them is gone: each holds the reading end of a pipe that only that process
+//! The processes are started from one binary. They end when they are asked to, or, for an embedded cluster,
+//! when the process that started them is gone: each holds the reading end of a pipe that only that process
 //! can write to.
 
 pub use crate::holder::holder_of;
@@ -18,7 +18,7 @@ pub fn wait_for_stdin_to_close() {
     while !matches!(stdin.read(&mut sink), Ok(0) | Err(_)) {}
 }
 
-/// The part that starts and ends nodes, see [`crate::provider`].
+/// The name of the part that starts and ends nodes, see [`crate::provider`].
 pub const PROVIDER: &str = "provider";
 
 /// Processes that were started together.
@@ -39,7 +39,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// Starts `exe` with `args`; what it says goes to `NAME.log` in `log_dir`. A part that is `tied` ends with us.
+    /// Starts `exe` with `args`; its output goes to `NAME.log` in `log_dir`. A part that is `tied` ends with
+    /// this process.
     pub fn start(
         exe: &Path,
         log_dir: &Path,
@@ -58,7 +59,8 @@ impl Part {
             } else {
                 command.stdin(Stdio::null());
             }
-            // Its own group: a ^C at the terminal is ours to handle, not theirs.
+            // The part has its own process group: a ^C at the terminal is for us to handle, not for the
+            // parts.
             std::os::unix::process::CommandExt::process_group(&mut command, 0);
             command.spawn()
         };
@@ -67,10 +69,10 @@ impl Part {
         Ok(Part { name: name.into(), is_node: false, process, lifeline, log })
     }
 
-    /// Its last words, or how it ended, if it has.
+    /// The part's last words, or how it ended; `None` if it still runs.
     pub fn find_end(&mut self) -> Option<String> {
         match self.process.try_wait() {
-            // A signal is what ended it, whatever it said before.
+            // A signal is the reason for the end, whatever the part printed before.
             Ok(Some(status)) if status.code().is_none() => Some(status.to_string()),
             Ok(Some(status)) => Some(last_words(&self.log).unwrap_or_else(|| status.to_string())),
             _ => None,
@@ -85,7 +87,7 @@ impl Part {
         }
     }
 
-    /// Waits for its end, which is forced when the time has come.
+    /// Waits for the part's end until `deadline`, and then forces it.
     pub fn wait_until(&mut self, deadline: Instant) {
         while Instant::now() < deadline && matches!(self.process.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(2));
@@ -115,27 +117,27 @@ pub enum ClusterError {
 /// What to start: arguments for each part, after the binary.
 pub struct Plan {
     pub exe: PathBuf,
-    /// Of the first dispatcher; the parts' logs are in it.
+    /// The directory of the first dispatcher; it also has the parts' logs.
     pub dir: PathBuf,
     /// Directory and arguments of each dispatcher.
     pub dispatchers: Vec<(PathBuf, Vec<String>)>,
     /// One list per node.
     pub executor_args: Vec<Vec<String>>,
-    /// Of the provider, where nodes come and go.
+    /// Arguments of the provider, where nodes come and go.
     pub provider_args: Option<Vec<String>>,
     /// Parts end when this process ends.
     pub embedded: bool,
-    /// After which nodes end that find no dispatcher.
+    /// Nodes that find no dispatcher for this long end.
     pub lease_ns: u64,
 }
 
 impl Plan {
-    /// The join file of the dispatcher with that place in the plan.
+    /// The join file of the dispatcher at that position in the plan.
     pub fn join_of(&self, dispatcher: usize) -> PathBuf {
         self.dispatchers[dispatcher].0.join(crate::dispatcher::JOIN_FILE)
     }
 
-    /// The lock of its directory, see [`holder_of`].
+    /// The lock of that dispatcher's directory, see [`holder_of`].
     pub fn lock_of(&self, dispatcher: usize) -> PathBuf {
         self.dispatchers[dispatcher].0.join("journal").join("lock")
     }
@@ -153,7 +155,7 @@ impl LocalCluster {
         Ok(cluster)
     }
 
-    /// Starts those dispatchers of the plan, and waits until they answer and all know each other.
+    /// Starts these dispatchers of the plan, and waits until they answer and all know each other.
     pub fn start_dispatchers(&mut self, plan: &Plan, which: &[usize]) -> Result<(), ClusterError> {
         for i in which {
             let (part, join) = (self.parts.len(), plan.join_of(*i));
@@ -171,14 +173,14 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// Starts the node with that place in the plan.
+    /// Starts the node at that position in the plan.
     pub fn start_node(&mut self, plan: &Plan, i: usize) -> Result<(), ClusterError> {
         self.launch(plan, &format!("node{}", i + 1), &plan.executor_args[i])?;
         self.parts.last_mut().expect("it was just started").is_node = true;
         Ok(())
     }
 
-    /// Starts what starts and ends nodes, where they come and go.
+    /// Starts the provider, which starts and ends nodes, if the plan has one.
     pub fn start_provider(&mut self, plan: &Plan) -> Result<(), ClusterError> {
         match &plan.provider_args {
             Some(args) => self.launch(plan, PROVIDER, args),
@@ -186,7 +188,7 @@ impl LocalCluster {
         }
     }
 
-    /// Waits until something is there that the part with that number makes.
+    /// Waits until something exists that the part with that number makes.
     fn wait_for(&mut self, part: usize, is_there: impl Fn() -> bool) -> Result<(), ClusterError> {
         let waited = Duration::from_secs(30);
         let deadline = Instant::now() + waited;
@@ -217,7 +219,8 @@ impl LocalCluster {
         self.parts.iter().map(|p| (p.name.clone(), p.process.id())).collect()
     }
 
-    /// A part that ended, with its last words, if there is one. A dispatcher that ended explains most, and comes first.
+    /// A part that ended, with its last words, if there is one. A dispatcher that ended explains most, so it
+    /// comes first.
     pub fn find_ended(&mut self) -> Option<(String, String)> {
         let mut ended = |nodes: bool| {
             let mut parts = self.parts.iter_mut().filter(|part| part.is_node == nodes);
@@ -231,7 +234,7 @@ impl LocalCluster {
         self.parts.iter_mut().find(|part| part.name == name)?.find_end()
     }
 
-    /// Forgets the nodes that have ended. Gives their names with their last words.
+    /// Forgets the nodes that have ended. Gives their names and last words.
     pub fn take_ended_nodes(&mut self) -> Vec<(String, String)> {
         let mut ended = vec![];
         self.parts.retain_mut(|part| match part.find_end().filter(|_| part.is_node) {
@@ -244,7 +247,7 @@ impl LocalCluster {
         ended
     }
 
-    /// Whether a node is left, or somebody who starts nodes.
+    /// Whether there is still a node, or a provider that starts nodes.
     pub fn has_nodes(&self) -> bool {
         self.parts.iter().any(|part| part.is_node || part.name == PROVIDER)
     }
@@ -275,7 +278,7 @@ impl Drop for LocalCluster {
     }
 }
 
-/// When the file was written; the file of a dispatcher that was killed stays until the next one starts.
+/// When the file was written. The file of a dispatcher that was killed stays until the next one starts.
 fn written_at(join: &Path) -> Option<SystemTime> {
     join.metadata().and_then(|m| m.modified()).ok()
 }

@@ -1,12 +1,13 @@
 //! How many files and sockets this process may have open.
 //!
-//! The usual soft limit of 1,024 is meant for programs that use `select`; eyas has a descriptor for each connection and
-//! each file on its way, so it takes what the hard limit allows. Programs that it runs get the limit that they would
-//! have had without eyas: some close every descriptor up to it.
+//! The usual soft limit of 1,024 is meant for programs that use `select`. eyas has a descriptor for each
+//! connection and each file that is being transferred, so it takes what the hard limit allows. Programs that
+//! it runs get the limit that they would have had without eyas: some programs close every descriptor up to
+//! it.
 
 use std::sync::OnceLock;
 
-/// With fewer than this a large cluster, or a crowd at the door, may take them all.
+/// With fewer descriptors than this, a large cluster or many strangers that connect may use them up.
 const ENOUGH: u64 = 4096;
 
 /// More than this is of no use, and some systems allow a thousand million.
@@ -20,7 +21,7 @@ pub struct Descriptors {
     pub now: u64,
 }
 
-/// Raises the soft limit to what the hard one allows; says so once on standard error where that is little.
+/// Raises the soft limit to the hard limit; reports once on standard error if that is little.
 pub fn raise() -> Descriptors {
     static DONE: OnceLock<Descriptors> = OnceLock::new();
     *DONE.get_or_init(|| {
@@ -49,7 +50,7 @@ pub fn raise() -> Descriptors {
 }
 
 impl Descriptors {
-    /// One part of `of_which` of all, but at least `least` and at most `most`.
+    /// One part in `of_which` of all descriptors, but at least `least` and at most `most`.
     pub fn share(self, of_which: u64, least: usize, most: usize) -> usize {
         usize::try_from(self.now / of_which).unwrap_or(usize::MAX).clamp(least, most)
     }

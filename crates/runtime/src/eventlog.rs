@@ -2,12 +2,12 @@
 //!
 //! The grammar is [`eyas_core::log`]'s.
 //!
-//! Lines are made at once, from what is at hand anyway, and handed over in pieces to a thread that writes, so
-//! that the dispatcher never waits for the disk and nothing is copied to be logged. When the disk is full, lines
-//! are lost and counted, and the dispatcher says so: the log is for people and replays, the journal is
-//! what keeps promises.
+//! Lines are made at once from data that is at hand anyway, and handed over in pieces to a thread that
+//! writes. So the dispatcher never waits for the disk, and nothing is copied to be logged. When the disk is
+//! full, lines are lost and counted, and the dispatcher reports that: the log is for users and replays, while
+//! promises rest on the journal.
 //!
-//! What is about forgotten runs alone goes when a thread has written the rest anew ([`cut`]).
+//! Lines that are only about forgotten runs are removed when a thread has written the rest anew ([`cut`]).
 
 mod cut;
 
@@ -28,7 +28,7 @@ use std::sync::{Arc, mpsc};
 fn to_line(printed: &Printed) -> PrintedLine {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let stream = |c: &Captured| match c.head.len() + c.tail.len() == c.total_bytes as usize {
-        // A character may begin in the one and end in the other.
+        // A character may begin in the head and end in the tail.
         true => PrintedStream {
             head: text(&[&c.head[..], &c.tail[..]].concat()),
             tail: String::new(),
@@ -44,7 +44,7 @@ fn to_line(printed: &Printed) -> PrintedLine {
     }
 }
 
-/// A line of the log as it travels.
+/// A line of the log in the form of a message.
 pub fn to_message(line: &PrintedLine) -> Printed {
     let stream = |s: &PrintedStream| Captured {
         head: s.head.clone().into_bytes(),
@@ -72,14 +72,14 @@ struct Out<'a> {
     out: &'a Action,
 }
 
-/// The task that a line of what was printed is of. Every line begins with it.
+/// The task that a line of printed output belongs to. Every such line begins with it.
 pub fn task_of(line: &[u8]) -> Option<TaskId> {
     let digits = line.strip_prefix(b"{\"task\":")?;
     let n_digits = digits.iter().take_while(|b| b.is_ascii_digit()).count();
     std::str::from_utf8(&digits[..n_digits]).ok()?.parse().ok().map(TaskId)
 }
 
-/// Lines are handed over when there are so many bytes of them; a tick hands over fewer.
+/// Lines are handed over when they have this many bytes; at a tick, whatever there is.
 const PIECE_BYTES: usize = 64 << 10;
 /// More than a piece.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -88,9 +88,9 @@ enum Order {
     Lines(Lines),
     Printed(Box<Printed>),
     Flush(mpsc::Sender<()>),
-    /// Only so much of the log is needed; the sender is for the thread that writes that anew.
+    /// Only this part of the log is needed; the sender is for the thread that writes that part anew.
     Cut(Needed, mpsc::Sender<Order>),
-    /// Both files were looked through: what may take their place.
+    /// The thread has written both files anew: the files that may take the old ones' places.
     WrittenAnew([Option<Shortened>; 2]),
     End,
 }
@@ -134,7 +134,7 @@ impl EventLog {
                     Ok(order) => order,
                     Err(mpsc::TryRecvError::Disconnected) => break,
                     Err(mpsc::TryRecvError::Empty) => {
-                        // Nothing is waiting: whoever reads the files now sees everything.
+                        // No order is waiting, so flush: whoever reads the files now sees everything.
                         events.flush();
                         printed.flush();
                         match queue.recv() {
@@ -151,7 +151,7 @@ impl EventLog {
                         printed.flush();
                         let _ = done.send(());
                     }
-                    // What is forgotten meanwhile goes the next time.
+                    // Runs that are forgotten meanwhile are removed the next time.
                     Order::Cut(..) if is_being_cut => {}
                     Order::Cut(needed, done) => {
                         events.flush();
@@ -176,17 +176,17 @@ impl EventLog {
         Ok(EventLog { lines: Lines::default(), orders, lost, thread: Some(thread) })
     }
 
-    /// What went into the core, before it did.
+    /// Logs an event before it goes into the core.
     pub fn event(&mut self, t: Timestamp, event: &Event) {
         self.lines.push(&In { t, r#in: event });
     }
 
-    /// What came out of it.
+    /// Logs an action that came out of the core.
     pub fn action(&mut self, t: Timestamp, action: &Action) {
         self.lines.push(&Out { t, out: action });
     }
 
-    /// Whether there is enough to be worth waking the thread for.
+    /// Whether there is enough to wake the thread.
     pub fn is_piece(&self) -> bool {
         self.lines.text.len() >= PIECE_BYTES
     }
@@ -203,7 +203,7 @@ impl EventLog {
         let _ = self.orders.send(Order::Printed(printed));
     }
 
-    /// Asks for everything so far to be in the files; the receiver hears when it is.
+    /// Asks for everything logged so far to be in the files; the receiver is notified when it is.
     pub fn flush(&mut self) -> mpsc::Receiver<()> {
         self.hand_over();
         let (done, wait) = mpsc::channel();
@@ -211,13 +211,13 @@ impl EventLog {
         wait
     }
 
-    /// Lines that only speak of what is not needed any more may go.
+    /// Lines that are only about what is not needed any more may be removed.
     pub fn cut(&mut self, needed: Needed) {
         self.hand_over();
         let _ = self.orders.send(Order::Cut(needed, self.orders.clone()));
     }
 
-    /// Lines that the disk did not take.
+    /// The number of lines that the disk did not take.
     pub fn n_lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -233,7 +233,7 @@ impl Drop for EventLog {
     }
 }
 
-/// Has a thread write anew what is needed of the files. Gives whether there is one.
+/// Has a thread write the needed part of the files anew. Gives whether the thread was started.
 fn begin_cut(files: [&Appender; 2], needed: Needed, done: mpsc::Sender<Order>) -> bool {
     let [events, printed] = files.map(|appender| (appender.path.clone(), appender.n_bytes()));
     let shorten = move || {
@@ -280,7 +280,7 @@ impl Appender {
         Ok(Appender { path, file, line: Lines::default(), lost: 0 })
     }
 
-    /// What the file has, without what is still to be written.
+    /// The bytes that are in the file, without those still to be written.
     fn n_bytes(&self) -> io::Result<u64> {
         Ok(self.file.get_ref().metadata()?.len())
     }
@@ -294,7 +294,7 @@ impl Appender {
         self.line = line;
     }
 
-    /// Pieces are smaller than the buffer, which takes the whole of one or nothing.
+    /// Pieces are smaller than the buffer, which takes a piece whole or not at all.
     fn write(&mut self, lines: &Lines) {
         if self.file.write_all(&lines.text).is_err() {
             self.lost += lines.n;

@@ -1,6 +1,6 @@
-//! Who has a directory: the process that its lock file names, if it lives.
+//! Which process uses a directory: the process that its lock file names, if it is alive.
 //!
-//! The lock is not tried: whoever starts at this moment must not find it taken by somebody who only looks.
+//! The lock is not tried: a process that starts at this moment must not find it taken by one that only looks.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ pub fn holder_of(lock: &Path) -> Option<u32> {
     is_ours(pid).then_some(pid)
 }
 
-/// Whether the process lives and is an eyas. Numbers of processes are used again.
+/// Whether the process is alive and is an eyas process. The numbers of processes are used again.
 fn is_ours(pid: u32) -> bool {
     // SAFETY: signal 0 only asks whether the process exists.
     if pid == 0 || unsafe { libc::kill(pid as i32, 0) } != 0 {
         return false;
     }
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // One that has ended and was not waited for holds nothing.
+    // A process that has ended but was not waited for holds nothing.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     if after_name.trim_start().starts_with(['Z', 'X']) {
         return false;

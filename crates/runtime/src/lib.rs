@@ -20,8 +20,9 @@ pub mod executor;
 mod holder;
 pub mod provider;
 
-/// Runs a loop among the tasks that read and write its connections. What wakes it then mostly runs on the
-/// same thread, where the thread that waits for the whole program would have to be woken by the system.
+/// Runs a loop on the threads that also read and write its connections. The tasks that wake the loop then
+/// mostly run on the same thread. The thread that waits for the whole program would have to be woken by the
+/// system.
 async fn run_beside_io<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(body).await {
         Ok(result) => result,

@@ -1,4 +1,5 @@
-//! Members whose messages make no sense: the dispatcher says so, and goes on for the others. And members whom a crowd shuts out.
+//! Members whose messages make no sense: the dispatcher reports that, and goes on for the others. And members
+//! that are shut out by a crowd of strangers.
 
 use eyas_client::Client;
 use eyas_core::event::{AttemptReport, InputReport, NodeMessage, Offer, ReplicaAdded, Times};
@@ -21,7 +22,7 @@ async fn joined(join: &Join, offer: Offer) -> (Reader, Writer, Welcome) {
     net::enter(&join.address, &join.identity, &Hello::Executor(hello)).await.unwrap()
 }
 
-/// What the dispatcher tells the executor last.
+/// The last message of the dispatcher to the executor.
 async fn shut_down(reader: &mut Reader) -> String {
     loop {
         for message in reader.next::<Vec<ToExecutor>>().await.unwrap().expect("a message") {
@@ -135,7 +136,7 @@ fn who_is_shut_out_before_the_welcome_comes_again() {
     });
 }
 
-/// Who has been let in is no stranger any more: nobody's connection stays open with nobody to listen to it.
+/// An accepted member is no stranger any more: no connection stays open without a task that reads it.
 #[test]
 fn who_is_let_in_while_strangers_have_to_go_is_listened_to() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();

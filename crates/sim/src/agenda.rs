@@ -1,4 +1,4 @@
-//! What is to happen, in the order of its time; what falls on one moment, in the order in which it was put down.
+//! Events to come, in the order of their times. Events of one moment come in the order in which they were put here.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

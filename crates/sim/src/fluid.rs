@@ -7,7 +7,7 @@
 //! clock, the bytes that each of them has moved so far: a flow ends when that clock reaches the value noted when it
 //! began. A change of the rate touches the group's clock, not its flows.
 //!
-//! A new level is passed on to the resources that the group's flows also cross, and flows change their bottleneck, only
+//! A new level is passed on to the other resources that the group's flows cross, and flows change their bottleneck, only
 //! when it differs by more than `tolerance` from the one passed on before. With `tolerance` 0 rates are the exact max-min
 //! fair allocation (Bertsekas and Gallager, "Data Networks", §6.5.2; compared in the tests with filling step by step); with a
 //! few per cent, thousands of flows through one shared store cost some tens of steps per change instead of thousands.
@@ -37,9 +37,9 @@ pub struct FlowId {
 
 struct Resource {
     capacity: f64,
-    /// Rates of the flows that cross it and are held back elsewhere, by levels as passed on.
+    /// The sum of the rates of flows that cross this resource and are held back by another one, by the levels that were passed on.
     foreign: f64,
-    /// Number of flows held back here, their common rate, and the rate that others know of.
+    /// The number of flows held back here, their common rate, and the rate that was passed on to other resources.
     n_group: u32,
     level: f64,
     passed_on: f64,
@@ -47,7 +47,7 @@ struct Resource {
     clock: f64,
     clock_ns: u64,
     ends: BinaryHeap<EndAt>,
-    /// All flows that cross it.
+    /// All flows that cross this resource.
     members: Vec<u32>,
     dirty: bool,
     /// Counts changes of what ends next, so that outdated entries of `upcoming` are seen.
@@ -123,7 +123,7 @@ pub struct Fluid<T> {
     free: Vec<u32>,
     upcoming: BinaryHeap<std::cmp::Reverse<Upcoming>>,
     dirty: Vec<u32>,
-    /// Kept for their memory: `(limit elsewhere, flow)`, and flows that end.
+    /// Empty lists, kept so that their memory is used again: `(limit elsewhere, flow)`, and flows that end.
     limits: Vec<(f64, u32)>,
     over: Vec<u32>,
     n_flows: usize,
@@ -232,7 +232,7 @@ impl<T: Copy> Fluid<T> {
             let std::cmp::Reverse(next) = self.upcoming.pop().expect("it was just seen");
             self.run_clock(now_ns, next.resource);
             let r = &mut self.resources[next.resource as usize];
-            // What a nanosecond moves is below what time can tell apart.
+            // Times are whole nanoseconds, so what a flow moves in one of them cannot be told apart.
             let reached = r.clock + SLACK_BYTES + r.level * 1e-9;
             while let Some(end) = r.ends.peek()
                 && end.clock <= reached
@@ -240,7 +240,7 @@ impl<T: Copy> Fluid<T> {
                 let end = r.ends.pop().expect("it was just seen");
                 let flow = &mut self.flows[end.flow.slot as usize];
                 if flow.is_awaited_by(&end, next.resource) {
-                    // Taken at once: a flow that left and came back may stand in the heap twice.
+                    // The flow is taken at once, because a flow that left and came back may stand in the heap twice.
                     ended.extend(flow.tag.take());
                     over.push(end.flow.slot);
                 }
@@ -256,7 +256,7 @@ impl<T: Copy> Fluid<T> {
         self.over = over;
     }
 
-    /// What it is for; `None` when it has ended.
+    /// What the flow is for; `None` when it has ended.
     pub fn tag(&self, flow: FlowId) -> Option<T> {
         if self.is_current(flow) { self.flows[flow.slot as usize].tag } else { None }
     }
@@ -304,7 +304,7 @@ impl<T: Copy> Fluid<T> {
         flow.end_clock = r.clock + bytes;
         let id = FlowId { slot, generation: flow.generation };
         r.ends.push(EndAt { clock: flow.end_clock, flow: id });
-        // What the others know is what the group knew before this flow: `settle` tells them more.
+        // The other resources know the level from before this flow; `settle` passes the new one on.
         let rate = r.passed_on;
         self.change_foreign(slot, at, rate);
         self.touch(at);
@@ -369,7 +369,7 @@ impl<T: Copy> Fluid<T> {
         (r.capacity - r.foreign) / f64::from(r.n_group + 1)
     }
 
-    /// Recomputes levels until nobody has news for anybody.
+    /// Recomputes levels until no resource has a new one to pass on.
     fn settle(&mut self, now_ns: u64) {
         // Levels move towards the fair ones, the lowest first; the bound is for rounding that goes round in circles.
         let n_steps = 1000 + 100 * self.dirty.len();
@@ -403,7 +403,7 @@ impl<T: Copy> Fluid<T> {
                 return self.announce(now_ns, resource);
             }
         } else if self.tolerance > 0.0 && r.n_group == 0 && left >= 0.0 {
-            // Nobody is held back here, and nobody would be.
+            // No flow is held back here, and none would be.
             r.level = left + r.foreign / n_members as f64;
             r.passed_on = r.level;
             return;
@@ -426,7 +426,7 @@ impl<T: Copy> Fluid<T> {
         let (mut left, mut n_below) = (r.capacity, 0);
         let level = loop {
             let level = left / (limits.len() - n_below) as f64;
-            // The last one may have all that is left, whether it can use it or not.
+            // The last flow may have all that is left, whether it can use that or not.
             if limits[n_below].0 >= level * (1.0 - ROUNDING) || n_below + 1 == limits.len() {
                 break level;
             }
@@ -462,7 +462,7 @@ impl<T: Copy> Fluid<T> {
                 self.join(now_ns, slot, left);
             }
         }
-        // Told itself by the moves above, but it knows already.
+        // The moves above marked this resource as well, which has just been recomputed.
         self.announce(now_ns, resource);
         self.limits = limits;
     }

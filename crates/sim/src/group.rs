@@ -3,13 +3,13 @@
 //! In: a [`GroupCase`]. Out: a [`GroupSummary`]. The dispatchers are those of `eyas-core`, with the submission split and the messages
 //! between them as live; each handles one event after the other and takes its time for it:
 //!
-//! | it | takes |
+//! | a dispatcher | takes |
 //! |---|---|
 //! | gives out a task | `decision_ns` (from its queue to its end, as [`crate::machine::Machine::dispatch_ns`]) |
-//! | says or hears something of a file that crosses | `link_ns` a file |
+//! | sends or receives a message about a file that crosses | `link_ns` a file |
 //!
-//! Nodes are as simple as can be: slots, a queue, a message's time to fetch what they have not. What they do is never the bound here,
-//! so this says how dispatchers scale and nothing else; [`crate::world`] is for all other questions.
+//! Nodes are as simple as can be: slots, a queue, and the time of a message to fetch a file that they lack. Nodes never limit the
+//! rate here, so this model says how dispatchers scale and nothing else; [`crate::world`] is for all other questions.
 
 use crate::agenda::Agenda;
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 const S: u64 = 1_000_000_000;
 const RUN: RunId = RunId(1);
 
-/// What is simulated.
+/// The group, its nodes and its tasks.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct GroupCase {
     pub n_dispatchers: u32,
@@ -36,19 +36,20 @@ pub struct GroupCase {
     pub n_tasks: u32,
     /// Run time of a program.
     pub task_ns: u64,
-    /// Half of the tasks make a file, the others read one each and make another: of these files all but one in `n_dispatchers` cross.
+    /// Half of the tasks make a file each, and the others read one of these each and make another. Of the files that are read, all
+    /// but one in `n_dispatchers` cross to another dispatcher.
     pub crossing: bool,
     pub decision_ns: u64,
     pub link_ns: u64,
     pub message_ns: u64,
 }
 
-/// What came of it.
+/// How fast a group was.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct GroupSummary {
     pub tasks_per_s: f64,
     pub makespan_ns: u64,
-    /// Files that readers at other dispatchers were told of.
+    /// Files that a dispatcher announced to another one, whose tasks read them.
     pub n_crossed: u64,
     /// Share of the time in which the busiest dispatcher, and the least busy one, had something to do.
     pub busiest: f64,
@@ -85,7 +86,7 @@ struct Member {
     inbox: VecDeque<Event>,
     free_at: u64,
     busy_ns: u64,
-    /// A [`Ev::Handle`] is on its way.
+    /// An [`Ev::Handle`] is on the agenda.
     due: bool,
     ended: bool,
 }
@@ -108,7 +109,7 @@ struct World<'a> {
     actions: Vec<Action>,
 }
 
-/// Lives through one case.
+/// Simulates one case. `Err`: the case is impossible, or its tasks never end, in one sentence.
 pub fn simulate_group(case: &GroupCase) -> Result<GroupSummary, String> {
     let n = case.n_dispatchers;
     if n == 0 || case.n_nodes < n || case.slots_per_node == 0 || case.n_tasks < 2 {
@@ -231,7 +232,7 @@ impl World<'_> {
         }
     }
 
-    /// Handles what has come, as far as the member has time.
+    /// The member handles the events that have come, as far as it has time.
     fn handle(&mut self, member: u32) {
         loop {
             let m = &mut self.members[member as usize];
@@ -286,7 +287,8 @@ impl World<'_> {
                 self.schedule(at_ns, Ev::ToMember { member: to.0, event })
             }
             Action::EndRun { .. } => self.members[member as usize].ended = true,
-            // Programs are short and nobody dies here: what is asked back has begun, what is sent ahead is fetched later.
+            // Programs are short and no node is lost here: a task that is asked back has begun, and a file that is sent ahead is
+            // fetched later.
             _ => {}
         }
     }

@@ -27,20 +27,20 @@ pub struct Machine {
     pub nic_bytes_per_s: f64,
     /// Home storage, all clients together.
     pub home_bytes_per_s: f64,
-    /// The same, one node.
+    /// Home storage, one node alone.
     pub home_client_bytes_per_s: f64,
-    /// Until home answers a question, and until it sends its first byte.
+    /// Time until home answers a question, and until it sends the first byte of a file.
     pub home_latency_ns: u64,
-    /// One message from dispatcher to executor or back.
+    /// Time of one message from dispatcher to executor or back.
     pub message_ns: u64,
-    /// Time of the dispatcher for one task, from its queue to its end; it handles one thing after the other.
+    /// Time that the dispatcher needs for one task, from its queue to its end. The dispatcher handles one event after the other.
     pub dispatch_ns: u64,
-    /// What a slot spends on a task beside the program: the sandbox.
+    /// Time that a slot needs for a task beside the program: for the sandbox.
     pub task_overhead_ns: u64,
-    /// From the request for a node until it joins: at least, at most; evenly distributed.
+    /// Time from the request for a node until it joins: at least, and at most; evenly distributed.
     pub node_delay_min_ns: u64,
     pub node_delay_max_ns: u64,
-    /// Of a processor: a program that computes for 1 s at speed 1 takes 1 / `speed` s.
+    /// Speed of a processor: a program that computes for 1 s at speed 1 takes 1 / `speed` s.
     pub speed: f64,
     /// What small files and written ones cost beside their bytes.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -57,7 +57,7 @@ pub struct Costs {
     pub home_scratch_per_s: Option<f64>,
     /// A byte written to a node's disk takes the disk for as long as so many bytes read.
     pub disk_write: f64,
-    /// The same of home storage.
+    /// A byte written to home storage takes it for as long as so many bytes read.
     pub home_write: f64,
 }
 
@@ -86,7 +86,7 @@ pub struct Faults {
 pub const PRESETS: [&str; 6] =
     ["tg-anl-64", "tg-anl-100", "tg-anl-64-2008", "bgp-4096", "sicortex-5832", "this-machine"];
 
-/// A machine by name. `Err` names those that there are.
+/// A machine by name. `Err`: there is no such machine; it names those that there are.
 pub fn preset(name: &str) -> Result<Machine, String> {
     // Raicu09 §4.1, table 1: dual processors, "1Gb/s"; §5: "2 ms latency to the executors", "<1ms latency" to GPFS;
     // §5.1.6: "resource allocation takes on the order of 30~60 seconds due to LRM's overheads".
@@ -175,7 +175,7 @@ pub fn preset(name: &str) -> Result<Machine, String> {
 }
 
 impl Machine {
-    /// `Err`: a machine that cannot be, in one sentence.
+    /// `Err` says in one sentence why there can be no such machine.
     pub fn check(&self) -> Result<(), String> {
         let rates = [
             ("disk_bytes_per_s", self.disk_bytes_per_s),
@@ -211,7 +211,7 @@ impl Machine {
 }
 
 impl Faults {
-    /// `Err`: faults that cannot be, in one sentence.
+    /// `Err` says in one sentence why there can be no such faults.
     pub fn check(&self) -> Result<(), String> {
         if !(0.0..=1.0).contains(&self.slow_share) {
             return Err(format!("`slow_share` must lie between 0 and 1, it is {}", self.slow_share));

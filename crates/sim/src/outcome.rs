@@ -1,4 +1,4 @@
-//! What came out of a simulated run: the metrics of Raicu09 §5.1, with their formulas.
+//! The results of a simulated run: the metrics of Raicu09 §5.1, with their formulas.
 //!
 //! | metric | formula |
 //! |---|---|
@@ -11,7 +11,8 @@
 //! | CPU hours | slots of the nodes that are there, integrated over time, idle or not |
 //! | slowdown of an interval | (end of its last task − its beginning) / its length |
 //!
-//! An input that joined a transfer under way counts as found on the node, as in the live report.
+//! An input that joined a transfer under way counts as found on the node, as in the live report. A task that runs again, because
+//! a file that it made was lost, counts as done once; its response time counts at each of its ends.
 
 use crate::machine::Machine;
 use crate::workload::Workload;
@@ -32,7 +33,7 @@ pub struct Summary {
     pub n_tasks: u64,
     pub n_done: u64,
     pub n_failed: u64,
-    /// The first one, for people.
+    /// Why the first task failed that did, as text for people.
     pub failure: Option<String>,
     pub makespan_s: f64,
     pub ideal_s: f64,
@@ -44,7 +45,7 @@ pub struct Summary {
     pub local_bytes: u64,
     pub peer_bytes: u64,
     pub home_bytes: u64,
-    /// Bytes that moved: between nodes, from home, to home.
+    /// Bytes that were moved between nodes, from home, and to home.
     pub moved_peer_bytes: u64,
     pub moved_home_bytes: u64,
     pub landed_bytes: u64,
@@ -115,16 +116,16 @@ pub struct Series {
     pub busy_slots: Vec<f64>,
 }
 
-/// Counts while the world lives.
+/// Counts while the run is simulated.
 pub(crate) struct Recorder {
     summary: Summary,
     slots_per_node: u32,
     read_bytes_per_task: f64,
-    pub refused: Option<String>,
-    pub landed_bytes: u64,
+    /// Why the dispatcher refused the run.
+    refused: Option<String>,
     last_end: Timestamp,
     response_ns_sum: f64,
-    /// Responses by size: eight steps per octave of nanoseconds.
+    /// How many response times there were of each size: eight steps per octave of nanoseconds.
     responses: Vec<u64>,
     response_ns_max: u64,
     busy_ns: f64,
@@ -132,7 +133,7 @@ pub(crate) struct Recorder {
     nodes_since: Timestamp,
     n_nodes: u32,
     starved: Starved,
-    /// By second: local, peer, home bytes; arrivals; queue, nodes, busy slots at its end.
+    /// By second: bytes read locally, from peers and from home; arrivals; and queue, nodes and busy slots at its end.
     bytes: Vec<[u64; 3]>,
     arrivals: Vec<u64>,
     samples: Vec<(u64, u32, u32)>,
@@ -165,7 +166,6 @@ impl Recorder {
             slots_per_node: machine.slots_per_node,
             read_bytes_per_task: workload.read_bytes as f64 / workload.n_tasks.max(1) as f64,
             refused: None,
-            landed_bytes: 0,
             last_end: Timestamp(0),
             response_ns_sum: 0.0,
             responses: vec![0; 64 * 8],
@@ -219,6 +219,16 @@ impl Recorder {
         }
     }
 
+    /// An output of `bytes` was sent home.
+    pub fn landed(&mut self, bytes: u64) {
+        self.summary.landed_bytes += bytes;
+    }
+
+    /// The dispatcher has refused the run, and says why.
+    pub fn refused(&mut self, why: String) {
+        self.refused = Some(why);
+    }
+
     pub fn ended(&mut self, now: Timestamp, arrived: Timestamp, outcome: &Outcome) {
         match outcome {
             Outcome::Done => self.summary.n_done += 1,
@@ -236,6 +246,11 @@ impl Recorder {
         let interval = entry(&mut self.intervals, arrived.0 / S / INTERVAL_S);
         interval.1 = now.0;
         interval.2 += ns as f64;
+    }
+
+    /// A task that was done runs again.
+    pub fn revived(&mut self) {
+        self.summary.n_done -= 1;
     }
 
     /// From `now` on there are so many nodes.
@@ -297,7 +312,6 @@ impl Recorder {
         s.idle_slot_s = self.starved.idle_ns as f64 * 1e-9;
         s.cpu_hours = self.slot_ns * 1e-9 / 3600.0;
         s.utilisation = if self.slot_ns > 0.0 { self.busy_ns / self.slot_ns } else { 0.0 };
-        s.landed_bytes = self.landed_bytes;
         (s.n_events, s.n_losses) = (n_events, n_losses);
         s.intervals = (0u64..)
             .zip(&self.intervals)
@@ -342,11 +356,11 @@ impl Recorder {
 struct Starved {
     /// By node: slots without a task, and slots' worth of tasks behind full slots.
     of_node: Vec<(u64, u64)>,
-    /// Their sums.
+    /// The sums of both over all nodes.
     n_idle: u64,
     n_behind: u64,
     since: Timestamp,
-    /// How many starved since then.
+    /// How many slots have starved since `since`.
     n_starved: u64,
     slot_ns: u128,
     /// The same for slots without a task, whether others queue or not.

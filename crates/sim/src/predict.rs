@@ -33,22 +33,22 @@ use rustc_hash::FxHashSet;
 
 /// One node's rate from home is known when the fastest that it may be is less than so many times the slowest.
 const KNOWN_WITHIN: f64 = 1.5;
-/// Fewer bytes than that say more about latency than about a rate.
+/// A transfer of fewer bytes says more about latency than about a rate.
 const SMALL_BYTES: u64 = 64 << 10;
-/// Half the width of what rates are drawn from, and of programs' speed.
+/// Rates, and the speed of programs, are drawn from so much below the measured value to so much above it, as a share.
 const RATE_SPREAD: f64 = 0.2;
 const SPEED_SPREAD: f64 = 0.1;
 
 /// What the run says about home storage when many nodes read at once.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum HomeSeen {
-    /// Nothing of note was read.
+    /// Too little was read to say anything.
     Nothing,
-    /// So many nodes at once got less than that many times what one gets: its limit has been seen.
+    /// `n_nodes` nodes at once got less than `n_nodes` times what one node gets: the limit of home has been seen.
     Shared { n_nodes: u32 },
-    /// So many nodes at once got that many times what one gets; home may be able to give more, and is not taken to.
+    /// `n_nodes` nodes at once got `n_nodes` times what one node gets. Home may be able to give more; predictions assume that it is not.
     PerNode { n_nodes: u32 },
-    /// So many nodes at once got what they got. What one of them gets alone does not show; see [`Calibration::ends`].
+    /// It is known what `n_nodes` nodes at once got, and not what one of them gets alone; see [`Calibration::ends`].
     Together { n_nodes: u32 },
 }
 
@@ -144,7 +144,7 @@ impl Nodes {
                 turns.push((end, -1, -rate));
             }
         }
-        // Ends before beginnings of the same moment.
+        // At one moment, ends come before beginnings.
         turns.sort_by_key(|turn| (turn.0, turn.1));
         let (mut n_now, mut rate_now, mut since) = (0i32, 0.0, 0);
         for (at, change, rate) in turns {
@@ -227,9 +227,9 @@ pub struct Case {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Prediction {
     pub case: Case,
-    /// With everything as it was measured.
+    /// The result with all values as they were measured.
     pub summary: Summary,
-    /// The fastest and the slowest world, that one included.
+    /// The results of the fastest and of the slowest world; the likeliest one is among these worlds.
     pub makespan_s: (f64, f64),
 }
 
@@ -240,7 +240,7 @@ impl Prediction {
     }
 }
 
-/// What is predicted for.
+/// A machine and a workload to predict for.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
     pub machine: &'a Machine,
@@ -256,7 +256,7 @@ pub struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Lives through one case some times. `Err`: it cannot be, or never ends, in one sentence.
+    /// Simulates one case several times. `Err` says in one sentence why the case is impossible or never ends.
     pub fn answer(&self, case: &Case) -> Result<Prediction, String> {
         let mut scheduling = self.scheduling.clone();
         scheduling.dispatcher.placement = case.placement.clone();
@@ -282,7 +282,7 @@ impl Question<'_> {
             }
         }
         for world in 1..=u64::from(self.n_worlds) {
-            // The same worlds for every case, so that cases differ by what they are and not by luck.
+            // All cases are simulated with the same draws, so that cases differ by what they are and not by luck.
             let seed = self.seed.wrapping_add(world);
             let mut rng = Rng::new(seed);
             let base = if ends.is_empty() { &machine } else { &ends[world as usize % ends.len()] };

@@ -1,19 +1,19 @@
 //! A simulated cluster: the dispatcher, the executors and the provisioner of `eyas-core` on a virtual clock.
 //!
 //! In: a [`Machine`], [`Scheduling`], [`Faults`], a [`Workload`] and a seed. Out: a [`Summary`], or the sentence that says why
-//! the workload never ends. The state machines decide; here is only what happens to what they ask for:
+//! the workload never ends. The state machines of the core decide. This module only models how their requests are carried out:
 //!
-//! | they ask for | here |
+//! | request | model |
 //! |---|---|
 //! | a fetch from home | a flow through home, the node's share of it, the node's link and its disk |
 //! | a fetch from a peer | a flow through the peer's disk and link and the node's link and disk |
-//! | a fetch for one attempt only | the same without the node's disk: the program reads while it comes |
+//! | a fetch for one attempt only | the same without the node's disk: the program reads the bytes while they come |
 //! | a program | its cached inputs are read from the disk, it computes, its outputs are written to the disk |
 //! | an output brought home | a flow through disk, link and home |
-//! | a file of home, where the machine bounds opens | before its bytes flow it is opened, after all that were asked for before |
-//! | a program in a scratch directory at home | before it reads, its directory is made, after all that were asked for before |
+//! | a file of home, where the machine limits opens | before its bytes flow, home opens it, after all files that were asked for before |
+//! | a program in a scratch directory at home | before it reads, home makes its directory, after all directories that were asked for before |
 //! | a message | it arrives `message_ns` later |
-//! | the dispatcher's time | it handles one event after the other; each task that it gives out takes `dispatch_ns` |
+//! | the dispatcher's time | the dispatcher handles one event after the other; each task that it gives out takes `dispatch_ns` |
 //! | nodes | each joins after a random delay between the machine's bounds, with an empty cache |
 //!
 //! Two worlds made from equal arguments write equal logs, on every machine: no wall clock, no hash order, no function of
@@ -56,7 +56,7 @@ use eyas_core::provisioning::{ProvisionAction, ProvisionConfig};
 use eyas_core::rng::Rng;
 use eyas_core::*;
 use eyas_text::shown;
-use hardware::{Hardware, Purpose};
+use hardware::{Hardware, LandedOutput, Purpose};
 use nodes::{Nodes, node_core};
 use record::Record;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ const NODE_MEMORY_BYTES: u64 = u64::MAX >> 8;
 
 type AttemptId = (TaskId, AttemptNo);
 
-/// Everything that is decided by somebody: the names of policies and their settings.
+/// All settings of a simulated run that a user may choose: the names of policies, and limits.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scheduling {
@@ -98,7 +98,7 @@ pub struct Scheduling {
 
 impl Default for Scheduling {
     fn default() -> Scheduling {
-        // A simulated cluster ends with its run: nobody comes who could use what is read once.
+        // A simulated cluster ends with its run, so no later run can use a file that this run reads once.
         let mut dispatcher = DispatcherConfig::default();
         dispatcher.placement_config.affinity.keeps_once = false;
         Scheduling {
@@ -114,7 +114,9 @@ impl Default for Scheduling {
     }
 }
 
-/// Lives through one workload. `log` gets the event log of the run.
+/// Simulates one workload from its first event to the end of its run. The event log of the run is written to `log`.
+///
+/// `Err` says in one sentence what is wrong with the arguments, why the dispatcher refused the run, or why the workload never ends.
 pub fn simulate(
     machine: &Machine,
     scheduling: &Scheduling,
@@ -128,7 +130,7 @@ pub fn simulate(
     let mut scheduling = scheduling.clone();
     let affinity = &mut scheduling.dispatcher.placement_config.affinity;
     if !affinity.keeps_once && affinity.disk_bytes_per_s == 0 {
-        // Here a program reads from home what it reads past the cache; live it is copied to the disk first.
+        // A simulated program reads a file that is not cached from home. A live one reads a copy on the node's disk.
         affinity.disk_bytes_per_s = machine.disk_bytes_per_s as u64;
     }
     let mut world = World::new(machine, &scheduling, faults, workload, seed, log)?;
@@ -147,7 +149,7 @@ struct World<'a> {
     transfers: Transfers,
     work: Work,
     record: Record,
-    /// Kept for their memory.
+    /// An empty list, kept so that its memory is used again.
     node_actions: Vec<NodeAction>,
 }
 
@@ -164,7 +166,7 @@ impl<'a> World<'a> {
         let desk = Desk::new(machine, scheduling.dispatcher.clone())?;
         let hardware = Hardware::new(machine, faults, scheduling.scratch_at_home, &mut rng);
         let supply = Supply::new(machine, faults, scheduling.provision.as_ref(), rng)?;
-        // Tried once here, so that a bad name is said before anything runs.
+        // An executor is made once here, so that a bad name is reported before anything runs.
         node_core(machine, scheduling, 0)?;
         let record = Record::new(Recorder::new(&workload, machine), log);
         Ok(World {
@@ -200,7 +202,7 @@ impl<'a> World<'a> {
         }
         self.time.at(0, Ev::Tick);
         let mut flows_ended = vec![];
-        while !self.record.is_over {
+        while !self.record.is_over() {
             let next_event = self.time.next_ns();
             let next_flow = self.hardware.next_ns();
             let Some(at_ns) = next_event.into_iter().chain(next_flow).min() else {
@@ -210,13 +212,13 @@ impl<'a> World<'a> {
             if next_flow == Some(at_ns) {
                 self.hardware.advance(self.time.now, &mut flows_ended);
                 for purpose in flows_ended.drain(..) {
-                    self.record.n_events += 1;
+                    self.record.count_event();
                     self.on_flow_ended(purpose);
                 }
                 continue;
             }
             let ev = self.time.pop().expect("it was just seen");
-            self.record.n_events += 1;
+            self.record.count_event();
             self.on_event(ev)?;
         }
         self.record.flush_log()
@@ -265,7 +267,7 @@ impl<'a> World<'a> {
                     self.tell_node(number, event);
                 }
             }
-            Ev::Created { node, attempt, output, object } => self.land(node, attempt, output, object),
+            Ev::Created { node, output } => self.bring_home(node, output),
             Ev::Tick => self.on_tick()?,
             Ev::Join { n_nodes } => {
                 self.supply.come(n_nodes);
@@ -273,9 +275,9 @@ impl<'a> World<'a> {
                 self.supply.came(self.time.now, n_nodes);
             }
             Ev::Lose { node } => {
-                // The process is gone, and with it everything it had and did.
+                // The executor's process is gone, with its cache and its programs.
                 if self.leave(node) {
-                    self.record.n_losses += 1;
+                    self.record.count_loss();
                     self.tell_core(Event::ExecutorSilent { executor: ExecutorId(node) });
                 }
             }
@@ -305,7 +307,7 @@ impl<'a> World<'a> {
     }
 
     fn submit(&mut self) -> Result<(), String> {
-        // What comes at once is there before anything of it starts, as live.
+        // As live, a submission that comes as a whole is complete before any of its tasks starts.
         let is_first = !self.work.has_begun();
         while let Some(at) = self.work.next_at() {
             if at > self.time.now {
@@ -334,12 +336,12 @@ impl<'a> World<'a> {
             && !self.supply.is_pending()
             && self.nodes.n_busy_slots() == 0;
         if !is_still {
-            self.record.still_since = self.time.now;
+            self.record.saw_work(self.time.now);
         }
-        if self.time.now.since_ns(self.record.still_since) > STILL_NS {
+        if self.record.still_ns(self.time.now) > STILL_NS {
             return Err(format!(
                 "the workload never ends: {} of {} tasks have ended, and nothing has happened for an hour; {}",
-                self.record.n_ended,
+                self.record.n_ended(),
                 self.work.n_tasks(),
                 self.why_still()
             ));
@@ -367,15 +369,10 @@ impl<'a> World<'a> {
         for action in self.supply.decide(self.time.now, self.desk.core(), &self.nodes) {
             match action {
                 ProvisionAction::Request { n_nodes } => self.supply.request(n_nodes, &mut self.time),
-                ProvisionAction::Release { executor } => {
-                    self.tell_core(Event::ExecutorDraining { executor });
-                    if let Some(node) = self.nodes.find_mut(executor.0) {
-                        node.is_draining = true;
-                    }
-                }
+                ProvisionAction::Release { executor } => self.tell_core(Event::ExecutorDraining { executor }),
             }
         }
-        for node in self.nodes.drained() {
+        for node in self.nodes.drained(self.time.now, self.desk.core()) {
             self.leave(node);
             let reason = "it was released".into();
             self.tell_core(Event::ExecutorLost { executor: ExecutorId(node), reason });
@@ -416,7 +413,7 @@ impl<'a> World<'a> {
 
     // ------------------------------------------------------------ one node
 
-    /// One event into a node's executor, if the node is there, and what follows from it at once.
+    /// Gives an event to a node's executor, if the node is there, and carries out what the executor asks for.
     fn tell_node(&mut self, number: u32, event: NodeEvent) {
         let mut actions = std::mem::take(&mut self.node_actions);
         let (mut events, mut messages) = (VecDeque::new(), vec![]);
@@ -435,7 +432,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What the executor asks for. `events`: what it hears of that at once; `messages`: what it says.
+    /// Carries out one action of a node's executor. Adds to `events` what the executor hears at once because of it, and to
+    /// `messages` what the executor says to the dispatcher.
     fn act(
         &mut self,
         number: u32,
@@ -471,11 +469,12 @@ impl<'a> World<'a> {
                 events.push_back(NodeEvent::OutputStored { task, attempt, output, result });
             }
             NodeAction::Land { task, attempt, output, object, .. } => {
-                self.record.recorder.landed_bytes += self.size_of(object);
-                let attempt = (task, attempt);
+                let size_bytes = self.size_of(object);
+                self.record.recorder.landed(size_bytes);
+                let output = LandedOutput { attempt: (task, attempt), output, object };
                 match self.hardware.opened_at(self.time.now) {
-                    Some(at_ns) => self.time.at(at_ns, Ev::Created { node: number, attempt, output, object }),
-                    None => self.land(number, attempt, output, object),
+                    Some(at_ns) => self.time.at(at_ns, Ev::Created { node: number, output }),
+                    None => self.bring_home(number, output),
                 }
             }
             NodeAction::Evict { .. }
@@ -486,13 +485,11 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Brings an output home. Its cost there is taken for the whole way: home is the slowest part of it.
-    fn land(&mut self, number: u32, attempt: AttemptId, output: u32, object: ObjectId) {
-        let bytes = self.size_of(object) as f64 * self.machine.costs.home_write;
-        let Some(node) = self.nodes.find_mut(number) else { return };
-        let crossed = [node.place.disk, node.place.link_out, node.place.client, self.hardware.home];
-        let purpose = Purpose::Land { node: number, attempt, output, object };
-        self.hardware.begin(self.time.now, &mut node.flows, bytes as u64, &crossed, purpose);
+    fn bring_home(&mut self, number: u32, output: LandedOutput) {
+        let size_bytes = self.size_of(output.object);
+        if let Some(node) = self.nodes.find_mut(number) {
+            node.bring_home(output, size_bytes, &self.time, &mut self.hardware);
+        }
     }
 
     fn on_flow_ended(&mut self, purpose: Purpose) {
@@ -514,7 +511,8 @@ impl<'a> World<'a> {
                     self.tell_node(number, event);
                 }
             }
-            Purpose::Land { node, attempt: (task, attempt), output, object } => {
+            Purpose::Land { node, output } => {
+                let LandedOutput { attempt: (task, attempt), output, object } = output;
                 let size_bytes = self.size_of(object);
                 let result = Ok(self.work.version_of(size_bytes));
                 self.tell_node(node, NodeEvent::OutputLanded { task, attempt, output, result })
@@ -554,7 +552,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Stands for the bytes: objects here never change.
+/// The digest of an object. Simulated objects have no bytes and never change, so their numbers are enough.
 fn digest_of(object: ObjectId) -> Digest {
     let mut digest = [0; 32];
     digest[..4].copy_from_slice(&object.0.to_le_bytes());

@@ -12,7 +12,7 @@
 //! than the program next to it would read. Only a *leading* `..` is resolved, against the base directory, which has
 //! no symbolic links in it when it comes from `getcwd`.
 //!
-//! What is canonical is appended to a text of the caller, because a million locations are written one behind the other.
+//! The canonical text is appended to a text of the caller, because a million locations are written one behind the other.
 
 use crate::kind::KindNo;
 use std::borrow::Cow;
@@ -47,7 +47,7 @@ pub enum Spelling {
     Url,
 }
 
-/// A text of the form `scheme://rest`, as somebody wrote it.
+/// A text of the form `scheme://rest`, as a user wrote it.
 #[derive(Clone, Copy, Debug)]
 pub struct Url<'t> {
     pub scheme: &'t str,

@@ -87,7 +87,7 @@ struct DirectoryReader {
     tree: Tree,
     location: Location,
     path: PathBuf,
-    /// Bytes before those that were asked for.
+    /// Bytes before the wanted ones.
     skip_bytes: u64,
     left_bytes: u64,
     is_checked: bool,
@@ -172,7 +172,7 @@ pub(crate) fn put(home: &FileHome, location: &Location, body: &mut dyn Read, put
     Ok(stat)
 }
 
-/// Who gives the bytes may know better what is wrong with them, at their end.
+/// At the end of the bytes, their source may know a better reason why they are wrong.
 fn wrong_bytes(location: &Location, body: &mut dyn Read, error: eyas_folder::Error) -> Error {
     if matches!(error, eyas_folder::Error::Damaged { .. })
         && let Err(said) = io::copy(body, &mut io::sink())
@@ -212,7 +212,7 @@ pub(crate) fn gone(part: &Path) -> PathBuf {
 /// A directory that disappears with this value, or the one that it has replaced.
 struct Temporary<'a> {
     path: PathBuf,
-    /// Of the directory when it is whole. Until then nobody but its owner may look into it.
+    /// Permission bits of the directory once it is whole. Until then only its owner may look into it.
     mode: u32,
     is_renamed: bool,
     fence: &'a dyn Fence,
@@ -284,7 +284,7 @@ impl<'a> Temporary<'a> {
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if !self.is_renamed && remove_part(&self.path).is_err() {
-            // It stays noted: who reads the note tries again.
+            // The part stays noted: the next reader of the note tries again.
             return;
         }
         self.fence.part_ended(&self.path);
@@ -478,7 +478,7 @@ mod tests {
         }
     }
 
-    /// What a writer notes, and what is done while it waits for leave.
+    /// The notes of a writer, and the actions of others while the writer waits for leave.
     struct Notes<'a> {
         parts: Mutex<Vec<PathBuf>>,
         may_go_on: bool,

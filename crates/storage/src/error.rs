@@ -50,7 +50,7 @@ pub enum Status {
     Permanent,
     /// Trying again soon may well help.
     Temporary,
-    /// It might work one day, but not by trying again now: retries are used up, or somebody has to act first.
+    /// The operation may work one day, but not by trying again now: retries are used up, or a person has to act first.
     Persistent,
 }
 
@@ -128,7 +128,7 @@ impl Error {
         Error::new(ErrorKind::Changed, Status::Permanent, operation, location, reason)
     }
 
-    /// Adds what was tried or found, shown at the end of the sentence.
+    /// Adds a detail of the attempt or its result, which is shown at the end of the sentence.
     pub fn with_context(mut self, key: &'static str, value: impl fmt::Display) -> Error {
         self.0.context.push((key, value.to_string()));
         self
@@ -234,7 +234,7 @@ fn classify_io(error: &io::Error) -> (ErrorKind, Status, Option<&'static str>) {
             libc::ENAMETOOLONG => (InvalidName, Permanent, Some("the name is too long for this file system")),
             libc::EILSEQ => (InvalidName, Permanent, Some("this file system does not accept the name")),
             libc::ELOOP => (InvalidName, Permanent, Some("its symbolic links form a circle")),
-            // Space comes back when somebody frees it, not by asking again a moment later.
+            // A full disk gets space when files on it are removed, not by asking again a moment later.
             libc::ENOSPC => (NoSpace, Persistent, Some("no space left on the device")),
             libc::EDQUOT => (NoSpace, Persistent, Some("the disk quota is used up")),
             libc::EFBIG => (NoSpace, Permanent, Some("the file would be larger than is allowed here")),

@@ -131,7 +131,7 @@ fn entries(directory: &Path) -> Result<impl Iterator<Item = Result<Entry>>> {
         let kind = entry.file_type().map_err(|error| Error::from_io(LIST, entry.path().display(), error))?;
         let (mut is_file, mut is_directory) = (kind.is_file(), kind.is_dir());
         if kind.is_symlink() {
-            // A link that leads nowhere is listed as a file: whoever uses it gets a clear error, instead of one task less.
+            // A link that leads nowhere is listed as a file: its reader gets a clear error, instead of one task less.
             let target = fs::metadata(entry.path());
             is_directory = target.as_ref().is_ok_and(fs::Metadata::is_dir);
             is_file = target.map_or(true, |target| target.is_file());

@@ -78,7 +78,7 @@ impl Homes {
         &self.homes[location.kind().index()]
     }
 
-    /// Changes the limits for all homes, also for who waits now. `None` is unlimited, 0 pauses.
+    /// Changes the limits of all homes, also for streams that are waiting now. `None` is unlimited, 0 pauses.
     pub fn set_limits(&self, streams_max: Option<u32>, rate_bytes_per_s: Option<u64>) {
         self.limits.set_limits(streams_max, rate_bytes_per_s);
     }
@@ -118,7 +118,7 @@ impl Homes {
         self.get(location).put(location, body, put)
     }
 
-    /// See [`Home::remove_part`]. A note of a part does not say whose it is, but each home knows its own parts.
+    /// See [`Home::remove_part`]. The note of a part does not say which home has it, but each home knows its own parts.
     pub fn remove_part(&self, part: &Path) -> Result<()> {
         self.homes.iter().try_for_each(|home| home.remove_part(part))
     }

@@ -182,7 +182,7 @@ impl HttpHome {
         request.call().map_err(|error| from_ureq(operation, location, error))
     }
 
-    /// Reads the whole body to count it, for servers that do not tell a size.
+    /// Reads the whole body to count its bytes, for servers that do not give a size.
     fn measure(&self, operation: &'static str, location: &Location) -> Result<u64> {
         let answer = self.request(operation, location, false, None)?;
         check_status(operation, location, &answer)?;
@@ -294,7 +294,7 @@ impl Home for HttpHome {
         }
         let mut answer = self.request(STAT, location, false, Some(&(0..1)))?;
         if answer.status() == 416 {
-            // An empty object has no first byte, and this answer need not tell its version.
+            // An empty object has no first byte, and this answer need not give its version.
             answer = self.request(STAT, location, false, None)?;
         }
         check_status(STAT, location, &answer)?;

@@ -1,4 +1,4 @@
-//! The kinds of home storage: one list of them, and what each has to say about itself.
+//! The kinds of home storage: one list of them, and the facts that each kind declares about itself.
 //!
 //! No other place of eyas knows a scheme. Task lists and workflow files ask here what a URL means
 //! ([`crate::canonical`]), and [`crate::Homes`] opens all that is listed here.

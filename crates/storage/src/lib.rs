@@ -7,7 +7,7 @@
 //! * [`canonical`]: what people write to the one text of a location;
 //! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared) and [`HttpHome`] (read only);
 //! * wrappers, each a [`Home`] around a [`Home`]: [`Retry`], [`Limited`], [`Chaos`];
-//! * [`pattern`]: how a name matches a pattern of a shell, for listings and for who reads patterns of users elsewhere;
+//! * [`pattern`]: how a name matches a pattern of a shell, for listings and for other readers of users' patterns;
 //! * [`Homes`] opens a home of each kind, puts the wrappers around it, and picks the home for a location.
 //!
 //! Invariants, checked by [`conformance`] for each adaptor:
@@ -187,14 +187,14 @@ pub trait Home: Send + Sync {
         self.put(location, body, &Put::simple(size_hint_bytes))
     }
 
-    /// Removes a temporary object that a writer has [noted](Fence::part_begins) and that nobody writes any more. Nothing
+    /// Removes a temporary object that a writer has [noted](Fence::part_begins) and that no writer is writing now. Nothing
     /// there is no error.
     fn remove_part(&self, part: &Path) -> Result<()> {
         let _ = part;
         Ok(())
     }
 
-    /// Removes the temporary objects of whoever wrote `location` before `part`, and has no right to any more. Nothing there,
+    /// Removes the temporary objects of earlier writers of `location` than `part`, which may not write it any more. Nothing there,
     /// or no place where it could be, is no error.
     fn remove_parts(&self, location: &Location, part: &Part) -> Result<()> {
         let _ = (location, part);

@@ -10,7 +10,7 @@
 //!
 //! Where home is this node's own disk (`local_path` answers) nothing is limited.
 //!
-//! Not here: who gets which share; `eyas-core` decides who may start a transfer.
+//! Not here: the shares of executors and the start of transfers, which `eyas-core` decides.
 
 use crate::error::Result;
 use crate::{Capabilities, Home, Listing, Location, Opened, Part, Put, Stat};
@@ -66,7 +66,7 @@ impl Limits {
         }
     }
 
-    /// Changes both limits for everybody, also for those who wait. Streams beyond a lower limit are not cut off.
+    /// Changes both limits for all streams, also for those that are waiting. Streams beyond a lower limit are not cut off.
     pub fn set_limits(&self, streams_max: Option<u32>, rate_bytes_per_s: Option<u64>) {
         let mut state = self.lock();
         state.streams_max = streams_max;
@@ -100,7 +100,7 @@ impl Limits {
         self.is_rate_limited.load(Ordering::Relaxed)
     }
 
-    /// Waits for a place; it is given back when the result is dropped.
+    /// Waits for a place. The place becomes free again when the result is dropped.
     fn enter(self: &Arc<Limits>) -> StreamPermit {
         let mut state = self.lock();
         while state.streams_max.is_some_and(|max| state.n_streams >= max) {
@@ -129,7 +129,7 @@ impl Limits {
                     state.moved_bytes += bytes;
                     drop(state);
                     self.turn.notify_all();
-                    // Never more than what was wanted, so it fits.
+                    // Never more than the wanted bytes, so the number fits.
                     return bytes as usize;
                 }
                 Grant::After(Some(wait)) => {
@@ -140,7 +140,7 @@ impl Limits {
         }
     }
 
-    /// Returns what was taken and not moved.
+    /// Gives back the bytes that were taken and not moved.
     fn give_back(&self, bytes: usize) {
         if bytes > 0 && self.is_rate_limited() {
             let mut state = self.lock();
@@ -175,23 +175,23 @@ impl Bucket {
     /// From now on. What was moved ahead is still owed, so that many changes are no way round the rate.
     fn set_rate(&mut self, rate_bytes_per_s: Option<u64>, now_ns: u64) {
         self.accrue(now_ns);
-        // Nothing saved up at a higher rate is spent at a lower one.
+        // Bytes that were saved up at a higher rate are not spent at a lower rate.
         self.level = self.level.min(0);
         self.rate_bytes_per_s = rate_bytes_per_s;
         self.at_ns = self.at_ns.max(now_ns);
     }
 
-    /// Adds what the time since the last call allows.
+    /// Adds the bytes that the time since the last call allows.
     fn accrue(&mut self, now_ns: u64) {
         let Some(rate) = self.rate_bytes_per_s else { return };
         let elapsed_ns = now_ns.saturating_sub(self.at_ns);
-        // What is saved up in idle time is one piece, or what a late wake-up missed; not a burst.
+        // Idle time saves up one piece, or the bytes that a late wake-up missed, and never a burst.
         let saved_max = i128::from(Bucket::piece_bytes(rate).max(rate / 50)) * BYTE;
         self.level = (self.level + i128::from(elapsed_ns) * i128::from(rate)).min(saved_max);
         self.at_ns = self.at_ns.max(now_ns);
     }
 
-    /// What may move in one go at `rate`.
+    /// Bytes that may move in one go at `rate`.
     fn piece_bytes(rate_bytes_per_s: u64) -> u64 {
         (rate_bytes_per_s / 100).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
     }

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-/// Begins the name of every part. What begins so is no file of anybody yet, so it is never listed.
+/// Begins the name of every part. A part is no user's file yet, so names that begin so are never listed.
 pub const PART_PREFIX: &str = ".eyas-part-";
 
-/// A name in `directory` that nobody has, for a part of the object `name`.
+/// An unused name in `directory`, for a part of the object `name`.
 pub(crate) fn part_path(directory: &Path, name: &[u8], part: &Part) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let Part { work, epoch, number, .. } = *part;
@@ -48,7 +48,7 @@ pub(crate) fn part_named(name: &str) -> Option<Part> {
     Some(Part { work, epoch, number: u32::try_from(number).ok()?, replaces: false })
 }
 
-/// Removes a part, which may be a directory, and what is left of a directory that was being removed under its name.
+/// Removes a part, which may be a directory, and the rest of a directory whose removal under the part's name was cut short.
 pub(crate) fn remove_part(path: &Path) -> io::Result<()> {
     let gone = directory::gone(path);
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {

@@ -1,4 +1,4 @@
-//! How one object is written beyond its bytes: whose writing it is, and who may still stop it.
+//! How one object is written beyond its bytes: which writer writes it, and what may still stop that writer.
 //!
 //! A writer may be stopped for minutes and go on when another one has long done its work. Two things keep its bytes from
 //! home then. Its [`Fence`] is asked between blocks and right before the name appears. And a later writer of the
@@ -17,7 +17,7 @@ pub trait Fence: Sync {
     /// When all bytes are at home under a temporary name, right before the name appears. May wait for an answer.
     fn may_appear(&self) -> Result<(), String>;
 
-    /// A temporary object is about to be made: whoever finds this noted and not ended may remove it.
+    /// A temporary object is about to be made. A reader of the note that finds no end of it may remove the object.
     fn part_begins(&self, part: &Path) {
         let _ = part;
     }
@@ -45,7 +45,7 @@ impl Fence for Open {
 /// the earlier one, and has no right to the object any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// The same for all who write one object for the same purpose, and for nobody else.
+    /// Equal for all writers of one object for the same purpose, and for no other writer.
     pub work: u64,
     pub epoch: u64,
     pub number: u32,
@@ -66,7 +66,7 @@ pub struct Put<'a> {
 }
 
 impl Put<'_> {
-    /// By somebody who has no rival and is not stopped.
+    /// By a writer that has no rival and is not stopped.
     pub fn simple(size_hint_bytes: Option<u64>) -> Put<'static> {
         Put { size_hint_bytes, mode: None, part: Part::default(), fence: &Open }
     }

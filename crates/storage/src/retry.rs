@@ -1,4 +1,4 @@
-//! Tries again what failed for a reason that may pass, a bounded number of times.
+//! Repeats operations that failed for a reason that may pass, a bounded number of times.
 //!
 //! A read that breaks in the middle goes on where it stopped, with a range, and only if the object still has the
 //! version that was opened; otherwise it fails with `Changed`. A write is tried again only while nothing of its source
@@ -7,7 +7,7 @@
 //! Waits double from try to try, each shortened by a seeded random part so that many readers do not come back at once;
 //! `Retry-After` is respected up to a bound. The sleep is an argument, so tests do not wait.
 //!
-//! What still fails in the end has status `Persistent` and tells the number of tries.
+//! An operation that still fails in the end has status `Persistent`, and its error gives the number of tries.
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::version::Version;

@@ -1,8 +1,9 @@
-//! Lists of commands: a line for the shell is a task. Blank lines and comments are skipped.
+//! Lists of commands: each line for the shell is a task. Blank lines and comments are skipped.
 //!
-//! `{in:PATH}` declares an input and stands for its name in the sandbox, `{out:PATH}` an output. Everything else in a line is the
-//! shell's, braces included. A task that declares a file runs in a sandbox with its inputs, as tasks of other lists do. A
-//! task that declares none runs in the folder from which the list was submitted, and what it reads and writes there is its own business.
+//! `{in:PATH}` declares an input and stands for its name in the sandbox, `{out:PATH}` does the same for an
+//! output. Everything else in a line is for the shell, including braces. A task that declares a file runs in
+//! a sandbox with its inputs, like tasks of other lists. A task that declares none runs in the folder from
+//! which the list was submitted; eyas does not know what it reads and writes there.
 
 use crate::error::{Error, Result, shown};
 use crate::line::{File, Task};
@@ -20,7 +21,8 @@ use std::path::Path;
 const INPUT: &str = "{in:";
 const OUTPUT: &str = "{out:";
 
-/// Reads a list of commands; relative paths are taken from `base_dir`. Gives all of it or the first mistake.
+/// Reads a list of commands; relative paths are taken from `base_dir`. Gives the whole list or the first
+/// mistake.
 pub fn read_commands(reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Result<TaskList> {
     let origin = |e: Error| e.origin(&options.origin);
     let base = location::base_text(base_dir).map_err(origin)?;
@@ -54,7 +56,7 @@ pub fn read_commands(reader: impl BufRead, base_dir: &Path, options: &ReadOption
 /// The task on `line`.
 fn task<'l>(line: &'l str, base: &str) -> Result<Task<'l>> {
     let (mut inputs, mut outputs): (Vec<File<'l>>, Vec<File<'l>>) = (vec![], vec![]);
-    // Of each kind and location, the name in the sandbox.
+    // The name in the sandbox, for each kind and location.
     let mut known: HashMap<(&str, String), String> = HashMap::new();
     let mut taken: HashSet<String> = HashSet::new();
     let mut command = String::new();
@@ -90,7 +92,7 @@ fn task<'l>(line: &'l str, base: &str) -> Result<Task<'l>> {
     Ok(Task {
         inputs,
         outputs,
-        // Every line that changes the folder first would be of one stage.
+        // Otherwise all lines that first change the folder would be one stage.
         label: program(line).into(),
         ..Task::new(Command::Shell(command.into()))
     })
@@ -104,7 +106,7 @@ fn next_mark(text: &str) -> Option<(usize, &'static str)> {
     text.match_indices('{').find_map(mark_at)
 }
 
-/// The name of the program that a line begins with, behind variables that are set for it.
+/// The name of the program at the beginning of a line, after variables that are set for it.
 fn program(line: &str) -> String {
     let is_setting = |word: &&str| {
         word.split_once('=').is_some_and(|(name, _)| {

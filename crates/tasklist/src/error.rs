@@ -1,7 +1,7 @@
-//! What is wrong with a task list, for the person who wrote it.
+//! A mistake in a task list, explained for the person who wrote the list.
 //!
-//! [`Error`] displays as one sentence with its place, and a hint on a line of its own. The parts are
-//! public, so that a program can point at the place instead.
+//! [`Error`] displays as one sentence with its place, and a hint on its own line. The parts are public, so
+//! that a program can point at the place instead.
 
 pub(crate) use eyas_text::shown;
 use std::fmt;
@@ -12,9 +12,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Text that does not mean what it should: broken JSON, unknown field, bad value, bad name.
+    /// Text that is not valid: broken JSON, unknown field, bad value, bad name.
     Invalid,
-    /// Two things that are fine alone and cannot be together: equal ids, one output written twice, a circle.
+    /// Two things that are valid alone but not together: equal ids, one output written twice, a circle.
     Conflict,
     /// A file or pattern that matches nothing.
     NotFound,
@@ -27,11 +27,11 @@ pub enum ErrorKind {
 pub enum Status {
     Permanent,
     Temporary,
-    /// Only after somebody has changed something outside.
+    /// Trying again can help only after something outside has changed.
     Persistent,
 }
 
-/// One pointer wide, so results stay small; read its parts through [`Problem`].
+/// As small as one pointer, so that results stay small; read its parts through [`Problem`].
 pub struct Error(Box<Problem>);
 
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// What the system said, without its number.
+/// The system's error text, without its number.
 fn reason(e: &io::Error) -> String {
     let text = e.to_string();
     match text.rfind(" (os error ") {
@@ -156,7 +156,7 @@ fn reason(e: &io::Error) -> String {
     }
 }
 
-/// The one of `known` that was most likely meant by `word`.
+/// The word among `known` that was most likely meant by `word`.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase();
     known
@@ -170,7 +170,7 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    // A long unknown word is far from everything; its first characters say so as well.
+    // A long unknown word is far from every known word; its first characters show that, too.
     for (i, ca) in a.chars().take(64).enumerate() {
         let mut diagonal = row[0];
         row[0] = i + 1;

@@ -1,4 +1,4 @@
-//! The files that a map is over: paths, patterns, URLs, and names from a list.
+//! The input files of a map: paths, patterns, URLs, and names from a list.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::map::ListInput;
@@ -21,7 +21,7 @@ pub(crate) fn literal<'p>(path: &'p str, base: &Path) -> Result<&'p str> {
     }
 }
 
-/// Canonical locations of all files in the order in which they were asked for, each once where they are to be `distinct`.
+/// Canonical locations of all files in the order of `paths`, each only once if they are to be `distinct`.
 /// `base` is the text of `base_dir`.
 pub(crate) fn find(
     paths: &[String],

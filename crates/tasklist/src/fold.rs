@@ -1,4 +1,4 @@
-//! Folding: a chunk of tasks of one shape to one template and the columns in which they differ.
+//! Folding: turns a chunk of tasks of one shape into a template and the columns in which the tasks differ.
 //!
 //! A [`Chunk`] keeps the strings of its tasks back to back; a *slot* is one string of the shape (the id, the
 //! third argument, the location of the first input). [`Chunk::fold`] writes each slot as a pattern, trying in
@@ -9,21 +9,22 @@
 //!   3. a number that goes up by one with each task: the index, which costs nothing;
 //!   4. a new column with what varies between the common beginning and the common end.
 //!
-//! Invariant: a pattern from 2 or 3 is taken only after it has given back the slot's string for *every* task,
-//! so however the guess was made, folding is lossless.
+//! Invariant: a pattern from 2 or 3 is used only after it has given back the slot's string for *every* task.
+//! So folding is lossless, however the pattern was guessed.
 //!
-//! Why locations first: they are the longest strings, and names and arguments are mostly made of them.
+//! Why locations first: they are the longest strings, and names and arguments mostly consist of parts of
+//! them.
 
 use eyas_core::array::{Column, Command, Hints, Part, Pattern, Piece, TaskArray, TaskForm, file_name, stem};
 use std::fmt::Write;
 
-/// Above this a chunk is full; large enough to make a template's cost per task small, small enough to be sent
-/// in one message.
+/// A chunk with more tasks than this is full. The number is large enough to make a template's cost per task
+/// small, and small enough for one message.
 pub(crate) const TASKS_MAX: usize = 4096;
 const TEXT_BYTES_MAX: usize = 512 * 1024;
 
-/// Columns that a slot may be pieced together from: so many of the first and of the last ones. Without a
-/// limit a task with thousands of inputs would compare every string with every column.
+/// A slot may be pieced together from this many of the first and of the last columns. Without a limit, a task
+/// with thousands of inputs would compare every string with every column.
 const COLUMNS_NEAR: usize = 8;
 
 /// What all tasks of a chunk have in common; the strings are counted, not compared.
@@ -162,7 +163,7 @@ struct Fold<'c> {
 impl Fold<'_> {
     fn slot(&mut self, slot: usize) -> Pattern {
         let first = self.chunk.get(0, slot);
-        // The task furthest from the first tells most about what varies.
+        // The task furthest from the first shows most of what varies.
         let Some(other) = (1..self.n).rev().find(|i| self.chunk.get(*i, slot) != first) else {
             return literal(first);
         };
@@ -181,7 +182,7 @@ impl Fold<'_> {
         let mut column = Column::default();
         for i in 0..self.n {
             let value = self.chunk.get(i, slot);
-            // Cannot be full: its text is part of the chunk's, which has less than 4 GiB.
+            // The column cannot be full: its text is part of the chunk's text, which has less than 4 GiB.
             let _ = column.push(&value[start..value.len() - end]);
         }
         self.columns.push(column);
@@ -217,7 +218,7 @@ impl Fold<'_> {
     /// `slot` as text with a number that is `index + i` in task `i`.
     fn counting(&self, slot: usize, start: usize, end: usize) -> Option<(Pattern, u64)> {
         let first = self.chunk.get(0, slot);
-        // 19 and 20 share a digit with neither, 10 and 11 do: the whole number is what counts.
+        // 19 and 20 share no digit, 10 and 11 do: the whole number must be cut out.
         let is_digit = |c: char| c.is_ascii_digit();
         let start = first[..start].trim_end_matches(is_digit).len();
         let end = first[first.len() - end..].trim_start_matches(is_digit).len();
@@ -230,7 +231,7 @@ impl Fold<'_> {
         self.gives_back(&pattern, slot, Some(index)).then_some((pattern, index))
     }
 
-    /// A guess at how `slot` is made of columns and the index, from tasks 0 and `other`.
+    /// Guesses how `slot` is made of columns and the index, from tasks 0 and `other`.
     fn pieced(&self, slot: usize, other: usize) -> Option<Pattern> {
         let mut candidates: Vec<(Piece, String, String)> = Vec::new();
         let n = self.columns.len();
@@ -244,7 +245,7 @@ impl Fold<'_> {
         if let Some(index) = self.first_index {
             candidates.push((Piece::Index, index.to_string(), (index + other as u64).to_string()));
         }
-        // What is the same in both tasks explains no difference; an empty string fits everywhere.
+        // A candidate that is the same in both tasks explains no difference; an empty string fits everywhere.
         candidates.retain(|(_, a, b)| a != b && !a.is_empty() && !b.is_empty());
 
         let (mut a, mut b) = (self.chunk.get(0, slot), self.chunk.get(other, slot));

@@ -1,4 +1,4 @@
-//! Tasks that a program has in hand, checked and folded like those of a list.
+//! Tasks that a program supplies, checked and folded like those of a list.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::line::{File, Task};
@@ -7,8 +7,8 @@ use crate::location;
 use eyas_core::array::{Command, TaskSpec};
 use std::path::Path;
 
-/// Folds `tasks`, whose ids are not empty; relative locations are taken from `base_dir`, and `origin` is where the
-/// tasks come from, for messages. Mistakes name the task instead of a line.
+/// Folds `tasks`, whose ids must not be empty. Relative locations are taken from `base_dir`; `origin` says in
+/// messages where the tasks come from. Mistakes name the task instead of a line.
 pub fn fold_tasks(
     tasks: impl IntoIterator<Item = TaskSpec>,
     base_dir: &Path,

@@ -4,12 +4,13 @@
 //! where the pattern has a dot. Links to files count as files; `**` does not follow links to directories, so a circle cannot trap
 //! it. Directories never match: a task reads files.
 //!
-//! A listing of home storage (`eyas_storage::Listing`) walks by the same rules, but to another end. It gives locations, and may be
-//! empty or have links in it that lead nowhere. Here names stay as the user writes them, and both are mistakes of the list: a
-//! pattern without a match says in which directory it looked, and a link that leads nowhere is refused.
+//! A listing of home storage (`eyas_storage::Listing`) walks by the same rules, but for another purpose. It
+//! gives locations, and may be empty or contain links that lead nowhere. Here names stay as the user writes
+//! them, and both cases are mistakes of the list: for a pattern without a match the error names the directory
+//! that was searched, and a link that leads nowhere is refused.
 //!
-//! Why not the `glob` crate: it passes over names that are not UTF-8 in silence, and a task less is worse than
-//! an error.
+//! Why not the `glob` crate: it silently skips names that are not UTF-8, and a missing task is worse than an
+//! error.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use eyas_storage::pattern::{has_wildcard, matches};
@@ -23,14 +24,14 @@ pub(crate) fn is_pattern(text: &str) -> bool {
 
 /// The files that match `pattern`, written as the pattern is: relative to `base` or absolute.
 ///
-/// Nothing found is an error that names the directory that was looked in.
+/// If nothing is found, the error names the directory that was searched.
 pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
     let parts: Vec<&str> = pattern.split('/').collect();
     let n_literal = parts.iter().position(|part| has_wildcard(part)).unwrap_or(parts.len() - 1);
     let mut start: String = parts[..n_literal].iter().map(|part| format!("{part}/")).collect();
     let directory = base.join(&start);
     let mut walk = Walk { base, found: Vec::new(), n_directories: 0 };
-    // `directory` ends in a slash, so this fails for whatever is no directory.
+    // `directory` ends in a slash, so this fails for everything that is no directory.
     fs::metadata(&directory).map_err(|e| {
         let directory = eyas_text::shown_path(&directory);
         Error::io(format!("no file matches {}: cannot look in {directory}", shown(pattern)), e)
@@ -45,7 +46,7 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
         let message = format!("no file matches {}: looked in {directory}{also}", shown(pattern));
         return Err(Error::new(ErrorKind::NotFound, message));
     }
-    // Two ways through `**` may lead to one file.
+    // Two paths through `**` may lead to one file.
     walk.found.sort_unstable();
     walk.found.dedup();
     Ok(walk.found)
@@ -54,7 +55,7 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
 struct Walk<'a> {
     base: &'a Path,
     found: Vec<String>,
-    /// Directories where files were wanted.
+    /// Directories that matched although files were wanted.
     n_directories: usize,
 }
 

@@ -1,8 +1,8 @@
 //! What users write, turned into folded task arrays.
 //!
-//! Input: a task list ([`read`], JSON Lines), a list of commands ([`read_commands`]) or a template over files or numbers ([`map`]). Output: a
-//! [`TaskList`] of [`eyas_core::array::TaskArray`]s, or one [`Error`] that says where the mistake is and
-//! what to do about it.
+//! Input: a task list ([`read`], JSON Lines), a list of commands ([`read_commands`]) or a template over files
+//! or numbers ([`map`]). Output: a [`TaskList`] of [`eyas_core::array::TaskArray`]s, or one [`Error`] that
+//! says where the mistake is and what to do about it.
 //!
 //! Invariants:
 //!   1. folding is lossless: expanding a list gives the tasks that were written;
@@ -24,7 +24,8 @@
 //! | `source`, `files` | what a map is over: files, parameters, tables |
 //! | `units` | sizes, durations, rates |
 //!
-//! Not here: whether other inputs exist or outputs can be written there; home storage says that at the time.
+//! Not here: whether other inputs exist or outputs can be written; home storage reports that when it is asked
+//! for them.
 
 mod commands;
 mod error;

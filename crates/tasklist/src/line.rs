@@ -3,7 +3,7 @@
 //! The field table is [`FIELDS`]; `docs/reference/task-list.md` and `task-list.schema.json` say the same.
 //! Errors carry the field and, in the words of the JSON reader, what was expected and where.
 //!
-//! Not here: what locations and names mean, and anything between two tasks (`list`).
+//! Not here: the meaning of locations and names, and everything between two tasks (`list`).
 
 use crate::error::{Error, nearest, shown};
 use crate::units;
@@ -20,7 +20,7 @@ pub const FIELDS: &[&str] = &[
     "priority", "label", "reduce", "dynamic", "promises", "hints",
 ];
 
-/// A task as written. What is absent has its default.
+/// A task as it is written. Absent fields have their defaults.
 pub(crate) struct Task<'a> {
     pub id: Option<Cow<'a, str>>,
     pub command: Command<Cow<'a, str>>,
@@ -33,17 +33,17 @@ pub(crate) struct Task<'a> {
     pub retries: u32,
     pub priority: i32,
     pub label: Cow<'a, str>,
-    /// Its program may add tasks to the run.
+    /// The task's program may add tasks to the run.
     pub dynamic: bool,
-    /// `run:` files that tasks will write which its program adds.
+    /// `run:` files that will be written by tasks which its program adds.
     pub promises: Vec<Cow<'a, str>>,
     pub hints: Hints,
-    /// The command may be applied to any part of the inputs, so many at a time.
+    /// The command may be applied to any part of the inputs, at most this many at a time.
     pub reduce: Option<u32>,
 }
 
 impl<'a> Task<'a> {
-    /// A task of one slot that runs `command`, and of which nothing else is said.
+    /// A task of one slot that runs `command`, with defaults in all other fields.
     pub fn new(command: Command<Cow<'a, str>>) -> Task<'a> {
         Task {
             id: None,
@@ -66,12 +66,12 @@ impl<'a> Task<'a> {
 }
 
 pub(crate) struct File<'a> {
-    /// Name in the sandbox; `None`: the file name of the location.
+    /// The file's name in the sandbox; `None`: the file name of the location.
     pub name: Option<Cow<'a, str>>,
     pub location: Cow<'a, str>,
 }
 
-/// Separates the sentence from its hint inside an error of `serde_json`, which has room for one text only.
+/// Separates the sentence from its hint inside an error of `serde_json`, which has room for only one text.
 const HINT: &str = "\nhint: ";
 
 /// The task on `line`, which is not blank. The error has field, column (in characters) and hint.
@@ -112,7 +112,7 @@ fn explain(e: &serde_json::Error, line: &str, field: Option<&'static str>) -> Er
     if e.is_syntax() && message != "something follows the task" {
         message = format!("broken JSON: {message}");
     }
-    // `serde_json` counts bytes and stands on the byte that it did not like.
+    // `serde_json` counts bytes, and its column is that of the byte that it did not expect.
     let before = line.as_bytes().get(..e.column().saturating_sub(1)).unwrap_or(line.as_bytes());
     let column = before.iter().filter(|b| **b & 0xc0 != 0x80).count() as u64 + 1;
     let mut error = Error::invalid(message).at(0, Some(column));
@@ -150,7 +150,7 @@ impl<'de> Visitor<'de> for TextVisitor {
 }
 
 struct TaskSeed<'c> {
-    /// The field being read; stays set when reading it fails.
+    /// The field being read; it stays set when reading it fails.
     field: &'c mut Option<&'static str>,
 }
 
@@ -352,7 +352,7 @@ impl<'de> Deserialize<'de> for HintsText {
     }
 }
 
-/// What a hint may say.
+/// The values that a hint may have.
 pub(crate) const HINTS: [(&str, Hint); 3] =
     [("auto", Hint::Auto), ("always", Hint::Always), ("never", Hint::Never)];
 pub(crate) const GATHER_HINTS: [(&str, GatherHint); 5] = [
@@ -403,7 +403,7 @@ impl Visitor<'_> for Whole {
     }
 }
 
-/// An error of [`units`] as one of JSON.
+/// Turns an error of [`units`] into an error of JSON.
 fn from_units<E: de::Error>(e: &Error) -> E {
     match &e.hint {
         Some(hint) => E::custom(format!("{}{HINT}{hint}", e.message)),
@@ -460,7 +460,7 @@ impl<'de> Deserialize<'de> for Walltime {
                 self.whole(s.checked_mul(1_000_000_000))
             }
             fn visit_f64<E: de::Error>(self, s: f64) -> Result<Walltime, E> {
-                // Above this, seconds no longer fit into 64 bits of nanoseconds.
+                // Above this, the time no longer fits into 64 bits of nanoseconds.
                 self.whole((0.0..1.8e10).contains(&s).then(|| (s * 1e9).round() as u64))
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Walltime, E> {

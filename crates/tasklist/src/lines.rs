@@ -8,19 +8,19 @@ use std::io::{BufRead, Read};
 pub(crate) struct Lines<'o, R> {
     reader: R,
     line_bytes_max: u64,
-    /// What the list should be, for whoever gave another file.
+    /// The kind of list that was expected, for the message to a user who gave another file.
     kind: &'o str,
     number: u64,
     buffer: Vec<u8>,
 }
 
 impl<'o, R: BufRead> Lines<'o, R> {
-    /// `kind` is what the list should be, with its article.
+    /// `kind` is the expected kind of list, with its article.
     pub fn new(reader: R, options: &ReadOptions, kind: &'o str) -> Lines<'o, R> {
         Lines { reader, line_bytes_max: options.line_bytes_max, kind, number: 0, buffer: Vec::new() }
     }
 
-    /// The number of the next line, from 1, and its text without what ends it; `None` after the last one.
+    /// The number of the next line, from 1, and its text without the line end; `None` after the last line.
     ///
     /// Errors name the line: it cannot be read, is too long, or is not UTF-8.
     pub fn next(&mut self) -> Result<Option<(u64, &str)>> {

@@ -1,15 +1,15 @@
-//! What must hold between the tasks of one list, while it grows.
+//! The rules between the tasks of one list, checked while the list grows.
 //!
-//! A [`Builder`] takes tasks one by one and keeps them folded. Tasks of one shape stay in order and gather in
-//! one chunk; a few shapes gather side by side, so that a list that goes to and fro between two kinds of task
-//! folds as well as two lists.
+//! A [`Builder`] takes tasks one by one and keeps them folded. Tasks of one shape stay in order and are
+//! collected in one chunk. Chunks of a few shapes are collected side by side, so that a list that alternates
+//! between two kinds of task folds as well as two lists.
 //!
-//! Checked here: names in the sandbox, locations, equal ids, one output written or promised twice, circles, files in directories
-//! that are written as a whole.
+//! Checked here: names in the sandbox, locations, equal ids, an output that is written or promised twice,
+//! circles, and files in directories that are written as a whole.
 //!
 //! Why the sets keep 32 bits of a hash and a place instead of a string: the strings are in the folded form
-//! already, and 12 bytes an id or output are what a list of millions can afford. When two hashes are equal the
-//! strings themselves are compared, so a collision costs time and never refuses a good list.
+//! already, and a list of millions can afford only 12 bytes per id or output. When two hashes are equal, the
+//! strings themselves are compared, so a collision costs time but never refuses a good list.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::fold::{Chunk, Shape};
@@ -23,7 +23,8 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
-/// Shapes that gather side by side. A ninth closes the chunk that has waited longest.
+/// The number of chunks that are collected side by side. A further shape closes the chunk that has waited
+/// longest.
 const OPEN_MAX: usize = 8;
 
 /// A whole list, checked and folded.
@@ -36,7 +37,7 @@ pub struct TaskList {
 }
 
 impl TaskList {
-    /// The arrays as they are sent: one at a time, however long the list is.
+    /// The arrays in the form in which they are sent: one at a time, however long the list is.
     pub fn shared_arrays(&self) -> impl Iterator<Item = std::sync::Arc<TaskArray>> {
         self.arrays.iter().cloned().map(std::sync::Arc::new)
     }
@@ -46,13 +47,14 @@ impl TaskList {
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub id: String,
-    /// As given to [`Builder::add`].
+    /// The number that was given to [`Builder::add`].
     pub number: u64,
 }
 
-/// Why a task was not taken.
+/// Why a task was refused.
 pub(crate) enum Refused {
-    /// Wrong by itself. `at` is where the offending text begins; it may be a copy of what was read.
+    /// The task is wrong by itself. `at` is where the offending text begins; it may be a copy of what was
+    /// read.
     Bad {
         error: Error,
         at: Option<*const u8>,
@@ -65,7 +67,7 @@ pub(crate) enum Refused {
         location: String,
         first: Origin,
     },
-    /// It promises what another one does.
+    /// The task promises a file that another task promises.
     SamePromise {
         location: String,
         first: Origin,
@@ -78,28 +80,29 @@ impl From<Error> for Refused {
     }
 }
 
-/// The text `culprit` is to blame.
+/// Blames the text `culprit`.
 pub(crate) fn bad(culprit: &str, error: Error) -> Refused {
     Refused::Bad { error, at: Some(culprit.as_ptr()) }
 }
 
-/// A string of the list: `hash` of it, and where it is.
+/// A string of the list: its `hash`, and where it is.
 #[derive(Clone, Copy)]
 struct Entry {
     hash: u32,
     group: u32,
-    /// Ids: the task's place in its group. Outputs: that times the outputs a task has, plus which of them.
+    /// For ids: the task's place in its group. For outputs: that place times the outputs per task, plus the
+    /// output's number.
     place: u32,
 }
 
-/// The tasks of one array, folded or still gathering.
+/// The tasks of one array, folded or still being collected.
 struct Group {
     array: Option<TaskArray>,
     numbers: Numbers,
     n_outputs: u32,
 }
 
-/// The numbers that the tasks of a group were given.
+/// The numbers that were given to the tasks of a group.
 enum Numbers {
     /// Task `i` has `first + i * step`.
     Even {
@@ -141,17 +144,17 @@ pub(crate) struct Builder {
     base: String,
     id_prefix: String,
     groups: Vec<Group>,
-    /// The one used last is last.
+    /// The chunk used last is last.
     open: Vec<Open>,
     ids: HashTable<Entry>,
     outputs: HashTable<Entry>,
     hasher: DefaultHashBuilder,
-    /// Which task promises a file: its group and place.
+    /// The task that promises each file: its group and place.
     promises: BTreeMap<String, (u32, u32)>,
     n_tasks: u64,
-    /// Some output may be one.
+    /// Some output may be a directory.
     has_directories: bool,
-    /// Tasks that are not in the list may write `run:` files, too.
+    /// Tasks outside the list may write `run:` files, too.
     is_part: bool,
     expected: Expected,
 }
@@ -175,17 +178,17 @@ impl Builder {
         }
     }
 
-    /// What has to be seen when the list is whole.
+    /// Notes what has to be checked when the list is complete.
     pub fn expect(&mut self, expected: Expected) {
         self.expected = expected;
     }
 
-    /// The list is added to a run with tasks of its own.
+    /// The list is added to a run that has other tasks.
     pub fn has_others(&mut self) {
         self.is_part = true;
     }
 
-    /// Adds a task; `number` grows from call to call. After an error the builder is of no more use.
+    /// Adds a task; `number` grows from call to call. After an error the builder cannot be used any more.
     pub fn add(&mut self, task: &Task<'_>, number: u64) -> std::result::Result<(), Refused> {
         let at = self.open_for(task);
         let Open { group, chunk } = &mut self.open[at];
@@ -229,7 +232,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The whole list, after looking for circles.
+    /// Checks for circles and gives the complete list.
     pub fn finish(mut self) -> Result<TaskList> {
         while !self.open.is_empty() {
             self.close(0);
@@ -243,7 +246,7 @@ impl Builder {
         Ok(TaskList { arrays, n_tasks: self.n_tasks, n_dependencies })
     }
 
-    /// Where the chunk for tasks like this one is in `open`.
+    /// The index in `open` of the chunk for tasks like this one.
     fn open_for(&mut self, task: &Task<'_>) -> usize {
         if let Some(at) = self.open.iter().rposition(|o| is_of_shape(task, &o.chunk.shape)) {
             let open = self.open.remove(at);
@@ -274,7 +277,7 @@ impl Builder {
         Origin { id, number: self.groups[group as usize].numbers.get(place) }
     }
 
-    /// Adds a string that is in the list already to its set; gives the equal one that was there before.
+    /// Adds a string, which is in the list already, to its set; gives the equal string that was there before.
     fn insert(&mut self, which: Which, group: u32, place: u32, k: u32) -> Option<Entry> {
         let (groups, open) = (&self.groups, &self.open);
         let n_outputs = groups[group as usize].n_outputs;
@@ -294,7 +297,7 @@ impl Builder {
         })
     }
 
-    /// What a task of the list writes nobody promises.
+    /// Checks that no task promises a file that a task of the list writes.
     fn check_promises(&self) -> Result<()> {
         for (location, (group, place)) in &self.promises {
             if let Some(entry) = self.find_output(location) {
@@ -316,7 +319,8 @@ impl Builder {
         Ok(())
     }
 
-    /// A pattern without a match is the name of a file that a task writes, and no task writes into a directory that is read.
+    /// Checks that each pattern without a match is the name of a file that a task writes, and that no task
+    /// writes into a directory that is read.
     fn check_expected(&mut self) -> Result<()> {
         let Expected { unmatched, directories } = std::mem::take(&mut self.expected);
         let unwritten = unmatched.into_iter().find(|(location, _)| self.find_output(location).is_none());
@@ -351,7 +355,8 @@ impl Builder {
         Ok(())
     }
 
-    /// A directory is written as a whole: nobody else writes below it, and nobody reads a part of it.
+    /// A directory is written as a whole: no other task may write below it, and no task may read a part of
+    /// it.
     fn check_directories(&self) -> Result<()> {
         if !self.has_directories {
             return Ok(());
@@ -408,7 +413,7 @@ impl Builder {
         Err(Error::new(ErrorKind::Conflict, message).hint(way).field("inputs").at(reader.number, None))
     }
 
-    /// The directory above `location` that a task writes.
+    /// The directory above `location` that a task writes, if there is one.
     fn written_above<'t>(&self, location: &'t str) -> Option<(&'t str, Entry)> {
         let ends = location.match_indices('/').map(|(at, _)| &location[..=at]);
         ends.filter(|above| above.len() < location.len() && is_directory(above))
@@ -425,8 +430,9 @@ impl Builder {
     /// As long as every task reads only what tasks before it write, the list itself is an order that works,
     /// and the edges need not even be collected.
     ///
-    /// A file that stays on the nodes has to have a writer in the list, or one that promises it: nobody else could make it. Who
-    /// reads what is promised waits for who promises it at least, so this may be part of a circle, too.
+    /// A file that stays on the nodes must have a writer in the list, or a task that promises it: nobody else
+    /// could make it. The readers of a promised file wait at least for the promising task, so that task may
+    /// be part of a circle, too.
     fn check_dependencies(&self) -> Result<u64> {
         let mut n_dependencies = 0;
         let mut goes_back = false;
@@ -495,7 +501,7 @@ impl Builder {
         .field("inputs")
     }
 
-    /// Task numbers, counted through all groups, at which groups start.
+    /// The numbers of the tasks, counted through all groups, at which the groups start.
     fn starts(&self) -> Vec<u64> {
         let mut start = 0;
         self.groups
@@ -549,7 +555,7 @@ enum Which {
     Output,
 }
 
-/// Calls `f` with the string at a place, wherever it is kept.
+/// Calls `f` with the string at a place, in a folded group or an open chunk.
 fn with_text<R>(
     groups: &[Group],
     open: &[Open],
@@ -594,7 +600,7 @@ fn find(
     set.find(spread(hash), is_equal).copied()
 }
 
-/// The table takes its bits from both ends of 64.
+/// The hash table uses bits from both ends of the 64.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -765,7 +771,7 @@ fn push_file(chunk: &mut Chunk, field: &str, file: &File<'_>, base: &str) -> Pus
             format!("{} names a directory, and what is printed goes to a file", shown(&file.location));
         return Err(bad(&file.location, Error::invalid(message).field(field)));
     }
-    // The location says what it is; who says it in both places means the same.
+    // The location says that it is a directory; a final `/` in the name means the same.
     let name = if is_whole { name.strip_suffix('/').unwrap_or(name) } else { name };
     if let Some(why) = bad_sandbox_name(name) {
         let culprit = file.name.as_ref().unwrap_or(&file.location);
@@ -790,7 +796,7 @@ fn push_file(chunk: &mut Chunk, field: &str, file: &File<'_>, base: &str) -> Pus
     })
 }
 
-/// Why a file in the sandbox cannot have this name.
+/// Why a file in the sandbox cannot have this name; `None` if it can.
 fn bad_sandbox_name(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         return Some("is empty");
@@ -813,8 +819,8 @@ fn bad_sandbox_name(name: &str) -> Option<&'static str> {
     })
 }
 
-/// No two files of task `i` in one place of its sandbox, and none below another, but for a directory that is an input: that is the task's
-/// own copy.
+/// Checks that no two files of task `i` have the same place in its sandbox, and that none is below another.
+/// An input directory is an exception, as it is the task's own copy.
 fn check_sandbox(chunk: &Chunk, i: usize, task: &Task<'_>) -> Pushed {
     let shape = &chunk.shape;
     let n_files = shape.n_inputs + shape.n_outputs;
@@ -829,7 +835,7 @@ fn check_sandbox(chunk: &Chunk, i: usize, task: &Task<'_>) -> Pushed {
             .flat_map(|a| (0..a).map(move |b| (b, a)))
             .find(|&(b, a)| is_within(a, b) || is_within(b, a))
     } else {
-        // Sorted part by part, whatever lies below a name follows it directly.
+        // Sorted part by part, the names below a name follow it directly.
         let mut sorted: Vec<usize> = (0..n_files).collect();
         sorted.sort_by(|&a, &b| name(a).split('/').cmp(name(b).split('/')));
         sorted.windows(2).map(|w| (w[0], w[1])).find(|&(a, b)| is_within(b, a))
@@ -858,7 +864,7 @@ fn check_sandbox(chunk: &Chunk, i: usize, task: &Task<'_>) -> Pushed {
     })
 }
 
-/// Is `name` the same as `top`, or below it?
+/// Whether `name` is the same as `top`, or below it.
 fn is_within(name: &str, top: &str) -> bool {
     name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -884,8 +890,9 @@ fn check_outputs_are_not_inputs(chunk: &Chunk, i: usize, task: &Task<'_>) -> Pus
     Ok(())
 }
 
-/// Tasks that wait for each other, in order: each reads what the one before it writes, the first what the last
-/// does. `edges` are (writer, reader). Takes away, again and again, who waits for nobody (Kahn62).
+/// Finds tasks that wait for each other, in order: each reads what the one before it writes, and the first
+/// what the last writes. `edges` are (writer, reader). Removes, again and again, the tasks that wait for none
+/// (Kahn62).
 fn find_circle(edges: &[(u64, u64)]) -> Option<Vec<u64>> {
     let mut tasks: Vec<u64> = edges.iter().flat_map(|(w, r)| [*w, *r]).collect();
     tasks.sort_unstable();
@@ -905,7 +912,8 @@ fn find_circle(edges: &[(u64, u64)]) -> Option<Vec<u64>> {
             }
         }
     }
-    // Whoever is left waits for somebody who is left: going back from writer to writer must meet itself.
+    // Every task that is left waits for another one that is left, so going back from writer to writer must
+    // meet itself.
     let mut writer_of: BTreeMap<usize, usize> = BTreeMap::new();
     for (w, r) in &edges {
         if n_waits[*w] > 0 && n_waits[*r] > 0 {

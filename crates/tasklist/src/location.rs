@@ -1,23 +1,23 @@
-//! Paths and URLs, each to its one text, so that equal files have equal strings.
+//! Paths and URLs, each turned into its one text, so that equal files have equal strings.
 //!
-//! Home storage says what these texts are ([`eyas_storage::canonical`]), so it reads them back unchanged. A task list has
-//! rules of its own beside:
+//! Home storage defines these texts ([`eyas_storage::canonical`]), so it reads them back unchanged. A task
+//! list has further rules of its own:
 //!
 //! * `run:NAME` is a file that stays on the nodes: NAME is a relative path within the run's own name space. One that ends
 //!   in `/` is a directory, as with paths.
 //! * A path ends in a name, and does not begin with a `~` that a shell would have replaced.
 //!
-//! Not here: whether there is anything at a location.
+//! Not here: whether a file exists at a location.
 
 use crate::error::{Error, Result, shown};
 use eyas_storage::canonical::{self, Refusal, Spelling, Url};
 use std::borrow::Cow;
 use std::path::Path;
 
-/// Begins the location of a file that stays on the nodes.
+/// The beginning of the location of a file that stays on the nodes.
 pub const RUN_FILE: &str = eyas_core::RUN_FILE;
 
-/// The text of a base directory; relative ones are taken from the working directory.
+/// The text of a base directory; a relative one is taken from the working directory.
 pub(crate) fn base_text(dir: &Path) -> Result<String> {
     let absolute = std::path::absolute(dir)
         .map_err(|e| Error::io(format!("cannot tell where the directory {} is", dir.display()), e))?;
@@ -62,7 +62,7 @@ fn refused(text: &str, Refusal { why, hint, is_secret }: Refusal) -> Error {
     }
 }
 
-/// What a location may begin with, for messages.
+/// The possible beginnings of a location, for messages.
 fn known() -> String {
     let mut words = vec!["a plain path".to_owned(), RUN_FILE.to_owned()];
     words.extend(eyas_storage::schemes().map(|scheme| format!("{scheme}://")));
@@ -99,7 +99,7 @@ fn push_run_file(out: &mut String, text: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether the text is a URL, of a scheme that is known or not.
+/// Whether the text is a URL, with a known scheme or not.
 pub(crate) fn is_url(text: &str) -> bool {
     Url::split(text).is_some()
 }

@@ -1,4 +1,4 @@
-//! One command over many files, numbers, values of parameters, rows of a table.
+//! One command over many files, numbers, parameter values, or rows of a table.
 //!
 //! Holes: `{name}` is the input's file name, `{stem}` that without its ending, `{index}` the task's number;
 //! `{in}`, `{in2}`, ... and `{out}`, `{out2}`, ... are names in the sandbox, for the command alone. `{}` is the first input, `{2}`
@@ -6,14 +6,15 @@
 //! parallel (`{/}`, `{.}`, `{/.}`, `{//}`): in the command what stands for a file is its name in the sandbox, in an output its path.
 //! A name that begins with a dash is given as `./-name`, and in a line for the shell every hole is quoted, so that any text is safe.
 //!
-//! An output has its file name as its name in the sandbox too; where that is taken (`in/a.txt` to `out/a.txt`),
-//! `out-` is put before it. Over a range that is done as soon as the names could meet for some number. An input whose name is
-//! taken has `in2-` before it, by the number of its column.
+//! An output has its file name as its name in the sandbox, too. If that name is taken (`in/a.txt` to
+//! `out/a.txt`), `out-` is put before it. Over a range, that is done as soon as the names could be equal for
+//! some number. An input whose name is taken gets `in2-` before it, with the number of its column.
 //!
 //! Tasks over sources become folded chunks as in [`crate::read`]. A range becomes one template without columns: ten million
 //! tasks cost as much as one.
 //!
-//! Not here: which files a program opens on its own. Inputs are what is mapped over and what `with` names.
+//! Not here: files that a program opens on its own. The inputs are the files that are mapped over and those
+//! named by `with`.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::files;
@@ -28,14 +29,14 @@ use std::io::BufRead;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// What `eyas map` was asked for.
+/// The request of `eyas map`.
 #[derive(Clone, Debug)]
 pub struct MapSpec {
     /// Paths, URLs and patterns; one task for each file. A path that exists is never read as a pattern.
     pub paths: Vec<String>,
-    /// What else is mapped over: one task for each combination.
+    /// Further sources: there is one task for each combination.
     pub more: Vec<Source>,
-    /// One task for each number instead.
+    /// If set: one task for each number instead.
     pub range: Option<Range<u64>>,
     /// Further inputs of every task, under their file names.
     pub with: Vec<String>,
@@ -45,7 +46,7 @@ pub struct MapSpec {
     pub command: Vec<String>,
     /// Join the words with spaces and hand them to the shell.
     pub shell: bool,
-    /// A task's id is this and its input, or its number in a range.
+    /// A task's id is this prefix and its input, or its number in a range.
     pub id_prefix: String,
     /// At least 1.
     pub cpus: u32,
@@ -80,16 +81,16 @@ impl Default for MapSpec {
     }
 }
 
-/// Paths that come from a file or from standard input, one a line; patterns are not looked for in them.
+/// Paths that come from a file or from standard input, one per line; they are never treated as patterns.
 pub struct ListInput<'a> {
     pub reader: &'a mut dyn BufRead,
     /// For messages.
     pub origin: &'a str,
-    /// They end in NUL bytes, not in line ends (`find -print0`).
+    /// Paths end in NUL bytes, not in line ends (`find -print0`).
     pub ends_in_nul: bool,
 }
 
-/// The tasks of `spec`, over its paths and then those of `list`. A file that is named twice has one task.
+/// The tasks of `spec`, over its paths and then those of `list`. A file that is named twice gets one task.
 pub fn map(spec: &MapSpec, list: Option<ListInput<'_>>) -> Result<TaskList> {
     if spec.cpus == 0 {
         return Err(Error::invalid("a task needs at least 1 cpu").field("cpus"));
@@ -97,7 +98,7 @@ pub fn map(spec: &MapSpec, list: Option<ListInput<'_>>) -> Result<TaskList> {
     if spec.command.is_empty() {
         return Err(Error::invalid("there is no command").hint("write it after `--`").field("command"));
     }
-    // A program's name may hold spaces, but then it is there.
+    // A program's name may contain spaces, but then the program exists.
     if let ([line], false) = (&spec.command[..], spec.shell)
         && line.contains(char::is_whitespace)
         && !spec.base_dir.join(line).exists()
@@ -125,38 +126,38 @@ struct Templates {
     command: Vec<Vec<Segment>>,
 }
 
-/// The holes of a map over `columns`: those of its outputs, and those of its command.
+/// The holes of a map over `columns`: those for its outputs, and those for its command.
 fn holes(spec: &MapSpec, columns: &[Column]) -> (Holes, Holes) {
     let (mut out, mut inputs) = (Holes::default(), Holes::default());
-    out.tell("index", Hole::Index);
+    out.add_named("index", Hole::Index);
     let files: Vec<usize> = (0..columns.len()).filter(|c| columns[*c].is_file).collect();
     let hole = |column: usize, part: Part| Hole::Column { column, part };
-    // What the user named counts before what has that name here.
+    // The user's own names come before the built-in names.
     for (c, column) in columns.iter().enumerate() {
         if let Name::Text(name) = &column.name
             && !name.is_empty()
         {
-            out.tell(name, hole(c, Part::Whole));
+            out.add_named(name, hole(c, Part::Whole));
             for (sign, part) in Part::SIGNS {
                 out.add(format!("{name}{sign}"), hole(c, part));
             }
         }
     }
     if let Some(&first) = files.first() {
-        out.tell("stem", hole(first, Part::Stem));
-        out.tell("name", hole(first, Part::Name));
+        out.add_named("stem", hole(first, Part::Stem));
+        out.add_named("name", hole(first, Part::Name));
     }
     for (c, column) in columns.iter().enumerate() {
         if let Name::Number(n) = column.name {
             if columns.len() > 1 {
-                out.tell(n.to_string(), hole(c, Part::Whole));
+                out.add_named(n.to_string(), hole(c, Part::Whole));
             }
             for (sign, part) in Part::SIGNS {
                 out.add(format!("{n}{sign}"), hole(c, part));
             }
         }
     }
-    // What `{}` means: the first file, or the only thing that there is.
+    // `{}` means the first file, or the only column that there is.
     if let Some(main) = files.first().copied().or_else(|| (columns.len() == 1).then_some(0)) {
         for (sign, part) in Part::SIGNS {
             out.add(sign, hole(main, part));
@@ -164,17 +165,17 @@ fn holes(spec: &MapSpec, columns: &[Column]) -> (Holes, Holes) {
     }
     for (n, c) in files.iter().enumerate() {
         let name = if n == 0 { "in".to_owned() } else { format!("in{}", n + 1) };
-        inputs.tell(name, hole(*c, Part::Whole));
+        inputs.add_named(name, hole(*c, Part::Whole));
     }
     let mut command = out.clone();
     for name in inputs.names() {
         if let Some(hole) = inputs.get(name) {
-            command.tell(name, hole);
+            command.add_named(name, hole);
         }
     }
     for k in 0..spec.out.len() {
         let name = if k == 0 { "out".to_owned() } else { format!("out{}", k + 1) };
-        command.tell(name, Hole::Out(k));
+        command.add_named(name, Hole::Out(k));
     }
     (out, command)
 }
@@ -225,7 +226,7 @@ fn common_inputs(spec: &MapSpec, base: &str) -> Result<Vec<(String, String)>> {
     spec.with.iter().map(read).collect()
 }
 
-/// Tasks over combinations; each is kept with its files, so a list of more is most likely a mistake.
+/// Each combination is kept with its files, so a larger number is most likely a mistake.
 const COMBINATIONS_MAX: u64 = 100_000_000;
 
 fn over_sources(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Result<TaskList> {
@@ -253,7 +254,7 @@ fn over_sources(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Resu
         rows
     };
     let over_one_file = columns.len() == 1 && columns[0].is_file;
-    // What a task is called in messages.
+    // The name of a task in messages.
     let called = |index: u64| -> String {
         let rows = rows_of(index);
         let of = sources.iter().zip(rows);
@@ -305,11 +306,11 @@ fn over_sources(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Resu
     builder.finish()
 }
 
-/// A text of one column in one task, as holes see it.
+/// The text of one column in one task, in the forms that holes use.
 struct Text<'a> {
-    /// A file's canonical location; `None`: it is no file.
+    /// A file's canonical location; `None`: the text is no file.
     location: Option<&'a str>,
-    /// A file's path as seen from where the map was given; or the text itself.
+    /// A file's path as seen from the folder where the map was given; or the text itself.
     path: &'a str,
     name: Cow<'a, str>,
     /// A file's name in the sandbox.
@@ -327,7 +328,7 @@ impl<'a> Text<'a> {
         Text { location: None, path: text, name: name.into(), inside }
     }
 
-    /// What a hole stands for; `in_command`: in place of a file's path stands its name in the sandbox.
+    /// The text for a hole; `in_command`: a file's name in the sandbox is used in place of its path.
     fn part(&self, part: Part, in_command: bool) -> String {
         let whole = |text: &str| match self.location {
             Some(_) if in_command => dashed(text),
@@ -358,7 +359,7 @@ fn without_ending(path: &str) -> &str {
     }
 }
 
-/// What all tasks of a map are made of.
+/// The common parts of all tasks of a map.
 struct Making<'a> {
     spec: &'a MapSpec,
     templates: Templates,
@@ -367,13 +368,13 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// The task for one combination, written out.
+    /// Makes the task for one combination.
     fn task<'t>(&'t self, mut texts: Vec<Text<'t>>, id: &str, index: u64) -> Result<Task<'t>> {
         let Making { spec, templates, with, base } = self;
         let mut inputs: Vec<File<'t>> = vec![];
         for (column, text) in texts.iter_mut().enumerate() {
             let Some(location) = text.location else { continue };
-            // A file that comes twice is one input.
+            // A file that appears twice is one input.
             if let Some(same) = inputs.iter().find(|f| f.location == location) {
                 text.inside = same.name.as_deref().unwrap_or_default().to_owned();
                 continue;
@@ -438,7 +439,7 @@ fn in_task_of(location: &str, error: Error) -> Error {
     }
 }
 
-/// `name` as a path that no program takes for an option.
+/// `name` as a path that no program mistakes for an option.
 pub(crate) fn dashed(name: &str) -> String {
     if name.starts_with('-') { format!("./{name}") } else { name.into() }
 }
@@ -458,7 +459,7 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
     let templates = parse_templates(spec, &[])?;
     let with = common_inputs(spec, base)?;
 
-    // One task through the same checks as any list; numbers do not change what they find.
+    // One task goes through the checks of any list; the numbers do not change their result.
     let sample: Vec<Pattern> =
         templates.out.iter().map(|t| location_pattern(t, base)).collect::<Result<_>>()?;
     for (k, out) in sample.iter().enumerate() {
@@ -495,7 +496,7 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
             inputs.iter().map(|(n, _)| n).chain(others).any(|other| may_meet(other, name))
         };
         let (before, this) = names.split_at_mut(k);
-        // Ends: no digit is in what is put before, so only a name that goes on like it can still be met.
+        // This ends: the prefix contains no digit, so only a name that begins with it can still be equal.
         while meets(&this[0], before) {
             this[0].0.insert(0, Piece::Literal("out-".into()));
             this[0] = joined(&this[0]);
@@ -538,7 +539,7 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
     Ok(TaskList { arrays, n_tasks, n_dependencies: 0 })
 }
 
-/// The first task of a range through the checks of every task: names in the sandbox, blank commands, NUL.
+/// Checks the first task of a range like every task: names in the sandbox, blank commands, NUL.
 fn check_first(array: &TaskArray, base: &str) -> Result<()> {
     let task = array.expand(0);
     let file = |(name, location): &(String, String)| File {
@@ -577,11 +578,12 @@ fn check_first(array: &TaskArray, base: &str) -> Result<()> {
     builder.finish().map(drop)
 }
 
-/// Tasks of a range. They are folded, but an array has at most 2³² of them and a copy of the template.
+/// The limit on tasks of a range. They are folded, but an array has at most 2³² tasks and a copy of the
+/// template.
 const RANGE_TASKS_MAX: u64 = 1_000_000_000_000;
-/// Stands for the index while a template is read as a location; no location that is typed has it.
+/// Stands for the index while a template is parsed as a location; no location that is typed contains it.
 const MARK: &str = "\u{1}";
-/// What a URL makes of it.
+/// The form of the mark in a URL.
 const MARK_IN_URL: &str = "%01";
 
 fn location_pattern(template: &[Segment], base: &str) -> Result<Pattern> {
@@ -633,7 +635,7 @@ fn word_pattern(template: &[Segment], names: &[Pattern], shell: bool) -> Pattern
                 if matches!(name.0.first(), Some(Piece::Literal(text)) if text.starts_with('-')) {
                     pieces.push(Piece::Literal("./".into()));
                 }
-                // Digits need no quotes, so quoting piece by piece is quoting the whole.
+                // Digits need no quotes, so quoting each piece quotes the whole.
                 pieces.extend(name.0.iter().map(|piece| match piece {
                     Piece::Literal(text) if shell => Piece::Literal(quoted(text)),
                     piece => piece.clone(),
@@ -657,7 +659,7 @@ fn joined(pattern: &Pattern) -> Pattern {
     Pattern(pieces)
 }
 
-/// Could the two give one string, for whatever numbers? `true` may be wrong, `false` never is.
+/// Whether two patterns could give the same string, for any numbers. `true` may be wrong, `false` never is.
 fn may_meet(a: &Pattern, b: &Pattern) -> bool {
     fn text(piece: Option<&Piece>) -> &str {
         match piece {
@@ -673,14 +675,14 @@ fn may_meet(a: &Pattern, b: &Pattern) -> bool {
     match (is_text(a), is_text(b)) {
         (true, true) => head_a == head_b,
         (true, false) => {
-            // Between its ends a number begins, and one ends.
+            // Between its ends, one number begins and one ends.
             let between = head_a.strip_prefix(head_b).and_then(|rest| rest.strip_suffix(tail_b));
             let is_digit = |c: char| c.is_ascii_digit();
             between.is_some_and(|rest| rest.starts_with(is_digit) && rest.ends_with(is_digit))
         }
         (false, true) => may_meet(b, a),
         (false, false) => {
-            // Where one literal goes on, the other has digits of its number.
+            // Where one literal continues, the other has digits of its number.
             let heads = head_a.strip_prefix(head_b).or_else(|| head_b.strip_prefix(head_a));
             let tails = tail_a.strip_suffix(tail_b).or_else(|| tail_b.strip_suffix(tail_a));
             let is_digit = |c: char| c.is_ascii_digit();

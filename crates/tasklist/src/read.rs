@@ -1,7 +1,7 @@
-//! Task lists as JSON Lines: one task a line, blank lines allowed.
+//! Task lists as JSON Lines: one task per line, blank lines allowed.
 //!
-//! Memory is that of the folded form and of the sets of ids and outputs; the text of a line is gone when the
-//! next one is read, unless a task before it reads a directory that a later one may write.
+//! Memory holds the folded form and the sets of ids and outputs. The text of a line is dropped when the next
+//! line is read, unless an earlier task reads a directory that a later task may write.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::line;
@@ -17,9 +17,9 @@ use std::path::Path;
 pub struct ReadOptions {
     /// What is read, for messages: a file's name or "standard input".
     pub origin: String,
-    /// A task without an `id` gets this and the number of its line.
+    /// A task without an `id` gets this prefix and the number of its line.
     pub id_prefix: String,
-    /// The tasks are added to a run: others may write the `run:` files that they read.
+    /// The tasks are added to a run, so other tasks may write the `run:` files that they read.
     pub is_addition: bool,
     /// A longer line is refused, so that a wrong file (an image, say) is not read into memory as one line.
     pub line_bytes_max: u64,
@@ -38,7 +38,7 @@ impl Default for ReadOptions {
 
 /// Reads a whole task list; relative paths in it are taken from `base_dir`.
 ///
-/// Gives all of it or the first mistake, so nothing is started from a list that is broken further down.
+/// Gives the whole list or the first mistake, so nothing is started from a list that is broken further down.
 pub fn read(reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Result<TaskList> {
     let origin = |e: Error| e.origin(&options.origin);
     let base = location::base_text(base_dir).map_err(origin)?;
@@ -48,7 +48,8 @@ pub fn read(reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Res
         builder.has_others();
     }
     let mut lines = Lines::new(reader, options, "a task list");
-    // From the first task on that reads a directory which none before it writes: one behind it may.
+    // Lines are kept from the first task on that reads a directory which no earlier task writes: a later task
+    // may write it.
     let mut waiting: Vec<(u64, String)> = vec![];
     while let Some((number, text)) = lines.next().map_err(origin)? {
         if text.trim().is_empty() {
@@ -70,7 +71,7 @@ pub fn read(reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Res
     builder.finish().map_err(origin)
 }
 
-/// Adds the task on a line, or the parts that it stands for.
+/// Adds the task on a line, or the parts that it is split into.
 fn take(
     builder: &mut Builder,
     several: &mut Several<'_>,
@@ -97,7 +98,7 @@ pub(crate) fn explain(refused: Refused, text: &str, number: u64) -> Error {
     match refused {
         Refused::Bad { error, at } => {
             let offset = at.map(|at| (at as usize).wrapping_sub(text.as_ptr() as usize));
-            // A copy (a string with escapes in it) lies outside the line and has no column.
+            // A copy (made for a string with escapes) lies outside the line and has no column.
             let before = offset.filter(|offset| *offset < text.len()).and_then(|offset| text.get(..offset));
             error.at(number, before.map(|before| before.chars().count() as u64 + 1))
         }
@@ -119,7 +120,8 @@ pub(crate) fn explain(refused: Refused, text: &str, number: u64) -> Error {
     }
 }
 
-/// The task on line `number` writes or promises (`does`) what the one at `first` does; which may be the same task.
+/// The error for line `number`, whose task writes or promises (`does`) the same as the task at `first`, which
+/// may be the same task.
 fn said_before(number: u64, first: &Origin, location: &str, does: &str, way_out: &str) -> Error {
     let location = shown(location);
     if first.number == number {

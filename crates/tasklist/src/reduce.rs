@@ -1,13 +1,15 @@
-//! A task that may be applied to any part of its inputs, taken apart into a tree.
+//! Splits a task that may be applied to any part of its inputs into a tree of tasks.
 //!
-//! In: a task with `reduce: k`. Out: tasks that each take at most `k` inputs. What they make stays on the nodes
-//! (`run:.reduce/LINE/LEVEL.NUMBER`, with the prefix of ids before LINE) and is what the next level reads; the last one makes the task's own output. So a
-//! gather of a thousand files at one node becomes partial results on many, each near its files (`Zhang12` §II-A, §V-G).
+//! In: a task with `reduce: k`. Out: tasks that each take at most `k` inputs. Their outputs stay on the nodes
+//! (`run:.reduce/LINE/LEVEL.NUMBER`, with the prefix of ids before LINE) and are the inputs of the next
+//! level; the last task makes the original task's own output. So a gather of a thousand files at one node
+//! becomes partial results on many nodes, each near its files (`Zhang12` §II-A, §V-G).
 //!
-//! Invariants: each input is read by exactly one task; every task but a single one reads at least two; the order of inputs
-//! is kept from left to right, so that the program need be associative but not commutative.
+//! Invariants: each input is read by exactly one task; every task reads at least two, unless there is only
+//! one task; the inputs keep their order from left to right, so that the program must be associative but need
+//! not be commutative.
 //!
-//! Not here: where the parts run, which is placement's.
+//! Not here: where the parts run, which placement decides.
 
 use crate::error::{Error, Result};
 use crate::line::{File, Task};
@@ -15,14 +17,15 @@ use crate::location::{self, RUN_FILE};
 use eyas_core::array::{Command, file_name};
 use std::borrow::Cow;
 
-/// What the names of a part's inputs replace in the command.
+/// In the command, this is replaced by the names of a part's inputs.
 const HOLE: &str = "{inputs}";
-/// Text that the parts of one task may have together; each has the command, the environment and the label.
+/// The text that the parts of one task may have together; each part has the command, the environment and the
+/// label.
 const PARTS_BYTES_MAX: u64 = 256 << 20;
-/// Of the name of what a part makes.
+/// An estimate of the length of the name of a part's output.
 const MADE_BYTES: usize = 16;
 
-/// The tasks that `task`, on line `number`, stands for; itself where it does not reduce.
+/// The tasks that `task`, on line `number`, is split into; the task itself if it does not reduce.
 pub(crate) fn expand<'a>(task: Task<'a>, id_prefix: &str, number: u64) -> Result<Vec<Task<'a>>> {
     let Some(arity) = task.reduce.map(|n| n as usize) else { return Ok(vec![task]) };
     if !has_hole(&task.command) {
@@ -62,14 +65,14 @@ pub(crate) fn expand<'a>(task: Task<'a>, id_prefix: &str, number: u64) -> Result
         let mut rest = parts.into_iter();
         parts = vec![];
         for k in 0..n_groups {
-            // As even as they can be.
+            // Groups as equal as possible.
             let n = (k + 1) * n_parts / n_groups - k * n_parts / n_groups;
             let mut group: Vec<File<'_>> = rest.by_ref().take(n).collect();
             if group.len() == 1 {
                 parts.append(&mut group);
                 continue;
             }
-            // Where the whole is a directory, so is each part.
+            // If the whole output is a directory, so is the output of each part.
             let slash = if output.location.ends_with('/') { "/" } else { "" };
             let made = format!("{RUN_FILE}.reduce/{}{number}/{level}.{k}{slash}", as_name(id_prefix));
             let made_here = File { name: Some(out_name.clone()), location: made.clone().into() };
@@ -85,7 +88,7 @@ pub(crate) fn expand<'a>(task: Task<'a>, id_prefix: &str, number: u64) -> Result
     Ok(tasks)
 }
 
-/// Tasks in a tree over `n_inputs`, at most.
+/// The largest number of tasks in a tree over `n_inputs`.
 fn n_parts_of(n_inputs: usize, arity: usize) -> u64 {
     let (mut n_left, mut n_parts) = (n_inputs, 1);
     while n_left > arity {
@@ -107,13 +110,14 @@ fn parts_bytes(task: &Task<'_>, arity: usize) -> u64 {
     let output: usize = task.outputs.iter().map(|file| name_of(file).len()).sum();
     let id = task.id.as_ref().map_or(0, |id| id.len());
     let each = (command + env + output + id + task.label.len()) as u64;
-    // Each input is named by one part, and so is what each part makes; every hole takes the names.
+    // Each input is named by one part, and so is the output of each part; every hole takes the names.
     let names: usize = task.inputs.iter().map(|file| name_of(file).len() + 2 * MADE_BYTES).sum();
     let n_parts = n_parts_of(task.inputs.len(), arity);
     each.saturating_mul(n_parts).saturating_add((names as u64).saturating_mul(n_holes as u64))
 }
 
-/// Text in which others than letters and digits are written by their number, so that it can be part of a name.
+/// The text with all characters except letters and digits written as numbers, so that it can be part of a
+/// name.
 fn as_name(text: &str) -> String {
     let mut name = String::new();
     for byte in text.bytes() {
@@ -170,7 +174,7 @@ fn fill<'a>(command: &Command<Cow<'a, str>>, names: &[String]) -> Command<Cow<'a
     }
 }
 
-/// As one word for the shell, which is not taken for an option.
+/// The name as one word for the shell that is not mistaken for an option.
 fn quoted(name: &str) -> String {
     let name = if name.starts_with('-') { format!("./{name}") } else { name.to_owned() };
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_./+,:=@".contains(c));

@@ -1,11 +1,14 @@
-//! Inputs that stand for several files: patterns (`data/*.txt`) and directories (`data/`), as the disk has them when the list is read.
+//! Inputs that stand for several files: patterns (`data/*.txt`) and directories (`data/`), as they are on
+//! disk when the list is read.
 //!
-//! A pattern stands for the files that match it, a directory for all files below it, whatever their names. A file whose own name
-//! has a `*` in it is meant by that name, as long as it is there; a `file://` URL is never a pattern. What matches nothing may
-//! be the name of a file that a task of the list writes; that is known at the end of the list. What a task of the list would write
-//! into a directory, or next to the matches of a pattern, is not there yet and would be missing without a word, so that is refused.
+//! A pattern stands for the files that match it, a directory for all files below it, whatever their names. If
+//! a file exists whose own name contains a `*`, that name means the file; a `file://` URL is never a pattern.
+//! A pattern that matches nothing may be the name of a file that a task of the list writes; this is known at
+//! the end of the list. Files that a task of the list would write into a directory, or that would match a
+//! pattern, do not exist yet and would be missing without notice, so that is refused.
 //!
-//! A directory that a task of the list writes as a whole is none of these: it is one object, and the reader waits for it.
+//! A directory that a task of the list writes as a whole is no such input: it is one object, and the reader
+//! waits for it.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::glob::{glob, is_pattern};
@@ -18,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
-/// What inputs of a list stand for, looked up once each.
+/// The files that inputs of a list stand for; each input is looked up once.
 pub(crate) struct Several<'a> {
     base_dir: &'a Path,
     base: String,
@@ -29,12 +32,13 @@ pub(crate) struct Several<'a> {
     pub expected: Expected,
 }
 
-/// What has to be seen at the end of the list.
+/// What has to be checked at the end of the list.
 #[derive(Default)]
 pub(crate) struct Expected {
     /// Patterns that matched nothing, by their location: a task may write a file of that name.
     pub unmatched: Vec<(String, Error)>,
-    /// Directories that were read, ending in `/`: no task may write there. With the line and what was written.
+    /// Directories that were read, ending in `/`: no task may write there. Each with the line and the text of
+    /// the input.
     pub directories: Vec<(String, u64, String)>,
 }
 
@@ -45,7 +49,8 @@ impl<'a> Several<'a> {
         Several { base_dir, base, patterns, directories, written, expected }
     }
 
-    /// Takes in which directories `task` writes. What is wrong with them is said where it is added to the list.
+    /// Notes which directories `task` writes. Mistakes in them are reported when the task is added to the
+    /// list.
     pub fn learn(&mut self, task: &Task<'_>) {
         for file in task.outputs.iter().filter(|file| file.location.ends_with('/')) {
             let mut location = String::new();
@@ -55,7 +60,7 @@ impl<'a> Several<'a> {
         }
     }
 
-    /// Whether `task` reads a directory that no task writes of those that were learned of.
+    /// Whether `task` reads a directory that no noted task writes.
     pub fn reads_directory(&self, task: &Task<'_>) -> bool {
         let reads = |text: &str| text.ends_with('/') && stands_for_several(text) && !self.is_written(text);
         task.inputs.iter().any(|file| reads(&file.location))
@@ -68,7 +73,7 @@ impl<'a> Several<'a> {
             && self.written.contains(&location)
     }
 
-    /// Puts files in the place of inputs that stand for several.
+    /// Replaces inputs that stand for several files by these files.
     pub fn expand(&mut self, task: &mut Task<'_>, number: u64) -> std::result::Result<(), Refused> {
         if !task.inputs.iter().any(|file| stands_for_several(&file.location)) {
             return Ok(());
@@ -95,7 +100,7 @@ impl<'a> Several<'a> {
         Ok(())
     }
 
-    /// The files that match; `None`: it is meant literally.
+    /// The files that match; `None`: the text is meant literally.
     fn find(&mut self, text: &str, number: u64) -> Result<Option<Vec<String>>> {
         if let Some(known) = self.patterns.get(text) {
             return Ok(known.clone());
@@ -166,8 +171,9 @@ pub(crate) fn stands_for_several(text: &str) -> bool {
     (text.ends_with('/') || is_pattern(text)) && !text.starts_with(RUN_FILE) && !location::is_url(text)
 }
 
-/// All files below `directory`, whose name in what is found begins with `prefix`. Links to files count as files; links to directories are
-/// not followed, so a circle cannot trap it. What another run is bringing there is not there yet.
+/// Adds all files below `directory` to `found`, with names that begin with `prefix`. Links to files count as
+/// files; links to directories are not followed, so a circle cannot trap it. Files that another run is just
+/// bringing home are not included.
 fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> std::io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

@@ -1,10 +1,11 @@
-//! What a map is over besides its first files: further files, the values of a parameter, the rows of a table.
+//! The sources of a map besides its first files: further files, the values of a parameter, the rows of a
+//! table.
 //!
-//! A [`Source`] becomes [`Rows`]: columns, and a text in each of them for each row. In a column of files the text is the
-//! file's canonical location. A map has a task for each combination of rows, one of each source; the last source
-//! changes from task to task.
+//! A [`Source`] becomes [`Rows`]: columns, and a text in each column for each row. In a column of files the
+//! text is the file's canonical location. A map has a task for each combination of rows, one from each
+//! source; the last source changes from task to task.
 //!
-//! Not here: what holes are made of a text (`template`, `map`).
+//! Not here: how holes use a text (`template`, `map`).
 
 use crate::error::{Error, Result, nearest, shown};
 use crate::map::{ListInput, MapSpec};
@@ -19,12 +20,13 @@ pub enum Source {
     /// Paths, URLs and patterns, as in [`MapSpec::paths`].
     Files {
         paths: Vec<String>,
-        /// The files go along with those of the source of files before, one by one: there is no combination of both.
+        /// The files are paired one by one with those of the previous source of files, instead of being
+        /// combined with them.
         is_linked: bool,
     },
     /// A parameter and its values.
     Values { name: String, values: Vec<String> },
-    /// Rows that belong together. `files` are the names of the columns that name files.
+    /// Rows of a table. `files` are the names of the columns that contain file names.
     Table { table: Table, files: Vec<String> },
 }
 
@@ -35,13 +37,13 @@ pub struct Table {
     pub origin: String,
     pub columns: Vec<String>,
     pub rows: Vec<Vec<String>>,
-    /// Of each row, its line in the file.
+    /// For each row, its line in the file.
     lines: Vec<u64>,
 }
 
 impl Table {
-    /// Reads a table whose first row has the names of the columns. Fields may be in double quotes, with doubled quotes inside,
-    /// as in RFC 4180.
+    /// Reads a table whose first row has the names of the columns. Fields may be in double quotes, with
+    /// doubled quotes inside, as in RFC 4180.
     pub fn read(mut reader: impl Read, delimiter: u8, origin: &str) -> Result<Table> {
         let mut table = Table { origin: origin.into(), ..Table::default() };
         let mut text = vec![];
@@ -50,7 +52,7 @@ impl Table {
         let mut lines = LineNumbers { text: &text, counted: 0, line: 1 };
         let mut csv = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(&text[..]);
         let header = csv.headers().map_err(|e| table.explain(e, &mut lines))?;
-        // Spreadsheets write it.
+        // Some spreadsheets write a byte order mark.
         let mut columns: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
         if let Some(first) = columns.first_mut() {
             *first = first.trim_start_matches('\u{feff}').to_owned();
@@ -92,7 +94,9 @@ impl Table {
     }
 }
 
-/// LineNumbers of rows, which are asked for in their order. The reader's own number is too small behind a line that ends in `\r\n`.
+/// Line numbers of rows, which must be asked for in order. The CSV reader's own number is too small after a
+/// line that ends in `\r
+/// `.
 struct LineNumbers<'t> {
     text: &'t [u8],
     counted: usize,
@@ -112,7 +116,7 @@ impl LineNumbers<'_> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Column {
     pub name: Name,
-    /// Its texts are locations of files, which are inputs.
+    /// The texts are locations of files, which are inputs.
     pub is_file: bool,
 }
 
@@ -147,7 +151,7 @@ pub(crate) fn columns(spec: &MapSpec, has_list: bool) -> Result<Vec<Column>> {
                         let near = nearest(file, &known).map(|n| format!("did you mean {}? ", shown(n)));
                         let message =
                             format!("there is no column {} in {}", shown(file), shown(&table.origin));
-                        let has = template::told(&known, str::to_owned, ", ");
+                        let has = template::shortened_list(&known, str::to_owned, ", ");
                         return Err(Error::invalid(message)
                             .hint(format!("{}it has {has}", near.unwrap_or_default()))
                             .field("files"));
@@ -179,18 +183,18 @@ pub(crate) fn columns(spec: &MapSpec, has_list: bool) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// Whether a hole of that name is not to be had: `in`, `out3`, `index`, a number.
+/// Whether users may not give a hole this name: `in`, `out3`, `index`, a number.
 fn is_reserved(name: &str) -> bool {
     let is_number = |text: &str| text.chars().all(|c| c.is_ascii_digit());
     let after = name.strip_prefix("in").or_else(|| name.strip_prefix("out"));
     name == "index" || after.is_some_and(is_number) || !name.is_empty() && is_number(name)
 }
 
-/// A source that has been looked up.
+/// A source whose rows have been looked up.
 pub(crate) struct Rows {
     /// In each, a text for each column.
     pub rows: Vec<Vec<String>>,
-    /// Of each row, what the ids of its tasks have of it.
+    /// For each row, its part of the ids of its tasks.
     pub ids: Vec<String>,
 }
 
@@ -261,7 +265,7 @@ fn of_table(table: &Table, files: &[String], spec: &MapSpec, base: &str) -> Resu
             *text = location;
         }
     }
-    // The first column says it where it names rows, else their number does.
+    // The first column is used if it identifies the rows, else the row's number.
     let first: HashSet<&str> = table.rows.iter().filter_map(|row| row.first()).map(String::as_str).collect();
     let names_rows = first.len() == rows.len() && !first.contains("");
     let id = |(n, row): (usize, &Vec<String>)| match row.first() {
@@ -282,7 +286,7 @@ fn id_of(location: &str, base: &str) -> String {
     escaped(path_of(location, base)).into_owned()
 }
 
-/// An id goes into messages, so what would break a line is escaped.
+/// Ids appear in messages, so characters that would break a line are escaped.
 fn escaped(id: &str) -> Cow<'_, str> {
     if !id.contains(char::is_control) {
         return Cow::Borrowed(id);

@@ -5,7 +5,7 @@ use eyas_text::line_of;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hole {
-    /// Of a column of what is mapped over, that part.
+    /// A part of the text of a column that is mapped over.
     Column { column: usize, part: Part },
     /// The name of output `n` in the sandbox, counted from 0.
     Out(usize),
@@ -13,7 +13,7 @@ pub(crate) enum Hole {
     Index,
 }
 
-/// What a hole takes of a text that may be a path.
+/// The part that a hole takes of a text that may be a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     Whole,
@@ -21,7 +21,7 @@ pub(crate) enum Part {
     Stem,
     /// `{/}`: the file name.
     Name,
-    /// `{.}`: all but the ending.
+    /// `{.}`: everything except the ending.
     NoEnding,
     /// `{/.}`: the file name without its ending.
     NameNoEnding,
@@ -30,7 +30,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// What is written in a hole behind the number or the name of a column, as in GNU parallel.
+    /// The sign that follows the number or the name of a column in a hole, as in GNU parallel.
     pub const SIGNS: [(&str, Part); 5] = [
         ("", Part::Whole),
         ("/", Part::Name),
@@ -44,18 +44,18 @@ impl Part {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holes {
     named: Vec<(String, Hole)>,
-    /// So many of them, from the front, are named in messages.
-    n_told: usize,
+    /// Messages name this many of the holes, from the front.
+    n_named: usize,
 }
 
 impl Holes {
-    /// A hole that messages name.
-    pub fn tell(&mut self, name: impl Into<String>, hole: Hole) {
-        self.named.insert(self.n_told, (name.into(), hole));
-        self.n_told += 1;
+    /// Adds a hole that messages name.
+    pub fn add_named(&mut self, name: impl Into<String>, hole: Hole) {
+        self.named.insert(self.n_named, (name.into(), hole));
+        self.n_named += 1;
     }
 
-    /// One that they do not name, since it follows from others.
+    /// Adds a hole that messages do not name, because it follows from others.
     pub fn add(&mut self, name: impl Into<String>, hole: Hole) {
         self.named.push((name.into(), hole));
     }
@@ -75,7 +75,7 @@ pub(crate) enum Segment {
     Hole(Hole),
 }
 
-/// Reads `text`; only `known` holes may be in it. `what` names the text in messages.
+/// Parses `text`, which may contain only `known` holes. `what` names the text in messages.
 pub(crate) fn parse(what: &str, text: &str, known: &Holes) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
     let mut literal = String::new();
@@ -94,10 +94,12 @@ pub(crate) fn parse(what: &str, text: &str, known: &Holes) -> Result<Vec<Segment
         };
         let name = &rest[1..end];
         let Some(hole) = known.get(name) else {
-            let names: Vec<&str> = known.names().take(known.n_told).collect();
+            let names: Vec<&str> = known.names().take(known.n_named).collect();
             let known = match names.is_empty() {
                 true => "no holes are known here".into(),
-                false => format!("known here are {}", told(&names, |name| format!("{{{name}}}"), " ")),
+                false => {
+                    format!("known here are {}", shortened_list(&names, |name| format!("{{{name}}}"), " "))
+                }
             };
             let near =
                 nearest(name, &names).map(|n| format!("did you mean {}? ", shown(&format!("{{{n}}}"))));
@@ -122,8 +124,8 @@ pub(crate) fn parse(what: &str, text: &str, known: &Holes) -> Result<Vec<Segment
     Ok(segments)
 }
 
-/// Names that come from a user's table, as they may stand in a message: not all of a thousand.
-pub(crate) fn told(names: &[&str], as_is: impl Fn(&str) -> String, between: &str) -> String {
+/// Names from a user's table for a message, limited to a few if there are a thousand.
+pub(crate) fn shortened_list(names: &[&str], as_is: impl Fn(&str) -> String, between: &str) -> String {
     const NAMES_MAX: usize = 30;
     const CHARS_MAX: usize = 60;
     let some = names.iter().take(NAMES_MAX).map(|name| as_is(&line_of(name).at_most(CHARS_MAX).to_string()));
@@ -146,7 +148,7 @@ pub(crate) fn fill(template: &[Segment], value: &dyn Fn(Hole) -> String) -> Stri
     out
 }
 
-/// `word` as the shell reads it back unchanged.
+/// `word` quoted so that the shell reads it back unchanged.
 pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-+=:,@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -171,7 +173,7 @@ mod tests {
             ("stem", STEM),
             ("index", Hole::Index),
         ] {
-            holes.tell(name, hole);
+            holes.add_named(name, hole);
         }
         holes.add("", WHOLE);
         holes

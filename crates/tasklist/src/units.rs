@@ -1,8 +1,7 @@
-//! Sizes, durations and rates as people write them.
+//! Sizes, durations and rates as users write them.
 //!
-//! Arithmetic is exact in integers; what a fraction leaves below one byte or nanosecond is cut off.
-//! Letter case does not matter. `2G` alone is refused: half of its readers think of 1000^3, the other half
-//! of 1024^3.
+//! Arithmetic is exact in integers; a fraction of a byte or nanosecond is cut off. Letter case does not
+//! matter. `2G` alone is refused: half of its readers think of 1000^3, the other half of 1024^3.
 
 use crate::error::{Error, Result, shown};
 use std::time::Duration;
@@ -41,8 +40,8 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
     })
 }
 
-/// Bytes per second in `20MB`, `20MB/s` or `1048576`; at least 1. A bare number below 1000 is refused: whoever writes `5` means
-/// megabytes more often than bytes.
+/// Bytes per second in `20MB`, `20MB/s` or `1048576`; at least 1. A bare number below 1000 is refused: a user
+/// who writes `5` means megabytes more often than bytes.
 pub fn parse_rate(text: &str) -> Result<u64> {
     let size = text.trim().strip_suffix("/s").unwrap_or(text);
     let is_bare = size.trim().bytes().all(|b| b.is_ascii_digit() || b == b'.');
@@ -137,7 +136,7 @@ fn scale(number: &str, factor: u64) -> std::result::Result<u64, String> {
     }
     let too_large = || "it is too large".to_string();
     let whole: u64 = whole.parse().map_err(|_| too_large())?;
-    // More than 18 digits after the point are below a nanosecond of a day and a byte of a PiB.
+    // More than 18 digits after the point make less than a nanosecond of a day and less than a byte of a PiB.
     let fraction = &fraction[..fraction.len().min(18)];
     let tail = match fraction {
         "" => 0,

@@ -1,4 +1,4 @@
-//! Tasks back to JSON Lines, for round trips and for `submit` from one cluster to another.
+//! Writes tasks as JSON Lines, for round trips and for `submit` from one cluster to another.
 
 use crate::line::{GATHER_HINTS, HINTS};
 use crate::several::stands_for_several;
@@ -14,12 +14,12 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
         line.push_str(&format!("{comma}\"{name}\":{value}"));
     };
     let text = |s: &str| Value::from(s).to_string();
-    // By hand: a JSON map of this library would sort the names, and order is part of a task.
+    // Written by hand: a JSON map of this library would sort the names, and order is part of a task.
     let place = |location: &str, is_input: bool| match location.starts_with('/')
         && stands_for_several(location)
         && (is_input || !location.ends_with('/'))
     {
-        // A path would be taken for a pattern, or for the files in a directory.
+        // A path would be read as a pattern, or as the files in a directory.
         true => text(&eyas_storage::url_of_path(location)),
         false => text(location),
     };

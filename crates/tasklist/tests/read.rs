@@ -127,7 +127,7 @@ fn promises_stand_for_what_will_be_added() {
     assert_eq!(got.promises, ["run:x", "run:d/y"]);
     let again = to_jsonl(&as_array(&got), 0);
     assert_eq!(again, plan);
-    // Alone it is fine, too: whoever is added may read it.
+    // Alone the promise is allowed, too: an added task may read the file.
     assert!(read_text(plan).is_ok());
     let refused = |text: &str| read_text(text).expect_err(text).to_string();
     assert!(
@@ -157,7 +157,7 @@ fn promises_that_cannot_be_are_refused() {
         let both = refused(&text);
         assert!(both.contains("task `p` promises `run:x`, which task `w` writes"), "{both}");
     }
-    // Who waits for a promise waits for who gave it.
+    // A reader of a promised file waits for the promising task.
     let reads = r#"{"id": "r", "command": ["a"], "inputs": ["run:x"], "outputs": ["run:y"]}"#;
     let circle = refused(&format!("{reads}\n{}", p("p", r#", "inputs": ["run:y"]"#)));
     assert!(circle.contains("in a circle") && circle.contains("`p` (line 2)"), "{circle}");

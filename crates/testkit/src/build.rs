@@ -5,7 +5,7 @@
 use eyas_core::array::{Command, Hints, Pattern, Piece, TaskArray, TaskForm};
 use std::sync::Arc;
 
-/// One task under construction. The dispatcher looks at nothing else of a task.
+/// One task under construction, with all the properties that the dispatcher looks at.
 #[derive(Clone, Debug, Default)]
 pub struct Task {
     pub id: String,
@@ -25,12 +25,12 @@ pub fn task(id: &str) -> Task {
     Task { id: id.into(), cpus: 1, ..Task::default() }
 }
 
-/// A task that reads `location` and is called after it.
+/// A task that reads `location` and is named after it.
 pub fn reads(location: &str) -> Task {
     task(&format!("reads-{location}")).reads(location)
 }
 
-/// A task that writes `location` and is called after it.
+/// A task that writes `location` and is named after it.
 pub fn writes(location: &str) -> Task {
     task(&format!("writes-{location}")).writes(location)
 }
@@ -60,7 +60,7 @@ impl Task {
     pub fn label(self, label: &str) -> Task {
         Task { label: label.into(), ..self }
     }
-    /// It may add tasks, one of which will write this.
+    /// The task may add tasks, one of which will write this file.
     pub fn promises(mut self, location: &str) -> Task {
         self.promises.push(location.into());
         self

@@ -19,7 +19,7 @@ pub struct Content {
 pub struct Home {
     contents: BTreeMap<String, Vec<Content>>,
     n_writes: u64,
-    /// While this is set, home answers nobody.
+    /// While this is set, home answers no requests.
     pub is_down: bool,
 }
 
@@ -33,7 +33,7 @@ impl Home {
         version
     }
 
-    /// What is there now.
+    /// The present version.
     pub fn find(&self, location: &str) -> Option<&Content> {
         self.contents.get(location)?.last()
     }
@@ -50,7 +50,7 @@ impl Home {
     }
 }
 
-/// The digest of bytes that came from `what`: not a real hash of bytes, but as different.
+/// The digest of bytes that came from `what`: no real hash of bytes, but equally distinct.
 pub fn digest_of(what: &str) -> Digest {
     let mut digest = [0; 32];
     for (i, part) in digest.chunks_mut(8).enumerate() {

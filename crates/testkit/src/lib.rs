@@ -1,4 +1,5 @@
-//! eyas-testkit: builders, a simulator of the whole, and a checker for each promise. Only `eyas-lab chaos` ships of it.
+//! eyas-testkit: builders, a simulator of the whole system, and a checker for each promise. Of the shipped
+//! programs, only `eyas-lab chaos` contains it.
 //!
 //! | module | gives |
 //! |---|---|

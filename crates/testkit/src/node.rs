@@ -1,7 +1,8 @@
-//! What an executor's live driver does around its state machine and its session: files on disk, contexts of attempts.
+//! The work of an executor's live driver around its state machine and its session: files on disk, contexts of
+//! attempts.
 //!
-//! Written after `eyas-runtime`'s `executor/agent.rs`; names of objects and the way to the dispatcher are `eyas-session`'s. How
-//! long things take and how they end is the world's to say.
+//! Modelled on `eyas-runtime`'s `executor/agent.rs`; names of objects and the messages with the dispatcher
+//! are `eyas-session`'s. The world decides how long things take and how they end.
 
 use crate::process::{FromNode, ToNode};
 use eyas_core::event::*;
@@ -31,11 +32,11 @@ pub struct Context {
     pub incarnation: u64,
     pub assignment: Assignment,
     pub outputs: Vec<String>,
-    /// What the program was given, by input location; set when it started.
+    /// The bytes that the program was given, by input location; set when it started.
     pub seen: Vec<(String, Digest, bool)>,
     pub runs: bool,
     pub killed: bool,
-    /// Its outputs need not come home any more.
+    /// Its outputs no longer need to go home.
     pub halted: bool,
     /// What was free on the disk, and what programs had written, when its program began.
     pub free_bytes: u64,
@@ -55,48 +56,49 @@ pub enum Logged {
 pub struct Node {
     pub config: ExecutorConfig,
     pub memory_bytes: u64,
-    /// Counts processes; what an earlier one began is nothing to the present one.
+    /// Counts processes; work that an earlier process began does not concern the present one.
     pub epoch: u64,
     pub is_up: bool,
     pub is_draining: bool,
-    /// Its dispatcher has told it to end.
+    /// Its dispatcher has asked it to end.
     pub is_ended: bool,
     /// Its name on the data plane.
     pub number: usize,
     pub core: Executor,
     pub book: Book,
-    /// The cache's directory: equal bytes are one file, whatever they are called. The book says which object has which.
+    /// The cache's directory: equal bytes are one file, whatever their names. The book says which object has
+    /// which bytes.
     pub files: BTreeMap<Digest, u64>,
     pub private: BTreeMap<(AttemptId, u32), Stored>,
-    /// What others have on the disk.
+    /// Bytes that other users have on the disk.
     pub others_bytes: u64,
     /// What programs that run have on the disk.
     pub scratch: BTreeMap<AttemptId, u64>,
-    /// All that programs have written.
+    /// Bytes that programs have written so far.
     pub written_bytes: u64,
-    /// Its estimate of the dispatcher's clock is ahead by so much.
+    /// How far its estimate of the dispatcher's clock is ahead.
     pub clock_ahead_ns: u64,
     pub contexts: BTreeMap<AttemptId, Context>,
     /// The connection to a dispatcher, while there is one.
     pub life: Option<u64>,
     pub link: DispatcherLink,
-    /// Its dispatcher is to hear that it is to be let go.
+    /// Its dispatcher is to be asked to drain this node.
     pub asks_to_go: bool,
-    /// What it may use of home, what it has moved, and what its dispatcher knows of that.
+    /// Its share of home, the bytes that it has moved, and what was reported to its dispatcher about that.
     pub home_share: HomeShare,
     pub home_bytes: u64,
     pub home_use: HomeUse,
     pub peers: BTreeMap<ExecutorId, usize>,
     pub last_contact: Timestamp,
-    /// By how much the clock that its times are of is ahead of true time.
+    /// How far the clock of its times is ahead of true time.
     pub ahead_ns: i64,
     /// Its right to let results appear at home.
     pub lease: Lease,
-    /// The link stays broken until then.
-    /// So many names of objects are kept in any case.
+    /// The number of names of objects that are kept in any case.
     pub names_min: usize,
+    /// The link stays broken until this time.
     pub cut_until: Timestamp,
-    /// The process is stopped, and what happened to it since, in order.
+    /// If the process is stopped: the events since then, in order.
     pub stopped: Option<Vec<crate::world::Ev>>,
     pub log: Vec<(Timestamp, Logged)>,
 }
@@ -137,7 +139,7 @@ impl Node {
         }
     }
 
-    /// A new process takes the place of the old one and scans what lies in its cache.
+    /// A new process replaces the old one and scans the cache's directory.
     pub fn start(&mut self, now: Timestamp, cache_survives: bool) -> Vec<NodeAction> {
         let files = std::mem::take(&mut self.files);
         let old_held: BTreeMap<ObjectId, Fetched> = self.core.held().into_iter().collect();
@@ -196,17 +198,17 @@ impl Node {
         Some(Stored { digest, size_bytes })
     }
 
-    /// Who asks for these bytes gets them from the cache.
+    /// The cached bytes with this digest, which a requester gets.
     pub fn serves(&self, digest: Digest) -> Option<Stored> {
         self.files.get(&digest).map(|size_bytes| Stored { digest, size_bytes: *size_bytes })
     }
 
-    /// Bytes for the cache are there; nobody has been told yet.
+    /// Bytes for the cache are complete; the state machine does not know yet.
     pub fn place(&mut self, stored: &Stored) {
         self.files.insert(stored.digest, stored.size_bytes);
     }
 
-    /// An event about bytes for the cache reaches the driver: they may be gone again.
+    /// An event about bytes for the cache reaches the driver; the bytes may be gone again.
     pub fn take_word(&mut self, object: ObjectId, event: NodeEvent) -> NodeEvent {
         let event = unless_dropped(event, |digest| self.files.contains_key(digest));
         match &event {
@@ -226,7 +228,7 @@ impl Node {
         }
     }
 
-    /// What lies in the cache, and what lies beside it on the same disk.
+    /// Bytes in the cache, and bytes beside it on the same disk.
     pub fn bytes_on_disk(&self) -> (u64, u64) {
         let cached = self.files.values().sum();
         let private: u64 = self.private.values().map(|s| s.size_bytes).sum();
@@ -244,19 +246,19 @@ impl Node {
         }
     }
 
-    /// It has a connection: what it says first.
+    /// The node has a connection; gives its first message.
     pub fn connect(&mut self, life: u64) -> FromNode {
         self.life = Some(life);
         FromNode::Hello(Box::new(self.link.connect(&self.core, &self.book, &self.about())))
     }
 
-    /// Its connection is gone; gives the one that it had.
+    /// The node's connection is gone; gives the connection that it had.
     pub fn disconnect(&mut self) -> Option<u64> {
         self.link.disconnect();
         self.life.take()
     }
 
-    /// What it has to say now, and on which connection.
+    /// The messages that it has to send now, and on which connection.
     pub fn take_words(&mut self) -> Option<(u64, Vec<FromNode>)> {
         let life = self.life.filter(|_| self.link.is_welcomed())?;
         let mut words = to_batch(self.link.take_words());
@@ -266,14 +268,15 @@ impl Node {
         (!words.is_empty()).then_some((life, words))
     }
 
-    /// Where it goes now, if it is to go to another dispatcher and has nothing left: with its last words here.
+    /// The dispatcher that it goes to now, if it is to go to another one and has no work left, with its last
+    /// messages here.
     pub fn go(&mut self) -> Option<(MemberId, u64, Vec<FromNode>)> {
         let (member, _, words) = self.link.go(&mut self.core)?;
         let life = self.life.take().expect("it was welcomed");
         Some((member, life, to_batch(words)))
     }
 
-    /// The events that a message is for the state machine.
+    /// The events for the state machine that a message consists of.
     pub fn events_of(&mut self, now: Timestamp, message: ToNode) -> Vec<NodeEvent> {
         match message {
             ToNode::Welcome(welcome) => {
@@ -284,12 +287,13 @@ impl Node {
         }
     }
 
-    /// The first message on a connection. Whoever drives this node has it look elsewhere, where it is not taken in.
+    /// The first message on a connection. If the node is not accepted, the code that drives it has it look
+    /// elsewhere.
     fn on_first(&mut self, now: Timestamp, welcome: Welcome) {
         let about = self.about();
         match self.link.welcome(welcome, &mut self.core, &mut self.book, &about) {
             Welcomed::Taken { now: theirs, again, .. } => {
-                // Below that it is the message's way, not the clocks, that differs.
+                // A smaller difference is due to the message's travel time, not to the clocks.
                 let ours_ns = now.0 - self.clock_ahead_ns;
                 if theirs.0.abs_diff(ours_ns) >= 1_000_000_000 {
                     self.ahead_ns += theirs.0 as i64 - ours_ns as i64;
@@ -297,7 +301,7 @@ impl Node {
                 self.log.push((now, Logged::Reconnected));
                 self.asks_to_go = self.is_draining;
                 self.home_share.number = 0;
-                self.home_use.forget_told();
+                self.home_use.forget_report();
                 for message in again {
                     self.tell(message);
                 }
@@ -335,7 +339,7 @@ impl Node {
                 return vec![event];
             }
             Order::RenewLease => self.lease.was_answered(),
-            // No home here has halves of files.
+            // No home of this world has unfinished files.
             Order::RemoveParts(attempts) => {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();
                 self.tell(NodeMessage::PartsRemoved { tasks });
@@ -343,24 +347,24 @@ impl Node {
             Order::MeetPeers(peers) => {
                 self.peers.extend(peers.into_iter().map(|(executor, _, node)| (executor, node as usize)));
             }
-            // Whoever drives this node calls `go` after each batch.
+            // The code that drives this node calls `go` after each batch.
             Order::Move => {}
-            // Nobody asks what programs have printed.
+            // The output of programs is never asked for.
             Order::Look { .. } => {}
             Order::End { .. } => self.is_ended = true,
         }
         vec![]
     }
 
-    /// It says that it is there, as every second.
+    /// Sends its status, as it does every second.
     pub fn beat(&mut self) {
         self.link.say(FromExecutor::Status(Box::<ExecutorStatus>::default()));
         self.link.forget_names(&self.core, &mut self.book, self.names_min);
     }
 
-    /// It says how it uses home, where that is limited, and there is something new.
+    /// Reports how the node uses home, if home is limited and there is news.
     pub fn report_home(&mut self, now: Timestamp) {
-        // Before the first word of a dispatcher about its shares an answer would be to another one.
+        // Before the dispatcher's first share, a report would answer another dispatcher's share.
         if self.home_share.number > 0 && self.link.is_welcomed() {
             let n_streams = self.core.n_home_streams();
             let report = self.home_use.report(now, n_streams, self.home_bytes, self.home_share);
@@ -370,12 +374,12 @@ impl Node {
         }
     }
 
-    /// It leaves of its own accord.
+    /// The node leaves of its own accord.
     pub fn say_bye(&mut self) {
         self.link.say(FromExecutor::Bye { reason: "it leaves".into() });
     }
 
-    /// Says what its state machine has to say.
+    /// Sends a message of the node's state machine.
     pub fn tell(&mut self, message: NodeMessage) {
         self.link.tell(&self.book, message);
     }

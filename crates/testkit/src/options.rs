@@ -1,4 +1,4 @@
-//! What a simulated world is made of, and what goes wrong in it.
+//! The properties and faults of a simulated world.
 //!
 //! [`Options::from_seed`] draws everything from the seed, the kinds of faults included: a world in which
 //! everything fails a little finds other mistakes than one in which only one thing fails a lot.
@@ -10,7 +10,7 @@ use eyas_core::placement::{
 };
 use eyas_core::rng::Rng;
 
-/// Printed before a world begins; with the seed inside it says all.
+/// Printed before a world begins; with the seed in it, it describes the world completely.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
     pub seed: u64,
@@ -24,7 +24,7 @@ pub struct Options {
     pub object_bytes_max: u64,
     pub cache_bytes: u64,
     pub placement: String,
-    /// In place of it: tasks are queued at nodes.
+    /// If set, used in place of `placement`: tasks are queued at nodes.
     pub placement_at_nodes: Option<&'static str>,
     pub window: usize,
     pub tasks_per_decision: usize,
@@ -33,7 +33,7 @@ pub struct Options {
     pub transfer_ns_max: u64,
     pub message_ns_max: u64,
     pub durable_ns_max: u64,
-    /// Chances in a thousand, each time that it could happen.
+    /// Chances in a thousand, each time that the event could happen.
     pub task_fails: u64,
     pub task_writes_input: u64,
     pub task_depends: u64,
@@ -43,15 +43,15 @@ pub struct Options {
     pub layer_tasks_max: u64,
     pub fan_in_max: u64,
     pub fan_out_max: u64,
-    /// Of the outputs of such tasks, how many go home.
+    /// Of a thousand outputs of such tasks, how many go home.
     pub output_lands: u64,
-    /// Of the runs, how many keep their files on the nodes.
+    /// Of a thousand runs, how many keep their files on the nodes.
     pub run_is_kept: u64,
-    /// What home allows all nodes together.
+    /// The limits of home for all nodes together.
     pub home_limits: HomeLimits,
     /// Submissions into each run while it goes on, at most.
     pub n_additions_max: u64,
-    /// Who made a file that many read runs again at its readers, wherever it can.
+    /// The maker of a file with many readers runs again at the readers, wherever it can.
     pub reruns: bool,
     /// Makers of files that stay on the nodes write other bytes each time.
     pub staying_differ: bool,
@@ -59,9 +59,9 @@ pub struct Options {
     pub task_has_memory: u64,
     pub task_has_priority: u64,
     pub transfer_fails: u64,
-    /// Of all locations, how many are on a disk that every node has.
+    /// Of a thousand locations, how many are on a disk that every node has.
     pub in_place: u64,
-    /// An output depends on the attempt, as with programs that write down the time.
+    /// An output depends on the attempt, as for programs that write the time.
     pub outputs_differ: bool,
     /// How often each of these happens before the faults are over.
     pub n_node_kills: u64,
@@ -76,37 +76,38 @@ pub struct Options {
     pub n_corruptions: u64,
     pub n_cancels: u64,
     pub n_drains: u64,
-    /// What the disk under each node's cache has room for, whatever its budget says; 0: more than any budget.
+    /// The room of the disk under each node's cache, whatever the budget is; 0: more than any budget.
     pub disk_bytes: u64,
     /// How often something else takes a part of such a disk, for a while.
     pub n_disk_fills: u64,
-    /// The same of the dispatcher's journal.
+    /// The same for the disk of the dispatcher's journal.
     pub n_journal_fills: u64,
-    /// Which ended runs the dispatcher keeps, and how often somebody wants one to be forgotten.
+    /// Which ended runs the dispatcher keeps, and how often a client asks to forget one.
     pub keep_runs: Option<KeepRuns>,
     pub n_forgets: u64,
-    /// What a program writes to such a disk while it runs, at most; each task as much each time. It deletes that when it ends, and
-    /// fails when it finds no room.
+    /// The most that a program writes to such a disk while it runs; a task writes the same amount each time.
+    /// It deletes that when it ends, and fails when it finds no room.
     pub scratch_bytes_max: u64,
-    /// By how much an executor's estimate of the dispatcher's clock is ahead, at most; another one after each start and each
-    /// connection, so it jumps forth and back.
+    /// The most by which an executor's estimate of the dispatcher's clock is ahead. It changes with each
+    /// start and each connection, so it jumps back and forth.
     pub clock_ahead_ns_max: u64,
-    /// Nodes differ in slots and memory, and so do tasks; the dispatcher is woken when it asks for that.
+    /// Nodes differ in slots and memory, and so do tasks; the dispatcher is woken at the times that it asks
+    /// for.
     pub uneven: bool,
-    /// How often a node's process stops, and goes on later with what it was at; beyond the lease nobody waits for it.
+    /// How often a node's process is stopped and continued later; beyond the lease nobody waits for it.
     pub n_stops: u64,
     pub stop_ns_max: u64,
-    /// Caches and disks are smaller than what tasks need, but on the large nodes of an uneven world.
+    /// Caches and disks are smaller than what tasks need, except on the large nodes of an uneven world.
     pub small: bool,
     /// Many files have the same bytes, which a cache keeps once.
     pub equal: bool,
-    /// Wall clocks are wrong, each in its own way, and set anew between two lives of a process.
+    /// Wall clocks are wrong, each by another amount, and are set anew between two lives of a process.
     pub clocks: bool,
     /// When the faults are over.
     pub faults_until_ns: u64,
 }
 
-/// Those that `placement` is drawn from.
+/// The policies that `placement` is drawn from.
 const NAMES_FIRST: [&str; 5] = [
     first_available::NAME,
     max_cache_hit::NAME,
@@ -118,7 +119,7 @@ const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
 impl Options {
-    /// No faults at all, and something to do.
+    /// No faults at all, but some work.
     pub fn calm(seed: u64) -> Options {
         Options {
             seed,
@@ -207,7 +208,7 @@ impl Options {
         o.object_bytes_max = one_of(r, &[10, 1000, 4000]);
         o.cache_bytes = one_of(r, &[0, 500, 2000, 5000, 50_000]);
         o.placement = one_of(r, &NAMES_FIRST).into();
-        // From a generator of its own: what was found by a seed is found again without it.
+        // From a generator of its own, so that a finding of an older seed is found again without it.
         o.placement_at_nodes = match Rng::new(seed ^ 0x6174_206e_6f64_6573).below(10) {
             0 => Some(first_input::NAME),
             1 | 2 => Some(first_input::NAME_STEAL),
@@ -238,12 +239,12 @@ impl Options {
         o.n_corruptions = perhaps(r, 300, 10);
         o.n_cancels = perhaps(r, 300, 12);
         o.n_drains = perhaps(r, 300, 4);
-        // From generators of their own: what was found by a seed is found again without them.
+        // From generators of their own, so that a finding of an older seed is found again without them.
         let clocks = &mut Rng::new(seed ^ 0x636c_6f63_6b73_2121);
         o.clock_ahead_ns_max = one_of(clocks, &[0, 0, 100 * MS, 3_600 * S]);
         let disk = &mut Rng::new(seed ^ 0x736d_616c_6c20_6469);
         if disk.below(4) == 0 {
-            // Smaller than the budget, which by itself may be any size.
+            // Smaller than the budget, which may itself be any size.
             o.disk_bytes = o.object_bytes_max * one_of(disk, &[1, 6, 20, 100]);
             o.n_disk_fills = perhaps(disk, 500, 6);
         }
@@ -255,8 +256,8 @@ impl Options {
             o.home_limits = HomeLimits { bytes_per_s, streams };
         }
         o.faults_until_ns = one_of(r, &[5 * S, 30 * S, 100 * S]);
-        // Two attempts that write different bytes are only told apart where nobody writes unasked: an
-        // executor that nobody can reach may still be bringing its outputs home.
+        // Two attempts that write different bytes can be distinguished only if nobody writes unasked: an
+        // executor that cannot be reached may still be bringing its outputs home.
         o.outputs_differ = o.n_link_cuts == 0 && o.n_dispatcher_kills == 0 && r.below(3) == 0;
         o
     }
@@ -294,8 +295,8 @@ impl Options {
             run_is_kept: one_of(r, &[0, 0, 0, 300]),
             staying_differ: r.below(2) == 0,
             cache_bytes: one_of(r, &[500, 5_000, 20_000, 100_000, 1_000_000, 1_000_000]),
-            // From a generator of its own, like the additions themselves: what was found by a seed is found again
-            // without them.
+            // From a generator of its own, like the additions themselves, so that a finding of an older seed
+            // is found again without them.
             n_additions_max: one_of(&mut Rng::new(seed ^ 0x6164_6469_7469_6f6e), &[0, 1, 3, 6]),
             // This number is older than the field's name; with another one each seed would make another world.
             reruns: Rng::new(seed ^ 0x7265_706c_6963_6174).below(3) == 0,
@@ -303,8 +304,8 @@ impl Options {
         }
     }
 
-    /// What can be added to worlds of any kind, each drawn from a generator of its own: what a seed finds without it is
-    /// found again.
+    /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
+    /// finds without the kind is found again.
     pub const KINDS: [&str; 7] = ["uneven", "stops", "clocks", "small", "scratch", "forget", "equal"];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
@@ -317,8 +318,8 @@ impl Options {
                 n_nodes: 5 + r.below(12),
                 task_has_memory: 300 + r.below(600),
                 task_is_wide: [0, 200, 600][r.below(3) as usize],
-                // Where the only large node's cache is full, its tasks fail one after the other, with long rests. What stays on
-                // the nodes fills it on a small disk as well.
+                // If the cache of the only large node is full, its tasks fail one after the other, with long
+                // rests. On a small disk, files that stay on the nodes fill it as well.
                 cache_bytes: if self.small { self.cache_bytes } else { self.cache_bytes.max(100_000) },
                 disk_bytes: match (self.disk_bytes, self.n_layers_max) {
                     (0, _) | (_, 0) => self.disk_bytes,
@@ -331,7 +332,7 @@ impl Options {
                 n_stops: 1 + r.below(8),
                 stop_ns_max: [5 * S, 40 * S, 40 * S][r.below(3) as usize],
                 n_nodes: self.n_nodes.max(2),
-                // What a stopped node had begun is seen where the bytes differ.
+                // What a stopped node had begun shows if the bytes differ.
                 outputs_differ: r.below(2) == 0,
                 ..self
             },
@@ -339,7 +340,7 @@ impl Options {
                 clocks: true,
                 n_dispatcher_kills: self.n_dispatcher_kills.max(1 + r.below(3)),
                 n_node_kills: self.n_node_kills.max(1 + r.below(3)),
-                // Who submits to a dispatcher that dies submits again, so nothing may have started.
+                // A client of a dispatcher that dies submits again, so nothing may have started.
                 outputs_differ: false,
                 ..self
             },
@@ -353,16 +354,17 @@ impl Options {
             },
             "scratch" => {
                 let scratch_bytes_max = 1_000 + r.below(20_000);
-                // The inputs and outputs of a task, and as much again for what is read ahead; in workflows what stays on the nodes, too.
+                // The inputs and outputs of a task, and as much again for what is read ahead; in workflows
+                // also the files that stay on the nodes.
                 let files_bytes = 12 * self.object_bytes_max;
                 let staying_bytes = if self.n_layers_max == 0 { 0 } else { 100_000 };
                 Options {
                     scratch_bytes_max,
-                    // Enough for each task alone, and not for all slots of a node.
+                    // Enough for each task alone, but not for all slots of a node.
                     disk_bytes: scratch_bytes_max + files_bytes + staying_bytes,
                     n_disk_fills: 0,
                     slots_max: self.slots_max.max(2 + r.below(6)),
-                    // Then it is no end of a task's own.
+                    // With this, a failure is never a task's own.
                     task_fails: 0,
                     ..self
                 }
@@ -380,7 +382,7 @@ impl Options {
         })
     }
 
-    /// Whether a file on a node can only go because the dispatcher had it dropped.
+    /// Whether a file on a node can disappear only because the dispatcher had it dropped.
     pub fn loses_nothing(&self) -> bool {
         let faults = self.n_node_kills + self.n_corruptions + self.n_dispatcher_kills + self.n_link_cuts;
         let faults = faults + self.n_stops;

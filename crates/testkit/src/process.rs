@@ -1,8 +1,9 @@
-//! One dispatcher process of a world: the live dispatcher's session over a journal, connections and clients that the world has.
+//! One dispatcher process of a world: the live dispatcher's session, with the world's journal, connections
+//! and clients.
 //!
-//! What decides, and what is owed to whom, is `eyas-session`'s [`Session`] as it ships. Here is only what a process has
-//! around it: a journal in memory, of which the world says what is durable; messages, which the world carries; clients, which
-//! submit and cancel by the requests that a live client sends.
+//! All decisions and the whole protocol are `eyas-session`'s [`Session`] as it ships. This module has only
+//! what is around a process: a journal in memory, for which the world says what is durable; messages, which
+//! the world delivers; and clients, which submit and cancel with the requests that a live client sends.
 
 use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
@@ -15,28 +16,28 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// What outlives a dispatcher. Only the first `n_durable` records surely do.
+/// What outlives a dispatcher. Only the first `n_durable` records certainly survive.
 #[derive(Default)]
 pub struct Journal {
-    /// All that were ever appended, those among them that [`Journal::clean`] made superfluous.
+    /// All records that were ever appended, including those that [`Journal::clean`] made superfluous.
     pub records: Vec<Record<'static>>,
     pub n_durable: usize,
-    /// What stands for the first `n_cleaned` records.
+    /// Replaces the first `n_cleaned` records.
     cleaned: Vec<Record<'static>>,
     n_cleaned: usize,
-    /// It is to be cleaned up to there once all of that is durable.
+    /// The journal is to be cleaned up to this record once all records before it are durable.
     clean_to: Option<usize>,
-    /// Its disk takes nothing now.
+    /// The journal's disk takes no writes at present.
     pub is_full: bool,
 }
 
 impl Journal {
-    /// What is read back, in its order.
+    /// The records that are read back, in order.
     fn read(&self) -> impl Iterator<Item = &Record<'static>> {
         self.cleaned.iter().chain(&self.records[self.n_cleaned..])
     }
 
-    /// As the live driver does it, with the session's own rule.
+    /// Cleans as the live driver does, with the session's own rule.
     fn clean(&mut self) {
         let Some(upto) = self.clean_to.take_if(|upto| *upto <= self.n_durable) else { return };
         let read = || self.cleaned.iter().chain(&self.records[self.n_cleaned..upto]);
@@ -52,12 +53,12 @@ impl Journal {
         (self.cleaned, self.n_cleaned) = (kept, upto);
     }
 
-    /// How often it was cleaned is not kept; whether it was is.
+    /// Whether it was ever cleaned; how often is not kept.
     pub fn is_cleaned(&self) -> bool {
         self.n_cleaned > 0
     }
 
-    /// Whether it says that `run` is forgotten.
+    /// Whether it records that `run` is forgotten.
     pub fn is_forgotten(&self, run: RunId) -> bool {
         self.records.iter().any(|r| matches!(r, Record::RunForgotten { run: of } if *of == run))
     }
@@ -76,19 +77,19 @@ impl Journal {
     }
 }
 
-/// What a node hears on its connection.
+/// What a node receives on its connection.
 #[derive(Clone, Debug)]
 pub enum ToNode {
     Welcome(Box<Welcome>),
     Says(Box<ToExecutor>),
 }
 
-/// What a dispatcher hears of a node.
+/// What a dispatcher receives from a node.
 #[derive(Clone, Debug)]
 pub enum FromNode {
     Hello(Box<ExecutorHello>),
     Says(Box<FromExecutor>),
-    /// Somebody asks the dispatcher to let it go.
+    /// A user asks the dispatcher to drain the node.
     Drain,
 }
 
@@ -98,7 +99,7 @@ impl From<NodeMessage> for FromNode {
     }
 }
 
-/// What the session acts on: everything is kept for the world to see.
+/// The session's outside world: everything is kept for the world to see.
 #[derive(Default)]
 pub struct Shell {
     journal: Journal,
@@ -106,9 +107,9 @@ pub struct Shell {
     to_members: Vec<(MemberId, FromMember)>,
     answers: Vec<(u64, u64, Answer)>,
     closed: Vec<u64>,
-    /// Everything that went in and came out, for the replay.
+    /// Everything that went into the core and came out of it, for the replay.
     log: Vec<(Timestamp, Event, Vec<Action>)>,
-    /// Whose word the core hears now, if an attempt ends by it.
+    /// The attempt whose end the core is handling now, if there is one.
     teller: Option<(TaskId, ExecutorId, AttemptNo)>,
     ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
     revived: Vec<(TaskId, ObjectId)>,
@@ -117,7 +118,7 @@ pub struct Shell {
 
 impl Shell {
     fn push(&mut self, record: &Record<'_>) -> Seq {
-        // As on a disk: nothing is kept but bytes.
+        // As on a disk, only the bytes are kept.
         self.journal.records.push(Record::from_bytes(&record.to_bytes()).expect("it was just written"));
         self.journal.records.len() as Seq
     }
@@ -149,7 +150,7 @@ impl Outside for Shell {
         self.journal.clean();
     }
 
-    /// The world replays its whole log.
+    /// The world replays its whole log, so it is not cut.
     fn cut_log(&mut self, _: RunId, _: TaskId) {}
 
     fn welcome(&mut self, connection: u64, welcome: Welcome) {
@@ -218,18 +219,18 @@ impl Outside for Shell {
     fn say(&mut self, _: String) {}
 }
 
-/// What came of a process since the world looked last.
+/// The effects of a process since the world looked last.
 #[derive(Default)]
 pub struct News {
     /// Tasks that ended, with the attempt that ended them.
     pub ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
     /// Tasks that were done and have to run again.
     pub revived: Vec<(TaskId, ObjectId)>,
-    /// Runs that were forgotten, or of which the journal said so when it was read.
+    /// Runs that were forgotten, or that the journal named as forgotten when it was read.
     pub forgotten: Vec<RunId>,
-    /// Submissions that clients were told are accepted.
+    /// Submissions that were reported to clients as accepted.
     pub accepted: Vec<RunId>,
-    /// Ends that became durable, but for those of tasks that run again.
+    /// Ends that became durable, except those of tasks that run again.
     pub durable: Vec<TaskId>,
     /// Per connection, with the node that has it.
     pub to_nodes: Vec<(u64, usize, Vec<ToNode>)>,
@@ -240,11 +241,11 @@ pub struct News {
     pub closed: Vec<(u64, usize)>,
 }
 
-/// Worlds have few tasks; a journal is to be cleaned in many of them.
+/// Worlds have few tasks, and in many of them a journal should be cleaned.
 const CLEAN_AFTER_TASKS: u64 = 5;
-/// What the disk says under a journal that is full.
+/// The error of the disk under a full journal.
 pub const NO_SPACE: &str = "no space left on the disk";
-/// Numbers of clients' connections begin here; the world's own are below.
+/// Numbers of clients' connections begin here; the world's own connections have smaller numbers.
 const CLIENTS: u64 = 1 << 40;
 
 /// See the module.
@@ -252,22 +253,22 @@ pub struct Process {
     session: Session<Shell>,
     /// The nodes that are connected.
     nodes: BTreeMap<u64, usize>,
-    /// Which node each executor is, those that left among them.
+    /// The node of each executor, including executors that have left.
     executors: BTreeMap<ExecutorId, usize>,
-    /// Clients that the world has; the others say all at once, and hear the answers at once.
+    /// Clients of the world; other clients send everything at once, and receive the answers at once.
     clients: BTreeSet<u64>,
     n_clients: u64,
     n_requests: u64,
     /// The submission that each client makes.
     submissions: BTreeMap<u64, RunId>,
     durable: Vec<TaskId>,
-    /// Submissions into runs in parts that are open, with the run, as of so much of the log.
+    /// Open submissions into runs in parts, each with its run, up to `n_log_seen` in the log.
     adding: BTreeMap<RunId, RunId>,
     n_log_seen: usize,
 }
 
 impl Process {
-    /// A process begins and reads the journal.
+    /// Starts a process, which reads the journal.
     pub fn start(
         config: &DispatcherConfig,
         incarnation: u64,
@@ -284,7 +285,7 @@ impl Process {
             clean_after_tasks: CLEAN_AFTER_TASKS,
         };
         let mut shell = Shell { journal: std::mem::take(journal), ..Shell::default() };
-        shell.journal.clean_to = None; // whoever was cleaning it was killed
+        shell.journal.clean_to = None; // the process that was cleaning it was killed
         let n_records = shell.journal.records.len();
         let records: Vec<Record<'static>> = shell.journal.read().cloned().collect();
         let mut session = Session::new(options, shell, now).expect("the options name a policy");
@@ -293,7 +294,7 @@ impl Process {
         }
         session.end_recovery(now, true);
         if session.outside().journal.is_cleaned() {
-            // What was cleaned away makes no difference.
+            // The cleaned journal must lead to the same state as the whole one.
             let shell = Shell::default();
             let mut whole =
                 Session::new(session.options().clone(), shell, now).expect("the options name a policy");
@@ -325,13 +326,13 @@ impl Process {
         process
     }
 
-    /// Looks at what the core heard since: into a run in parts there is one submission at a time, as what a member says of files
-    /// holds until that one is decided.
+    /// Looks at the core's events since the last call: into a run in parts there is one submission at a time,
+    /// because a member's answer about files holds only until that submission is decided.
     fn note_additions(&mut self) {
         if self.config().group.is_none() {
             return;
         }
-        // What is read back comes in another order.
+        // Events that are read back come in another order.
         let is_recovery = self.n_log_seen == 0;
         let events = self.session.outside().log[self.n_log_seen..].iter().map(|(_, event, _)| event);
         let mut adding = std::mem::take(&mut self.adding);
@@ -399,7 +400,7 @@ impl Process {
         self.nodes.iter().map(|(life, n)| (*life, *n))
     }
 
-    /// Submissions in parts of which this member does not know yet what became of them.
+    /// Submissions in parts for which this member does not know yet whether they were accepted.
     pub fn in_doubt(&self) -> Vec<RunId> {
         self.session.in_doubt()
     }
@@ -409,7 +410,7 @@ impl Process {
         sentences(self.actions(), run)
     }
 
-    /// Collectives that are over, and for which something was brought.
+    /// Collectives that are over and that brought something.
     pub fn n_collectives(&self) -> u64 {
         let brought = |a: &&Action| matches!(a, Action::EndCollective { record } if record.n_arrived > 0);
         self.actions().filter(brought).count() as u64
@@ -419,13 +420,13 @@ impl Process {
         self.log().iter().flat_map(|(_, _, actions)| actions)
     }
 
-    /// One input at a time; the books are checked after each.
+    /// Handles one input; the invariants are checked after each.
     fn handle(&mut self, now: Timestamp, input: Input) {
         self.session.handle(now, input);
         self.session.core().sanity_check();
     }
 
-    /// All inputs of this moment are in: what came of them.
+    /// All inputs of this moment have been handled: gives their effects.
     pub fn settle(&mut self, now: Timestamp) -> News {
         self.session.settle(now);
         self.session.core().sanity_check();
@@ -470,7 +471,7 @@ impl Process {
         self.handle(now, Input::Tick);
     }
 
-    /// The journal's disk takes nothing any more, or takes something again.
+    /// The journal's disk becomes full, or has room again.
     pub fn set_full(&mut self, now: Timestamp, is_full: bool) {
         self.session.outside_mut().journal.is_full = is_full;
         self.handle(now, Input::JournalStalled(is_full.then(|| NO_SPACE.into())));
@@ -488,7 +489,7 @@ impl Process {
         journal.clean();
         for (at, record) in journal.records[..n].iter().enumerate().skip(before) {
             let Record::TaskEnded { task, .. } = record else { continue };
-            // One that runs again since has another end, which will be durable later.
+            // A task that has begun to run again has another end, which will be durable later.
             let is_revived = |r: &Record| matches!(r, Record::TaskRevived { task: t } if t == task);
             if !journal.records[at..].iter().any(is_revived) {
                 self.durable.push(*task);
@@ -560,14 +561,14 @@ impl Process {
         self.handle(now, Input::Connected { connection: life, peer, hello });
     }
 
-    /// It asks for something.
+    /// A client sends a request.
     pub fn on_request(&mut self, now: Timestamp, life: u64, number: u64, body: RequestBody) {
         if self.clients.contains(&life) {
             self.handle(now, Input::FromClient { connection: life, request: Request { number, body } });
         }
     }
 
-    /// What is answered at once.
+    /// A request that is answered at once.
     fn request(&mut self, now: Timestamp, connection: u64, body: RequestBody) -> Option<ReplyBody> {
         self.n_requests += 1;
         let number = self.n_requests;
@@ -580,7 +581,7 @@ impl Process {
         }
     }
 
-    /// As [`Self::request`]; a refusal is an error.
+    /// Like [`Self::request`]; a refusal is an error.
     fn ask(&mut self, now: Timestamp, client: u64, body: RequestBody) -> Result<Option<ReplyBody>, String> {
         match self.request(now, client, body) {
             Some(ReplyBody::Refused { reason }) => Err(reason),
@@ -650,13 +651,14 @@ impl Process {
         self.submissions.iter().rev().find(|(_, of)| **of == run).map(|(client, _)| *client)
     }
 
-    /// The client that makes the submission has said all; it is accepted when its record is durable.
+    /// The client of the submission has sent everything; the submission is accepted when its record is
+    /// durable.
     pub fn commit(&mut self, now: Timestamp, run: RunId) -> Result<(), String> {
         let client = self.client_of(run).expect("it was opened by a client");
         self.ask(now, client, RequestBody::CommitRun { run }).map(|_| ())
     }
 
-    /// The client that makes the submission goes away.
+    /// The client of the submission goes away.
     pub fn client_gone(&mut self, now: Timestamp, run: RunId) {
         if let Some(client) = self.client_of(run) {
             self.submissions.remove(&client);
@@ -670,7 +672,7 @@ impl Process {
         self.request(now, client, RequestBody::Cancel { run: Some(run), task });
     }
 
-    /// A client wants a run to be forgotten, which is refused while it goes on.
+    /// A client asks to forget a run, which is refused while the run goes on.
     pub fn forget(&mut self, now: Timestamp, run: RunId) {
         let client = self.connect_client(now);
         self.request(now, client, RequestBody::Forget { runs: vec![run] });
@@ -678,7 +680,7 @@ impl Process {
 
     // ------------------------------------------------------------ other dispatchers
 
-    /// Our connection to another member is there.
+    /// Our connection to another member is up.
     pub fn on_link_up(&mut self, now: Timestamp, member: MemberId) {
         self.handle(now, Input::LinkUp { member });
     }
@@ -699,10 +701,10 @@ impl Process {
     }
 }
 
-/// Both know the same runs and the same tasks, and how these ended.
+/// Asserts that both know the same runs and the same tasks, and how these ended.
 fn assert_same(cleaned: &Dispatcher, whole: &Dispatcher) {
     let tasks = |core: &Dispatcher| -> Vec<(TaskId, RunId, TaskSpec, Option<TaskState>)> {
-        // Those of submissions that were given up have no run.
+        // The tasks of submissions that were given up have no run.
         let tasks = core.tasks().filter(|t| core.find_run(core.run_of(*t)).is_some());
         tasks.map(|t| (t, core.run_of(t), core.task_spec(t), core.find_end(t))).collect()
     };

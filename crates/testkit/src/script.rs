@@ -1,9 +1,10 @@
-//! One state machine by a script: the test feeds it events, then says exactly which actions came out.
+//! Drives one state machine by a script: the test feeds it events, and then states exactly which actions came
+//! out.
 //!
 //! Actions are compared in a short written form, so that an expectation reads like a story and a change of
 //! the types touches one place. [`Cluster::expect`] and [`NodeScript::expect`] take *all* actions since the
-//! last call: one that is missing, one too many or another order fails the test, and so does a script
-//! that ends with actions nobody expected. The books are checked after every event.
+//! last call. A missing action, an additional one or another order fails the test, and so does a script that
+//! ends with unexpected actions. The invariants are checked after every event.
 
 use crate::build::Task;
 use crate::home::digest_of;
@@ -55,30 +56,30 @@ fn check(actual: &mut Vec<String>, expected: &[&str]) {
     assert_eq!(actual, expected, "all actions since the last expectation");
 }
 
-/// A version of an object at home, for tests: `stamp` says all.
+/// A version of an object at home, for tests; versions with equal stamps are equal.
 pub fn version(stamp: &str, size_bytes: u64) -> HomeVersion {
     HomeVersion { size_bytes, stamp: stamp.into() }
 }
 
-/// A dispatcher that a test leads. Time stands still unless [`Cluster::wait`] lets it pass.
+/// A dispatcher that a test drives. Time stands still unless [`Cluster::wait`] lets it pass.
 pub struct Cluster {
     pub core: Dispatcher,
     pub now: Timestamp,
     next_run: u32,
     actions: Vec<String>,
-    /// The latest assignments, for those who look closer than the short form.
+    /// The latest assignments, for tests that need more than the short form.
     pub assignments: Vec<Assignment>,
-    /// Patterns that were reported: nothing that a driver has to do.
+    /// Patterns that were reported; the driver need not act on them.
     pub found: Vec<String>,
-    /// What other dispatchers of the group were told.
+    /// Messages that were sent to other dispatchers of the group.
     pub told: Vec<(MemberId, LinkMessage)>,
-    /// The journal's disk takes nothing: what is recorded is listed, and waits for [`Cluster::on_disk`].
+    /// The journal's disk takes no writes: records are listed, and wait for [`Cluster::on_disk`].
     pub journal_waits: bool,
     unrecorded: Vec<(TaskId, AttemptNo)>,
 }
 
 impl Cluster {
-    /// `max-compute-util`, so that a task waits for nobody.
+    /// With the policy `max-compute-util`, so that a task waits for no executor.
     pub fn new() -> Cluster {
         Cluster::with(|_| ())
     }
@@ -184,7 +185,7 @@ impl Cluster {
         }
     }
 
-    /// What was recorded is on the journal's disk.
+    /// The waiting records are now on the journal's disk.
     pub fn on_disk(&mut self) -> &mut Cluster {
         for (task, attempt) in std::mem::take(&mut self.unrecorded) {
             self.feed(Event::AttemptGivenUp { task, attempt });
@@ -192,13 +193,13 @@ impl Cluster {
         self
     }
 
-    /// Exactly these came out since the last call, in this order.
+    /// Asserts that exactly these actions came out since the last call, in this order.
     pub fn expect(&mut self, actions: &[&str]) -> &mut Cluster {
         check(&mut self.actions, actions);
         self
     }
 
-    /// What came out since the last call, in the short form of [`Cluster::expect`].
+    /// The actions since the last call, in the short form of [`Cluster::expect`].
     pub fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.actions)
     }
@@ -277,7 +278,7 @@ impl Cluster {
         }
     }
 
-    /// An executor tells that an attempt's program ended.
+    /// An executor reports that an attempt's program ended.
     pub fn ended(&mut self, executor: u32, attempt: (u64, u32), outcome: Outcome) -> &mut Cluster {
         let report = self.report(attempt, outcome);
         self.feed(Event::AttemptEnded { executor: ExecutorId(executor), report: report.into() });
@@ -293,7 +294,7 @@ impl Cluster {
         self.ended(executor, attempt, Outcome::Failed(Failure { kind, message }))
     }
 
-    /// An executor tells that an attempt's outputs are home, or why not.
+    /// An executor reports that an attempt's outputs are home, or why not.
     pub fn home(&mut self, executor: u32, (task, attempt): (u64, u32), ok: bool) -> &mut Cluster {
         let failure = Failure { kind: FailureKind::StageOut, message: String::new() };
         self.feed(Event::OutputsHome {
@@ -333,7 +334,7 @@ impl Cluster {
         let core = &self.core;
         let is_there =
             |task: TaskId| (1..10).any(|n| core.has_attempt(ExecutorId(executor), task, AttemptNo(n)));
-        // For the first of the runs whose tasks are there.
+        // The report is for the first run whose tasks read the location.
         let mut runs = core.runs().map(|(run, _)| run);
         let run = version.as_ref().and_then(|_| runs.find(|run| core.tasks_of(*run, 0).any(is_there)));
         let (digest, size_bytes) = (digest_of(bytes), 10);
@@ -371,13 +372,14 @@ impl Drop for Cluster {
     }
 }
 
-/// An executor that a test leads. Objects are called by name; the first input or output of that name makes it.
+/// An executor that a test drives. Objects are identified by name; the first input or output of a name
+/// creates the object.
 pub struct NodeScript {
     pub core: Executor,
     pub now: Timestamp,
     names: Vec<String>,
     actions: Vec<String>,
-    /// What the dispatcher was told last of an attempt's end.
+    /// The latest reports of attempts' ends.
     pub reports: Vec<AttemptReport>,
 }
 
@@ -391,7 +393,7 @@ pub struct In {
     pub direct: bool,
 }
 
-/// An input whose bytes nobody has read yet: home is asked.
+/// An input whose bytes are not known yet, so home is asked.
 pub fn unknown(name: &'static str) -> In {
     In { name, known: None, sources: vec![], check_home: true, direct: false }
 }
@@ -492,7 +494,7 @@ impl NodeScript {
         }
     }
 
-    /// Exactly these came out since the last call, in this order.
+    /// Asserts that exactly these actions came out since the last call, in this order.
     pub fn expect(&mut self, actions: &[&str]) -> &mut NodeScript {
         check(&mut self.actions, actions);
         self
@@ -552,7 +554,7 @@ impl NodeScript {
         }
     }
 
-    /// Home says that `name` has `size_bytes` and the stamp `bytes`.
+    /// Home answers that `name` has `size_bytes` and the stamp `bytes`.
     pub fn answer(&mut self, name: &str, bytes: &str, size_bytes: u64) -> &mut NodeScript {
         let object = self.object(name);
         let answer = HomeAnswer { version: version(bytes, size_bytes), in_place: false };
@@ -593,7 +595,7 @@ impl NodeScript {
         self
     }
 
-    /// A transfer into the cache did not work.
+    /// A transfer into the cache failed.
     pub fn missed(&mut self, name: &str, from: Option<u32>, kind: TransferErrorKind) -> &mut NodeScript {
         let target = Target::Cache(self.object(name));
         let source = from.map_or(Source::Home, |e| Source::Peer(ExecutorId(e)));
@@ -626,7 +628,7 @@ impl NodeScript {
         self
     }
 
-    /// So much time passes.
+    /// Lets this much time pass.
     pub fn wait(&mut self, seconds: u64) -> &mut NodeScript {
         self.now = self.now.plus_ns(seconds * S);
         self.feed(NodeEvent::Ticked);

@@ -9,11 +9,11 @@
 //! to end (*liveness*).
 //!
 //! Checked, by the numbers of the promises:
-//!   1. what was told to be done stays done over restarts, and its outputs are at home as recorded;
+//!   1. a task that was reported as done stays done over restarts, and its outputs are at home as recorded;
 //!   2. a program sees bytes that home had during its run, and all tasks of a run that are done saw the
 //!      same (one dispatcher life long: neither journal nor report says which bytes were read);
-//!   3. the cache's own books; nothing that a program uses and no last copy is evicted;
-//!   4. every task ends, has a reason while it waits, and fails only for what this world gives cause to;
+//!   3. the cache's own invariants; no object that a program uses and no last copy is evicted;
+//!   4. every task ends, has a reason while it waits, and fails only for causes that exist in this world;
 //!   5. the recorded events, fed to fresh machines, give the same actions;
 //!
 //! tasks that are added to a run are in it or are not, all of them, and the run ends after them; and of files that stay on the
@@ -22,8 +22,8 @@
 //!
 //! | module | has |
 //! |---|---|
-//! | `plans` | what is submitted, and those who do |
-//! | `dispatcher`, `nodes`, `programs` | what there is around the real machines |
+//! | `plans` | the submissions, and the clients that make them |
+//! | `dispatcher`, `nodes`, `programs` | the surroundings of the real state machines |
 //! | `faults` | what goes wrong |
 //! | `checks` | the promises |
 //! | `watch` | the limit of a world |
@@ -60,32 +60,33 @@ use watch::{Lines, watch};
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const LEASE_NS: u64 = 15 * S;
-/// How long after the last fault everything has to have ended.
+/// How long after the last fault every task must have ended.
 const LIVENESS_NS: u64 = 4_000 * S;
-/// How long after the last end the files of a run may still lie on nodes: a lease, and a link that is cut.
+/// How long after the last end files of a run may remain on nodes: a lease, and a link that is cut.
 const SETTLE_NS: u64 = 200 * S;
-/// How long a node may have been idle and fit for a ready task before that has to have started.
+/// How long a node may be idle and fit for a ready task before that task must have started.
 const STARVES_NS: u64 = 120 * S;
-/// Wrong clocks are up to so much ahead or behind of this.
+/// Wrong clocks are at most this much ahead or behind.
 const CLOCK_NS: u64 = 100_000 * S;
-/// A restarted dispatcher goes on so long after the last time that its predecessor gave, at least: how often that is kept.
+/// A restarted dispatcher continues at least this long after the last time that its predecessor gave: how
+/// often that time is kept.
 const RENEWAL_NS: u64 = 10 * S;
-/// What the large nodes of an uneven world have.
+/// The memory and cache of the large nodes of an uneven world.
 const LARGE_MEMORY_BYTES: u64 = 5_000;
 const LARGE_CACHE_BYTES: u64 = 1_000_000;
 const LARGE_DISK_BYTES: u64 = 1_200_000;
 const LINES_KEPT: usize = 20_000;
-/// Events of a world, at most. The largest of a hundred thousand worlds had a tenth of these.
+/// The most events of a world. The largest of a hundred thousand worlds had a tenth of these.
 const EVENTS_MAX: u64 = 2_000_000;
-/// Processor time of a world, at most. Most take a few milliseconds.
+/// The most processor time of a world. Most take a few milliseconds.
 const CPU_S_MAX: f64 = 60.0;
-/// How often a world's processor time is looked at.
+/// How often a world's processor time is checked.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// How a world ended well.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Summary {
-    /// Over every event, with its time.
+    /// A hash over every event, with its time.
     pub trace_hash: u64,
     pub n_events: u64,
     pub n_done: u64,
@@ -108,12 +109,12 @@ pub struct Violation {
     pub tail: Vec<String>,
 }
 
-/// Lives through one world. A panic inside the machines is a violation, and so is a machine that does not come back from
-/// an event.
+/// Lives through one world. A panic inside the machines is a violation, and so is a machine that does not
+/// return from an event.
 ///
-/// The world lives on a thread of its own, whose processor time is limited: that sees a loop inside a machine wherever it is,
-/// without a counter in each, and a slow or busy computer does not look like one. The thread of a world that hangs is left
-/// behind, as nothing can stop it; it ends with the process.
+/// The world lives on a thread of its own, whose processor time is limited. That detects a loop inside a
+/// machine wherever it is, without a counter in each, and a slow or busy computer does not look like one. The
+/// thread of a world that hangs is left behind, as nothing can stop it; it ends with the process.
 pub fn simulate(options: &Options) -> Result<Summary, Box<Violation>> {
     let lines = Lines::default();
     let (options, of_world) = (options.clone(), lines.clone());
@@ -129,7 +130,7 @@ pub enum Work {
     Ask {
         object: ObjectId,
     },
-    /// The driver is to hear of bytes that are there.
+    /// The driver is to receive the event about bytes that are complete.
     Word {
         object: ObjectId,
         digest: Digest,
@@ -143,7 +144,7 @@ pub enum Work {
         size_bytes: u64,
         began: Option<Content>,
     },
-    /// A program writes what it needs for a while.
+    /// A program writes the scratch data that it needs for a while.
     Scratch {
         id: AttemptId,
     },
@@ -180,14 +181,14 @@ pub enum Fault {
     /// Something else takes a part of the disk, or gives it back.
     FillDisk(usize),
     FreeDisk(usize),
-    /// The same under the journal.
+    /// The same for the journal's disk.
     FillJournal,
     FreeJournal,
-    /// Somebody wants a run to be forgotten. No fault, but it comes when it comes.
+    /// A client asks to forget a run. It is no fault, but comes at a random time.
     Forget,
 }
 
-/// What happens, and when it is dealt with.
+/// An event of the world, and when it is handled.
 #[derive(Clone, Debug)]
 pub enum Ev {
     Tick,
@@ -210,7 +211,7 @@ pub enum Ev {
         n: usize,
         life: u64,
     },
-    /// The dispatcher does.
+    /// The dispatcher notices that the connection is gone.
     Cut {
         life: u64,
     },
@@ -235,7 +236,7 @@ pub enum Ev {
     Submit {
         plan: usize,
     },
-    /// Whoever adds tasks to a run has sent them all, or goes away before.
+    /// The client that adds tasks to a run has sent them all, or goes away before that.
     Complete {
         plan: usize,
         run: RunId,
@@ -248,7 +249,7 @@ pub enum Ev {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PlanState {
     Waits,
-    /// Into a run; it is being filled.
+    /// Into another run; the submission is being filled.
     Opened(RunId),
     Submitted(RunId),
     Accepted(RunId),
@@ -261,18 +262,18 @@ struct Plan {
     state: PlanState,
     /// The tasks are added to the run of this plan.
     into: Option<usize>,
-    /// It has to be refused: it writes what another task does, or reads what nobody writes.
+    /// The plan must be refused: it writes what another task writes, or reads what nobody writes.
     is_bad: bool,
 }
 
-/// What an attempt's program was given, and what it made.
+/// The inputs that an attempt's program was given, and the outputs that it made.
 #[derive(Clone, Debug, Default)]
 struct Witness {
     seen: Vec<(String, Digest, bool)>,
     outputs: Vec<(String, Digest)>,
-    /// Which dispatcher process had assigned it.
+    /// The dispatcher process that had assigned it.
     incarnation: u64,
-    /// An input was changed under it while it ran.
+    /// An input was changed while the program ran.
     spoiled: bool,
 }
 
@@ -292,7 +293,7 @@ struct World {
     journal: Journal,
     n_scheduled: usize,
     durable_at: u64,
-    /// The journal's disk takes nothing until then.
+    /// The journal's disk takes no writes until this time.
     full_until: Timestamp,
     next_incarnation: u64,
     next_life: u64,
@@ -301,18 +302,18 @@ struct World {
     plans: Vec<Plan>,
     run_since: BTreeMap<RunId, Timestamp>,
     witnesses: BTreeMap<(usize, TaskId, AttemptNo), Witness>,
-    /// Done tasks and their outputs, as far as the dispatcher that lives knows.
+    /// Done tasks and their outputs, as far as the present dispatcher knows.
     done: BTreeMap<TaskId, Vec<(String, Digest)>>,
-    /// How tasks ended last, and of which run they are.
+    /// How tasks ended last, and the runs that they belong to.
     outcomes: BTreeMap<TaskId, Outcome>,
     run_of: BTreeMap<TaskId, RunId>,
-    /// Tasks that somebody was told are done.
+    /// Tasks that were reported to a client as done.
     promised: BTreeSet<TaskId>,
-    /// On which node and by which attempt.
+    /// The node and the attempt that ended each task.
     ended_by: BTreeMap<TaskId, (usize, AttemptNo)>,
-    /// What the done tasks of a run have read, in this dispatcher's life.
+    /// The inputs that the done tasks of a run have read, in this dispatcher's life.
     read: BTreeMap<(RunId, String), (Digest, TaskId)>,
-    /// What tasks that were done have written to files that stay on the nodes, by location.
+    /// The bytes that done tasks have written to files that stay on the nodes, by location.
     made: BTreeMap<String, BTreeSet<Digest>>,
     n_revivals: u64,
     /// Since when everything has ended, while files are dropped.
@@ -320,12 +321,12 @@ struct World {
     /// Since when each ready task has waited, and each executor has been idle.
     ready_since: BTreeMap<TaskId, Timestamp>,
     idle_since: BTreeMap<ExecutorId, Timestamp>,
-    /// By how much the dispatcher's clock is ahead of true time, and the latest time that a dispatcher gave.
+    /// How far the dispatcher's clock is ahead of true time, and the latest time that a dispatcher gave.
     ahead_ns: i64,
     given: Timestamp,
-    /// When the dispatcher is woken next.
+    /// When the dispatcher is woken next, as it asked.
     wakes_at: Option<Timestamp>,
-    /// Cached objects that once were found damaged.
+    /// Cached objects that were once found damaged.
     damaged: BTreeSet<(usize, ObjectId)>,
     faults: bool,
 }
@@ -337,8 +338,8 @@ fn make_uneven(o: &Options, nodes: &mut [Node]) {
     for (n, node) in nodes.iter_mut().rev().enumerate() {
         let is_large = (n as u64) < n_large;
         if is_large {
-            // Where the only node that is large enough for some tasks has no room, they are tried one after the other, with
-            // rests of a minute: they end, but not in the time that a world has.
+            // If the only node that is large enough for some tasks has no room, they are tried one after the
+            // other, with rests of a minute: they end, but not within the time of a world.
             node.config.cache.budget_bytes = node.config.cache.budget_bytes.max(LARGE_CACHE_BYTES);
         }
         node.memory_bytes = if is_large { LARGE_MEMORY_BYTES } else { 1000 * (1 + rng.below(2)) };
@@ -462,7 +463,8 @@ impl World {
         format!("{}{i}", if local { "local/" } else { "in/" })
     }
 
-    /// The bytes that are made from `what`: a digest and a size. Where files are equal, few have bytes of their own.
+    /// The bytes that are made from `what`: a digest and a size. In worlds with equal files, few files have
+    /// bytes of their own.
     fn bytes_of(&self, what: &str, size_bytes: u64) -> (Digest, u64) {
         match self.o.equal {
             true => {
@@ -475,8 +477,8 @@ impl World {
 
     // ------------------------------------------------------------ clocks
 
-    /// What a clock says that is so much ahead of true time.
-    fn told_by(&self, ahead_ns: i64) -> Timestamp {
+    /// The time of a clock that is this much ahead of true time.
+    fn clock_time(&self, ahead_ns: i64) -> Timestamp {
         Timestamp(self.now.0.saturating_add_signed(ahead_ns))
     }
 
@@ -681,7 +683,7 @@ impl World {
     }
 }
 
-/// The records of a journal that tell of ends, for tests that restart a dispatcher by hand.
+/// The records of a journal about ends, for tests that restart a dispatcher by hand.
 pub fn ends(journal: &Journal) -> impl Iterator<Item = (TaskId, &Outcome)> {
     journal.records.iter().filter_map(|r| match r {
         Record::TaskEnded { task, outcome, .. } => Some((*task, outcome)),

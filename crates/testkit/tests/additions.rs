@@ -78,7 +78,7 @@ fn clashes_are_refused_and_leave_the_run_as_it_was() {
         "end 2 done",
         "assign 3.1 to 1",
     ]);
-    // Also who has ended is a writer: of files that stay, and of those at home.
+    // A task that has ended also counts as a writer: of files that stay, and of files at home.
     for (number, file) in [(7, "run:x"), (8, "home")] {
         let run = open(&mut c, number, whole, &[task("second").writes(file)]);
         c.expect(&[&format!("refuse run {number}")]);
@@ -110,12 +110,12 @@ fn what_is_added_to_a_cancelled_run_is_cancelled() {
     let run = open(&mut c, 7, whole, &[task("b")]);
     c.cancel(whole, None).expect(&["end 0 cancelled"]);
     assert_eq!(c.core.why_not_added(run).as_deref(), Some("run 1 was cancelled"));
-    // Its commit was on its way to the disk.
+    // The commit was on its way to the disk.
     c.feed(Event::RunCommitted { run });
     c.expect(&["end 1 cancelled", "end run 1"]);
 }
 
-/// The journal tells all submissions and ends, then what was committed.
+/// The journal gives all submissions and ends, then the commits of additions.
 #[test]
 fn after_a_restart_a_run_has_what_was_added() {
     let mut c = Cluster::new();
@@ -131,7 +131,7 @@ fn after_a_restart_a_run_has_what_was_added() {
     c.feed(Event::Recovered);
     let state = c.core.find_run(whole).expect("it is there");
     assert_eq!((state.n_tasks, state.n_done, state.ended), (3, 2, None));
-    // Nobody has the file any more: it is made again for the reader.
+    // No executor has the file any more, so it is made again for the reader.
     c.node(1, 1).wait(3).expect(&["revive 0 for run:here.1/x", "assign 0.65537 to 1"]);
     c.done(1, (0, 65537)).expect(&["end 0 done", "assign 1.1 to 1"]);
     c.done(1, (1, 1)).expect(&["drop run:here.1/x on 1", "end 1 done", "end run 1"]);
@@ -174,7 +174,7 @@ fn who_reads_what_nobody_wrote_fails_when_the_promise_is_over() {
     let whole = promised(&mut c);
     c.done(1, (0, 1)).expect(&["end 0 done", "end 1 failed InputUnavailable", "end run 1"]);
     assert_eq!(why_failed(&c, whole), BROKEN);
-    // Also when it failed itself; and who is cancelled takes readers along.
+    // The same if the promising task failed; if it is cancelled, its readers are cancelled, too.
     let mut c = Cluster::new();
     let whole = promised(&mut c);
     c.failed(1, (0, 1), FailureKind::ExitCode(1));
@@ -198,7 +198,7 @@ fn a_promise_is_handed_on() {
     c.done(1, (4, 1)).expect(&["end 4 done", "assign 1.1 to 1"]);
     c.done(1, (1, 1)).expect(&["end 1 done", "assign 3.1 to 1"]);
     c.done(1, (3, 1)).expect(&["drop run:here.1/x on 1", "end 3 done", "end run 1"]);
-    // To somebody who does not keep it, either.
+    // The readers fail even if the promise was handed to a task that does not keep it.
     let mut c = Cluster::new();
     let whole = promised(&mut c);
     add(&mut c, 7, whole, &[task("again").promises("run:x")]);
@@ -251,7 +251,8 @@ fn promises_that_cannot_be_kept_are_refused() {
     ];
     let whole = c.run(&tasks);
     c.expect(&["assign 0.1 to 1"]);
-    // Who writes what was promised may not wait for who waits for it; nor may who promises it again.
+    // A task that writes a promised file must not wait for a task that waits for that file; the same holds
+    // for a task that promises the file again.
     let run = open(
         &mut c,
         7,
@@ -265,15 +266,15 @@ fn promises_that_cannot_be_kept_are_refused() {
     let run = open(&mut c, 8, whole, &[task("w").reads("run:y").promises("run:x")]);
     assert_eq!(c.core.why_not_added(run), Some(format!("{circle}`r`, `w`")));
     c.feed(Event::RunAborted { run });
-    // Somebody writes it already.
+    // Another task already writes the file.
     let run = open(&mut c, 9, whole, &[task("p").promises("run:q")]);
     c.expect(&["refuse run 9"]);
     c.feed(Event::RunAborted { run });
-    // Two of one submission promise it.
+    // Two tasks of one submission promise the file.
     let run = open(&mut c, 10, whole, &[task("p").promises("run:p"), task("o").promises("run:p")]);
     c.expect(&["refuse run 10"]);
     c.feed(Event::RunAborted { run });
-    // What nobody promises is refused as ever; what was promised is not.
+    // A file that nobody promises is refused as before; a promised file is not.
     let run = open(&mut c, 11, whole, &[task("late").reads("run:p")]);
     assert!(c.core.why_not_added(run).expect("it is refused").contains("which no task of the run writes"));
     c.feed(Event::RunAborted { run });
@@ -288,7 +289,7 @@ fn promises_that_cannot_be_kept_are_refused() {
     c.done(1, (0, 1)).expect(&["end 0 done", "end run 1"]);
 }
 
-/// The journal tells that who promised it has ended, and what was added.
+/// The journal records that the promising task has ended, and what was added.
 #[test]
 fn after_a_restart_promises_are_as_they_were() {
     for kept in [true, false] {

@@ -49,7 +49,7 @@ fn tasks_queued_at_nodes_keep_the_promises() {
     }
 }
 
-/// What can be added to a world, over bags of tasks and over workflows.
+/// The kinds that can be added to a world, over bags of tasks and over workflows.
 #[test]
 fn worlds_with_more_added_keep_the_promises() {
     for kind in Options::KINDS {
@@ -61,7 +61,8 @@ fn worlds_with_more_added_keep_the_promises() {
     }
 }
 
-/// Every policy, on nodes and tasks that differ much, without faults: whatever fits an idle node starts.
+/// Every policy, on nodes and tasks that differ much, without faults: every task that fits an idle node
+/// starts.
 #[test]
 fn what_fits_an_idle_node_starts_under_every_policy() {
     for (seed, name) in (0..140).zip(eyas_core::placement::NAMES.into_iter().cycle()) {

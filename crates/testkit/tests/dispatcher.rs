@@ -73,7 +73,7 @@ fn a_node_that_fails_at_once_does_not_eat_the_queue() {
     c.node(1, 1);
     c.run(&[task("t"), task("u")]);
     c.failed(1, (0, 1), FailureKind::Node).expect(&["assign 0.1 to 1"]);
-    // The well one gets all of it while the sick one rests, each time longer.
+    // The healthy node gets all tasks while the sick one rests, each time longer.
     c.node(2, 1).expect(&["assign 0.2 to 2"]);
     c.wait(1).expect(&["assign 1.1 to 1"]);
     c.failed(1, (1, 1), FailureKind::Node).wait(1).expect(&[]);
@@ -85,14 +85,15 @@ fn a_node_that_fails_at_once_does_not_eat_the_queue() {
 fn what_waits_behind_full_slots_is_taken_back_for_idle_ones() {
     let mut c = Cluster::new();
     c.node(1, 1);
-    // More than twice the slots: one goes ahead.
+    // There are more than twice as many tasks as slots: one task goes ahead.
     c.run(&[task("a"), task("b"), task("c")]);
     c.expect(&["assign 0.1 to 1", "assign 1.1 to 1"]);
     c.node(2, 1).expect(&["assign 2.1 to 2"]);
     c.wait(2).expect(&[]);
     c.done(2, (2, 1)).expect(&["end 2 done"]);
     c.wait(1).expect(&["recall 1.1 from 1"]);
-    // No answer: it may have begun, so the other one is asked. Nobody is asked twice.
+    // There is no answer, so the program may have begun, and the other attempt is asked back. No attempt is
+    // asked back twice.
     c.wait(1).expect(&["recall 0.1 from 1"]);
     c.wait(1).expect(&[]);
     c.ended(1, (1, 1), Outcome::Cancelled).expect(&["assign 1.2 to 2"]);
@@ -105,7 +106,7 @@ fn what_somebody_is_reading_from_home_is_not_read_twice_while_there_is_other_wor
     c.node(1, 1).node(2, 1);
     c.run(&[reads("x"), reads("x"), reads("y"), reads("x")]);
     c.expect(&["assign 0.1 to 1", "assign 2.1 to 2"]);
-    // Nothing else is left, and nobody waits for a transfer that is under way elsewhere.
+    // No other task is left, and a task is not kept waiting for a transfer that is under way elsewhere.
     c.done(2, (2, 1)).expect(&["end 2 done", "assign 1.1 to 2"]);
     c.lost(1).expect(&[]);
     c.done(2, (1, 1)).expect(&["end 1 done", "assign 0.2 to 2"]);
@@ -121,7 +122,7 @@ fn a_restarted_dispatcher_waits_for_executors_to_come_back() {
     c.feed(Event::Recovered);
     c.node(1, 1).expect(&[]);
     assert!(matches!(c.state(0), TaskState::Ready { reason: Some(why) } if why.contains("restarted")));
-    // The second one still runs the first task; the first one would have been given it.
+    // The second executor still runs the first task, which would have been given to the first executor.
     c.join(2, 1, &[(0, 1)]).expect(&[]);
     c.wait(2).expect(&["assign 1.1 to 1"]);
     c.done(2, (0, 1)).done(1, (1, 1)).expect(&["end 0 done", "end 1 done", "end run 1"]);
@@ -142,7 +143,7 @@ fn a_started_run_takes_more_tasks_and_ends_only_when_it_is_complete() {
     c.feed(Event::RunCommitted { run });
     c.expect(&[]);
     c.done(1, (1, 1)).expect(&["end 1 done", "end run 1"]);
-    // Nothing can be added to it any more.
+    // No task can be added to the run any more.
     let array = task("c").array();
     c.feed(Event::ArrayAdded { run, array });
     c.expect(&[]);
@@ -174,7 +175,7 @@ fn cancelled_in_every_state() {
     let run =
         c.run(&[writes("a"), writes("b"), task("ahead"), writes("c"), reads("c").writes("d"), reads("d")]);
     c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "assign 1.1 to 1", "assign 2.1 to 1"]);
-    // Whoever ends a task ends what needs it.
+    // Cancelling a task cancels the tasks that need it.
     c.cancel(run, Some(4)).expect(&["end 4 cancelled", "end 5 cancelled"]);
     c.cancel(run, None).expect(&["cancel 1.1 on 1", "cancel 2.1 on 1", "end 3 cancelled"]);
     c.cancel(run, None).expect(&[]);
@@ -197,11 +198,12 @@ fn what_a_lost_attempt_left_at_home_is_removed_when_the_task_ends_without_anothe
     let mut c = Cluster::new();
     c.node(1, 1).node(2, 0).node(3, 0);
     let run = c.run(&[writes("y")]);
-    // Its landing may have begun before its word of that came.
+    // The landing may have begun before the report of the program's end arrived.
     c.cancel(run, None).expect(&["assign 0.1 to 1", "cancel 0.1 on 1"]);
     c.lost(1).expect(&["end 0 cancelled", "end run 1", "remove parts of 0.1 on 2"]);
     c.wait(60).expect(&[]);
-    // Whoever goes without an answer, or was away meanwhile, may not have heard of it.
+    // An executor that leaves without an answer, or was disconnected meanwhile, may not have received the
+    // request.
     c.lost(2).expect(&["remove parts of 0.1 on 3"]);
     c.silent(3).wait(1).expect(&[]).join(3, 0, &[]).expect(&["remove parts of 0.1 on 3"]);
     c.lost(3).expect(&[]);
@@ -396,7 +398,7 @@ fn a_restarted_dispatcher_goes_on() {
     // It still runs 1 and 2, and has not heard that the end of 0 is recorded.
     c.join(1, 2, &[(0, 1), (1, 3), (2, 1)]).expect(&["cancel 0.1 on 1"]);
     assert!(matches!(c.state(1), TaskState::Reserved { attempt: AttemptNo(3), .. }));
-    // 1 had been landing: both words are told again.
+    // Task 1 had been landing: both messages are sent again.
     c.done(1, (1, 3)).home(1, (1, 3), true).expect(&["assign 3.1 to 1", "end 1 done"]);
     c.done(1, (2, 1)).done(1, (3, 1)).expect(&["end 2 done", "end 3 done", "end run 1"]);
 }
@@ -496,7 +498,7 @@ fn no_stock_when_fewer_are_ready_than_there_are_slots() {
     let mut c = Cluster::new();
     c.node(1, 2);
     c.run(&tasks(6));
-    // Two slots and a stock of two; the last two stay for whoever is free first.
+    // Two slots and a stock of two; the last two tasks stay for the executor that is free first.
     c.expect(&["assign 0.1 to 1", "assign 1.1 to 1", "assign 2.1 to 1", "assign 3.1 to 1"]);
     c.node(2, 2).expect(&["assign 4.1 to 2", "assign 5.1 to 2"]);
 }

@@ -1,5 +1,5 @@
-//! What one dispatcher of several decides, event by event: files that cross, parts of runs and what is added to them, executors
-//! that go elsewhere. Whole groups live in `group_chaos.rs`.
+//! What one dispatcher of several decides, event by event: files that cross, parts of runs and additions to
+//! them, executors that change dispatchers. Whole groups are tested in `group_chaos.rs`.
 
 use eyas_core::dispatcher::TaskState;
 use eyas_core::event::*;
@@ -64,7 +64,7 @@ fn a_reader_waits_for_the_owner_and_fetches_from_whom_it_names() {
     let input = &c.assignments[0].inputs[0];
     assert!(input.stays && input.known.as_ref().is_some_and(|k| k.digest == digest_of("x")));
     assert_eq!(input.sources.len(), 2);
-    // Said again it changes nothing.
+    // The same message again changes nothing.
     told(&mut c, 1, LinkMessage::File { file: shared(&x), state });
     c.expect(&[]);
     c.done(1, (0, 1)).expect(&["end 0 done", "end run 1", &format!("tell 1 unsubscribed [{x}]")]);
@@ -111,7 +111,7 @@ fn a_file_stays_until_every_member_is_settled_and_the_last_has_read_it() {
     told(&mut c, 1, LinkMessage::Settled { run: RUN });
     c.expect(&[]);
     let scoped = format!("run:here.1/{}", &x[4..]);
-    // Its only holder is lost: somebody elsewhere reads it, so it is made again.
+    // The file's only holder is lost: a task elsewhere reads the file, so it is made again.
     c.lost(1).expect(&[&format!("revive 0 for {scoped}"), &format!("tell 1 {x} expected")]);
     c.node(3, 1).expect(&["assign 0.65537 to 3"]);
     c.done(3, (0, 65537)).expect(&["end 0 done", "end run 1", &format!("tell 1 {x} on 3")]);
@@ -184,12 +184,12 @@ fn a_part_that_has_ended_goes_on_with_what_is_added_and_keeps_what_others_may_re
     c.feed(Event::RunCommitted { run });
     assert!(c.core.is_accepted(run));
     c.expect(&["assign 1.1 to 1", "tell 1 settled 7"]);
-    // The other one has not said yet that nobody of its part of the addition reads these.
+    // The other member has not said yet that no task of its part of the addition reads these files.
     c.done(1, (1, 1)).expect(&["end 1 done", "end run 1"]);
     told(&mut c, 1, LinkMessage::Settled { run });
     let dropped = format!("drop run:here.1/{} run:here.1/{} on 1", &x[4..], &y[4..]);
     c.expect(&[&dropped]);
-    // What is said anew names it, too.
+    // A repeated message names it, too.
     c.feed(Event::MemberSilent { member: MemberId(1) });
     c.feed(Event::MemberConnected { member: MemberId(1) });
     c.expect(&["tell 1 reads [] settled [RunId(1), RunId(7)]"]);
@@ -242,7 +242,7 @@ fn an_added_reader_elsewhere_is_told_when_a_result_is_home() {
     part_of(&mut c, &[task("w").writes("/out")], RunLinks::default());
     c.expect(&["tell 1 reads [] settled []", "assign 0.1 to 1", "tell 1 settled 1"]);
     let run = open_added(&mut c, 7, &[], RunLinks { imports: vec![], exports: vec!["/out".into()] });
-    // Who has committed it first subscribes first.
+    // The member that has committed the submission first subscribes first.
     told(&mut c, 1, LinkMessage::Subscribed { files: vec![shared("/out")] });
     c.expect(&["tell 1 /out expected"]);
     c.feed(Event::RunCommitted { run });
@@ -274,18 +274,19 @@ fn only_work_of_the_same_journal_is_taken_over() {
         c
     };
     let executor = ExecutorId(1);
-    // The executor of another member, or of whoever had this directory before: by its number the attempt is this task's.
+    // The executor belongs to another member, or to an earlier user of this directory: its attempt has the
+    // number of this task.
     let mut c = recovered(&[10, 30]);
     assert!(!c.core.is_own_work(&with_work_of(20)));
     c.feed(Event::ExecutorJoined { executor, offer: with_work_of(20) });
     c.wait(3).expect(&["assign 0.1 to 1"]);
-    // An earlier process with this journal gave it.
+    // An earlier process with this journal gave the attempt out.
     let mut c = recovered(&[10, 30]);
     assert!(c.core.is_own_work(&with_work_of(10)));
     c.feed(Event::ExecutorJoined { executor, offer: with_work_of(10) });
     c.wait(3).expect(&[]);
     c.done(1, (0, 1)).home(1, (0, 1), true).expect(&["end 0 done", "end run 1"]);
-    // Whoever has no work is welcome, wherever it was.
+    // An executor without attempts is welcome, wherever it was before.
     assert!(c.core.is_own_work(&Offer { attempts: vec![], ..with_work_of(20) }));
 }
 
@@ -339,7 +340,7 @@ fn a_task_fails_as_too_large_only_where_no_dispatcher_has_a_node_for_it() {
     c.run(&[task("large").cpus(4), task("never").cpus(9)]);
     c.node(1, 1);
     let load = |offers| MemberLoad { n_slots: 4, offers, ..MemberLoad::default() };
-    // Nobody knows yet what the other one has.
+    // It is not known yet what the other member has.
     c.wait(20).expect(&[]);
     assert_eq!(c.core.load().unfit, [size(4, 0), size(9, 0)]);
     assert_eq!((c.core.load().n_ready, c.core.load().offers), (0, vec![size(1, 1_000_000_000)]));

@@ -128,7 +128,7 @@ fn what_only_a_leaving_node_holds_is_copied_before_it_leaves() {
     c.node(2, 1);
     c.feed(Event::ExecutorDraining { executor: leaver });
     c.expect(&["prefetch run:here.1/x to 2"]);
-    // Nobody reads the other file: it is dropped, not copied.
+    // No task reads the other file: it is dropped, not copied.
     c.done(1, (1, 1)).expect(&["drop run:here.1/y on 1", "end 1 done"]);
     assert!(!c.core.may_leave(c.now, leaver));
     c.has(2, X, X, None).expect(&["end collective"]);
@@ -144,7 +144,7 @@ fn a_leaving_node_does_not_wait_for_ever() {
     c.node(1, 1);
     c.run(&[writes("run:x"), reads("run:x").cpus(2)]);
     c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done"]);
-    // There is no other node: it may go at once.
+    // There is no other node, so the executor may leave at once.
     c.feed(Event::ExecutorDraining { executor: leaver });
     assert!(c.core.may_leave(c.now, leaver));
     c.node(2, 1).wait(1).expect(&["prefetch run:here.1/x to 2"]);
@@ -174,7 +174,7 @@ fn readers_wait_for_a_silent_holder() {
     join_holding(&mut c, 1, 1, X);
     c.expect(&["name run:here.1/x to 1", "assign 1.1 to 2"]);
     c.done(2, (1, 1)).expect(&["drop run:here.1/x on 1", "end 1 done", "end run 1"]);
-    // It comes again and has not heard of the drop.
+    // The executor comes back and has not received the drop.
     join_holding(&mut c, 1, 1, X);
     c.expect(&["name run:here.1/x to 1", "drop run:here.1/x on 1"]);
 }
@@ -272,7 +272,7 @@ fn a_task_that_finds_the_cache_full_is_tried_as_long_as_room_is_made() {
     c.run(&[writes("run:x")]);
     c.expect(&["assign 0.1 to 1"]);
     for k in 1..=20 {
-        // Another task's file comes and goes: there was room, and this task was not the one to have it.
+        // A file of another task comes and goes: there was room, but another task took it.
         let other = u64::from(k);
         c.run(&[writes("run:y")]);
         let mut seen = c.take();
@@ -290,7 +290,7 @@ fn a_task_that_finds_the_cache_full_is_tried_as_long_as_room_is_made() {
             seen.extend(c.take());
         }
     }
-    // Nobody makes room any more.
+    // No room is made any more.
     for k in 21..=24 {
         c.failed(1, (0, k), FailureKind::CacheFull).wait(60);
     }
@@ -308,7 +308,7 @@ fn a_node_whose_cache_is_full_is_back_after_a_second() {
     c.failed(1, (0, 1), FailureKind::CacheFull).expect(&[]);
     c.wait(1).expect(&["assign 0.2 to 1"]);
     c.failed(1, (0, 2), FailureKind::CacheFull).expect(&[]);
-    // From now on the task rests longer than the node, which has another one meanwhile.
+    // From now on the task rests longer than the node, which gets another task meanwhile.
     c.wait(1).expect(&["assign 1.1 to 1"]);
     c.done(1, (1, 1)).expect(&["drop run:here.1/y on 1", "end 1 done"]).wait(1).expect(&["assign 0.3 to 1"]);
     c.failed(1, (0, 3), FailureKind::CacheFull).wait(1).expect(&[]);

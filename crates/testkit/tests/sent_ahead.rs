@@ -9,12 +9,13 @@ use eyas_testkit::build::{Task, task, writes};
 use eyas_testkit::script::Cluster;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// All that a dispatcher does to run these tasks on so many nodes, each program ending as soon as it is given out. Files are small.
+/// Everything that a dispatcher does to run these tasks on this many nodes, with each program ending as soon
+/// as it is given out. Files are small.
 fn run(n_nodes: u32, tasks: &[Task]) -> Vec<Action> {
     run_making(n_nodes, tasks, None)
 }
 
-/// As [`run`], where each file has so many bytes.
+/// Like [`run`], with files of this many bytes.
 fn run_making(n_nodes: u32, tasks: &[Task], file_bytes: Option<u64>) -> Vec<Action> {
     let mut c = Cluster::new();
     let mut out = vec![];
@@ -48,7 +49,7 @@ fn run_making(n_nodes: u32, tasks: &[Task], file_bytes: Option<u64>) -> Vec<Acti
     out
 }
 
-/// How many files were sent ahead.
+/// The number of files that were sent ahead.
 fn n_sent(actions: &[Action]) -> usize {
     actions.iter().map(|a| if let Action::Prefetch { inputs, .. } = a { inputs.len() } else { 0 }).sum()
 }

@@ -1,13 +1,13 @@
-//! Text from outside, made fit for people: names of tasks and files, messages of peers, words of programs.
+//! Text from outside, made fit for users: names of tasks and files, messages of peers, output of programs.
 //!
-//! Whoever names a task or prints a line may put anything into it: escape sequences that move the cursor, retitle the
-//! window or answer for the user, marks that reverse the direction of what follows, line ends that forge a message of
-//! ours, a megabyte without a blank. Two layers keep this from the reader:
+//! Anybody who names a task or prints a line may put anything into it: escape sequences that move the cursor,
+//! change the window's title or answer for the user, marks that reverse the direction of writing, line ends
+//! that imitate a message of ours, a megabyte without a blank. Two layers protect the reader:
 //!
-//!   * [`shown`], [`shown_path`] and [`line_of`] make *one piece* fit for a message: it stays on its line, and a long
-//!     one is shortened in the middle, with its length;
-//!   * [`Printer`] is what *everything* printed passes on its way out. It knows nothing of names, so no verb can forget
-//!     it: whatever is not ordinary text, a line end or a tab leaves it escaped.
+//!   * [`shown`], [`shown_path`] and [`line_of`] make *one piece* fit for a message: it stays on its line,
+//!     and a long piece is shortened in the middle, with its length;
+//!   * [`Printer`] filters *everything* that is printed on its way out. It knows nothing of names, so no
+//!     command can forget it: everything except ordinary text, line ends and tabs is escaped.
 //!
 //! Escapes are written as in Rust: `\u{1b}`, `\n`, and `\x9b` for a byte that is not UTF-8. Ordinary Unicode stays.
 
@@ -21,7 +21,7 @@ pub use printer::{
 use std::fmt;
 use std::path::Path;
 
-/// A line for whoever watches, on standard error. That nobody does is no reason to end.
+/// Prints a line for the user on standard error. A failure to print it is no reason to end.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {{
@@ -30,15 +30,15 @@ macro_rules! say {
     }};
 }
 
-/// Characters of a name that are shown; of a longer one half of them from each end.
+/// Characters of a name that are shown; a longer name is shown with half of them from each end.
 const NAME_CHARS_MAX: usize = 300;
-/// The same of a path of this machine, which people copy: all that a system call takes.
+/// The same limit for a path of this machine, which users copy: everything that a system call takes.
 const PATH_CHARS_MAX: usize = 4096;
-/// The same of a message that comes from elsewhere.
+/// The same limit for a message that comes from elsewhere.
 const LINE_CHARS_MAX: usize = 2000;
 
-/// Whether a terminal may do something else with `c` than to show it: control characters, those that change the
-/// direction of writing, other line ends, and marks that nobody can see.
+/// Whether a terminal may do something other than show `c`: control characters, characters that change the
+/// direction of writing, other line ends, and invisible marks.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -46,17 +46,17 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// `text` in backticks as it may stand in a message.
+/// `text` in backticks, fit for a message.
 pub fn shown(text: &str) -> Shown<'_> {
     Shown { text: text.as_bytes(), quote: "`", chars_max: NAME_CHARS_MAX }
 }
 
-/// As [`shown`], for a name that may not be UTF-8.
+/// Like [`shown`], for a name that may not be UTF-8.
 pub fn shown_path(path: &Path) -> Shown<'_> {
     shown_bytes(path.as_os_str().as_encoded_bytes()).at_most(PATH_CHARS_MAX)
 }
 
-/// As [`shown`], for a name that may not be UTF-8.
+/// Like [`shown`], for a name that may not be UTF-8.
 pub fn shown_bytes(text: &[u8]) -> Shown<'_> {
     Shown { text, quote: "`", chars_max: NAME_CHARS_MAX }
 }
@@ -75,7 +75,7 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// With at most `chars_max` characters of the text.
+    /// Limits the text to `chars_max` characters.
     pub fn at_most(self, chars_max: usize) -> Self {
         Shown { chars_max, ..self }
     }
@@ -89,7 +89,7 @@ impl fmt::Display for Shown<'_> {
             return f.pad(&format!("{plain}"));
         }
         f.write_str(self.quote)?;
-        // Counted only as far as needed where the text is short, which nearly all are.
+        // The characters of short texts, which nearly all are, need not be counted.
         let n_chars = match self.text.len() > self.chars_max {
             true => units(self.text).count(),
             false => 0,
@@ -108,7 +108,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// A character, or a byte that belongs to none.
+/// A character, or a byte that is part of none.
 #[derive(Clone, Copy)]
 enum Unit {
     Char(char),

@@ -1,22 +1,22 @@
-//! The way out: whatever eyas prints passes a [`Printer`].
+//! The output filter: everything that eyas prints passes a [`Printer`].
 //!
-//! What goes to people is escaped wherever it goes, so that a message reads the same on a terminal and in a file. What
-//! is data (a drawing, JSON, the output of a program) goes out byte by byte into a pipe or a file, and is escaped only
-//! where a terminal would act on it; a program's output may keep its colours there, and nothing else.
+//! Text for users is escaped wherever it goes, so that a message reads the same on a terminal and in a file.
+//! Data (a drawing, JSON, the output of a program) goes unchanged into a pipe or a file, and is escaped only
+//! where a terminal would act on it. A program's output may keep its colours there, and nothing else.
 
 use crate::is_unsafe;
 use std::io::{self, IsTerminal, Write};
 
-/// Bytes of a colour's sequence; a longer one is none.
+/// The most bytes of a colour's sequence; a longer sequence is not treated as a colour.
 const COLOUR_BYTES_MAX: usize = 64;
 
-/// Escapes what is no ordinary text, see the [crate's header](crate). Line ends and tabs pass.
+/// Escapes everything that is no ordinary text, see the [crate's header](crate). Line ends and tabs pass.
 pub struct Printer<W: Write> {
     inner: W,
     mode: Mode,
-    /// A character, or a sequence, whose end has not been written yet.
+    /// A character or a sequence whose end has not been written yet.
     pending: Vec<u8>,
-    /// A colour passed and was not taken back.
+    /// A colour passed and was not reset.
     is_coloured: bool,
 }
 
@@ -28,29 +28,30 @@ enum Mode {
     Coloured,
 }
 
-/// Standard output for what people read.
+/// Standard output for text that users read.
 pub fn stdout() -> Printer<io::StdoutLock<'static>> {
     Printer::new(io::stdout().lock(), Mode::Text)
 }
 
-/// Standard error for what people read.
+/// Standard error for text that users read.
 pub fn stderr() -> Printer<io::StderrLock<'static>> {
     Printer::new(io::stderr().lock(), Mode::Text)
 }
 
-/// Standard output for data: as it is, unless a terminal would get it.
+/// Standard output for data: unchanged, unless it is a terminal.
 pub fn raw_unless_terminal() -> Printer<io::StdoutLock<'static>> {
     let mode = if io::stdout().is_terminal() { Mode::Text } else { Mode::Raw };
     Printer::new(io::stdout().lock(), mode)
 }
 
-/// Standard output for what a program printed: as it is, unless a terminal would get it, which gets the colours.
+/// Standard output for a program's output: unchanged, unless it is a terminal, which gets only text and
+/// colours.
 pub fn printed_stdout() -> Printer<io::StdoutLock<'static>> {
     let mode = if io::stdout().is_terminal() { Mode::Coloured } else { Mode::Raw };
     Printer::new(io::stdout().lock(), mode)
 }
 
-/// Standard error, as [`printed_stdout`].
+/// Standard error, like [`printed_stdout`].
 pub fn printed_stderr() -> Printer<io::StderrLock<'static>> {
     let mode = if io::stderr().is_terminal() { Mode::Coloured } else { Mode::Raw };
     Printer::new(io::stderr().lock(), mode)
@@ -64,27 +65,27 @@ pub fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Shows `line` on standard error, a terminal, in place of the line that the cursor is on. No line end follows.
+/// Shows `line` on standard error, a terminal, in place of the line at the cursor. No line end follows.
 pub fn redraw_line(line: &str) -> io::Result<()> {
     write!(io::stderr().lock(), "\r\x1b[K{}", crate::line_of(line))
 }
 
-/// Empties the line that the cursor is on.
+/// Clears the line at the cursor.
 pub fn clear_line() -> io::Result<()> {
     redraw_line("")
 }
 
-/// What the beginning of some bytes is.
+/// What some bytes begin with.
 enum Piece {
-    /// So many bytes pass.
+    /// This many bytes pass.
     Passes(usize),
-    /// A colour of so many bytes.
+    /// A colour of this many bytes.
     Colour(usize),
-    /// So many bytes are one character that is escaped.
+    /// This many bytes are one character that is escaped.
     Unsafe(usize, char),
-    /// One byte that belongs to no character.
+    /// One byte that is part of no character.
     Byte(u8),
-    /// The rest has to be seen first.
+    /// More bytes are needed to decide.
     Unfinished,
 }
 
@@ -103,7 +104,7 @@ impl<W: Write> Printer<W> {
         self.inner.flush()
     }
 
-    /// Passes on all of `bytes` but an end that is not finished, which is kept unless it `is_all`.
+    /// Passes on all of `bytes` except an unfinished end, which is kept unless `is_all`.
     fn pass(&mut self, bytes: &[u8], is_all: bool) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -211,7 +212,7 @@ impl<W: Write> Write for Printer<W> {
 }
 
 impl<W: Write> Drop for Printer<W> {
-    /// What cannot be written here could not be written before either, which the writer was told.
+    /// What cannot be written here could not be written before either, and the writer got that error.
     fn drop(&mut self) {
         if !self.pending.is_empty() || self.is_coloured {
             let _ = self.finish();

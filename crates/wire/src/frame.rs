@@ -1,7 +1,7 @@
 //! Frames: `length u32 LE | postcard body`, after a fixed preamble that can be read by every version.
 //!
-//! The preamble is sent by both sides first thing inside TLS, so that an older or newer peer gets a
-//! sentence instead of garbage.
+//! Both sides send the preamble first inside TLS, so that an older or newer peer gets an error message
+//! instead of garbage.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -10,7 +10,7 @@ pub const PROTOCOL: u16 = 10;
 
 const MAGIC: [u8; 4] = *b"EYAS";
 pub const PREAMBLE_BYTES: usize = 8;
-/// Larger frames are refused unread: nobody sends them, and their length would be taken as memory.
+/// Larger frames are refused unread: no member sends them, and their length would be allocated as memory.
 pub const FRAME_BYTES_MAX: usize = 256 << 20;
 
 #[derive(thiserror::Error, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub fn preamble() -> [u8; PREAMBLE_BYTES] {
     preamble_of(PROTOCOL)
 }
 
-/// A preamble as another version would send it; tests use it to be an old peer.
+/// A preamble as another version would send it; tests use it to imitate an old peer.
 pub fn preamble_of(protocol: u16) -> [u8; PREAMBLE_BYTES] {
     let mut p = [0; PREAMBLE_BYTES];
     p[..4].copy_from_slice(&MAGIC);
@@ -41,7 +41,7 @@ pub fn preamble_of(protocol: u16) -> [u8; PREAMBLE_BYTES] {
     p
 }
 
-/// Checks what the other side opened with.
+/// Checks the preamble of the other side.
 pub fn check_preamble(p: &[u8; PREAMBLE_BYTES]) -> Result<(), FrameError> {
     let magic: [u8; 4] = p[..4].try_into().expect("four bytes");
     if magic != MAGIC {

@@ -1,9 +1,9 @@
-//! Who belongs to a cluster.
+//! The members of a cluster, and how they prove it.
 //!
-//! A dispatcher makes an [`Identity`] once per directory: a random secret, a certificate authority and
-//! one member certificate. All of it travels in the join file (mode 0600); whoever can read that file
-//! is a member, nobody else gets past the TLS handshake. There is nothing to configure and no way to
-//! turn it off. Data-plane tickets are signed with a key derived from the same secret.
+//! A dispatcher makes an [`Identity`] once per directory: a random secret, a certificate authority and one
+//! member certificate. All of it is in the join file (mode 0600). A process that can read that file is a
+//! member; no other gets past the TLS handshake. There is nothing to configure and no way to turn it off.
+//! Data-plane tickets are signed with a key derived from the same secret.
 
 use eyas_text::line_of;
 use rcgen::{
@@ -19,12 +19,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name in every member's certificate; peers are told apart by address, members by certificate.
+/// The name in every member's certificate; peers are distinguished by address, and members are recognised by
+/// the certificate.
 const MEMBER_NAME: &str = "member.eyas";
 
-/// The moment at which all certificates of a cluster are judged, whatever the machine's clock says: within the years for
-/// which `rcgen` makes them (1975 to 4096). They are as good as the secret beside them in the join file, which has no
-/// end, so a node whose clock is a day off, or begins in 1970 at each start, is a member like any other.
+/// The moment at which all certificates of a cluster are judged, whatever the machine's clock says. It is
+/// within the years for which `rcgen` makes certificates (1975 to 4096). They are valid as long as the secret
+/// beside them in the join file, which has no end. So a node whose clock is a day off, or begins in 1970 at
+/// each start, is a member like any other.
 #[derive(Debug)]
 struct WithinValidity;
 
@@ -37,7 +39,7 @@ impl TimeProvider for WithinValidity {
 
 /// Version of the join file.
 const JOIN_VERSION: u32 = 1;
-/// More than any join file has.
+/// Larger than any join file.
 const JOIN_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(thiserror::Error, Debug)]
@@ -57,18 +59,18 @@ pub enum IdentityError {
     Certificates(String),
 }
 
-/// What a member needs to reach a cluster and be let in; the content of `join.json`.
+/// What a member needs to reach a cluster and to be accepted; the content of `join.json`.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Join {
     version: u32,
     /// `host:port` of the dispatcher.
     pub address: String,
-    /// Names this cluster; a new directory makes a new one.
+    /// The name of this cluster; a new directory makes a new one.
     pub cluster: String,
     /// Directory of the dispatcher on its own machine, for commands that run there.
     pub dir: String,
-    /// Where the dispatchers of a group are, this one among them, as far as they are known (an empty text stands for one
-    /// that is not). Empty where there is one dispatcher.
+    /// The addresses of the dispatchers of a group, including this one, as far as they are known (an empty
+    /// text stands for an unknown address). Empty if there is only one dispatcher.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
     #[serde(flatten)]
@@ -105,7 +107,7 @@ impl Identity {
         Ok(Identity { secret, authority_pem, certificate_pem, key_pem: key.serialize_pem() })
     }
 
-    /// The secret that tickets and the data plane are keyed with.
+    /// The secret from which the keys of tickets and of the data plane are derived.
     pub fn secret(&self) -> &[u8] {
         self.secret.as_bytes()
     }
@@ -124,7 +126,7 @@ impl Identity {
         Ok((vec![certificate], key, roots))
     }
 
-    /// For the side that listens: lets in members only.
+    /// For the side that listens: accepts only members.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, IdentityError> {
         let bad =
             |e: &dyn std::fmt::Display| IdentityError::Certificates(line_of(&e.to_string()).to_string());
@@ -142,7 +144,7 @@ impl Identity {
         Ok(Arc::new(config))
     }
 
-    /// For the side that connects: shows membership, and talks to members only.
+    /// For the side that connects: proves membership, and talks only to members.
     pub fn client_config(&self) -> Result<Arc<ClientConfig>, IdentityError> {
         let bad =
             |e: &dyn std::fmt::Display| IdentityError::Certificates(line_of(&e.to_string()).to_string());
@@ -162,13 +164,13 @@ impl Identity {
         ServerName::try_from(MEMBER_NAME).expect("the member name is a valid DNS name")
     }
 
-    /// Keeps this identity at `path` (mode 0600), for a dispatcher that is to be of the same cluster.
+    /// Writes this identity to `path` (mode 0600), for another dispatcher of the same cluster.
     pub fn keep(&self, path: &Path) -> Result<(), IdentityError> {
         write_private(path, &serde_json::to_vec(self).expect("plain strings"))
     }
 
-    /// Reads the identity kept at `path`, or makes and keeps a new one there (mode 0600), so that a
-    /// restarted dispatcher is the same cluster.
+    /// Reads the identity at `path`, or makes a new one and writes it there (mode 0600), so that a restarted
+    /// dispatcher is the same cluster.
     pub fn load_or_generate(path: &Path) -> Result<Identity, IdentityError> {
         match std::fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text).map_err(|e| IdentityError::Invalid {
@@ -190,7 +192,8 @@ impl Join {
         Join { version: JOIN_VERSION, address, cluster, dir, members: vec![], identity }
     }
 
-    /// Reads a join file. As `ssh` does with a private key, one of this user's own that others may read is refused.
+    /// Reads a join file. A file of this user that others may read is refused, as `ssh` does with a private
+    /// key.
     pub fn read(path: &Path) -> Result<Join, IdentityError> {
         let name = path.display().to_string();
         let read = || -> io::Result<(String, std::fs::Metadata)> {
@@ -221,7 +224,7 @@ impl Join {
         Ok(join)
     }
 
-    /// Writes the join file (mode 0600) in one step, so that whoever sees it can use it.
+    /// Writes the join file (mode 0600) in one step, so that a process that sees it can use it.
     pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
         write_private(path, &serde_json::to_vec_pretty(self).expect("plain strings"))
     }

@@ -1,8 +1,8 @@
-//! eyas-wire: what peers of one cluster say to each other, and how they know each other.
+//! eyas-wire: the messages between members of one cluster, and how members recognise each other.
 //!
-//! [`frame`] cuts a byte stream into frames, [`message`] says what is in them, [`identity`] makes a
-//! cluster's secret, its certificates and the join file that carries both. No sockets here: the
-//! runtime moves the bytes.
+//! [`frame`] cuts a byte stream into frames, [`message`] defines their content, [`identity`] makes a
+//! cluster's secret, its certificates and the join file that carries both. No sockets here: the runtime moves
+//! the bytes.
 
 pub mod frame;
 pub mod identity;

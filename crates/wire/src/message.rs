@@ -1,6 +1,7 @@
-//! Messages of the control plane. Each connection opens with a [`Hello`] and its [`Welcome`]; after
-//! that every frame is a batch: `Vec<ToExecutor>`, `Vec<FromExecutor>`, or a client's request and reply. What one dispatcher
-//! of a group says to another goes one way, as `Vec<FromMember>`; the other one has a connection of its own.
+//! Messages of the control plane. Each connection opens with a [`Hello`] and its [`Welcome`]. After that,
+//! every frame is a batch: `Vec<ToExecutor>`, `Vec<FromExecutor>`, or a client's request and reply. Messages
+//! between dispatchers of a group go one way, as `Vec<FromMember>`; for the other direction there is another
+//! connection.
 //!
 //! The layout is postcard's: adding, removing or reordering anything here needs a new
 //! [`crate::frame::PROTOCOL`]; a golden test holds the bytes of one message of each kind.
@@ -17,7 +18,7 @@ use eyas_core::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// First frame of whoever connects.
+/// The first frame of the side that connects.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum Hello {
     Executor(ExecutorHello),
@@ -28,7 +29,7 @@ pub enum Hello {
     Member {
         member: MemberId,
         n_members: u32,
-        /// Where the members are, as far as the sender knows; its own among them.
+        /// The members' addresses, as far as the sender knows them, including its own.
         addresses: Vec<String>,
     },
 }
@@ -36,14 +37,15 @@ pub enum Hello {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct ExecutorHello {
     pub offer: Offer,
-    /// Where this executor serves its cache: `host:port`. An empty host means: as you see me.
+    /// The address where this executor serves its cache: `host:port`. An empty host means the address that
+    /// the dispatcher sees.
     pub data_address: String,
     /// Its name on the data plane, chosen at its start; tickets are made out to it.
     pub data_id: u32,
-    /// What this executor was called before its connection broke, by the dispatcher process [`Offer::owner`].
+    /// The executor's id before its connection broke, given by the dispatcher process [`Offer::owner`].
     pub known_as: Option<ExecutorId>,
-    /// Whose it is, in a group of dispatchers: the member that welcomed it last, or that it was sent to. `None`: it may go
-    /// anywhere.
+    /// In a group of dispatchers, the member that this executor belongs to: the one that welcomed it last, or
+    /// that it was sent to. `None`: it may go to any.
     pub member: Option<MemberId>,
 }
 
@@ -52,12 +54,13 @@ pub struct ExecutorHello {
 pub enum Welcome {
     Executor {
         executor: ExecutorId,
-        /// Names this dispatcher process: object numbers of another one mean nothing. Larger than those of all earlier
-        /// processes with the same journal.
+        /// The number of this dispatcher process: object numbers of another process mean nothing. Larger than
+        /// the numbers of all earlier processes with the same journal.
         incarnation: u64,
-        /// Names the journal that numbers of tasks are from, over all processes: the first of them.
+        /// The journal that the numbers of tasks are from; its name is the number of its first process.
         journal: u64,
-        /// Which member of a group this is. The executor belongs here from now on, and says so in each hello.
+        /// This dispatcher's place in its group. The executor belongs here from now on, and says so in each
+        /// hello.
         member: Option<MemberId>,
         now: Timestamp,
         settings: Settings,
@@ -65,35 +68,36 @@ pub enum Welcome {
     Client {
         incarnation: u64,
         now: Timestamp,
-        /// Where the dispatchers of the group are, where there is one; empty addresses are not known.
+        /// In a group, the addresses of the dispatchers; unknown addresses are empty.
         members: Vec<String>,
     },
     Refused {
         reason: String,
     },
-    /// The executor belongs to this dispatcher of the group. An empty address: it is not known where that is now.
+    /// The executor belongs to this dispatcher of the group. An empty address: the sender does not know where
+    /// that dispatcher is now.
     Redirected {
         member: MemberId,
         address: String,
     },
     Member {
         addresses: Vec<String>,
-        /// By its clock, which its executors go by: permissions to fetch from them are made out by it.
+        /// The dispatcher's time, which its executors follow: tickets to fetch from them expire by it.
         now: Timestamp,
     },
-    /// The executor has attempts that were not given out by this dispatcher's journal. It has to find the dispatcher whose
-    /// they are, which may be at this address again later.
+    /// The executor has attempts that were not given out with this dispatcher's journal. It has to find the
+    /// dispatcher that they are from, which may be at this address again later.
     NotMine,
 }
 
-/// What an executor is told once.
+/// Settings that an executor gets once.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Settings {
-    /// The executor ends itself when no dispatcher answered for so long.
+    /// The executor ends itself when no dispatcher has answered for this long.
     pub lease_ns: u64,
-    /// A status is due at least so often.
+    /// A status must be sent at least this often.
     pub heartbeat_ns: u64,
-    /// Kept of each of a program's two output streams, from its start and from its end.
+    /// How much is kept of each of a program's two output streams, from its start and from its end.
     pub capture_head_bytes: u32,
     pub capture_tail_bytes: u32,
 }
@@ -101,7 +105,7 @@ pub struct Settings {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum ToExecutor {
     Assign(Box<AssignTask>),
-    /// Give it back if its program has not begun.
+    /// Give the attempt back if its program has not begun.
     Recall {
         task: TaskId,
         attempt: AttemptNo,
@@ -113,49 +117,52 @@ pub enum ToExecutor {
     Drop {
         objects: Vec<ObjectId>,
     },
-    /// Get these objects into the cache for tasks to come.
+    /// Fetch these objects into the cache for tasks to come.
     Prefetch {
         batch: BatchId,
         inputs: Vec<AssignedInput>,
-        /// Of each input.
+        /// The location of each input.
         locations: Vec<String>,
         /// As in [`AssignTask`].
         permits: Vec<Permit>,
     },
-    /// Get these no more, unless an attempt needs them.
+    /// Stop fetching these objects, unless an attempt needs them.
     CancelPrefetch {
         objects: Vec<ObjectId>,
     },
-    /// These lie there, or will: the dispatcher's numbers, locations and, where known, digests.
+    /// Objects that are on the executor, or will be: the dispatcher's numbers, locations and, if known,
+    /// digests.
     Named {
         objects: Vec<(ObjectId, String, Option<Digest>)>,
     },
-    /// The ends of these attempts are durable; they need not be told again.
+    /// The ends of these attempts are durable; they need not be reported again.
     Recorded {
         ended: Vec<(TaskId, AttemptNo)>,
     },
-    /// Where executors serve their caches, and their names on the data plane.
+    /// The addresses where executors serve their caches, and their names on the data plane.
     Peers {
         peers: Vec<(ExecutorId, String, u32)>,
     },
     /// This executor's share of home storage.
     Home(HomeShare),
-    /// Nothing to say; keeps the lease.
+    /// No message; keeps the lease.
     Beat,
-    /// End: finish nothing, keep the cache.
+    /// End now: finish nothing, keep the cache.
     Shutdown {
         reason: String,
     },
-    /// When nothing is left to do or to tell: say goodbye, and join this dispatcher of the group.
+    /// When no work is left and nothing is left to report: say goodbye, and join this dispatcher of the
+    /// group.
     Redirect {
         member: MemberId,
         address: String,
     },
-    /// Remove what these attempts, and earlier ones of the same tasks, may have left at home, where their outputs go.
+    /// Remove what these attempts, and earlier ones of the same tasks, may have left at home, beside the
+    /// locations of their outputs.
     RemoveParts {
         attempts: Vec<(TaskId, AttemptNo, Vec<String>)>,
     },
-    /// What has the program of this attempt printed so far? Answered with `Looked`.
+    /// Report what the program of this attempt has printed so far. Answered with `Looked`.
     Look {
         ask: u64,
         task: TaskId,
@@ -163,19 +170,21 @@ pub enum ToExecutor {
     },
 }
 
-/// What a dispatcher of a group says to another one.
+/// A message from one dispatcher of a group to another.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum FromMember {
-    /// For the other's state machine.
+    /// Messages for the other's state machine.
     Said(Vec<LinkMessage>),
-    /// Its executors, with where they serve their caches, their names on the data plane, and those for people.
+    /// The sender's executors: where they serve their caches, their names on the data plane, and their names
+    /// for users.
     Peers(Vec<(ExecutorId, String, u32, String)>),
     Load(MemberLoad),
-    /// To the member that opens all runs: these are prepared here. Answered as soon as it is decided what becomes of them.
+    /// To the member that opens all runs: these runs are prepared here. Answered when it is decided whether
+    /// each is accepted.
     InDoubt {
         runs: Vec<RunId>,
     },
-    /// From that member: what became of a submission in parts.
+    /// From that member: whether a submission in parts was accepted.
     Decided {
         run: RunId,
         committed: bool,
@@ -223,9 +232,9 @@ pub enum FromExecutor {
     Status(Box<ExecutorStatus>),
     /// Where home is limited: how this executor uses it.
     Home(HomeReport),
-    /// What a program printed.
+    /// The output of a program.
     Printed(Box<Printed>),
-    /// Leaves of its own accord; whatever it had goes elsewhere.
+    /// The executor leaves of its own accord; its attempts go to other executors.
     Bye {
         reason: String,
     },
@@ -238,10 +247,10 @@ pub enum FromExecutor {
     },
 }
 
-/// How an executor is doing; sent with every heartbeat. Counters grow from the executor's start.
+/// The state of an executor; sent with every heartbeat. Counters grow from the executor's start.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct ExecutorStatus {
-    /// Programs running now: task, attempt, since when.
+    /// Programs that run now: task, attempt, and since when.
     pub running: Vec<(TaskId, AttemptNo, Timestamp)>,
     pub n_waiting: u32,
     pub cache_used_bytes: u64,
@@ -268,33 +277,33 @@ pub struct Printed {
 pub struct Captured {
     pub head: Vec<u8>,
     pub tail: Vec<u8>,
-    /// Everything that was printed, kept or not.
+    /// Bytes of everything that was printed, kept or not.
     pub total_bytes: u64,
 }
 
-/// A task, for people who want to know what it printed.
+/// A task, for users who want to know what it printed.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct TaskPrinted {
     pub task: TaskId,
     pub run: RunId,
     pub user_id: String,
     pub state: PrintedState,
-    /// Why it failed, or what it waits for.
+    /// Why the task failed, or what it waits for.
     pub reason: Option<String>,
-    /// What its attempts printed, the running one among them, in that order.
+    /// The output of the task's attempts, including a running one, in that order.
     pub attempts: Vec<Printed>,
 }
 
-/// How far a task is, as far as printing goes.
+/// The state of a task, as far as printing is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub enum PrintedState {
-    /// It waits for other tasks or for an executor.
+    /// The task waits for other tasks or for an executor.
     #[default]
     Queued,
     /// An executor has it, and its program has not begun.
     Given,
     Running,
-    /// An executor has it that does not answer.
+    /// The executor that has the task does not answer.
     Silent,
     Done,
     Failed,
@@ -302,22 +311,22 @@ pub enum PrintedState {
 }
 
 impl PrintedState {
-    /// No more will come.
+    /// Whether no further output will come.
     pub fn is_over(self) -> bool {
         matches!(self, PrintedState::Done | PrintedState::Failed | PrintedState::Cancelled)
     }
 }
 
-/// Whose output is wanted of a run.
+/// The tasks of a run whose output is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub enum WhichTasks {
-    /// Those that failed.
+    /// The tasks that failed.
     Failed,
-    /// All, in order, each when it has ended and all before it have.
+    /// All tasks, in order, each when it has ended and all tasks before it have ended.
     Ended,
 }
 
-/// A client's frame: a number of its choice, and what it wants.
+/// A client's frame: a number of its choice, and the request.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Request {
     pub number: u64,
@@ -329,9 +338,9 @@ pub enum RequestBody {
     /// Begin a submission; answered with `RunOpened`.
     OpenRun {
         name: String,
-        /// Files that stay on the nodes are not dropped when the last task that reads them has ended.
+        /// Files that stay on the nodes are kept when the last task that reads them has ended.
         keep: bool,
-        /// The tasks are added to a run that goes on. Answered with `RunAccepted` where that was done before.
+        /// The tasks are added to a run that goes on. Answered with `RunAccepted` if that was done before.
         into: Option<Addition>,
     },
     /// Not answered unless it is refused: the client streams.
@@ -348,7 +357,8 @@ pub enum RequestBody {
     },
     /// Answered with `Status` once.
     Status,
-    /// Answered with `Run` now, whenever something changed (at most every `interval_ns`), and at its end.
+    /// Answered with `Run` now, whenever something changes (at most every `interval_ns`), and at the run's
+    /// end.
     WatchRun {
         run: RunId,
         interval_ns: u64,
@@ -370,47 +380,50 @@ pub enum RequestBody {
     },
     /// End the dispatcher and its executors. Answered with `ShuttingDown`.
     Shutdown,
-    /// From whoever starts and ends nodes, and what it is about. Answered with `Demand`.
+    /// From the process that starts and ends nodes, with its settings. Answered with `Demand`.
     Demand {
         provisioner: Provisioner,
     },
-    /// Give this executor nothing new, and end it when it has nothing left. Answered with `Draining`.
+    /// Give this executor no new attempts, and end it when it has none left. Answered with `Draining`.
     Drain {
         executor: ExecutorId,
     },
-    /// As `OpenRun`, for the part of a run that another dispatcher of the group has opened. Answered with `RunOpened`.
+    /// Like `OpenRun`, for a part of a run that another dispatcher of the group has opened. Answered with
+    /// `RunOpened`.
     JoinRun {
         run: RunId,
         name: String,
         keep: bool,
         into: Option<Addition>,
     },
-    /// What this dispatcher knows of the files of tasks that are to be added by the submission `run`, which it has a part
-    /// of. Answered with `Consulted`.
+    /// Asks what this dispatcher knows of the files of tasks that are to be added by the submission `run`, of
+    /// which it has a part. Answered with `Consulted`.
     Consult {
         run: RunId,
         array: Arc<TaskArray>,
     },
-    /// Which tasks here, that have not ended, make these files or promise them. As `Consult`; answered with `Upstream`.
+    /// Asks which tasks here that have not ended make or promise these files. See `Consult`; answered with
+    /// `Upstream`.
     Upstream {
         run: RunId,
         locations: Arc<Vec<String>>,
     },
-    /// What this part has to know of the others; before its arrays. Not answered unless it is refused.
+    /// What this part has to know of the other parts; comes before its arrays. Not answered unless it is
+    /// refused.
     LinkRun {
         run: RunId,
         links: RunLinks,
         /// Of the whole run.
         patterns: RunPatterns,
     },
-    /// This part is complete; whether it runs is for the member to say that opened the run. Answered with `RunPrepared`
-    /// when it is durable.
+    /// This part is complete; the member that opened the run decides whether it runs. Answered with
+    /// `RunPrepared` when the part is durable.
     PrepareRun {
         run: RunId,
     },
-    /// What tasks of a run printed, from a position among its tasks on. Answered with `Prints`.
+    /// Asks for the output of tasks of a run, from a position among its tasks on. Answered with `Prints`.
     Prints {
-        /// `None`: the newest.
+        /// `None`: the newest run.
         run: Option<RunId>,
         which: WhichTasks,
         from: u64,
@@ -425,17 +438,17 @@ pub enum RequestBody {
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Addition {
     pub run: RunId,
-    /// Chosen by the client. What was added with a token is not added again with the same one, so a client that does not
-    /// know whether it was heard says it again.
+    /// Chosen by the client. Tasks that were added with a token are not added again with the same token, so a
+    /// client that does not know whether it was heard can repeat its submission.
     pub token: String,
-    /// Of the tasks; one token with two digests is refused.
+    /// The digest of the tasks; a token with two digests is refused.
     pub digest: Digest,
 }
 
-/// How people name a task.
+/// The name of a task, as users give it.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum TaskName {
-    /// Its `id` in the task list; of the newest run that has one, unless a run is named.
+    /// The task's `id` in the task list; in the newest run that has such a task, unless a run is named.
     User(String),
     Number(TaskId),
 }
@@ -451,10 +464,11 @@ pub struct Reply {
 pub enum ReplyBody {
     RunOpened {
         run: RunId,
-        /// Of a submission into a run in parts: this part had ended. Where all had, it is too late.
+        /// Of a submission into a run in parts: this part had ended. If all parts had ended, it is too late.
         was_over: bool,
     },
-    /// `run` is the one that the tasks are in now; `again`: they had been accepted before, with the same token.
+    /// `run` is the run that the tasks are in now; `again`: they had been accepted before, with the same
+    /// token.
     RunAccepted {
         run: RunId,
         n_tasks: u64,
@@ -478,14 +492,14 @@ pub enum ReplyBody {
         n_tasks: u64,
     },
     Consulted(Box<KnownFiles>),
-    /// Of those of the files that have one.
+    /// For those of the files that such a task makes.
     Upstream(Vec<(String, Upstream)>),
     Prints {
         run: RunId,
         tasks: Vec<TaskPrinted>,
-        /// Where to go on; `None`: these were the last.
+        /// The position to continue from; `None`: these were the last.
         next: Option<u64>,
-        /// The task at `next` has not ended: it is too early to go on.
+        /// The task at `next` has not ended, so it is too early to continue.
         is_early: bool,
     },
     Forgotten {
@@ -493,18 +507,18 @@ pub enum ReplyBody {
     },
 }
 
-/// What a provisioner says of itself, for people to see.
+/// The provisioner's settings, for users to see.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct Provisioner {
     /// As in [`eyas_core::provisioning::NAMES`].
     pub policy: String,
     pub nodes_min: u32,
     pub nodes_max: u32,
-    /// Requested and not joined.
+    /// Nodes that were requested and have not joined.
     pub n_pending: u32,
 }
 
-/// What provisioning decides from, with the dispatcher's clock.
+/// The data that provisioning decides by, with the dispatcher's time.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct DemandStatus {
     pub now: Timestamp,
@@ -515,7 +529,7 @@ pub struct DemandStatus {
     pub nodes: Vec<(NodeView, String)>,
 }
 
-/// How far a run is. Ended counts are of ends that are durable.
+/// The progress of a run. Tasks count as ended when their ends are durable.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct RunStatus {
     pub run: RunId,
@@ -537,7 +551,7 @@ pub struct RunStatus {
     pub ended: Option<Timestamp>,
     /// The latest failures: user's task id, sentence.
     pub failures: Vec<(String, String)>,
-    /// Nodes that take work, where nodes come and go.
+    /// Nodes that take work, if nodes come and go.
     pub n_nodes: Option<u32>,
 }
 
@@ -549,12 +563,12 @@ pub struct ClusterStatus {
     pub placement: String,
     pub runs: Vec<RunStatus>,
     pub executors: Vec<ExecutorLine>,
-    /// What the dispatcher itself used: processor time and memory.
+    /// The dispatcher's own use: processor time and memory.
     pub own_cpu_ns: u64,
     pub own_rss_bytes: u64,
-    /// Trouble that people should know of, such as a full disk under the journal.
+    /// Problems that users should know of, such as a full disk under the journal.
     pub warnings: Vec<String>,
-    /// Who starts and ends nodes, where somebody does.
+    /// The process that starts and ends nodes, if there is one.
     pub provisioner: Option<Provisioner>,
 }
 
@@ -574,15 +588,15 @@ pub struct Explained {
     pub task: TaskId,
     pub run: RunId,
     pub user_id: String,
-    /// The task's state now, in one word of the task's life.
-    pub state: String,
-    /// Why it waits, if it waits.
+    /// The task's state now.
+    pub state: TaskPhase,
+    /// The reason why the task waits, if it does.
     pub reason: Option<String>,
     /// The event log's lines about this task, oldest first.
     pub log_lines: Vec<String>,
     /// Names of executors that the lines mention.
     pub executors: Vec<(ExecutorId, String)>,
-    /// The patterns that it takes part in.
+    /// The patterns that the task takes part in.
     pub patterns: Vec<String>,
     /// Locations of objects that the lines mention.
     pub objects: Vec<(ObjectId, String)>,

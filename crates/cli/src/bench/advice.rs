@@ -1,14 +1,15 @@
-//! What the figures mean for a cluster on such machines, in sentences.
+//! What the figures mean for a cluster of such machines, in sentences.
 
 use super::folder::{Folder, N_READERS};
 use super::{Figures, bytes_per_s, short_time};
 use crate::print::size;
 
-/// Home that gives several readers together less than so many times what it gives one is shared, not parallel.
+/// If home gives several readers together less than this many times what it gives one, it is shared, not
+/// parallel.
 const PARALLEL_MIN: f64 = 1.5;
-/// Figures of one run that differ by less are taken to be the same.
+/// Figures of one run that differ by less than this factor count as the same.
 const NOISE: f64 = 1.25;
-/// The start of a program may take one in so many parts of its task's time.
+/// Starting a program may take one part in this many of its task's time.
 const START_PART: f64 = 10.0;
 
 pub fn advice(figures: &Figures) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What a folder's file system gives: one stream, several, and small files.
+//! Measures a folder's file system: one stream, several streams, and small files.
 
 use crate::print::reason;
 use crate::{Exit, Fault, tmpfs};
@@ -11,16 +11,16 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// At most so much is written, and for at most so long.
+/// At most this much is written, and for at most this long.
 const BYTES_MAX: u64 = 512 << 20;
 const TIME_MAX: Duration = Duration::from_secs(3);
 const BLOCK_BYTES: usize = 1 << 20;
 const N_FILES_MAX: usize = 500;
 const FILE_BYTES: usize = 4096;
-/// Readers at once, of a part of the file each.
+/// The number of readers at once, each of a part of the file.
 pub const N_READERS: usize = 4;
 
-/// What was measured of a folder. What this machine keeps of a file in memory is dropped before it is read, where the kernel does so.
+/// The figures of a folder. The kernel is asked to drop the file from memory before it is read.
 #[derive(Serialize)]
 pub struct Folder {
     pub path: PathBuf,
@@ -28,15 +28,15 @@ pub struct Folder {
     /// One stream, until the bytes are on the disk.
     pub write_bytes_per_s: f64,
     pub read_bytes_per_s: f64,
-    /// [`N_READERS`] at once, together.
+    /// [`N_READERS`] at once, added up.
     pub readers_bytes_per_s: f64,
     /// Files of 4 KiB that one process makes.
     pub files_per_s: f64,
-    /// Until one of these is opened and read; the median.
+    /// Seconds until such a file is opened and read; the median.
     pub open_s: f64,
 }
 
-/// A folder below another one that is removed at the end.
+/// A folder inside another folder; it is removed at the end.
 pub struct Own(PathBuf);
 
 impl Own {
@@ -88,10 +88,10 @@ pub fn measure(parent: &Path) -> Result<Folder, Fault> {
     })
 }
 
-/// Bytes written, and how many of them a second.
+/// Writes the file; gives the bytes written, and the bytes per second.
 fn write(path: &Path) -> std::io::Result<(u64, f64)> {
     let mut file = File::create_new(path)?;
-    // Not zeros, which some file systems do not store.
+    // Not zeros, because some file systems do not store them.
     let mut state = 1u64;
     let block: Vec<u8> = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -103,7 +103,7 @@ fn write(path: &Path) -> std::io::Result<(u64, f64)> {
     while n_bytes < BYTES_MAX && (begun.elapsed() < TIME_MAX || n_bytes == 0) {
         file.write_all(&block)?;
         n_bytes += BLOCK_BYTES as u64;
-        // Else all of it may wait in memory for the end.
+        // Otherwise all of it might wait in memory until the end.
         if n_bytes.is_multiple_of(64 * BLOCK_BYTES as u64) {
             file.sync_data()?;
         }
@@ -112,7 +112,7 @@ fn write(path: &Path) -> std::io::Result<(u64, f64)> {
     Ok((n_bytes, n_bytes as f64 / begun.elapsed().as_secs_f64()))
 }
 
-/// Bytes a second of `n_readers`, each of its part of a file of `n_bytes`.
+/// Bytes per second of `n_readers`, each reading its part of a file of `n_bytes`.
 fn read(path: &Path, n_bytes: u64, n_readers: u64) -> std::io::Result<f64> {
     let file = File::open(path)?;
     forget(&file);
@@ -136,7 +136,7 @@ fn read(path: &Path, n_bytes: u64, n_readers: u64) -> std::io::Result<f64> {
     Ok(n_read as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Files made a second, and seconds until one of them is opened and read.
+/// Files made per second, and seconds until one of them is opened and read.
 fn small_files(dir: &Path) -> std::io::Result<(f64, f64)> {
     let bytes = [7; FILE_BYTES];
     let path = |n: usize| dir.join(n.to_string());
@@ -164,7 +164,7 @@ fn small_files(dir: &Path) -> std::io::Result<(f64, f64)> {
     Ok((files_per_s, times[times.len() / 2]))
 }
 
-/// Asks the kernel to keep nothing of the file in memory.
+/// Asks the kernel to drop the file from memory.
 fn forget(file: &File) {
     // SAFETY: advice on an open file, which changes no bytes. What it answers does not matter.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };

@@ -1,7 +1,8 @@
-//! The way to another machine: how long an answer takes, and what one stream and several carry.
+//! Measures the network to another machine: how long an answer takes, and how much one stream and several
+//! streams carry.
 //!
-//! The one who serves answers two bytes: [`ECHO`] with itself, [`STREAM`] with zeros until the other end closes. It sends
-//! nothing of this machine and takes nothing.
+//! The serving side answers two bytes: [`ECHO`] with the byte itself, [`STREAM`] with zeros until the other
+//! end closes. It sends no data of this machine and stores nothing.
 
 use crate::print::reason;
 use crate::{Exit, Fault};
@@ -13,24 +14,24 @@ use std::time::{Duration, Instant};
 const ECHO: u8 = b'e';
 const STREAM: u8 = b's';
 const N_ECHOES: usize = 100;
-/// Streams at once.
+/// The number of streams at once.
 pub const N_STREAMS: usize = 4;
 const STREAM_TIME: Duration = Duration::from_secs(3);
-/// Whoever says nothing for so long is not there.
+/// A machine that sends nothing for this long counts as absent.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Measurements that are answered at once.
+/// Measurements that are answered at the same time.
 const N_CONNECTIONS_MAX: usize = 64;
 const BLOCK_BYTES: usize = 1 << 18;
 
-/// What was measured of the way to `to`.
+/// The figures of the network to `to`.
 #[derive(Serialize)]
 pub struct Network {
     pub to: String,
-    /// Until one byte has come back; the median.
+    /// Seconds until one byte has come back; the median.
     pub round_trip_s: f64,
-    /// Of one stream that comes from there, not encrypted.
+    /// Of one stream from there, not encrypted.
     pub bytes_per_s: f64,
-    /// Of [`N_STREAMS`] at once, together.
+    /// Of [`N_STREAMS`] at once, added up.
     pub streams_bytes_per_s: f64,
 }
 
@@ -49,7 +50,7 @@ pub fn serve(address: &str) -> Result<Exit, Fault> {
         let open = n_open.clone();
         if std::sync::Arc::strong_count(&n_open) <= N_CONNECTIONS_MAX + 1 {
             std::thread::spawn(move || {
-                // Who goes away in the middle has measured enough.
+                // A client that leaves in the middle has measured enough.
                 let _ = answer(stream);
                 drop(open);
             });
@@ -78,9 +79,9 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Measures the way to `to`, where [`serve`] runs.
+/// Measures the network to `to`, where [`serve`] runs.
 ///
-/// Errors: nobody answers there, or somebody else does.
+/// Errors: there is no answer, or another program answers.
 pub fn measure(to: &str) -> Result<Network, Fault> {
     let fail = |e: std::io::Error| {
         Fault::new(Exit::Cluster, format!("cannot measure the network to `{to}`: {}", reason(&e)))
@@ -123,7 +124,7 @@ fn round_trip_s(to: &str) -> std::io::Result<f64> {
     Ok(times[times.len() / 2])
 }
 
-/// Bytes a second of `n` streams together.
+/// Bytes per second of `n` streams, added up.
 fn streams(to: &str, n: usize) -> std::io::Result<f64> {
     let all: Vec<TcpStream> = (0..n).map(|_| connect(to)).collect::<std::io::Result<_>>()?;
     let begun = Instant::now();

@@ -1,39 +1,43 @@
-//! Carrying collectives out: which prefetch is issued next, and what happens when something does not come.
+//! Carries collectives out: which prefetch is issued next, and what happens when an object does not come.
 //!
-//! In: [`Plan`]s, [`CollectiveEvent`]s, the time, and the [`Catalog`], which says who holds what (it is brought up to date
-//! before the event is handed in). Out: [`CollectiveAction`]s. There is no I/O or clock here.
+//! In: [`Plan`]s, [`CollectiveEvent`]s, the time, and the [`Catalog`], which says which executor holds what
+//! (it is updated before an event is passed in). Out: [`CollectiveAction`]s. There is no I/O or clock here.
 //!
-//! A *want* is a receiver and an object. It is in exactly one of these states (drawing in `docs/states/collective.md`):
-//! `held` (a collective gather waits for its last file) → `nowhere` (nobody has it) → `below` (the receiver that it shall
-//! come from has not begun) → `ready` (its source is known, a stream is not free) → `issued` (part of a batch that an
-//! executor was asked for) → gone: there, or given up.
+//! A *want* is a receiver and an object. It is in exactly one of these states (drawing in
+//! `docs/states/collective.md`): `held` (a collective gather waits for its last file) → `nowhere` (no node
+//! has the object) → `below` (the receiver that the object shall come from has not begun) → `ready` (the
+//! source is known, but no stream is free) → `issued` (part of a batch that an executor was asked for) →
+//! gone: the object has arrived, or the want was given up.
 //!
 //! Invariants, checked by [`Collectives::sanity_check`]:
 //!   1. no node receives more than `in_max` batches at once, and none sends more than `out_max`;
-//!   2. what the source of a batch does not hold when it is issued is of one batch of the source's own, issued before, and in
-//!      the order of that batch;
-//!   3. following sources from want to want never comes back to the first (one outgoing edge each, tested before it is set;
-//!      who holds the object has none, whatever its want says);
-//!   4. what is ready is in a queue, and each queue waits for a stream that is taken.
+//!   2. an object that the source of a batch does not hold when the batch is issued belongs to one batch of
+//!      the source's own, which was issued before; such objects are in the order of that batch;
+//!   3. following sources from want to want never leads back to the first (each want has one outgoing edge,
+//!      tested before it is set; a holder of the object has none, whatever its want says);
+//!   4. every ready want is in a queue, and each queue waits for a stream that is taken.
 //!
-//! Why this cannot deadlock (`Zhang12` §V-D): a batch takes its stream at the receiver and the one at the source together
-//! or neither, and by 2 it waits only for batches that have theirs. So of all issued batches the one at the head of each
-//! chain reads what is there, and ends. (Where a source has dropped an object
-//! meanwhile, it says so or is late.) The paper lets files flow only from lower to higher nodes; here the order is the order of
-//! issue, so that any node can be a parent of any other.
+//! Why this cannot deadlock (`Zhang12` §V-D): a batch takes its streams at the receiver and at the source
+//! together or takes neither, and by 2 it waits only for batches that have theirs. So of all issued batches,
+//! the batch at the head of each chain reads objects that its source has, and ends. (If a source has dropped
+//! an object meanwhile, it reports that, or the batch is late.) In the paper, files flow only from lower to
+//! higher nodes. Here the order is the order of issue, so that any node can be a parent of any other.
 //!
-//! Why a batch that is streamed keeps to one batch of its source, and to its order: otherwise the first of two objects may
-//! wait for a node that waits for the second. Within that, all objects go down a tree in one request each: a node that asked
-//! for each of many small files would wait out a latency for every few, at each of its children.
+//! Why a streamed batch keeps to one batch of its source, and to that batch's order: otherwise the first of
+//! two objects might wait for a node that waits for the second. Within that limit, all objects go down a tree
+//! in one request each. A node that asked for many small files one by one would wait out a latency for every
+//! few of them, at each of its children.
 //!
-//! Who is late: a batch that took `late_factor` times what was predicted plus a grace gets another source, if its own still
-//! receives from somebody who has it all (so of a chain below a slow node, only the node's child moves and takes the rest
-//! along), or if others hold it. Each failure or lateness counts; after `tries_max` the want is given up.
+//! Late batches: a batch that took `late_factor` times the predicted time plus a grace gets another source,
+//! if its own source still receives from a node that has everything, or if other nodes hold the objects. (So
+//! in a chain below a slow node, only the slow node's child moves, and takes the rest of the chain along.)
+//! Each failure or lateness counts; after `tries_max` the want is given up.
 //!
-//! The child modules: `wants` (the states), `events` (what happens to them), `batches` (what is asked for), `check`
-//! (the invariants).
+//! The child modules: `wants` (the states), `events` (what happens to wants), `batches` (what is asked for),
+//! `check` (the invariants).
 //!
-//! Not here: what is worth a plan ([`super::choose`]); who finds space for the bytes (the executor, which may refuse).
+//! Not here: what is worth a plan ([`super::choose`]), and who finds space for the bytes (the executor, which
+//! may refuse).
 
 mod batches;
 mod check;
@@ -51,26 +55,26 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Sources named in a prefetch: the planned one, and others to try should it fail at once.
+/// Sources named in a prefetch: the planned one, and others to try if it fails at once.
 const SOURCES_MAX: usize = 3;
-/// What a request that was split off takes at least, in latencies.
+/// The time that a request which was split off takes at least, in latencies.
 const ASKING_SHARE: f64 = 4.0;
-/// Holders that are compared when a source is looked for.
+/// The number of holders that are compared when a source is looked for.
 const HOLDERS_SEEN: usize = 64;
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct CarryConfig {
-    /// Batches under way at once into a node, out of a node, and out of home; each at least 1.
+    /// Batches that may be under way at once into a node, out of a node, and out of home; each at least 1.
     pub in_max: u32,
     pub out_max: u32,
     pub home_max: u32,
-    /// A batch has at most so many objects, and ends with the object that reaches so many bytes.
+    /// A batch has at most this many objects, and ends with the object that brings it to this many bytes.
     pub batch_objects_max: u32,
     pub batch_bytes_max: u64,
     /// Failures and latenesses after which a want is given up.
     pub tries_max: u8,
-    /// A batch is late after `late_factor` times what was predicted, plus the grace; doubled with each try.
+    /// A batch is late after `late_factor` times the predicted time, plus the grace; doubled with each try.
     pub late_factor: f64,
     pub grace_ns: u64,
 }
@@ -90,40 +94,41 @@ impl Default for CarryConfig {
     }
 }
 
-/// Into the state machine.
+/// Inputs of the state machine.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectiveEvent {
-    /// The catalog has a new replica, wanted or not; so objects that are made are learnt of too.
+    /// The catalog has a new replica, wanted or not. So objects that tasks make become known here, too.
     ReplicaAdded { executor: ExecutorId, object: ObjectId },
     /// An executor could not get an object of a batch from any of the sources it was given.
     PrefetchFailed { executor: ExecutorId, batch: BatchId, object: ObjectId, kind: TransferErrorKind },
-    /// It is gone, and the catalog knows.
+    /// The executor is gone, and the catalog knows that.
     ExecutorLost { executor: ExecutorId },
     /// The object will not exist: its maker failed.
     ObjectGone { object: ObjectId },
     /// Nobody needs what this collective brings any more.
     Abandoned { collective: CollectiveId },
-    /// Time passed; at least about once a second while anything is live.
+    /// Time passed; sent at least about once a second while a collective is live.
     Ticked,
 }
 
-/// Out of the state machine.
+/// Outputs of the state machine.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectiveAction {
-    /// Get these objects, in this order, in one request to the best of these sources that has them. It replaces an earlier
-    /// prefetch of the same object. A source that still receives an object sends on what comes.
+    /// Get these objects, in this order, in one request to the best of these sources that has them. This
+    /// replaces an earlier prefetch of the same object. A source that still receives an object sends on the
+    /// bytes that arrive.
     Prefetch { executor: ExecutorId, batch: BatchId, objects: Vec<ObjectId>, sources: Vec<Source> },
-    /// Get these no more, unless an attempt needs them.
+    /// Stop fetching these objects, unless an attempt needs them.
     CancelPrefetch { executor: ExecutorId, objects: Vec<ObjectId> },
-    /// The last want is there or given up.
+    /// The collective's last want has arrived or was given up.
     Ended { record: CollectiveRecord },
 }
 
 type Pair = (ExecutorId, ObjectId);
-/// Wants of one receiver that are ready to come from one source. Older collectives come first, then receivers in the order
-/// of the plan (their ranks), so that the large parts of a tree begin before the small ones.
+/// Wants of one receiver that are ready to come from one source. Older collectives come first, then receivers
+/// in the order of the plan (their ranks), so that the large parts of a tree begin before the small ones.
 type QueueId = (CollectiveId, u32, ExecutorId, Source);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,18 +142,19 @@ enum State {
 
 struct Want {
     item: Item,
-    /// As planned; inherits the parent's parent when that one leaves.
+    /// The parent as planned; if that parent leaves, the want gets the parent's own parent.
     parent: Option<ExecutorId>,
     state: State,
     way: Way,
-    /// Its executor was asked for it and has not said that it cannot: it may be coming although it is not issued now.
+    /// The receiver was asked for the object and has not said that it cannot get it, so the object may be
+    /// coming although the want is not issued now.
     asked: bool,
     n_tries: u8,
     /// Sources that failed.
     avoid: Vec<ExecutorId>,
-    /// Its receiver's place in the first plan that named it.
+    /// The receiver's place in the first plan that named it.
     rank: u32,
-    /// All that need it, the first to ask first.
+    /// All collectives that need the object, in the order in which they asked.
     collectives: Vec<CollectiveId>,
 }
 
@@ -158,16 +164,17 @@ struct Batch {
     source: Source,
     objects: Vec<ObjectId>,
     deadline: Timestamp,
-    /// One such batch per source at a time: the rounds of a binomial tree.
+    /// The source serves one such batch at a time, in the rounds of a binomial tree.
     in_rounds: bool,
-    /// The source's own batch, which brings what it did not have yet.
+    /// The batch of the source itself that brings the objects which the source did not have when this batch
+    /// was issued.
     above: Option<BatchId>,
     issued: Timestamp,
-    /// What it asked for, and how much of that has arrived; `bytes` of all.
+    /// The number of objects asked for, and how many of them have arrived; `bytes` of all.
     n_asked: u32,
     n_arrived: u32,
     bytes: u64,
-    /// Batches that its receiver or its source had under way when it was issued, whichever has more.
+    /// Batches that the receiver or the source (whichever has more) had under way when this batch was issued.
     n_sharing: u32,
 }
 
@@ -176,14 +183,14 @@ struct Live {
     way: Way,
     began: Timestamp,
     choice: Option<Choice>,
-    /// All that it wanted, and how many of these are neither there nor given up.
+    /// All wants, and how many of them have neither arrived nor been given up.
     wants: Vec<Pair>,
     n_left: u32,
     n_arrived: u32,
     arrived_bytes: u64,
     n_moved: u32,
     n_receivers: u32,
-    /// What a collective gather waits for.
+    /// The objects that a collective gather waits for.
     unmade: BTreeSet<ObjectId>,
 }
 
@@ -198,7 +205,7 @@ pub struct Collectives {
     wants: BTreeMap<Pair, Want>,
     /// Receivers by object.
     wanting: FxHashMap<ObjectId, BTreeSet<ExecutorId>>,
-    /// Receivers that wait below one; may name some that do so no more.
+    /// Receivers that wait below a want; may name some that no longer do so.
     below: FxHashMap<Pair, Vec<ExecutorId>>,
     queues: BTreeMap<QueueId, VecDeque<ObjectId>>,
     /// Queues that may be served, and those that wait for a stream.
@@ -209,14 +216,14 @@ pub struct Collectives {
     deadlines: BTreeSet<(Timestamp, BatchId)>,
     n_in: FxHashMap<ExecutorId, u32>,
     n_out: BTreeMap<Source, u32>,
-    /// Batches of binomial trees, by where they come from and by where they go.
+    /// Batches of binomial trees, counted by source and by receiver.
     n_in_rounds: BTreeMap<(CollectiveId, Source), u32>,
     n_into: BTreeMap<(CollectiveId, ExecutorId), u32>,
     /// Ready wants by source.
     n_queued: BTreeMap<Source, u32>,
-    /// Wants that failed everywhere and are tried again at the next tick.
+    /// Wants that failed everywhere, to be tried again at the next tick.
     retry: BTreeSet<Pair>,
-    /// Batches that came whole, from peers that had all of it.
+    /// Measurements of batches that arrived whole, from peers that had all objects.
     observed: Vec<Observation>,
 }
 
@@ -225,19 +232,19 @@ impl Collectives {
         Collectives { config, ..Collectives::default() }
     }
 
-    /// What transfers are measured against; see [`super::LinkEstimator`].
+    /// The links by which the time of transfers is judged; see [`super::LinkEstimator`].
     pub fn set_links(&mut self, links: Links) {
         self.links = links;
     }
 
-    /// A number for a collective that is not used yet.
+    /// A number for a collective that has not been used yet.
     pub fn next_id(&mut self) -> CollectiveId {
         self.n_begun += 1;
         CollectiveId(self.n_begun - 1)
     }
 
-    /// Begins to carry out a plan. `choice`: what was predicted, for the record. What receivers hold already is not
-    /// wanted; a plan of which nothing is left ends at once.
+    /// Begins to carry out a plan. `choice`: what was predicted, for the record. Objects that receivers
+    /// already hold are not wanted; a plan of which nothing is left ends at once.
     pub fn begin(
         &mut self,
         now: Timestamp,
@@ -307,7 +314,7 @@ impl Collectives {
         id
     }
 
-    /// The one door for all that happens later.
+    /// The one entrance for all that happens later.
     pub fn handle(
         &mut self,
         now: Timestamp,
@@ -342,13 +349,14 @@ impl Collectives {
         self.live.len()
     }
 
-    /// Whether a collective has yet to bring the object somewhere, or waits for it to be made.
+    /// Whether a collective has yet to bring the object somewhere, or waits until the object is made.
     pub fn awaits(&self, object: ObjectId) -> bool {
         self.wanting.contains_key(&object) || self.live.values().any(|live| live.unmade.contains(&object))
     }
 
-    /// What the batches that have ended since the last call say of the links between nodes. Left out are those that failed
-    /// in part, and those whose source was still receiving: their time is that of the whole way.
+    /// What the batches that have ended since the last call say of the links between nodes. Left out are
+    /// batches that failed in part, and batches whose source was still receiving, because their time is the
+    /// time of the whole path.
     pub fn take_observations(&mut self) -> Vec<Observation> {
         std::mem::take(&mut self.observed)
     }
@@ -381,7 +389,7 @@ impl Collectives {
     }
 }
 
-/// Counts one less, and forgets what is counted no more.
+/// Lowers a count by one, and removes it when it is zero.
 fn take_one<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
     if let Some(n) = counts.get_mut(&key) {
         *n -= 1;

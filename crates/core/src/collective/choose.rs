@@ -1,17 +1,18 @@
-//! Which way a collective goes: the one that is predicted to end first, if that is sure enough.
+//! Which way a collective goes: the way that is predicted to end first, if that is sure enough.
 //!
-//! In: a case of [`super::cost`], and an [`Outlook`]: links as measured and how long makers take, both with what is in doubt about them.
-//! Out: a [`Choice`], which keeps what was predicted for each way, so that a report can show prediction beside measurement, and
-//! what else was thought of.
+//! In: a case of [`super::cost`], and an [`Outlook`]: the links as measured and how long makers take, each
+//! with its uncertainty. Out: a [`Choice`]. It keeps the prediction for every way, so that a report can show
+//! prediction beside measurement, and the ways that were not chosen.
 //!
-//! **The rule.** A way other than plain fetches is taken only where what it could lose is not more than what it is likely to
-//! gain. *Likely gain*: seconds that it ends before plain fetches with the likely links. *Possible loss*: seconds that it
-//! ends after them in the worst of the cases that may hold as well (each link number at either end of its spread, makers as quick or
-//! as slow as may be). Both ways are judged over the same links, because they will use the same. To run a maker again is judged in the
-//! same way against the quickest way of sending.
+//! **The rule.** A way other than plain fetches is taken only if its possible loss is not more than its
+//! likely gain. *Likely gain*: the seconds by which it ends before plain fetches, with the likely links.
+//! *Possible loss*: the seconds by which it ends after them in the worst of the cases that may hold as well
+//! (each link number at either end of its spread, makers as quick or as slow as they may be). Both ways are
+//! judged over the same links, because they will use the same links. Running a maker again is judged in the
+//! same way, against the quickest way of sending.
 //!
-//! A way that asks for less is preferred when it is predicted to take at most [`TIE`] longer: requests cost the
-//! dispatcher and the executors' processors, which the model does not see.
+//! A way that makes fewer requests is preferred when it is predicted to take at most [`TIE`] times as long.
+//! Requests cost the dispatcher and the executors processor time, which the model does not include.
 //!
 //! Not here: how sure a prediction is ([`super::lessons`]).
 
@@ -21,21 +22,23 @@ use super::lessons::{Case, Expectation, PROMISE};
 use super::links::{Estimate, LinkModel};
 use serde::{Deserialize, Serialize};
 
-/// Ways within this factor are equal; the order of the candidates decides.
+/// Ways whose times differ by less than this factor are equal; then the order of the candidates decides.
 pub const TIE: f64 = 1.02;
 /// Arities of pipelined trees that are considered.
 const ARITIES: [u32; 3] = [1, 2, 4];
 
-/// What a choice is made with.
+/// The information that a choice is based on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Outlook {
     pub link: Estimate,
-    /// Nine in ten makers end within this factor of the time that they are expected to need from now; 1: nothing is in doubt.
+    /// Nine in ten makers end within this factor of the time that they are expected to need from now; 1 means
+    /// no uncertainty.
     pub makers_factor: f64,
 }
 
 impl Outlook {
-    /// What is likely, and then what may hold as well, in pairs: a link, and the factor on what makers need.
+    /// The likely case, then the cases that may hold as well, in pairs. Each is a link, and the factor on the
+    /// makers' time.
     fn cases(&self) -> Vec<(LinkModel, f64)> {
         let mut cases = vec![(self.link.likely, 1.0)];
         cases.extend(self.link.cases().into_iter().flatten().map(|link| (link, 1.0)));
@@ -46,14 +49,14 @@ impl Outlook {
     }
 }
 
-/// A task that would run again in place of sending its files.
+/// A task that could run again in place of sending its files.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RerunCase {
-    /// As it is expected to take there, without its inputs.
+    /// The time that it is expected to run at the receivers, without the time for its inputs.
     pub run_s: f64,
     /// Inputs that have to be sent first.
     pub inputs: Option<MulticastCase>,
-    /// What it takes to read what it made.
+    /// The time to read what the task made, for its digest.
     pub digest_s: f64,
 }
 
@@ -69,16 +72,17 @@ impl RerunCase {
 pub struct Choice {
     pub way: Way,
     pub predicted_ns: u64,
-    /// All ways with what they were predicted to take, the chosen one too.
+    /// All ways, including the chosen one, each with its predicted time.
     pub considered: Vec<(Way, u64)>,
-    /// What is expected of the chosen way, and how surely. Older logs have nothing here, or call it `told`.
+    /// The time that is expected of the chosen way, and how sure that is. Older logs do not have it, or call
+    /// it `told`.
     #[serde(default, alias = "told")]
     pub expectation: Option<Expectation>,
-    /// What the prediction was made with.
+    /// The link that the prediction was based on.
     pub link: LinkModel,
 }
 
-/// A way, and its seconds in each case of an outlook, the likely one first.
+/// A way, and its seconds in each case of an outlook, the likely case first.
 struct Candidate {
     way: Way,
     seconds: Vec<f64>,
@@ -89,7 +93,7 @@ impl Candidate {
         self.seconds[0]
     }
 
-    /// The rule of the module.
+    /// The rule of the module's header.
     fn is_worth_it(&self, instead_of: &Candidate) -> bool {
         let later = self.seconds.iter().zip(&instead_of.seconds).map(|(own, other)| own - other);
         let loss_s = later.fold(f64::NEG_INFINITY, f64::max);
@@ -98,7 +102,7 @@ impl Candidate {
 }
 
 impl Choice {
-    /// `candidates`: the ones that ask for least first, plain fetches among them.
+    /// `candidates`: the ways with the fewest requests come first; plain fetches are among them.
     fn of(candidates: &[Candidate], outlook: &Outlook) -> Choice {
         let plain = candidates
             .iter()
@@ -124,7 +128,7 @@ impl Choice {
         self.considered.push((candidate.way, (candidate.likely_s() * 1e9) as u64));
     }
 
-    /// The user wants a collective: the best of these, where plain fetches were chosen.
+    /// The user wants a collective: if plain fetches were chosen, takes the best of the collective ways.
     pub fn insist(&mut self) {
         let collective =
             self.considered.iter().filter(|c| !matches!(c.0, Way::PlainFetches | Way::TaskRerun));
@@ -135,7 +139,7 @@ impl Choice {
         }
     }
 
-    /// This way, whatever was predicted.
+    /// Takes this way, whatever was predicted.
     pub fn force(&mut self, way: Way) {
         self.way = way;
         self.predicted_ns = self.considered.iter().find(|c| c.0 == way).map_or(0, |c| c.1);
@@ -146,7 +150,7 @@ impl Choice {
         self.expectation.filter(|e| e.doubt <= PROMISE).map(|e| e.expected_ns)
     }
 
-    /// Whether a plan is worth making at all.
+    /// Whether the choice is a collective, so that a plan has to be made.
     pub fn is_collective(&self) -> bool {
         self.way != Way::PlainFetches
     }
@@ -175,8 +179,8 @@ pub fn choose_gather(case: &GatherCase, outlook: &Outlook, streams: &Streams) ->
     Choice::of(&moving(&Case::Gather(case.clone()), &ways, outlook, streams), outlook)
 }
 
-/// The shape of the tree. Plain fetches come first: with one receiver a tree is nothing else. `rerun`: what would run again
-/// in place of sending, where that is possible.
+/// Chooses the shape of the tree. Plain fetches come first: with one receiver, a tree is the same as a plain
+/// fetch. `rerun`: the task that could run again in place of sending, if there is one.
 pub fn choose_multicast(
     case: &MulticastCase,
     outlook: &Outlook,

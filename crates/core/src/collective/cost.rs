@@ -23,16 +23,16 @@ use serde::{Deserialize, Serialize};
 /// Bytes that a node receives before it sends them on.
 pub const PIECE_BYTES: u64 = 256 << 10;
 
-/// What is left for one source is not divided among idle streams below so many objects each.
+/// What is left for one source is not divided among idle streams into parts smaller than this many objects.
 pub const SPLIT_OBJECTS_MIN: u32 = 8;
 
 /// How many requests a node has open at once, and how many objects one may ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct Streams {
-    /// Of one collective's receiver.
+    /// Requests of the receiver of one collective.
     pub in_max: u32,
     pub out_max: u32,
-    /// Without a collective: 1 is "one after the other".
+    /// Requests without a collective: 1 means "one after the other".
     pub plain_max: u32,
     pub batch_objects_max: u32,
 }
@@ -46,17 +46,17 @@ impl Default for Streams {
 /// Files of a gather that appear at about the same time.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Appearing {
-    /// Seconds from now; 0 for what is there.
+    /// Seconds from now; 0 for files that exist.
     pub at_s: f64,
     pub n_objects: u64,
     pub bytes: u64,
 }
 
-/// What has to be gathered, in the order in which it appears.
+/// The files to be gathered, in the order in which they appear.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct GatherCase {
     pub appearing: Vec<Appearing>,
-    /// Nodes that hold some of it.
+    /// Nodes that hold some of the files.
     pub n_sources: u32,
 }
 
@@ -76,7 +76,7 @@ impl GatherCase {
         GatherCase { appearing, n_sources }
     }
 
-    /// The same, where what is not there yet takes `factor` times as long to appear.
+    /// The same case, with files that do not exist yet taking `factor` times as long to appear.
     pub fn delayed(&self, factor: f64) -> GatherCase {
         let later = |a: &Appearing| Appearing { at_s: a.at_s * factor, ..*a };
         GatherCase { appearing: self.appearing.iter().map(later).collect(), n_sources: self.n_sources }
@@ -93,7 +93,8 @@ impl GatherCase {
     }
 }
 
-/// Requests for `n_objects` of `bytes` over `k` streams, all of it there: held back by the link or by the streams.
+/// Requests for `n_objects` of `bytes` over `k` streams, when all objects exist: limited by the link or by
+/// the streams.
 fn through_streams_s(link: &LinkModel, n_requests: u64, n_objects: u64, bytes: u64, k: u32) -> f64 {
     let k = u64::from(k).min(n_requests).max(1);
     let rounds = n_requests.div_ceil(k) as f64;
@@ -107,13 +108,15 @@ fn through_streams_s(link: &LinkModel, n_requests: u64, n_objects: u64, bytes: u
     overlapped_s + (in_step_s - overlapped_s) * (2.0 / rounds).min(1.0)
 }
 
-/// Requests for `n_objects` from or by so many nodes: one each, more where streams would be idle or a request too long.
+/// The number of requests for `n_objects` from or by `n_nodes` nodes: one each, and more where streams would
+/// be idle or a request too long.
 fn n_archives(n_nodes: u64, n_objects: u64, k: u32, streams: &Streams) -> u64 {
     let split = u64::from(k).min(n_objects / u64::from(SPLIT_OBJECTS_MIN));
     n_nodes.max(split).max(n_objects.div_ceil(u64::from(streams.batch_objects_max))).min(n_objects)
 }
 
-/// Everything asked for when the last file is there, one request per source (more where a request would be too long).
+/// Everything is requested when the last file exists, with one request per source (more where a request would
+/// be too long).
 pub fn gather_collective_s(case: &GatherCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n = case.n_objects();
     let n_requests = n_archives(u64::from(case.n_sources), n, streams.in_max, streams);
@@ -130,9 +133,9 @@ pub fn gather_async_s(case: &GatherCase, link: &LinkModel, streams: &Streams) ->
     })
 }
 
-/// As [`gather_async_s`], but what queues at a source shares a request, so that when much queues only `c` is paid. At best
-/// all requests go out when the first file is there; and where files keep all streams asking until the end, the last
-/// ones wait for a stream, half a latency on average.
+/// Like [`gather_async_s`], but files that queue at a source share a request, so that only `c` is paid for
+/// each when many queue. At best, all requests go out when the first file exists. Where files keep all
+/// streams busy until the end, the last files wait for a stream, half a latency on average.
 pub fn gather_async_archives_s(case: &GatherCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n = case.n_objects();
     let n_requests = n_archives(u64::from(case.n_sources), n, streams.in_max, streams);
@@ -155,13 +158,13 @@ fn queued_s(case: &GatherCase, link: &LinkModel, work_s: impl Fn(&Appearing) -> 
     case.appearing.iter().fold(0.0, |t: f64, bin| t.max(bin.at_s) + work_s(bin)) + link.latency_s
 }
 
-/// No collective: the task that reads them asks for one file after the other when all are there.
+/// No collective: the task that reads the files asks for one after the other when all exist.
 pub fn plain_fetches_s(case: &GatherCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n = case.n_objects();
     case.last_s() + through_streams_s(link, n, n, case.bytes(), streams.plain_max)
 }
 
-/// What has to be scattered from one node.
+/// The files to be scattered from one node.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct ScatterCase {
     pub n_receivers: u32,
@@ -169,7 +172,7 @@ pub struct ScatterCase {
     pub bytes: u64,
 }
 
-/// A request of each receiver for all that it needs; the sender's outbound link is what they share.
+/// Each receiver makes one request for all that it needs; the receivers share the sender's outbound link.
 pub fn scatter_archives_s(case: &ScatterCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n_requests = n_archives(u64::from(case.n_receivers), case.n_objects, streams.out_max, streams);
     through_streams_s(link, n_requests, case.n_objects, case.bytes, streams.out_max)
@@ -181,16 +184,16 @@ pub fn scatter_plain_s(case: &ScatterCase, link: &LinkModel, streams: &Streams) 
     through_streams_s(link, case.n_objects, case.n_objects, case.bytes, k)
 }
 
-/// What has to get from some nodes to others.
+/// The files that have to get from some nodes to others.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct MulticastCase {
-    /// Without those who have it.
+    /// Receivers that do not have the files yet.
     pub n_receivers: u32,
     /// At least 1; home counts as one.
     pub n_holders: u32,
     pub n_objects: u64,
     pub bytes: u64,
-    /// Of the largest object.
+    /// Bytes of the largest object.
     pub largest_bytes: u64,
 }
 
@@ -200,23 +203,24 @@ impl MulticastCase {
     }
 }
 
-/// All receivers ask holders.
+/// All receivers ask the holders.
 pub fn flat_s(case: &MulticastCase, link: &LinkModel, streams: &Streams) -> f64 {
     let n = u64::from(case.per_tree());
     through_streams_s(link, n * case.n_objects, n * case.n_objects, n * case.bytes, streams.out_max)
 }
 
-/// `⌈log₂(N + 1)⌉ · (a + (M−1)·c + S·b)` over `N` receivers of one holder: in each round whoever has it all sends it.
+/// `⌈log₂(N + 1)⌉ · (a + (M−1)·c + S·b)` over `N` receivers of one holder: in each round, every node that has
+/// everything sends it.
 pub fn binomial_s(case: &MulticastCase, link: &LinkModel) -> f64 {
     let rounds = (case.per_tree() + 1).next_power_of_two().ilog2();
     f64::from(rounds) * link.request_s(case.n_objects, case.bytes)
 }
 
-/// Pieces travel down a tree of `arity`, which divides everybody's outbound link among its children:
-/// `a + (M−1)·c + arity · S·b`, and per level below the first half a latency (nobody waits for an answer: the request is
-/// there before the bytes) and a piece, or the largest object where all are smaller than a piece: whatever is before and
-/// after it, each level has to pass that on as a whole. Everybody asks for all objects at once, as far as one request goes; what is in
-/// several requests pays `c` in several streams at the same time.
+/// Pieces travel down a tree of `arity`, which divides each node's outbound link among its children: `a +
+/// (M−1)·c + arity · S·b`. Each level below the first adds half a latency (nobody waits for an answer: the
+/// request is there before the bytes) and one piece. If all objects are smaller than a piece, each level adds
+/// the largest object, because it passes that object on as a whole. Every node asks for all objects at once,
+/// as far as one request goes; several requests pay `c` in several streams at the same time.
 pub fn pipelined_s(case: &MulticastCase, arity: u32, link: &LinkModel, streams: &Streams) -> f64 {
     let (n, arity) = (u64::from(case.per_tree()), u64::from(arity.max(1)));
     let (mut depth, mut level, mut reached) = (0u64, 1u64, 0u64);

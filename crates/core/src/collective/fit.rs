@@ -1,24 +1,25 @@
-//! Positive numbers from times in which they had a part: the likeliest ones, and how sure they are.
+//! Fits positive numbers to times that depend on them: the likeliest numbers, and how sure they are.
 //!
-//! In: for each time measured, the logarithm of measured by expected time and what part each number has in it (the derivative
-//! of the expected time's logarithm by the number's). Out: steps of Gauss and Newton on the logarithms of the numbers, and a root
-//! of their covariance. What is minimised is the sum of squared errors of logarithms and of squared distances from a prior.
+//! In: for each measured time, the logarithm of measured by expected time, and the part that each number has
+//! in it (the derivative of the logarithm of the expected time by the logarithm of the number). Out: steps of
+//! Gauss and Newton on the logarithms of the numbers, and a root of their covariance. Minimised is the sum of
+//! squared errors of logarithms and of squared distances from a prior.
 //!
 //! Pure arithmetic, with logarithms that are the same on every machine.
 
-/// Nine in ten of what is normal lie within so many standard deviations.
+/// Nine in ten values of a normal distribution are within this many standard deviations.
 pub(super) const NINE_IN_TEN: f64 = 1.645;
-/// Four in five of what is normal lie within so many standard deviations.
+/// Four in five values of a normal distribution are within this many standard deviations.
 const FOUR_IN_FIVE: f64 = 1.282;
-/// Noise of a time (standard deviation of its logarithm) that is assumed, how many observations the assumption counts for, and
-/// the least that is believed.
+/// Noise of a time (standard deviation of its logarithm) that is assumed; how many observations the
+/// assumption counts for; and the least noise that is believed.
 pub(super) const NOISE_ASSUMED: f64 = 0.3;
 const NOISE_WEIGHT: f64 = 4.0;
 const NOISE_MIN: f64 = 0.03;
 /// No step changes a number by more than this power of e.
 const STEP_MAX: f64 = 2.0;
 
-/// Standard deviation of a logarithm of which nine in ten lie within this factor, which is more than 1.
+/// The standard deviation of a logarithm, if nine in ten values are within this factor, which is more than 1.
 pub(super) fn deviation_of(factor: f64) -> f64 {
     libm::log(factor) / NINE_IN_TEN
 }
@@ -30,7 +31,8 @@ pub(super) struct Normal<const N: usize> {
 }
 
 impl<const N: usize> Normal<N> {
-    /// Only the prior: logarithms are 0, with these standard deviations. `x`: where the step begins.
+    /// Only the prior: the logarithms are 0, with these standard deviations. `x`: the point where the step
+    /// begins.
     pub fn prior(deviations: &[f64; N], x: &[f64; N]) -> Normal<N> {
         let mut normal = Normal { matrix: [[0.0; N]; N], vector: [0.0; N] };
         for i in 0..N {
@@ -41,7 +43,8 @@ impl<const N: usize> Normal<N> {
         normal
     }
 
-    /// One time: `parts` of the numbers in it, and the logarithm of measured by expected.
+    /// Adds one time: the `parts` that the numbers have in it, and the logarithm of measured by expected
+    /// time.
     pub fn add(&mut self, parts: &[f64; N], error: f64, weight: f64) {
         for i in 0..N {
             self.vector[i] += weight * parts[i] * error;
@@ -57,7 +60,8 @@ impl<const N: usize> Normal<N> {
         full.map(|step| step.clamp(-STEP_MAX, STEP_MAX))
     }
 
-    /// Independent directions in which the truth may lie off, as far out as nine in ten go: the columns of a root of the covariance.
+    /// Independent directions in which the truth may differ, each as far as nine in ten go: the columns of a
+    /// root of the covariance.
     pub fn axes(&self) -> [[f64; N]; N] {
         let c = inverse(&self.matrix);
         let mut l = [[0.0f64; N]; N];
@@ -71,7 +75,8 @@ impl<const N: usize> Normal<N> {
     }
 }
 
-/// Of a symmetric matrix with positive eigenvalues, by elimination; such a matrix needs no exchange of rows.
+/// The inverse of a symmetric matrix with positive eigenvalues, by elimination; such a matrix needs no
+/// exchange of rows.
 fn inverse<const N: usize>(m: &[[f64; N]; N]) -> [[f64; N]; N] {
     let mut left = *m;
     let mut right: [[f64; N]; N] =
@@ -91,8 +96,9 @@ fn inverse<const N: usize>(m: &[[f64; N]; N]) -> [[f64; N]; N] {
     right
 }
 
-/// Weights `1 / (1 + (e/scale)²)` with the median error as scale, which leave outliers almost without a say; and the noise, from
-/// the errors that four in five do not exceed, mixed with what is assumed.
+/// Sets the weights to `1 / (1 + (e/scale)²)` with the median error as scale, which leaves outliers almost
+/// without influence. Gives the noise, from the errors that four in five do not exceed, mixed with the
+/// assumed noise.
 pub(super) fn judge(errors: &[f64], weights: &mut [f64]) -> f64 {
     let mut sorted: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
     sorted.sort_unstable_by(f64::total_cmp);

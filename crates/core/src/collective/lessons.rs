@@ -1,14 +1,16 @@
-//! How long collectives take here, from those that have ended: what is told of a prediction.
+//! How long collectives take here, learnt from those that have ended; the source of the predictions that
+//! users see.
 //!
-//! In: [`Lesson`]s, one per collective that brought all it should. Out: for another one [`Expectation`], the time that is expected and
-//! the factor within which nine in ten such expectations are right.
+//! In: [`Lesson`]s, one per collective that brought all its objects. Out: an [`Expectation`] for another
+//! collective: the expected time, and the factor within which nine in ten such expectations are right.
 //!
-//! Why not the cost model with the links as measured: that is good for choosing between ways, because what it leaves out
-//! is left out of all of them. But nodes share processors and switches, a request passes the dispatcher, and makers wait for slots, for
-//! other tasks and for their processes. So for each kind of collective the model's numbers (latency, cost per object, seconds per byte, a factor
-//! on the time that makers need, and what each arrival costs all nodes together) are fitted anew to whole collectives, with the links as
-//! measured for a prior. They stand for what collectives of that kind meet in this cluster, and not for one link; how far
-//! the lessons lie off them is what is not known.
+//! Why not the cost model with the links as measured: that is good for choosing between ways, because what it
+//! leaves out is left out of all of them. But nodes share processors and switches, a request passes the
+//! dispatcher, and makers wait for slots, for other tasks and for their processes. So for each kind of
+//! collective the model's numbers are fitted anew to whole collectives: latency, cost per object, seconds per
+//! byte, a factor on the makers' time, and the cost of each arrival to all nodes together. The links as
+//! measured are the prior. The fitted numbers describe what collectives of that kind meet in this cluster,
+//! and not one link. How far the lessons differ from them is the remaining uncertainty.
 //!
 //! Not here: choosing, which [`super::choose`] does with the links.
 
@@ -19,25 +21,27 @@ use super::links::LinkModel;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// A predicted time is told only if nine in ten are this close to the measured one.
+/// A predicted time is shown only if nine in ten such predictions are within this factor of the measured
+/// time.
 pub const PROMISE: f64 = 1.5;
-/// Lessons that are kept of each kind.
+/// The number of lessons of each kind that are kept.
 const WINDOW: usize = 24;
-/// Lessons that are learnt before the numbers are fitted anew, once there are many.
+/// The number of lessons after which the numbers are fitted anew, once there are many.
 const FIT_EVERY: u32 = 12;
-/// What an object that arrives is taken to cost the dispatcher and processors that nodes share, in seconds.
+/// The assumed cost of one arriving object to the dispatcher and to processors that nodes share, in seconds.
 const ARRIVAL_S: f64 = 100e-6;
-/// Numbers that are fitted: latency, cost per object, seconds per byte, makers' time, cost of an arrival.
+/// The number of fitted numbers: latency, cost per object, seconds per byte, makers' time, cost of an
+/// arrival.
 const N: usize = 5;
-/// Nine in ten collectives meet numbers within this factor of the links', makers within this of what they are expected to need,
-/// and arrivals within this of [`ARRIVAL_S`].
+/// Nine in ten collectives are assumed to meet numbers within the first factors of the links' numbers, makers
+/// within the fourth of their expected time, and arrivals within the last of [`ARRIVAL_S`].
 const PRIOR_FACTORS: [f64; N] = [5.0, 5.0, 5.0, 10.0, 30.0];
 const ROUNDS: usize = 3;
 const STEPS: usize = 8;
-/// More doubt than this is not told apart.
+/// Larger uncertainty than this is not distinguished.
 const DOUBT_MAX: f64 = 1e6;
 
-/// What a collective had to do.
+/// The work of one collective.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Case {
     Gather(GatherCase),
@@ -63,7 +67,8 @@ impl Case {
         }
     }
 
-    /// What a way is predicted to take; `makers_factor`: on the time until files that are not there appear.
+    /// The time that a way is predicted to take. `makers_factor`: the factor on the time until files that do
+    /// not exist yet appear.
     pub fn seconds(&self, way: Way, link: &LinkModel, makers_factor: f64, streams: &Streams) -> f64 {
         match (self, way) {
             (Case::Gather(case), _) => {
@@ -86,7 +91,7 @@ impl Case {
     }
 }
 
-/// A collective that has ended with all that it wanted.
+/// A collective that ended with all that it wanted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lesson {
     pub case: Case,
@@ -94,15 +99,16 @@ pub struct Lesson {
     pub took_s: f64,
 }
 
-/// What is expected of a collective.
+/// The time that is expected of a collective.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Expectation {
     pub expected_ns: u64,
-    /// Nine in ten such expectations are within this factor of what is measured.
+    /// Nine in ten such expectations are within this factor of the measured time.
     pub doubt: f64,
 }
 
-/// The numbers of one kind of collective: logarithms of factors on the links', and how sure they are.
+/// The numbers of one kind of collective: the logarithms of factors on the link's numbers, and how sure they
+/// are.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Fitted {
     around: LinkModel,
@@ -137,7 +143,7 @@ impl Lessons {
         }
     }
 
-    /// What is to be expected of a collective, where `around` is the link as measured.
+    /// The expectation for a collective, where `around` is the link as measured.
     pub fn expectation(&mut self, case: &Case, way: Way, around: &LinkModel) -> Expectation {
         let kind = &mut self.kinds[case.kind()];
         let streams = Streams::default();
@@ -157,7 +163,7 @@ impl Lessons {
     }
 }
 
-/// At least a nanosecond. `x`: logarithms of factors.
+/// The predicted seconds, at least a nanosecond. `x`: the logarithms of the factors.
 fn seconds(case: &Case, way: Way, around: &LinkModel, x: &[f64; N], streams: &Streams) -> f64 {
     let [latency, per_object, byte, makers, arrival] = x.map(libm::exp);
     let link = LinkModel {
@@ -169,7 +175,7 @@ fn seconds(case: &Case, way: Way, around: &LinkModel, x: &[f64; N], streams: &St
 }
 
 fn fit(lessons: &VecDeque<Lesson>, around: &LinkModel, streams: &Streams) -> Fitted {
-    /// The costs have no simple derivatives.
+    /// The step of a numerical derivative, as the costs have no simple derivatives.
     const SMALL: f64 = 0.01;
     let deviations = PRIOR_FACTORS.map(fit::deviation_of);
     let mut weights = vec![1.0; lessons.len()];
@@ -232,7 +238,8 @@ mod tests {
     const SIZES: [(u64, u64); 6] =
         [(64, 1_000), (16, 10_000), (8, 100_000), (4, 1_000_000), (2, 10_000_000), (1, 100_000_000)];
 
-    /// Collectives of all sizes, with noise: (of those that are told, within what is promised; told; all).
+    /// Collectives of all sizes, with noise. Gives how many shown predictions are as close as promised, how
+    /// many predictions are shown, and how many collectives there are.
     fn live(makes: impl Fn(u64, u64) -> Case, way: Way, makers: f64, noise: f64) -> (u32, u32, u32) {
         let (mut lessons, mut rng) = (Lessons::default(), Rng::new(9));
         let (mut n_near, mut n_told, mut n) = (0, 0, 0);

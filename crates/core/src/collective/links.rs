@@ -1,36 +1,39 @@
-//! What links are like, from the transfers that were made over them.
+//! The properties of links, estimated from the transfers that were made over them.
 //!
-//! In: [`Observation`]s, one per request that ended. Out: an [`Estimate`]: the likely [`LinkModel`], which has the `a`, `b` and `c` of
-//! the cost model (`Zhang12` §VI-A.1: a request for `n` objects of `S` bytes together takes `a + (n − 1)·c + S·b`), and how far from it
-//! the truth may lie.
+//! In: [`Observation`]s, one per request that ended. Out: an [`Estimate`]: the likely [`LinkModel`], which
+//! has the `a`, `b` and `c` of the cost model (`Zhang12` §VI-A.1: a request for `n` objects of `S` bytes
+//! together takes `a + (n − 1)·c + S·b`), and how far from it the truth may be.
 //!
-//! The estimate ([`fit`]) is the likeliest link where before any transfer each of the three numbers is within [`PRIOR_FACTOR`] of
-//! [`LinkModel::default`] in nine of ten cases, and the logarithm of a request's time has normal noise, as strong as the requests
-//! themselves show. So a link without evidence has a wide spread, transfers of one size tell one sum and not three numbers, and
-//! bytes that moved narrow the bandwidth, in the measure in which they took the time.
+//! The estimate ([`fit`]) is the likeliest link under two assumptions. Before any transfer, each of the three
+//! numbers is within [`PRIOR_FACTOR`] of [`LinkModel::default`] in nine of ten cases. The logarithm of a
+//! request's time has normal noise, as strong as the requests themselves show. So a link without evidence has
+//! a wide spread, and transfers of one size determine one sum and not three numbers. Moved bytes narrow the
+//! bandwidth in proportion to their part of the time.
 //!
-//! A bandwidth is believed when [`MEASURED_BYTES`] have moved: before that, a few small files whose times are all latency and
-//! noise would give a thousandth or a thousand times of it, so what requests say of the bandwidth counts in the measure in which
-//! bytes were seen, for the estimate and for its spread. What would be done at great cost because of a bandwidth waits until
-//! [`LinkEstimator::is_measured`].
+//! A bandwidth is believed when [`MEASURED_BYTES`] have moved. Before that, a few small files whose times are
+//! all latency and noise would give a bandwidth that is wrong by a factor of a thousand. So what requests say
+//! of the bandwidth counts in proportion to the bytes that were seen, for the estimate and for its spread. An
+//! expensive action that depends on a bandwidth waits until [`LinkEstimator::is_measured`].
 //!
-//! Why a window of the latest [`WINDOW`] and not sums with forgetting: with sums, one transfer that hung for a minute
-//! moves the estimate until it is forgotten, and it cannot be taken out again. From a window, the fit is made anew, with weights
-//! `1 / (1 + (e/scale)²)`, `scale` being the median error, which leave outliers almost without a say.
+//! Why a window of the latest [`WINDOW`] observations, and not sums with forgetting: with sums, one transfer
+//! that hung for a minute moves the estimate until it is forgotten, and it cannot be taken out again. With a
+//! window the fit is made anew, with weights `1 / (1 + (e/scale)²)`, where `scale` is the median error; these
+//! leave outliers almost without influence.
 //!
-//! A transfer that shared its link with `n_sharing` others is taken to have had its even part of the bandwidth.
+//! A transfer that shared its link with `n_sharing` others is assumed to have had an equal part of the
+//! bandwidth.
 //!
-//! Not here: links of single pairs of nodes. One number per kind (peer, home) is what §VI-A.1 has; the paper names the
-//! uneven distances as the gap to what it measured, and so do we.
+//! Not here: links of single pairs of nodes. §VI-A.1 has one number per kind of link (peer, home). The paper
+//! says that uneven distances explain the difference from its measurements, and so do we.
 
 use super::fit::{self, Normal};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// Observations that are kept.
+/// The number of observations that are kept.
 pub const WINDOW: usize = 128;
-/// So many bytes have to be seen to move before their rate is one.
+/// The bytes that must have moved before their rate is believed.
 pub const MEASURED_BYTES: u64 = 8 << 20;
 /// Without evidence, nine in ten links have each of their numbers within this factor of the default.
 pub const PRIOR_FACTOR: f64 = 30.0;
@@ -38,14 +41,14 @@ pub const PRIOR_FACTOR: f64 = 30.0;
 const ROUNDS: usize = 6;
 const STEPS: usize = 20;
 
-/// What one kind of link is like, as the cost model has it.
+/// The properties of one kind of link, as the cost model has them.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
 pub struct LinkModel {
-    /// From asking until the first byte, per request (`a`).
+    /// Seconds from the request until the first byte, per request (`a`).
     pub latency_s: f64,
-    /// For each further object of a request (`c`).
+    /// Seconds for each further object of a request (`c`).
     pub per_object_s: f64,
-    /// Of one end of the link, in one direction (`1/b`).
+    /// Bandwidth of one end of the link, in one direction (`1/b`).
     pub bandwidth_bytes_per_s: f64,
 }
 
@@ -80,7 +83,7 @@ pub struct Observation {
     pub n_objects: u32,
     pub bytes: u64,
     pub duration_ns: u64,
-    /// Requests that were under way at the busier end then, this one included; at least 1.
+    /// Requests that were under way at the busier end at that time, including this one; at least 1.
     pub n_sharing: u32,
 }
 
@@ -92,22 +95,22 @@ pub struct Spread {
     pub high: f64,
 }
 
-/// What a link is taken to be, and how sure that is.
+/// The estimated link, and how sure the estimate is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Estimate {
     pub likely: LinkModel,
-    /// Three independent directions in which the truth may lie off. Each has the logarithms of factors on latency, cost per object
-    /// and seconds per byte, as far out as nine in ten go.
+    /// Three independent directions in which the truth may differ. Each has the logarithms of factors on
+    /// latency, cost per object and seconds per byte, as far as nine in ten go.
     axes: [[f64; 3]; 3],
 }
 
 impl Estimate {
-    /// A link about which nothing is in doubt.
+    /// A link without uncertainty.
     pub fn exactly(link: LinkModel) -> Estimate {
         Estimate { likely: link, axes: [[0.0; 3]; 3] }
     }
 
-    /// Links that may hold as well as the likely one, in pairs to either side of it.
+    /// Links that may be true as well as the likely one, in pairs to either side of it.
     pub fn cases(&self) -> [[LinkModel; 2]; 3] {
         self.axes.map(|axis| [self.moved(&axis, 1.0), self.moved(&axis, -1.0)])
     }
@@ -136,12 +139,12 @@ impl Estimate {
     }
 }
 
-/// Fits one kind of link.
+/// Estimates one kind of link.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkEstimator {
     prior: LinkModel,
     window: VecDeque<Observation>,
-    /// `None`: something was seen since.
+    /// `None` if an observation was made since the last fit.
     fitted: Cell<Option<Estimate>>,
 }
 
@@ -152,7 +155,7 @@ impl Default for LinkEstimator {
 }
 
 impl LinkEstimator {
-    /// `prior`: what is taken to be likely before anything is measured.
+    /// `prior`: the link that is likely before anything is measured.
     pub fn new(prior: LinkModel) -> LinkEstimator {
         LinkEstimator { prior, window: VecDeque::new(), fitted: Cell::new(None) }
     }
@@ -168,7 +171,7 @@ impl LinkEstimator {
         self.fitted.set(None);
     }
 
-    /// The link as it was lately. Fits only after something new was seen; about 0.1 ms then.
+    /// The link as it was lately. Fits anew only after a new observation, which takes about 0.1 ms.
     pub fn estimate(&self) -> Estimate {
         if let Some(estimate) = self.fitted.get() {
             return estimate;
@@ -178,12 +181,12 @@ impl LinkEstimator {
         estimate
     }
 
-    /// The likely one.
+    /// The likely link.
     pub fn link(&self) -> LinkModel {
         self.estimate().likely
     }
 
-    /// Whether enough has moved lately to believe the bandwidth.
+    /// Whether enough bytes have moved lately to believe the bandwidth.
     pub fn is_measured(&self) -> bool {
         self.seen_bytes() >= MEASURED_BYTES
     }
@@ -230,7 +233,7 @@ impl LinkEstimator {
     }
 }
 
-/// One request: seconds of its three parts by the prior, and the logarithm of the seconds that it took.
+/// One request: the seconds of its three parts by the prior, and the logarithm of the seconds that it took.
 struct Row {
     parts_s: [f64; 3],
     ln_s: f64,
@@ -244,8 +247,8 @@ impl Row {
         Row { parts_s, ln_s: libm::log(o.duration_ns as f64 * 1e-9) }
     }
 
-    /// The three parts as shares of what the request should take, and the logarithm of measured by expected time. `x`: logarithms
-    /// of the factors on the prior.
+    /// The three parts as shares of the request's expected time, and the logarithm of measured by expected
+    /// time. `x`: the logarithms of the factors on the prior.
     fn shares(&self, x: &[f64; 3]) -> ([f64; 3], f64) {
         let parts: [f64; 3] = std::array::from_fn(|i| libm::exp(x[i]) * self.parts_s[i]);
         let sum: f64 = parts.iter().sum();

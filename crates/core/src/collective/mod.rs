@@ -1,7 +1,7 @@
 //! Collectives: moving the data of a pattern as one plan instead of file by file.
 //!
-//! In: who holds what, who needs it, and what the links are like. Out: which way is quickest ([`choose`]), a [`Plan`],
-//! and the prefetches that carry it out while nodes come and go ([`Collectives`]).
+//! In: which node holds what, which node needs it, and the properties of the links. Out: the quickest way
+//! ([`choose`]), a [`Plan`], and the prefetches that carry it out while nodes come and go ([`Collectives`]).
 //!
 //! | module | |
 //! |---|---|
@@ -12,11 +12,12 @@
 //! | [`plan`] | trees, batches and replicas |
 //! | [`carry`] | the state machine that issues prefetches and survives losses |
 //!
-//! A collective is advice: it brings objects to caches before tasks ask for them. What it gives up, a task's own attempt
-//! fetches. So a collective may end incomplete at any time, and no promise depends on it.
+//! A collective is advice: it brings objects to caches before tasks ask for them. An object that a collective
+//! gives up is fetched by the task's own attempt. So a collective may end incomplete at any time, and no
+//! promise depends on it.
 //!
-//! Not here: which pattern there is ([`crate::pattern`]), and how bytes move (executors; a source that still receives an
-//! object sends on what it has).
+//! Not here: which patterns there are ([`crate::pattern`]), and how bytes move (executors; a source that
+//! still receives an object sends on the bytes it has).
 
 pub mod carry;
 pub mod choose;
@@ -36,12 +37,12 @@ use crate::types::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Names a collective in one dispatcher's life.
+/// The name of a collective within one dispatcher's life.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Debug, Default)]
 #[serde(transparent)]
 pub struct CollectiveId(pub u32);
 
-/// Objects asked of one executor at once, from one source. Never used again.
+/// The number of one request to one executor, for objects from one source. Never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Debug, Default)]
 #[serde(transparent)]
 pub struct BatchId(pub u64);
@@ -60,21 +61,23 @@ pub enum CollectiveKind {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// No collective: whoever needs a file asks a holder for it, one request per file.
+    /// No collective: each task that needs a file asks a holder for it, one request per file.
     PlainFetches,
-    /// When the last file exists, one request per source for all that is there (§IV-C, "collective gather").
+    /// When the last file exists: one request per source for all its files (§IV-C, "collective gather").
     CollectiveGather,
-    /// Each file when it appears, while the rest computes (§IV-C, "asynchronous gather").
+    /// Each file is fetched when it appears, while the rest computes (§IV-C, "asynchronous gather").
     AsyncGather,
-    /// As the asynchronous gather, but what appeared at a source since the last request travels together.
+    /// Like the asynchronous gather, but files that appeared at a source since the last request travel
+    /// together.
     AsyncArchives,
     /// One request per receiver for all that it needs.
     Archives,
-    /// Whoever has it all sends it on, twice as many in each round (§V-B.3).
+    /// Every node that has everything sends it on, so that each round doubles the holders (§V-B.3).
     Binomial,
-    /// A tree in which everybody sends on what it still receives; `arity` 1 is a chain.
+    /// A tree in which every node sends on what it still receives; `arity` 1 is a chain.
     Pipelined { arity: u32 },
-    /// Nothing moves: the task that made the files runs at the receivers, too (§V-F.5, "task replication", as older logs have it).
+    /// No file moves: the task that made the files also runs at the receivers (§V-F.5, "task replication",
+    /// the name in older logs).
     #[serde(alias = "task-replication")]
     TaskRerun,
 }
@@ -95,7 +98,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// What became of a collective, for the event log and `eyas report`.
+/// The outcome of a collective, for the event log and `eyas report`.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct CollectiveRecord {
     pub collective: CollectiveId,
@@ -103,23 +106,24 @@ pub struct CollectiveRecord {
     pub way: Way,
     pub began: Timestamp,
     pub ended: Timestamp,
-    /// What the cost model said for this way when it was chosen, and for the others.
+    /// The cost model's predictions for this way when it was chosen, and for the other ways.
     pub choice: Option<Choice>,
     pub n_receivers: u32,
-    /// Pairs of receiver and object: wanted, there at the end, and their bytes.
+    /// Pairs of receiver and object: how many were wanted, how many had arrived at the end, and the bytes of
+    /// those.
     pub n_wanted: u32,
     pub n_arrived: u32,
     pub arrived_bytes: u64,
-    /// Times that a receiver was given another source, because the first was lost, late or without the object.
+    /// How often a receiver was given another source, because the first was lost, late or without the object.
     pub n_moved: u32,
 }
 
 impl CollectiveRecord {
-    /// From the beginning to the last arrival.
+    /// Time from the beginning to the last arrival.
     pub fn measured_ns(&self) -> u64 {
         self.ended.since_ns(self.began)
     }
-    /// What was predicted, where that is sure enough to be told: see [`lessons::PROMISE`].
+    /// The predicted time, if it is sure enough to be shown: see [`lessons::PROMISE`].
     pub fn predicted_ns(&self) -> Option<u64> {
         self.choice.as_ref()?.promised_ns()
     }

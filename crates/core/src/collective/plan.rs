@@ -1,7 +1,7 @@
-//! From who holds and who needs to a plan.
+//! Makes plans from the nodes that hold objects and the nodes that need them.
 //!
-//! In: objects with sizes, receivers, holders, how busy nodes are. Out: a [`Plan`], which [`super::carry`] carries out;
-//! and who gets replicas. All are pure functions; ties end in an id.
+//! In: objects with sizes, receivers, holders, and how busy nodes are. Out: a [`Plan`], which
+//! [`super::carry`] carries out, and the nodes that get replicas. All are pure functions; ties end in an id.
 
 use super::{CollectiveKind, Way};
 use crate::types::{ExecutorId, ObjectId};
@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct Item {
     pub object: ObjectId,
-    /// Expected, where it does not exist yet.
+    /// The expected size, if the object does not exist yet.
     pub size_bytes: u64,
-    /// It can also be had from outside, whose place `Source::Home` has: from home, or from other dispatchers' executors.
+    /// The object can also be had from outside, which `Source::Home` stands for: from home, or from executors
+    /// of other dispatchers.
     pub at_home: bool,
 }
 
@@ -23,11 +24,11 @@ pub struct Item {
 pub struct Want {
     pub executor: ExecutorId,
     pub item: Item,
-    /// Whom it gets it from, while that goes well. `None`: whoever holds it and is least busy.
+    /// The node that the receiver gets the object from, as long as that works. `None`: the least busy holder.
     pub parent: Option<ExecutorId>,
 }
 
-/// What is to be brought where, and how.
+/// Which objects are to be brought to which nodes, and how.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct Plan {
     pub kind: CollectiveKind,
@@ -38,11 +39,13 @@ pub struct Plan {
 
 /// A tree for each holder, over which its share of the receivers gets `items`.
 ///
-/// Position `j` of a pipelined tree hangs below position `j/arity − 1`; position `p` (from 1) of a binomial tree below
-/// `p` without its highest bit, so that round `r` doubles the holders. Whoever is busy comes late, near the leaves.
+/// Position `j` of a pipelined tree is below position `j/arity − 1`; position `p` (from 1) of a binomial tree
+/// is below `p` without its highest bit, so that round `r` doubles the holders. Busy nodes come late, near
+/// the leaves.
 ///
-/// * `holders`: of all the items; none means that the first receiver of the only tree reads home.
-/// * `load`: larger is busier; in any unit.
+/// * `holders`: nodes that hold all the items; if there is none, the first receiver of the only tree reads
+///   home.
+/// * `load`: a larger value means a busier node; in any unit.
 pub fn multicast(
     items: &[Item],
     receivers: &[ExecutorId],
@@ -81,13 +84,13 @@ pub fn multicast(
     Plan { kind: CollectiveKind::Multicast, way, wants }
 }
 
-/// `items` to one node.
+/// Brings `items` to one node.
 pub fn gather(items: &[Item], root: ExecutorId, way: Way) -> Plan {
     let wants = items.iter().map(|&item| Want { executor: root, item, parent: None }).collect();
     Plan { kind: CollectiveKind::Gather, way, wants }
 }
 
-/// To each receiver what it needs.
+/// Brings to each receiver what it needs.
 pub fn scatter(needs: &[(ExecutorId, Vec<Item>)], way: Way) -> Plan {
     let wants = needs
         .iter()
@@ -98,7 +101,7 @@ pub fn scatter(needs: &[(ExecutorId, Vec<Item>)], way: Way) -> Plan {
     Plan { kind: CollectiveKind::Scatter, way, wants }
 }
 
-/// Copies of `items` at `targets`.
+/// Brings copies of `items` to `targets`.
 pub fn replicate(items: &[Item], targets: &[ExecutorId]) -> Plan {
     let wants = targets
         .iter()
@@ -111,17 +114,18 @@ pub fn replicate(items: &[Item], targets: &[ExecutorId]) -> Plan {
 /// one and at most one per node that could read it.
 ///
 /// * `share`: in [0, 1], see [`crate::pattern::Consumption::share`].
-/// * `n_readers`: tasks that read it; more copies than these are of no use, also when nodes outnumber tasks (§V-F.4).
+/// * `n_readers`: tasks that read the file; further copies are of no use, even if there are more nodes than
+///   tasks (§V-F.4).
 pub fn n_replicas(share: f64, n_readers: u32, n_nodes: usize) -> usize {
     let proportional = (share * n_nodes as f64).round() as usize;
     proportional.clamp(1, n_nodes.min(n_readers as usize).max(1))
 }
 
-/// Where `n` further replicas go: to the nodes with the fewest inputs of the same stage (§V-F.3), counting these as they
-/// are given out.
+/// Chooses where `n` further replicas go: to the nodes with the fewest inputs of the same stage (§V-F.3),
+/// counting these replicas as they are given out.
 ///
-/// * `n_inputs`: per node that may hold it, how many input files of the stage it has.
-/// * `holders`: have it already.
+/// * `n_inputs`: for each node that may hold the file, the number of the stage's input files that it has.
+/// * `holders`: nodes that already have the file.
 pub fn place_replicas(
     n: usize,
     n_inputs: &mut BTreeMap<ExecutorId, u32>,

@@ -1,38 +1,42 @@
 //! Tasks that are added to a run while it goes on.
 //!
-//! A submission *into* a run is collected as a run of its own, so that it is taken whole or not at all like any other;
-//! when it is committed its tasks become the other run's, and nothing tells them from those that were there from the
-//! beginning. It shares the names of files that stay on the nodes from its first task on.
+//! A submission *into* a run is first collected as a run of its own, so that it is accepted whole or not at
+//! all, like any other submission. When it is committed, its tasks become tasks of the other run, and from
+//! then on nothing distinguishes them from the tasks that were there from the beginning. From its first task
+//! on, the submission shares the run's names of files that stay on the nodes.
 //!
 //! While such a submission is open, its run does not end and drops no files: what the driver found when it asked
 //! [`Dispatcher::why_not_added`] still holds when the submission is durable and committed.
 //!
-//! Circles need a search only where something was promised: what is added may read what earlier tasks write, but no earlier
-//! task can read what it writes (its file would have had no writer, and its own submission would have been refused).
+//! A search for circles is needed only where a file was promised. Added tasks may read what earlier tasks
+//! write. An earlier task can read what an added task writes only if the file was promised: without a promise
+//! the file would have had no writer, and the earlier submission would have been refused.
 //!
-//! A run that tasks are added to remembers who wrote which file at home, also when that task is done, until the run
-//! ends: the second writer of a file is refused. Other runs forget a writer when it ends.
+//! A run that tasks are added to remembers until its end which task wrote which file at home, also when that
+//! task is done, so that a second writer of the same file is refused. Other runs forget a writer as soon as
+//! it ends.
 //!
-//! A run in parts (several dispatchers) is added to in parts, too. What one part cannot know of the others (who writes what, whether
-//! it is still there) whoever splits the submission asks all of them ([`Dispatcher::consult`]); one part may have ended while the
-//! run goes on, and begins again.
+//! Tasks are added in parts to a run in parts (one that several dispatchers share). One part does not know
+//! which files the other parts write, or whether these files are still there. So the client that splits the
+//! submission asks all parts ([`Dispatcher::consult`]). One part may have ended while the run goes on; an
+//! addition starts that part again.
 //!
-//! Not here: that a submission is sent twice, that one submission into a run in parts waits for the other (the driver
-//! knows them by their tokens).
+//! Not here: how a submission that is sent twice is recognised, and how one submission into a run in parts
+//! waits for another (the driver does both, by the tokens of the submissions).
 
 use super::attempts::FAILURES_KEPT;
 use super::intermediates::Intermediate;
 use super::*;
 use eyas_text::shown;
 
-/// What a run knows of submissions into it.
+/// What a run knows of the submissions into it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Additions {
-    /// Submissions that are neither committed nor given up.
+    /// Submissions into the run that are neither committed nor given up.
     pub n_open: u32,
-    /// Submissions that have become part of the run.
+    /// The number of submissions that have become part of the run.
     pub n_added: u32,
-    /// There was one: writers are remembered.
+    /// There was at least one submission into the run, so its writers are remembered.
     pub any: bool,
     /// Files that lost their last reader while a submission was open.
     pub unread: Vec<ObjectId>,
@@ -47,23 +51,23 @@ fn cannot_read(id: &str, location: &str, problem: &str) -> String {
     format!("task {id} reads {location}, which {problem}", id = shown(id), location = shown(location))
 }
 
-/// A task that has not ended, and what it waits for at most.
+/// A task that has not ended, and the inputs that it may be waiting for.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct Upstream {
     pub id: String,
-    /// As users write them.
+    /// Locations as users write them.
     pub inputs: Vec<String>,
 }
 
-/// A circle of tasks that goes through one of the files `from`, in a sentence. `upstream` gives who makes a file, if that
-/// has still to be done.
+/// Finds a circle of tasks that goes through one of the files `from`; gives a sentence about it. `upstream`
+/// gives the task that makes a file, if that task has not ended.
 pub fn find_circle(
     from: impl Iterator<Item = String>,
     upstream: impl Fn(&str) -> Option<Upstream>,
 ) -> Option<String> {
     let mut done: BTreeSet<String> = BTreeSet::new();
     for location in from {
-        // The way from there: who makes a file, and which of their inputs have not been looked at.
+        // The path from that file: the file, its maker, and the index of the maker's next input to look at.
         let mut path: Vec<(String, Upstream, usize)> = vec![];
         let mut next = Some(location);
         loop {
@@ -95,31 +99,32 @@ pub fn find_circle(
     None
 }
 
-/// Why nothing is added to `run`, which is over.
+/// The message for a submission into `run`, which has ended.
 pub fn has_ended(run: RunId) -> String {
     format!("run {run} has ended; submit a run of its own")
 }
 
-/// Why the task `id` cannot be added, which reads `location`: nobody writes that.
+/// The message for a task `id` that cannot be added because nobody writes `location`, which it reads.
 pub fn nobody_writes(id: &str, location: &str) -> String {
     cannot_read(id, location, NO_WRITER)
 }
 
-/// Why the task `id` cannot be added, which reads `location`: it is gone.
+/// The message for a task `id` that cannot be added because `location`, which it reads, was dropped.
 pub fn was_dropped(id: &str, location: &str) -> String {
     cannot_read(id, location, DROPPED)
 }
 
 impl Dispatcher {
-    /// A submission `run` into `whole` begins. Into a run that is not there, not committed, or over, it never begins: what
-    /// comes of it is ignored.
+    /// Begins the submission `run` into `whole`. If `whole` does not exist, is not committed or has ended,
+    /// the submission does not begin, and all later events of it are ignored.
     pub(super) fn open_addition(&mut self, now: Timestamp, run: RunId, name: String, whole: RunId) {
         if self.why_closed(whole).is_some() {
             return;
         }
         let state = self.run_mut(whole);
         state.additions.n_open += 1;
-        // Only of a run in parts; this part has ended again if nothing comes of it.
+        // Only a part of a run in parts can have ended here. If the submission is given up, the part ends
+        // again.
         state.begin_again();
         let is_first = !std::mem::replace(&mut state.additions.any, true);
         let (scope, keep) = (state.scope.clone(), state.keep);
@@ -130,20 +135,21 @@ impl Dispatcher {
         }
     }
 
-    /// Why nothing can be added to `run`, if nothing can.
+    /// The reason why nothing can be added to `run`; `None` if tasks can be added.
     pub fn why_closed(&self, run: RunId) -> Option<String> {
         match self.runs.get(&run) {
             None => Some(format!("there is no run {run}")),
             Some(r) if r.into.is_some() => Some(format!("{run} is no run of its own")),
             Some(r) if r.cancelled => Some(format!("run {run} was cancelled")),
-            // Of a run in parts, others may go on.
+            // This part of a run in parts has ended, but other parts may go on.
             Some(r) if r.ended.is_some() && r.linked.is_none() => Some(has_ended(run)),
             // After a restart the journal is read before runs are committed again.
             Some(_) => None,
         }
     }
 
-    /// Why the submission `run`, which is complete, cannot be added to its run, if it cannot. Not for other runs.
+    /// The reason why the submission `run`, which is complete, cannot be added to its run; `None` if it can
+    /// be added. Also `None` for a run that is no submission into another one.
     pub fn why_not_added(&self, run: RunId) -> Option<String> {
         let state = self.runs.get(&run)?;
         let whole = state.into?;
@@ -151,7 +157,7 @@ impl Dispatcher {
             return Some(why);
         }
         if state.linked.is_some() {
-            return None; // whoever split it has asked all parts
+            return None; // the client that split the submission has asked all parts
         }
         let mut text = String::new();
         for a in state.arrays.iter().map(|id| &self.tasks.arrays[id.0 as usize]).filter(|a| a.reads_run) {
@@ -180,8 +186,8 @@ impl Dispatcher {
         self.catalog.find(location).is_some_and(|object| self.find_promise(object) == Some(Ok(())))
     }
 
-    /// Who makes `location`, as users of `run` write it, if that task has not ended: the task itself, or one that promises
-    /// to add it.
+    /// The task that makes `location` (written as users of `run` write it), or else a task that has promised
+    /// to add that maker; `None` if that task has ended or there is none.
     pub fn upstream(&self, run: RunId, location: &str) -> Option<Upstream> {
         let mut text = location.to_owned();
         let scoped = self.scope_of(run).put_into(&mut text);
@@ -193,7 +199,8 @@ impl Dispatcher {
         Some(Upstream { id: self.tasks.user_id(maker), inputs })
     }
 
-    /// Who makes the file at `location`, or (`true`) has promised it last; ended or not.
+    /// The task that makes the file at `location`, with `false`, or the task that promised the file last,
+    /// with `true`. Either may have ended.
     pub(super) fn maker_or_promiser(&self, location: CatalogLocation<'_>) -> Option<(TaskId, bool)> {
         if let CatalogLocation::Home(at_home) = location {
             return self.tasks.find_maker(at_home).map(|maker| (maker, false));
@@ -204,7 +211,8 @@ impl Dispatcher {
         maker.map(|maker| (maker, false)).or_else(promiser)
     }
 
-    /// A circle through what the submission `run` writes that was promised: a sentence.
+    /// Finds a circle through the promised files that the submission `run` writes or promises again; gives a
+    /// sentence about it.
     fn find_promised_circle(&self, run: RunId) -> Option<String> {
         let scope = self.scope_of(run);
         let of_run = |object: &ObjectId| match self.catalog.location(*object) {
@@ -222,7 +230,7 @@ impl Dispatcher {
         find_circle(written, |location| self.upstream(run, location))
     }
 
-    /// The submission `run` is complete and durable: its tasks become those of `whole`.
+    /// Turns the tasks of the submission `run`, which is complete and durable, into tasks of `whole`.
     pub(super) fn add(&mut self, now: Timestamp, run: RunId, whole: RunId, out: &mut Vec<Action>) {
         let Some(added) = self.runs.remove(&run) else { return };
         for id in &added.arrays {
@@ -232,7 +240,7 @@ impl Dispatcher {
         state.additions.n_added += 1;
         state.n_tasks += added.n_tasks;
         state.arrays.extend(&added.arrays);
-        // What had ended before a restart.
+        // Tasks of the submission that had ended before a restart.
         state.n_done += added.n_done;
         state.n_failed += added.n_failed;
         state.n_cancelled += added.n_cancelled;

@@ -1,17 +1,18 @@
-//! What the driver, reports and people ask: tasks, runs, executors, demand; and the check of all invariants.
+//! Answers to the driver, reports and users: tasks, runs, executors, demand; and the check of all invariants.
 
 use super::*;
 use crate::event::MACHINE_BYTES_MAX;
 use crate::group::{FileState, LinkMessage};
 use eyas_text::shown;
 
-/// Inputs that are named of those that a task waits for.
+/// How many of the inputs that a task waits for are named.
 const AWAITED_NAMED: usize = 3;
-/// Nodes that are named of those that rest.
+/// How many resting nodes are named.
 const RESTING_NAMED: usize = 3;
 
 impl Dispatcher {
-    /// The array of a task that has been submitted, and the task's position there. Arrays are numbered as they were added.
+    /// The array of a submitted task, and the task's position in that array. Arrays are numbered in the order
+    /// in which they were added.
     pub fn locate(&self, task: TaskId) -> (ArrayId, u32) {
         self.tasks.locate(task)
     }
@@ -20,12 +21,12 @@ impl Dispatcher {
         self.runs.get_mut(&run).expect("a task's run is known")
     }
 
-    /// The run that `task` belongs to; `task` has been submitted.
+    /// The run that `task` belongs to. `task` must have been submitted.
     pub fn run_of(&self, task: TaskId) -> RunId {
         self.tasks.run_of(task)
     }
 
-    /// The task in full, its locations as the catalog has them.
+    /// All that is known of the task, with its locations in the catalog's form.
     pub fn task_spec(&self, task: TaskId) -> TaskSpec {
         let (array, i) = self.tasks.locate(task);
         let ArrayState { array, run, reads_run, writes_run, .. } = &self.tasks.arrays[array.0 as usize];
@@ -38,12 +39,13 @@ impl Dispatcher {
         spec
     }
 
-    /// The user's own name for a task.
+    /// The name that the user gave the task.
     pub fn user_id(&self, task: TaskId) -> String {
         self.tasks.user_id(task)
     }
 
-    /// Finds a task by the user's name for it, in the newest run that has one. Looks through all tasks.
+    /// Finds a task by the user's name for it, in the newest run that has a task of that name. Looks through
+    /// all tasks.
     pub fn find_task(&self, run: Option<RunId>, user_id: &str) -> Option<TaskId> {
         let mut text = String::new();
         for a in self
@@ -64,7 +66,7 @@ impl Dispatcher {
         None
     }
 
-    /// The tasks of a run in the order in which they were added, from that position on.
+    /// The tasks of a run in the order in which they were added, starting at position `from`.
     pub fn tasks_of(&self, run: RunId, from: u64) -> impl Iterator<Item = TaskId> {
         let arrays = self.runs.get(&run).map_or(&[][..], |r| &r.arrays);
         let mut before = 0;
@@ -76,18 +78,18 @@ impl Dispatcher {
         })
     }
 
-    /// How a task has ended, if it has: one of the last three states.
+    /// How a task has ended: one of the last three states of [`TaskState`]; `None` if it has not ended.
     pub fn find_end(&self, task: TaskId) -> Option<TaskState> {
         self.tasks.find_end(task)
     }
 
-    /// Why a task failed, where it is among the latest failures of its run.
+    /// The message of a task's failure, if that failure is among the latest failures of its run.
     pub fn failure_of(&self, task: TaskId) -> Option<String> {
         let failures = &self.runs.get(&self.tasks.run_of(task))?.failures;
         failures.iter().rev().find(|(of, _)| *of == task).map(|(_, failure)| failure.message.clone())
     }
 
-    /// Whether the task was submitted and is not forgotten with its run.
+    /// Whether the task was submitted and its run has not been forgotten.
     pub fn has_task(&self, task: TaskId) -> bool {
         self.tasks.has_task(task)
     }
@@ -97,9 +99,9 @@ impl Dispatcher {
         self.tasks.tasks()
     }
 
-    /// What in `event` cannot be, in words: a thing that nobody has named to this dispatcher, or a size that no machine has.
-    /// Such an event is of another dispatcher, another version or a damaged log; a driver that takes events from outside does
-    /// not hand it on.
+    /// Describes what cannot be true in `event`: an id that this dispatcher has never given, or a size that
+    /// no machine has. Such an event comes from another dispatcher, from another version or from a damaged
+    /// log. A driver that receives events from outside must not pass it to [`Dispatcher::handle`].
     pub fn find_nonsense(&self, event: &Event) -> Option<String> {
         let object = |object: ObjectId| {
             (object.0 as usize >= self.catalog.n_objects())
@@ -137,7 +139,7 @@ impl Dispatcher {
         }
     }
 
-    /// What a waiting task waits for, and whose work that is, in words: "`a`, which task `b` makes".
+    /// What a waiting task waits for and which task makes that, as a phrase: "`a`, which task `b` makes".
     pub fn waits_for(&self, task: TaskId) -> String {
         if self.given_up.awaits_record(task) {
             return "the journal's disk, which has yet to take that its last attempt was given up".into();
@@ -157,13 +159,14 @@ impl Dispatcher {
             named.push(format!("{n_more} more"));
         }
         if named.is_empty() {
-            // Made, and its holders do not answer.
+            // The inputs have been made, but none of their holders answers.
             return "an input that only silent nodes hold".into();
         }
         named.join("; ")
     }
 
-    /// Who is to make the file at `location`, which `task` reads, where it is not there yet.
+    /// A phrase about the task or dispatcher that is to make the file at `location`, which `task` reads;
+    /// `None` if nobody is to make it.
     fn awaited_from(&self, task: TaskId, location: CatalogLocation<'_>) -> Option<String> {
         let owner = self.catalog.find(location).and_then(|object| self.awaited_import(task, object));
         if let Some(owner) = owner {
@@ -177,13 +180,13 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an executor has this attempt, and its program has not ended as far as is known.
+    /// Whether an executor has this attempt, and the attempt's program has not ended as far as is known.
     pub fn has_attempt(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
         let is_there = |r: &Reserved| r.executor == executor && r.attempt == attempt && !r.landing;
         self.attempts.reserved.get(&task).is_some_and(is_there) || self.reruns.has(executor, task, attempt)
     }
 
-    /// Where a task is now, with the reason when it waits.
+    /// The state of a task, with the reason if it waits.
     pub fn task_state(&self, task: TaskId) -> TaskState {
         if let Some(ended) = self.tasks.find_end(task) {
             return ended;
@@ -208,7 +211,7 @@ impl Dispatcher {
         } else {
             self.why_not_now(task)
         };
-        // What keeps a node from taking it is part of why it waits.
+        // A node that rests cannot take the task, so its sentence is part of the reason.
         let resting: Vec<String> = self.executors.resting().take(RESTING_NAMED).collect();
         let reason = match reason {
             Some(reason) if !resting.is_empty() => Some(format!("{reason}; {}", resting.join("; "))),
@@ -217,7 +220,7 @@ impl Dispatcher {
         TaskState::Ready { reason }
     }
 
-    /// Why a ready task that fits some executor is not given out now.
+    /// Why a ready task that fits some executor is not given to an executor now.
     fn why_not_now(&self, task: TaskId) -> Option<String> {
         let (cpus, memory_bytes) = self.tasks.size_of(task);
         let is_large = |e: &&ExecutorState| e.offer.slots >= cpus && e.offer.memory_bytes >= memory_bytes;
@@ -257,12 +260,12 @@ impl Dispatcher {
         Some(format!("no executor has {needs}: of {n}, {n_large} are large enough ({ways})"))
     }
 
-    /// A sentence for each executor that gets nothing for a while because of its last failures.
+    /// A sentence for each executor that gets no tasks for a while because of its last failures.
     pub fn resting(&self) -> impl Iterator<Item = String> {
         self.executors.resting()
     }
 
-    /// A sentence for each executor whose cache is smaller than what it offered.
+    /// A sentence for each executor whose cache is now smaller than the cache that it offered.
     pub fn short_of_space(&self) -> impl Iterator<Item = String> {
         self.executors.short_of_space()
     }
@@ -271,7 +274,7 @@ impl Dispatcher {
         self.runs.iter().map(|(id, r)| (*id, r))
     }
 
-    /// The smallest number of a task that is not forgotten, or else of the next one.
+    /// The smallest number of a task that is not forgotten; if there is none, the number of the next task.
     pub fn first_task(&self) -> TaskId {
         self.tasks.bases.first().copied().unwrap_or(TaskId(self.tasks.next_task))
     }
@@ -293,7 +296,7 @@ impl Dispatcher {
         self.executors.by_id.iter().map(|(id, e)| (*id, &e.offer, e.assigned.len(), e.node_state()))
     }
 
-    /// Whether an executor has nothing to do at all and could be given something.
+    /// Whether an executor has no attempt and could be given one.
     pub fn is_idle(&self, executor: ExecutorId) -> bool {
         self.executors.is_idle(executor)
     }
@@ -302,8 +305,8 @@ impl Dispatcher {
         self.ready.n_tasks
     }
 
-    /// When the driver should send [`Event::Ticked`] although nothing happened: a ready task was left waiting, and
-    /// time alone may change that; or shares of home are due.
+    /// When the driver should send [`Event::Ticked`] although nothing happened: when time alone may let a
+    /// waiting ready task start, or when shares of home are due.
     pub fn wake_at(&self) -> Option<Timestamp> {
         self.placement_wakes_at().into_iter().chain(self.home_shares.wake_at()).min()
     }
@@ -325,13 +328,14 @@ impl Dispatcher {
         self.ready.queue.n_slots_active() < self.ready.queue.n_slots_total()
     }
 
-    /// Whether this attempt has ended well, and this executor is bringing its outputs home.
+    /// Whether this attempt's program has ended well, and this executor is bringing its outputs home.
     pub fn is_landing(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
         self.task_state(task) == (TaskState::Reserved { executor, attempt, landing: true })
     }
 
-    /// What provisioning looks at, with `n_pending` nodes requested; `nodes` is filled and lent to the answer.
-    /// Silent nodes count, as their work is not yet given up; draining ones too, until they have left.
+    /// What provisioning needs to know, with `n_pending` nodes requested. `nodes` is filled and lent to the
+    /// answer. Silent nodes count, as their work is not yet given up; draining nodes count until they have
+    /// left.
     pub fn demand<'a>(&self, n_pending: u32, nodes: &'a mut Vec<NodeView>) -> Demand<'a> {
         nodes.clear();
         nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
@@ -348,7 +352,7 @@ impl Dispatcher {
             .values()
             .filter_map(|e| e.run_ns_mean)
             .fold((0, 0), |(n, sum), ns| (n + 1, sum + u128::from(ns)));
-        // What waits counts; while nothing does, what has run.
+        // The expected run time comes from waiting tasks; while none waits, from tasks that have run.
         let ready_ns = self.run_times.expected_ready_ns();
         Demand {
             n_ready: self.ready.n_tasks,
@@ -359,7 +363,7 @@ impl Dispatcher {
         }
     }
 
-    /// Bytes held for queued tasks: folded arrays, ends, and what placement looks at.
+    /// Bytes of heap that queued tasks take: folded arrays, ends, and the queue of placement.
     pub fn queue_heap_bytes(&self) -> usize {
         let arrays: usize = self.tasks.arrays.iter().map(|a| a.array.heap_bytes() + a.ends.0.len() * 8).sum();
         let makers = self.tasks.makers.capacity() * 16;

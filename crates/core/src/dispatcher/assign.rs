@@ -1,21 +1,24 @@
 //! Ready tasks are given to executors with room until nothing more can be placed.
 //!
-//! The policy chooses ([`crate::placement`]); here is what holds for all of them: how much room an executor has, that a
-//! task whose input another node is reading from home gives way for a while to one that can start, and what an
-//! executor is told of each input (its bytes, who holds it).
+//! The policy chooses the executor ([`crate::placement`]). This module has the rules that are the same for
+//! all policies: how much room an executor has; that a task whose input another node is reading from home
+//! waits for a while behind a task that can start; and what an executor is told of each input (its bytes, and
+//! which executors hold it).
 
 use super::attempts::DISK_SHARED_MAX;
 use super::*;
 use eyas_text::shown;
 
-/// Work that an executor should have beyond its slots, so that it never waits for a message.
+/// Work that an executor should have beyond what its slots run, so that it never waits for a message.
 const AHEAD_NS: u64 = 30_000_000;
-/// Most attempts beyond its slots that one executor is given.
+/// The largest number of attempts that one executor is given beyond its slots.
 const AHEAD_MAX: u32 = 512;
-/// How many tasks are put aside at most in the search for one that reads nothing that is on its way.
+/// How many tasks at most are put aside in the search for a task whose inputs are not on their way to another
+/// node.
 const ASIDE_MAX: usize = 128;
 const SEARCH_REST_MAX: u32 = 4096;
-/// Holders named per input; more would only be tried after these failed.
+/// The largest number of holders named per input. An executor would try further holders only after these have
+/// failed.
 pub(super) const SOURCES_MAX: usize = 3;
 
 impl Dispatcher {
@@ -30,7 +33,8 @@ impl Dispatcher {
                 return;
             }
             self.settle_stock();
-            // Tasks that wait read what others make: that they also read what is read now is seldom, and costs one more read.
+            // Tasks that still wait read files that other tasks make. They seldom also read a file that is
+            // being read now, and if one does, it costs only one more read.
             let all_in_sight = self.n_open == 0 && self.ready.backlog.is_empty();
             self.ready.queue.set_all_in_sight(all_in_sight);
             let mut picks = std::mem::take(&mut self.ready.picks);
@@ -55,9 +59,9 @@ impl Dispatcher {
         }
     }
 
-    /// The policy's choice; but a task that lacks an input which another executor is about to read from home
-    /// comes after those that do not: a moment later it is a hit there, and home is read once.
-    /// Nobody waits for it: where there is nothing else to place, it is placed.
+    /// The policy's choice, with one exception: a task that lacks an input which another executor is about to
+    /// read from home comes after tasks that lack none. A moment later the input is a hit there, and home is
+    /// read once. No executor stays idle for this: where there is no other task to place, the task is placed.
     fn choose(&mut self, now: Timestamp, picks: &mut Vec<Pick>) -> Result<ExecutorId, Unplaced> {
         let first = self.ready.queue.place(&self.catalog, now, picks);
         let (Ok(executor), [pick]) = (&first, &picks[..]) else { return first };
@@ -65,8 +69,8 @@ impl Dispatcher {
         if !awaits || self.attempts.arriving.is_empty() || !self.reads_arriving(*executor, *pick) {
             return first;
         }
-        if self.ready.rest > 0 {
-            self.ready.rest -= 1;
+        if self.ready.n_skips > 0 {
+            self.ready.n_skips -= 1;
             return first;
         }
         let kept = *pick;
@@ -87,17 +91,17 @@ impl Dispatcher {
         }
         picks.clear();
         if found {
-            self.ready.rest_next = SEARCH_REST;
+            self.ready.n_skips_next = SEARCH_REST;
             picks.push(other.1);
             return Ok(other.0);
         }
-        self.ready.rest = self.ready.rest_next;
-        self.ready.rest_next = (self.ready.rest_next * 2).min(SEARCH_REST_MAX);
+        self.ready.n_skips = self.ready.n_skips_next;
+        self.ready.n_skips_next = (self.ready.n_skips_next * 2).min(SEARCH_REST_MAX);
         picks.push(kept);
         first
     }
 
-    /// Whether `pick` lacks an input on `executor` that is on its way from home to another one.
+    /// Whether `pick` lacks an input on `executor` that is on its way from home to another executor.
     fn reads_arriving(&mut self, executor: ExecutorId, pick: Pick) -> bool {
         if pick.n_hits >= pick.n_inputs {
             return false;
@@ -108,21 +112,22 @@ impl Dispatcher {
         inputs.iter().any(|o| self.attempts.arriving.get(o).is_some_and(|reader| *reader != executor))
     }
 
-    /// The last tasks go to whoever is free first, not into somebody's stock. The two bounds keep it from
-    /// changing with every task, as all rooms change with it.
+    /// Decides whether executors are given tasks ahead. The last tasks go to whichever executor is free
+    /// first, not into one executor's stock. Two different bounds keep the decision from changing with every
+    /// task, as each change updates the room of all executors.
     fn settle_stock(&mut self) {
         let n_slots = self.ready.queue.n_slots_total();
-        let stock = self.ready.n_tasks > if self.ready.stock { n_slots } else { 2 * n_slots };
-        if stock != self.ready.stock {
-            self.ready.stock = stock;
+        let stock = self.ready.n_tasks > if self.ready.may_stock { n_slots } else { 2 * n_slots };
+        if stock != self.ready.may_stock {
+            self.ready.may_stock = stock;
             for executor in self.executors.by_id.keys().copied().collect::<Vec<_>>() {
                 self.update_room(executor);
             }
         }
     }
 
-    /// A task that waits for holders which are all too small for it, or rest, wherever it is in the queue, and an idle executor
-    /// for it.
+    /// Finds a task, anywhere in the queue, that waits for holders which are all too small for it or rest,
+    /// and an idle executor that can run it.
     fn find_stranded(&self) -> Option<(ExecutorId, Pick)> {
         let (able, key) = self.ready.queue.find_stranded()?;
         let (array, _) = self.tasks.locate(key.task);
@@ -140,7 +145,8 @@ impl Dispatcher {
         let n_queued = self.ready.n_tasks;
         let (array_id, i) = self.tasks.locate(task);
         let array = self.tasks.arrays[array_id.0 as usize].array.clone();
-        // Most tasks read one file, which the queue knows: its name was looked up when the task came there.
+        // Most tasks read one file. The queue knows that file, as its name was looked up when the task
+        // entered the queue.
         let sole =
             if array.template.inputs.len() == 1 { self.ready.queue.sole_input(pick.key) } else { None };
         let objects = sole.map_or_else(|| self.inputs_of(run, &array, i), |object| vec![object]);
@@ -257,8 +263,8 @@ impl Dispatcher {
         AssignedInput { object, known, sources, check_home, direct, watched, stays }
     }
 
-    /// Holders of `object` beside those that `executor` shall try first, up to [`SOURCES_MAX`] in all. Not by going through
-    /// all: a database file has a thousand.
+    /// Adds holders of `object` to `sources`, which has those that `executor` tries first, up to
+    /// [`SOURCES_MAX`] in all. Does not go through all holders: a database file has a thousand of them.
     fn more_sources(&self, executor: ExecutorId, object: ObjectId, sources: &mut Vec<ExecutorId>) {
         let n = self.catalog.n_holders(object);
         let first = sources.first().copied();
@@ -271,22 +277,23 @@ impl Dispatcher {
         if n_all == 0 {
             return;
         }
-        // Spread readers over holders, however few: start at a place that depends on who asks and for what.
+        // Spread readers over the holders: the first holder named depends on the reading executor and on the
+        // object.
         let skip = (executor.0 as usize + object.0 as usize) % n_all;
         let start = ranks.iter().fold(skip, |at, rank| at + usize::from(at >= *rank));
-        let is_one =
+        let is_candidate =
             |h: &ExecutorId| *h != executor && Some(*h) != first && !self.executors.silent.contains(h);
         let n_more = (SOURCES_MAX - sources.len()).min(n_all);
-        sources.extend(self.catalog.holders_from(object, start).filter(is_one).take(n_more));
+        sources.extend(self.catalog.holders_from(object, start).filter(is_candidate).take(n_more));
     }
 
-    /// What is known of an object's bytes, if somebody has read them.
+    /// What is known of an object's bytes; `None` until somebody has read them.
     pub(super) fn known(&self, object: ObjectId) -> Option<Known> {
         let (digest, size_bytes) = (self.catalog.digest(object)?, self.catalog.size_bytes(object)?);
         Some(Known { digest, size_bytes, version: self.catalog.version(object).cloned().unwrap_or_default() })
     }
 
-    /// Changes what an executor has, and everything that is counted from it.
+    /// Changes an executor's load, and updates everything that is computed from it.
     pub(super) fn change_load(&mut self, executor: ExecutorId, change: impl FnOnce(&mut ExecutorState)) {
         let Some(e) = self.executors.by_id.get_mut(&executor) else { return };
         change(e);
@@ -296,7 +303,7 @@ impl Dispatcher {
     pub(super) fn update_room(&mut self, executor: ExecutorId) {
         let Some(e) = self.executors.by_id.get(&executor) else { return };
         if !e.is_connected() {
-            // Nothing goes there and nothing waits for it; its replicas may still be fetched.
+            // The executor gets no tasks, and no task waits for it; its replicas may still be fetched.
             if self.ready.queue.room(executor).is_some() {
                 let objects = self.catalog.objects_on(executor);
                 self.ready.queue.executor_left(&self.catalog, executor, &objects);
@@ -306,20 +313,21 @@ impl Dispatcher {
         self.ready.queue.executor_joined(&self.catalog, executor);
         let slots = e.offer.slots;
         let stock = match e.run_ns_mean {
-            // At least one per slot; as many as fill the time that a message may take.
+            // At least one attempt per slot, and as many as keep the executor busy while a message is on its
+            // way.
             Some(ns) => (u64::from(slots) * AHEAD_NS / ns.max(1))
                 .min(u64::from(AHEAD_MAX))
                 .max(u64::from(slots)) as u32,
             None => slots,
         };
         let is_well = e.sick_until.is_none();
-        let may_stock = self.ready.stock && self.config.placement_config.ahead;
-        // What cannot run yet keeps no slot from what can.
+        let may_stock = self.ready.may_stock && self.config.placement_config.ahead;
+        // Attempts whose inputs are still moving take no slot from attempts that can run.
         let moving = self.ready.queue.moving(executor);
         let cpus_here = e.cpus_assigned - moving.cpus;
         let moves = match may_stock {
             true if moving.unseen => (slots + stock).saturating_sub(e.cpus_assigned).min(slots),
-            // What has arrived and waits for a slot is stock like any other.
+            // Attempts whose inputs have arrived and that wait for a slot count as stock.
             true if moving.cpus < slots && cpus_here < slots + stock => slots,
             true => 0,
             false => slots.saturating_sub(e.cpus_assigned),

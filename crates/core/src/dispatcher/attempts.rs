@@ -1,20 +1,23 @@
 //! How attempts and tasks end: well, tried again, failed, cancelled; and a run with its last task.
 //!
-//! A failure is the task's own or the weather's (its node's, or the way to its inputs); each kind has its bound. A task
-//! whose outputs still travel home is *landing*: its slot is free, and it is done when they are there.
+//! A failure is either the task's own or *weather*: a fault of the node, or of the way to the inputs. Each
+//! kind has its bound. A task whose outputs still travel home is *landing*: its slot is free, and the task is
+//! done when the outputs are there.
 
 use super::*;
 
-/// How long a node gets nothing after an attempt failed through its fault; doubled for each further one.
+/// How long a node gets no tasks after an attempt failed through the node's fault; doubled for each further
+/// such failure.
 pub(super) const SICK_NS: u64 = 1_000_000_000;
 pub(super) const SICK_NS_MAX: u64 = 60_000_000_000;
-/// After so many failures on a disk that it may have filled together with others, a task is tried with a disk to itself. An
-/// executor that finds its disk short lets fewer programs run at once, so that the first repeat mostly does.
+/// After this many failures on a disk that the task may have filled together with other programs, the task is
+/// tried with a disk to itself. An executor that finds its disk short runs fewer programs at once, so mostly
+/// the first repeat succeeds.
 pub(super) const DISK_SHARED_MAX: u32 = 2;
-/// Failures kept per run for people to look at.
+/// Failures that are kept per run for users to look at.
 pub(super) const FAILURES_KEPT: usize = 20;
 
-/// A task that an executor has.
+/// A task that was given to an executor.
 #[derive(Clone, Debug)]
 pub(super) struct Reserved {
     pub(super) executor: ExecutorId,
@@ -25,22 +28,24 @@ pub(super) struct Reserved {
     pub(super) cancelling: bool,
     /// Order in which attempts were given out.
     pub(super) given: u64,
-    /// It was asked back, see [`Dispatcher::recall`].
+    /// The attempt was asked back, see [`Dispatcher::recall`].
     pub(super) recalled: bool,
-    /// An earlier process gave it out: which bytes it was told to read is not known here.
+    /// An earlier process gave the attempt out, so this process does not know which bytes the attempt was
+    /// told to read.
     pub(super) adopted: bool,
-    /// It asks home for an input: which bytes it gets, it learns there.
+    /// The attempt asks home for an input, and learns only there which bytes it gets.
     pub(super) asks_home: bool,
-    /// It may have read other bytes of an input than its run agreed on: its success does not count.
+    /// The attempt may have read other bytes of an input than its run agreed on, so its success does not
+    /// count.
     pub(super) suspect: bool,
     pub(super) outputs: Vec<ObjectId>,
-    /// Some of them go home.
+    /// At least one output goes home.
     pub(super) lands: bool,
-    /// Inputs that nobody held or was reading when this attempt was given out, see `arriving`.
+    /// Inputs that no executor held or was reading when this attempt was given out, see `arriving`.
     pub(super) reads_first: Vec<ObjectId>,
 }
 
-/// What earlier attempts leave behind; only for tasks that had one.
+/// What earlier attempts of a task leave behind; only tasks that had an attempt have a history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) n_attempts: u32,
@@ -52,55 +57,60 @@ pub(super) struct History {
     pub(super) n_disk_shared: u32,
     /// Failures of kind [`FailureKind::CacheTooSmall`].
     pub(super) n_too_small: u32,
-    /// How often room had been made in caches ([`Intermediates::n_room_made`]) when it failed with [`FailureKind::CacheFull`].
+    /// The count of [`Intermediates::n_room_made`] when the task last failed with [`FailureKind::CacheFull`].
     pub(super) full_at: Option<u64>,
-    /// An attempt that brings files home was lost with its executor.
+    /// An attempt that brings files home was lost with its executor, so it may have left a part of a file
+    /// there.
     pub(super) may_have_left: bool,
-    /// This attempt and all before it were given up, as the journal says.
+    /// The latest attempt that the journal records as given up; all attempts before it count as given up,
+    /// too.
     pub(super) given_up: u32,
 }
 
-/// What executors have of the tasks, and what is known of attempts that are over.
+/// Which executor has which task, and what is known of attempts that have ended.
 #[derive(Default)]
 pub(super) struct Attempts {
     pub(super) reserved: FxHashMap<TaskId, Reserved>,
     pub(super) histories: FxHashMap<TaskId, History>,
-    /// Objects that nobody holds and that an executor is about to read from home.
+    /// Objects that no executor holds, with the executor that is about to read each from home.
     pub(super) arriving: FxHashMap<ObjectId, ExecutorId>,
     /// The reserved task that makes an object.
     pub(super) making: FxHashMap<ObjectId, TaskId>,
     /// Attempts given out so far.
     pub(super) n_given: u64,
-    /// After a restart nothing is given out until then.
+    /// After a restart, no task is given out before this time.
     pub(super) hold_until: Option<Timestamp>,
-    /// Tasks with a smaller number may have been given out by an earlier process.
+    /// Tasks with a smaller number than this may have been given out by an earlier process.
     pub(super) n_recovered: u64,
-    /// The processes that gave out tasks by this journal, this one among them.
+    /// The processes that gave out tasks with this journal, including this one.
     pub(super) incarnations: BTreeSet<u64>,
 }
 
 impl Attempts {
-    /// Whether the attempts that an executor brings were given out by this process or an earlier one with this journal.
-    /// The driver asks before it welcomes an executor: one with another dispatcher's work has no place here.
+    /// Whether the attempts that an executor brings were given out by this process, or by an earlier one with
+    /// this journal. The driver asks before it welcomes an executor: an executor with the work of another
+    /// dispatcher is turned away.
     pub(super) fn is_own_work(&self, offer: &Offer) -> bool {
         offer.attempts.is_empty()
             || match offer.owner {
                 Some(owner) => self.incarnations.contains(&owner),
-                // Logs of before there were names for processes.
+                // Logs that were written before processes had names.
                 None => self.incarnations.is_empty(),
             }
     }
 
-    /// The next try at `task` gets a later number than this one, whichever process gave it.
+    /// Records that `attempt` was given out, by whichever process, so that the next attempt of `task` gets a
+    /// higher number.
     pub(super) fn tried(&mut self, task: TaskId, attempt: AttemptNo) -> &mut History {
         let history = self.histories.entry(task).or_default();
         history.n_attempts = history.n_attempts.max(attempt.0);
         history
     }
 
-    /// Whether somebody else may have been given the task of an attempt since: this process or an earlier one gave the attempt
-    /// up, a later one is known, or there was a process between the one that its executor knows and this one. Then what it brought home may
-    /// not be there any more, and what it reads may not be what its run reads by now.
+    /// Whether another executor may have been given the task after this attempt. That is so if this process
+    /// or an earlier one gave the attempt up, if a later attempt is known, or if another process ran between
+    /// `owner` (the one that the executor knows) and this one. Then the files that the attempt brought home
+    /// may have been replaced, and the inputs that it reads may differ from what its run reads by now.
     pub(super) fn may_be_outdone(&self, owner: Option<u64>, task: TaskId, attempt: AttemptNo) -> bool {
         let before = self.incarnations.iter().rev().nth(1);
         owner.is_some_and(|owner| before != Some(&owner))
@@ -129,7 +139,7 @@ impl Dispatcher {
             return;
         };
         if r.landing {
-            return; // told twice after a reconnect
+            return; // reported again after a reconnect
         }
         let (cpus, memory_bytes, cancelling, suspect) = (r.cpus, r.memory_bytes, r.cancelling, r.suspect);
         let knows_bytes = !suspect && !r.adopted;
@@ -159,8 +169,9 @@ impl Dispatcher {
                     e.n_node_failures += 1;
                     e.sick_until = Some(now.plus_ns(wait_ns));
                 }
-                // It is well, and this task is too large for it: others get their turn with it. It rests no longer than that, as
-                // it may be those that wait for it whose ends make room.
+                // The node is well, but this task is too large for it: other nodes get a chance to take the
+                // task. The node rests no longer than that, as the end of tasks that wait for this node may
+                // be what makes room.
                 Outcome::Failed(Failure {
                     kind: FailureKind::DiskTooSmall | FailureKind::CacheFull | FailureKind::CacheTooSmall,
                     message,
@@ -185,7 +196,7 @@ impl Dispatcher {
             }
         }
         if report.outcome == Outcome::Done && knows_bytes {
-            // From now on the run is held to these bytes.
+            // From now on the run must read these bytes.
             for input in &report.inputs {
                 self.raise_checked_run(input.object, run);
             }
@@ -209,8 +220,9 @@ impl Dispatcher {
         self.finish_attempt(now, executor, task, attempt, report.outcome.clone(), cancelling, suspect, out);
     }
 
-    /// An attempt has ended that was given up. Nobody who lets results appear at home asked it to, but what it made that stays on
-    /// the nodes lies there, kept as the last copy. It is of use if it has the bytes that are known, else it goes.
+    /// Handles the end of an attempt that was given up. Nobody asked this attempt to let its results appear
+    /// at home, but its files that stay on the nodes lie in the executor's cache, protected like last copies.
+    /// A file is kept if its bytes are the known ones; otherwise it is dropped.
     fn on_late_end(&mut self, executor: ExecutorId, report: &AttemptReport, out: &mut Vec<Action>) {
         let task = report.task;
         if report.outcome != Outcome::Done
@@ -276,14 +288,15 @@ impl Dispatcher {
         self.finish_attempt(now, executor, task, attempt, outcome, r.cancelling, r.suspect, out);
     }
 
-    /// Whether some executor may have a larger cache than `executor` offered; those of other dispatchers are not known here.
+    /// Whether some executor may have a larger cache than `executor` offered. The executors of other
+    /// dispatchers are unknown here, so in a group the answer is yes.
     fn has_larger_cache(&self, executor: ExecutorId) -> bool {
         let Some(e) = self.executors.by_id.get(&executor) else { return true };
         self.config.group.is_some()
             || self.executors.by_id.values().any(|other| other.cache_offered_bytes > e.cache_offered_bytes)
     }
 
-    /// The attempt is over and nobody has the task: it ends, or it is queued again.
+    /// Ends the task or queues it again, after the attempt is over and no executor has the task.
     fn finish_attempt(
         &mut self,
         now: Timestamp,
@@ -309,7 +322,8 @@ impl Dispatcher {
                 self.attempts.tried(task, attempt);
                 Outcome::Cancelled
             }
-            // Somebody else's wish: an earlier dispatcher process ended a second try at this task.
+            // The user did not cancel this: an earlier dispatcher process ended a second attempt of this
+            // task.
             Outcome::Cancelled => {
                 self.attempts.tried(task, attempt);
                 return self.requeue(now, task);
@@ -328,13 +342,15 @@ impl Dispatcher {
                     has_larger_cache && history.n_too_small <= weather_max + n_executors
                 } else if failure.kind == FailureKind::DiskShared && history.n_disk_shared < DISK_SHARED_MAX {
                     history.n_disk_shared += 1;
-                    // It gets its tries alone; together they are no more than those of any other weather.
+                    // The tries with a disk to itself have a count of their own; together they are bounded
+                    // like other weather.
                     history.n_weather += 1;
                     true
                 } else if failure.kind == FailureKind::CacheFull
                     && history.full_at.replace(n_room_made).is_some_and(|at| at < n_room_made)
                 {
-                    // Others were quicker to take the room that was made since. As long as some is made, it will have its turn.
+                    // Other tasks took the room that was made since. As long as room is made, this task will
+                    // get its turn.
                     true
                 } else if failure.kind.is_weather() || suspect {
                     history.n_weather += 1;
@@ -389,7 +405,7 @@ impl Dispatcher {
                 continue;
             }
             if let Some(r) = self.attempts.reserved.get_mut(&task) {
-                // What is landing lands, but is not tried again if it does not.
+                // A landing attempt is not stopped; if it fails to land, the task is not tried again.
                 if !std::mem::replace(&mut r.cancelling, true) && !r.landing {
                     out.push(Action::CancelAttempt { executor: r.executor, task, attempt: r.attempt });
                 }
@@ -404,7 +420,8 @@ impl Dispatcher {
         }
     }
 
-    /// Ends a task that is nowhere any more, and with it those that wait for it in vain.
+    /// Ends a task that is in no other collection any more, and with it the tasks that wait for it and now
+    /// cannot run.
     pub(super) fn end_task(&mut self, now: Timestamp, task: TaskId, outcome: Outcome, out: &mut Vec<Action>) {
         // A list, not recursion: chains of tasks may be long.
         let (mut next, mut ends) = (Some((task, outcome)), VecDeque::new());
@@ -451,7 +468,7 @@ impl Dispatcher {
                 if outcome == Outcome::Done {
                     self.requeue(now, subscriber);
                 } else if outcome == Outcome::Cancelled {
-                    // Whoever ends a task ends what needs it.
+                    // Cancelling a task cancels the tasks that need it.
                     ends.push_back((subscriber, Outcome::Cancelled));
                 } else {
                     let message = self.tasks.maker_failed(task, false);
@@ -479,7 +496,7 @@ impl Dispatcher {
         }
     }
 
-    /// As an earlier process had it. One that goes on all the same has no end yet.
+    /// Restores the times that an earlier process recorded. A run that goes on all the same has no end yet.
     pub(super) fn on_run_restored(&mut self, run: RunId, opened: Timestamp, ended: Option<Timestamp>) {
         if let Some(state) = self.runs.get_mut(&run) {
             state.opened = opened;

@@ -1,39 +1,42 @@
 //! Files that cross from one dispatcher of a group to another, and executors that change sides.
 //!
-//! At the *reader's* dispatcher such a file is an *import*: tasks wait for it by name as they would for a task of
-//! their own, and fetch it from the executors that its owner names. At the *owner's* it is an *export*: each
-//! member that subscribed counts as one reader, so the file stays until the last of them has said that nobody reads it any
-//! more, and is made again when its last replica is lost.
+//! At the *reader's* dispatcher such a file is an *import*: tasks wait for it by name, as they would for a
+//! file of their own dispatcher, and fetch it from the executors that its owner names. At the *owner's*
+//! dispatcher it is an *export*: each subscribed member counts as one reader. So the file stays until the
+//! last member has reported that none of its tasks reads it any more, and it is made again when its last
+//! replica is lost.
 //!
-//! The sides are `imports` and `exports`, the last paragraph below is `balance`; what is known of runs in parts, and what
-//! members say to each other, is here.
+//! The two sides are in `imports` and `exports`, the balance described below is in `balance`. What is known
+//! of runs in parts, and which messages members send each other, is here.
 //!
-//! What is said and why it may be said twice: [`crate::group`].
+//! The messages, and why each may be sent twice: [`crate::group`].
 //!
 //! Invariants, checked by [`Dispatcher::check_exchange`]:
-//!   1. an import is there while a task reads it that has not ended, and counts these tasks;
+//!   1. an import exists while a task reads it that has not ended, and it counts these tasks;
 //!   2. `n_foreign` of a file that stays on the nodes is the number of members subscribed to it.
 //!
-//! When a file may go: nobody reads it here or elsewhere, and every member has said that it knows all tasks of its
-//! part (*settled*). After a restart nobody has said so yet; so nothing of this has to be in a journal.
+//! When a file may be dropped: no task reads it here or elsewhere, and every member has reported that it
+//! knows all tasks of its part (it is *settled*). After a restart no member counts as settled until it
+//! reports again, so none of this has to be in a journal.
 //!
-//! Why the makers of imports are not looked for in other runs: a run waits for the files of its own tasks. Within one
-//! dispatcher a task also waits for a result that a task of another run still writes; across dispatchers nobody
-//! could know without asking all of them for each name.
+//! Why makers of imports are not looked for in other runs: a run waits for the files of its own tasks. Within
+//! one dispatcher a task also waits for a result that a task of another run still writes. Across dispatchers
+//! that would mean asking all of them for every name.
 //!
-//! An executor that changes sides takes its files along. It no longer keeps them from eviction, and its new dispatcher leaves
-//! them there; the owner goes on naming it as a holder (*lent*), until somebody asks in vain.
+//! An executor that changes sides takes its files along. It no longer protects them from eviction, but its
+//! new dispatcher does not drop them. The owner goes on naming the executor as a holder (the file is *lent*)
+//! until a reader reports that the executor no longer has the file.
 //!
-//! Balance: an executor that is idle at a dispatcher where no ready task fits it goes to one that has more ready tasks than
-//! slots, or tasks that none of its own executors is large enough for (or has none at all). So a task fails as too large
-//! only where no dispatcher of the group has a node for it.
+//! Balance: an executor may be idle because no ready task of its dispatcher fits it. Then it goes to a
+//! dispatcher that has more ready tasks than slots, or that has tasks too large for all its own executors (or
+//! has no executor). So a task fails as too large only where no dispatcher of the group has a node for it.
 
 mod balance;
 mod exports;
 mod imports;
 
 use super::assign::SOURCES_MAX;
-use super::intermediates::promised_in_vain;
+use super::intermediates::promise_refused;
 use super::*;
 use crate::group::{
     FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, Size, owner_of,
@@ -48,19 +51,19 @@ type Key = (RunId, ObjectId);
 struct Import {
     owner: MemberId,
     state: FileState,
-    /// Tasks here that read it and have not ended.
+    /// Tasks here that read the file and have not ended.
     n_readers: u32,
-    /// Those that wait for it.
+    /// Tasks here that wait for the file.
     waiters: Vec<TaskId>,
 }
 
 /// A file that is made here and read elsewhere.
 #[derive(Debug, Default)]
 struct Export {
-    /// Who subscribed, and what they were told last since their connection is there.
-    told: BTreeMap<MemberId, Option<FileState>>,
-    /// Holders that were in vain lately; named last.
-    missed: Vec<ExecutorId>,
+    /// The members that subscribed, each with the state that was last sent on its present connection.
+    last_sent: BTreeMap<MemberId, Option<FileState>>,
+    /// Holders that a reader found without the file lately; they are named last.
+    failed_holders: Vec<ExecutorId>,
 }
 
 /// What a dispatcher knows of the others of its group.
@@ -68,39 +71,42 @@ struct Export {
 pub(super) struct Exchange {
     imports: BTreeMap<Key, Import>,
     exports: BTreeMap<Key, Export>,
-    /// Who writes the results that others read.
+    /// The task that writes each file at home which other dispatchers read.
     home_makers: FxHashMap<Key, TaskId>,
     /// Exports whose state may have changed.
     dirty: BTreeSet<Key>,
-    /// What is to be said when this event has been dealt with.
+    /// Messages to be sent when the present event has been dealt with.
     outbox: BTreeMap<MemberId, Vec<LinkMessage>>,
-    /// Submissions that have become parts of runs in parts, and of which.
+    /// Submissions that have become parts of runs in parts, each with its run.
     added: BTreeMap<RunId, RunId>,
-    /// Files of ours, and executors that were sent to other dispatchers with a copy. As far as is known they still have it, and
-    /// can be asked for it; who asks in vain says so, as nobody tells us what they drop.
+    /// Our files, with the executors that took a copy along when they went to other dispatchers. As far as is
+    /// known they still have it and can be asked for it. They do not report to us when they drop it; a reader
+    /// that finds the copy gone does.
     lent: BTreeMap<ObjectId, Vec<ExecutorId>>,
-    /// Copies of others' files that executors brought here: their owners may count on these.
+    /// Copies of other dispatchers' files that executors brought here. The files' owners may count on these
+    /// copies.
     brought: BTreeSet<(ExecutorId, ObjectId)>,
-    /// Files that no task here need name, and that are known here for a run: other members spoke of them, or they belong to a
-    /// pattern of the whole run. They are forgotten with the run.
+    /// Files that are known here for a run although no task here may have named them: other members spoke of
+    /// them, or they belong to a pattern of the whole run. They are forgotten with the run.
     named: BTreeSet<Key>,
-    /// Our own connections to these are up.
+    /// The members to which our own connection is up.
     connected: BTreeSet<MemberId>,
     loads: BTreeMap<MemberId, MemberLoad>,
-    /// Since when nothing is ready here.
+    /// The time since when some executor here has been idle.
     idle_since: Option<Timestamp>,
 }
 
 /// What a run knows of its other parts.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Linked {
-    /// Where files come from whose names do not say it.
+    /// The owner of each file whose name does not determine its owner.
     imports: BTreeMap<String, MemberId>,
     exports: BTreeSet<String>,
-    /// Members that may have more tasks which read our files: of the run, or of a submission into it.
+    /// Members that may have further tasks that read our files, of the run or of a submission into it.
     unsettled: BTreeSet<(RunId, MemberId)>,
-    /// Nothing has been dropped yet, whoever still reads it: when all members are settled, all files are looked at.
-    drops_nothing: bool,
+    /// Nothing of this run has been dropped yet, so unread files are not remembered one by one: when all
+    /// members are settled, all files are looked at.
+    has_dropped_nothing: bool,
 }
 
 impl Linked {
@@ -108,12 +114,12 @@ impl Linked {
         self.unsettled.is_empty()
     }
 
-    /// A file that lost its last reader has to be remembered until all members are settled.
+    /// Whether a file that lost its last reader has to be remembered until all members are settled.
     pub fn remembers_unread(&self) -> bool {
-        !self.drops_nothing && !self.is_settled()
+        !self.has_dropped_nothing && !self.is_settled()
     }
 
-    /// A submission into the run has become part of it.
+    /// Adds what a submission into the run knows; the submission has become part of the run.
     fn extend(&mut self, added: Linked) {
         self.imports.extend(added.imports);
         self.exports.extend(added.exports);
@@ -124,7 +130,7 @@ impl Linked {
 impl Exchange {
     pub(super) fn say(&mut self, to: MemberId, message: LinkMessage) {
         if !self.connected.contains(&to) {
-            return; // it will all be said when the connection is there
+            return; // all of it is sent when the connection is up
         }
         let messages = self.outbox.entry(to).or_default();
         match (messages.last_mut(), message) {
@@ -151,7 +157,7 @@ impl Exchange {
 impl Dispatcher {
     // ------------------------------------------------------------ what is known of runs
 
-    /// What the whole shows of which the submission `run` is a part.
+    /// Notes the patterns of the whole run that the submission `run` is a part of.
     pub(super) fn on_run_patterns(&mut self, run: RunId, patterns: RunPatterns) {
         if self.config.group.is_some()
             && let Some(state) = self.runs.get_mut(&run).filter(|r| !r.started)
@@ -169,9 +175,9 @@ impl Dispatcher {
             imports: links.imports.into_iter().collect(),
             exports: exports.clone(),
             unsettled: group.others().map(|member| (run, member)).collect(),
-            drops_nothing: !is_addition,
+            has_dropped_nothing: !is_addition,
         }));
-        // Tasks that were there before may write what added ones read.
+        // Tasks that were in the run before may write what added tasks read.
         for location in exports.iter().filter(|_| is_addition) {
             if let Some(maker) = self.find_writer(run, location) {
                 self.learn_export(run, maker, location);
@@ -179,7 +185,7 @@ impl Dispatcher {
         }
     }
 
-    /// `task` of `run` writes the file `at_home`.
+    /// Notes that `task` of `run` writes the file `at_home`, if other dispatchers read that file.
     pub(super) fn learn_export(&mut self, run: RunId, task: TaskId, at_home: &str) {
         let Some(state) = self.runs.get(&run) else { return };
         if state.linked.as_ref().is_some_and(|linked| linked.exports.contains(at_home)) {
@@ -189,7 +195,7 @@ impl Dispatcher {
         }
     }
 
-    /// The submission `run` is given up: its tasks are no makers.
+    /// The submission `run` was given up, so its tasks no longer count as makers.
     pub(super) fn forget_exports(&mut self, run: RunId) {
         let makers = &mut self.exchange.home_makers;
         makers.retain(|_, task| {
@@ -198,7 +204,8 @@ impl Dispatcher {
         });
     }
 
-    /// What the submission `run` into `whole`, which is part of it from now on, knows of its parts elsewhere.
+    /// Adds what the submission `run` knows of its parts elsewhere to `whole`, which it is part of from now
+    /// on.
     pub(super) fn link_added(&mut self, run: RunId, whole: RunId, added: Option<Box<Linked>>) {
         let Some(added) = added else { return };
         self.exchange.added.insert(run, whole);
@@ -211,8 +218,8 @@ impl Dispatcher {
         }
     }
 
-    /// The file at `location`, which was promised, is made, or promised again, by a task of `owner`: whoever waits here for it
-    /// waits for that one.
+    /// A task of `owner` makes (or promises again) the file at `location`, which had been promised: the tasks
+    /// that wait for the file here now wait for that dispatcher.
     fn move_owner(&mut self, run: RunId, location: String, owner: MemberId) {
         let is_here = self.config.group.is_some_and(|group| group.me == owner);
         let mut text = location;
@@ -246,13 +253,14 @@ impl Dispatcher {
         self.exchange.say(owner, LinkMessage::Subscribed { files });
     }
 
-    /// Whether the submission `run` is accepted, on its own or as a part of another run.
+    /// Whether the submission `run` has been accepted, on its own or as a part of another run.
     pub fn is_accepted(&self, run: RunId) -> bool {
         self.exchange.added.contains_key(&run) || self.runs.get(&run).is_some_and(|r| r.committed)
     }
 
-    /// What a dispatcher of a group knows of files that tasks of `array` name. They are to be added to the run that
-    /// the submission `run` is into; it is open, so what is told holds until it is committed or given up.
+    /// What this dispatcher of a group knows of the files that tasks of `array` name. These tasks are to be
+    /// added to the run that the submission `run` is into. The submission is open, so the answer holds until
+    /// it is committed or given up.
     pub fn consult(&self, run: RunId, array: &TaskArray) -> KnownFiles {
         let mut known = KnownFiles::default();
         let Some(whole) = self.runs.get(&run).and_then(|r| r.into) else { return known };
@@ -263,7 +271,7 @@ impl Dispatcher {
             let file = self.catalog.find(location).and_then(|o| self.intermediates.files.get(&o));
             if let Some(maker) = file.and_then(|file| file.maker) {
                 let (id, maker) = (array.fill(&array.template.id, 0), self.tasks.user_id(maker));
-                known.clash = Some(promised_in_vain(&id, promise, &maker, "writes"));
+                known.clash = Some(promise_refused(&id, promise, &maker, "writes"));
                 return known;
             }
             if self.promised_here(whole, location).is_some() {
@@ -290,7 +298,7 @@ impl Dispatcher {
             }
         }
         for (_, pattern) in &array.template.inputs {
-            // What is the same for all is looked up once.
+            // A location that is the same for all tasks is looked up once.
             let n = if pattern.is_constant() { array.n_tasks.min(1) } else { array.n_tasks };
             for i in 0..n {
                 let location = self.location_into(run, array, pattern, i, &mut text);
@@ -315,18 +323,19 @@ impl Dispatcher {
         known
     }
 
-    /// Whether the file has been promised by a task of this part of `whole`, and nobody elsewhere has it now; and whether
-    /// that still holds.
+    /// `None` if no task of this part of `whole` has promised the file, or another dispatcher has the file by
+    /// now. Otherwise `Some` with whether the promise still holds.
     fn promised_here(&self, whole: RunId, location: CatalogLocation<'_>) -> Option<bool> {
         let object = self.catalog.find(location)?;
         let promise = self.find_promise(object)?;
-        // While it is asked about, something is being added: who promised it has to be there still.
+        // While others ask, a submission is open and every promise counts as open. So the promising task
+        // itself must not have ended.
         let holders = &self.intermediates.promises[&object];
         let is_open = promise.is_ok() && holders.iter().any(|holder| self.tasks.end_of(*holder) == End::Not);
         Some(is_open && self.owner_elsewhere(whole, object).is_none())
     }
 
-    /// The dispatcher that has the file at `object`, if it is another one.
+    /// The dispatcher that makes the file at `object`; `None` if this one does.
     pub(super) fn owner_elsewhere(&self, run: RunId, object: ObjectId) -> Option<MemberId> {
         let Membership { me, n_members } = self.config.group?;
         let linked = self.runs.get(&run)?.linked.as_ref()?;
@@ -342,13 +351,13 @@ impl Dispatcher {
         Some(owner_of(&written, n_members)).filter(|owner| *owner != me)
     }
 
-    /// The run of a file that stays on the nodes, if another dispatcher makes it. A file that nobody reads here is not
-    /// known here by its name, and is made by any of the others.
+    /// The run of a file that stays on the nodes, if another dispatcher makes the file. Where no task here
+    /// reads the file, its name is not known here, and any of the other dispatchers may make it.
     pub(super) fn run_of_import(&self, object: ObjectId) -> Option<RunId> {
         let CatalogLocation::Run(file) = self.catalog.location(object) else { return None };
         let run = file.run()?;
         self.runs.get(&run)?.linked.as_ref()?;
-        // What a task of ours has promised may have been added elsewhere since.
+        // A file that one of our tasks promised may have been added at another dispatcher since.
         let is_ours = self.intermediates.is_made_here(object) && self.owner_elsewhere(run, object).is_none();
         (!is_ours).then_some(run)
     }
@@ -440,7 +449,7 @@ impl Dispatcher {
         keys.chain(lent.keys().copied()).chain(brought.iter().map(|(_, object)| *object)).collect()
     }
 
-    // ------------------------------------------------------------ what is said
+    // ------------------------------------------------------------ messages
 
     pub(super) fn on_member_connected(&mut self, member: MemberId) {
         if self.config.group.is_none_or(|g| g.me == member || member.0 >= g.n_members) {
@@ -456,8 +465,8 @@ impl Dispatcher {
         let settled = settled.chain(self.exchange.added.keys().copied()).collect();
         self.exchange.say(member, LinkMessage::Reads { files, settled });
         for (key, export) in &mut self.exchange.exports {
-            if let Some(told) = export.told.get_mut(&member) {
-                *told = None;
+            if let Some(last_sent) = export.last_sent.get_mut(&member) {
+                *last_sent = None;
                 self.exchange.dirty.insert(*key);
             }
         }
@@ -478,7 +487,7 @@ impl Dispatcher {
                         reads.extend(self.subscribed(member, file));
                     }
                     let is_over = |(key, export): (&Key, &Export)| {
-                        (export.told.contains_key(&member) && !reads.contains(key)).then_some(*key)
+                        (export.last_sent.contains_key(&member) && !reads.contains(key)).then_some(*key)
                     };
                     let over: Vec<Key> = self.exchange.exports.iter().filter_map(is_over).collect();
                     for key in over {
@@ -504,16 +513,16 @@ impl Dispatcher {
                 LinkMessage::Missed { file, holders } => {
                     if let Some(key) = self.find_shared(&file)
                         && let Some(export) = self.exchange.exports.get_mut(&key)
-                        && let Some(told) = export.told.get_mut(&member)
+                        && let Some(last_sent) = export.last_sent.get_mut(&member)
                     {
-                        *told = None;
+                        *last_sent = None;
                         if let Some(lent) = self.exchange.lent.get_mut(&key.1) {
                             lent.retain(|executor| !holders.contains(executor));
                             if lent.is_empty() {
                                 self.exchange.lent.remove(&key.1);
                             }
                         }
-                        export.missed = holders;
+                        export.failed_holders = holders;
                         self.exchange.dirty.insert(key);
                     }
                 }
@@ -522,17 +531,17 @@ impl Dispatcher {
         }
     }
 
-    /// Says what there is to be said to the other dispatchers.
+    /// Queues the messages that other dispatchers need now, and hands them to the driver.
     pub(super) fn tell_members(&mut self, out: &mut Vec<Action>) {
         for key in std::mem::take(&mut self.exchange.dirty) {
             let Some(export) = self.exchange.exports.get(&key) else { continue };
             let mut changed = vec![];
-            for (member, told) in &export.told {
+            for (member, last_sent) in &export.last_sent {
                 if !self.exchange.connected.contains(member) {
                     continue;
                 }
-                let state = self.state_of_export(key, *member, told.as_ref());
-                if told.as_ref() != Some(&state) {
+                let state = self.state_of_export(key, *member, last_sent.as_ref());
+                if last_sent.as_ref() != Some(&state) {
                     changed.push((*member, state));
                 }
             }
@@ -540,8 +549,8 @@ impl Dispatcher {
                 let file = self.shared(key);
                 self.exchange.say(member, LinkMessage::File { file, state: state.clone() });
                 let export = self.exchange.exports.get_mut(&key).expect("it was found above");
-                export.told.insert(member, Some(state));
-                export.missed.clear();
+                export.last_sent.insert(member, Some(state));
+                export.failed_holders.clear();
             }
         }
         for (member, messages) in std::mem::take(&mut self.exchange.outbox) {
@@ -574,7 +583,7 @@ impl Dispatcher {
         assert_eq!(counted, n_readers, "readers of imports");
         let mut n_told: BTreeMap<ObjectId, usize> = BTreeMap::new();
         for (key, export) in &self.exchange.exports {
-            *n_told.entry(key.1).or_default() += export.told.len();
+            *n_told.entry(key.1).or_default() += export.last_sent.len();
         }
         for (object, file) in &self.intermediates.files {
             let n = n_told.get(object).copied().unwrap_or(0);

@@ -1,45 +1,48 @@
 //! Executors come, are silent for a while, come back with what they have, or are lost.
 //!
-//! A silent executor keeps its attempts until its lease is over. One that comes back says what it runs and what it
-//! holds, and both sides agree again; after a restart of the dispatcher that is where the attempts come from.
-//! Attempts that wait behind full slots while others have nothing to do are taken back, see [`Dispatcher::recall`].
+//! A silent executor keeps its attempts until its lease is over. An executor that comes back reports what it
+//! runs and what it holds, and both sides agree again. After a restart of the dispatcher, running attempts
+//! are known only from these reports. Attempts that wait behind full slots while other executors are idle are
+//! taken back, see [`Dispatcher::recall`].
 //!
 //! Not here: which nodes there should be ([`crate::provisioning`]).
 
 use super::*;
 use crate::group::Size;
 
-/// How long a task that fits no connected executor waits for a larger one to come.
+/// How long a task that fits no connected executor waits for a larger executor to come.
 const UNFIT_GRACE_NS: u64 = 15_000_000_000;
 
-/// A file is sent to a node ahead of its readers only where it takes at most one part in so many of the cache.
+/// A file is sent to a node ahead of its readers only if it takes at most one part in `CACHE_PARTS` of the
+/// node's cache.
 const CACHE_PARTS: u64 = 4;
 
 pub(super) struct ExecutorState {
     pub(super) offer: Offer,
-    /// Since when its connection is broken.
+    /// Since when the executor's connection is broken.
     pub(super) silent_since: Option<Timestamp>,
-    /// It takes nothing new.
+    /// The executor takes no new tasks.
     pub(super) draining: bool,
-    /// The dispatcher of the group that this executor was told to move to; it is told again when it reconnects, as the first
-    /// message may be lost with the connection.
+    /// The dispatcher of the group that this executor was told to move to. It is told again when it
+    /// reconnects, because the first message may be lost with the connection.
     pub(super) moving_to: Option<MemberId>,
-    /// Since when, and which files that only it held other nodes were asked to copy.
+    /// The executor was told to leave: since when, and which files that only it held other nodes were asked
+    /// to copy.
     pub(super) leaving: Option<Leaving>,
     pub(super) assigned: BTreeMap<TaskId, AttemptNo>,
     pub(super) cpus_assigned: u32,
     pub(super) memory_assigned: u64,
     /// Smoothed time from start to exit of the tasks it ran.
     pub(super) run_ns_mean: Option<u64>,
-    /// When it joined, or an attempt of it ended: since then it is idle, if it has no other.
+    /// When the executor joined or its last attempt ended. If it has no attempt, it has been idle since then.
     pub(super) last_ended: Timestamp,
-    /// Attempts in a row that failed through this node's fault, and until when it gets nothing for that:
-    /// a node that fails at once is idle first, and would eat the whole queue.
+    /// Attempts in a row that failed through this node's fault, and until when the node gets no tasks because
+    /// of that. A node on which tasks fail at once would otherwise be idle first and take the whole queue.
     pub(super) n_node_failures: u32,
     pub(super) sick_until: Option<Timestamp>,
-    /// What the last of them said.
+    /// The message of the last of these failures.
     pub(super) sick_why: Arc<str>,
-    /// The size of its cache when it joined, which [`Event::CacheResized`] does not change.
+    /// The size of the executor's cache when it joined, which [`Event::CacheResized`] does not change.
     pub(super) cache_offered_bytes: u64,
 }
 
@@ -52,22 +55,22 @@ impl ExecutorState {
         }
     }
 
-    /// Neither silent nor draining.
+    /// Whether the executor is neither silent nor draining.
     pub(super) fn is_connected(&self) -> bool {
         self.node_state() == NodeState::Connected
     }
 }
 
-/// The executors that there are.
+/// All executors of this dispatcher.
 #[derive(Default)]
 pub(super) struct Executors {
     pub(super) by_id: BTreeMap<ExecutorId, ExecutorState>,
-    /// Those whose connection is broken.
+    /// The executors whose connection is broken.
     pub(super) silent: BTreeSet<ExecutorId>,
 }
 
 impl Executors {
-    /// A sentence for each executor that gets nothing for a while because of its last failures.
+    /// A sentence for each executor that gets no tasks for a while because of its last failures.
     pub(super) fn resting(&self) -> impl Iterator<Item = String> {
         self.by_id.values().filter(|e| e.sick_until.is_some() && e.silent_since.is_none()).map(|e| {
             let times = match e.n_node_failures {
@@ -78,7 +81,7 @@ impl Executors {
         })
     }
 
-    /// A sentence for each executor whose cache is smaller than what it offered.
+    /// A sentence for each executor whose cache is now smaller than the cache that it offered.
     pub(super) fn short_of_space(&self) -> impl Iterator<Item = String> {
         let short = |e: &&ExecutorState| e.offer.cache_bytes < e.cache_offered_bytes;
         self.by_id.values().filter(short).map(|e| {
@@ -93,21 +96,22 @@ impl Executors {
         })
     }
 
-    /// Whether an executor has nothing to do at all and could be given something.
+    /// Whether an executor has no attempt and could be given one.
     pub(super) fn is_idle(&self, executor: ExecutorId) -> bool {
         self.by_id.get(&executor).is_some_and(|e| {
             e.assigned.is_empty() && e.cpus_assigned == 0 && e.is_connected() && e.sick_until.is_none()
         })
     }
 
-    /// Executors that may be sent something, with what decides among them: attempts that they have.
+    /// Executors that may be sent `bytes`, each with the number of its attempts, by which callers choose.
     pub(super) fn receivers(&self, bytes: u64) -> BTreeMap<ExecutorId, u32> {
         let takes = |e: &&ExecutorState| e.is_connected() && e.offer.cache_bytes / CACHE_PARTS >= bytes;
         let of = self.by_id.iter().filter(|(_, e)| takes(e));
         of.map(|(id, e)| (*id, e.assigned.len() as u32)).collect()
     }
 
-    /// Nodes that may be sent files which would be lost otherwise: bytes sent so far, and for how many there is room.
+    /// Nodes that may be sent files which would otherwise be lost: bytes sent so far, and bytes that there is
+    /// room for.
     pub(super) fn receivers_of_rescue(&self) -> BTreeMap<ExecutorId, (u64, u64)> {
         let nodes = self.receivers(0);
         nodes.keys().map(|e| (*e, (0, self.by_id[e].offer.cache_bytes / 2))).collect()
@@ -123,7 +127,8 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         if !self.attempts.is_own_work(&offer) {
-            // The driver turns such an executor away. By their numbers these would be other tasks here.
+            // The driver turns such an executor away. Here the numbers of its attempts would mean other
+            // tasks.
             offer.attempts.clear();
         }
         let (mut held_before, mut made) = (vec![], vec![]);
@@ -138,7 +143,8 @@ impl Dispatcher {
         } else {
             self.catalog.executor_joined(executor);
             self.insert_executor(executor, offer.clone(), BTreeMap::new());
-            // A dispatcher that restarted: this executor still has what its predecessor gave it.
+            // This dispatcher has restarted: the executor still has the attempts that the process before gave
+            // it.
             for &(task, attempt) in &offer.attempts {
                 made.extend(self.adopt(executor, offer.owner, task, attempt, out));
             }
@@ -150,8 +156,9 @@ impl Dispatcher {
         self.check_lost(now, &held_before, out);
     }
 
-    /// Whether the attempts that an executor brings were given out by this process or an earlier one with this journal.
-    /// The driver asks before it welcomes an executor: one with another dispatcher's work has no place here.
+    /// Whether the attempts that an executor brings were given out by this process, or by an earlier one with
+    /// this journal. The driver asks before it welcomes an executor: an executor with the work of another
+    /// dispatcher is turned away.
     pub fn is_own_work(&self, offer: &Offer) -> bool {
         self.attempts.is_own_work(offer)
     }
@@ -183,8 +190,9 @@ impl Dispatcher {
         self.executors.by_id.insert(executor, state);
     }
 
-    /// The same executor again: keep what both know, requeue what it lost, end what it should not have.
-    /// Gives the objects that it held as far as was known; the caller learns what it holds now.
+    /// An executor that is known here has come back: keeps the attempts that both sides know, queues again
+    /// those that the executor no longer has, and ends those that it should not have. Gives the objects that
+    /// it held as far as was known; the caller learns what it holds now.
     fn rejoin(
         &mut self,
         now: Timestamp,
@@ -203,7 +211,7 @@ impl Dispatcher {
             }
         }
         for &(task, attempt) in &offer.attempts {
-            // What was asked while nobody listened is asked again.
+            // A cancellation that was sent while the connection was broken is sent again.
             let is_wanted = kept.get(&task) == Some(&attempt) && {
                 let r = &self.attempts.reserved[&task];
                 !r.cancelling || r.landing
@@ -235,7 +243,7 @@ impl Dispatcher {
         held_before
     }
 
-    /// Takes a task from the executor that has it; the caller accounts for the executor.
+    /// Takes a task from the executor that has it; the caller updates the executor's load.
     pub(super) fn release(&mut self, task: TaskId) -> Reserved {
         let r = self.attempts.reserved.remove(&task).expect("an assigned task is reserved");
         let run = self.run_mut(self.tasks.run_of(task));
@@ -269,7 +277,8 @@ impl Dispatcher {
         });
     }
 
-    /// Takes over an attempt that a previous dispatcher process gave out. Gives what it makes.
+    /// Takes over an attempt that a previous dispatcher process gave out. Gives the objects that the attempt
+    /// makes.
     fn adopt(
         &mut self,
         executor: ExecutorId,
@@ -286,12 +295,14 @@ impl Dispatcher {
             && !self.attempts.may_be_outdone(owner, task, attempt);
         if !free {
             if self.tasks.has_task(task) && self.tasks.end_of(task) == End::Not {
-                // Not to be mistaken for a later try there. A process that comes after this one knows as little as if this one
+                // A later attempt of the task must not get the same number. The record is needed because a
+                // process that comes after this one would know of the attempt no more than if this process
                 // had given it up.
                 self.attempts.tried(task, attempt);
                 out.push(Action::RecordGivenUp { task, attempt });
             }
-            // Its end may be recorded and only the acknowledgement lost; ending it again is harmless.
+            // The attempt's end may be recorded, with only the acknowledgement lost; cancelling it again does
+            // no harm.
             out.push(Action::CancelAttempt { executor, task, attempt });
             return vec![];
         }
@@ -323,7 +334,8 @@ impl Dispatcher {
         outputs
     }
 
-    /// What a (re)joining executor has; `named` gets what stays on the nodes, `useless` what of that is no use.
+    /// Notes a file that a (re)joining executor holds. `named` gets the files that stay on the nodes,
+    /// `useless` those of them that are of no use.
     pub(super) fn on_held(
         &mut self,
         executor: ExecutorId,
@@ -338,14 +350,16 @@ impl Dispatcher {
                 if location.stays() {
                     if let Some(run) = self.run_of_import(object) {
                         self.note_named(run, object);
-                        // Its owner may name this executor as a holder, also when all tasks of the run that are here have ended.
+                        // The file's owner may name this executor as a holder, even after all tasks of the
+                        // run that are here have ended.
                         self.exchange.note_brought(executor, object);
                         if !self.intermediates.is_intermediate(object) {
                             return;
                         }
                     }
                     named.push(object);
-                    // Of a run that is not known, or other bytes than the task that is done has made.
+                    // The file is useless if its run is not known, or if its bytes are not those that the
+                    // done task has made.
                     let known = self.catalog.digest(object);
                     if !self.intermediates.is_intermediate(object)
                         || known.is_some_and(|digest| digest != held.digest)
@@ -384,7 +398,7 @@ impl Dispatcher {
         }
     }
 
-    /// Says new shares of home, where that is due.
+    /// Tells executors their new shares of home, when that is due.
     pub(super) fn share_home(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         let mut shares = vec![];
         self.home_shares.divide(now, &mut shares);
@@ -413,7 +427,7 @@ impl Dispatcher {
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
             let history = self.attempts.tried(task, attempt);
-            // A program that has ended well did not take the node with it.
+            // A landing attempt's program had ended well, so the program did not take the node down.
             history.n_losses += u32::from(!r.landing);
             history.may_have_left |= r.lands;
             let n_losses = history.n_losses;
@@ -453,7 +467,7 @@ impl Dispatcher {
             out.push(Action::ForgetExecutor { executor });
         }
         self.unrest(now);
-        // What was made there since it was told to leave.
+        // Rescue files that were made on an executor after it was told to leave.
         let leaving: Vec<ExecutorId> =
             self.executors.by_id.iter().filter(|(_, e)| e.leaving.is_some()).map(|(id, _)| *id).collect();
         leaving.into_iter().for_each(|executor| self.rescue(now, executor));
@@ -474,8 +488,8 @@ impl Dispatcher {
         self.forget_old_runs(now, out);
     }
 
-    /// Takes attempts back that wait behind full slots while other slots have nothing to do: the last
-    /// given first. An executor ignores it for a program that has begun.
+    /// Takes back attempts that wait behind full slots while other slots are idle; the last given goes first.
+    /// An executor ignores this for an attempt whose program has begun.
     pub(super) fn recall(&mut self, out: &mut Vec<Action>) {
         if self.ready.n_tasks > 0 || self.attempts.hold_until.is_some() {
             return;
@@ -516,8 +530,8 @@ impl Dispatcher {
         }
     }
 
-    /// Ends ready tasks that have been too large for every executor for a while. By size, so that those
-    /// which come into the queue later do not wait again.
+    /// Ends ready tasks that have been too large for every executor for a while. The time is kept by size, so
+    /// that tasks which enter the queue later do not wait anew.
     fn fail_unfit(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         let mut unfit = BTreeMap::new();
         let mut failed = vec![];
@@ -540,7 +554,7 @@ impl Dispatcher {
         }
     }
 
-    /// A sentence when there are executors and none is large enough for a task of that size.
+    /// A sentence if there are executors and none is large enough for a task of that size.
     pub(super) fn why_unfit(&self, (cpus, memory): (u32, u64)) -> Option<String> {
         let offers = || self.executors.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
         if offers().any(|offer| offer.slots >= cpus && offer.memory_bytes >= memory) {

@@ -1,43 +1,46 @@
 //! Runs that are forgotten: their tasks, and the names of files that no other run has named since.
 //!
-//! A dispatcher that goes on for months keeps what its last runs were. [`KeepRuns`] says how many, or for how long; people may
-//! name runs, too. A run can be forgotten when it has ended and nobody is asked any more to remove what its lost attempts may
-//! have left at home ([`Dispatcher::why_kept`]).
+//! A dispatcher that runs for months remembers its last runs. [`KeepRuns`] says how many, or for how long;
+//! users may also name runs to forget. A run can be forgotten when it has ended and no executor is still
+//! asked to remove what the run's lost attempts may have left at home ([`Dispatcher::why_kept`]).
 //!
-//! In: the time ([`Event::Ticked`]), and the journal's word that a run is forgotten ([`Event::RunForgotten`]), live or read
-//! back after a restart. Out: [`Action::ForgetRun`] for each run whose time has come, and [`Action::DropReplicas`] for files
-//! that lie in caches and that nobody has named since.
+//! In: the time ([`Event::Ticked`]), and the journal's confirmation that a run is forgotten
+//! ([`Event::RunForgotten`]), live or read back after a restart. Out: [`Action::ForgetRun`] for each run
+//! whose time has come, and [`Action::DropReplicas`] for cached files whose names are forgotten.
 //!
-//! A file's name goes with the latest run that named it, but not while a run goes on that began before that one: its tasks may
-//! have named the file earlier, and be about to read it. Such names are *stale* and go when that run has ended.
+//! A file's name is forgotten with the latest run that named it, but not while an earlier run goes on: tasks
+//! of that run may have named the file, too, and may be about to read it. Such names are *stale*; they go
+//! when that run has ended.
 //!
-//! Numbers of tasks and objects are never given again. Numbers of arrays are known to nobody outside, and close up.
+//! Numbers of tasks and objects are never given again. Numbers of arrays are known only inside the
+//! dispatcher, so they close up.
 //!
 //! In a group of dispatchers the first member decides. It forgets a run in parts when all parts have ended
-//! ([`Event::AllPartsEnded`]); the others forget their parts because it did. No task of any part is needed any more by then: each
-//! has ended once, and a task that runs again serves only tasks of the same run.
+//! ([`Event::AllPartsEnded`]); the others forget their parts because it did. By then no task of any part is
+//! needed any more: each has ended once, and a task that runs again serves only tasks of the same run.
 //!
-//! Not here: the journal's records of the run, how members ask each other (`eyas_session`), its lines in the event log.
+//! Not here: the journal's records of the run and how members ask each other (`eyas_session`), and the run's
+//! lines in the event log.
 
 use super::*;
 use crate::group::PartEnd;
 
-/// Which ended runs are kept. Without a limit all are.
+/// Which ended runs are kept. Without a limit all runs are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct KeepRuns {
-    /// So many of those that ended last.
+    /// Keep this many of the runs that ended last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_runs: Option<u32>,
-    /// Those that ended no longer ago.
+    /// Keep runs that ended no longer ago than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<u64>,
 }
 
 #[derive(Default)]
 pub(super) struct Forgotten {
-    /// The journal is writing that these are forgotten.
-    asked: BTreeSet<RunId>,
-    /// Objects that a forgotten run named, and which may be forgotten, too.
+    /// Runs for which the journal is recording that they are forgotten.
+    being_recorded: BTreeSet<RunId>,
+    /// Objects that a forgotten run named, and that may be forgotten when no run needs them.
     stale: BTreeSet<ObjectId>,
     /// The largest number of a run that this process has forgotten.
     newest: Option<RunId>,
@@ -64,7 +67,8 @@ impl RunState {
 }
 
 impl Dispatcher {
-    /// Why the run cannot be forgotten now, by the dispatcher that decides: a sentence.
+    /// Why this dispatcher, if it is the one that decides, cannot forget `run` now, as a sentence; `None` if it
+    /// can.
     pub fn why_kept(&self, run: RunId) -> Option<String> {
         self.why_part_kept(run).or_else(|| {
             let is_whole = self.runs[&run].whole_ended().is_some();
@@ -86,8 +90,8 @@ impl Dispatcher {
         None
     }
 
-    /// How the part of `run` ended that is here, if it has. `None` also while other members read its files: tasks that made them
-    /// may have to run again.
+    /// How the part of `run` that is here ended, if it has. `None` also while other members read its files:
+    /// tasks that made them may have to run again.
     pub fn find_part_end(&self, run: RunId) -> Option<PartEnd> {
         let state = self.runs.get(&run)?;
         let range = (run, ObjectId(0))..=(run, ObjectId(u32::MAX));
@@ -96,7 +100,7 @@ impl Dispatcher {
         is_over.then(|| PartEnd { n_added: state.additions.n_added, ended: state.ended.expect("it is over") })
     }
 
-    /// Runs in parts that have ended here, and of whose other parts this dispatcher does not know that.
+    /// Runs in parts whose part here has ended, while this dispatcher does not know that of the other parts.
     pub fn runs_ended_in_part(&self) -> impl Iterator<Item = (RunId, PartEnd)> + '_ {
         let open = self.runs.iter().filter(|(_, r)| r.ended.is_some() && r.whole_ended().is_none());
         open.filter_map(|(run, _)| Some((*run, self.find_part_end(*run)?)))
@@ -113,13 +117,15 @@ impl Dispatcher {
         self.forgotten.newest.is_some_and(|newest| run <= newest) && !self.runs.contains_key(&run)
     }
 
-    /// Asks for the runs whose time has come to be forgotten: those that ended first. A run that keeps its files is kept itself.
+    /// Asks the driver to forget the runs whose time has come, beginning with those that ended first. A run
+    /// that keeps its files is itself kept.
     pub(super) fn forget_old_runs(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         let Some(KeepRuns { n_runs, age_ns }) = self.config.keep_runs else { return };
         if self.config.group.is_some_and(|group| group.me != MemberId(0)) {
             return;
         }
-        let ended = self.runs.iter().filter(|(run, r)| !r.keep && !self.forgotten.asked.contains(run));
+        let ended =
+            self.runs.iter().filter(|(run, r)| !r.keep && !self.forgotten.being_recorded.contains(run));
         let mut ended: Vec<(Timestamp, RunId)> =
             ended.filter_map(|(run, r)| Some((r.whole_ended()?, *run))).collect();
         ended.sort_unstable();
@@ -127,14 +133,14 @@ impl Dispatcher {
         let is_old = |at: Timestamp| age_ns.is_some_and(|age| now.since_ns(at) > age);
         for (i, (at, run)) in ended.into_iter().enumerate() {
             if (i < n_surplus || is_old(at)) && self.why_kept(run).is_none() {
-                self.forgotten.asked.insert(run);
+                self.forgotten.being_recorded.insert(run);
                 out.push(Action::ForgetRun { run });
             }
         }
     }
 
     pub(super) fn on_run_forgotten(&mut self, run: RunId, out: &mut Vec<Action>) {
-        // Read back from the journal, submissions into it are not part of it yet.
+        // When events are read back from the journal, submissions into the run are not part of it yet.
         let into: Vec<RunId> =
             self.runs.iter().filter(|(_, r)| r.into == Some(run)).map(|(added, _)| *added).collect();
         let mut arrays = vec![];
@@ -152,12 +158,12 @@ impl Dispatcher {
             self.runs.remove(&run);
             self.forgotten.newest = self.forgotten.newest.max(Some(run));
         }
-        self.forgotten.asked.remove(&run);
+        self.forgotten.being_recorded.remove(&run);
         self.close_up(&arrays);
         self.forget_stale(out);
     }
 
-    /// Everything that is known of the tasks of `run`, but for the arrays that are given.
+    /// Forgets everything about the tasks of `run` except its arrays, which are returned.
     fn forget_tasks(&mut self, run: RunId) -> Vec<ArrayId> {
         let arrays = self.runs[&run].arrays.clone();
         let mut text = String::new();
@@ -195,7 +201,7 @@ impl Dispatcher {
         arrays
     }
 
-    /// The submission of `task` is given up: what it writes and promises may have no other name-giver.
+    /// The submission of `task` is given up: no other run may have named its outputs and promised files.
     pub(super) fn forget_names(&mut self, task: TaskId) {
         let (array, i) = self.tasks.locate(task);
         let run = self.tasks.arrays[array.0 as usize].run;
@@ -204,7 +210,7 @@ impl Dispatcher {
         for (_, pattern) in &array.template.outputs {
             let location = self.location_into(run, &array, pattern, i, &mut text);
             let Some(object) = self.catalog.find(location) else { continue };
-            // What is at home an older run may have named, too.
+            // An older run may have named a file at home, too.
             if location.stays() {
                 self.catalog.unname(object, run);
             }
@@ -217,7 +223,7 @@ impl Dispatcher {
         }
     }
 
-    /// These arrays are gone; the others get the numbers that are free now.
+    /// Removes the arrays `gone`; the remaining arrays are numbered anew without gaps.
     fn close_up(&mut self, gone: &[ArrayId]) {
         if gone.is_empty() {
             return;
@@ -246,7 +252,7 @@ impl Dispatcher {
         }
     }
 
-    /// Forgets the stale names that nobody can have in mind any more.
+    /// Forgets the stale names that no unfinished run can still use.
     pub(super) fn forget_stale(&mut self, out: &mut Vec<Action>) {
         if self.forgotten.stale.is_empty() {
             return;
@@ -257,7 +263,7 @@ impl Dispatcher {
         for object in std::mem::take(&mut self.forgotten.stale) {
             let run = self.catalog.named_by(object).unwrap_or(submissions::NO_RUN);
             if self.runs.contains_key(&run) {
-                continue; // it goes with that run
+                continue; // the name goes with that run
             }
             let is_in_mind = crossing.contains(&object)
                 || self.attempts.arriving.contains_key(&object)
@@ -267,7 +273,7 @@ impl Dispatcher {
                 continue;
             }
             if self.moves.collectives.awaits(object) {
-                // It hears of that at once, and the name goes the next time.
+                // The collective learns at once that the object is gone; the name goes the next time.
                 self.moves.pending.push(CollectiveEvent::ObjectGone { object });
                 self.forgotten.stale.insert(object);
                 continue;

@@ -1,18 +1,21 @@
 //! Attempts that were given up although they may still end well.
 //!
-//! An executor that was lost may come back with the result of an attempt, and so may one whose attempt was *suspect*. While
-//! this process lives it knows better; the next one would believe it, and record a result that a later attempt has replaced
-//! at home. So an attempt that was given up is written to the journal, and its task is not given out again before that is on
-//! the disk. It costs one record for each such attempt, and nothing in a run without failures.
+//! A lost executor may come back with the result of an attempt, and so may an executor whose attempt was
+//! *suspect*. This process knows that the attempt was given up. The next process would not: it would believe
+//! the executor, and record a result that a later attempt has replaced at home. So each attempt that is given
+//! up is written to the journal, and its task is not given out again before that record is on the disk. This
+//! costs one record for each such attempt, and nothing in a run without failures.
 //!
-//! In: an attempt that is given up ([`Dispatcher::give_up`]), and the journal's word for it, live or read back after a restart
-//! ([`Event::AttemptGivenUp`]). Out: [`Action::RecordGivenUp`], and the task in its queue again.
+//! In: an attempt that is given up ([`Dispatcher::give_up`]), and the journal's confirmation of it, live or
+//! read back after a restart ([`Event::AttemptGivenUp`]). Out: [`Action::RecordGivenUp`], and the task back
+//! in its queue.
 //!
-//! Invariant, checked by `Dispatcher::check_given_up`: a task of `unrecorded` is in `waits`, for this alone.
+//! Invariant, checked by `Dispatcher::check_given_up`: a task of `unrecorded` is in `waits`, and waits for
+//! nothing else.
 
 use super::*;
 
-/// Tasks that wait until the journal holds that this attempt was given up.
+/// Tasks that wait until the journal has recorded that this attempt was given up.
 #[derive(Default)]
 pub(super) struct GivenUp {
     unrecorded: BTreeMap<TaskId, AttemptNo>,
@@ -23,14 +26,15 @@ impl GivenUp {
         self.unrecorded.contains_key(&task)
     }
 
-    /// `task` has ended without having been given out again.
+    /// `task` has ended before it was given out again.
     pub(super) fn forget_given_up(&mut self, task: TaskId) {
         self.unrecorded.remove(&task);
     }
 }
 
 impl Dispatcher {
-    /// Nobody has the task any more, and `attempt` may still end well: the task is queued again when the journal knows.
+    /// Gives up `attempt`, which may still end well although no executor counts as having the task: the task
+    /// is queued again when the journal has the record.
     pub(super) fn give_up(&mut self, task: TaskId, attempt: AttemptNo, out: &mut Vec<Action>) {
         self.given_up.unrecorded.insert(task, attempt);
         self.waits.n_missing.insert(task, 1);
@@ -43,7 +47,8 @@ impl Dispatcher {
             return;
         }
         let waited = self.given_up.unrecorded.get(&task) == Some(&attempt);
-        // Read back, it is all that is known of the attempt: it may have left a part of an output at home.
+        // When the record is read back, nothing else is known of the attempt: it may have left a part of an
+        // output at home.
         let may_have_left = !waited && self.tasks.lands(task);
         let history = self.attempts.tried(task, attempt);
         history.given_up = history.given_up.max(attempt.0);

@@ -1,27 +1,29 @@
 //! Files that stay on the nodes: who makes them, who still reads them, and what happens when one is lost.
 //!
-//! A location `run:NAME` is a file of its run (`Zhang12` §V): a task makes it, it lives in caches and never goes
-//! home. Which text the catalog has of it, see [`crate::location`].
+//! A location `run:NAME` is a file of its run (`Zhang12` §V): a task makes the file, and it lives in caches
+//! and never goes home. Under which text the catalog knows it: [`crate::location`].
 //!
-//! Its life: *expected* (nobody has made it yet; readers wait) → *made* (its maker is done, at least one
-//! replica, of which the maker's node does not let go) → *dropped* (no task will read it: all readers have ended
-//! and the run is committed). When its last replica goes while somebody still reads it, it is *lost*, and its
-//! maker runs again: the maker becomes a reader of its own inputs once more, so of its ancestors only those
-//! run again whose files were dropped or lost, too.
+//! The life of such a file: *expected* (nobody has made it yet; readers wait) → *made* (its maker is done,
+//! and there is at least one replica, which the maker's node does not evict) → *dropped* (no task will read
+//! it: all readers have ended and the run is committed). When the last replica goes while somebody still
+//! reads the file, the file is *lost* and its maker runs again. The maker then reads its own inputs once
+//! more, so of its ancestors only those run again whose files were dropped or lost, too.
 //!
-//! A file may be *promised* by a task whose program will add the one that makes it. Readers wait for it without a maker, as
-//! `orphans`; when who promised it has ended, and nothing is being added any more, they fail. A promise may be handed on: whoever is
-//! added may promise the file again. So nobody waits for ever: it is over when a task ends.
+//! A task may *promise* a file that a task which its program adds will make. Readers wait for such a file
+//! without a maker, as `orphans`. When the promising task has ended and nothing is being added any more, the
+//! readers fail. A promise may be handed on: an added task may promise the file again. So nobody waits for
+//! ever: a promise is over when its task ends.
 //!
 //! Invariants, checked by [`Dispatcher::check_intermediates`]:
 //!   1. `n_readers` is the number of tasks that read the file and have not ended (of this dispatcher; `exchange` has
 //!      the others);
 //!   2. a file that is made and read by somebody has a replica, or its maker is not done.
 //!
-//! Why it ends: each task runs again at most [`REVIVALS_MAX`] times for lost files; after that it fails, and with it
-//! those who wait for it.
+//! Why revivals come to an end: each task runs again at most [`REVIVALS_MAX`] times for lost files. After
+//! that it fails, and with it the tasks that wait for it.
 //!
-//! Not here: which node keeps a replica (the executor holds what its tasks made until it is told to drop it).
+//! Not here: which node keeps a replica (the executor keeps what its tasks made until it is asked to drop
+//! it).
 
 use super::attempts::{SICK_NS, SICK_NS_MAX};
 use super::*;
@@ -29,12 +31,13 @@ use eyas_text::shown;
 
 /// How often a task may run again because a file that it had made was lost.
 pub const REVIVALS_MAX: u32 = 8;
-/// Attempts of a task that runs again are numbered from a multiple of this on, as the numbers of its first
-/// life are not kept.
+/// Attempts of a task that runs again are numbered from a multiple of this number, because the attempt
+/// numbers of its earlier runs are not kept.
 const REVIVAL_ATTEMPTS: u32 = 1 << 16;
 
-/// What is said to somebody who submits the task `id`, which promises what `other` does or writes.
-pub(super) fn promised_in_vain(id: &str, location: &str, other: &str, does: &str) -> String {
+/// The message for a submission of the task `id`, which promises `location` although `other` promises or
+/// writes it.
+pub(super) fn promise_refused(id: &str, location: &str, other: &str, does: &str) -> String {
     format!(
         "task {id} promises {location}, which task {other} {does}",
         id = shown(id),
@@ -43,7 +46,7 @@ pub(super) fn promised_in_vain(id: &str, location: &str, other: &str, does: &str
     )
 }
 
-/// How long an executor that leaves waits for others to copy what only it holds.
+/// How long a leaving executor waits for other nodes to copy the files that only it holds.
 const RESCUE_NS_MAX: u64 = 60_000_000_000;
 
 /// An executor that was told to leave.
@@ -51,7 +54,7 @@ const RESCUE_NS_MAX: u64 = 60_000_000_000;
 pub(super) struct Leaving {
     pub since: Timestamp,
     /// Files that other nodes were asked to copy.
-    pub asked: BTreeSet<ObjectId>,
+    pub copies_asked: BTreeSet<ObjectId>,
 }
 
 /// What is known of one file that stays on the nodes.
@@ -59,11 +62,11 @@ pub(super) struct Leaving {
 pub(super) struct Intermediate {
     /// `None` until the task that makes it is submitted.
     pub maker: Option<TaskId>,
-    /// Tasks that read it and have not ended.
+    /// Tasks of this dispatcher that read the file and have not ended.
     pub n_readers: u32,
-    /// Other dispatchers of the group that have such tasks.
+    /// Other dispatchers of the group whose tasks read the file.
     pub n_foreign: u32,
-    /// Its holders were told to drop it, as nobody would read it.
+    /// The holders were asked to drop the file, as no task would read it.
     pub dropped: bool,
 }
 
@@ -73,11 +76,11 @@ impl Intermediate {
     }
 }
 
-/// All files that stay on the nodes, and who waits for what has no maker yet.
+/// All files that stay on the nodes, and the tasks that wait for a file without a maker.
 #[derive(Default)]
 pub(super) struct Intermediates {
     pub files: FxHashMap<ObjectId, Intermediate>,
-    /// Who has promised a file, in the order in which they did.
+    /// The tasks that promised a file, in the order in which they did.
     pub promises: BTreeMap<ObjectId, Vec<TaskId>>,
     /// Readers of files whose maker is not known yet.
     pub orphans: BTreeMap<ObjectId, Vec<TaskId>>,
@@ -85,9 +88,9 @@ pub(super) struct Intermediates {
     pub revivals: BTreeMap<TaskId, u32>,
     /// Ready tasks that found all holders of an input silent, by one such holder.
     pub parked: BTreeMap<ExecutorId, Vec<TaskId>>,
-    /// Tasks that found an input nowhere although it should be there, and until when they rest.
+    /// Tasks that found an input nowhere although it should exist, with the time until which they rest.
     pub resting: BTreeSet<(Timestamp, TaskId)>,
-    /// How often files left the caches because nobody will read them any more.
+    /// How often files were dropped from caches because no task will read them any more.
     pub n_room_made: u64,
 }
 
@@ -95,7 +98,7 @@ pub(super) struct Intermediates {
 pub(super) enum Missing {
     /// The task that makes an input has failed or was cancelled.
     Never(String),
-    /// An input's holders are silent, this is one of them; they may come back.
+    /// An input's holders are all silent; this is one of them. They may come back.
     Silent(ExecutorId),
     /// These tasks have to make inputs again, and these inputs are awaited from other dispatchers.
     Makers(Vec<TaskId>, Vec<ObjectId>),
@@ -147,7 +150,7 @@ impl Dispatcher {
         objects
     }
 
-    /// Notes that `task` makes the file at `location`. `Err`: another task does.
+    /// Notes that `task` makes the file at `location`. `Err`: the other task that makes it.
     pub(super) fn learn_intermediate(
         &mut self,
         task: TaskId,
@@ -159,7 +162,7 @@ impl Dispatcher {
             Some(other) => return Err(other),
             None => file.maker = Some(task),
         }
-        // What is being added may be given up.
+        // The readers of a file whose maker is only being added wait on: the submission may be given up.
         if self.runs[&self.tasks.run_of(task)].into.is_none() {
             for reader in self.intermediates.orphans.remove(&object).unwrap_or_default() {
                 self.waits.subscribers.entry(task).or_default().push(reader);
@@ -168,7 +171,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Whoever waits for a promised file waits for its maker, which has been added. After a restart that may have ended.
+    /// The readers of a promised file, whose maker has now been added, wait for that maker. After a restart
+    /// the maker may have ended.
     fn adopt_orphans(&mut self, now: Timestamp, object: ObjectId, out: &mut Vec<Action>) {
         let Some(maker) = self.intermediates.files.get(&object).and_then(|file| file.maker) else { return };
         for reader in self.intermediates.orphans.remove(&object).unwrap_or_default() {
@@ -195,7 +199,7 @@ impl Dispatcher {
         }
     }
 
-    /// Tasks of `arrays`, which have been added, make files that others wait for.
+    /// Tasks of `arrays`, which have been added, may make files that other tasks wait for.
     pub(super) fn adopt_all_orphans(&mut self, now: Timestamp, arrays: &[ArrayId], out: &mut Vec<Action>) {
         if self.intermediates.orphans.is_empty() {
             return;
@@ -221,7 +225,8 @@ impl Dispatcher {
         array.template.promises.iter().map(scoped).collect()
     }
 
-    /// Notes what `task` promises. `Err`: somebody else of its submission does, or writes it; a sentence.
+    /// Notes what `task` promises. `Err`: a sentence, if another task of its submission promises the same or
+    /// some task writes it.
     pub(super) fn learn_promises(&mut self, task: TaskId) -> Result<(), String> {
         let run = self.tasks.run_of(task);
         for object in self.files_promised(task) {
@@ -241,17 +246,17 @@ impl Dispatcher {
             };
             let (id, other) = (self.tasks.user_id(task), self.tasks.user_id(other));
             let location = self.catalog.location(object).written().text();
-            return Err(promised_in_vain(&id, &location, &other, does));
+            return Err(promise_refused(&id, &location, &other, does));
         }
         Ok(())
     }
 
-    /// Whether `task` is of a submission into a run that may still be given up.
+    /// Whether `task` belongs to a submission into a run that is not committed and may still be given up.
     fn is_being_added(&self, task: TaskId) -> bool {
         self.runs.get(&self.tasks.run_of(task)).is_some_and(|run| run.into.is_some())
     }
 
-    /// What `task`, of a submission that is given up, promised nobody promises.
+    /// Forgets the promises of `task`, whose submission was given up.
     pub(super) fn forget_promises(&mut self, task: TaskId) {
         for object in self.files_promised(task) {
             if let Some(holders) = self.intermediates.promises.get_mut(&object) {
@@ -263,20 +268,20 @@ impl Dispatcher {
         }
     }
 
-    /// Whether a task that makes the file may still be added. `Err`: who promised it last, and has ended.
-    /// `None`: nobody did.
+    /// Whether a task that makes the file may still be added: `Ok` if so. `Err`: the task that promised it
+    /// last; all that promised it have ended. `None`: no task promised it.
     pub(super) fn find_promise(&self, object: ObjectId) -> Option<Result<(), TaskId>> {
         let last = *self.intermediates.promises.get(&object)?.last()?;
         let holders = &self.intermediates.promises[&object];
         let of = self.tasks.run_of(last);
-        // After a restart who promised it may be of a submission that is not part of its run yet.
+        // After a restart, the promising task may be of a submission that is not part of its run yet.
         let whole = self.runs.get(&of).and_then(|run| run.into).unwrap_or(of);
         let is_adding = self.runs.get(&whole).is_some_and(|run| run.additions.n_open > 0);
         let is_open = is_adding || holders.iter().any(|holder| self.tasks.end_of(*holder) == End::Not);
         Some(if is_open { Ok(()) } else { Err(last) })
     }
 
-    /// Why a reader of a promised file fails.
+    /// The message for a reader of a promised file that fails because nobody made the file.
     pub(super) fn broken_promise(&self, object: ObjectId, by: TaskId) -> String {
         let (file, by) = (self.catalog.location(object).written().text(), self.tasks.user_id(by));
         format!(
@@ -286,8 +291,8 @@ impl Dispatcher {
         )
     }
 
-    /// `task` has ended: what it promised and nobody makes will not be, unless somebody else promises it. Gives whose end
-    /// that is.
+    /// `task` has ended. The files that it promised and that have no maker will not be made, unless another
+    /// task promises them. Gives the readers that end with this.
     pub(super) fn end_promises_of(&mut self, task: TaskId) -> Vec<(TaskId, Outcome)> {
         let (array, _) = self.tasks.locate(task);
         if self.tasks.arrays[array.0 as usize].array.template.promises.is_empty() {
@@ -297,7 +302,7 @@ impl Dispatcher {
         self.end_promises(&promised)
     }
 
-    /// Nothing is being added to `run` any more: what was promised and nobody makes may not be.
+    /// No submission into `run` is open any more, so promised files without a maker may never be made.
     pub(super) fn end_promises_to(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
         let of_run = |holders: &Vec<TaskId>| holders.iter().any(|holder| self.tasks.run_of(*holder) == run);
         let promised: Vec<ObjectId> =
@@ -323,7 +328,7 @@ impl Dispatcher {
         ends
     }
 
-    /// These no longer wait for what nobody will make.
+    /// Takes `readers` out of the waiting tasks, as nobody will make their input. Gives how they end.
     fn end_orphans(
         &mut self,
         readers: Vec<TaskId>,
@@ -342,10 +347,11 @@ impl Dispatcher {
         ends
     }
 
-    /// Counts `task` among the readers of a file; gives the maker it has to wait for. `Err`: that one has failed.
+    /// Counts `task` among the readers of a file; gives the maker that the task has to wait for. `Err`: the
+    /// maker has failed.
     ///
-    /// A file whose maker is not known yet is waited for under its own name; `n_orphaned` counts these. An import was
-    /// dealt with already, but for counting.
+    /// If the file's maker is not known yet, the task waits for the file under its name; `n_orphaned` counts
+    /// such files. An import was dealt with before and is only counted here.
     pub(super) fn read_intermediate(
         &mut self,
         task: TaskId,
@@ -370,14 +376,14 @@ impl Dispatcher {
         };
         match self.tasks.end_of(maker) {
             End::Not => Ok(Some(maker)),
-            // Whether it is still there is looked at when the task is given out.
+            // Whether the file still exists is checked when the task is given out.
             End::Done => Ok(None),
             end => Err(self.tasks.maker_failed(maker, end == End::Cancelled)),
         }
     }
 
-    /// No more tasks come to `run` with `arrays`, its own or those added: files that nobody makes will never be there,
-    /// files that nobody reads may go.
+    /// No more tasks come to `run` with `arrays`, its own or those added: files without a maker will never be
+    /// made, and files that no task reads may be dropped.
     pub(super) fn settle_intermediates(
         &mut self,
         now: Timestamp,
@@ -408,7 +414,7 @@ impl Dispatcher {
         format!("no task of the run makes its input {}", shown(&location))
     }
 
-    /// Drops what the tasks of `arrays`, of `run`, made and nobody will read.
+    /// Drops the files that tasks of `arrays`, of `run`, made and that no task will read.
     pub(super) fn drop_all_unread(&mut self, run: RunId, arrays: &[ArrayId], out: &mut Vec<Action>) {
         let state = &self.runs[&run];
         if state.keep || !state.committed {
@@ -430,13 +436,13 @@ impl Dispatcher {
         self.drop_unread(&unread, out);
     }
 
-    /// Forgets the files of a run that never started.
+    /// Forgets the files that `task`, of a submission that was given up, would have made.
     pub(super) fn forget_intermediates(&mut self, task: TaskId) {
         for object in self.files_made(task) {
-            // Another task of the run that this one was to be added to may make it.
+            // The file may have another maker, in the run that this task was to be added to.
             let file = self.intermediates.files.get_mut(&object).expect("it was filtered by being there");
             match file.maker == Some(task) {
-                // Who waits for what was promised waits on.
+                // Readers of a promised file go on waiting.
                 true if file.is_read() => file.maker = None,
                 true => _ = self.intermediates.files.remove(&object),
                 false => {}
@@ -444,7 +450,7 @@ impl Dispatcher {
         }
     }
 
-    /// `task` has ended: it reads nothing any more, and what it made is needed only by those who read it.
+    /// `task` has ended: it no longer reads its inputs, and its files are needed only by their readers.
     pub(super) fn ended_with_intermediates(
         &mut self,
         task: TaskId,
@@ -460,8 +466,8 @@ impl Dispatcher {
         self.drop_unread(&unread, out);
     }
 
-    /// What a (re)joining executor holds, and what its attempts make. It may have missed that a file is to go, and after a restart of the
-    /// dispatcher it does not know by which number a file is called.
+    /// Notes what a (re)joining executor holds, and what its attempts make. The executor may have missed that
+    /// a file is to be dropped, and after a restart of the dispatcher it does not know the files' numbers.
     pub(super) fn on_all_held(
         &mut self,
         executor: ExecutorId,
@@ -486,7 +492,7 @@ impl Dispatcher {
         self.drop_unread(&named, out);
     }
 
-    /// Drops those of `objects` that no task will read.
+    /// Drops the files among `objects` that no task will read.
     pub(super) fn drop_unread(&mut self, objects: &[ObjectId], out: &mut Vec<Action>) {
         let mut drops: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
         for object in objects {
@@ -496,7 +502,7 @@ impl Dispatcher {
                 continue;
             };
             let maker = *maker;
-            // Another dispatcher has those without a maker; what is here of them are copies.
+            // A file without a maker here is made by another dispatcher; the files here are copies.
             let Some(run) = maker.map(|m| self.tasks.run_of(m)).or_else(|| self.run_of_import(*object))
             else {
                 continue;
@@ -510,7 +516,8 @@ impl Dispatcher {
                 continue;
             }
             if run.additions.n_open > 0 || remembers {
-                // Who is being submitted, or is not known to all dispatchers yet, may read it.
+                // A task that is being submitted, or that is not known to all dispatchers yet, may read the
+                // file.
                 run.additions.unread.push(*object);
                 continue;
             }
@@ -524,7 +531,7 @@ impl Dispatcher {
             }
             for holder in self.catalog.holders_of(*object).collect::<Vec<_>>() {
                 if maker.is_none() && self.exchange.was_brought(holder, *object) {
-                    continue; // others may read it there
+                    continue; // readers of other dispatchers may fetch it there
                 }
                 self.drop_replica(holder, *object);
                 drops.entry(holder).or_default().push(*object);
@@ -536,8 +543,8 @@ impl Dispatcher {
         }
     }
 
-    /// A replica was dropped by its holder. Where it was the last one of a file that somebody reads, its maker
-    /// runs again.
+    /// Holders have dropped replicas of `objects`. Where the last replica of a file that some task still
+    /// reads is gone, the file's maker runs again.
     pub(super) fn check_lost(&mut self, now: Timestamp, objects: &[ObjectId], out: &mut Vec<Action>) {
         if self.intermediates.files.is_empty() || self.attempts.hold_until.is_some() {
             return;
@@ -554,7 +561,8 @@ impl Dispatcher {
         }
     }
 
-    /// What a ready task lacks although its makers were done, if anything; makers of lost files run again.
+    /// The inputs that a ready task lacks although their makers were done, if there are any; makers of lost
+    /// files run again.
     pub(super) fn find_missing(
         &mut self,
         now: Timestamp,
@@ -576,7 +584,8 @@ impl Dispatcher {
                 }
                 self.revive(now, maker, object, out);
             }
-            // What lies on nodes while the maker runs again may be of a try that has yet to end well.
+            // While the maker runs again, a replica on some node may come from an attempt that has yet to end
+            // well.
             match self.tasks.end_of(maker) {
                 End::Not if !makers.contains(&maker) => makers.push(maker),
                 End::Not => {}
@@ -584,8 +593,8 @@ impl Dispatcher {
             }
         }
         if !self.intermediates.revivals.is_empty() {
-            // A task that runs again for a lost file makes its results at home anew, too: until these are there, what lies in
-            // a cache may never be.
+            // A task that runs again for a lost file also makes its results at home anew. Until the new
+            // results are at home, a cached copy may differ from them.
             let (array, i) = self.tasks.locate(task);
             let array = self.tasks.arrays[array.0 as usize].array.clone();
             for object in self.inputs_of(self.tasks.run_of(task), &array, i) {
@@ -605,7 +614,7 @@ impl Dispatcher {
         (!makers.is_empty() || !imports.is_empty()).then_some(Missing::Makers(makers, imports))
     }
 
-    /// A ready task is not given out but waits for what [`Dispatcher::find_missing`] found.
+    /// Lets a ready task wait for what [`Dispatcher::find_missing`] found.
     pub(super) fn await_missing(
         &mut self,
         now: Timestamp,
@@ -638,8 +647,9 @@ impl Dispatcher {
         }
     }
 
-    /// No holder had an input of `task`, for the `n`th time (at least the second). That a holder is gone takes a
-    /// while to be known, and trying at once until then would use up its attempts: it rests, longer each time.
+    /// No holder had an input of `task`, for the `n`th time (at least the second). It takes a while until a
+    /// lost holder is known to be lost, and trying again at once would use up the task's attempts. So the
+    /// task rests, longer each time.
     pub(super) fn rest(&mut self, now: Timestamp, task: TaskId, n: u32) {
         let until = now.plus_ns((SICK_NS << n.min(6)).min(SICK_NS_MAX) / 2);
         self.intermediates.resting.insert((until, task));
@@ -647,7 +657,7 @@ impl Dispatcher {
         self.run_mut(self.tasks.run_of(task)).n_waiting += 1;
     }
 
-    /// Those that have rested are looked at anew.
+    /// Queues tasks again whose rest is over.
     pub(super) fn unrest(&mut self, now: Timestamp) {
         while let Some(&(until, task)) = self.intermediates.resting.first()
             && until <= now
@@ -660,7 +670,7 @@ impl Dispatcher {
         }
     }
 
-    /// An executor is heard again, or given up: who waited for that is looked at anew.
+    /// An executor is heard again or was given up: the tasks that waited for that are queued again.
     pub(super) fn unpark(&mut self, now: Timestamp, executor: ExecutorId) {
         for task in self.intermediates.parked.remove(&executor).unwrap_or_default() {
             if self.waits.n_missing.remove(&task).is_some() {
@@ -671,7 +681,8 @@ impl Dispatcher {
         }
     }
 
-    /// Whether `object` would be lost with `executor`: it stays on the nodes, is wanted, and nobody who stays has it.
+    /// Whether `object` would be lost with `executor`: the file stays on the nodes, is still wanted, and no
+    /// executor that stays has it.
     fn is_only_on(&self, executor: ExecutorId, object: ObjectId) -> bool {
         let Some(Intermediate { maker: Some(maker), n_readers, .. }) = self.intermediates.files.get(&object)
         else {
@@ -687,20 +698,20 @@ impl Dispatcher {
             && !self.catalog.holders_of(object).any(stays)
     }
 
-    /// Has what only a leaving executor holds copied to nodes that stay and have room. A copy there is an ordinary cache
-    /// entry; where there is none, or it goes, the file's maker runs again.
+    /// Has files that only a leaving executor holds copied to nodes that stay and have room. A copy there is
+    /// an ordinary cache entry. Where no node has room, or the copy is evicted, the file's maker runs again.
     pub(super) fn rescue(&mut self, now: Timestamp, executor: ExecutorId) {
         if self.intermediates.files.is_empty() {
             return;
         }
-        let Some(Leaving { asked, .. }) =
+        let Some(Leaving { copies_asked, .. }) =
             self.executors.by_id.get(&executor).and_then(|e| e.leaving.as_ref())
         else {
             return;
         };
         let mut sole = self.catalog.objects_on(executor);
-        sole.retain(|object| !asked.contains(object) && self.is_only_on(executor, *object));
-        // Bytes that each node is sent; who has least is next.
+        sole.retain(|object| !copies_asked.contains(object) && self.is_only_on(executor, *object));
+        // Bytes sent to each node; the node that was sent least is next.
         let mut nodes = self.executors.receivers_of_rescue();
         let mut wanted: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
         for &object in &sole {
@@ -716,25 +727,25 @@ impl Dispatcher {
         }
         for (target, objects) in wanted {
             if let Some(leaving) = self.executors.by_id.get_mut(&executor).and_then(|e| e.leaving.as_mut()) {
-                leaving.asked.extend(&objects);
+                leaving.copies_asked.extend(&objects);
             }
             self.copy_to(now, target, &objects);
         }
     }
 
-    /// Whether a leaving executor may end: it has no attempt, and what others were asked to copy is there, or does not
-    /// come.
+    /// Whether a leaving executor may end: it has no attempt, and the copies that other nodes were asked for
+    /// exist or have taken too long.
     pub fn may_leave(&self, now: Timestamp, executor: ExecutorId) -> bool {
         let Some(e) = self.executors.by_id.get(&executor) else { return true };
         let waits = |leaving: &Leaving| {
             now.since_ns(leaving.since) < RESCUE_NS_MAX
-                && leaving.asked.iter().any(|object| self.is_only_on(executor, *object))
+                && leaving.copies_asked.iter().any(|object| self.is_only_on(executor, *object))
         };
         e.assigned.is_empty() && !e.leaving.as_ref().is_some_and(waits)
     }
 
-    /// Runs tasks again that were done: `task`, as `lost` is needed and held by nobody, and of its ancestors
-    /// those whose files are gone, too.
+    /// Runs done tasks again: `task`, because `lost` is needed and no executor holds it, and those of its
+    /// ancestors whose files are gone, too.
     pub(super) fn revive(&mut self, now: Timestamp, task: TaskId, lost: ObjectId, out: &mut Vec<Action>) {
         // A list, not recursion: chains of tasks may be long.
         let mut again = VecDeque::from([(task, lost)]);
@@ -759,7 +770,8 @@ impl Dispatcher {
             self.touch_exports_of(task);
             let n_attempts = n * REVIVAL_ATTEMPTS;
             self.attempts.histories.insert(task, History { n_attempts, ..History::default() });
-            // After a restart nothing has been asked of other dispatchers for tasks that had ended.
+            // After a restart, nothing has been requested yet from other dispatchers for tasks that had
+            // ended.
             let imports = self.foreign_inputs(task);
             for object in imports.iter().filter(|o| self.catalog.location(**o).stays()) {
                 self.intermediates.files.entry(*object).or_default();
@@ -770,7 +782,8 @@ impl Dispatcher {
                 file.n_readers += 1;
                 file.dropped = false;
             }
-            // Those of other dispatchers may be gone, too, and are awaited like those of its ancestors here.
+            // Files of other dispatchers may be gone, too; the task waits for them as it waits for its
+            // ancestors here.
             let mut n_awaited = 0;
             let mut never = None;
             for object in imports {
@@ -826,7 +839,7 @@ impl Dispatcher {
         }
     }
 
-    /// Read back from the journal after a restart: this task had to run again.
+    /// The journal, read back after a restart, says that this task had to run again.
     pub(super) fn on_task_revived(&mut self, task: TaskId) {
         let (array, i) = self.tasks.locate(task);
         if self.tasks.arrays[array.0 as usize].ends.get(i) != End::Done {

@@ -1,18 +1,21 @@
-//! What attempts that were lost with their executors may have left at home, where no later attempt takes it away.
+//! What attempts that were lost with their executors may have left at home, where no later attempt removes
+//! it.
 //!
-//! An output goes home under a temporary name. An executor that is killed meanwhile leaves that file; the next attempt of the
-//! task that brings its outputs home removes it, as its name says whose it is. Where the task ends without such an attempt, an
-//! executor is asked to remove it: one that is connected, else the next one that joins. Whoever goes without an answer is
-//! followed by another, so the same may be asked twice, which is harmless.
+//! An output goes home under a temporary name. An executor that is killed meanwhile leaves that file. The
+//! next attempt of the task that brings its outputs home removes the file, as the name says which task it
+//! belongs to. Where the task ends without such an attempt, an executor is asked to remove the file: a
+//! connected one, or else the next one that joins. If that executor goes without an answer, another one is
+//! asked. So the same may be asked twice, which does no harm.
 //!
-//! After a restart it is not known what was given out before; of tasks from before it is asked after another attempt failed
-//! or was cancelled. Not here: how the names are made and removed (`eyas_storage::Part`).
+//! After a restart it is not known which attempts were given out before. For a task from before the restart
+//! an executor is asked if the task failed or was cancelled. Not here: how the names are made and how files
+//! are removed (`eyas_storage::Part`).
 
 use super::*;
 
 #[derive(Default)]
 pub(super) struct Leftovers {
-    /// The latest attempt of each task that nobody was asked about.
+    /// Tasks whose leftovers no executor has been asked to remove, each with its latest attempt.
     unasked: BTreeMap<TaskId, AttemptNo>,
     asked: BTreeMap<(ExecutorId, TaskId), AttemptNo>,
 }
@@ -24,7 +27,8 @@ impl Leftovers {
         }
     }
 
-    /// The executor is gone, or its connection was: it may not have heard of it.
+    /// The executor is gone, or its connection broke, so it may not have received the request: another one is
+    /// asked.
     pub(super) fn ask_anew(&mut self, executor: ExecutorId) {
         let of_it = (executor, TaskId(0))..=(executor, TaskId(u64::MAX));
         let again: Vec<_> = self.asked.range(of_it).map(|(key, attempt)| (*key, *attempt)).collect();
@@ -36,7 +40,7 @@ impl Leftovers {
 }
 
 impl Dispatcher {
-    /// The task ended, and not well.
+    /// Notes that `task`, which did not end well, may have left something at home.
     pub(super) fn note_leftovers(&mut self, task: TaskId, history: &History) {
         let may_have_left =
             history.may_have_left || (task.0 < self.attempts.n_recovered && self.tasks.lands(task));
@@ -50,7 +54,7 @@ impl Dispatcher {
             return;
         }
         let is_heard = |(_, e): &(_, &ExecutorState)| e.silent_since.is_none();
-        // Rather one that stays.
+        // Prefer an executor that is not about to leave.
         let able = self.executors.by_id.iter().filter(is_heard).min_by_key(|(id, e)| (e.draining, **id));
         let Some((&executor, _)) = able else { return };
         let attempts: Vec<_> = std::mem::take(&mut self.leftovers.unasked).into_iter().collect();
@@ -72,7 +76,7 @@ impl Dispatcher {
         }
     }
 
-    /// Tasks whose leftovers are still to be removed, and who of the executors was asked.
+    /// Tasks whose leftovers are still to be removed, with the executor that was asked, if one was.
     pub fn leftovers(&self) -> impl Iterator<Item = (TaskId, Option<ExecutorId>)> {
         let asked = self.leftovers.asked.keys().map(|(executor, task)| (*task, Some(*executor)));
         self.leftovers.unasked.keys().map(|task| (*task, None)).chain(asked)

@@ -1,7 +1,8 @@
-//! Patterns among the tasks of a run, and collectives that bring their files where they will be read.
+//! Patterns among the tasks of a run, and collectives that bring files to where they will be read.
 //!
-//! Looked at are the tasks of workflows: arrays that read or write files which stay on the nodes. What the first of them
-//! have in common is known when they are submitted ([`Patterns`]); when files come into being, this decides:
+//! Only tasks of workflows are looked at: arrays that read or write files which stay on the nodes. The
+//! patterns of these tasks are known when they are submitted ([`Patterns`]). When files come into being, this
+//! module decides:
 //!
 //! | when | collective |
 //! |---|---|
@@ -9,17 +10,17 @@
 //! | a task has made many files, read by many tasks | scatter, over all nodes by their slots |
 //! | the first file of a task that gathers is made | gather to the node that will run it, in the way that is predicted to end first (§VI-A.1) |
 //!
-//! A dispatcher of a group plans for its own nodes: its share of the run's collectives. What it is told of the whole run
-//! ([`RunPatterns`]) says which files take part, also those that other dispatchers' tasks make; these come from outside, from
-//! whatever executors their owner names.
+//! A dispatcher of a group plans for its own nodes: its share of the run's collectives. The patterns of the
+//! whole run, which it is sent ([`RunPatterns`]), say which files take part. That includes files that other
+//! dispatchers' tasks make; these come from outside, from the executors that their owner names.
 //!
-//! Where the model says that plain fetches are as quick there is no collective. What a collective brings, placement
-//! finds; so where it brings the files is where the tasks go.
+//! Where the model predicts that plain fetches are as quick, there is no collective. Placement finds the
+//! files that a collective has brought, so tasks go to where the collective brings the files.
 //!
-//! Latency and bandwidth come from what attempts report of their inputs (one observation per attempt and kind of link), and from the
-//! requests of collectives.
+//! Latency and bandwidth are learnt from what attempts report of their inputs (one observation per attempt
+//! and kind of link) and from the requests of collectives.
 //!
-//! Not here: how a collective is carried out ([`crate::collective::carry`]) and what moves bytes (executors).
+//! Not here: how a collective is carried out ([`crate::collective::carry`]), and how bytes move (executors).
 
 use super::*;
 use crate::array::GatherHint;
@@ -33,44 +34,44 @@ use crate::collective::{
 use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, RunPatterns, StageId, stage_of_task};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// What a task is taken to need until one has ended.
+/// The run time that is assumed for a task until one like it has ended.
 const RUN_S_ASSUMED: f64 = 1.0;
-/// Nine in ten files of a gather appear within this factor of the time that is expected, where tasks like their makers have ended,
-/// and where none has.
+/// Nine in ten files of a gather appear within this factor of their expected time, if tasks like their makers
+/// have ended; the second factor is for when none has.
 const MAKERS_FACTOR: f64 = 4.0;
 const MAKERS_FACTOR_UNKNOWN: f64 = 30.0;
-/// The same for a task that runs again, which waits for no slot.
+/// The same factor for a task that is rerun, which waits for no slot.
 const RERUN_FACTOR: f64 = 2.0;
 
-/// Which collectives there are.
+/// Which collectives the dispatcher may choose.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum CollectiveMode {
-    /// Whichever the cost model prefers.
+    /// Whichever way the cost model prefers.
     #[default]
     Auto,
-    /// None: each task fetches its own inputs.
+    /// No collectives: each task fetches its own inputs.
     Off,
-    /// As `auto`, but every gather waits for its last file.
+    /// Like `auto`, but every gather waits for its last file.
     CollectiveGather,
-    /// As `auto`, but every gather fetches each file when it appears.
+    /// Like `auto`, but every gather fetches each file when it appears.
     AsyncGather,
-    /// As `auto`, but in place of every multicast the task that made the files runs again where they are needed, if it
-    /// can.
+    /// Like `auto`, but in place of every multicast the task that made the files runs again where they are
+    /// needed, if it can.
     #[serde(alias = "task-replication")]
     TaskRerun,
 }
 
 impl CollectiveMode {
     pub const NAMES: [&str; 5] = ["auto", "off", "collective-gather", "async-gather", "task-rerun"];
-    /// What `task-rerun` was called before.
+    /// The name that `task-rerun` had before.
     const EARLIER_NAME: &str = "task-replication";
 
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 
-    /// `None`: there is no such mode.
+    /// The mode of that name; `None` if there is no such mode.
     pub fn by_name(name: &str) -> Option<CollectiveMode> {
         let modes = [Self::Auto, Self::Off, Self::CollectiveGather, Self::AsyncGather, Self::TaskRerun];
         let name = if name == Self::EARLIER_NAME { Self::TaskRerun.name() } else { name };
@@ -85,35 +86,39 @@ pub(super) struct Moves {
     peer: LinkEstimator,
     home: LinkEstimator,
     lessons: Lessons,
-    /// What collectives under way have to do.
+    /// The cases on which collectives under way were decided, to learn from how long they take.
     expected: BTreeMap<CollectiveId, Case>,
-    /// What happened to replicas and executors since the collectives were told last.
+    /// What happened to replicas and executors and has not been passed on to the collectives yet.
     pub pending: Vec<CollectiveEvent>,
-    /// Tasks that gather, until their collective is decided on.
+    /// Tasks that gather and whose collective has not been decided on.
     gathers: FxHashSet<TaskId>,
-    /// Gathers that were sent to each node, so that several spread.
+    /// The number of gathers that were sent to each node, so that several gathers spread over the nodes.
     n_gathers_at: BTreeMap<ExecutorId, u32>,
-    /// The node to which the files of a task go that gathers files of other dispatchers, too.
+    /// For each task that gathers and also reads files of other dispatchers: the node where its files are
+    /// brought together.
     roots: BTreeMap<TaskId, ExecutorId>,
-    /// Files of other dispatchers that have come into being and that no collective was considered for.
+    /// Files of other dispatchers that have come into being, not yet considered for a collective; with the
+    /// tasks that gather them.
     arrived: BTreeMap<ObjectId, Vec<TaskId>>,
-    /// What collectives have asked executors for since the last run ended.
+    /// What collectives have asked executors to fetch since the last run ended.
     sent_ahead: FxHashSet<(ExecutorId, ObjectId)>,
     scratch: Vec<CollectiveAction>,
 }
 
 impl Moves {
-    /// A file of another dispatcher has come into being: `gatherers` are tasks that waited for it and gather.
+    /// Notes that a file of another dispatcher has come into being; `gatherers` are the tasks that waited for
+    /// it and gather.
     pub fn arrived(&mut self, object: ObjectId, gatherers: Vec<TaskId>) {
         self.arrived.entry(object).or_default().extend(gatherers);
     }
 
-    /// Whether the files of a task are brought together, or will be if that is quicker.
+    /// Whether the files of a task are being brought together, or will be if that is quicker.
     pub fn gathers_ahead(&self, task: TaskId) -> bool {
         self.gathers.contains(&task) || self.roots.contains_key(&task)
     }
 
-    /// A collective has ended. One that could not bring all, or had to look for other sources, is no example for others.
+    /// Learns from a collective that has ended. A collective that could not bring all files, or had to look
+    /// for other sources, teaches nothing.
     fn learn_from(&mut self, record: &CollectiveRecord) {
         let Some(case) = self.expected.remove(&record.collective) else { return };
         if record.n_arrived == record.n_wanted && record.n_wanted > 0 && record.n_moved == 0 {
@@ -122,7 +127,7 @@ impl Moves {
         }
     }
 
-    /// It is gone, and the catalog knows.
+    /// The executor is gone, and the catalog knows that.
     pub fn executor_lost(&mut self, executor: ExecutorId) {
         self.n_gathers_at.remove(&executor);
         self.pending.push(CollectiveEvent::ExecutorLost { executor });
@@ -130,14 +135,15 @@ impl Moves {
 }
 
 impl Moves {
-    /// The run is over: nothing of it need be known any more.
+    /// The run is over, so its patterns need not be known any more.
     pub(super) fn forget_patterns(&mut self, run: RunId) {
         self.sent_ahead = FxHashSet::default();
         self.patterns.run_ended(run);
     }
 
-    /// What an attempt on `executor` says of its inputs tells of the links. What was on its way there when the attempt came says
-    /// nothing: the attempt waited for a part of the transfer only.
+    /// Learns about the links from what an attempt on `executor` reports of its inputs. Inputs that were on
+    /// their way there when the attempt came are left out: the attempt waited for only a part of their
+    /// transfer.
     pub(super) fn learn_links(&mut self, executor: ExecutorId, inputs: &[InputReport]) {
         let sent_ahead = &self.sent_ahead;
         let of = |is: fn(&CacheOutcome) -> bool| {
@@ -158,12 +164,12 @@ impl Moves {
         }
     }
 
-    /// Links between nodes as they are known now, with nothing in doubt about makers.
+    /// The links between nodes as they are known now, with makers that are certain to be on time.
     pub(super) fn outlook(&self) -> Outlook {
         Outlook { link: self.peer.estimate(), makers_factor: 1.0 }
     }
 
-    /// Those of `made` that the same tasks read belong together (`Zhang12` §V-F.4).
+    /// Groups those of `made` that the same tasks read (`Zhang12` §V-F.4).
     pub(super) fn groups_of(&self, made: &[ObjectId]) -> Vec<Vec<ObjectId>> {
         let mut groups: BTreeMap<ReadersKey, Vec<ObjectId>> = BTreeMap::new();
         for &object in made {
@@ -174,7 +180,7 @@ impl Moves {
         groups.into_values().collect()
     }
 
-    /// A task that gathers will not run, or runs now.
+    /// The task, which gathers, runs now or will not run.
     pub(super) fn forget_gather(&mut self, task: TaskId) {
         self.gathers.remove(&task);
         self.roots.remove(&task);
@@ -189,7 +195,7 @@ impl Dispatcher {
         self.moves.patterns.stage(run, &name)
     }
 
-    /// A task of a workflow will write these.
+    /// Notes that a task of a workflow will write its outputs.
     pub(super) fn learn_writes(&mut self, task: TaskId) {
         let (array, i) = self.tasks.locate(task);
         let array = self.tasks.arrays[array.0 as usize].array.clone();
@@ -198,7 +204,7 @@ impl Dispatcher {
         self.moves.patterns.task_writes(stage, &outputs);
     }
 
-    /// A task of a workflow will read its inputs.
+    /// Notes that a task of a workflow will read its inputs.
     pub(super) fn learn_reads(&mut self, task: TaskId, array: &TaskArray, i: u32) {
         let run = self.tasks.run_of(task);
         let inputs = self.inputs_of(run, array, i);
@@ -217,15 +223,17 @@ impl Dispatcher {
         }
     }
 
-    /// All tasks of a submission are known, which is `run` or has become part of it: what they have in common is reported. Where
-    /// others have a share of them, that is what was found when they were shared out.
+    /// All tasks of a submission, which is `run` or has become part of it, are known: reports the patterns
+    /// that they form. Where other dispatchers have a share of the tasks, these are the patterns that were
+    /// found when the run was split.
     pub(super) fn report_patterns(
         &mut self,
         run: RunId,
         wide: Option<Box<RunPatterns>>,
         out: &mut Vec<Action>,
     ) {
-        // A part that was told nothing has no part in a pattern; its own tasks would show halves of some.
+        // A part that was sent no patterns of the run takes part in none; its own tasks would show halves of
+        // patterns.
         let is_part = self.runs.get(&run).is_some_and(|r| r.linked.is_some());
         let found = match wide.or_else(|| is_part.then(Box::default)) {
             None => self.moves.patterns.new_of_run(run),
@@ -247,7 +255,7 @@ impl Dispatcher {
         out.extend(found.into_iter().map(|evidence| Action::FoundPattern { run, evidence }));
     }
 
-    /// The patterns that a task takes part in, for people.
+    /// The patterns that a task takes part in, as users see them.
     pub fn patterns_of(&mut self, task: TaskId) -> Vec<Evidence> {
         let (array, i) = self.tasks.locate(task);
         let ArrayState { array, run, reads_run, writes_run, .. } = &self.tasks.arrays[array.0 as usize];
@@ -259,7 +267,7 @@ impl Dispatcher {
         self.moves.patterns.of_run(run).into_iter().filter(|e| e.concerns(&name)).collect()
     }
 
-    /// Begins a collective that was chosen, and says what is expected of it.
+    /// Begins a collective that was chosen, and notes how long it is expected to take.
     fn begin_chosen(&mut self, now: Timestamp, plan: &Plan, mut choice: Choice, case: Case) {
         choice.expectation = Some(self.moves.lessons.expectation(&case, choice.way, &choice.link));
         let id = self.begin(now, plan, Some(choice));
@@ -276,7 +284,7 @@ impl Dispatcher {
         id
     }
 
-    /// Has `executor` get these, wherever they are.
+    /// Has `executor` fetch `objects`, wherever they are.
     pub(super) fn copy_to(&mut self, now: Timestamp, executor: ExecutorId, objects: &[ObjectId]) {
         let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
         let item = |o: &ObjectId| Item { object: *o, size_bytes: size_of(o), at_home: false };
@@ -285,7 +293,7 @@ impl Dispatcher {
         self.begin(now, &plan, None);
     }
 
-    /// `task` has ended well, and what it made is in a cache.
+    /// Considers collectives for the files that `task`, which has ended well, made and that are in a cache.
     pub(super) fn spread_made(&mut self, now: Timestamp, task: TaskId, made: &[ObjectId]) {
         if self.config.collectives == CollectiveMode::Off {
             return;
@@ -296,9 +304,9 @@ impl Dispatcher {
         self.consider_scatter(now, made);
     }
 
-    /// Files of other dispatchers have come into being: those that a collective of the run brings are brought to nodes of this
-    /// dispatcher as if they had been made here. What comes while such a collective is under way waits for its end or the next
-    /// tick, and travels together.
+    /// Considers collectives for files of other dispatchers that have come into being: they are brought to
+    /// nodes of this dispatcher as if they had been made here. Files that appear while a collective is under
+    /// way wait for its end or for the next tick, and then travel together.
     pub(super) fn bring_imports(&mut self, now: Timestamp, ticked: bool) {
         if self.moves.arrived.is_empty() || !ticked && self.moves.collectives.n_live() > 0 {
             return;
@@ -318,7 +326,8 @@ impl Dispatcher {
                 _ => {}
             }
             for task in gatherers {
-                // The first file decides, and the plan has all that is there.
+                // The gather is decided when its first file is there, and its plan has all files that exist
+                // by then.
                 if self.moves.gathers.contains(&task) {
                     self.consider_gather(now, task);
                 } else if let Some(root) = self.moves.roots.get(&task)
@@ -338,15 +347,16 @@ impl Dispatcher {
         self.deal_out(now, &parts, false);
     }
 
-    /// An object as a part of a plan. It may come from outside where another dispatcher's executors have it.
+    /// An object as an item of a plan. It may come from outside, if executors of another dispatcher hold it.
     fn item_of(&self, object: ObjectId) -> Item {
         let size_bytes = self.catalog.size_bytes(object).unwrap_or(0);
         Item { object, size_bytes, at_home: self.is_held_elsewhere(object) }
     }
 
-    /// Sends a group of files ahead to as many nodes as its share of what its readers read, if it is worth a tree.
+    /// Sends a group of files ahead to as many nodes as its share of what its readers read, if a tree is
+    /// worth it.
     ///
-    /// * `maker`: which task has just made it; none for what was read from home.
+    /// * `maker`: the task that has just made the group; `None` for what was read from home.
     pub(super) fn consider_multicast(&mut self, now: Timestamp, group: &[ObjectId], maker: Option<TaskId>) {
         let Some(&object) = group.first() else { return };
         let is_foreign = maker.is_none() && self.is_held_elsewhere(object);
@@ -371,14 +381,14 @@ impl Dispatcher {
         }
         let bytes = items.iter().map(|item| item.size_bytes).sum();
         let share = match maker {
-            // Who asks for it has it wherever it is of use.
+            // A user who asks for a multicast gets the files to all nodes where they can be of use.
             Some(_) if evidence.hinted => 1.0,
             Some(maker) => {
                 let run = self.tasks.run_of(maker);
                 let stage = self.moves.patterns.stage(run, &evidence.to);
                 self.moves.patterns.consumption(stage, object).share()
             }
-            // Which run's is not known, so as many as can be of use.
+            // The run that reads the files is not known, so they go to all nodes where they can be of use.
             None => 1.0,
         };
         let holds_all = |e: &ExecutorId| group.iter().all(|object| self.catalog.holds(*e, *object));
@@ -396,7 +406,8 @@ impl Dispatcher {
             bytes,
             largest_bytes: items.iter().map(|item| item.size_bytes).max().unwrap_or(0),
         };
-        // Who asks for a multicast gets one, and a program is not run again because of a link that nobody has measured.
+        // A multicast that a user asks for is carried out, and no program runs again because of a link that
+        // nobody has measured.
         let is_forced = self.config.collectives == CollectiveMode::TaskRerun;
         let may_rerun = is_forced || !evidence.hinted && self.moves.peer.is_measured();
         let mut rerun = None;
@@ -435,7 +446,8 @@ impl Dispatcher {
         }
         let Some(evidence) = self.moves.patterns.of_made(made) else { return };
         let is_forced = evidence.hinted;
-        // What many read is multicast, and what nobody reads stays where it is. Files of the same readers stay together.
+        // A file with many readers is multicast, and a file without readers stays where it is. Files with the
+        // same readers stay together.
         let mut groups = self.moves.groups_of(made);
         groups.retain_mut(|group| {
             group.retain(|object| is_forced || self.moves.patterns.is_part(*object));
@@ -447,7 +459,7 @@ impl Dispatcher {
         self.deal_out(now, &made, is_forced);
     }
 
-    /// Sends each of these files, of which each is read by few, to one node.
+    /// Sends each of these files, each of which few tasks read, to one node.
     fn deal_out(&mut self, now: Timestamp, made: &[ObjectId], is_forced: bool) {
         if made.is_empty() {
             return;
@@ -464,7 +476,8 @@ impl Dispatcher {
         if nodes.is_empty() {
             return;
         }
-        // Neighbours stay together; node k has the files whose number times the slots lies in its stretch.
+        // Files that are neighbours stay together: node k gets the files whose number times the slots lies in
+        // its range.
         let mut needs: Vec<(ExecutorId, Vec<Item>)> = nodes.iter().map(|n| (n.0, vec![])).collect();
         let (mut k, mut slots_before) = (0, nodes[0].1);
         for (n, object) in made.iter().enumerate() {
@@ -490,7 +503,8 @@ impl Dispatcher {
         }
     }
 
-    /// The first file that `task` gathers is there: where it will run, and how the files get there.
+    /// The first file that `task` gathers exists: decides where the task will run, and how its files get
+    /// there.
     pub(super) fn consider_gather(&mut self, now: Timestamp, task: TaskId) {
         if !self.moves.gathers.remove(&task) || self.config.collectives == CollectiveMode::Off {
             return;
@@ -567,7 +581,7 @@ impl Dispatcher {
             return;
         }
         *self.moves.n_gathers_at.entry(root).or_default() += 1;
-        // What other dispatchers make is brought when it is there, see `bring_imports`.
+        // Files that other dispatchers have yet to make are brought when they exist, see `bring_imports`.
         let run = self.tasks.run_of(task);
         let is_awaited =
             |o: &ObjectId| self.owner_elsewhere(run, *o).is_some() && !self.is_held_elsewhere(*o);
@@ -583,11 +597,11 @@ impl Dispatcher {
         self.begin_chosen(now, &plan, choice, Case::Gather(case));
     }
 
-    /// Tells the collectives what has happened, and turns what they want into actions.
+    /// Passes on to the collectives what has happened, and turns what they ask for into actions.
     pub(super) fn carry_collectives(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         out.append(&mut self.reruns.pending);
         let mut actions = std::mem::take(&mut self.moves.scratch);
-        // What cannot be asked for comes back as a failure, which may lead to other actions.
+        // A file that cannot be requested comes back as a failure, which may lead to other actions.
         loop {
             for event in std::mem::take(&mut self.moves.pending) {
                 self.moves.collectives.handle(now, event, &self.catalog, &mut actions);
@@ -605,7 +619,7 @@ impl Dispatcher {
                             for source in &sources {
                                 match source {
                                     Source::Peer(e) => holders.push(*e),
-                                    // From outside: only other dispatchers' executors are asked ahead.
+                                    // From outside: only executors of other dispatchers are asked ahead.
                                     Source::Home => {
                                         if let Some(run) = self.run_of_import(object) {
                                             self.exchange.foreign_sources(
@@ -629,7 +643,7 @@ impl Dispatcher {
                                     watched: false,
                                     stays: self.intermediates.is_intermediate(object),
                                 }),
-                                // Nobody has it any more.
+                                // No executor has the file any more.
                                 None => self.moves.pending.push(CollectiveEvent::PrefetchFailed {
                                     executor,
                                     batch,

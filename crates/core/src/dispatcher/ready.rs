@@ -4,7 +4,7 @@
 
 use super::*;
 
-/// A stretch of ready tasks of one array that is still folded: `start..end`.
+/// A range of ready tasks of one array that is still folded: `start..end`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) array: ArrayId,
@@ -14,22 +14,23 @@ pub(super) struct Segment {
 
 /// Tasks that may be given to an executor.
 pub(super) struct Ready {
-    /// Those that placement looks at.
+    /// The ready tasks that placement looks at.
     pub(super) queue: Box<dyn Queue>,
-    /// Those behind them, folded.
+    /// The ready tasks behind those of the queue, folded.
     pub(super) backlog: BTreeMap<QueueKey, Segment>,
-    /// How many they are, in the queue and in the backlog.
+    /// The number of ready tasks, in the queue and in the backlog.
     pub(super) n_tasks: u64,
-    /// Sizes (cpus and memory) of ready tasks that fit no executor, and since when.
+    /// Sizes (cpus and memory) of ready tasks that fit no executor, each with the time since when.
     pub(super) unfit: BTreeMap<(u32, u64), Timestamp>,
     pub(super) unplaced: Option<Unplaced>,
     pub(super) picks: Vec<Pick>,
     pub(super) routes: Vec<Route>,
-    /// Decisions to be taken without a search for other work, and how many after the next one in vain.
-    pub(super) rest: u32,
-    pub(super) rest_next: u32,
-    /// Whether executors may be given more than their slots, see the header of [`super`].
-    pub(super) stock: bool,
+    /// Decisions that are taken without a search for another task, now and after the next search without
+    /// result.
+    pub(super) n_skips: u32,
+    pub(super) n_skips_next: u32,
+    /// Whether executors may be given more tasks than they have slots, see the header of [`super`].
+    pub(super) may_stock: bool,
 }
 
 impl Ready {
@@ -42,15 +43,15 @@ impl Ready {
             unplaced: None,
             picks: vec![],
             routes: vec![],
-            rest: 0,
-            rest_next: SEARCH_REST,
-            stock: false,
+            n_skips: 0,
+            n_skips_next: SEARCH_REST,
+            may_stock: false,
         }
     }
 }
 
 impl Dispatcher {
-    /// Puts a task that is nowhere into the queue, at its own place.
+    /// Puts a task that is in no other collection into the queue, at its place in the order.
     pub(super) fn requeue(&mut self, now: Timestamp, task: TaskId) {
         let key = self.tasks.key_of(task);
         let (array, i) = self.tasks.locate(task);
@@ -78,7 +79,7 @@ impl Dispatcher {
         let key = self.tasks.key_of(task);
         let (array, i) = self.tasks.locate(task);
         if !self.ready.queue.leave(&self.catalog, key) {
-            // The segment that begins last at or before the task, among those of its priority.
+            // Of the segments of the task's priority, the last that begins at or before the task.
             let found = self.ready.backlog.range(..=key).next_back().map(|(k, s)| (*k, *s));
             let Some((at, segment)) = found.filter(|(_, s)| s.array == array && s.start <= i && i < s.end)
             else {
@@ -98,15 +99,15 @@ impl Dispatcher {
         self.run_times.not_ready(self.tasks.arrays[array.0 as usize].stage);
     }
 
-    /// So many tasks of an array of `run` are ready now.
+    /// Counts `n` more ready tasks of an array of `run`.
     pub(super) fn count_ready(&mut self, run: RunId, array: ArrayId, n: u64) {
         self.ready.n_tasks += n;
         self.run_mut(run).n_ready += n;
         self.run_times.ready(self.tasks.arrays[array.0 as usize].stage, n);
     }
 
-    /// The location that `pattern` gives for task `i` of an array of `run`, as the catalog has it. It takes the place of
-    /// what is in `text`.
+    /// The location that `pattern` gives for task `i` of an array of `run`, in the catalog's form. It is
+    /// written to `text`, whose former content is lost.
     pub(super) fn location_into<'t>(
         &self,
         run: RunId,
@@ -124,7 +125,7 @@ impl Dispatcher {
         self.runs.get(&run).map_or(RunScope::NONE, |r| &r.scope)
     }
 
-    /// The inputs of a task, in its own order.
+    /// The inputs of a task, in the task's own order.
     pub(super) fn inputs_of(&mut self, run: RunId, array: &TaskArray, i: u32) -> Vec<ObjectId> {
         self.objects_of(run, array, &array.template.inputs, i)
     }

@@ -1,6 +1,7 @@
 //! Replicas as executors report them, and which bytes a run reads under a name.
 //!
-//! One run reads one version of an object; see *suspect* in the parent's header for what happens when a second turns up.
+//! One run reads one version of an object; the parent's header explains under *suspect* what happens when
+//! other bytes turn up.
 
 use super::*;
 
@@ -17,7 +18,7 @@ impl Dispatcher {
             return;
         }
         if !self.catalog.is_known(object) {
-            // It came for a run that is forgotten.
+            // The replica was fetched for a run that is forgotten by now.
             out.push(Action::DropReplicas { executor, objects: vec![object] });
             return;
         }
@@ -35,7 +36,8 @@ impl Dispatcher {
         match self.catalog.digest(object) {
             Some(known) if known == digest => {}
             Some(_) if version.is_none() || checked >= run => {
-                // A run has read other bytes under this name already: they stay, these go.
+                // A run has already read other bytes under this name: those bytes stay, and this replica is
+                // dropped.
                 self.suspect(object, Some(executor));
                 self.drop_replica(executor, object);
                 out.push(Action::DropReplicas { executor, objects: vec![object] });
@@ -46,7 +48,7 @@ impl Dispatcher {
                 self.catalog.set_size_bytes(object, Some(size_bytes));
             }
             Some(_) => {
-                // Runs up to `checked` are held to the old bytes, later ones may have begun to read them.
+                // Runs up to `checked` must read the old bytes; later runs may have begun to read them.
                 self.suspect(object, None);
                 self.replace_bytes(executor, object, digest, size_bytes, out);
                 self.catalog.set_version(object, version);
@@ -76,7 +78,8 @@ impl Dispatcher {
         }
     }
 
-    /// A task of `run` has made `object` anew: these are its bytes now, whatever lies elsewhere.
+    /// A task of `run` has made `object` anew: these are the object's bytes from now on, whatever other
+    /// replicas hold.
     pub(super) fn on_made(
         &mut self,
         executor: ExecutorId,
@@ -88,8 +91,8 @@ impl Dispatcher {
     ) {
         if self.catalog.digest(object) != Some(digest) {
             self.replace_bytes(executor, object, digest, size_bytes, out);
-            // Readers of this run wait for the maker: they have not read what an earlier try made. Unless it had
-            // been done, and runs again for a file that was lost.
+            // Readers in this run wait for the maker, so they have not read what an earlier attempt made. The
+            // exception is a maker that had been done and runs again for a lost file.
             let again = |maker| self.intermediates.revivals.contains_key(maker);
             if self.intermediates.is_intermediate(object)
                 || !self.attempts.making.get(&object).is_some_and(again)
@@ -97,13 +100,13 @@ impl Dispatcher {
                 self.run_mut(run).changed.remove(&object);
             }
         }
-        // Home's version is known when they have landed.
+        // Home's version is known when the outputs have landed.
         self.catalog.set_version(object, None);
         self.raise_checked_run(object, run);
     }
 
-    /// There are new bytes under a name: other replicas are stale, runs that read the old ones must not
-    /// mix them.
+    /// Replaces an object's bytes: other replicas are stale, and runs that read the old bytes must not also
+    /// read the new ones.
     fn replace_bytes(
         &mut self,
         executor: ExecutorId,
@@ -117,7 +120,7 @@ impl Dispatcher {
             self.drop_replica(holder, object);
             out.push(Action::DropReplicas { executor: holder, objects: vec![object] });
         }
-        // Who reads a file that stays on the nodes waits for its maker, whenever that runs.
+        // A reader of a file that stays on the nodes waits for the file's maker, whenever that runs.
         if let Some(checked) =
             self.catalog.checked_run(object).filter(|_| !self.intermediates.is_intermediate(object))
         {
@@ -129,8 +132,8 @@ impl Dispatcher {
         self.catalog.set_size_bytes(object, Some(size_bytes));
     }
 
-    /// Marks the attempts, on one executor or on all, that learn from home which bytes of `object` they
-    /// read and whose program has not reported yet. Looks at all; home's bytes change rarely.
+    /// Marks attempts, on one executor or on all, as suspect if they learn from home which bytes of `object`
+    /// they read and their program has not ended yet. Looks at all attempts, as home's bytes change rarely.
     pub(super) fn suspect(&mut self, object: ObjectId, on: Option<ExecutorId>) {
         let location = self.catalog.location(object).text();
         let (arrays, mut text) = (&self.tasks.arrays, String::new());
@@ -140,7 +143,7 @@ impl Dispatcher {
             }
             let a = &arrays[arrays.partition_point(|a| a.base <= *task) - 1];
             let i = (task.0 - a.base.0) as u32;
-            // Files that stay on the nodes are never asked of home.
+            // Inputs that stay on the nodes are never requested from home.
             r.suspect |= a.array.template.inputs.iter().any(|(_, pattern)| {
                 text.clear();
                 a.array.fill_into(pattern, i, &mut text);

@@ -1,17 +1,20 @@
 //! Reruns: tasks that run again where their files are needed, in place of sending the files (`Zhang12` §V-F.5, which calls it
 //! task replication; here a replica is always the copy of a file).
 //!
-//! A program that unpacks or generates much out of little is quicker run than its output is sent. When a group of files is to
-//! be multicast, this predicts how long its maker takes at the same nodes. Where that is surely enough shorter than every tree
-//! (the rule of [`crate::collective::choose`]) over links that have been measured, the task is given to those nodes as further
-//! attempts ([`Action::RerunTask`]). The task itself stays done: nothing waits for these attempts, nothing is counted or
-//! journalled for them, and whatever becomes of them, files are fetched as ever.
+//! For a program that unpacks or generates much data out of little, running it again is quicker than sending
+//! its output. When a group of files is to be multicast, this module predicts how long the files' maker takes
+//! at the same nodes. If that is surely enough shorter than every tree (the rule of
+//! [`crate::collective::choose`]) over links that have been measured, the task is given to those nodes as
+//! further attempts ([`Action::RerunTask`]). The task itself stays done: no task waits for these attempts,
+//! and they are neither counted nor journalled. If they fail, files are fetched as usual.
 //!
-//! What a rerun makes becomes a replica only if it is the same bytes: otherwise it is dropped, and no task of that stage is
-//! rerun any more. So a program need not be deterministic, it only gains nothing here if it is not.
+//! The files that a rerun makes become replicas only if their bytes are the same. Otherwise they are dropped,
+//! and no task of that stage is rerun any more. So a program need not be deterministic, but then it gains
+//! nothing here.
 //!
-//! Invariants: an executor's load includes its reruns; a rerun is cancelled when the files are not read any more or
-//! their maker runs again because its files were lost; reruns have attempt numbers of their own.
+//! Invariants: an executor's load includes its reruns; a rerun is cancelled when no task reads the files any
+//! more, or when their maker runs again because its files were lost; reruns have attempt numbers of their
+//! own.
 //!
 //! Not here: tasks that write home, that submit tasks, or whose own inputs are about to be dropped. They are not rerun. A done
 //! task that runs again because its files were lost is revived (`intermediates`), which is no rerun.
@@ -20,12 +23,13 @@ use super::*;
 use crate::collective::cost::MulticastCase;
 use crate::collective::{Choice, CollectiveId, CollectiveKind, CollectiveRecord, RerunCase, Way};
 
-/// A rerun is assumed to take this much longer than the task took: its slot is lent, and another task may have use for it.
+/// The factor by which a rerun is assumed to take longer than the task took: another task may have had use
+/// for its slot.
 const RUN_FACTOR: f64 = 1.25;
-/// What a program made is read once more, for its digest; what is sent is hashed on its way.
+/// What a program made is read once more to compute its digest; a file that is sent is hashed on its way.
 const DIGEST_S_PER_BYTE: f64 = 1e-9;
 
-/// The reruns under way, and what earlier ones taught.
+/// The reruns under way, and what was learnt from earlier reruns.
 #[derive(Default)]
 pub(super) struct Reruns {
     live: BTreeMap<(TaskId, AttemptNo), Rerun>,
@@ -67,7 +71,7 @@ impl Reruns {
         }
     }
 
-    /// The executor is gone, or came back without its memory of its reruns.
+    /// The executor is gone, or came back without knowing its reruns.
     pub(super) fn forget_on(&mut self, now: Timestamp, executor: ExecutorId) {
         let of_it = |(_, r): &(_, &Rerun)| r.executor == executor;
         let keys: Vec<_> = self.live.iter().filter(of_it).map(|(key, _)| *key).collect();
@@ -91,7 +95,7 @@ impl Reruns {
         self.live.range(attempts_of(task)).map(|(_, r)| r)
     }
 
-    /// Cpus and memory that reruns take of an executor. For the check of invariants.
+    /// Cpus and memory of an executor that reruns take; for the check of invariants.
     pub(super) fn load_on(&self, executor: ExecutorId) -> (u32, u64) {
         let of_it = self.live.values().filter(|r| r.executor == executor);
         of_it.fold((0, 0), |(cpus, memory), r| (cpus + r.cpus, memory + r.memory_bytes))
@@ -99,7 +103,7 @@ impl Reruns {
 }
 
 impl Dispatcher {
-    /// Those of `targets` that could begin to run `task` now.
+    /// Those of `targets` that have room to begin `task` now.
     pub(super) fn with_room(&self, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
         let (cpus, memory_bytes) = self.tasks.size_of(task);
         let fits = |e: &&ExecutorId| {
@@ -108,7 +112,8 @@ impl Dispatcher {
         targets.iter().filter(fits).copied().collect()
     }
 
-    /// What it takes until reruns of `task` at `targets` have made its files there. `None`: the task cannot be rerun there.
+    /// The time until reruns of `task` at `targets` have made the task's files there. `None`: the task cannot
+    /// be rerun there.
     pub(super) fn rerun_case(&mut self, task: TaskId, targets: &[ExecutorId]) -> Option<RerunCase> {
         let (at, i) = self.tasks.locate(task);
         let run = self.tasks.run_of(task);
@@ -133,7 +138,7 @@ impl Dispatcher {
                 continue;
             }
             if self.catalog.n_holders(object) == 0 {
-                return None; // it would be read from home by all of them
+                return None; // all of them would read it from home
             }
             n_missing += 1;
             let size_bytes = self.catalog.size_bytes(object)?;
@@ -224,8 +229,8 @@ impl Dispatcher {
         }
     }
 
-    /// An attempt ended that no task waits for. If it was a rerun, the files that it made become replicas or are dropped.
-    /// `false`: it was no rerun, and the report comes late from an attempt that was given up.
+    /// An attempt that no task waits for has ended. If it was a rerun, the files that it made become replicas
+    /// or are dropped. `false`: it was no rerun, but a late report of an attempt that was given up.
     pub(super) fn on_rerun_ended(
         &mut self,
         now: Timestamp,
@@ -245,7 +250,7 @@ impl Dispatcher {
         });
         let (mut n_arrived, mut bytes) = (0, 0);
         let mut useless = vec![];
-        // A rerun whose files came from elsewhere in the meantime reports that it was cancelled.
+        // A rerun whose files arrived from elsewhere in the meantime reports that it was cancelled.
         let mut as_hoped = matches!(report.outcome, Outcome::Done | Outcome::Cancelled) || r.cancelling;
         if report.outcome == Outcome::Done {
             for made in &report.outputs {

@@ -1,17 +1,18 @@
 //! How long tasks take, by stage.
 //!
-//! Tasks of one label in one run are a stage, and so are those of one array without a label. The mean of a stage follows its last
-//! [`MEMORY`] tasks; of a stage none of whose tasks has ended the mean of its run is expected. One figure for a whole run would
-//! mix a stage of minutes with one of milliseconds: gathers were predicted to take four times what they took.
+//! Tasks with the same label in one run are a stage, and so are the tasks of one array without a label. The
+//! mean of a stage follows its last [`MEMORY`] tasks. For a stage in which no task has ended, the mean of its
+//! run is expected. One figure for a whole run would mix a stage of minutes with a stage of milliseconds:
+//! gathers were predicted to take four times what they took.
 //!
-//! Used where the future is asked for: when the files of a gather will appear, and how much work is ready (provisioning).
+//! Used to predict when the files of a gather will appear, and how much work is ready (provisioning).
 
 use super::submissions::NO_RUN;
 use crate::types::RunId;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// A mean follows about so many tasks.
+/// A mean follows about this many tasks.
 const MEMORY: u64 = 64;
 
 #[derive(Clone, Copy, Default)]
@@ -34,14 +35,14 @@ impl Mean {
 struct Stage {
     run: RunId,
     mean: Mean,
-    /// Its ready tasks.
+    /// The number of ready tasks of the stage.
     n_ready: u64,
 }
 
 #[derive(Default)]
 pub(super) struct RunTimes {
     stages: Vec<Stage>,
-    /// Places in `stages` of runs that are forgotten.
+    /// Free places in `stages`, left by runs that are forgotten.
     free: Vec<u32>,
     by_label: FxHashMap<(RunId, String), u32>,
     runs: BTreeMap<RunId, Mean>,
@@ -65,7 +66,7 @@ impl RunTimes {
         stage
     }
 
-    /// So many more tasks of a stage are ready.
+    /// Counts `n` more ready tasks of a stage.
     pub fn ready(&mut self, stage: u32, n: u64) {
         self.stages[stage as usize].n_ready += n;
     }
@@ -75,20 +76,20 @@ impl RunTimes {
         self.stages[stage as usize].n_ready -= 1;
     }
 
-    /// A task of a stage has run for so long.
+    /// A task of a stage has run for `ns` nanoseconds.
     pub fn ran(&mut self, stage: u32, ns: u64) {
         let stage = &mut self.stages[stage as usize];
         stage.mean.add(ns);
         self.runs.entry(stage.run).or_default().add(ns);
     }
 
-    /// What a task of a stage is expected to take; nothing where none of its run has ended.
+    /// The expected run time of a task of a stage; `None` if no task of its run has ended.
     pub fn expected_ns(&self, stage: u32) -> Option<u64> {
         let stage = &self.stages[stage as usize];
         stage.mean.get().or_else(|| self.runs.get(&stage.run)?.get())
     }
 
-    /// What a ready task is expected to take, over all of which something is known.
+    /// The expected run time of a ready task, averaged over the ready tasks whose stage has an expectation.
     pub fn expected_ready_ns(&self) -> Option<u64> {
         let ready = (0..).zip(&self.stages).filter(|(_, s)| s.n_ready > 0);
         let known = ready.filter_map(|(stage, s)| Some((s.n_ready, self.expected_ns(stage)?)));
@@ -101,7 +102,7 @@ impl RunTimes {
         self.stages.iter().map(|s| s.n_ready).sum()
     }
 
-    /// A run and its stages; none of their tasks is ready.
+    /// Forgets a run and its stages; none of their tasks may be ready.
     pub fn forget(&mut self, run: RunId) {
         let of_run = (0..).zip(&self.stages).filter(|(_, stage)| stage.run == run).map(|(at, _)| at);
         self.free.extend(of_run.collect::<Vec<u32>>());

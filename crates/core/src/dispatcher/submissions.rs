@@ -1,23 +1,24 @@
-//! Submissions: tasks come in, wait for those that make their inputs, and are queued.
+//! Submissions: tasks come in, wait for the tasks that make their inputs, and are queued.
 //!
-//! Ready tasks stay folded in `backlog`; only those that wait, and the first of the queue, are looked at one by one.
-//! What a restart knows from the journal comes the same way, followed by how its tasks had ended.
+//! Ready tasks stay folded in `backlog`; only waiting tasks and the first tasks of the queue are looked at
+//! one by one. After a restart, tasks come in from the journal in the same way, followed by how they had
+//! ended.
 //!
 //! Not here: additions to a run that goes on (`additions`), files that stay on the nodes (`intermediates`).
 
 use super::*;
 
-/// Of the tasks of a submission that was given up; runs are numbered from 1.
+/// The run of tasks whose submission was given up; real runs are numbered from 1.
 pub(super) const NO_RUN: RunId = RunId(0);
 
 /// Tasks whose inputs are not all made.
 #[derive(Default)]
 pub(super) struct Waits {
-    /// How many makers each waits for.
+    /// The number of makers that each task waits for.
     pub(super) n_missing: BTreeMap<TaskId, u32>,
-    /// Who waits for a maker.
+    /// The tasks that wait for each maker.
     pub(super) subscribers: FxHashMap<TaskId, Vec<TaskId>>,
-    /// Makers that had not ended well before a restart; whoever waited for them fails when its run is
+    /// Makers that had not ended well before a restart. The tasks that waited for them fail when their run is
     /// committed again.
     pub(super) failed_makers: Vec<TaskId>,
 }
@@ -61,7 +62,8 @@ impl Dispatcher {
         self.enqueue(now, run, &[id], out);
     }
 
-    /// Notes what the tasks of an array write. `false`: somebody else writes the same, the run is refused.
+    /// Notes what the tasks of an array write. `false`: another task writes the same file, and the run is
+    /// refused.
     fn learn_makers(&mut self, run: RunId, id: ArrayId, array: &TaskArray, out: &mut Vec<Action>) -> bool {
         if array.template.outputs.is_empty() {
             return true;
@@ -114,7 +116,8 @@ impl Dispatcher {
         self.check_run_end(now, run, out);
     }
 
-    /// The tasks of `arrays`, of a run that has started, are ready or wait for those that make their inputs.
+    /// Makes the tasks of `arrays`, of a run that has started, ready, or lets them wait for the makers of
+    /// their inputs.
     pub(super) fn enqueue(&mut self, now: Timestamp, run: RunId, arrays: &[ArrayId], out: &mut Vec<Action>) {
         let mut failed = vec![];
         for id in arrays {
@@ -124,7 +127,7 @@ impl Dispatcher {
             let may_depend = a.reads_run || a.writes_run || !self.tasks.makers.is_empty() || may_import;
             let priority = array.template.priority;
             let mut start = None;
-            // Ready tasks stay folded; those that ended before a restart or that wait cut the stretch.
+            // Ready tasks stay folded; tasks that ended before a restart or that wait divide the range.
             for i in 0..=array.n_tasks {
                 let here = i < array.n_tasks && {
                     let task = TaskId(base.0 + u64::from(i));
@@ -152,7 +155,7 @@ impl Dispatcher {
                 }
             }
         }
-        // Tasks that go before those of the queue take their places.
+        // Tasks of the backlog that go before tasks of the queue take their places.
         while let (Some((first, _)), Some(last)) =
             (self.ready.backlog.first_key_value(), self.ready.queue.last())
             && *first < last
@@ -165,7 +168,8 @@ impl Dispatcher {
         }
     }
 
-    /// Counts what `task` has to wait for and subscribes it to each maker. `Err`: one has failed.
+    /// Counts the makers that `task` has to wait for and subscribes it to each. `Err`: one of them has
+    /// failed.
     fn subscribe(&mut self, task: TaskId, array: &TaskArray, i: u32) -> Result<u32, String> {
         let run = self.tasks.run_of(task);
         let (at, _) = self.tasks.locate(task);
@@ -183,7 +187,7 @@ impl Dispatcher {
                 continue;
             };
             if !imports.is_empty() && self.catalog.find(location).is_some_and(|o| imports.contains(&o)) {
-                // Another dispatcher has it made.
+                // Another dispatcher has the file made.
             } else if let Some(maker) = self.tasks.find_maker(at_home)
                 && maker != task
                 && self.tasks.end_of(maker) != End::Done
@@ -198,7 +202,7 @@ impl Dispatcher {
         files.sort_unstable();
         files.dedup();
         let mut n_orphaned = 0;
-        // All are counted, also when one has failed: the end of the task counts all back.
+        // All inputs are counted even if one has failed, because the end of the task counts all of them back.
         for object in &imports {
             match self.read_import(task, *object) {
                 Ok(waits) => n_orphaned += u32::from(waits),
@@ -262,11 +266,11 @@ impl Dispatcher {
         self.attempts.histories.remove(&task);
         self.count_end(run, task, outcome);
         if *outcome != Outcome::Done {
-            // Those who wait for it may not have been told to fail yet.
+            // The tasks that wait for this one may not have failed yet.
             self.waits.failed_makers.push(task);
             return;
         }
-        // What it made is there, also if an earlier run had failed to make it.
+        // The files that it made exist, even if an earlier run had failed to make them.
         let spec = self.task_spec(task);
         let locations = spec.outputs.iter().map(|(_, location)| CatalogLocation::of(location));
         for (location, (digest, size_bytes)) in locations.clone().zip(outputs) {

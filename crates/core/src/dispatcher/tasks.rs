@@ -1,4 +1,5 @@
-//! The tasks of all runs, folded: arrays in the order of their tasks' numbers, how each task ended, who makes which file.
+//! The tasks of all runs, folded: arrays in the order of their tasks' numbers, how each task ended, and which
+//! task makes which file.
 
 use super::*;
 use eyas_text::shown;
@@ -49,11 +50,12 @@ pub(super) struct ArrayState {
     pub(super) run: RunId,
     pub(super) array: Arc<TaskArray>,
     pub(super) ends: Ends,
-    /// What its first so many tasks write or promise is noted, in part at least; a submission that is refused has no more.
+    /// The number of the array's first tasks whose outputs and promises are noted, at least in part. It stays
+    /// short of the whole array only if the submission is refused.
     pub(super) n_noted: u32,
-    /// In `run_times`.
+    /// The array's stage in `run_times`.
     pub(super) stage: u32,
-    /// Some of its tasks may read, or write, files that stay on the nodes.
+    /// Whether some tasks of the array may read (or write) files that stay on the nodes.
     pub(super) reads_run: bool,
     pub(super) writes_run: bool,
 }
@@ -62,17 +64,19 @@ pub(super) struct ArrayState {
 #[derive(Default)]
 pub(super) struct TaskTable {
     pub(super) arrays: Vec<ArrayState>,
-    /// The first task of each array, as that is looked for all the time.
+    /// The first task of each array; kept apart because it is searched all the time.
     pub(super) bases: Vec<TaskId>,
-    /// Where a task was found last: the same one is looked for many times in a row.
+    /// The array in which a task was found last: the same task is often looked up many times in a row.
     pub(super) located: Cell<usize>,
     pub(super) next_task: u64,
-    /// Makers of files that go home, by hash of output location; a hit is confirmed by unfolding the maker.
+    /// Makers of files that go home, by the hash of the output's location; a match is confirmed by unfolding
+    /// the maker.
     pub(super) makers: HashTable<(u64, TaskId)>,
 }
 
 impl TaskTable {
-    /// The array of a task that has been submitted, and the task's position there. Arrays are numbered as they were added.
+    /// The array of a submitted task, and the task's position in that array. Arrays are numbered in the order
+    /// in which they were added.
     pub(super) fn locate(&self, task: TaskId) -> (ArrayId, u32) {
         let mut at = self.located.get();
         let is_there = self.bases[at] <= task && self.bases.get(at + 1).is_none_or(|next| task < *next);
@@ -88,7 +92,7 @@ impl TaskTable {
         self.arrays[array.0 as usize].ends.get(i)
     }
 
-    /// The run that `task` belongs to; `task` has been submitted.
+    /// The run that `task` belongs to. `task` must have been submitted.
     pub(super) fn run_of(&self, task: TaskId) -> RunId {
         self.arrays[self.locate(task).0.0 as usize].run
     }
@@ -99,14 +103,14 @@ impl TaskTable {
         (template.cpus, template.memory_bytes.unwrap_or(0))
     }
 
-    /// The user's own name for a task.
+    /// The name that the user gave the task.
     pub(super) fn user_id(&self, task: TaskId) -> String {
         let (array, i) = self.locate(task);
         let array = &self.arrays[array.0 as usize].array;
         array.fill(&array.template.id, i)
     }
 
-    /// How a task has ended, if it has: one of the last three states.
+    /// How a task has ended: one of the last three states of [`TaskState`]; `None` if it has not ended.
     pub(super) fn find_end(&self, task: TaskId) -> Option<TaskState> {
         match self.end_of(task) {
             End::Not => None,
@@ -129,7 +133,7 @@ impl TaskTable {
         QueueKey { priority: self.arrays[array.0 as usize].array.template.priority, task }
     }
 
-    /// What is said to somebody who submits the task `id`, which writes `location` as `other` does.
+    /// The message for a submission of the task `id`, which writes `location` as `other` does.
     pub(super) fn clash(&self, other: TaskId, id: &str, location: CatalogLocation<'_>) -> String {
         let way_out = match self.end_of(other) == End::Not && !location.stays() {
             true => "give each its own output, or wait until the first one has ended",
@@ -149,8 +153,8 @@ impl TaskTable {
         format!("task {}, which makes one of its inputs, {how}", shown(&self.user_id(maker)))
     }
 
-    /// The task that writes the file `at_home` and has not ended; failing that, one that ended badly before a
-    /// restart, or one that is done, of a run that tasks are added to.
+    /// The task that writes the file `at_home` and has not ended. If there is none: a task that ended badly
+    /// before a restart, or a done task of a run that tasks are added to.
     pub(super) fn find_maker(&self, at_home: &str) -> Option<TaskId> {
         self.makers_of(at_home).max_by_key(|task| (self.end_of(*task) == End::Not, *task))
     }
@@ -181,13 +185,13 @@ impl TaskTable {
         }
     }
 
-    /// What task `i` of an array writes or promises is being noted.
+    /// Notes that what task `i` of an array writes or promises is being noted.
     pub(super) fn note_up_to(&mut self, id: ArrayId, i: u32) {
         let n_noted = &mut self.arrays[id.0 as usize].n_noted;
         *n_noted = (*n_noted).max(i + 1);
     }
 
-    /// Whether the task was submitted and is not forgotten with its run.
+    /// Whether the task was submitted and its run has not been forgotten.
     pub(super) fn has_task(&self, task: TaskId) -> bool {
         let after = self.bases.partition_point(|base| *base <= task);
         let Some(a) = after.checked_sub(1).map(|at| &self.arrays[at]) else { return false };

@@ -1,13 +1,13 @@
-//! `fifo`: what entered the cache first leaves first.
+//! `fifo`: the object that entered the cache first leaves first.
 //!
 //! Source: Raicu09 2.1, which names the policy and says no more.
 //!
-//! Assumes that an object's requests lie close together in time, so that its age tells whether it is
-//! still wanted. Loops larger than the cache never hit.
+//! Assumes that an object's requests are close together in time, so that its age shows whether it is still
+//! wanted. Loops larger than the cache never hit.
 //!
-//! Exact meaning: an object's age counts from the moment space was reserved for it, that is from the
-//! request that missed, not from the end of its transfer. Uses and pins do not change it: an object
-//! whose last pin ends is as old as it would be without. What leaves and comes back is new.
+//! Exact meaning: an object's age counts from the moment when space was reserved for it, that is from the
+//! request that missed, not from the end of its transfer. Uses and pins do not change the age: an object
+//! whose last pin ends is as old as it would be without pins. An object that leaves and comes back is new.
 //!
 //! Cost: O(log n) to come and go, O(1) for a use.
 
@@ -17,7 +17,7 @@ use crate::rng::Rng;
 #[derive(Clone, Debug, Default)]
 pub struct Fifo {
     n_inserted: u64,
-    /// Keyed by the number of insertions before.
+    /// Keyed by the number of insertions before this one.
     rows: Ranked<u64>,
 }
 

@@ -1,14 +1,15 @@
-//! `lfu`: what was used least often leaves first; among equals, what was used last the longest ago.
+//! `lfu`: the object that was used least often leaves first; among equals, the one whose last use is longest
+//! ago.
 //!
 //! Source: Raicu09 2.1, which names the policy and says no more.
 //!
-//! Assumes that popularity is stable. What was popular once stays: counts do not age.
+//! Assumes that popularity is stable. An object that was popular once stays: counts do not age.
 //!
-//! Exact meaning: every request counts as a use, also one for an object that is pinned or still on its
-//! way; the end of a pin does not. The count begins at 0 when the object enters, and is forgotten when
-//! it leaves (in-cache LFU), so what comes back begins again. Sizes do not count.
+//! Exact meaning: every request counts as a use, also a request for an object that is pinned or still on its
+//! way; the end of a pin does not count. The count begins at 0 when the object enters and is forgotten when
+//! it leaves (in-cache LFU), so an object that comes back begins again. Sizes do not count.
 //!
-//! Cost: O(log n) to come and go; a use is O(1) for what is pinned, else O(log n).
+//! Cost: O(log n) to come and go; a use is O(1) for a pinned object, else O(log n).
 
 use super::{Eviction, Row, ranked::Ranked};
 use crate::rng::Rng;

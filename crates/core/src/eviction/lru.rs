@@ -1,14 +1,14 @@
-//! `lru`: what was used last the longest ago leaves first.
+//! `lru`: the object whose last use is longest ago leaves first.
 //!
 //! Source: Raicu09 2.1, which names the policy and says no more; all experiments of that paper use it.
 //!
-//! Assumes that what was used lately will be used again soon. Loops larger than the cache never hit.
+//! Assumes that an object used lately will be used again soon. Loops larger than the cache never hit.
 //!
 //! Exact meaning: entering the cache and every request count as a use, also a request for an object
 //! that is pinned or still on its way. The end of a pin does not: an object that a task held for an
 //! hour was last used when it was last requested, and may be the next to leave.
 //!
-//! Cost: O(log n) to come and go; a use is O(1) for what is pinned, else O(log n).
+//! Cost: O(log n) to come and go; a use is O(1) for a pinned object, else O(log n).
 
 use super::{Eviction, Row, ranked::Ranked};
 use crate::rng::Rng;
@@ -16,7 +16,7 @@ use crate::rng::Rng;
 #[derive(Clone, Debug, Default)]
 pub struct Lru {
     n_uses: u64,
-    /// Keyed by the number of uses, of whatever object, before the last use of this one.
+    /// Keyed by the number of uses, of any object, before the last use of this one.
     rows: Ranked<u64>,
 }
 

@@ -1,25 +1,24 @@
 //! Eviction: which replica leaves a full cache first.
 //!
-//! A policy proposes, [`crate::cache::Cache`] decides: the cache tells the policy what happens to each
-//! object and asks for a [`Eviction::victim`] when it needs room. Among which objects a policy may
-//! choose is not its business: the cache takes an object out of the *candidates* ([`Eviction::held`])
-//! while it is being created, pinned, or the last copy of an output, and puts it back
-//! ([`Eviction::freed`]) afterwards. So a policy never meets an object that must stay, and never scans
-//! past one.
+//! A policy proposes, and [`crate::cache::Cache`] decides: the cache reports to the policy what happens to
+//! each object, and asks for a [`Eviction::victim`] when it needs room. The policy does not decide which
+//! objects are candidates. The cache takes an object out of the *candidates* ([`Eviction::held`]) while it is
+//! being created, pinned, or the last copy of an output, and puts it back ([`Eviction::freed`]) afterwards.
+//! So a policy never meets an object that must stay, and never scans past one.
 //!
-//! Objects are spoken of by [`Row`], the small dense number of their entry in the cache, so that a
-//! policy keeps plain vectors and needs no map of its own. Every order a policy uses is total (ties
-//! end in a counter), and none comes from a hash.
+//! Objects are named by [`Row`], the small dense number of their entry in the cache, so that a policy keeps
+//! plain vectors and needs no map of its own. Every order that a policy uses is total (ties end in a
+//! counter), and none comes from a hash.
 //!
 //! | name | file | leaves first |
 //! |---|---|---|
 //! | `random` | [`random`] | any candidate, each equally likely |
-//! | `fifo` | [`fifo`] | what entered first |
-//! | `lru` | [`lru`] | what was used last the longest ago |
-//! | `lfu` | [`lfu`] | what was used least often; among those, as `lru` |
+//! | `fifo` | [`fifo`] | the object that entered first |
+//! | `lru` | [`lru`] | the object whose last use is longest ago |
+//! | `lfu` | [`lfu`] | the object that was used least often; among equals, as `lru` |
 //! | `two-mark` | [`two_mark`] | any candidate that was not requested in this phase, each equally likely |
 //!
-//! To add one: its file, and a line in [`POLICIES`].
+//! To add a policy: its file, and a line in [`POLICIES`].
 //!
 //! Not here: byte budgets, pins and promises ([`crate::cache`]); dropping replicas for other reasons
 //! than space.
@@ -40,9 +39,9 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Row(pub u32);
 
-/// Chooses what leaves a full cache. See the module for who calls it when.
+/// Chooses which object leaves a full cache. The module says who calls which method when.
 pub trait Eviction: fmt::Debug + Send {
-    /// Space for an object has been reserved in `row`. It is no candidate yet. Whatever the policy
+    /// Space for an object has been reserved in `row`. The object is no candidate yet. Whatever the policy
     /// remembers of an earlier object in this row is void.
     fn inserted(&mut self, row: Row);
     /// The object has been requested once more, whether it is a candidate or not.
@@ -51,8 +50,8 @@ pub trait Eviction: fmt::Debug + Send {
     fn held(&mut self, row: Row);
     /// An object that was no candidate is one from now on.
     fn freed(&mut self, row: Row);
-    /// The candidate that should leave next; `None` when there is no candidate. It remains one until
-    /// the cache says [`Eviction::held`].
+    /// The candidate that should leave next; `None` when there is no candidate. It stays a candidate until
+    /// the cache calls [`Eviction::held`].
     fn victim(&mut self, rng: &mut Rng) -> Option<Row>;
     /// Whether `row` is a candidate, for `sanity_check`.
     fn is_candidate(&self, row: Row) -> bool;

@@ -2,7 +2,7 @@
 //!
 //! Source: Raicu09 2.1, which names the policy and says no more.
 //!
-//! Assumes nothing about the workload; it is the yardstick for the others, and it does not collapse on
+//! Assumes nothing about the workload. It is the measure for the other policies, and it does not collapse on
 //! loops larger than the cache as `lru` and `fifo` do.
 //!
 //! Exact meaning: each victim takes one draw from the cache's seeded generator, over the objects that

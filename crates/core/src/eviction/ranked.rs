@@ -4,11 +4,11 @@
 //! key. Keys are unique among candidates (they end in a counter), so the answer depends on the keys
 //! alone and not on the order of calls.
 //!
-//! Why a heap and not the usual linked list: a pinned object leaves the candidates and comes back with
-//! the key that it has earned meanwhile, which need not be the newest; a list would have to search for
-//! its place, or to pretend that the end of a pin is a use. Why four children: half the levels of a
-//! binary heap, and siblings share a cache line. `first` and setting the key of what is no candidate
-//! are O(1), the rest is O(log n); coming back with the newest key, the usual case, is O(1).
+//! Why a heap and not the usual linked list: a pinned object leaves the candidates and comes back with the
+//! key that it has earned meanwhile, which need not be the newest. A list would have to search for the
+//! object's place, or to treat the end of a pin as a use. Why four children: half the levels of a binary
+//! heap, and siblings share a cache line. `first` and setting the key of a row that is no candidate are O(1),
+//! the rest is O(log n); coming back with the newest key, the usual case, is O(1).
 
 use super::Row;
 

@@ -1,30 +1,31 @@
-//! `two-mark`: what was requested in this phase stays; anything else may leave, each equally likely.
+//! `two-mark`: objects that were requested in this phase stay; any other may leave, each equally likely.
 //!
-//! Source: Raicu09 §3.2, figure 6, of which this is what one node can do alone. 2Mark manages all stores
-//! of a system as one: *local marks* say what a store needs now, *global marks* what the system needs, and an
-//! object that leaves one store moves to another while the system needs it.
+//! Source: Raicu09 §3.2, figure 6; this policy is the part of it that one node can do alone. 2Mark manages
+//! all stores of a system as one: *local marks* show what a store needs now, *global marks* show what the
+//! system needs, and an object that leaves one store moves to another while the system needs it.
 //!
 //! | figure 6 | here |
 //! |---|---|
 //! | lines 9 to 11: a local phase ends when all objects of a full store are local-marked | [`TwoMark::victim`] |
 //! | lines 13, 25: an arbitrary local-unmarked object leaves | the same, drawn at random |
 //! | line 34: a request local-marks its object | `accessed`, and `inserted` |
-//! | lines 20 to 24, 29: global marks and phases | absent: one node does not see what others request |
-//! | lines 14, 27: what leaves goes to another node | absent: an executor drops what it evicts |
+//! | lines 20 to 24, 29: global marks and phases | absent: one node does not see the requests at others |
+//! | lines 14, 27: an object that leaves goes to another node | absent: an executor drops what it evicts |
 //! | one copy of an object in the system | absent: a node keeps a copy although others have one |
 //!
 //! With one store both kinds of mark are the same and the algorithm is this policy. The whole algorithm, its
 //! readings and the check of equation 11 are in the test kit (`two_mark`).
 //!
-//! Assumes nothing about the workload; the guarantee is what it is for. With objects of one size, at most `M`
-//! of which fit, it fetches at most `M` times as often as a policy that knows the future, and at most
-//! `2 (1 + 1/2 + … + 1/M)` times on average when requests do not depend on its draws (Fiat, Karp, Luby, McGeoch, Sleator,
-//! Young: *Competitive Paging Algorithms*, 1991). That is why the draw: to take what was used last the longest ago is as
-//! arbitrary, but makes this policy the same as `lru`, and loops larger than the cache never hit.
+//! Assumes nothing about the workload; its value is its guarantee. With objects of one size, at most `M` of
+//! which fit, it fetches at most `M` times as often as a policy that knows the future. On average it fetches
+//! at most `2 (1 + 1/2 + … + 1/M)` times as often, when requests do not depend on its draws (Fiat, Karp,
+//! Luby, McGeoch, Sleator, Young: *Competitive Paging Algorithms*, 1991). That is why the victim is drawn:
+//! taking the object whose last use is longest ago would satisfy the same rule, but would make this policy
+//! equal to `lru`, and loops larger than the cache would never hit.
 //!
-//! Exact meaning: entering the cache marks an object, and so does every request, also for one that is
-//! pinned or still on its way; the end of a pin does not. A phase ends when something has to leave and
-//! all that may is marked; then no object is, pinned ones included. Sizes do not count.
+//! Exact meaning: entering the cache marks an object, and so does every request, also for an object that is
+//! pinned or still on its way; the end of a pin does not. A phase ends when an object has to leave and all
+//! candidates are marked; then no object is marked any more, including pinned ones. Sizes do not count.
 //!
 //! Cost: O(1) for everything.
 
@@ -37,11 +38,11 @@ const NOT_A_CANDIDATE: u32 = u32::MAX;
 pub struct TwoMark {
     /// The number of this phase.
     phase: u64,
-    /// By row: the phase of its last request. It is marked when that is this phase.
+    /// By row: the phase of the object's last request. The object is marked if that is the present phase.
     requested: Vec<u64>,
-    /// By row: its position in `marked` or in `unmarked`, whichever it belongs to.
+    /// By row: the object's position in `marked` or in `unmarked`.
     at: Vec<u32>,
-    /// Candidates.
+    /// The candidates.
     marked: Vec<Row>,
     unmarked: Vec<Row>,
 }
@@ -101,7 +102,7 @@ impl Eviction for TwoMark {
             if self.marked.is_empty() {
                 return None;
             }
-            // A new phase: all marks end at once, as none is of this phase.
+            // A new phase: all marks end at once, because none is of this phase.
             self.phase += 1;
             std::mem::swap(&mut self.marked, &mut self.unmarked);
         }

@@ -1,5 +1,5 @@
-//! From a program's end to the word that its attempt is over: outputs are hashed, kept, and sent home; and attempts that
-//! end before that, cancelled or failed.
+//! From a program's end to the report that its attempt is over: outputs are hashed, kept and sent home. Also
+//! attempts that end before that, cancelled or failed.
 
 use super::*;
 
@@ -78,10 +78,12 @@ impl Executor {
                 let attempt = self.attempts.get_mut(&id).expect("attempt is here");
                 attempt.outputs[i].cached = cached;
                 if stays && !free {
-                    // Another copy has come meanwhile and is in use: what this attempt made is not needed.
+                    // Another copy has arrived meanwhile and is in use, so the copy that this attempt made is
+                    // not needed.
                     attempt.outdone = true;
                 } else {
-                    // Where it has no room it is hashed all the same, and the attempt fails when all are.
+                    // An output without room in the cache is hashed all the same; the attempt fails when all
+                    // outputs are hashed.
                     attempt.outputs[i].failure = full;
                 }
                 let (task, attempt, output) = (id.0, id.1, i as u32);
@@ -108,7 +110,7 @@ impl Executor {
             Ok(bytes) => {
                 if slot.cached {
                     self.cache.commit(object, bytes.size_bytes);
-                    // The last copy until it is home.
+                    // This is the last copy until it is home.
                     self.cache.keep(object);
                     self.held.insert(object, bytes.clone());
                 }
@@ -165,7 +167,7 @@ impl Executor {
         for (i, o) in self.attempts[&id].outputs.clone().iter().enumerate() {
             if let (true, Some(bytes)) = (o.cached, &o.stored) {
                 let object = self.attempts[&id].assignment.outputs[i];
-                self.tell_replica(Some(id), object, bytes, false, out);
+                self.report_replica(Some(id), object, bytes, false, out);
             }
         }
         let report = self.report(id, Outcome::Done);
@@ -199,7 +201,7 @@ impl Executor {
                     if let Some(held) = self.held.get_mut(&object) {
                         held.version = Some(version.clone());
                         let bytes = held.clone();
-                        self.tell_replica(Some(id), object, &bytes, false, out);
+                        self.report_replica(Some(id), object, &bytes, false, out);
                     }
                     self.home.insert(object, (run, HomeAnswer { version, in_place: false }));
                 }
@@ -207,7 +209,7 @@ impl Executor {
             Err(error) => {
                 let kind = match error.kind {
                     TransferErrorKind::Shortage => FailureKind::Node,
-                    // The stored copy was damaged or is gone: another attempt makes it again.
+                    // The stored copy was damaged or is gone: another attempt has to make it again.
                     TransferErrorKind::Corrupt | TransferErrorKind::NotHeld | TransferErrorKind::Dropped => {
                         FailureKind::Node
                     }
@@ -215,7 +217,7 @@ impl Executor {
                     _ => FailureKind::StageOut,
                 };
                 slot.failure.get_or_insert(Failure { kind, message: error.message });
-                // As those that had not set out: nobody wants what this attempt made.
+                // Treated like an output that had not set out: nobody wants what this attempt made.
                 if slot.cached && attempt.cancelled {
                     self.doomed.insert(object);
                 }
@@ -233,8 +235,8 @@ impl Executor {
             return;
         }
         let result = match attempt.outputs.iter().find_map(|o| o.failure.clone()) {
-            // The dispatcher process that gave the attempt up may be dead when this is heard, and the next one wants the task
-            // done: it is no fault of the task that its outputs are not home.
+            // The dispatcher process that cancelled the attempt may be dead when this report arrives, and the
+            // next process wants the task done. It is no fault of the task that its outputs are not home.
             Some(failure) if attempt.cancelled => Err(Failure { kind: FailureKind::ExecutorLost, ..failure }),
             Some(failure) => Err(failure),
             None => Ok(()),
@@ -248,8 +250,8 @@ impl Executor {
         self.tell(id, NodeMessage::OutputsHome { task: id.0, attempt: id.1, result }, out);
     }
 
-    /// Outputs that are not home yet stay here: those that have not set out at once, the others if the driver can still
-    /// stop them.
+    /// Keeps outputs that are not home yet from going there: at once those that have not set out, the others
+    /// if the driver can still stop them.
     pub(super) fn stop_landing(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
         let queued: Vec<Landing> = self.landing_queue.iter().filter(|l| l.attempt == id).copied().collect();
         for landing in queued {
@@ -286,7 +288,7 @@ impl Executor {
 
     pub(super) fn on_cancel(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) {
         let Some(attempt) = self.attempts.get_mut(&id) else {
-            // Unknown here: say that it ended, so that the dispatcher does not wait for it.
+            // The attempt is unknown here: report that it ended, so that the dispatcher does not wait for it.
             let (task, attempt) = id;
             let report = Arc::new(AttemptReport {
                 task,
@@ -311,7 +313,7 @@ impl Executor {
             }
             State::Running => out.push(NodeAction::Kill { task: id.0, attempt: id.1 }),
             State::Landing => self.stop_landing(id, out),
-            // It ends as cancelled.
+            // The attempt ends as cancelled.
             State::Storing => out.push(NodeAction::Halt { task: id.0, attempt: id.1 }),
             State::Ended => {}
         }
@@ -321,7 +323,7 @@ impl Executor {
         self.end(id, Outcome::Failed(failure), out);
     }
 
-    /// The attempt is over without outputs to bring home: release what it holds and report.
+    /// Ends an attempt without outputs to bring home: releases what it holds and reports.
     pub(super) fn end(&mut self, id: AttemptId, outcome: Outcome, out: &mut Vec<NodeAction>) {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         if attempt.state == State::Ended {
@@ -342,10 +344,10 @@ impl Executor {
         self.take_back_private(id, out);
     }
 
-    /// Copies that only this attempt could read are gone with it.
+    /// Reports that copies which only this attempt could read are gone with it.
     pub(super) fn take_back_private(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
         let attempt = self.attempts.get_mut(&id).expect("attempt is here");
-        for (object, digest) in std::mem::take(&mut attempt.told_private) {
+        for (object, digest) in std::mem::take(&mut attempt.reported_private) {
             if self.held.get(&object).is_none_or(|held| held.digest != digest) {
                 self.tell(id, NodeMessage::ReplicaDropped(object), out);
             }
@@ -395,7 +397,7 @@ impl Executor {
         }
     }
 
-    /// What an attempt made that has failed after all does not stay.
+    /// An attempt has failed after all: what it made does not stay here.
     pub(super) fn forget_staying(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) {
         let assignment = &self.attempts[&id].assignment;
         let objects: Vec<ObjectId> =

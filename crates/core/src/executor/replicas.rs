@@ -1,4 +1,5 @@
-//! What the cache holds after an event: pins given back, copies dropped, and the dispatcher told of both.
+//! What the cache holds after an event: pins are given back, copies are dropped, and both are reported to the
+//! dispatcher.
 
 use super::*;
 
@@ -26,7 +27,7 @@ impl Executor {
         }
     }
 
-    /// Bytes under the name of an output that an earlier attempt left here.
+    /// Drops bytes that an earlier attempt left here under the name of an output.
     pub(super) fn drop_earlier(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
         if self.staying.remove(&object) {
             self.cache.release(object);
@@ -55,7 +56,7 @@ impl Executor {
         }
     }
 
-    /// The bytes are wrong: nobody may start with them any more.
+    /// Drops a replica whose bytes are wrong, so that no program starts with them any more.
     pub(super) fn drop_corrupt(&mut self, object: ObjectId, out: &mut Vec<NodeAction>) {
         if !self.cache.is_ready(object) {
             return;
@@ -67,19 +68,19 @@ impl Executor {
         self.evicted(object, out);
         for a in self.attempts.values_mut() {
             if was_kept && matches!(a.state, State::Storing | State::Landing) {
-                // The only copy of an output: the task has to make it again.
+                // This was the only copy of an output, so the task has to make it again.
                 let outputs = a.outputs.iter_mut().zip(&a.assignment.outputs);
                 for (output, _) in outputs.filter(|(o, of)| o.cached && **of == object) {
                     let message = "an output was damaged on this node before it was home".into();
                     output.failure.get_or_insert(Failure { kind: FailureKind::Node, message });
                 }
             }
-            // Whoever runs with it has failed when it ends.
+            // A program that runs with the wrong bytes counts as failed when it ends.
             let mut inputs = a.inputs.iter().zip(&a.assignment.inputs);
             a.spoiled |=
                 a.state == State::Running && inputs.any(|(i, s)| i.plan == Plan::Cache && s.object == object);
         }
-        // Whoever is queued with it is tried again.
+        // Attempts that are queued with the wrong bytes are staged again.
         let again: Vec<AttemptId> = self
             .attempts
             .iter()
@@ -99,8 +100,8 @@ impl Executor {
         }
     }
 
-    /// `by`: the attempt on whose account it is told again after a reconnect.
-    pub(super) fn tell_replica(
+    /// Reports a replica. `by`: the attempt whose reports, after a reconnect, include this one again.
+    pub(super) fn report_replica(
         &mut self,
         by: Option<AttemptId>,
         object: ObjectId,

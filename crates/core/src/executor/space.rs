@@ -1,50 +1,56 @@
-//! How much of the budget that it was given the cache uses, where the disk under it has less.
+//! How much of its budget the cache uses where the disk under it has less.
 //!
-//! Input: what the driver measured ([`NodeEvent::SpaceMeasured`]), and transfers that ended with `NoSpace`. Output: a
-//! budget for the cache, what has to leave for it, and the word of it to the dispatcher.
+//! Input: what the driver measured ([`NodeEvent::SpaceMeasured`]), and transfers that ended with `NoSpace`.
+//! Output: a budget for the cache, the objects that have to leave for it, and a report to the dispatcher.
 //!
-//! Two things bound the budget below what was asked for:
+//! Two things lower the budget below what was asked for:
 //!
-//! * the *measured* room: bytes that the cache has on its file system and bytes that are free there, less a part that is
-//!   left to sandboxes and private files ([`spare_bytes`]). It follows every measurement down, and up where that is worth a word;
-//! * the *refused* room, where the disk takes less than it says: a quota, a shortage of inodes, a file system that
-//!   became read-only. What is here and on its way when a write is refused is taken to be all that there is room for. It grows again by
-//!   a half for each [`PROBE_NS`] without a refusal: trying costs a transfer, and no attempt.
+//! * the *measured* room: bytes that the cache has on its file system plus bytes that are free there, less a
+//!   part that is left to sandboxes and private files ([`spare_bytes`]). The budget follows every measurement
+//!   down, and upwards if the rise is worth a report;
+//! * the *refused* room, where the disk takes less than it says: a quota, a shortage of inodes, a file system
+//!   that became read-only. When a write is refused, what is here and on its way is taken to be all that
+//!   there is room for. That room grows again by a half for each [`PROBE_NS`] without a refusal: a trial
+//!   costs a transfer, but no attempt.
 //!
-//! Programs write to the same disk, and how much, nobody knows before. One that failed where there may have been no room for
-//! it and its neighbours is no failure of its task ([`FailureKind::DiskShared`]). *May* have been: whoever took the room
-//! may have given it back before anybody looked, so a look at the disk proves nothing. What proves that there was room is that
-//! all programs of the node and all transfers have written less since the program began than was free then. Else the cache
-//! is halved, fewer programs run at once from then on ([`Space::programs_max`]), and the task is tried again; after some such
-//! failures with the disk to itself ([`Assignment::alone`]): nothing else runs, travels, or lies in the cache that may leave
-//! it. How that ends is the task's own end, or the node's if its disk is full even so.
+//! Programs write to the same disk, and nobody knows beforehand how much. A failed program does not count as
+//! a failure of its task if there may have been no room for it and its neighbours
+//! ([`FailureKind::DiskShared`]). *May* have been: whatever took the room may have given it back before
+//! anybody looked, so a look at the disk proves nothing. There surely was room if all programs of the node
+//! and all transfers have written less since the program began than was free then. Otherwise the cache is
+//! halved, fewer programs run at once from then on ([`Space::programs_max`]), and the task is tried again.
+//! After some such failures it has the disk to itself ([`Assignment::alone`]): no other program runs, no
+//! transfer is under way, and the cache holds nothing that may leave it. The end of that attempt is the
+//! task's own end, or the node's fault if its disk is full even so.
 //!
-//! An attempt whose inputs were refused goes back to wait for space: under the lower budget where they were for the cache, and
-//! for the ends of all other attempts where they were for it alone, so that such attempts go one at a time. When there is no other attempt and nothing left to evict, it
-//! fails as the node's fault, and another node has a turn; at once where its inputs are more than the whole disk.
+//! An attempt whose inputs were refused goes back to wait for space. Inputs for the cache wait under the
+//! lower budget; private inputs wait for the ends of all other attempts, so that such attempts go one at a
+//! time. When there is no other attempt and nothing left to evict, the attempt fails as the node's fault, and
+//! another node has a turn. It fails at once if its inputs are larger than the whole disk.
 
 use super::*;
 
-/// After so long without a refusal more is tried.
+/// After this long without a refusal a larger budget is tried.
 const PROBE_NS: u64 = 2_000_000_000;
-/// The part of the measured room that is left to others: one in so many bytes, up to [`SPARE_BYTES_MAX`].
+/// The part of the measured room that is left to sandboxes and private files: one byte in this many, up to
+/// [`SPARE_BYTES_MAX`].
 const SPARE_PART: u64 = 8;
 const SPARE_BYTES_MAX: u64 = 1 << 30;
-/// Programs are expected to have ended after so many times their mean run time. As long after one found no room, one more of
-/// so many is run at once.
+/// Programs are expected to have ended after this many times their mean run time. That long after a program
+/// found no room, the number of programs at once is raised by one part in `PROGRAMS_PART`.
 const PROBE_RUNS: u64 = 8;
 const PROGRAMS_PART: u32 = 8;
-/// A budget that rises by less than one in so many bytes is not worth a word.
+/// A rise of the budget by less than one byte in this many is not reported.
 const RISE_PART: u64 = 8;
 
 #[derive(Debug)]
 pub(super) struct Space {
     asked_bytes: u64,
     measured_bytes: Option<u64>,
-    /// The whole size of its disk.
+    /// The size of the whole disk.
     disk_bytes: u64,
     refused: Option<Refused>,
-    /// So many programs run at once, as more of them filled the disk.
+    /// The number of programs that run at once, if more of them filled the disk.
     programs: Option<Programs>,
     /// Bytes of all transfers that have begun, and of those under way.
     begun_bytes: u64,
@@ -54,14 +60,14 @@ pub(super) struct Space {
 #[derive(Clone, Copy, Debug)]
 struct Programs {
     n_max: u32,
-    /// When this was found, or raised.
+    /// When this number was found or last raised.
     at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     bytes: u64,
-    /// When this was found, or raised.
+    /// When this room was found or last raised.
     at: Timestamp,
 }
 
@@ -88,18 +94,19 @@ impl Space {
         self.moving_bytes += size_bytes;
     }
 
-    /// A transfer of which `size_bytes` were expected has written `written_bytes`: more, where home's file has grown.
+    /// A transfer of which `size_bytes` were expected has written `written_bytes`. That is more if the file
+    /// at home has grown.
     pub(super) fn transfer_ended(&mut self, size_bytes: u64, written_bytes: u64) {
         self.moving_bytes = self.moving_bytes.saturating_sub(size_bytes);
         self.begun_bytes += written_bytes.saturating_sub(size_bytes);
     }
 
-    /// Bytes that transfers have written to the disk up to now, at least.
+    /// Bytes that transfers have written to the disk so far, at least.
     pub(super) fn read_bytes(&self) -> u64 {
         self.begun_bytes - self.moving_bytes
     }
 
-    /// What the cache can have at most: all of what was asked for, with the whole disk for itself.
+    /// The largest cache that is possible: all of what was asked for, with the whole disk for the cache.
     pub(super) fn cache_bytes_max(&self) -> u64 {
         self.asked_bytes.min(self.disk_bytes - spare_bytes(self.disk_bytes))
     }
@@ -124,7 +131,7 @@ impl Space {
         if now.since_ns(refused.at) < PROBE_NS {
             return;
         }
-        // From nothing it has to grow as well.
+        // The addend lets the room grow from nothing, too.
         let more_bytes = (refused.bytes / 2).max(self.asked_bytes / 16).max(1);
         *refused = Refused { bytes: refused.bytes.saturating_add(more_bytes), at: now };
         if refused.bytes >= self.asked_bytes {
@@ -133,7 +140,7 @@ impl Space {
     }
 }
 
-/// What of `room_bytes` the cache leaves to sandboxes and private files, which lie on the same disk.
+/// The part of `room_bytes` that the cache leaves to sandboxes and private files, which lie on the same disk.
 fn spare_bytes(room_bytes: u64) -> u64 {
     (room_bytes / SPARE_PART).min(SPARE_BYTES_MAX)
 }
@@ -146,8 +153,8 @@ impl Executor {
         self.fit_budget(out);
     }
 
-    /// The disk had no room for something, and what was written of it is gone again. The cache is to make room for
-    /// `beside_bytes` that do not go into it.
+    /// The disk had no room for something, and the part that was written is removed again. The cache is to
+    /// make room for `beside_bytes` that do not go into it.
     pub(super) fn on_no_space(&mut self, now: Timestamp, beside_bytes: u64, out: &mut Vec<NodeAction>) {
         let here = self.cache.used_bytes() + self.cache.reserved_bytes();
         let before = self.space.refused.map_or(u64::MAX, |refused| refused.bytes);
@@ -156,9 +163,9 @@ impl Executor {
         self.fit_budget(out);
     }
 
-    /// As time passes: more is tried, and what had to stay leaves when it may.
+    /// As time passes, a larger budget is tried, and objects that had to stay leave when they may.
     pub(super) fn settle_space(&mut self, now: Timestamp, out: &mut Vec<NodeAction>) {
-        // What has the disk to itself keeps it.
+        // An attempt that has the disk to itself keeps it.
         if self.alone.is_none() {
             self.space.probe(now);
             self.space.probe_programs(now, self.config.slots, self.run_ns_mean.unwrap_or(0));
@@ -166,7 +173,7 @@ impl Executor {
         self.fit_budget(out);
     }
 
-    /// What the end of a program that failed means, given what is known of the disk.
+    /// Decides what kind of failure a failed program is, given what is known of the disk.
     pub(super) fn judge_disk(
         &mut self,
         now: Timestamp,
@@ -190,7 +197,7 @@ impl Executor {
         let is_alone = attempt.assignment.alone;
         let is_short = match is_alone {
             false => disk.is_full || disk.is_said || may_have_filled && written_bytes.is_some(),
-            // A program may say so of another disk.
+            // A program may report a full disk that is not this one.
             true => disk.is_full || may_have_filled && (written_bytes.is_some() || disk.is_said),
         };
         if !is_short {
@@ -204,7 +211,7 @@ impl Executor {
             );
             return Failure { kind: FailureKind::Node, message };
         }
-        // Those that run on had room.
+        // The programs that go on running had room.
         let n_max = self.n_running.min(self.space.programs_max()).max(1);
         if n_max < self.config.slots {
             self.space.programs = Some(Programs { n_max, at: now });
@@ -221,7 +228,7 @@ impl Executor {
         Failure { kind: FailureKind::DiskShared, message }
     }
 
-    /// Leaves in the cache what has to stay there.
+    /// Evicts from the cache all objects that need not stay there.
     pub(super) fn empty_cache(&mut self, now: Timestamp, out: &mut Vec<NodeAction>) {
         let evictable_bytes = self.cache.evictable_bytes();
         if evictable_bytes > 0 {
@@ -247,13 +254,15 @@ impl Executor {
         }
     }
 
-    /// What the inputs of an attempt take of the disk, at least: with the whole disk for itself, and all of the cache that
-    /// was asked for. A file under several names is in the cache once, and is copied for each where the cache cannot have it.
+    /// The bytes of disk that an attempt's inputs take at least, if the attempt has the whole disk and the
+    /// cache has its full budget. A file under several names is in the cache once; it is copied for each name
+    /// if the cache cannot hold it.
     fn needs_bytes(&self, id: AttemptId) -> u64 {
         let attempt = &self.attempts[&id];
         let inputs = attempt.inputs.iter().zip(&attempt.assignment.inputs);
         let mut copied_bytes = 0;
-        // By object: its size, and how often it would be copied. What stays on the nodes is read from the cache alone.
+        // By object: its size, and how often it would be copied. Inputs that stay on the nodes are read only
+        // from the cache.
         let mut cached: BTreeMap<ObjectId, (u64, u64)> = BTreeMap::new();
         for (input, assigned) in inputs.filter(|(input, _)| input.plan != Plan::InPlace) {
             if assigned.direct {
@@ -276,7 +285,8 @@ impl Executor {
         cached_bytes + copied_bytes
     }
 
-    /// Why an attempt fails whose files that stay on the nodes (`what`, together `needs_bytes`) have no room in the cache.
+    /// The failure of an attempt whose files that stay on the nodes (`what`, together `needs_bytes`) have no
+    /// room in the cache.
     pub(super) fn cache_full(&self, what: &str, needs_bytes: u64) -> Failure {
         let max_bytes = self.space.cache_bytes_max();
         if needs_bytes > max_bytes {
@@ -295,7 +305,7 @@ impl Executor {
         Failure { kind: FailureKind::CacheFull, message }
     }
 
-    /// Why an attempt fails before anything is read for it.
+    /// The failure of an attempt whose inputs are larger than the disk, before anything is read for it.
     pub(super) fn why_disk_too_small(&self, id: AttemptId) -> Option<Failure> {
         let disk_bytes = self.space.disk_bytes;
         let sizes = self.attempts[&id].inputs.iter().map(|input| input.size_bytes);
@@ -309,8 +319,9 @@ impl Executor {
         (needs > disk_bytes).then_some(Failure { kind: FailureKind::DiskTooSmall, message })
     }
 
-    /// Why an attempt fails whose inputs have no room although no other waits for room. Programs that run may have taken it:
-    /// where they can have, it is tried again, in the end with the disk to itself.
+    /// The failure of an attempt whose inputs have no room although no other attempt waits for room. Running
+    /// programs may have taken the room. If they can have, the task is tried again, in the end with the disk
+    /// to itself.
     pub(super) fn why_no_room(&self, id: AttemptId, refused: &str) -> Failure {
         let needs = self.needs_bytes(id);
         let keeps = self.cache.used_bytes();
@@ -325,15 +336,15 @@ impl Executor {
         Failure { kind, message }
     }
 
-    /// Whether an attempt whose private copy was refused may find room later: another one will give up some of the disk, or
-    /// has done so while the copy was on its way.
+    /// Whether an attempt whose private copy was refused may find room later: another attempt will give up
+    /// some of the disk, or has done so while the copy was on its way.
     pub(super) fn may_find_room(&mut self, id: AttemptId) -> bool {
         let is_alone = self.n_pinned <= 1;
         let Some(attempt) = self.attempts.get_mut(&id) else { return false };
         !std::mem::replace(&mut attempt.refused_alone, is_alone) || !is_alone
     }
 
-    /// An attempt whose inputs could not come for want of space waits for it once more, in its place of before.
+    /// Lets an attempt whose inputs found no space wait for it once more, at its former place in the order.
     pub(super) fn wait_for_space(&mut self, id: AttemptId, is_private: bool, out: &mut Vec<NodeAction>) {
         let Some(attempt) = self.attempts.get(&id).filter(|a| a.state == State::Staging) else { return };
         let seq = attempt.seq;
@@ -347,7 +358,7 @@ impl Executor {
                 let (task, attempt) = id;
                 out.push(NodeAction::DropPrivate { task, attempt, input: i as u32 });
             }
-            // It was read for this attempt alone because the cache had no room for it then.
+            // The input was private only because the cache had no room for it at that time.
             if input.plan == Plan::Private && !assigned.direct {
                 input.plan = Plan::Cache;
             }
@@ -416,7 +427,7 @@ mod tests {
         expected.extend(dropped(1));
         expected.push(resized(35 * MIB));
         assert_eq!(measured(&mut executor, 0, 40 * MIB), expected);
-        // A little more is no news, much more is, and all of it is the budget that was asked for.
+        // A small rise is not reported, a large one is, and the budget never exceeds what was asked for.
         assert_eq!(measured(&mut executor, 1, 42 * MIB), []);
         assert_eq!(measured(&mut executor, 2, 80 * MIB), [resized(70 * MIB)]);
         assert_eq!(measured(&mut executor, 3, 1 << 40), [resized(100 * MIB)]);

@@ -1,4 +1,5 @@
-//! From arrival to all inputs here: how big they are, which bytes they have to be, and space for all of them at once.
+//! From an attempt's arrival until all its inputs are here: how large they are, which bytes they must have,
+//! and space for all of them at once.
 
 use super::transfers::failure_of;
 use super::*;
@@ -9,13 +10,13 @@ struct Want {
     object: ObjectId,
     size_bytes: u64,
     here: Here,
-    /// It lives on nodes: home does not have it.
+    /// The object lives on the nodes and is not at home.
     stays: bool,
 }
 
 /// Whether an attempt's inputs have room in the cache.
 enum Fit {
-    /// Room is taken for the ones, and the others are read for this attempt only.
+    /// Room is taken for the objects in `reserve`; those in `direct` are read for this attempt only.
     Fits { reserve: Vec<(ObjectId, u64)>, direct: Vec<ObjectId> },
     /// There may be room when other attempts have ended.
     Later,
@@ -25,7 +26,7 @@ enum Fit {
 
 /// How an attempt's inputs come here.
 struct Staging {
-    /// What is fetched, or waited for, and for which input.
+    /// The objects that are fetched or waited for, each with the input's number.
     fetches: Vec<(Target, u32)>,
     /// Copies that are here and that home has confirmed.
     confirmed: Vec<(ObjectId, Fetched)>,
@@ -45,11 +46,13 @@ impl Executor {
         let seq = self.next_seq;
         self.next_seq += 1;
         let n = assignment.inputs.len();
+        let by_object = InputsByObject::new(&assignment.inputs);
         let mut attempt = Box::new(Attempt {
             assignment,
             state: State::Sizing,
             seq,
             inputs: Vec::with_capacity(n),
+            by_object,
             n_unknown: 0,
             n_missing: 0,
             pinned: false,
@@ -61,13 +64,13 @@ impl Executor {
             outdone: false,
             spoiled: false,
             is_older: false,
-            told_private: vec![],
+            reported_private: vec![],
             times: Times { received: now, ..Times::default() },
             cpu_ns: 0,
             rss_bytes_max: 0,
             outputs: vec![],
             n_outputs_pending: 0,
-            told: vec![],
+            reported: vec![],
         });
         let mut ask = vec![];
         for (i, input) in attempt.assignment.inputs.iter().enumerate() {
@@ -92,7 +95,7 @@ impl Executor {
         }
     }
 
-    /// How an input will come here, its size and what it has to be, where that is known.
+    /// How an input will come here, its size, and which bytes it must have, as far as that is known.
     pub(super) fn plan(&self, input: &AssignedInput, run: RunId) -> (Plan, u64, Expect) {
         if let (false, Some(known)) = (input.check_home, &input.known) {
             let is_here = |(_, answer): &(RunId, HomeAnswer)| answer.in_place;
@@ -117,7 +120,7 @@ impl Executor {
             (false, true) => Plan::Private,
             (false, false) => Plan::Cache,
         };
-        // What an earlier run knew holds while home's version is the same.
+        // What an earlier run knew is still true while home's version is the same.
         let known = input.known.clone().filter(|k| k.version == answer.version);
         let version = answer.version.clone();
         (plan, version.size_bytes, Expect { known, version: Some(version) })
@@ -164,7 +167,7 @@ impl Executor {
         }
     }
 
-    /// All plans are known: take the space for everything that has to come, or wait for it.
+    /// All plans are known: takes the space for everything that has to come, or lets the attempt wait for it.
     pub(super) fn reserve_or_block(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) {
         let needs_space = self.attempts[&id]
             .inputs
@@ -185,8 +188,8 @@ impl Executor {
         }
     }
 
-    /// Pins what is here, reserves what is not, and starts the transfers; all or nothing. An attempt that can never have
-    /// its inputs here fails. False: it has to wait.
+    /// Pins the inputs that are here, reserves space for the others, and starts the transfers; all or
+    /// nothing. An attempt that can never have its inputs here fails. `false`: the attempt has to wait.
     pub(super) fn try_reserve(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) -> bool {
         let attempt = &self.attempts[&id];
         let is_alone = attempt.assignment.alone;
@@ -242,16 +245,17 @@ impl Executor {
         for (target, i) in fetches {
             self.want(target, id, i);
         }
-        // The whole run is held to these bytes: the dispatcher has to know which they are.
+        // The whole run must read these bytes, so the dispatcher has to know them.
         for (object, bytes) in confirmed {
-            self.tell_replica(Some(id), object, &bytes, false, out);
+            self.report_replica(Some(id), object, &bytes, false, out);
         }
         self.start_when_ready(now, id);
         true
     }
 
-    /// What an attempt reads through the cache, each object once, and the objects that it has to read for itself alone,
-    /// as other bytes of them must stay here. Other bytes that nobody needs are evicted.
+    /// The objects that an attempt reads through the cache, each once; and the objects that it has to read
+    /// for itself alone, because other bytes of them must stay here. Other bytes that no attempt needs are
+    /// evicted.
     fn wanted_objects(&mut self, id: AttemptId, out: &mut Vec<NodeAction>) -> (Vec<Want>, Vec<ObjectId>) {
         let attempt = &self.attempts[&id];
         let inputs = attempt.inputs.iter().zip(&attempt.assignment.inputs);
@@ -264,7 +268,8 @@ impl Executor {
                 stays: assigned.stays,
             })
             .collect();
-        // Inputs of one object may differ in size: where a copy has come before, that is its size, else what home said earlier.
+        // Two inputs of one object may differ in size: if a copy has been here, its size counts, otherwise
+        // home's earlier answer.
         wanted.sort_unstable_by_key(|w| (w.object, Reverse(w.size_bytes)));
         wanted.dedup_by_key(|w| w.object);
         let private = wanted.iter().filter(|w| w.here == Here::Taken).map(|w| w.object).collect();
@@ -276,7 +281,8 @@ impl Executor {
         (wanted, private)
     }
 
-    /// Whether what is wanted and is not here has room in the cache, where all that is wanted is pinned.
+    /// Whether the wanted objects that are not here have room in the cache, when all wanted objects are
+    /// pinned.
     fn fit(&self, wanted: &[Want]) -> Fit {
         let available_bytes = self.cache.available_bytes();
         let mut absent: Vec<&Want> = wanted.iter().filter(|w| w.here != Here::Right).collect();
@@ -289,8 +295,8 @@ impl Executor {
             if others_end && ever > available_bytes {
                 return Fit::Later;
             }
-            // Nobody else's ending can make room: the largest are read for this attempt only. What home does not
-            // have cannot be read so.
+            // The end of another attempt cannot make enough room: the largest objects are read for this
+            // attempt only. Objects that are not at home cannot be read in that way.
             let staying_bytes: u64 = absent.iter().filter(|w| w.stays).map(|w| w.size_bytes).sum();
             if staying_bytes > available_bytes {
                 let needs_bytes = wanted.iter().filter(|w| w.stays).map(|w| w.size_bytes).sum();
@@ -306,7 +312,7 @@ impl Executor {
         Fit::Fits { reserve: absent.iter().map(|w| (w.object, w.size_bytes)).collect(), direct }
     }
 
-    /// The attempt's inputs are on their way from now on: says of each how it comes, where it is not here.
+    /// Lets the attempt's inputs be on their way; gives how each comes that is not here.
     fn stage(&mut self, id: AttemptId, private: &[ObjectId]) -> Staging {
         let attempt = self.attempts.get_mut(&id).expect("attempt is here");
         attempt.state = State::Staging;
@@ -343,7 +349,7 @@ impl Executor {
         Staging { fetches, confirmed }
     }
 
-    /// The first input that stays on nodes and that no node is named for.
+    /// The first input that stays on the nodes and that no node is named for.
     fn unreachable_input(&self, id: AttemptId, fetches: &[(Target, u32)]) -> Option<u32> {
         let inputs = &self.attempts[&id].assignment.inputs;
         let found = fetches.iter().find(|(target, i)| {
@@ -354,7 +360,7 @@ impl Executor {
         found.map(|(_, i)| *i)
     }
 
-    /// Gives back the space that was taken for transfers that never begin.
+    /// Gives back the space that was reserved for transfers that never begin.
     fn abort_reserved(&mut self, fetches: &[(Target, u32)]) {
         for (target, _) in fetches {
             if let Target::Cache(object) = target
@@ -366,7 +372,7 @@ impl Executor {
         }
     }
 
-    /// What is here of `object`, for an attempt that does not pin it yet.
+    /// The state of `object` in the cache, for an attempt that does not pin it yet.
     pub(super) fn look(&self, object: ObjectId, expect: &Expect) -> Here {
         match self.cache.state(object) {
             None => Here::Absent,
@@ -376,7 +382,7 @@ impl Executor {
                 Here::Taken
             }
             Some(ReplicaState::Ready) => Here::Stale,
-            // It may also be an output that is being stored.
+            // The object may also be an output that is being stored.
             Some(ReplicaState::Creating) => match self.transfers.get(&Target::Cache(object)) {
                 Some(transfer) if transfer.expect == *expect && !self.doomed.contains(&object) => Here::Right,
                 _ => Here::Taken,
@@ -390,15 +396,20 @@ impl Executor {
             asking.waiters.retain(|(waiter, _)| *waiter != id);
             asking.later.retain(|(waiter, _)| *waiter != id);
         }
-        // Transfers go on: their bytes may serve the next attempt. Only this one stops waiting, and a
-        // private copy that nobody waits for and that has not begun is not begun.
-        for transfer in self.transfers.values_mut() {
+        // Transfers go on: their bytes may serve the next attempt. Only this attempt stops waiting. A private
+        // copy that no attempt waits for is not begun if it has not begun yet.
+        let mut relined = vec![];
+        for (target, transfer) in &mut self.transfers {
+            if transfer.place.is_some() && transfer.waiters.first().is_some_and(|(first, _)| *first == id) {
+                relined.push(*target);
+            }
             transfer.waiters.retain(|(waiter, _)| *waiter != id);
         }
+        relined.into_iter().for_each(|target| self.change_line(target));
         self.forget_abandoned();
     }
 
-    /// Transfers that nobody wants and that have not begun are not begun.
+    /// Removes transfers that nobody wants and that have not begun.
     pub(super) fn forget_abandoned(&mut self) {
         let abandoned: Vec<Target> = self
             .transfers
@@ -407,8 +418,10 @@ impl Executor {
             .map(|(target, _)| *target)
             .collect();
         for target in abandoned {
-            self.transfers.remove(&target);
-            self.transfer_queue.retain(|t| *t != target);
+            let transfer = self.transfers.remove(&target).expect("just seen");
+            if let Some(place) = transfer.place {
+                self.transfer_queue.remove(place);
+            }
             if let Target::Cache(object) = target {
                 self.cache.abort(object);
             }

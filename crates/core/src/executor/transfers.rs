@@ -1,22 +1,25 @@
 //! Transfers into this node: wanted, begun within the limits, ended; for attempts, and ahead of them for collectives.
 
+use super::transfer_queue::Line;
 use super::*;
+
+#[cfg(test)]
+mod tests;
 
 impl Executor {
     /// Joins the transfer to `target`, or queues it.
     pub(super) fn want(&mut self, target: Target, id: AttemptId, input: u32) {
         if let Some(transfer) = self.transfers.get_mut(&target) {
             transfer.waiters.push((id, input));
+            self.change_line(target);
             return;
         }
         let attempt = &self.attempts[&id];
         let assigned = &attempt.assignment.inputs[input as usize];
         let expect = attempt.inputs[input as usize].expect.clone();
-        // As much as was reserved: one object has the size of its largest input.
-        let inputs = attempt.inputs.iter().zip(&attempt.assignment.inputs);
-        let of_object =
-            inputs.filter(|(_, a)| a.object == assigned.object).map(|(input, _)| input.size_bytes);
-        let size_bytes = of_object.max().unwrap_or(0);
+        // The size is what was reserved: an object counts with the size of its largest input.
+        let inputs = attempt.by_object.of(assigned.object);
+        let size_bytes = inputs.map(|i| attempt.inputs[i as usize].size_bytes).max().unwrap_or(0);
         let mut sources: VecDeque<Source> = assigned.sources.iter().map(|e| Source::Peer(*e)).collect();
         if expect.known.is_none() || matches!(target, Target::Private { .. }) {
             // Peers can only be asked for bytes with a known digest.
@@ -31,6 +34,7 @@ impl Executor {
             expect,
             sources,
             active: None,
+            place: None,
             waiters: vec![(id, input)],
             story: vec![],
             batch: None,
@@ -38,10 +42,39 @@ impl Executor {
             watched: assigned.watched,
         };
         self.transfers.insert(target, Box::new(transfer));
-        self.transfer_queue.push_back(target);
+        self.queue_up(target);
     }
 
-    /// Brings an object here for attempts to come: space is taken from what may be evicted, or it is refused.
+    /// The transfer waits behind all others to be begun.
+    fn queue_up(&mut self, target: Target) {
+        let line = self.line_of(&self.transfers[&target]);
+        let place = self.transfer_queue.put(line, target);
+        self.transfers.get_mut(&target).expect("just seen").place = Some(place);
+    }
+
+    /// Those who wait for the transfer have changed: if it is queued, it stands in the line of the first one.
+    pub(super) fn change_line(&mut self, target: Target) {
+        let transfer = &self.transfers[&target];
+        let line = self.line_of(transfer);
+        if let Some(place) = transfer.place.filter(|place| place.line() != line) {
+            let place = self.transfer_queue.change_line(place, line);
+            self.transfers.get_mut(&target).expect("just seen").place = Some(place);
+        }
+    }
+
+    /// The line of the queue that a transfer belongs to.
+    pub(super) fn line_of(&self, transfer: &Transfer) -> Line {
+        let first = transfer.waiters.first().filter(|_| self.config.inputs_in_turn);
+        first.map(|(id, _)| *id)
+    }
+
+    /// Transfers that are under way.
+    pub(super) fn n_active(&self) -> u32 {
+        self.active.len() as u32
+    }
+
+    /// Fetches an object for attempts to come. Space is taken from objects that may be evicted; if that is
+    /// not enough, the request is refused.
     pub(super) fn prefetch(
         &mut self,
         batch: BatchId,
@@ -60,7 +93,8 @@ impl Executor {
         let target = Target::Cache(*object);
         match self.look(*object, &expect) {
             Here::Right => {
-                // There, or on its way: then it is asked for where the dispatcher says now.
+                // The object is here or on its way. In the latter case, ask the sources that the dispatcher
+                // names now.
                 if let Some(transfer) = self.transfers.get_mut(&target) {
                     (transfer.batch, transfer.awaits) = (Some(batch), awaits);
                     if transfer.active.is_none() {
@@ -83,6 +117,7 @@ impl Executor {
                     expect,
                     sources,
                     active: None,
+                    place: None,
                     waiters: vec![],
                     story: vec![],
                     batch: Some(batch),
@@ -90,7 +125,7 @@ impl Executor {
                     watched: false,
                 };
                 self.transfers.insert(target, Box::new(transfer));
-                self.transfer_queue.push_back(target);
+                self.queue_up(target);
             }
             Here::Stale | Here::Taken => {
                 self.prefetch_failed(batch, *object, TransferErrorKind::Temporary, out)
@@ -121,7 +156,7 @@ impl Executor {
             return;
         }
         transfer.active = None;
-        self.n_active -= 1;
+        self.active.remove(&target);
         let written_bytes = result.as_ref().map_or(0, |fetched| fetched.size_bytes);
         self.space.transfer_ended(transfer.size_bytes, written_bytes);
         match source {
@@ -142,7 +177,8 @@ impl Executor {
         }
     }
 
-    /// The bytes of a transfer are here: the cache and the dispatcher learn of them, and whoever waited goes on.
+    /// The bytes of a transfer have arrived: updates the cache, reports to the dispatcher, and lets the
+    /// waiting attempts go on.
     fn on_arrived(
         &mut self,
         now: Timestamp,
@@ -154,12 +190,12 @@ impl Executor {
         let transfer = self.transfers.remove(&target).expect("a transfer that ends is here");
         match target {
             Target::Cache(object) => self.keep_arrived(object, &transfer, bytes, out),
-            // Its attempt has ended while this was on its way, or had to go back to wait for space.
+            // The attempt ended while its copy was on its way, or had to go back to wait for space.
             Target::Private { task, attempt, input } if transfer.waiters.is_empty() => {
                 out.push(NodeAction::DropPrivate { task, attempt, input });
             }
             Target::Private { task, attempt, .. } => {
-                self.tell_private((task, attempt), &transfer, bytes, out);
+                self.report_private((task, attempt), &transfer, bytes, out);
             }
         }
         if transfer.watched && matches!(target, Target::Private { .. }) {
@@ -194,7 +230,7 @@ impl Executor {
         }
     }
 
-    /// A copy that has come into the cache is held, and the dispatcher hears of it.
+    /// Keeps a copy that has come into the cache, and reports it to the dispatcher.
     fn keep_arrived(
         &mut self,
         object: ObjectId,
@@ -212,12 +248,12 @@ impl Executor {
         {
             answer.version = version.clone();
         }
-        self.tell_replica(transfer.waiters.first().map(|w| w.0), object, bytes, false, out);
+        self.report_replica(transfer.waiters.first().map(|w| w.0), object, bytes, false, out);
     }
 
-    /// The dispatcher hears which bytes an attempt has for itself alone, where it is the first reader of its run: the
-    /// whole run is held to what that one saw.
-    fn tell_private(
+    /// Reports which bytes an attempt has for itself alone, if it is the first reader of its run: the whole
+    /// run must read what this attempt read.
+    fn report_private(
         &mut self,
         id: AttemptId,
         transfer: &Transfer,
@@ -230,13 +266,14 @@ impl Executor {
             return;
         }
         if let Some(attempt) = self.attempts.get_mut(&id) {
-            // Taken back when the attempt has ended, as nobody else can have this copy.
-            attempt.told_private.push((transfer.object, bytes.digest));
-            self.tell_replica(Some(id), transfer.object, bytes, true, out);
+            // The report is taken back when the attempt has ended, as no other attempt can have this copy.
+            attempt.reported_private.push((transfer.object, bytes.digest));
+            self.report_replica(Some(id), transfer.object, bytes, true, out);
         }
     }
 
-    /// A source did not give the bytes: the next one is asked, or all who wait fail or wait for space.
+    /// A source did not give the bytes: the next source is asked, or all waiting attempts fail or wait for
+    /// space.
     fn on_source_failed(
         &mut self,
         now: Timestamp,
@@ -253,7 +290,7 @@ impl Executor {
         let hopeless = matches!(error.kind, TransferErrorKind::Changed | TransferErrorKind::NoSpace);
         let is_wanted = !transfer.waiters.is_empty() || transfer.batch.is_some();
         if !hopeless && !transfer.sources.is_empty() && is_wanted {
-            self.transfer_queue.push_back(target);
+            self.queue_up(target);
             return;
         }
         let transfer = self.transfers.remove(&target).expect("just seen");
@@ -289,71 +326,128 @@ impl Executor {
         }
     }
 
-    /// Whether a copy of the object is to come into the cache: from a source that was asked, or from the next.
+    /// Whether a copy of the object is to come into the cache, from the source that was asked or from the
+    /// next one.
     pub fn is_fetching(&self, object: ObjectId) -> bool {
         self.transfers.contains_key(&Target::Cache(object))
-    }
-
-    /// Whether another input of the attempt that asked for this one first is on its way.
-    fn has_another_on_its_way(&self, target: Target) -> bool {
-        let Some((id, asked)) = self.transfers[&target].waiters.first() else { return false };
-        let Some(attempt) = self.attempts.get(id) else { return false };
-        let others = (0u32..).zip(&attempt.assignment.inputs).filter(|(i, _)| i != asked);
-        let (task, attempt) = *id;
-        let is_active = |t: Target| self.transfers.get(&t).is_some_and(|t| t.active.is_some());
-        others.into_iter().any(|(input, assigned)| {
-            is_active(Target::Cache(assigned.object)) || is_active(Target::Private { task, attempt, input })
-        })
     }
 
     pub(super) fn begin_transfers(&mut self, out: &mut Vec<NodeAction>) {
         if self.alone.is_some_and(|id| matches!(self.attempts[&id].state, State::Queued | State::Running)) {
             return;
         }
-        let mut i = 0;
-        while i < self.transfer_queue.len() && self.n_active < self.config.transfers_max {
-            let target = self.transfer_queue[i];
-            if self.config.inputs_in_turn && self.has_another_on_its_way(target) {
-                i += 1;
-                continue;
+        let mut walk = self.transfer_queue.walk();
+        let mut on_their_way = BTreeMap::new();
+        while self.n_active() < self.config.transfers_max
+            && let Some(step) = walk.next()
+        {
+            let target = self.transfer_queue.target(step.place);
+            if let Some(id) = step.place.line() {
+                // What was found before holds until the next transfer begins.
+                let n_active = self.active.len();
+                let (seen_at, moving) = on_their_way.entry(id).or_insert((usize::MAX, OnTheirWay::None));
+                if *seen_at != n_active {
+                    (*seen_at, *moving) = (n_active, self.on_their_way(id));
+                }
+                match *moving {
+                    OnTheirWay::One(input) if self.asked_first(target) != Some((id, input)) => {
+                        walk.pass_over(step, self.places_of_input(id, input));
+                        continue;
+                    }
+                    OnTheirWay::Several => continue,
+                    OnTheirWay::One(_) | OnTheirWay::None => {}
+                }
             }
-            let transfer = self.transfers.get_mut(&target).expect("queued transfer is here");
-            let (by_peer, per_peer_max) = (&self.n_active_by_peer, self.config.transfers_per_peer_max);
-            let home_has_room = self.n_home_streams < self.config.home_streams_max;
-            let peers_left = transfer.sources.iter().any(|s| matches!(s, Source::Peer(_)));
-            let choice = transfer.sources.iter().position(|source| match source {
-                Source::Peer(peer) => by_peer.get(peer).copied().unwrap_or(0) < per_peer_max,
-                // Home is the last resort: a busy peer is waited for, shared storage is left alone.
-                Source::Home => !peers_left && home_has_room,
-            });
-            let Some(choice) = choice else {
-                i += 1;
-                continue;
-            };
-            let source = transfer.sources.remove(choice).expect("position is in range");
-            self.transfer_queue.remove(i);
-            transfer.active = Some(source);
-            self.n_active += 1;
-            self.space.transfer_began(transfer.size_bytes);
-            match source {
-                Source::Home => self.n_home_streams += 1,
-                Source::Peer(peer) => *self.n_active_by_peer.entry(peer).or_default() += 1,
+            walk.go_on(step, &self.transfer_queue);
+            if let Some(source) = self.choose_source(target) {
+                self.begin_transfer(target, source, out);
             }
-            out.push(NodeAction::Fetch {
-                target,
-                object: transfer.object,
-                source,
-                known: transfer.expect.known.clone(),
-                size_bytes: transfer.size_bytes,
-                awaits: std::mem::take(&mut transfer.awaits) && source != Source::Home,
-                watched: transfer.watched,
-            });
         }
+    }
+
+    /// The attempt and the number of its input that a transfer was begun for.
+    fn asked_first(&self, target: Target) -> Option<(AttemptId, u32)> {
+        self.transfers[&target].waiters.first().copied()
+    }
+
+    /// Which inputs of an attempt are on their way into this node, for it or for others.
+    fn on_their_way(&self, id: AttemptId) -> OnTheirWay {
+        let Some(attempt) = self.attempts.get(&id) else { return OnTheirWay::None };
+        let mut found = None;
+        for target in &self.active {
+            let (of_cache, private) = match *target {
+                Target::Cache(object) => (Some(attempt.by_object.of(object)), None),
+                Target::Private { task, attempt, input } => (None, (id == (task, attempt)).then_some(input)),
+            };
+            for input in of_cache.into_iter().flatten().chain(private) {
+                if found.is_some_and(|other| other != input) {
+                    return OnTheirWay::Several;
+                }
+                found = Some(input);
+            }
+        }
+        found.map_or(OnTheirWay::None, OnTheirWay::One)
+    }
+
+    /// Where transfers wait that were asked for by this attempt for this input.
+    fn places_of_input(&self, id: AttemptId, input: u32) -> impl Iterator<Item = Place> {
+        let object = self.attempts[&id].assignment.inputs[input as usize].object;
+        let (task, attempt) = id;
+        let targets = [Target::Cache(object), Target::Private { task, attempt, input }];
+        targets.into_iter().filter_map(move |target| {
+            let transfer = self.transfers.get(&target)?;
+            transfer.place.filter(|_| transfer.waiters.first() == Some(&(id, input)))
+        })
+    }
+
+    /// The source that a queued transfer may be begun from now; its position among those that are left to try.
+    fn choose_source(&self, target: Target) -> Option<usize> {
+        let transfer = &self.transfers[&target];
+        let (by_peer, per_peer_max) = (&self.n_active_by_peer, self.config.transfers_per_peer_max);
+        let home_has_room = self.n_home_streams < self.config.home_streams_max;
+        let peers_left = transfer.sources.iter().any(|s| matches!(s, Source::Peer(_)));
+        transfer.sources.iter().position(|source| match source {
+            Source::Peer(peer) => by_peer.get(peer).copied().unwrap_or(0) < per_peer_max,
+            // Home is the last resort: a busy peer is waited for, and shared storage is spared.
+            Source::Home => !peers_left && home_has_room,
+        })
+    }
+
+    /// Begins a queued transfer from the source at position `choice`.
+    fn begin_transfer(&mut self, target: Target, choice: usize, out: &mut Vec<NodeAction>) {
+        let transfer = self.transfers.get_mut(&target).expect("queued transfer is here");
+        let source = transfer.sources.remove(choice).expect("position is in range");
+        self.transfer_queue.remove(transfer.place.take().expect("it is queued"));
+        transfer.active = Some(source);
+        self.active.insert(target);
+        self.space.transfer_began(transfer.size_bytes);
+        match source {
+            Source::Home => self.n_home_streams += 1,
+            Source::Peer(peer) => *self.n_active_by_peer.entry(peer).or_default() += 1,
+        }
+        out.push(NodeAction::Fetch {
+            target,
+            object: transfer.object,
+            source,
+            known: transfer.expect.known.clone(),
+            size_bytes: transfer.size_bytes,
+            awaits: std::mem::take(&mut transfer.awaits) && source != Source::Home,
+            watched: transfer.watched,
+        });
     }
 }
 
+/// Inputs of one attempt that are on their way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum OnTheirWay {
+    None,
+    One(u32),
+    Several,
+}
+
 impl Transfer {
-    /// Why those who wait cannot have the bytes: the last source's error, and all that were asked if there were several.
+    /// The failure for the attempts that wait: the last source's error, and all sources that were tried if
+    /// there were several.
     fn failure(&self, error: &TransferError) -> Failure {
         let message = match self.story.len() {
             0 | 1 => error.message.clone(),

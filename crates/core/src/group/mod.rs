@@ -1,19 +1,22 @@
-//! A group of dispatchers: which of them has a name, and what they say to each other.
+//! A group of dispatchers: which member owns a name, and which messages members send each other.
 //!
-//! The name space is spread by rendezvous hashing (highest random weight; Thaler and Ravishankar, "Using Name-Based
-//! Mappings to Increase Hit Rates", 1998): a name belongs to the member with the highest weight for it. Everybody who
-//! knows the number of members finds the same owner, names spread evenly, and with one member more only those names
-//! move that the new one gets.
+//! Names are distributed by rendezvous hashing (highest random weight; Thaler and Ravishankar, "Using
+//! Name-Based Mappings to Increase Hit Rates", 1998): a name belongs to the member with the highest weight
+//! for it. Everybody who knows the number of members finds the same owner, and names spread evenly. With one
+//! member more, only those names move that the new member gets.
 //!
-//! A task is queued at the owner of its key ([`split`]), and that dispatcher owns all files that it makes (`Zhang12` §V-A to
-//! C: each dispatcher with the metadata server beside it). A dispatcher whose tasks read a file of another one
-//! *subscribes* there, and is told each time that the file's [`FileState`] changes.
+//! A task is queued at the owner of its key ([`split`]), and that dispatcher owns all files that the task
+//! makes (`Zhang12` §V-A to C: each dispatcher with the metadata server beside it). A dispatcher whose tasks
+//! read a file of another dispatcher *subscribes* there, and receives the file's [`FileState`] each time it
+//! changes.
 //!
-//! Why states and not happenings: each side sends on its own connection all that concerns the other one when the
-//! connection comes up, then changes, in order. What was said before a connection broke, or before either process was
-//! killed, is said again; saying it twice changes nothing. So a link needs no numbers, acknowledgements or journal.
+//! Why states and not events: when a connection comes up, each side sends on its own connection everything
+//! that concerns the other side, and after that the changes, in order. What was sent before a connection
+//! broke, or before either process was killed, is sent again; receiving it twice changes nothing. So a link
+//! needs no numbers, acknowledgements or journal.
 //!
-//! Not here: how a dispatcher keeps to it (`dispatcher/exchange.rs`), how the messages travel (the driver).
+//! Not here: what a dispatcher does with these messages (`dispatcher/exchange.rs`), how they travel (the
+//! driver).
 
 pub mod split;
 
@@ -21,7 +24,7 @@ use crate::types::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Which member of how large a group a dispatcher is.
+/// The number of a dispatcher in its group, and the size of the group.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct Membership {
     pub me: MemberId,
@@ -33,15 +36,16 @@ impl Membership {
         (0..self.n_members).map(MemberId).filter(move |m| *m != self.me)
     }
 
-    /// The next number after `last` that only this member gives out; numbers begin with 1. One of several members gives
-    /// every `n_members`th, and never one below what it has seen others give.
+    /// The next number after `last` that only this member gives out; numbers begin with 1. Each member gives
+    /// out every `n_members`th number, and never one below a number that it has seen from others.
     pub fn next_number(self, last: u32) -> u32 {
         let n = self.n_members;
         last + 1 + (self.me.0 + n - last % n) % n
     }
 }
 
-/// The member that gave out a number, see [`Membership::next_number`]. Nobody gives 0; whoever speaks of it errs.
+/// The member that gave out a number, see [`Membership::next_number`]. No member gives out 0; a message with
+/// 0 is an error.
 pub fn giver_of(number: u32, n_members: u32) -> MemberId {
     MemberId(number.saturating_sub(1) % n_members)
 }
@@ -53,13 +57,14 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// FNV-1a, 64 bits: the same on every machine and in every version, as it says where journalled tasks are.
+/// FNV-1a, 64 bits. It must be the same on every machine and in every version, because it determines where
+/// journalled tasks are.
 fn hash_of(name: &str) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     name.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The member that has `name`, in a group of `n_members` (at least 1).
+/// The member that owns `name`, in a group of `n_members` (at least 1).
 pub fn owner_of(name: &str, n_members: u32) -> MemberId {
     let hash = hash_of(name);
     let weight = |m: &u32| mix(hash ^ mix((u64::from(*m) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
@@ -73,26 +78,26 @@ pub struct SharedFile {
     pub location: String,
 }
 
-/// What the owner of a file says of it.
+/// The state of a file, as its owner reports it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {
-    /// It is to be made, or made again; or everybody who has it is silent.
+    /// The file is to be made, or made again; or all its holders are silent.
     Expected,
     /// It is at home.
     AtHome,
-    /// These executors have it, of the owner's.
+    /// These executors of the owner hold the file.
     Held { digest: Digest, size_bytes: u64, holders: Vec<ExecutorId> },
-    /// It will not be: why, and whether somebody wanted that.
+    /// The file will not be made: the reason, and whether that is because a user cancelled.
     Never { message: String, cancelled: bool },
 }
 
-/// More slots, or tasks that could start, than a member has. What goes beyond is a mistake somewhere, and sums of it could not
-/// be computed.
+/// More slots, or tasks that could start, than a member can have. A larger number is a mistake, and sums of
+/// such numbers could overflow.
 const LOAD_MAX: u64 = 1 << 40;
 
 impl MemberLoad {
-    /// `Err` names what no member can have.
+    /// `Err` names a value that no member can have.
     pub fn check(&self) -> Result<(), String> {
         match (self.n_slots > LOAD_MAX, self.n_ready > LOAD_MAX) {
             (true, _) => Err(format!("{} slots", self.n_slots)),
@@ -102,26 +107,27 @@ impl MemberLoad {
     }
 }
 
-/// What one dispatcher of a group says to another.
+/// A message from one dispatcher of a group to another.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkMessage {
-    /// The sender's tasks read exactly these files of the receiver's. Of the runs named no more will be added.
-    /// Replaces all that was said before.
+    /// The sender's tasks read exactly these files of the receiver, and the sender knows all its tasks of the
+    /// runs in `settled`. Replaces everything that was sent before.
     Reads { files: Vec<SharedFile>, settled: Vec<RunId> },
-    /// The sender's tasks read these, too.
+    /// The sender's tasks read these files, too.
     Subscribed { files: Vec<SharedFile> },
-    /// Nobody at the sender reads these any more.
+    /// No task of the sender reads these files any more.
     Unsubscribed { files: Vec<SharedFile> },
     /// All tasks of the sender's part of the run are known.
     Settled { run: RunId },
-    /// None of these holders gave the file: who else? Always answered with [`LinkMessage::File`].
+    /// None of these holders had the file: asks for other holders. Always answered with
+    /// [`LinkMessage::File`].
     Missed { file: SharedFile, holders: Vec<ExecutorId> },
-    /// A file of the sender's is in this state now.
+    /// A file of the sender is now in this state.
     File { file: SharedFile, state: FileState },
 }
 
-/// Slots and memory: what a task asks for, or an executor has.
+/// Slots and memory that a task asks for, or that an executor has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug, Default)]
 pub struct Size {
     pub cpus: u32,
@@ -134,30 +140,30 @@ impl Size {
     }
 }
 
-/// How much a member has to do, told about once a second.
+/// The load of a member, reported about once a second.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct MemberLoad {
-    /// Slots of its executors that take work.
+    /// Slots of the member's executors that take work.
     pub n_slots: u64,
-    /// Ready tasks that one of these is large enough for.
+    /// Ready tasks for which one of these executors is large enough.
     pub n_ready: u64,
-    /// Sizes of ready tasks that none of these is large enough for, the smallest first.
+    /// Sizes of ready tasks for which none of these executors is large enough, the smallest first.
     #[serde(default)]
     pub unfit: Vec<Size>,
-    /// Sizes of its executors, without those that are within another one.
+    /// Sizes of the member's executors, without sizes that are contained in another one.
     #[serde(default)]
     pub offers: Vec<Size>,
 }
 
 impl MemberLoad {
-    /// Whether it has an executor that is large enough for a task of that size.
+    /// Whether the member has an executor that is large enough for a task of that size.
     pub fn can_take(&self, size: Size) -> bool {
         self.offers.iter().any(|offer| size.is_within(*offer))
     }
 }
 
-/// What one part of a run has to know of the others. Files that the rule of names finds (`run:NAME` at the owner of its
-/// name) are not listed.
+/// What one part of a run has to know of the other parts. A `run:NAME` file that is made by the member that
+/// owns its name is not listed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct RunLinks {
     /// Files that tasks of this part read and tasks of another member make.
@@ -166,36 +172,39 @@ pub struct RunLinks {
     pub exports: Vec<String>,
 }
 
-/// What one member knows of the files that tasks name which are to be added to a run: as users write them.
+/// What one member knows of files that are named by tasks which are to be added to a run. Locations as users
+/// write them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct KnownFiles {
-    /// Those that they read and tasks of this member make, or promise: they stay on the nodes, or are on their way home.
+    /// Files that the added tasks read and that tasks of this member make or promise: they stay on the nodes,
+    /// or are on their way home.
     pub makes: BTreeSet<String>,
-    /// Those that they read and tasks of this member made, and nobody has any more.
+    /// Files that the added tasks read, that tasks of this member made, and that were dropped since.
     pub dropped: BTreeSet<String>,
-    /// Those that they write or promise and a task of this member has promised.
+    /// Files that the added tasks write or promise and that a task of this member has promised.
     pub promised: BTreeSet<String>,
-    /// A task of this member writes what one of them writes, too: a sentence.
+    /// A sentence, if a task of this member writes a file that one of the added tasks writes, too.
     pub clash: Option<String>,
 }
 
-/// How the part of a run ended that one member has. Two members speak of the same end of the run when they know the same number
-/// of submissions into it.
+/// How the part of a run that one member has ended. Two members speak of the same end of the run when they know
+/// the same number of submissions into it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct PartEnd {
-    /// Submissions into the run that are part of it.
+    /// The number of submissions into the run that have become part of it.
     pub n_added: u32,
     /// By the member's own clock.
     pub ended: Timestamp,
 }
 
-/// Where an executor goes that may go anywhere: to the member with fewest slots.
+/// The member for an executor that may go to any: the member with the fewest slots.
 pub fn member_for(n_slots: impl Iterator<Item = (MemberId, u64)>) -> Option<MemberId> {
     n_slots.min_by_key(|(member, n)| (*n, *member)).map(|(member, _)| member)
 }
 
-/// The member that an executor belongs to which says hello to `me`: the one that welcomed it last, or that it was sent to
-/// (`told`); whoever was nowhere goes where fewest slots are. `n_slots` has all that are there, `me` among them.
+/// The member for an executor that says hello to `me`: the one that welcomed it last, or that it was sent to
+/// (`told`). If there is none, the member with the fewest slots. `n_slots` has all members that are
+/// connected, including `me`.
 pub fn home_of(
     me: MemberId,
     told: Option<MemberId>,
@@ -204,10 +213,11 @@ pub fn home_of(
     told.or_else(|| member_for(n_slots)).unwrap_or(me)
 }
 
-/// Where an executor looks for its dispatcher at its `n_tries`th try in a row: first where that was when somebody last said
-/// so, then where the join file has it, then at everybody, who know where it is now.
+/// The address where an executor looks for its dispatcher at its `n_tries`th try in a row. It first tries the
+/// last known address, then the address in the join file, then every other member, which know the
+/// dispatcher's present address.
 ///
-/// * `member`: where the join file has the member that it belongs to;
+/// * `member`: the address that the join file has for the executor's member;
 /// * `first`: the dispatcher whose join file it is.
 pub fn to_try<'a, T: ?Sized>(
     known: Option<&'a T>,
@@ -228,7 +238,7 @@ mod tests {
 
     #[test]
     fn owners_are_pinned() {
-        // They are in journals: a change of the hash loses files of runs under way.
+        // These owners are in journals: a change of the hash would lose files of runs under way.
         let names = ["run:a", "run:b", "run:tile/17.fits", "", "run:ü"];
         let owners: Vec<u32> = names.iter().map(|n| owner_of(n, 4).0).collect();
         assert_eq!(owners, [1, 0, 2, 2, 0]);
@@ -272,7 +282,7 @@ mod tests {
                 assert!(number > seen[me.0 as usize] && given.insert(number));
                 assert_eq!(giver_of(number, n_members), me);
                 seen[me.0 as usize] = number;
-                // Now and then somebody hears of it.
+                // Now and then a member learns of the number.
                 let other = rng.below(u64::from(n_members)) as usize;
                 seen[other] = seen[other].max(number);
             }

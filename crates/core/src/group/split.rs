@@ -1,22 +1,25 @@
 //! Splitting a submission among the dispatchers of a group.
 //!
-//! In: folded arrays, the number of members. Out: for each member its part, in the order of the arrays, still folded, and
-//! what it has to know of the others ([`RunLinks`]).
+//! In: folded arrays, and the number of members. Out: for each member its part, in the order of the arrays,
+//! still folded, and what the part has to know of the others ([`RunLinks`]).
 //!
-//! Where a task is queued follows from its *key*: the first file that it makes and that stays on the nodes, so that
-//! both sides of such a file find its owner by its name; else the first of its inputs that is not the same for all tasks of its
-//! array, so that tasks which read the same file meet; else nothing, and the array is dealt out in stretches, which
-//! costs nothing per task. (A script that every task reads is no key: all tasks would be at one dispatcher.)
+//! The *key* of a task determines where it is queued. The key is the first file that the task makes and that
+//! stays on the nodes, so that both sides of such a file find its owner by its name. If there is none, it is
+//! the first input that is not the same for all tasks of the array, so that tasks which read the same file
+//! meet. If there is none either, the array is dealt out in stretches, which costs nothing per task. (A
+//! script that every task reads is no key: all tasks would be at one dispatcher.)
 //!
-//! What only a look at all tasks can find is found here: two tasks of different parts that write one file, and files
-//! that cross and are not where their name says (further outputs of a task, results at home that other tasks read).
+//! Problems that only a look at all tasks can find are found here: two tasks of different parts that write
+//! one file. So are files that cross and are not at the owner of their name (further outputs of a task,
+//! results at home that other tasks read).
 //!
-//! So are the patterns of the whole, of which each part shows a share only ([`RunPatterns`]).
+//! The patterns of the whole run are found here, too, as each part shows only a share of them
+//! ([`RunPatterns`]).
 //!
-//! What is added to a run that goes on is split in the same way, with what each member said of the files that the run has
-//! ([`split_addition`]); so it is also found here that an added task reads what nobody writes.
+//! Tasks that are added to a run are split in the same way, with what each member reported of the run's files
+//! ([`split_addition`]). So an added task that reads a file which nobody writes is also found here.
 //!
-//! Not here: files that nobody makes of a whole run (each dispatcher finds those of its own).
+//! Not here: files that no task of a whole run makes (each dispatcher finds those that its tasks read).
 
 use super::{KnownFiles, RunLinks, owner_of};
 use crate::array::{Column, Pattern, Piece, TaskArray};
@@ -29,7 +32,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::Hasher;
 
-/// What one member gets of a submission.
+/// One member's part of a submission.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Part {
     pub arrays: Vec<TaskArray>,
@@ -39,19 +42,19 @@ pub struct Part {
 
 /// How the tasks of one array are dealt out.
 enum Deal {
-    /// Stretches: member `(i + shift) % n` has the `i`-th.
+    /// In stretches: member `(i + shift) % n` has the `i`-th.
     Stretches { shift: u32 },
-    /// One by one.
+    /// One by one, each task to the member named here.
     ByKey(Vec<MemberId>),
 }
 
-/// Splits `arrays` among `n_members` (at least 1). `Err`: two tasks write one file, in one sentence.
+/// Splits `arrays` among `n_members` (at least 1). `Err`: a sentence, if two tasks write one file.
 pub fn split(arrays: &[TaskArray], n_members: u32) -> Result<Vec<Part>, String> {
     split_all(arrays, n_members, None)
 }
 
-/// As [`split`], for tasks that are added to a run. `known`: what each member said of all of them. `Err`: also that one
-/// of them writes what a task of the run does, or reads what nobody writes.
+/// Like [`split`], for tasks that are added to a run. `known`: what each member reported of all these tasks.
+/// `Err` also if one of them writes a file that a task of the run writes, or reads a file that nobody writes.
 pub fn split_addition(arrays: &[TaskArray], known: &[KnownFiles]) -> Result<Vec<Part>, String> {
     match known.iter().find_map(|k| k.clash.clone()) {
         Some(clash) => Err(clash),
@@ -113,10 +116,10 @@ fn deal(array: &TaskArray, number: u32, n_members: u32) -> Deal {
     let outputs = array.template.outputs.iter().map(|(_, l)| l);
     let stays: Vec<&Pattern> = outputs.filter(|l| array.may_stay(l)).collect();
     let varies = array.template.inputs.iter().map(|(_, l)| l).find(|l| !l.is_constant());
-    // A task on its own is an array of one, in which all is constant.
+    // A single task is an array of one, in which everything is constant.
     let input = varies.or(array.template.inputs.first().map(|(_, l)| l).filter(|_| array.n_tasks == 1));
     if stays.is_empty() && input.is_none() {
-        // Where the last, shortest stretches are is different for each array.
+        // The position of the last, shortest stretches differs from array to array.
         let shift = if array.n_tasks < n_members {
             owner_of(&array.fill(&array.template.id, 0), n_members).0
         } else {
@@ -160,18 +163,19 @@ fn hash_of(location: &str) -> u64 {
     hasher.finish()
 }
 
-/// A task of a submission: its array and its place there.
+/// A task of a submission: the index of its array, and its position there.
 type TaskAt = (u32, u32);
 
-/// Who makes what in a submission. Who promises a file stands for the one that will make it.
+/// Which task of a submission makes which file. A task that promises a file stands for the task that will
+/// make it.
 struct Makers<'a> {
     arrays: &'a [TaskArray],
-    /// By the hash of the location; equal hashes are told apart by unfolding.
+    /// By the hash of the location; equal hashes are distinguished by unfolding.
     by_hash: FxHashMap<u64, Vec<TaskAt>>,
 }
 
 impl<'a> Makers<'a> {
-    /// Looks at each output of each task. `Err`: two tasks write one file, in one sentence.
+    /// Looks at each output of each task. `Err`: a sentence, if two tasks write one file.
     fn of(arrays: &'a [TaskArray]) -> Result<Makers<'a>, String> {
         let mut makers = Makers { arrays, by_hash: FxHashMap::default() };
         let mut location = String::new();
@@ -216,8 +220,8 @@ impl<'a> Makers<'a> {
     }
 }
 
-/// Finds files that cross and are not where their name says, and tasks of two parts that write one file. `known`: as in
-/// [`split_addition`].
+/// Finds files that cross and are not at the owner of their name, and tasks of two parts that write one file.
+/// `known`: as in [`split_addition`].
 fn link(
     arrays: &[TaskArray],
     deals: &[Deal],
@@ -237,7 +241,7 @@ fn link(
     let mut location = String::new();
     for (a, array) in (0..).zip(arrays) {
         for (_, pattern) in &array.template.inputs {
-            // What is the same for all is looked up once for each member, not for each task.
+            // A location that is the same for all tasks is looked up once for each member, not for each task.
             let constant = pattern.is_constant();
             let mut seen = vec![false; n_members as usize];
             for i in 0..array.n_tasks {
@@ -253,7 +257,8 @@ fn link(
                     }
                     continue;
                 };
-                // A promise may have been told of from elsewhere, so where it is is always said.
+                // Another member may have announced a promise, so the owner of a promised file is always
+                // stated.
                 let is_found = maker == reader || (stays && owner_of(&location, n_members) == maker);
                 if is_found && !promised.contains(location.as_str()) {
                     continue;
@@ -265,7 +270,7 @@ fn link(
             }
         }
     }
-    // Whoever waits for a file that was promised hears who makes it, or promises it now.
+    // Members whose tasks wait for a promised file are told which member makes it, or promises it now.
     for location in promised {
         let Some(maker) = makers.find(location).map(owner) else { continue };
         for member in &mut crossing {
@@ -279,19 +284,20 @@ fn link(
     Ok(())
 }
 
-/// The files of other members that a member's tasks read, with who makes them, and those that its tasks make for others.
+/// The files of other members that a member's tasks read, with their owners, and the files that its tasks
+/// make for others.
 #[derive(Clone, Default)]
 struct Crossing {
     imports: BTreeSet<(String, MemberId)>,
     exports: BTreeSet<String>,
 }
 
-/// The member that made a file before, in the run to which tasks are added.
+/// The member that made a file earlier, in the run to which tasks are added.
 fn has_made(known: Option<&[KnownFiles]>, location: &str) -> Option<MemberId> {
     (0..).zip(known?).find(|(_, k)| k.makes.contains(location)).map(|(m, _)| MemberId(m))
 }
 
-/// Why an added task's input will never be there.
+/// The reason why an added task's input will never be made.
 fn never_made(known: &[KnownFiles], task: &str, location: &str) -> String {
     match known.iter().any(|k| k.dropped.contains(location)) {
         true => was_dropped(task, location),
@@ -306,7 +312,7 @@ fn slice(array: &TaskArray, start: u32, end: u32) -> TaskArray {
     TaskArray { n_tasks: end - start, first_index, template: array.template.clone(), columns }
 }
 
-/// Some tasks of an array, in order. What is the task's number becomes a column, where the template uses it.
+/// Some tasks of an array, in order. Where the template uses the task's number, the number becomes a column.
 fn select(array: &TaskArray, tasks: &[u32]) -> TaskArray {
     let mut columns: Vec<Column> = array.columns.iter().map(|c| pick(c, tasks.iter().copied())).collect();
     let mut uses_index = false;
@@ -315,7 +321,7 @@ fn select(array: &TaskArray, tasks: &[u32]) -> TaskArray {
     if uses_index {
         let mut numbers = Column::default();
         for i in tasks {
-            // Some of the digits of fewer numbers than a column of 4 GiB can hold.
+            // These are some of the digits of fewer numbers than a column of 4 GiB can hold.
             let fits = numbers.push(&(array.first_index + u64::from(*i)).to_string());
             assert!(fits, "numbers of 2^32 tasks fit a column");
         }

@@ -1,7 +1,8 @@
 //! The abstract model of data diffusion: equations 1 to 10 of Raicu09 §3.1, as functions.
 //!
-//! It tells, from hit ratios and from what an access costs, how long tasks and workloads take, how busy nodes are and
-//! what arrival rate they sustain. [`predict`] makes those costs from a machine and puts the equations together.
+//! It computes, from hit ratios and the cost of an access, how long tasks and workloads take, how busy nodes
+//! are, and which arrival rate they sustain. [`predict`] derives those costs from a machine and combines the
+//! equations.
 //!
 //! | paper | here |
 //! |---|---|
@@ -22,18 +23,18 @@
 //! * **Equation 9**, `A = (NP/T) K`, agrees with equation 8 when its `T` is the processor time of all `K` tasks;
 //!   in **equation 10**, `U = AT/(NP)`, `T` is the time of one task. Then `U = 1` at the rate of equation 9.
 //!
-//! All functions are pure. They take times, ratios and counts that are finite and not negative, and do not check
-//! it; [`predict::Machine::check`] and [`HitRatios::new`] are the places that do.
+//! All functions are pure. They take times, ratios and counts that are finite and not negative, and do not
+//! check that; [`predict::Machine::check`] and [`HitRatios::new`] do.
 //!
-//! Not here: queues and their order, transfers that overlap with computing, caches that warm up. The simulator has
-//! those, and the model is to be compared with it where they do not matter.
+//! Not here: queues and their order, transfers that overlap with computing, caches that warm up. The
+//! simulator has those; the model is to be compared with it where they do not matter.
 
 pub mod predict;
 
 use std::fmt;
 use std::iter;
 
-/// What the mean access costs, in seconds: `R_l`, `R_c`, `R_s`.
+/// The cost of the mean access in seconds: `R_l`, `R_c`, `R_s`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AccessCosts {
     /// From the disk of the node that reads.
@@ -57,7 +58,7 @@ pub struct HitRatios {
 pub struct Invalid {
     pub what: &'static str,
     pub value: f64,
-    /// What is asked of the value, as the end of a sentence.
+    /// The condition that the value must meet, as the end of a sentence.
     pub must: &'static str,
 }
 

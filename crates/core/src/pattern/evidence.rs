@@ -1,4 +1,5 @@
-//! What was found, with the counts that say so; written to the event log and shown by `eyas explain`.
+//! The patterns that were found, with the counts that show them; written to the event log and shown by `eyas
+//! explain`.
 
 use crate::types::ObjectId;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ impl PatternKind {
     pub const ALL: [PatternKind; 5] =
         [Self::Multicast, Self::Scatter, Self::Gather, Self::Reduce, Self::Pipeline];
 
-    /// As spelt in configuration, logs and sentences.
+    /// The name as it is spelt in configuration, logs and sentences.
     pub fn name(self) -> &'static str {
         match self {
             Self::Multicast => "multicast",
@@ -54,33 +55,34 @@ pub struct Evidence {
     pub from: Option<String>,
     /// The stage that reads.
     pub to: String,
-    /// Further stages: that write (gather), or that read (scatter).
+    /// Further stages: stages that write (gather), or stages that read (scatter).
     #[serde(default)]
     pub others: Vec<String>,
-    /// The object that is spoken of, where it is one, and what people call it.
+    /// The object that has the pattern, if it is one object, and the name that users know it by.
     pub object: Option<ObjectId>,
     #[serde(default)]
     pub file: Option<String>,
-    /// The count that is held against the threshold: tasks that read the file (multicast; the most of any file where no
-    /// object is named), files that a task writes (scatter) or reads (gather, reduce), 1 for a pipeline.
+    /// The count that is compared with the threshold: tasks that read the file (multicast; if no object is
+    /// named, the most for any file), files that a task writes (scatter) or reads (gather, reduce), 1 for a
+    /// pipeline.
     pub count: u32,
     pub threshold: u32,
-    /// Tasks of the reading stage that take part, and files that they read of it.
+    /// Tasks of the reading stage that take part, and how many files of the pattern they read.
     pub n_tasks: u64,
     pub n_files: u64,
-    /// It is taken for that because the user said so.
+    /// The pattern holds because the user said so.
     #[serde(default)]
     pub hinted: bool,
 }
 
 impl Evidence {
-    /// The same, with the name that people know the object by.
+    /// The same evidence, with the name that users know the object by.
     pub fn named(mut self, file: &str) -> Evidence {
         self.file = Some(file.to_owned());
         self
     }
 
-    /// Whether tasks of `stage` take part in it.
+    /// Whether tasks of `stage` take part in the pattern.
     pub fn concerns(&self, stage: &str) -> bool {
         self.to == stage
             || self.from.as_deref() == Some(stage)

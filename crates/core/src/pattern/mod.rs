@@ -3,7 +3,7 @@
 //! In: what each task writes and reads, as [`ObjectId`]s, one task at a time and in any order; hints. Out: which
 //! pattern a file or a pair of stages has, with the counts that say so ([`Evidence`]).
 //!
-//! The rules, after `Zhang12` §II-A, §V-F and §V-G, in which "threshold" has no number:
+//! The rules follow `Zhang12` §II-A, §V-F and §V-G, where "threshold" has no number:
 //!
 //! | pattern | rule | |
 //! |---|---|---|
@@ -13,23 +13,27 @@
 //! | scatter | a task writes at least [`SCATTER_OUTPUTS_MIN`] files that are not multicast, and at least so many tasks, of whatever stages, read them | §V-G |
 //! | pipeline | each file has one reader in the stage, and each reader one file of it, or the files of one writer | §V-G: "by default" |
 //!
-//! Where a rule has no threshold it is [`shape`], by which `eyas graph` draws a workflow that has not run.
+//! Where a rule has no threshold it is [`shape`], which `eyas graph` uses to draw a workflow that has not
+//! run.
 //!
-//! A pair of stages may have several. Files with the same readers are a *file group* and count as one (§V-F.4): consumption
-//! is counted in tasks, of which each reads its group once ([`Patterns::consumption`]), and who sends one of a group on
-//! sends all of it to the same nodes ([`Patterns::readers_key`]).
+//! A pair of stages may have several patterns. Files with the same readers are a *file group* and count as
+//! one (§V-F.4). Consumption is counted in tasks, each of which reads its group once
+//! ([`Patterns::consumption`]). A collective that sends one file of a group sends the whole group to the same
+//! nodes ([`Patterns::readers_key`]).
 //!
-//! Deviations: files read straight from home make no gather, scatter or pipeline, because nothing of them is on the nodes
-//! yet.
+//! Deviation: files read straight from home make no gather, scatter or pipeline, because no copy of them is
+//! on the nodes yet.
 //!
-//! Invariants: a step costs O(1) per edge (a task with n inputs sorts them), and memory is 16 bytes per object, a record per
-//! pair of stages that share a file, and one for each task that writes files enough to scatter them, with 8 bytes for each
-//! of these. No other task is remembered.
+//! Invariants: a step costs O(1) per edge (a task with n inputs sorts them). Memory is 16 bytes per object, a
+//! record per pair of stages that share a file, and a record for each task that writes enough files to
+//! scatter them, with 8 bytes for each of these files. No other task is remembered.
 //!
-//! Where a run is split over several dispatchers, each has a share of its tasks. Whoever splits it looks at all of them and
-//! tells each part what its own tasks do not show ([`RunPatterns`]); that is noted here ([`Patterns::learn_run`]).
+//! Where a run is split over several dispatchers, each has a share of its tasks. The client that splits the
+//! run looks at all of them and sends each part what its own tasks do not show ([`RunPatterns`]); that is
+//! noted here ([`Patterns::learn_run`]).
 //!
-//! Not here: what is done about a pattern ([`crate::collective`]), and names of files ([`crate::catalog`]).
+//! Not here: what is done about a pattern ([`crate::collective`]), and the names of files
+//! ([`crate::catalog`]).
 
 mod evidence;
 mod run;
@@ -48,16 +52,18 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tasks of one stage that read a file, from which it is multicast. With fewer, ordinary copies from peer to peer have
-/// made the second replica before a plan would have.
+/// If at least this many tasks of one stage read a file, it is multicast. With fewer readers, ordinary copies
+/// from peer to peer make the second replica before a plan would.
 pub const MULTICAST_READERS_MIN: u32 = 4;
-/// Files of one stage that a task reads, from which it gathers: below, fetching each is a few round trips.
+/// If a task reads at least this many files of one stage, it gathers; fetching fewer files takes only a few
+/// round trips.
 pub const GATHER_INPUTS_MIN: u32 = 8;
-/// Files that a task writes for others, from which it scatters.
+/// If a task writes at least this many files for others, it scatters.
 pub const SCATTER_OUTPUTS_MIN: u32 = 8;
-/// Files that a task which reduces reads of those that its own program wrote.
+/// If a task reads at least this many of the files that its own program wrote, it reduces.
 pub const REDUCE_INPUTS_MIN: u32 = 2;
-/// The stage of tasks of the run that are not known here: another dispatcher has them, or they were there before.
+/// The stage of tasks of the run that are not known here, because another dispatcher has them or because they
+/// were in the run before.
 const ELSEWHERE: &str = "(other tasks)";
 /// An odd number near 2³² ÷ the golden ratio, which spreads the bits of small numbers.
 const HASH_FACTOR: u32 = 0x9E37_79B1;
@@ -75,11 +81,11 @@ pub enum Wish {
     Forbid,
 }
 
-/// What a hint speaks of.
+/// What a hint is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// The stage of that name, which reads.
+    /// The reading stage of that name.
     Stage(String),
     Object(ObjectId),
 }
@@ -103,23 +109,23 @@ impl Default for PatternConfig {
     }
 }
 
-/// How much of a stage reads one file, and with it the group that the file belongs to (§V-F.2, .4).
+/// How much of a stage reads one file, and thus the group that the file belongs to (§V-F.2, .4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Consumption {
-    /// Tasks of the stage that read it.
+    /// Tasks of the stage that read the file.
     pub n_readers: u32,
-    /// All tasks of the stage that read anything.
+    /// All tasks of the stage that read any file.
     pub n_tasks: u64,
 }
 
 impl Consumption {
-    /// In [0, 1].
+    /// The share, in [0, 1].
     pub fn share(self) -> f64 {
         if self.n_tasks == 0 { 0.0 } else { f64::from(self.n_readers) / self.n_tasks as f64 }
     }
 }
 
-/// Equal for files that the same tasks read, as far as the first stage that reads them goes.
+/// Equal for files that the same tasks read, as far as the first stage that reads them is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ReadersKey {
     reader: StageRef,
@@ -130,11 +136,11 @@ pub struct ReadersKey {
 struct Stage {
     run: RunId,
     name: String,
-    /// Tasks that write.
+    /// Tasks of the stage that write files.
     n_writers: u64,
-    /// Tasks that read.
+    /// Tasks of the stage that read files.
     n_readers: u64,
-    /// Tasks that gather files of several stages, none of which wrote enough of them for a gather.
+    /// Tasks that gather files of several stages, none of which wrote enough of them for a gather of its own.
     mixed: Mixed,
 }
 
@@ -144,7 +150,7 @@ struct Mixed {
     n_files: u64,
     /// The most files that one of these tasks reads.
     fan_in_max: u32,
-    /// In the order in which they were met.
+    /// The stages that wrote the files, in the order in which they were met.
     makers: Vec<StageRef>,
 }
 
@@ -154,7 +160,7 @@ struct Scattering {
     n_outputs: u32,
     /// Files with a reader that are not multicast.
     n_parts: u32,
-    /// Tasks that read one of these, by stage, in the order in which the stages were met.
+    /// Tasks that read such a file, by stage, in the order in which the stages were met.
     readers: Vec<(StageId, u32)>,
 }
 
@@ -180,14 +186,14 @@ impl StageRef {
 #[derive(Clone, Copy, Default)]
 struct File {
     maker: StageRef,
-    /// The first stage that reads it; others are in [`Patterns::more_readers`].
+    /// The first stage that reads the file; other stages are in [`Patterns::more_readers`].
     reader: StageRef,
     n_readers: u32,
-    /// Of the tasks of that stage which read it, in their order.
+    /// A hash of the tasks of that stage which read the file, in their order.
     readers_hash: u32,
 }
 
-/// What one stage reads of another.
+/// What one stage reads of another stage's files.
 #[derive(Clone, Copy, Default)]
 struct Flow {
     n_edges: u64,
@@ -203,26 +209,28 @@ pub struct Patterns {
     config: PatternConfig,
     stages: Vec<Option<Stage>>,
     by_name: FxHashMap<(RunId, String), StageId>,
-    /// By object, in pages of [`PAGE`]; a page that is not there has no file.
+    /// The files by object, in pages of [`PAGE`]; a page that is missing has no file.
     files: Vec<Option<Box<[File; PAGE]>>>,
     more_readers: BTreeMap<(ObjectId, StageId), u32>,
-    /// By maker (none: home) and reader.
+    /// By writing stage (none: home) and reading stage.
     flows: BTreeMap<(StageRef, StageId), Flow>,
-    /// Tasks that may scatter, and which of them wrote a file. `None`: its run is over.
+    /// Tasks that may scatter. `None`: the task's run is over. And for each file, which of these tasks wrote
+    /// it.
     scatterings: Vec<Option<Scattering>>,
     scattering_of: FxHashMap<ObjectId, u32>,
-    /// What the whole run shows of files of which the tasks known here show less: multicast, or parts of a scatter.
+    /// Files whose pattern (multicast, or part of a scatter) shows only in the whole run, not in the tasks
+    /// known here.
     wide: FxHashMap<ObjectId, (RunId, PatternKind)>,
     /// Patterns of whole runs of which only a share of the tasks is known here.
-    told: BTreeMap<RunId, Vec<Evidence>>,
-    /// What users say of stages.
+    noted: BTreeMap<RunId, Vec<Evidence>>,
+    /// The users' hints about stages.
     hints: BTreeMap<StageId, Hints>,
-    /// Patterns that were reported: what writes, what reads, which.
+    /// Patterns that were reported: the stage that writes, the stage that reads, and the pattern.
     reported: BTreeSet<(StageRef, StageId, PatternKind)>,
-    /// Tasks that read something, so far.
+    /// The number of tasks so far that read a file.
     n_readers: u64,
     wishes: BTreeMap<(RunId, Scope, PatternKind), Wish>,
-    /// Kept for its memory.
+    /// A buffer, kept so that its memory is used again.
     scratch: Vec<(StageRef, ObjectId)>,
 }
 
@@ -233,7 +241,7 @@ impl Patterns {
 
     /// The stage of a run by its name, see [`stage_name`].
     pub fn stage(&mut self, run: RunId, name: &str) -> StageId {
-        // Looked up twice only when it is new.
+        // The name is looked up twice only if it is new.
         let key = (run, name.to_owned());
         if let Some(&stage) = self.by_name.get(&key) {
             return stage;
@@ -254,12 +262,13 @@ impl Patterns {
         self.find(stage).map(|s| s.name.as_str())
     }
 
-    /// Forces or forbids a pattern; the last word counts.
+    /// Forces or forbids a pattern; the last call counts.
     pub fn set_hint(&mut self, run: RunId, scope: Scope, pattern: PatternKind, wish: Wish) {
         self.wishes.insert((run, scope, pattern), wish);
     }
 
-    /// What the user says of a stage. Who forbids counts before who forces, whoever says it first.
+    /// Notes the user's hints about a stage. A hint that forbids overrides one that forces, whichever comes
+    /// first.
     pub fn learn_hints(&mut self, stage: StageId, hints: &Hints) {
         let Some(Stage { run, name, .. }) = self.stages[stage.0 as usize].as_ref() else { return };
         let (run, name) = (*run, name.clone());
@@ -293,18 +302,20 @@ impl Patterns {
         }
     }
 
-    /// The patterns of the whole run, of which only a share of the tasks is known here. What was told of a run before stays.
+    /// Notes the patterns of the whole run, of which only a share of the tasks is known here. Patterns that
+    /// were noted before stay.
     pub fn learn_run(&mut self, run: RunId, found: &[Evidence]) {
-        let told = self.told.entry(run).or_default();
-        told.extend(found.iter().filter(|evidence| !told.contains(evidence)).cloned().collect::<Vec<_>>());
+        let noted = self.noted.entry(run).or_default();
+        noted.extend(found.iter().filter(|evidence| !noted.contains(evidence)).cloned().collect::<Vec<_>>());
     }
 
-    /// In the whole run `object` is multicast, or one of the parts of a scatter, whatever the tasks here show.
+    /// Notes that in the whole run `object` is multicast, or a part of a scatter, whatever the tasks here
+    /// show.
     pub fn learn_wide(&mut self, run: RunId, object: ObjectId, kind: PatternKind) {
         self.wide.insert(object, (run, kind));
     }
 
-    /// A task of the run makes these that is not known here.
+    /// Notes that a task of the run which is not known here makes these objects.
     pub fn made_elsewhere(&mut self, run: RunId, objects: &[ObjectId]) {
         let elsewhere = StageRef::of(self.stage(run, ELSEWHERE));
         for object in objects {
@@ -315,7 +326,7 @@ impl Patterns {
         }
     }
 
-    /// A task of `stage` will write these. Best told before its readers.
+    /// Notes that a task of `stage` will write these objects. Best called before their readers are noted.
     pub fn task_writes(&mut self, stage: StageId, outputs: &[ObjectId]) {
         if outputs.is_empty() {
             return;
@@ -334,8 +345,8 @@ impl Patterns {
                 continue;
             }
             file.maker = StageRef::of(stage);
-            // Told late: what was taken for a file from home is this stage's. How many of them one task reads is not
-            // remembered, so such a task counts as a reader of one.
+            // The writer became known late: the file was taken for a file from home, but is this stage's. How
+            // many such files one task reads is not remembered, so a task counts as a reader of one.
             for (reader, n) in self.readers_of(object) {
                 let from_home = self.flows.entry((StageRef::default(), reader)).or_default();
                 from_home.n_edges = from_home.n_edges.saturating_sub(u64::from(n));
@@ -350,7 +361,7 @@ impl Patterns {
         }
     }
 
-    /// A task of `stage` will read these.
+    /// Notes that a task of `stage` will read these objects.
     pub fn task_reads(&mut self, stage: StageId, inputs: &[ObjectId]) {
         if inputs.is_empty() || self.find(stage).is_none() {
             return;
@@ -396,7 +407,7 @@ impl Patterns {
         self.scratch = edges;
     }
 
-    /// A task of `stage` reads these; its readers are counted already.
+    /// Counts a task of `stage` as a reader of parts of scatters; its files' readers are counted already.
     fn count_parts(&mut self, stage: StageId, edges: &[(StageRef, ObjectId)]) {
         let multicast_min = self.config.multicast_readers_min;
         let mut read: Vec<u32> = vec![];
@@ -410,7 +421,7 @@ impl Patterns {
                 scattering.n_parts += u32::from(readers.iter().map(|r| r.1).sum::<u32>() == 1);
                 read.push(number);
             } else if n_multicast == 1 && of_stage == multicast_min {
-                // It was a part until now.
+                // The file counted as a part until now.
                 scattering.n_parts = scattering.n_parts.saturating_sub(1);
             }
         }
@@ -425,14 +436,14 @@ impl Patterns {
         }
     }
 
-    /// Objects with the numbers of this page are not named any more.
+    /// The objects with the numbers of this page are not named any more, so the page is forgotten.
     pub fn forget_page(&mut self, page: u32) {
         if let Some(page) = self.files.get_mut(page as usize) {
             *page = None;
         }
     }
 
-    /// The run is over: its stages are forgotten.
+    /// The run is over, so its stages are forgotten.
     pub fn run_ended(&mut self, run: RunId) {
         for stage in self.stages.iter_mut().filter(|s| s.as_ref().is_some_and(|s| s.run == run)) {
             *stage = None;
@@ -449,21 +460,21 @@ impl Patterns {
         }
         reported.retain(|(_, to, _)| lives(to));
         self.wide.retain(|_, (r, _)| *r != run);
-        self.told.remove(&run);
+        self.noted.remove(&run);
         self.hints.retain(|stage, _| lives(stage));
         by_name.retain(|(r, _), _| *r != run);
         more_readers.retain(|(_, stage), _| lives(stage));
         flows.retain(|(_, to), _| lives(to));
         wishes.retain(|(r, ..), _| *r != run);
         if self.by_name.is_empty() {
-            // No file has a stage any more, so the numbers of stages begin anew.
+            // No file has a stage any more, so stages are numbered from the beginning again.
             (self.stages, self.files) = (vec![], vec![]);
         }
     }
 
     // ------------------------------------------------------------ questions
 
-    /// The stages that read an object and those of them in which it is multicast.
+    /// For each stage that reads an object and in which the object is multicast, the evidence.
     pub fn of_object(&self, object: ObjectId) -> Vec<Evidence> {
         let Some(file) = self.file(object) else { return vec![] };
         let maker = self.living(file.maker);
@@ -478,37 +489,37 @@ impl Patterns {
         found.collect()
     }
 
-    /// The patterns in what `to` reads of `from` (`None`: of home).
+    /// The patterns in what `to` reads of the files of `from` (`None`: files from home).
     pub fn of_stages(&self, from: Option<StageId>, to: StageId) -> Vec<Evidence> {
         let maker = from.map_or(StageRef::default(), StageRef::of);
         let Some(flow) = self.flows.get(&(maker, to)).filter(|f| f.n_edges > 0) else { return vec![] };
         PatternKind::ALL.into_iter().filter_map(|kind| self.judge(maker, to, kind, None, flow)).collect()
     }
 
-    /// All patterns of a run, by stages in the order in which they were met: for the log at the end of a submission,
-    /// and for people.
+    /// All patterns of a run, by stages in the order in which they were met: for the log at the end of a
+    /// submission, and for users.
     pub fn of_run(&self, run: RunId) -> Vec<Evidence> {
-        if let Some(told) = self.told.get(&run) {
-            return told.clone();
+        if let Some(noted) = self.noted.get(&run) {
+            return noted.clone();
         }
         self.placed_of_run(run).into_iter().map(|(_, evidence)| evidence).collect()
     }
 
-    /// Those of [`Patterns::of_run`] that have not been given yet.
+    /// Those of [`Patterns::of_run`] that this method has not returned before.
     pub fn new_of_run(&mut self, run: RunId) -> Vec<Evidence> {
         let mut all = self.placed_of_run(run);
         all.retain(|(place, _)| self.reported.insert(*place));
         all.into_iter().map(|(_, evidence)| evidence).collect()
     }
 
-    /// With what writes, what reads, and which pattern it is.
+    /// The patterns of a run, each with the stage that writes, the stage that reads, and the kind of pattern.
     fn placed_of_run(&self, run: RunId) -> Vec<((StageRef, StageId, PatternKind), Evidence)> {
         let is_of_run = |stage: StageId| self.find(stage).is_some_and(|s| s.run == run);
         let mut all = vec![];
         for (&(from, to), _) in self.flows.iter().filter(|((_, to), flow)| is_of_run(*to) && flow.n_edges > 0)
         {
             let found = self.of_stages(from.get(), to);
-            // One task's parts may be read by several stages: the evidence says so, once.
+            // The parts of one task may be read by several stages: the evidence names them all, once.
             let is_first = |e: &Evidence| {
                 e.pattern != PatternKind::Scatter
                     || self
@@ -531,13 +542,14 @@ impl Patterns {
         all
     }
 
-    /// Whether a task of `stage` that reads these gathers, and from whom most.
+    /// Whether a task of `stage` that reads these files gathers; the evidence names the stage that most of
+    /// them come from.
     pub fn of_task(&self, stage: StageId, inputs: &[ObjectId]) -> Option<Evidence> {
         let mut edges = vec![];
         self.edges_of(inputs, &mut edges);
         edges.retain(|edge| edge.0.get().is_some());
         let most = edges.chunk_by(|a, b| a.0 == b.0).max_by_key(|c| c.len())?;
-        // How many there are counts, not who made them.
+        // The number of files counts, whichever stages made them.
         let n = edges.len() as u32;
         let flow =
             Flow { fan_in_max: n, readers_max: 1, n_tasks: 1, n_files: u64::from(n), n_edges: u64::from(n) };
@@ -548,7 +560,7 @@ impl Patterns {
         }
     }
 
-    /// Whether the task that made these scatters them.
+    /// Whether the task that made these files scatters them.
     pub fn of_made(&self, made: &[ObjectId]) -> Option<Evidence> {
         let (maker, to) = made.iter().find_map(|object| {
             let file = self.file(*object)?;
@@ -569,7 +581,7 @@ impl Patterns {
         }
     }
 
-    /// Whether an object is one of several that are dealt out: it has a reader, and is not multicast.
+    /// Whether an object is a part of what is dealt out: it has a reader, and is not multicast.
     pub fn is_part(&self, object: ObjectId) -> bool {
         let readers = self.readers_of(object);
         let is_multicast = self.wide_kind(object) == Some(PatternKind::Multicast);
@@ -578,12 +590,12 @@ impl Patterns {
             && readers.iter().all(|r| r.1 < self.config.multicast_readers_min)
     }
 
-    /// What the whole run shows of an object, if the tasks here do not.
+    /// The object's pattern in the whole run, if the tasks here do not show it.
     pub fn wide_kind(&self, object: ObjectId) -> Option<PatternKind> {
         self.wide.get(&object).map(|(_, kind)| *kind)
     }
 
-    /// Whether an object is dealt out by its task, or is multicast, as far as is known here.
+    /// Whether an object is a part of a scatter or is multicast, as far as is known here.
     fn kind_of(&self, object: ObjectId) -> Option<PatternKind> {
         if self.of_object(object).iter().any(|e| e.pattern == PatternKind::Multicast) {
             return Some(PatternKind::Multicast);
@@ -592,20 +604,20 @@ impl Patterns {
         (self.scatters(scattering) && self.is_part(object)).then_some(PatternKind::Scatter)
     }
 
-    /// How many tasks of `stage` read `object`, of all that read something.
+    /// How many tasks of `stage` read `object`, out of all its tasks that read a file.
     pub fn consumption(&self, stage: StageId, object: ObjectId) -> Consumption {
         let n_readers = self.readers_of(object).into_iter().find(|r| r.0 == stage).map_or(0, |r| r.1);
         Consumption { n_readers, n_tasks: self.find(stage).map_or(0, |s| s.n_readers) }
     }
 
-    /// Equal for the files of one group. `None`: nobody reads it.
+    /// Equal for the files of one group. `None`: no task reads the object.
     pub fn readers_key(&self, object: ObjectId) -> Option<ReadersKey> {
         let file = self.file(object)?;
         self.living(file.reader).get()?;
         Some(ReadersKey { reader: file.reader, n_readers: file.n_readers, hash: file.readers_hash })
     }
 
-    /// Heap bytes held, about.
+    /// Heap bytes held, approximately.
     pub fn heap_bytes(&self) -> usize {
         self.files.iter().flatten().count() * PAGE * size_of::<File>()
             + self.more_readers.len() * 24
@@ -621,7 +633,7 @@ impl Patterns {
         self.stages.get(stage.0 as usize)?.as_ref()
     }
 
-    /// None for the stage of a run that is over: what it left is read like any file from home.
+    /// The stage, or none if its run is over: a file that such a run left is read like a file from home.
     fn living(&self, stage: StageRef) -> StageRef {
         stage.get().filter(|s| self.find(*s).is_some()).map_or(StageRef::default(), StageRef::of)
     }
@@ -640,7 +652,7 @@ impl Patterns {
         &mut page[object.0 as usize % PAGE]
     }
 
-    /// Distinct inputs with their makers, by maker.
+    /// The distinct inputs with their makers' stages, ordered by stage.
     fn edges_of(&self, inputs: &[ObjectId], into: &mut Vec<(StageRef, ObjectId)>) {
         into.clear();
         into.extend(inputs.iter().map(|&object| {
@@ -651,7 +663,7 @@ impl Patterns {
         into.dedup();
     }
 
-    /// One more task of `stage` reads `object`; how many now.
+    /// Counts one more task of `stage` that reads `object`; gives how many there are now.
     fn count_reader(&mut self, object: ObjectId, stage: StageId) -> u32 {
         let reader = self.file(object).map_or(StageRef::default(), |f| f.reader);
         let reader = self.living(reader);
@@ -688,7 +700,8 @@ impl Patterns {
         scattering.n_parts >= min && scattering.n_readers() >= min
     }
 
-    /// What one task of `from` deals out to tasks of `to`, and perhaps of others: the most parts that one does.
+    /// Of the tasks of `from` that deal out files to tasks of `to` (and perhaps of other stages), the one
+    /// with the most parts.
     fn scatter_of_stages(&self, from: StageRef, to: StageId) -> Option<&Scattering> {
         let from = from.get()?;
         let of_both = |s: &&Scattering| s.maker == from && s.readers.iter().any(|r| r.0 == to);
@@ -733,7 +746,7 @@ impl Patterns {
         if self.wishes.is_empty() { None } else { self.wishes.get(&(run, scope, kind)).copied() }
     }
 
-    /// `of`: one object and how many tasks of `to` read it, instead of the whole flow.
+    /// `of`: one object and how many tasks of `to` read it, in place of the whole flow.
     fn judge(
         &self,
         maker: StageRef,
@@ -764,7 +777,7 @@ impl Patterns {
                 (multicast, c.multicast_readers_min, multicast >= c.multicast_readers_min)
             }
             PatternKind::Gather => (flow.fan_in_max, c.gather_inputs_min, gathers),
-            // A program that is applied to what it has written itself may be applied to parts.
+            // A program that is applied to its own output may be applied to parts.
             PatternKind::Reduce => (
                 flow.fan_in_max,
                 REDUCE_INPUTS_MIN,
@@ -786,7 +799,8 @@ impl Patterns {
         };
         let is_it = match wish {
             Some(Wish::Forbid) => false,
-            // A reduce is worth a tree only where there are several files; anything else is as the user says.
+            // A reduce is worth a tree only if there are several files; every other pattern is as the user
+            // says.
             Some(Wish::Force) => kind != PatternKind::Reduce || (from.is_some() && flow.fan_in_max > 1),
             None => counted,
         };

@@ -1,16 +1,18 @@
-//! The patterns of a run that is split over several dispatchers, as each of its parts has to know them.
+//! The patterns of a run that is split over several dispatchers, as each part has to know them.
 //!
-//! In: all tasks of a submission, folded, and the part that each is in. Out: for each part the patterns of the whole
-//! ([`RunPatterns`]), and which of the files that its own tasks write or read take part in one that its own tasks may not show: a file that
-//! eight tasks read is no multicast to a dispatcher that has two of them.
+//! In: all tasks of a submission, folded, and the part that each is in. Out: for each part the patterns of
+//! the whole ([`RunPatterns`]), and the files that its own tasks write or read and whose pattern its own
+//! tasks may not show. For example, a file that eight tasks read is no multicast to a dispatcher that has two
+//! of these tasks.
 //!
-//! Looked at are the tasks of workflows, as one dispatcher does: arrays that read or write files which stay on the nodes.
-//! What is told grows with the files that are read in more than one part, each of which is named in a part's tasks already.
+//! Only tasks of workflows are looked at, as in one dispatcher: arrays that read or write files which stay on
+//! the nodes. The size of the result grows with the files that are read in more than one part; each of these
+//! is already named in a part's tasks.
 //!
-//! Of an addition only its own tasks are looked at: what they read of the run's is made elsewhere, and readers that a file had
-//! before do not count.
+//! For an addition, only its own tasks are looked at: files of the run that they read count as made
+//! elsewhere, and earlier readers of a file do not count.
 //!
-//! Not here: who decides by it (`dispatcher/moves.rs`).
+//! Not here: what is decided by these patterns (`dispatcher/moves.rs`).
 
 use super::{Evidence, PatternKind, Patterns, StageId, is_one_stage, stage_of_task};
 use crate::array::{Pattern, TaskArray};
@@ -20,21 +22,22 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// The run, while there is one only.
+/// The number of the run; there is only one here.
 const RUN: RunId = RunId(1);
 
-/// What one part of a run has to know of the patterns of the whole.
+/// What one part of a run has to know of the patterns of the whole run.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct RunPatterns {
     /// The patterns of the whole run.
     pub found: Vec<Evidence>,
-    /// Files that tasks of this part write or read and that are multicast in the run, as users write them.
+    /// Files that tasks of this part write or read and that are multicast in the run; locations as users
+    /// write them.
     pub multicast: Vec<String>,
-    /// Such files that are parts of what one task scatters.
+    /// Files of the same kind that are parts of what one task scatters.
     pub parts: Vec<String>,
 }
 
-/// Files by number.
+/// Files by number, and numbers by name.
 #[derive(Default)]
 struct Names {
     ids: FxHashMap<Rc<str>, ObjectId>,
@@ -43,7 +46,7 @@ struct Names {
 }
 
 impl Names {
-    /// The files that task `i` of an array has by these patterns.
+    /// The files that these patterns name for task `i` of an array.
     fn of(&mut self, array: &TaskArray, patterns: &[(Pattern, Pattern)], i: u32) -> Vec<ObjectId> {
         let mut objects = Vec::with_capacity(patterns.len());
         for (_, pattern) in patterns {
@@ -63,10 +66,10 @@ impl Names {
     }
 }
 
-/// For each of `n_parts` parts what it has to know.
+/// For each of `n_parts` parts, the patterns that it has to know.
 ///
 /// * `part_of`: the part that task `i` of array `a` is in, below `n_parts`.
-/// * `has_made`: whether a task that is not among these makes a file.
+/// * `has_made`: whether a task that is not in `arrays` makes a file.
 pub fn patterns_by_part(
     arrays: &[TaskArray],
     n_parts: u32,
@@ -107,7 +110,7 @@ pub fn patterns_by_part(
     }
     let found = patterns.of_run(RUN);
     parts.iter_mut().for_each(|part| part.found.clone_from(&found));
-    // Where files are whose pattern is one.
+    // The parts in which each file with a pattern is named.
     let kinds: Vec<Option<PatternKind>> =
         (0..names.names.len() as u32).map(|o| patterns.kind_of(ObjectId(o))).collect();
     let mut at: BTreeSet<(ObjectId, u32)> = BTreeSet::new();
@@ -121,7 +124,7 @@ pub fn patterns_by_part(
         }
     }
     let at: Vec<(ObjectId, u32)> = at.into_iter().collect();
-    // What is in one part only shows there.
+    // The pattern of a file that is in one part only shows there.
     for (object, part) in at.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1).flatten() {
         let part = &mut parts[*part as usize];
         let list = match kinds[object.0 as usize] {

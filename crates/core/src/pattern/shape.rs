@@ -1,21 +1,21 @@
 //! The shape of what one stage reads of another, by counts alone.
 //!
-//! In: [`Counts`] of files, reads, writers and readers. Out: one [`Shape`]. No threshold is asked, so it says what a flow *is* and
-//! not what pays: `eyas graph` draws a workflow by it, and [`super::Patterns`] finds pipelines and reduces by it while a run
-//! goes on. A gather of two files is a gather here; whether it is worth a collective is told by the thresholds of
-//! [`super::PatternConfig`].
+//! In: [`Counts`] of files, reads, writers and readers. Out: one [`Shape`]. No threshold is used, so the
+//! result says what a flow *is* and not what pays. `eyas graph` uses it to draw a workflow, and
+//! [`super::Patterns`] to find pipelines and reduces while a run goes on. A gather of two files is a gather
+//! here; whether it is worth a collective depends on the thresholds of [`super::PatternConfig`].
 //!
-//! Not here: who counts.
+//! Not here: the counting.
 
 /// What moves from the tasks of one stage to those of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     pub n_files: u64,
-    /// Tasks times files.
+    /// The number of pairs of a task and a file that it reads.
     pub n_reads: u64,
     pub n_writers: u64,
     pub n_readers: u64,
-    /// The program that reads is the one that writes.
+    /// The reading program is the one that writes.
     pub is_own: bool,
 }
 
@@ -30,11 +30,11 @@ pub enum Shape {
     Scatter,
     /// Files of many writers for one reader, or in groups for fewer readers.
     Gather,
-    /// A gather by a program that also gathers what it has written itself.
+    /// A gather by a program that also gathers its own output.
     Reduce,
-    /// Many to many in no such order.
+    /// Many to many without any of these structures.
     Exchange,
-    /// No file: one waits for the other.
+    /// No files: one stage waits for the other.
     Order,
 }
 
@@ -52,7 +52,7 @@ impl Shape {
     }
 }
 
-/// The shape of a flow, by these rules, of which the first that fits holds:
+/// The shape of a flow, by the first of these rules that holds:
 ///
 /// * no files: order;
 /// * as many files, writers and readers, each file read once: pipeline (also one to one);

@@ -1,12 +1,12 @@
-//! Which stage a task belongs to.
+//! The stage that a task belongs to.
 //!
-//! In: a task's label, its command and how many files it reads and writes. Out: the stage's name. Tasks with the same
-//! name in one run are one stage (`Zhang12` §V-F.1: "the name of the stage, which could be the application binary
-//! names").
+//! In: a task's label, its command, and how many files it reads and writes. Out: the stage's name. Tasks with
+//! the same name in one run are one stage (`Zhang12` §V-F.1: "the name of the stage, which could be the
+//! application binary names").
 //!
-//! Why the shape is part of the name: without labels one program often serves two stages (`awk`, `python3`), and a task
-//! that reads a thousand files is not of the stage of those that read one. Counts are put into classes, so that a
-//! merge of 900 files and one of 1,000 stay together.
+//! Why the numbers of files are part of the name: without labels, one program often serves two stages (`awk`,
+//! `python3`), and a task that reads a thousand files is in another stage than a task that reads one. The
+//! numbers are put into classes, so that a merge of 900 files and a merge of 1,000 stay together.
 
 use super::GATHER_INPUTS_MIN;
 use crate::array::{Command, Pattern, Piece, TaskArray, file_name};
@@ -15,7 +15,7 @@ use crate::array::{Command, Pattern, Piece, TaskArray, file_name};
 const INTERPRETERS: [&str; 12] =
     ["env", "sh", "bash", "dash", "python", "perl", "ruby", "Rscript", "julia", "node", "nice", "time"];
 
-/// The name of the stage of a task that has this label and program, and reads and writes so many files.
+/// The name of the stage of a task with this label and program that reads and writes this many files.
 pub fn stage_name(label: &str, program: &str, n_inputs: usize, n_outputs: usize) -> String {
     if label.is_empty() {
         format!("{program}({}→{})", class(n_inputs), class(n_outputs))
@@ -24,7 +24,7 @@ pub fn stage_name(label: &str, program: &str, n_inputs: usize, n_outputs: usize)
     }
 }
 
-/// What the tasks of a stage of that name start: the name without the numbers of files.
+/// The program of a stage with that name: the name without the numbers of files.
 pub fn program_of_stage(name: &str) -> &str {
     name.strip_suffix(')')
         .and_then(|name| name.rsplit_once('('))
@@ -48,13 +48,14 @@ pub fn stage_of_task(array: &TaskArray, i: u32) -> String {
     stage_name(&form.label, &program, form.inputs.len(), form.outputs.len())
 }
 
-/// Whether all tasks of an array are of one stage, so that [`stage_of_task`] need be asked once only.
+/// Whether all tasks of an array are of one stage, so that [`stage_of_task`] need be called only once.
 pub fn is_one_stage(array: &TaskArray) -> bool {
     let literal = |p: &Pattern| p.0.iter().all(|piece| matches!(piece, Piece::Literal(_)));
     let form = &array.template;
     !form.label.is_empty()
         || match &form.command {
-            // An interpreter's words may be literal and its script not: only what comes before counts.
+            // An interpreter's options may be literal and its script not, so only the literal beginning is
+            // looked at.
             Command::Exec(argv) => {
                 let n_literal = argv.iter().take_while(|p| literal(p)).count();
                 n_literal == argv.len() || !program_in(words(array, 0).take(n_literal)).1
@@ -82,7 +83,8 @@ fn program_of(array: &TaskArray, i: u32) -> String {
     program_in(words(array, i)).0
 }
 
-/// What the words of a command start: a program, or the script of an interpreter. `None`: an interpreter and no more.
+/// The program that the words of a command start, or the script of an interpreter. `None`: an interpreter
+/// without a script.
 pub fn started_by(words: impl Iterator<Item = String>) -> Option<String> {
     match program_in(words) {
         (program, false) => Some(program),

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 const RUN: RunId = RunId(1);
 
-/// A workflow told task by task.
+/// A workflow whose tasks become known one by one.
 #[derive(Default)]
 struct Flowing {
     patterns: Patterns,
@@ -190,7 +190,7 @@ fn a_program_that_gathers_what_it_wrote_reduces() {
     let reduce = found.iter().find(|e| e.pattern == PatternKind::Reduce).expect("a reduce");
     assert_eq!((reduce.from.as_deref(), &*reduce.to), (Some("sum.py(many→1)"), "sum.py(few→1)"));
     assert!(!reduce.hinted);
-    // Who gathers enough to be sent its files ahead does so here, too.
+    // A task that gathers enough files to be sent them ahead gathers here, too.
     let (few, many) = (w.patterns.stage(RUN, &name(4)), w.patterns.stage(RUN, &name(16)));
     let ids = |range: std::ops::Range<u32>| range.map(ObjectId).collect::<Vec<_>>();
     assert!(w.patterns.of_task(many, &ids(0..16)).is_some());

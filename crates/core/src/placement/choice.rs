@@ -1,8 +1,8 @@
 //! The two parts of the algorithm (Raicu09 figures 4 and 5) on the indexes of the window.
 //!
-//! In: a [`Window`], and which rule ([`Mode`]) holds for which part of an executor's room. Out: a decision. How the
-//! figures are read stands in the headers of the policies; this file says it in code, `naive` says it
-//! again by scanning everything.
+//! In: a [`Window`], and which rule ([`Mode`]) applies to which part of an executor's room. Out: a decision.
+//! The headers of the policies explain how the figures are read; this file puts that into code, and `naive`
+//! does the same by scanning everything.
 
 use super::hit_tree::{HitTree, Want};
 use super::window::Place;
@@ -64,8 +64,8 @@ fn notify(window: &Window, stage: Stage, mode: Mode) -> Option<Seat> {
     }
 }
 
-/// The executor with most room, the next in turn of equals, among those with room for a task of which they are a best
-/// holder.
+/// Among the executors with room for a task of which they are a best holder, the one with most room; of
+/// equals, the next in turn.
 fn roomiest_awaited(window: &Window, stage: Stage) -> Option<Seat> {
     let awaited = window.trees().flat_map(|(place, tree)| {
         let shape = window.shape(place);
@@ -83,7 +83,7 @@ struct PickUp<'a> {
     stage: Stage,
     mode: Mode,
     n_tasks_max: usize,
-    /// What is left of the executor's room.
+    /// The room of the executor that is left.
     room: Room,
     picks: &'a mut Vec<Pick>,
 }
@@ -92,7 +92,7 @@ struct PickUp<'a> {
 enum Part {
     /// By hit rate, then queue order.
     Hits,
-    /// Those without hits, in queue order.
+    /// Tasks without hits, in queue order.
     Rest,
 }
 
@@ -177,7 +177,8 @@ impl PickUp<'_> {
                 _ => tree.at_least(level),
             };
             while let Some(node) = find(after, Want::Bit(plane, self.seat)) {
-                // Those of higher levels have all been picked, else this level would not have come up: at most `m`.
+                // Tasks of higher levels have all been picked, otherwise this level would not be looked at;
+                // there are at most `m`.
                 if tree.level(node, tree.count(node, self.seat)) == level {
                     return Some((level, node));
                 }

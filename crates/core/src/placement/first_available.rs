@@ -3,15 +3,15 @@
 //! Source: Raicu09 §2.3, "it simply chooses the first available executor, and provides the executor with no
 //! information concerning the location of data objects needed by the task".
 //!
-//! Assumes nothing of the tasks' data. The executor reads each input from home storage, every time.
+//! Assumes nothing about the tasks' data. The executor reads each input from home storage, every time.
 //!
 //! Readings:
-//!   - *first available*: the executor with most idle slots, the next in turn of equals, so that a burst spreads
-//!     over the nodes instead of filling one after the other;
-//!   - *head of the queue*: the first task that some executor has room for. A task that needs more slots or memory than
-//!     anyone has idle does not block those behind it;
-//!   - room *ahead* (not in the paper) is used when no executor has idle slots for any task of the window, the
-//!     executor with most such room first;
+//!   - *first available*: the executor with most idle slots; of equals, the next in turn, so that a burst
+//!     spreads over the nodes instead of filling one after the other;
+//!   - *head of the queue*: the first task that some executor has room for. A task that needs more slots or
+//!     memory than any executor has idle does not block the tasks behind it;
+//!   - room *ahead* (not in the paper) is used when no executor has idle slots for any task of the window,
+//!     beginning with the executor that has most such room;
 //!   - with `m > 1` the following tasks that fit the same executor go along, in queue order.
 
 use super::{ExecutorId, Mode, Pick, Policy, Stage, Unplaced, Window, choice};

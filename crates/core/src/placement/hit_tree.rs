@@ -1,8 +1,8 @@
 //! An ordered set of ready tasks that answers "which is the first task with this many files on that
 //! executor?" in logarithmic time.
 //!
-//! In: tasks with the rows of who holds how many of their inputs, and changes of single replicas. Out: the
-//! first task after a key that has a given bit.
+//! In: tasks with rows that say which executor holds how many of their inputs, and changes of single
+//! replicas. Out: the first task after a key that has a given bit.
 //!
 //! A task of a tree with `L` levels has `2L - 1` *planes*, each a row of one bit per [`Seat`]:
 //!   - `at_least(l)`: its inputs are cached there to level `l` or more, `1 <= l <= L`, level `L` is all of them;
@@ -19,8 +19,8 @@
 //!   3. the planes of a node follow from its counts of inputs by seat.
 //!
 //! Why not one ordered set per executor: an object on 300 executors would cost 300 insertions for each of its
-//! readers, here it costs 5 words. Ranks are a hash of the task's number, so no randomness is needed and
-//! a replay builds the same tree; the shape never reaches a result.
+//! readers; here it costs 5 words. Ranks are a hash of the task's number, so no randomness is needed and a
+//! replay builds the same tree; the tree's shape never affects a result.
 
 use super::QueueKey;
 use crate::catalog::HoldersView;
@@ -46,20 +46,20 @@ pub(super) struct Input {
     pub reader_index: u32,
 }
 
-/// What a walk through the tree touches, kept small for the sake of the processor's caches.
+/// The fields that a walk through the tree reads, kept small for the processor's caches.
 #[derive(Clone, Copy)]
 struct Node {
     key: QueueKey,
     up: u32,
     left: u32,
     right: u32,
-    /// Inputs on the executor that has most of them; 0: none is cached anywhere, the task is *cold*.
+    /// Inputs on the executor that has most of them; 0: no executor has any, the task is *cold*.
     most: u32,
     /// Some task of this subtree is cold.
     cold_below: bool,
 }
 
-/// What only a change of the task itself touches.
+/// The fields that are needed only when the task itself changes.
 #[derive(Default)]
 struct Detail {
     inputs: Box<[Input]>,
@@ -83,9 +83,9 @@ pub(super) struct HitTree {
     /// Words per row.
     n_words: usize,
     nodes: Vec<Node>,
-    /// Of the same nodes.
+    /// The further fields of the same nodes.
     details: Vec<Detail>,
-    /// Rows of node `i`: its `n_planes * n_words` words start at `i` times that.
+    /// Rows of node `i`: its `n_planes * n_words` words start at `i` times that number.
     own: Vec<u64>,
     below: Vec<u64>,
     root: u32,
@@ -104,7 +104,8 @@ fn rank_of(key: QueueKey) -> u64 {
     x ^ (x >> 31)
 }
 
-/// `rows[to..][..len] |= rows[from..][..len]`; the ranges do not overlap. Whether that changed anything.
+/// `rows[to..][..len] |= rows[from..][..len]`; the ranges do not overlap. Gives whether that changed
+/// anything.
 #[inline]
 fn or_within(rows: &mut [u64], to: usize, from: usize, len: usize) -> bool {
     let (target, source) = if to < from {
@@ -237,8 +238,8 @@ impl HitTree {
         (self.root != NIL).then(|| &self.below[self.plane(self.root, plane)])
     }
 
-    /// What `choose` gives for the seats with most inputs of `node`; if it refuses, for those with fewer, down to one.
-    /// `allowed` are the only seats that `choose` accepts.
+    /// Calls `choose` with the seats that hold most inputs of `node`; as long as it refuses, with seats that
+    /// hold fewer, down to one. `choose` must accept only seats of `allowed`.
     pub fn best_among(
         &self,
         node: u32,
@@ -496,7 +497,7 @@ impl HitTree {
             let news = or_within(&mut self.below, at as usize * stride, i as usize * stride, stride);
             let node = self.node_mut(at);
             if !news && node.cold_below >= cold {
-                // Nor is it news to anything above.
+                // Then nothing changes further up either.
                 break;
             }
             node.cold_below |= cold;
@@ -601,7 +602,7 @@ impl HitTree {
             self.node_mut(only).up = up;
         }
         self.replace_child(up, i, only);
-        // Those that were rotated have new subtrees in any case; further up a row may turn out to be as before.
+        // The rotated nodes have new subtrees in any case; further up, a row may turn out to be as before.
         let mut at = up;
         for _ in 0..n_rotated {
             self.refresh(at);
@@ -651,7 +652,7 @@ impl HitTree {
             }
             let rest = self.plane(i, self.best(old_level));
             if self.own[rest].iter().all(|w| *w == 0) {
-                // Nobody has as many any more; `seat` itself has one less.
+                // No executor has as many any more; `seat` itself has one less.
                 self.node_mut(i).most = new;
                 if new == 0 {
                     self.refresh_cold(i);

@@ -1,4 +1,4 @@
-//! `max-cache-hit`: a task goes where most of its data is, and waits until there is room.
+//! `max-cache-hit`: a task goes to the executor that holds most of its data, and waits until there is room.
 //!
 //! Source: Raicu09 §2.3 (text on MCH), figures 4 and 5. "If that executor is busy, task dispatch is delayed until
 //! the executor becomes available."

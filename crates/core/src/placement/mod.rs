@@ -10,20 +10,21 @@
 //! | [`queue`] | what the dispatcher needs of placement |
 //! | [`affinity`] | our own policy, which looks at the whole queue |
 //! | [`first_input`] | a queue per node and neighbour stealing (Zhang12), to compare with |
-//! | [`window`] | for the policies of the paper: the tasks that are looked at, who holds their inputs, who has room |
+//! | [`window`] | for the policies of the paper: the tasks that are looked at, the holders of their inputs,
+//! and the executors' room |
 //! | `hit_tree` | the index below it |
 //! | `choice` | the two parts of the algorithm (figures 4 and 5 of Raicu09), shared by the policies |
 //! | [`first_available`], [`max_cache_hit`], [`max_compute_util`], [`good_cache_compute`] | one policy each, and how its ambiguous lines are read |
 //! | `naive` | the same decisions by scanning everything; the tests compare |
 //!
-//! Invariant: a decision depends on nothing but what the queue was told; ties end in a seat and in the
+//! Invariant: a decision depends only on what was reported to the queue; ties end in a seat and in the
 //! queue's order, which ends in a task's number.
 //!
 //! Cost on a window: logarithmic in the window, `n_executors / 64` words per row; times the number of different
 //! `(cpus, memory, inputs up to 9)` among the tasks of the window, which is small in practice.
 //!
-//! Not here: which tasks are ready, the queue behind what is looked at, reservations, whether a task can ever fit
-//! (`dispatcher`).
+//! Not here: which tasks are ready, the tasks behind those that are looked at, reservations, whether a task
+//! can ever fit (`dispatcher`).
 
 use crate::types::{ExecutorId, ObjectId, TaskId};
 use serde::{Deserialize, Serialize};
@@ -67,13 +68,13 @@ impl PartialOrd for QueueKey {
     }
 }
 
-/// A ready task, as far as placement looks at it.
+/// The properties of a ready task that placement looks at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReadyTask {
     pub key: QueueKey,
     /// Distinct, in any order.
     pub inputs: Vec<ObjectId>,
-    /// The one that the task lists first.
+    /// The input that the task lists first.
     pub first_input: Option<ObjectId>,
     /// Slots held while running, at least 1.
     pub cpus: u32,
@@ -81,7 +82,7 @@ pub struct ReadyTask {
     pub memory_bytes: u64,
 }
 
-/// What one executor can take.
+/// The room that one executor has for tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Room {
     pub slots_total: u32,
@@ -90,10 +91,10 @@ pub struct Room {
     pub ahead: u32,
     pub memory_total_bytes: u64,
     pub memory_free_bytes: u64,
-    /// Only for a queue that plans how inputs move: cpus of the attempts with inputs to move that it may be given. Such
-    /// attempts are then not counted in the rest until their inputs are there.
+    /// Only for a queue that plans how inputs move: cpus of the attempts with moving inputs that the executor
+    /// may be given. Such attempts are not counted in the other fields until their inputs have arrived.
     pub moves: u32,
-    /// It gets nothing for a while, and no task shall wait for it.
+    /// The executor gets no tasks for a while, and no task should wait for it.
     pub rests: bool,
 }
 
@@ -108,7 +109,7 @@ pub enum Stage {
 }
 
 impl Room {
-    /// Whether a task of that size can be given now.
+    /// Whether a task of that size can be given to the executor now.
     #[inline]
     pub fn fits(&self, stage: Stage, cpus: u32, memory_bytes: u64) -> bool {
         match stage {
@@ -119,13 +120,14 @@ impl Room {
         }
     }
 
-    /// Whether a task of that size may wait for this executor: it is large enough when nothing else is there, and does not rest.
+    /// Whether a task of that size may wait for this executor: the executor is large enough when it has no
+    /// other task, and does not rest.
     #[inline]
     pub fn is_worth_waiting_for(&self, cpus: u32, memory_bytes: u64) -> bool {
         !self.rests && cpus.max(1) <= self.slots_total && memory_bytes <= self.memory_total_bytes
     }
 
-    /// The room that is left when such a task, which fits, has been given.
+    /// The room that is left after such a task, which must fit, has been given.
     #[inline]
     pub fn after(mut self, stage: Stage, cpus: u32, memory_bytes: u64) -> Room {
         match stage {
@@ -139,7 +141,7 @@ impl Room {
     }
 }
 
-/// By which rule a task was picked.
+/// The rule by which a task was picked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -152,27 +154,27 @@ pub enum Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// All its inputs were there.
+    /// All its inputs were on the executor.
     AllHere,
-    /// It has none.
+    /// The task has no inputs.
     NoInputs,
-    /// What is fetched for it makes so many queued tasks runnable there, itself included.
+    /// The inputs that are fetched for it make this many queued tasks runnable there, including itself.
     Brings { n_tasks: u32 },
-    /// Nothing related was there: one place to begin is as good as another.
+    /// No related file was there, so any executor is as good as another to begin with.
     Seed,
-    /// Its turn had come, whatever it brings.
+    /// The task had waited longest, so it was placed whatever its inputs bring.
     Oldest,
-    /// Others hold its inputs and did not come to it for so long.
+    /// Other executors hold its inputs, but did not take the task for this long.
     Copied { waited_ms: u32 },
-    /// Its first input was there when it became ready.
+    /// Its first input was on the executor when it became ready.
     FirstHere,
-    /// Its first input was nowhere when it became ready, and it was this node's turn.
+    /// Its first input was on no node when it became ready, and it was this node's turn.
     Dealt,
-    /// It was queued at this neighbour, which was busy.
+    /// The task was in the queue of this neighbour, which was busy.
     Stolen { from: ExecutorId },
 }
 
-/// What picked a task.
+/// The rule that picked a task.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rule {
     Paper(Mode),
@@ -219,16 +221,18 @@ pub enum Unplaced {
     NoExecutor,
     /// Every slot is busy and no executor may be given tasks ahead.
     NoneFree,
-    /// The head of the queue waits for the executor that holds most of its inputs (the lowest of equals).
+    /// The head of the queue waits for the executor that holds most of its inputs (of equals, the lowest).
     WaitingForHolder {
         task: TaskId,
         executor: ExecutorId,
     },
-    /// The head of the queue waits until its inputs have come nearer, or until an executor that has some can serve them.
+    /// The head of the queue waits until its inputs have come nearer, or until an executor that has some of
+    /// them can send them.
     WaitingForCopy {
         task: TaskId,
     },
-    /// Executors have room for the head of the queue, and some of these have not been asked yet what they would fetch.
+    /// Executors have room for the head of the queue, but for some of them it has not been considered yet
+    /// what they would fetch.
     NotAsked {
         task: TaskId,
     },
@@ -279,12 +283,13 @@ impl fmt::Display for Unplaced {
     }
 }
 
-/// A placement policy. It looks and does not touch.
+/// A placement policy. It reads the window and changes nothing.
 pub trait Policy: Send + Sync + fmt::Debug {
-    /// As spelt in the paper and in the configuration.
+    /// The name as it is spelt in the paper and in the configuration.
     fn name(&self) -> &'static str;
 
-    /// Whether executors keep what they fetch and are told who holds what. `false`: each task reads from home.
+    /// Whether executors keep what they fetch and are told the holders of their inputs. `false`: each task
+    /// reads from home.
     fn uses_caches(&self) -> bool {
         true
     }
@@ -294,7 +299,7 @@ pub trait Policy: Send + Sync + fmt::Debug {
     fn place(&self, window: &Window, picks: &mut Vec<Pick>) -> Result<ExecutorId, Unplaced>;
 }
 
-/// What the policies can be told.
+/// The configuration of the policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -307,12 +312,12 @@ pub struct Config {
     /// `m`: tasks given to one executor by one decision, at least 1. The paper names no value; with 1 the
     /// utilisation and the holders are looked at anew for each task.
     pub tasks_per_decision: usize,
-    /// Executors are given more tasks than they have slots, so that the next inputs move while a task computes.
-    /// Not in the paper, whose executors fetch in the slot.
+    /// Executors are given more tasks than they have slots, so that the next inputs move while a task
+    /// computes. Not in the paper, where executors fetch inside the slot.
     pub ahead: bool,
     /// Tasks whose inputs another executor is reading from home come after other work. Not in the paper.
     pub await_arriving: bool,
-    /// Of the policy of that name, which uses nothing of the above but `ahead`.
+    /// Of the policy `affinity`, which uses none of the above except `ahead`.
     pub affinity: affinity::Config,
     /// How many ready tasks `first-input` and `first-input-steal` look at, at least 1: all nodes' queues together.
     pub first_input_queued_max: usize,
@@ -343,7 +348,7 @@ pub const NAMES: [&str; 7] = [
     first_input::NAME_STEAL,
 ];
 
-/// The queue with the policy called `name`. `Err` is one sentence for people.
+/// The queue with the policy called `name`. `Err` is one sentence for users.
 pub fn by_name(name: &str, config: &Config) -> Result<Box<dyn Queue>, String> {
     if name == affinity::NAME {
         return Ok(Box::new(affinity::Affinity::new(config.affinity.clone())?));
@@ -366,7 +371,7 @@ pub fn by_name(name: &str, config: &Config) -> Result<Box<dyn Queue>, String> {
     }
 }
 
-/// The policy of the paper called `name`, which needs a [`Window`]. `Err` is one sentence for people.
+/// The policy of the paper called `name`, which needs a [`Window`]. `Err` is one sentence for users.
 pub fn of_paper(name: &str, config: &Config) -> Result<Option<Box<dyn Policy>>, String> {
     if config.window == 0 || config.tasks_per_decision == 0 {
         return Err("`window` and `tasks_per_decision` must be at least 1".into());

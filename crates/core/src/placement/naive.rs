@@ -18,7 +18,7 @@ pub enum Rule {
     GoodCacheCompute { utilisation_threshold: f64 },
 }
 
-/// All that a decision may depend on.
+/// Everything that a decision may depend on.
 pub struct Scan<'a> {
     /// In queue order.
     pub tasks: Vec<&'a ReadyTask>,
@@ -91,7 +91,7 @@ impl Scan<'_> {
     }
 
     fn next_free(&self, task: &ReadyTask, stage: Stage) -> Option<(ExecutorId, Room)> {
-        // `min_by_key` gives the first of equals, that is the next in turn.
+        // `min_by_key` gives the first of equals, which is the next in turn.
         self.fitting(task, stage).into_iter().min_by_key(|(_, r)| Reverse(room_of(r, stage)))
     }
 

@@ -1,12 +1,12 @@
-//! What the dispatcher needs of placement, whichever way it looks at the queue.
+//! The interface between the dispatcher and placement, however a policy looks at the queue.
 //!
-//! In: the first [`Queue::capacity`] tasks of the queue, executors with their room, replicas, and what became of the
-//! attempts that were given out, all reported in step with the dispatcher's own books. Out: one decision per call of
-//! [`Queue::place`].
+//! In: the first [`Queue::capacity`] tasks of the queue, executors with their room, replicas, and the
+//! outcomes of attempts that were given out, all reported in step with the dispatcher's own state. Out: one
+//! decision per call of [`Queue::place`].
 //!
-//! Three of them: [`Windowed`], the policies of the paper on a [`Window`], which look and do not remember;
-//! [`super::affinity`], which looks at the whole queue and remembers what it has set in motion; and [`super::first_input`],
-//! which binds each task to a node as it enters.
+//! There are three: [`Windowed`], the policies of the paper on a [`Window`], which have no memory;
+//! [`super::affinity`], which looks at the whole queue and remembers which transfers it has planned; and
+//! [`super::first_input`], which binds each task to a node as it enters.
 
 use super::{Pick, Policy, QueueKey, ReadyTask, Room, Unplaced, Window};
 use crate::catalog::Catalog;
@@ -14,15 +14,15 @@ use crate::event::{InputMoved, InputReport, Source};
 use crate::types::{ExecutorId, ObjectId, TaskId, Timestamp};
 use std::fmt;
 
-/// How one input of a task that is given out gets to its executor.
+/// How one input of a task that is given out reaches its executor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     pub object: ObjectId,
-    /// `None`: it is there already, or on its way there for another attempt.
+    /// `None`: the input is there already, or on its way there for another attempt.
     pub source: Option<Source>,
-    /// For this attempt only, past the cache.
+    /// Read for this attempt only, past the cache.
     pub direct: bool,
-    /// The executor shall say how it comes along.
+    /// The executor shall report the transfer's progress.
     pub watched: bool,
 }
 
@@ -31,16 +31,17 @@ pub struct Route {
 pub struct Moving {
     pub n_attempts: u32,
     pub cpus: u32,
-    /// Attempts there read inputs that no cache ever holds: that they move is not to be seen.
+    /// Attempts there read inputs that no cache ever holds, so whether these have arrived cannot be seen.
     pub unseen: bool,
 }
 
-/// See the module.
+/// The queue, with its policy.
 pub trait Queue: Send + Sync + fmt::Debug {
-    /// As spelt in the configuration.
+    /// The name as it is spelt in the configuration.
     fn name(&self) -> &'static str;
 
-    /// Whether executors keep what they fetch and are told who holds what. `false`: each task reads from home.
+    /// Whether executors keep what they fetch and are told the holders of their inputs. `false`: each task
+    /// reads from home.
     fn uses_caches(&self) -> bool;
 
     /// Whether [`Queue::give`] says where inputs come from. Otherwise the dispatcher spreads readers over holders.
@@ -48,7 +49,7 @@ pub trait Queue: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether a task may be taken out and put back to see what would be placed instead of it.
+    /// Whether a task may be taken out and put back to see what would be placed in its place.
     fn bears_asides(&self) -> bool {
         false
     }
@@ -71,14 +72,14 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn sizes(&self) -> Vec<(u32, u64)>;
     /// The tasks of one size, in queue order.
     fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey>;
-    /// How many these are.
+    /// The number of tasks of one size.
     fn n_of_size(&self, size: (u32, u64)) -> usize;
-    /// Adds a task, which is not here yet.
+    /// Adds a task, which must not be here yet.
     fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask);
     /// Takes a task out; `false`: it was not here.
     fn leave(&mut self, catalog: &Catalog, key: QueueKey) -> bool;
 
-    /// Whether all tasks are here that may read what those here read, as far as anybody knows.
+    /// Whether all tasks that may read the same files as the tasks here are here, too, as far as is known.
     fn set_all_in_sight(&mut self, _all: bool) {}
 
     // ---- executors, as for [`Window`]
@@ -107,25 +108,25 @@ pub trait Queue: Send + Sync + fmt::Debug {
         picks: &mut Vec<Pick>,
     ) -> Result<ExecutorId, Unplaced>;
 
-    /// Why the task with that key, which is here, was not placed although somebody has room for it, if the queue knows of each
-    /// task on its own. For people.
+    /// Why the task with that key, which is here, was not placed although some executor has room for it;
+    /// `None` if the queue does not know this for each task. For users.
     fn why_not(&self, _key: QueueKey) -> Option<Unplaced> {
         None
     }
 
-    /// A task that nobody is worth waiting for: executors that are too small for it, or rest, hold most of its inputs. It fits
-    /// the idle slots of the executor that is given with it.
+    /// Finds a task that waits without result, because the executors that hold most of its inputs are too
+    /// small for it or rest. It fits the idle slots of the executor that is given with it.
     fn find_stranded(&self) -> Option<(ExecutorId, QueueKey)> {
         None
     }
 
-    /// When waiting alone may have changed what [`Queue::place`] answers, after it had nothing to give.
+    /// When waiting alone may change the answer of [`Queue::place`], after it had nothing to give.
     fn wake_at(&self) -> Option<Timestamp> {
         None
     }
 
-    /// A picked task, which is still here, is about to be given to `executor`: appends to `routes` how its inputs get
-    /// there, if the queue plans that. The caller takes it out next.
+    /// A picked task, which is still here, is about to be given to `executor`: appends to `routes` how its
+    /// inputs get there, if the queue plans that. The caller takes the task out next.
     fn give(
         &mut self,
         _catalog: &Catalog,
@@ -139,7 +140,7 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// The attempt at `task` that was last given out is over.
     fn ended(&mut self, _catalog: &Catalog, _task: TaskId) {}
 
-    /// What an attempt on `executor` tells of its inputs.
+    /// What an attempt on `executor` reports of its inputs.
     fn learnt(
         &mut self,
         _catalog: &Catalog,
@@ -149,10 +150,10 @@ pub trait Queue: Send + Sync + fmt::Debug {
     ) {
     }
 
-    /// How far a watched input has come to `executor`.
+    /// The progress of a watched input on its way to `executor`.
     fn moved(&mut self, _catalog: &Catalog, _now: Timestamp, _executor: ExecutorId, _moved: &InputMoved) {}
 
-    /// The input of a task that is here and lists one, if that is known without its name.
+    /// The only input of a task that is here and lists one input, if it is known without looking up its name.
     fn sole_input(&self, _key: QueueKey) -> Option<ObjectId> {
         None
     }

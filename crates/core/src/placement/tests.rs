@@ -337,7 +337,7 @@ fn a_task_whose_holders_are_all_too_small_for_it_is_found_wherever_it_is_in_the_
     assert_eq!(of(stranded), Some(ExecutorId(0)), "one of the holders of the other can take it");
     world.executor(0, slots(1, 2, 0));
     assert_eq!(world.window.find_stranded(), None, "nobody has room for it now");
-    // Who rests is not waited for either.
+    // A task does not wait for a resting executor either.
     world.executor(1, Room { rests: true, ..slots(0, 1, 0) });
     assert_eq!(
         world.window.find_stranded().map(|(e, _)| e),

@@ -1,4 +1,5 @@
-//! The scheduling window: the ready tasks that are looked at, who holds their inputs, and who has room.
+//! The scheduling window: the ready tasks that are looked at, the holders of their inputs, and the executors'
+//! room.
 //!
 //! In: the dispatcher's reports, made in step with its queue and its catalog:
 //!   - [`Window::enter`], [`Window::leave`] for the first `capacity` tasks of the queue;
@@ -7,10 +8,11 @@
 //!
 //! Out: answers to the policies, by way of `choice`, and to `explain` ([`Window::standing`]).
 //!
-//! Tasks of equal size (cpus and memory) form a *shape*, which knows which executors have room for it. Within a shape,
-//! tasks with equally many inputs share one `HitTree`. What is asked of the window is thus asked of a
-//! handful of trees. Only executors that have joined count as holders; one that drains or is lost is reported
-//! as left, also if the catalog still has it as a source for transfers, and nothing waits for it.
+//! Tasks of equal size (cpus and memory) form a *shape*, which knows the executors that have room for it.
+//! Within a shape, tasks with equally many inputs share one `HitTree`. So each question to the window is a
+//! question to a handful of trees. Only executors that have joined count as holders. An executor that drains
+//! or is lost is reported as left, even if the catalog still has it as a source of transfers, and no task
+//! waits for it.
 //!
 //! Invariants, checked by `Window::sanity_check` in tests: all indexes equal their recomputation from tasks, catalog and rooms.
 //!
@@ -18,7 +20,7 @@
 //! that reads the object. Memory: 2 to 4 rows (`n_executors / 8` bytes) per task with one or two inputs,
 //! 1 to 3 MB at 1,000 executors and 3,200 tasks.
 //!
-//! Not here: who may enter (the dispatcher keeps the first tasks of its queue here), policy.
+//! Not here: which tasks enter (the dispatcher keeps the first tasks of its queue here), and policy.
 
 use super::hit_tree::{HitTree, Input, N_CLASSES, Want, class_of};
 use super::{QueueKey, ReadyTask, Room, Stage};
@@ -43,7 +45,8 @@ pub struct Window {
     by_ahead: BTreeMap<u32, SeatSet>,
     n_slots_total: u64,
     n_slots_idle: u64,
-    /// Where the search among equals begins: behind the executor that was given something last, so that all are in turn.
+    /// Where the search among equals begins: behind the executor that was given a task last, so that all get
+    /// their turn.
     turn: Seat,
     /// Words per row of seats.
     n_words: usize,
@@ -63,7 +66,8 @@ pub(super) struct Shape {
     occupied: u16,
     idle: SeatSet,
     ahead: SeatSet,
-    /// Executors that such a task does not fit even when they have nothing else to do, and those that rest.
+    /// Executors that are too small for such a task even when they have no other task, and executors that
+    /// rest.
     unable: SeatSet,
     pub trees: [HitTree; N_CLASSES],
 }
@@ -96,20 +100,20 @@ pub(super) struct Place {
     pub node: u32,
 }
 
-/// A task that reads an object, and as which of its inputs.
+/// A task that reads an object, and which of its inputs the object is.
 #[derive(Clone, Copy)]
 struct Reader {
     place: Place,
     input: u32,
 }
 
-/// How one task stands in the window; for `explain`.
+/// The state of one task in the window; for `explain`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Standing {
     pub n_inputs: u32,
     /// Inputs held by the executor that holds most of them.
     pub n_hits_best: u32,
-    /// The executors that hold that many; empty if nobody holds any.
+    /// The executors that hold that many; empty if no executor holds any.
     pub best_holders: Vec<ExecutorId>,
     /// Executors with idle slots for it, and with room ahead for it.
     pub n_fit_idle: usize,
@@ -195,7 +199,7 @@ impl Window {
         self.trees().filter(|(place, _)| is_such(place)).map(|(_, tree)| tree.len()).sum()
     }
 
-    /// Adds a task. The caller sees to it that it is not in the window yet, and that the window has room.
+    /// Adds a task. It must not be in the window yet, and the window must have room.
     pub fn enter(&mut self, catalog: &Catalog, task: &ReadyTask) {
         let shape = self.shape_for(task.cpus, task.memory_bytes);
         let class = class_of(task.inputs.len());
@@ -264,8 +268,8 @@ impl Window {
 
     // ---- executors
 
-    /// `executor` may hold and be given tasks from now on. It must have joined the catalog; what it holds there
-    /// counts. Joining twice changes nothing.
+    /// From now on `executor` may hold inputs and be given tasks. It must have joined the catalog; what it
+    /// holds there counts. Joining twice changes nothing.
     pub fn executor_joined(&mut self, catalog: &Catalog, executor: ExecutorId) {
         if self.seat_of.contains_key(&executor) {
             return;
@@ -276,7 +280,7 @@ impl Window {
             self.seated.resize(i + 1, None);
         }
         if i >= self.n_words * 64 {
-            // A quarter more than needed: growing rewrites all rows.
+            // A quarter more than needed, because growing rewrites all rows.
             self.n_words = (i / 64 + 1) * 5 / 4 + 1;
             for tree in self.shapes.iter_mut().flat_map(|s| &mut s.trees) {
                 tree.grow(self.n_words);
@@ -291,8 +295,8 @@ impl Window {
         }
     }
 
-    /// `executor` gets no more tasks and counts as a holder no more; `objects` are what it held till now, as given by
-    /// [`Catalog::executor_left`] or [`Catalog::objects_on`].
+    /// `executor` gets no more tasks and no longer counts as a holder; `objects` are the objects that it
+    /// held, as given by [`Catalog::executor_left`] or [`Catalog::objects_on`].
     pub fn executor_left(&mut self, executor: ExecutorId, objects: &[ObjectId]) {
         self.set_room(executor, Room::default());
         let Some(seat) = self.seat_of.remove(&executor) else { return };
@@ -415,13 +419,14 @@ impl Window {
         self.turn
     }
 
-    /// The executor with most room of that stage among those which the shape fits on, the next in turn of equals.
+    /// Among the executors on which the shape fits, the one with most room of that stage; of equals, the next
+    /// in turn.
     pub(super) fn next_free(&self, shape: &Shape, stage: Stage) -> Option<Seat> {
         Some(self.roomiest(shape.fitting(stage).words(), shape, stage)?.1)
     }
 
-    /// The executor of `row` with most room of that stage, the next in turn of equals, and its room; only such as the shape
-    /// fits on.
+    /// Among the executors of `row` on which the shape fits, the one with most room of that stage (of equals,
+    /// the next in turn), and its room.
     pub(super) fn roomiest(&self, row: &[u64], shape: &Shape, stage: Stage) -> Option<(u32, Seat)> {
         let by_room = match stage {
             Stage::Idle => &self.by_idle,
@@ -432,8 +437,9 @@ impl Window {
         by_room.iter().rev().find_map(|(&n, seats)| first(seats).map(|seat| (n, seat)))
     }
 
-    /// The first task in queue order whose best holders are all too small for it, or rest, while an executor has idle slots for
-    /// it: that one, and the task. Where all nodes are alike and well, nothing is searched.
+    /// The first task in queue order whose best holders are all too small for it or rest, while an executor
+    /// has idle slots for it: that executor, and the task. Where all nodes are alike and none rests, nothing
+    /// is searched.
     pub(super) fn find_stranded(&self) -> Option<(ExecutorId, QueueKey)> {
         let first = |(place, tree): (Place, &HitTree)| {
             let Shape { idle, unable, .. } = self.shape(place);
@@ -457,7 +463,7 @@ impl Window {
         Some((self.executor_at(self.next_free(self.shape(place), Stage::Idle)?).id, key))
     }
 
-    /// How `task` stands; `None` if it is not in the window.
+    /// The state of `task`; `None` if it is not in the window.
     pub fn standing(&self, task: TaskId) -> Option<Standing> {
         let place = *self.place_of.get(&task)?;
         let (tree, shape) = (self.tree(place), self.shape(place));

@@ -1,23 +1,24 @@
-//! `demand`: as many nodes as the queued work needs, and the right ones go. Ours.
+//! `demand`: as many nodes as the queued work needs; releases the nodes that are worth least. Our own policy.
 //!
-//! What the paper's policies lack: a queue of a thousand tasks of 10 ms is no work, a queue of eight tasks of ten
-//! minutes is, and length alone tells them apart the wrong way round. And "idle for 30 s" hardly ever comes true when
-//! a placement spreads few tasks over many nodes, each of which has one now and then.
+//! What the paper's policies lack: a queue of a thousand tasks of 10 ms is little work, and a queue of eight
+//! tasks of ten minutes is much, but the length of the queue says the opposite. And "idle for 30 s" hardly
+//! ever comes true when placement spreads few tasks over many nodes, each of which has a task now and then.
 //!
-//! **More.** Every queued task should have started within `start_within_ns` (D). With tasks of mean time T, a busy slot
-//! starts D/T of them by then, an idle or new one at least one. Nodes are asked for, all in one request, until
-//! that covers the queue; pending ones count. While no task has ended and T is unknown, at most as many
-//! nodes are asked for as there are.
+//! **More nodes.** Every queued task should have started within `start_within_ns` (D). With tasks of mean
+//! time T, a busy slot starts D/T of them by then, an idle or new slot at least one. Nodes are requested, all
+//! in one request, until that covers the queue; pending nodes count. While no task has ended and T is
+//! unknown, at most as many nodes are requested as there are.
 //!
-//! **Fewer.** A node is surplus when the others would have sufficed at the busiest look of the last `release_idle_ns`,
-//! with `headroom`; being idle right now is enough to be the one that goes. Of the idle ones go first those whose cache is
-//! worth least: fewest bytes that no other node has, then fewest bytes, then longest idle.
+//! **Fewer nodes.** A node is surplus when the other nodes would have sufficed at the busiest look of the
+//! last `release_idle_ns`, with `headroom`. Any node that is idle now may be the one to go. Among idle nodes,
+//! those go first whose cache is worth least: fewest bytes that no other node has, then fewest bytes, then
+//! longest idle.
 //!
-//! **Floor.** `warm_share` of the most nodes that were busy at once stay until `warm_ns` after the last task: a wave
-//! that comes back finds nodes, with data.
+//! **Floor.** A share (`warm_share`) of the largest number of nodes that were busy at once stays until
+//! `warm_ns` after the last task, so that the next wave of tasks finds nodes with data.
 //!
-//! Why both sides look at different things: requests follow the queue, releases the busy slots, so that a queue that
-//! has just become empty does not let nodes go that are at work.
+//! Why requests and releases look at different things: requests follow the queue, releases follow the busy
+//! slots, so that nodes that are at work are not released because the queue has just become empty.
 
 use super::{NodeView, Policy, View};
 use crate::types::{ExecutorId, Timestamp};
@@ -28,12 +29,12 @@ pub const NAME: &str = "demand";
 
 #[derive(Debug, Default)]
 pub(super) struct ByDemand {
-    /// Busy slots at the looks of the last `release_idle_ns`, only those that no later one reaches:
-    /// the first is the largest.
+    /// Busy slots at the looks of the last `release_idle_ns`, without those that a later look reaches: the
+    /// first is the largest.
     peaks: VecDeque<(Timestamp, u64)>,
-    /// When something lacked last, or the first look.
+    /// The last time when nodes were lacking, or the time of the first look.
     last_lack: Option<Timestamp>,
-    /// Most nodes that had tasks at once, since the last time that all went cold.
+    /// The largest number of nodes that had tasks at once, since there was last no task for `warm_ns`.
     n_busy_max: u32,
     last_work: Timestamp,
 }
@@ -58,7 +59,7 @@ impl ByDemand {
         }
     }
 
-    /// Nodes that should stay whatever is idle now.
+    /// The number of nodes that should stay, even if they are idle now.
     fn n_keep(&self, view: &View) -> u32 {
         let config = view.config;
         let peak = self.peaks.front().map_or(0, |(_, peak)| *peak);
@@ -91,7 +92,7 @@ impl Policy for ByDemand {
 
     fn releasable(&mut self, view: &View, go: &mut Vec<ExecutorId>) {
         let Some(release_idle_ns) = view.config.release_idle_ns else { return };
-        // A node that was asked for a moment ago has not had its chance.
+        // Nodes that were requested a moment ago have not had time to get work.
         if self.last_lack.is_none_or(|at| view.now.since_ns(at) < release_idle_ns) || view.n_pending > 0 {
             return;
         }

@@ -1,4 +1,5 @@
-//! Provisioning: how many nodes there should be, from what waits and what is idle.
+//! Provisioning: how many nodes there should be, decided from the tasks that wait and the nodes that are
+//! idle.
 //!
 //! In: a [`Demand`], about once a second and whenever a node joins or leaves. Out: [`ProvisionAction`]s for the
 //! driver, which turns a request into processes or a batch job and a release into a drain. How each request
@@ -13,7 +14,7 @@
 //! | `all-at-once` | [`growth`] | all that lack, in one request |
 //! | `demand` | [`demand`] | as many as start the queue within a delay; lets go by surplus, not by idleness |
 //!
-//! A policy proposes; [`Provisioner`] keeps the promises, whatever the policy says:
+//! A policy proposes; [`Provisioner`] keeps these promises, whatever the policy says:
 //!   1. nodes that are there, leaving or requested are never more than `nodes_max`;
 //!   2. a release never leaves fewer than `nodes_min`, and fewer than that are asked for at once, work or not;
 //!   3. only a node without any task is released, and each only once;
@@ -22,10 +23,10 @@
 //!   6. no nodes are asked for while one of those there has been idle for [`IDLE_PROVES_NS`] with a queue: what
 //!      waits there waits for something that a further node does not bring (a larger node, a busy holder).
 //!
-//! A release is a wish to drain. A task may reach the node on the way of that word; it ends before the node does.
-//! Until the node has left, the driver goes on showing it in [`Demand::nodes`].
+//! A release asks a node to drain. A task may reach the node before the release does; the task ends before
+//! the node leaves. Until the node has left, the driver goes on showing it in [`Demand::nodes`].
 //!
-//! Not here: where nodes come from, how long that takes, what happens to tasks of a node that is lost.
+//! Not here: where nodes come from, how long that takes, and what happens to the tasks of a lost node.
 
 pub mod demand;
 pub mod growth;
@@ -37,27 +38,27 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// An idle node beside a queue for so long says that further nodes would be idle too.
+/// If a node is idle for this long while tasks are queued, further nodes would be idle, too.
 pub const IDLE_PROVES_NS: u64 = 5_000_000_000;
 /// Wait after a request that failed.
 const RETRY_NS: u64 = 1_000_000_000;
 const RETRY_NS_MAX: u64 = 60_000_000_000;
 
-/// What provisioning can be told.
+/// The configuration of provisioning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProvisionConfig {
     /// A name in [`NAMES`].
     pub policy: String,
-    /// Never fewer than that by our doing; 0 is allowed.
+    /// Releases never leave fewer nodes than this; 0 is allowed.
     pub nodes_min: u32,
-    /// Never more than that; at least 1.
+    /// Never more nodes than this; at least 1.
     pub nodes_max: u32,
-    /// A node that had no task for so long goes; `None`: nodes stay. §5.2 of Raicu09 takes 30 s.
+    /// A node that had no task for this long is released; `None`: nodes stay. §5.2 of Raicu09 takes 30 s.
     pub release_idle_ns: Option<u64>,
     /// Slots of one node, at least 1: what a request is expected to bring.
     pub slots_per_node: u32,
-    /// Time from one request to the next, at least; 0: at each look.
+    /// The shortest time from one request to the next; 0: a request at each look.
     pub request_every_ns: u64,
     /// Paper's policies: tasks, queued and running, for which one slot is wanted; at least 1.
     pub tasks_per_slot_queued: u32,
@@ -65,9 +66,9 @@ pub struct ProvisionConfig {
     pub start_within_ns: u64,
     /// `demand`: nodes kept beyond the busiest moment of the last `release_idle_ns`, as a share of it.
     pub headroom: f64,
-    /// `demand`: share of the most nodes that were ever busy at once which stays, in [0, 1] ...
+    /// `demand`: share of the largest number of nodes that were ever busy at once that stays, in [0, 1] ...
     pub warm_share: f64,
-    /// ... for so long after the last task.
+    /// ... for this long after the last task.
     pub warm_ns: u64,
 }
 
@@ -89,16 +90,16 @@ impl Default for ProvisionConfig {
     }
 }
 
-/// One node, as far as provisioning looks at it.
+/// The properties of one node that provisioning looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeView {
     pub executor: ExecutorId,
     pub slots: u32,
-    /// Tasks it has: being staged, running, or bringing outputs home.
+    /// Tasks that the node has: being staged, running, or bringing outputs home.
     pub n_assigned: u32,
-    /// Since when it has none; `None` while it has any.
+    /// The time since when it has no task; `None` while it has one.
     pub idle_since: Option<Timestamp>,
-    /// Bytes in its cache; 0 when nobody counts them.
+    /// Bytes in its cache; 0 if they are not counted.
     pub cached_bytes: u64,
     /// Of these, bytes that no other node has.
     pub sole_bytes: u64,
@@ -117,15 +118,15 @@ impl NodeView {
     }
 }
 
-/// What there is to do and who is there to do it.
+/// The work to be done, and the nodes that can do it.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand<'a> {
-    /// Tasks that could start and that no node has. Tasks that wait for others are not among them: a node
-    /// that comes for these would be idle.
+    /// Tasks that could start and that no node has. Tasks that wait for other tasks are not counted: a node
+    /// that comes for them would be idle.
     pub n_ready: u64,
     /// Tasks that some node has.
     pub n_running: u64,
-    /// Time that one task takes; `None` while none has ended.
+    /// The mean time of a task; `None` while none has ended.
     pub task_ns_mean: Option<u64>,
     /// Nodes that were requested and have not joined, less those of requests that failed.
     pub n_pending: u32,
@@ -136,23 +137,24 @@ pub struct Demand<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProvisionAction {
-    /// Ask for so many nodes, at least 1, in one request. From now on they count in [`Demand::n_pending`].
+    /// Request this many nodes, at least 1, in one request. From now on they count in [`Demand::n_pending`].
     Request { n_nodes: u32 },
     /// Drain this node and let it go.
     Release { executor: ExecutorId },
 }
 
-/// A policy. It is shown only nodes that stay, and what it answers is cut to the promises of the module.
+/// A policy. It sees only nodes that stay, and its answers are limited by the promises of the module.
 trait Policy: Send + fmt::Debug {
-    /// How many nodes are wanted beyond those that are there or pending, `view.n_have`.
+    /// How many nodes are needed beyond `view.n_have`, the nodes that are there or pending.
     fn n_lacking(&mut self, view: &View) -> u32;
     /// How many of them go into the next request, which is about to be made; `n_lacking` is at least 1.
     fn request_size(&mut self, n_lacking: u32) -> u32 {
         n_lacking
     }
-    /// Nothing lacks at this look.
+    /// At this look no nodes are lacking.
     fn satisfied(&mut self) {}
-    /// Idle nodes that may go, the first one first. Asked only when nothing lacks or more would be in vain.
+    /// Idle nodes that may be released, the first one first. Called only when no nodes are lacking, or when
+    /// more nodes would be of no use.
     fn releasable(&mut self, view: &View, go: &mut Vec<ExecutorId>);
 }
 
@@ -166,7 +168,7 @@ struct View<'a> {
     n_pending: u32,
     /// Nodes that stay.
     nodes: &'a [NodeView],
-    /// These and the pending ones.
+    /// The number of nodes that stay, plus the pending ones.
     n_have: u32,
 }
 
@@ -199,9 +201,9 @@ fn by_name(name: &str) -> Result<Box<dyn Policy>, String> {
 pub struct Provisioner {
     config: ProvisionConfig,
     policy: Box<dyn Policy>,
-    /// Released and still there.
+    /// Nodes that were released and are still there.
     leaving: BTreeSet<ExecutorId>,
-    /// No request before that.
+    /// No request is made before this time.
     next_request: Timestamp,
     /// Requests in a row that failed.
     n_failures: u32,
@@ -210,7 +212,7 @@ pub struct Provisioner {
 }
 
 impl Provisioner {
-    /// `Err` is one sentence for people: what cannot be.
+    /// `Err` is one sentence for users about a setting that is not possible.
     pub fn new(mut config: ProvisionConfig) -> Result<Provisioner, String> {
         let policy = by_name(&config.policy)?;
         if config.policy == growth::STATIC {

@@ -3,10 +3,10 @@
 //! Requests are sent ahead of the answers, so that ten thousand small objects cost one round trip; the bytes
 //! of unanswered requests stay below what the holder's socket buffers, so neither side can block on the other.
 //!
-//! Each item ends exactly once, stored or failed, with what it takes to go on: the partial object of a broken
-//! transfer, for the next holder to resume.
+//! Each item ends exactly once, stored or failed. A failed item gives back what is needed to go on: the
+//! partial object of a broken transfer, which the next holder can complete.
 //!
-//! Not here: which holder to ask and whom to ask next.
+//! Not here: which holder to ask, and which to ask next.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -33,13 +33,14 @@ const WINDOW: usize = 256;
 /// Idle connections kept for one holder.
 const IDLE_LINKS_MAX: usize = 4;
 
-/// How long a client waits before it comes to a crowded door again.
+/// How long a client waits before it connects again to a holder with too many strangers.
 const DOOR_WAIT: Duration = Duration::from_millis(20);
 
-/// How much of an unwanted answer is read away rather than giving up the connection.
+/// Up to this many bytes of an unwanted answer are read and discarded, to keep the connection.
 const DRAIN_BYTES_MAX: u64 = 1 << 20;
 
-/// Somebody reads behind us: they need not wait for more than this at a time, as the kernel hands it over at once.
+/// When other nodes read what is received here, wait for at most this many bytes at a time, so that they can
+/// be passed on at once.
 const PASSED_ON_BYTES: usize = 64 << 10;
 
 const OPERATION: &str = "fetch from a peer";
@@ -48,13 +49,13 @@ const OPERATION: &str = "fetch from a peer";
 #[derive(Clone)]
 pub struct ClientTls {
     pub config: Arc<ClientConfig>,
-    /// The name that holders' certificates carry.
+    /// The name in holders' certificates.
     pub server_name: ServerName<'static>,
 }
 
 pub struct PeerClientOptions {
     pub connect_timeout: Duration,
-    /// A transfer on which nothing moves for this long is given up.
+    /// A transfer in which no byte moves for this long is given up.
     pub idle_timeout: Duration,
     pub tls: Option<ClientTls>,
 }
@@ -69,7 +70,7 @@ impl Default for PeerClientOptions {
     }
 }
 
-/// One object to fetch. An `into` that has bytes already is resumed after them.
+/// One object to fetch. If `into` already has bytes, the transfer resumes after them.
 #[derive(Debug)]
 pub struct FetchItem {
     pub ticket: Ticket,
@@ -83,7 +84,7 @@ pub enum FetchEnd {
     Stored(Stored),
     Failed {
         error: Error,
-        /// What to go on with elsewhere: the reservation and all bytes received so far. `None` if they are
+        /// What can be completed elsewhere: the reservation and all bytes received so far. `None` if they are
         /// worthless (wrong digest, a failed disk write).
         partial: Option<Incoming>,
     },
@@ -106,21 +107,22 @@ struct IdleConnection {
 struct Peer {
     connection: Connection,
     server_id: u32,
-    /// It has waited in the pool, so the holder may have closed it: a failure before any answer says nothing.
+    /// The connection has waited in the pool, so the holder may have closed it: a failure before any answer
+    /// says nothing.
     reused: bool,
 }
 
 impl PeerClient {
-    /// A client that shows itself to holders as `client_id`, the `requester_id` of its tickets.
+    /// A client that presents itself to holders as `client_id`, which is the `requester_id` of its tickets.
     pub fn new(key: TicketKey, client_id: u32, options: PeerClientOptions) -> PeerClient {
         PeerClient { key, client_id, options, idle: Mutex::default() }
     }
 
     /// Fetches all `items` from `holder` in one stream, calling `on_end` once for each, with its index.
     ///
-    /// Items end in order unless they fail before they are asked for. Error kinds to tell apart:
-    /// `NotHeld`, `Busy`, `Corrupt`, `DigestMismatch`: try the next source. `Interrupted`, `Timeout`: the holder is
-    /// gone. `Refused`, `WrongSecret`, `WrongVersion`: no use in asking this holder again.
+    /// Items end in order unless they fail before they are requested. Error kinds to distinguish: `NotHeld`,
+    /// `Busy`, `Corrupt`, `DigestMismatch`: try the next source. `Interrupted`, `Timeout`: the holder is
+    /// gone. `Refused`, `WrongSecret`, `WrongVersion`: asking this holder again is of no use.
     ///
     /// An object that is still arriving at the holder is received as it comes; if the holder gives it up, the item
     /// ends with `NotHeld` and what was received. Items are announced in their store while they are received
@@ -129,9 +131,9 @@ impl PeerClient {
         self.fetch_waiting(holder, items, Duration::ZERO, on_end);
     }
 
-    /// As [`PeerClient::fetch`]; for each item the holder waits up to `wait` (to the millisecond, and no longer than
-    /// its own limit) for an object that it neither holds nor receives, before it says `NotHeld`. As items are
-    /// answered in order, those behind such a one wait with it.
+    /// Like [`PeerClient::fetch`], but for each item the holder waits up to `wait` (to the millisecond, and
+    /// no longer than its own limit) for an object that it neither holds nor receives, before it answers
+    /// `NotHeld`. As items are answered in order, the items behind such an item wait with it.
     pub fn fetch_waiting(
         &self,
         holder: SocketAddr,
@@ -219,8 +221,8 @@ impl PeerClient {
         }
     }
 
-    /// Works through `todo[*next..]` on one connection. `Ok` with items left: go on with another connection.
-    /// `Err`: the holder is gone; the item that was being received is still in `todo`.
+    /// Works through `todo[*next..]` on one connection. `Ok` with items left: continue with another
+    /// connection. `Err`: the holder is gone; the item that was being received is still in `todo`.
     fn run(
         &self,
         holder: SocketAddr,
@@ -312,8 +314,9 @@ impl PeerClient {
         loop {
             let socket = self.reach(holder)?;
             match self.greet(holder, socket) {
-                // The holder is there, and closed the connection before it knew who we are: it has many strangers at its
-                // door. It has to be asked again, as nothing is said yet about the objects.
+                // The holder is alive, but closed the connection before it knew who we are, because too many
+                // strangers were connected. It has to be asked again, as nothing is known yet about the
+                // objects.
                 Err(error) if error.kind == ErrorKind::Interrupted && Instant::now() < give_up_at => {
                     thread::sleep(DOOR_WAIT);
                 }
@@ -362,7 +365,7 @@ impl PeerClient {
         }
     }
 
-    /// Holders close idle connections as well; well before that one is better made anew.
+    /// Holders close idle connections, too; a connection is replaced well before that.
     fn close_old(&self, idle: &mut HashMap<SocketAddr, Vec<IdleConnection>>) {
         let limit = self.options.idle_timeout / 2;
         idle.retain(|_, connections| {
@@ -378,16 +381,16 @@ impl PeerClient {
 
 enum Received {
     All,
-    /// The holder will not, or cannot, send it.
+    /// The holder refuses to send the object, or cannot send it.
     Refused(Error),
-    /// What arrived is of no use.
+    /// The bytes that arrived are of no use.
     Worthless {
         error: Error,
         link_is_usable: bool,
     },
 }
 
-/// What can be known to fail before anything is sent.
+/// Errors that are known before anything is sent.
 fn check_item(item: &FetchItem, server_id: u32, holder: SocketAddr) -> Result<()> {
     let FetchItem { ticket, into } = item;
     if ticket.holder_id != server_id {
@@ -408,16 +411,16 @@ impl FetchItem {
     }
 }
 
-/// The payload of an answer, as far as it is still to come.
+/// The part of an answer's payload that is still to come.
 struct Payload {
-    /// Bytes left of all that was announced.
+    /// Bytes left of everything that was announced.
     left: u64,
     /// Bytes left of the current piece; `None` for an answer that is one piece.
     piece: Option<u64>,
 }
 
 impl Payload {
-    /// How many bytes come next without anything between them, at most [`BLOCK_BYTES`]; 0 at the end.
+    /// How many bytes come next without a piece head between them, at most [`BLOCK_BYTES`]; 0 at the end.
     fn next(&mut self, connection: &mut Connection) -> std::io::Result<usize> {
         let run = match &mut self.piece {
             None => self.left,
@@ -446,7 +449,7 @@ impl Payload {
     }
 }
 
-/// For how many of `most` bytes to wait.
+/// The number of bytes, at most `most`, to wait for.
 fn least(watched: &Watched, most: usize) -> usize {
     if watched.now() { most.min(PASSED_ON_BYTES) } else { most }
 }
@@ -473,7 +476,7 @@ fn receive(
                     return Ok(());
                 }
                 let waited = connection.wait(least(&watched, most));
-                // Whoever passes on uses one node's processor for two transfers already.
+                // A node that passes bytes on already uses one processor for two transfers.
                 let here = waited.as_ref().is_ok_and(|&waited| waited || watched.now()) && behind.is_idle();
                 let appended = if here {
                     let bytes = connection.buffer(most);
@@ -483,7 +486,7 @@ fn receive(
                     connection.consume(n);
                     appended
                 } else if let Some(mut block) = behind.spare() {
-                    // The part of a block that did arrive is kept: a resume must not ask for it again.
+                    // The part of a block that did arrive is kept: a resume must not request it again.
                     connection.take_block(most, &mut block);
                     payload.took(block.len());
                     behind.append(block)
@@ -523,10 +526,10 @@ fn receive(
     verdict(connection, holder, &payload)
 }
 
-/// The holder's last word. The receiver's own hash is what counts in the end.
+/// Reads the holder's verdict. In the end, the receiver's own hash decides.
 fn verdict(connection: &mut Connection, holder: SocketAddr, payload: &Payload) -> Result<Received> {
     Ok(match read_verdict(connection, holder)? {
-        // The holder could not keep what it passed on; our digest says whether it was good.
+        // The holder could not keep what it passed on; our digest decides whether the bytes are good.
         Verdict::Intact | Verdict::Broken if payload.left == 0 => Received::All,
         Verdict::Intact | Verdict::Broken => Received::Refused(given_up(holder)),
         Verdict::Changed => Received::Worthless { error: changed(holder), link_is_usable: true },
@@ -561,8 +564,8 @@ fn read_answer(
     }
 }
 
-/// Hands the payload to `use_bytes`, in blocks, with the number of bytes that are left after each. Stops at its first
-/// error.
+/// Passes the payload to `use_bytes` in blocks, each with the number of bytes that are left after it. Stops
+/// at the first error of `use_bytes`.
 fn read_payload(
     connection: &mut Connection,
     holder: SocketAddr,
@@ -576,7 +579,7 @@ fn read_payload(
             return Ok(());
         }
         let waited = connection.wait(least(watched, most));
-        // The part of a block that did arrive is kept: a resume must not ask for it again.
+        // The part of a block that did arrive is kept: a resume must not request it again.
         let bytes = connection.buffer(most);
         let n = bytes.len();
         payload.took(n);

@@ -18,23 +18,23 @@ use crate::{Error, ErrorKind, Result};
 
 const MAGIC: [u8; 8] = *b"eyasdata";
 
-/// What every version starts with: magic and version.
+/// Every version's hello starts with these: magic and version.
 const PREFIX_BYTES: usize = 8 + 2;
 const CLIENT_HELLO_BYTES: usize = PREFIX_BYTES + 32 + 4;
 const SERVER_HELLO_BYTES: usize = CLIENT_HELLO_BYTES + 32;
 
-/// Bytes that a sender has queued in the kernel and that have not left yet.
+/// Bytes that a sender may have queued in the kernel before they leave.
 const UNSENT_BYTES_MAX: libc::c_int = 64 << 10;
 
-/// The most bytes that a receiver lets come together before it wakes: more, and the window of the sender, which opens as
+/// The most bytes that a receiver lets arrive before it wakes. With more, the sender's window, which opens as
 /// we read, could run empty.
 const WAKE_BYTES_MAX: usize = 128 << 10;
 
-/// The server's last byte of the hello, so that a client does not send tickets to a peer that will not have it.
+/// The last byte of the server's hello, so that a client sends no tickets to a peer that refuses it.
 const WELCOME: u8 = 1;
 const NOT_WELCOME: u8 = 0;
 
-/// A socket that can be shut down from elsewhere while it is used: one descriptor, shared.
+/// A socket that another thread can shut down while it is used: one descriptor, shared.
 #[derive(Clone)]
 pub(super) struct Socket(Arc<TcpStream>);
 
@@ -118,7 +118,7 @@ pub(super) struct Connection {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// The socket is readable when this many bytes are there.
+    /// The number of bytes from which on the kernel reports the socket as readable.
     wake_at: libc::c_int,
     idle_ms: libc::c_int,
 }
@@ -140,9 +140,9 @@ impl Connection {
     }
 
     /// Lets the sender run only [`UNSENT_BYTES_MAX`] ahead of the wire, so that the bytes are still in the
-    /// processor's cache when they leave; a queue of the usual megabytes goes to memory and back. What is under way
-    /// is not limited by it, so it costs nothing on a long path. For large objects: many small ones would only wait
-    /// more often.
+    /// processor's cache when they leave; a queue of the usual megabytes goes to memory and back. Bytes on
+    /// the wire are not limited, so this costs nothing on a long path. For large objects only: many small
+    /// ones would only wait more often.
     pub(super) fn keep_send_queue_short(&self) -> io::Result<()> {
         set_option(self.wire.socket(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
     }
@@ -152,8 +152,9 @@ impl Connection {
         self.end - self.start
     }
 
-    /// Waits until `n` bytes, at most [`BLOCK_BYTES`], are in the buffer, with which there may come more. True if they
-    /// were not there yet: whoever sends is slower than we are. What did arrive is in the buffer also after an error.
+    /// Waits until at least `n` bytes (at most [`BLOCK_BYTES`]) are in the buffer. True if they were not
+    /// there yet, which means that the sender is slower than we are. The bytes that arrived are in the buffer
+    /// also after an error.
     pub(super) fn wait(&mut self, n: usize) -> io::Result<bool> {
         if self.start + n > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -186,7 +187,7 @@ impl Connection {
         Ok(waited)
     }
 
-    /// Fewer bytes than were waited for came in time; they are still in the kernel.
+    /// Fewer bytes than were waited for arrived in time; they are still in the kernel.
     fn late(&mut self, n: usize) -> io::Result<bool> {
         let missing = n - self.buffered();
         if let Wire::Plain(socket) = &self.wire {
@@ -195,7 +196,7 @@ impl Connection {
         if self.buffered() < n { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(true) }
     }
 
-    /// Lets the kernel wake us when `n` bytes are there, not for each packet.
+    /// Has the kernel wake us when `n` bytes have arrived, not for each packet.
     fn wake_at(&mut self, n: usize) -> io::Result<()> {
         let n = libc::c_int::try_from(n.min(WAKE_BYTES_MAX)).expect("a few KiB");
         if n != self.wake_at {
@@ -205,7 +206,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What has been received and not consumed, at most `most` bytes of it.
+    /// The bytes that have been received and not consumed, at most `most` of them.
     pub(super) fn buffer(&self, most: usize) -> &[u8] {
         &self.buffer[self.start..self.end.min(self.start + most)]
     }
@@ -218,7 +219,7 @@ impl Connection {
         }
     }
 
-    /// Moves what is in the buffer, at most `most` bytes, into `block`; a full buffer is swapped, not copied.
+    /// Moves the bytes in the buffer, at most `most`, into `block`; a full buffer is swapped, not copied.
     pub(super) fn take_block(&mut self, most: usize, block: &mut Vec<u8>) {
         let n = most.min(self.buffered());
         if n == self.buffer.len() {
@@ -248,8 +249,8 @@ impl Connection {
         self.wire.flush()
     }
 
-    /// Sends `head` and then `n` bytes of `file` from `offset`. A plain connection sends the pages of the file
-    /// themselves: bytes that are passed on are copied once into this node, and not again out of it.
+    /// Sends `head` and then `n` bytes of `file` from `offset`. A plain connection sends the file's pages
+    /// directly: bytes that are passed on are copied once into this node, and not again out of it.
     pub(super) fn send_piece(&mut self, head: &[u8], file: &File, offset: u64, n: usize) -> io::Result<()> {
         let Wire::Plain(socket) = &self.wire else {
             let mut bytes = vec![0; head.len() + n];
@@ -265,7 +266,7 @@ impl Connection {
             // SAFETY: both descriptors are open, and `at` lives through the call.
             let sent = unsafe { libc::sendfile(fd, file.as_raw_fd(), &raw mut at, left) };
             match usize::try_from(sent) {
-                // The file is shorter than was said.
+                // The file is shorter than was announced.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(sent) => left -= sent,
                 Err(_) => interrupted_or_failed()?,
@@ -307,7 +308,8 @@ impl Connection {
         let prefix: [u8; PREFIX_BYTES] = self.take().map_err(lost)?;
         if let Err(error) = check_prefix(&prefix, OPERATION) {
             if matches!(error.kind, ErrorKind::WrongVersion { .. }) {
-                // Enough for the peer to say why; whether it arrives does not matter to us.
+                // The hello says enough for the peer to report the reason; whether it arrives does not matter
+                // here.
                 let mut hello = [0; SERVER_HELLO_BYTES];
                 put_hello(&mut hello[..CLIENT_HELLO_BYTES], &[0; 32], 0);
                 let _ = self.send(&hello);
@@ -340,7 +342,7 @@ fn read_now(socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether there is something to read, or the end or an error, within `timeout_ms`.
+/// Whether within `timeout_ms` there are bytes to read, or the end of the stream, or an error.
 fn is_readable(socket: &TcpStream, timeout_ms: libc::c_int) -> io::Result<bool> {
     poll(socket, libc::POLLIN, timeout_ms)
 }
@@ -351,7 +353,7 @@ fn poll(socket: &TcpStream, events: libc::c_short, timeout_ms: libc::c_int) -> i
     match unsafe { libc::poll(&raw mut poll, 1, timeout_ms) } {
         0 => Ok(false),
         1.. => Ok(true),
-        // A signal: as if there were something, which reading will tell.
+        // Interrupted by a signal: treated as readable, and the read will show.
         _ => interrupted_or_failed().map(|()| true),
     }
 }
@@ -381,7 +383,7 @@ fn send_all(fd: RawFd, mut bytes: &[u8], flags: libc::c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// What a system call that has just failed means: try again, or the error.
+/// What to do after a failed system call: `Ok` means try again.
 fn interrupted_or_failed() -> io::Result<()> {
     let error = io::Error::last_os_error();
     if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }

@@ -10,36 +10,39 @@
 //!                                     ← status, length, bytes, verdict       (in order)
 //! ```
 //!
-//! A proof is a keyed BLAKE3 over role, version, both nonces and both ids, so a peer without the cluster's secret
-//! gets no further than the first line, and a recorded connection cannot be played again. Magic and version
-//! come first in all versions, so that an old peer gets a sentence and not a hang-up.
+//! A proof is a keyed BLAKE3 over role, version, both nonces and both ids. So a peer without the cluster's
+//! secret gets no further than the first line, and a recorded connection cannot be replayed. Magic and
+//! version come first in all versions, so that an old peer gets an error message and not a closed connection.
 //!
-//! A request carries a [`Ticket`] from the dispatcher. It is checked before the store is looked at: without a
-//! valid one the answer does not tell whether the object exists. A ticket is judged by the moment at which its request can have
-//! come at the earliest, so that none expires in a pipeline.
+//! A request carries a [`Ticket`] from the dispatcher. The ticket is checked before the store is looked at:
+//! without a valid ticket, the answer does not reveal whether the object exists. A ticket is judged by the
+//! earliest moment at which its request can have arrived, so that no ticket expires in a pipeline.
 //!
-//! The last byte of an answer is the holder's verdict after the last byte was sent: if the object changed
-//! while it was sent, it says so. The receiver hashes what it stores in any case.
+//! The last byte of an answer is the holder's verdict, given after the last byte of the object was sent: it
+//! reports if the object changed while it was sent. The receiver hashes what it stores in any case.
 //!
-//! An object that is still arriving at the holder is sent on as it comes: status `Streaming`, and the bytes in
-//! pieces, each after its length, ended by a piece of no bytes. The verdict is given when the holder has verified the
-//! whole. If the holder gives its own transfer up, the pieces end early with the verdict `Broken`: the client keeps
-//! what it has and may go on with another holder from there; `Changed` (the holder's bytes had another digest) is for
-//! the dustbin. Bytes that are passed on are unverified, so wrong ones can travel down a chain; each receiver hashes,
-//! and each throws them away. A client that has all bytes trusts its own hash rather than a `Broken`.
+//! An object that is still arriving at the holder is sent on as it arrives: status `Streaming`, and the bytes
+//! in pieces, each after its length, ended by an empty piece. The verdict is given when the holder has
+//! verified the whole object. If the holder gives its own transfer up, the pieces end early with the verdict
+//! `Broken`: the client keeps the bytes that it has, and may continue from there with another holder. After
+//! the verdict `Changed` (the holder's bytes had another digest) the client discards its bytes. Bytes that
+//! are passed on are unverified, so wrong bytes can travel down a chain; each receiver hashes them, and each
+//! discards them. A client that has all bytes trusts its own hash rather than a `Broken`.
 //!
-//! A request may say how long the holder shall *wait* for an object that it neither holds nor receives, so that the
-//! receivers of a chain or tree can be started all at once. Waiting ends when the first wanted byte is there, after
-//! `wait_max` of the holder, when the client hangs up, and when the server stops. It holds a connection and its thread but no
-//! stream. Requests of one connection are answered in order, so those behind a waiting one wait, too. Holders that wait
-//! for each other in a circle all answer `NotHeld` in the end; an arrival on which nothing moves for
-//! `arrival_idle_timeout` is answered `Broken`, so that no circle of half-received objects lasts either.
+//! A request may say how long the holder shall *wait* for an object that it neither holds nor receives, so
+//! that all receivers of a chain or tree can be started at once. The wait ends when the first wanted byte is
+//! there, after `wait_max` of the holder, when the client hangs up, and when the server stops. It occupies a
+//! connection and its thread, but no stream. Requests of one connection are answered in order, so requests
+//! behind a waiting one wait, too. Holders that wait for each other in a circle all answer `NotHeld` in the
+//! end. An arrival in which no byte moves for `arrival_idle_timeout` is answered `Broken`, so that no circle
+//! of half-received objects lasts either.
 //!
 //! A *stream* is a connection that is being served; an idle one in a pool does not count. A holder that serves
 //! `streams_max` streams answers `Busy` at once instead of letting the client wait behind them.
 //!
-//! Encryption is the caller's choice: with TLS configurations the same bytes travel inside TLS; without
-//! (`signed` mode) whoever sits on the path can read and cut, but not start, and a flipped bit fails the digest.
+//! Encryption is the caller's choice. With TLS configurations the same bytes travel inside TLS. Without them
+//! (`signed` mode), an attacker on the path can read and cut connections, but cannot start one, and a changed
+//! bit is found by the digest.
 //!
 //! Why blocking threads: a node has a few streams, not thousands, and each is limited by copying memory.
 //! Why the sender maps large objects instead of `sendfile`: measured on loopback (GB/s, 1 GiB in page cache, two
@@ -58,12 +61,13 @@
 //! | receive and write; hash | | 0.90 s, 1.6 |
 //! | receive; hash and write | 0.95 s, 1.4 | 0.72 s, 2.2 |
 //!
-//! All that is so where bytes come faster than they can be stored. A receiver that has waited for them, or that passes them on,
-//! stores them itself: the second thread would only add a wake-up and a way from one processor's cache to another's for
-//! each piece. It is woken when a piece is there (`SO_RCVLOWAT`), not for each packet.
+//! All this holds when bytes arrive faster than they can be stored. A receiver that has waited for bytes, or
+//! that passes them on, stores them itself: a second thread would only add a wake-up and a transfer between
+//! processors' caches for each piece. Such a receiver is woken when a piece is there (`SO_RCVLOWAT`), not for
+//! each packet.
 //!
-//! Limiting `SO_SNDBUF` to 256 KiB instead was nearly as good, but it also limits what is under way, and at 32 KiB the
-//! receiver's delayed acknowledgements held a stream to 2 MB/s.
+//! Limiting `SO_SNDBUF` to 256 KiB instead was nearly as good, but it also limits the bytes on the wire, and
+//! at 32 KiB the receiver's delayed acknowledgements held a stream to 2 MB/s.
 
 mod client;
 mod connection;
@@ -123,7 +127,7 @@ enum Role {
     Server = 2,
 }
 
-/// What both sides have said before they prove that they know the secret.
+/// What both sides have sent before they prove that they know the secret.
 struct Hello {
     client_nonce: [u8; 32],
     server_nonce: [u8; 32],
@@ -131,7 +135,7 @@ struct Hello {
     server_id: u32,
 }
 
-/// The dispatcher's leave for one executor to fetch one object from another.
+/// The dispatcher's permission for one executor to fetch one object from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
     pub digest: Digest,
@@ -139,8 +143,8 @@ pub struct Ticket {
     pub size: u64,
     pub holder_id: u32,
     pub requester_id: u32,
-    /// Milliseconds since the Unix epoch, by the clock of the dispatcher that signed it. Holders know that clock
-    /// from when they were welcomed, see [`PeerServerOptions::clock`].
+    /// Milliseconds since the Unix epoch, by the clock of the dispatcher that signed the ticket. Holders
+    /// learn that clock when they are welcomed, see [`PeerServerOptions::clock`].
     pub expires_unix_ms: u64,
     pub mac: [u8; 32],
 }
@@ -178,7 +182,7 @@ impl Ticket {
         Err(Error::new(ErrorKind::Refused, "accept a ticket", why))
     }
 
-    /// The signature comes first, and in constant time: nothing else is said about a forged ticket.
+    /// The signature is checked first, and in constant time: nothing else is revealed about a forged ticket.
     fn fault(&self, key: &TicketKey, holder_id: u32, requester_id: u32, now_unix_ms: u64) -> Option<Fault> {
         // `blake3::Hash` compares in constant time.
         if self.expected_mac(key) != blake3::Hash::from_bytes(self.mac) {
@@ -222,7 +226,7 @@ impl Ticket {
     }
 }
 
-/// Why a ticket is not good.
+/// Why a ticket is not valid.
 enum Fault {
     Forged,
     OtherHolder,
@@ -237,7 +241,7 @@ struct Request {
     len: u64,
     /// How long the holder shall wait for an object that it neither holds nor receives.
     wait_ms: u32,
-    /// No further request follows that belongs to the same fetch: the holder may free the stream.
+    /// No further request of the same fetch follows, so the holder may free the stream.
     last: bool,
 }
 
@@ -280,7 +284,7 @@ enum Answer {
     TicketExpired = 6,
     BadRange = 7,
     Failed = 8,
-    /// As `Sending`, but the bytes come in pieces while the holder receives them.
+    /// Like `Sending`, but the bytes come in pieces while the holder receives them.
     Streaming = 9,
 }
 
@@ -309,7 +313,7 @@ impl Answer {
 /// Verdict after the payload.
 const VERDICT_INTACT: u8 = 0;
 const VERDICT_CHANGED: u8 = 1;
-/// Only after a stream of pieces: the holder did not get, or could not keep, the whole.
+/// Only after a stream of pieces: the holder did not receive the whole object, or could not keep it.
 const VERDICT_BROKEN: u8 = 2;
 
 /// Before each piece of an answer that streams: its length, at most [`crate::store::BLOCK_BYTES`].

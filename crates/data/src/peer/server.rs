@@ -1,13 +1,14 @@
 //! The holder's side: accepts connections and serves objects of one store.
 //!
-//! One thread and one descriptor per connection. Who has shown the secret is a *member*, everybody else a *stranger*. There
-//! are at most `strangers_max` of these: when one more comes, the one that has been here longest has to go, and whoever
-//! has not shown the secret within `hello_timeout`, however it sends its bytes, goes as well. So strangers never keep members out, and
-//! descriptors are never all taken by them. Small objects are gathered into one write; large ones are sent from a mapping; those
-//! that are still arriving follow their writer.
+//! One thread and one descriptor per connection. A client that has proved the secret is a *member*, any other
+//! is a *stranger*. There are at most `strangers_max` strangers: when one more comes, the one that has been
+//! connected longest is closed. A stranger that has not proved the secret within `hello_timeout`, however it
+//! sends its bytes, is closed as well. So strangers never keep members out, and never take all descriptors.
+//! Small objects are gathered into one write; large ones are sent from a mapping; objects that are still
+//! arriving follow their writer.
 //!
-//! Not here: whether a holder should serve (tickets say so), and removing corrupt objects (`on_corrupt` tells
-//! the executor, the core decides).
+//! Not here: whether a holder should serve (tickets say so), and the removal of corrupt objects (`on_corrupt`
+//! reports them to the executor, and the core decides).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -37,33 +38,34 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// Bytes given to the kernel per call when a large object is sent.
 const SEND_BYTES: usize = 1 << 20;
 
-/// How often strangers are looked through for those whose time is over.
+/// How often strangers are checked for those that are over the time limit.
 const STRANGERS_LOOK: Duration = Duration::from_millis(250);
 
-/// How long accepting rests when there is nothing to accept with.
+/// How long accepting pauses when this process is out of descriptors or memory.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(20);
 
 pub struct PeerServerOptions {
     /// Streams served at a time; one more is answered `Busy`.
     pub streams_max: usize,
-    /// Connections of members at a time, idle ones included; one more is closed.
+    /// Connections of members at a time, including idle ones; one more is closed.
     pub connections_max: usize,
-    /// Connections at a time that have not shown the secret; for one more the oldest is closed. At least 1.
+    /// Connections at a time that have not proved the secret; for one more, the oldest is closed. At least 1.
     pub strangers_max: usize,
-    /// A connection on which nothing moves for this long is closed.
+    /// A connection in which no byte moves for this long is closed.
     pub idle_timeout: Duration,
     /// The longest that a client may wait for an object to begin to arrive.
     pub wait_max: Duration,
-    /// An object that is passed on as it arrives, and of which nothing arrives for this long, is given up. Below
-    /// the `idle_timeout` of clients, so that they are told and need not guess.
+    /// An object that is passed on as it arrives is given up when none of its bytes arrive for this long.
+    /// Below the `idle_timeout` of clients, so that clients receive the verdict instead of a timeout.
     pub arrival_idle_timeout: Duration,
-    /// Limit for all of the hello, the TLS handshake included.
+    /// Limit for the whole hello, including the TLS handshake.
     pub hello_timeout: Duration,
     /// Encrypt. Without it (`signed` mode) peers still prove the secret and show tickets.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Told of each object that was found changed while it was asked for. Called from a serving thread.
+    /// Called with each object that was found changed while it was requested, from a serving thread.
     pub on_corrupt: Option<Arc<dyn Fn(Digest) + Send + Sync>>,
-    /// Milliseconds since the Unix epoch by the clock of whoever signs the tickets, as far as it is known here.
+    /// Milliseconds since the Unix epoch by the clock of the dispatcher that signs the tickets, as far as it
+    /// is known here.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -93,7 +95,7 @@ pub struct PeerServer {
 
 struct Acceptor {
     thread: JoinHandle<()>,
-    /// The socket that the thread accepts on, to wake it.
+    /// The listening socket, by which the accepting thread is woken.
     listener: TcpListener,
 }
 
@@ -108,13 +110,13 @@ struct Shared {
     connection_ended: Condvar,
 }
 
-/// Everybody who is connected. The thread of each owns its descriptor together with this.
+/// All connected clients. Each one's thread shares the ownership of the descriptor.
 #[derive(Default)]
 struct Connections {
-    /// By number, which is the order in which they came.
+    /// By number, which is the order of arrival.
     strangers: BTreeMap<u64, Stranger>,
     members: HashMap<u64, Socket>,
-    /// Strangers that were told to go and whose threads have not ended yet.
+    /// Strangers that were closed and whose threads have not ended yet.
     n_leaving: usize,
 }
 
@@ -130,7 +132,8 @@ impl Connections {
 
     fn drop_stranger(&mut self, connection: u64) {
         if let Some(stranger) = self.strangers.remove(&connection) {
-            // Its thread wakes, closes the descriptor and leaves. Closed already by the peer: as good.
+            // The stranger's thread wakes, closes the descriptor and ends. If the peer has closed it already,
+            // that is just as good.
             let _ = stranger.socket.shutdown(Shutdown::Both);
             self.n_leaving += 1;
         }
@@ -162,7 +165,7 @@ impl PeerServer {
     ) -> Result<PeerServer> {
         let fail = |e| Error::io("serve the cache to peers", "the listening socket", e);
         let address = listener.local_addr().map_err(fail)?;
-        // A peer may be gone between the word that it is there and its acceptance.
+        // A peer may be gone between the report that it is there and its acceptance.
         listener.set_nonblocking(true).map_err(fail)?;
         let shared = Arc::new(Shared {
             store,
@@ -206,7 +209,7 @@ impl PeerServer {
         let mut connections = self.shared.connections();
         connections.drop_late_strangers(Duration::ZERO);
         for socket in connections.members.values() {
-            // Already closed by the peer: as good.
+            // An error means that the peer has closed it already.
             let _ = socket.shutdown(Shutdown::Both);
         }
         while connections.n() > 0 {
@@ -242,7 +245,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
                     shared.connections().drop_oldest_stranger();
                     thread::sleep(SHORTAGE_WAIT);
                 }
-                // Nobody came, or somebody left again.
+                // No client came, or one left again.
                 Err(e)
                     if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
                 Err(_) => thread::sleep(SHORTAGE_WAIT),
@@ -253,7 +256,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
             while connections.strangers.len() >= strangers_max.max(1) {
                 connections.drop_oldest_stranger();
             }
-            // Threads of strangers that were told to go take a moment.
+            // The threads of closed strangers take a moment to end.
             while connections.n_leaving > strangers_max {
                 let waited = shared.connection_ended.wait_timeout(connections, STRANGERS_LOOK);
                 connections = waited.expect("see Shared::connections").0;
@@ -264,16 +267,16 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
             let stranger = Stranger { socket: socket.clone(), came: Instant::now() };
             connections.strangers.insert(connection, stranger);
         }
-        // Leaves the books also when serving panics, or when no thread can be had.
+        // The place is given back also when serving panics, or when no thread can be started.
         let place = Place { shared: Arc::clone(shared), connection };
         let _ = thread::Builder::new().name("peer-serve".into()).stack_size(512 << 10).spawn(move || {
-            // What ends a connection is the client's to report: it knows which objects it did not get.
+            // The end of a connection is for the client to report: it knows which objects it did not get.
             let _ = serve(&place, socket, connections_max);
         });
     }
 }
 
-/// Waits until somebody is there to be accepted. Also returns for no reason.
+/// Waits until a client can be accepted. May also return without one.
 fn wait_readable(listener: &TcpListener, at_most: Duration) -> io::Result<()> {
     let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let timeout_ms = libc::c_int::try_from(at_most.as_millis()).unwrap_or(libc::c_int::MAX);
@@ -284,14 +287,14 @@ fn wait_readable(listener: &TcpListener, at_most: Duration) -> io::Result<()> {
     }
 }
 
-/// One connection's place in the books.
+/// The place of one connection in [`Connections`].
 struct Place {
     shared: Arc<Shared>,
     connection: u64,
 }
 
 impl Place {
-    /// The stranger has shown the secret. False: it was told to go before, or there are too many members.
+    /// The stranger has proved the secret. `false`: it was closed before, or there are too many members.
     fn become_member(&self, members_max: usize) -> bool {
         let mut connections = self.shared.connections();
         let has_room = connections.members.len() < members_max;
@@ -359,11 +362,11 @@ fn serve(place: &Place, socket: Socket, members_max: usize) -> Result<()> {
 
     let mut out = Vec::with_capacity(2 * BLOCK_BYTES);
     let mut stream = None;
-    // When the client was last waited for: a request that was sent ahead has not been here for longer than that, and must
-    // not expire because those before it took their time.
+    // The last time when the client was waited for. A request that was sent ahead has arrived no earlier than
+    // that, and must not expire because the requests before it took their time.
     let mut asked_unix_ms = (options.clock)();
     loop {
-        // Nothing is held back while we wait for the client, who may wait for it.
+        // Everything is sent before we wait for the client, which may be waiting for it.
         if connection.buffered() < Request::ENCODED_BYTES || out.len() >= BLOCK_BYTES {
             connection.send(&out).map_err(lost)?;
             out.clear();
@@ -406,7 +409,7 @@ fn answer<'a>(
         Some(Fault::Forged) => Some(Answer::TicketForged),
         Some(Fault::OtherHolder | Fault::OtherRequester) => Some(Answer::TicketForOther),
         Some(Fault::Expired) => Some(Answer::TicketExpired),
-        // One that would wait for its object needs a stream only when there is something to send.
+        // A request that would wait for its object needs a stream only when there are bytes to send.
         None if stream.is_none() && request.wait_ms == 0 => Some(Answer::Busy),
         None if request.offset.checked_add(request.len).is_none_or(|end| end > ticket.size) => {
             Some(Answer::BadRange)
@@ -441,7 +444,7 @@ fn answer<'a>(
             return Ok(());
         }
         Ok((file, size)) if size == ticket.size => file,
-        // The size is signed with the digest; a ticket that joins the wrong two is the dispatcher's mistake.
+        // The size is signed with the digest; a ticket with a wrong combination is the dispatcher's mistake.
         Ok(_) => {
             put_answer(out, Answer::BadRange, 0);
             return Ok(());
@@ -477,14 +480,15 @@ fn answer<'a>(
     if !intact {
         corrupt(shared, ticket.digest);
     }
-    // Bytes that were announced cannot be taken back: the connection ends, and the client tries elsewhere.
+    // Announced bytes cannot be taken back: the connection ends, and the client tries elsewhere.
     sent.map_err(|e| Error::net("send an object", ticket.digest.to_string(), e))?;
     out.push(if intact { VERDICT_INTACT } else { VERDICT_CHANGED });
     Ok(())
 }
 
-/// Whether an object that is not held has begun to arrive, or does so within the time that the client would wait. While
-/// it waits the connection holds no stream; `stream` is `None` afterwards if no other was free.
+/// Whether an object that is not held has begun to arrive, or begins within the time that the client is
+/// willing to wait. While it waits, the connection holds no stream; afterwards `stream` is `None` if no other
+/// was free.
 fn begun<'a>(
     shared: &'a Shared,
     connection: &mut Connection,
@@ -497,7 +501,7 @@ fn begun<'a>(
     if !matches!(begun, Begun::Absent) || request.wait_ms == 0 {
         return Ok(begun);
     }
-    // The client may need the answers before this one to get us what it asks for.
+    // The client may need the earlier answers before it can send us the object.
     connection.send(out).map_err(|e| Error::net("serve a peer", "the connection broke", e))?;
     out.clear();
     *stream = None;
@@ -508,7 +512,7 @@ fn begun<'a>(
     Ok(begun)
 }
 
-/// Sends an object while it arrives, and how that ended. An error ends the connection.
+/// Sends an object while it arrives, and then the verdict. An error ends the connection.
 fn pass_on(
     shared: &Shared,
     connection: &mut Connection,
@@ -574,7 +578,7 @@ fn send_range(wire: &mut Wire, file: &File, request: &Request) -> io::Result<()>
     if let Wire::Plain(socket) = wire {
         return Mapping::new(file, request.offset, request.len)?.send(socket.stream());
     }
-    // TLS reads the bytes in this process, where a mapping of a file that shrinks would be a SIGBUS.
+    // TLS reads the bytes in this process, where a mapping of a file that shrinks would cause a SIGBUS.
     let mut block = vec![0; BLOCK_BYTES];
     let mut at = request.offset;
     let end = request.offset + request.len;
@@ -587,8 +591,8 @@ fn send_range(wire: &mut Wire, file: &File, request: &Request) -> io::Result<()>
     wire.flush()
 }
 
-/// A range of a file, mapped to be sent. Only the kernel reads it, so a file that shrinks meanwhile is an
-/// EFAULT of `send`, not a signal.
+/// A mapped range of a file that is to be sent. Only the kernel reads it, so a file that shrinks meanwhile
+/// causes an EFAULT of `send`, not a signal.
 struct Mapping {
     start: *mut libc::c_void,
     /// From the page boundary to the end of the range.

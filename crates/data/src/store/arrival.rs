@@ -1,27 +1,27 @@
-//! An object that is announced before it is whole: those who read it wait here for the bytes behind its writer.
+//! An object that is announced before it is whole: its readers wait here for the bytes behind its writer.
 
 use super::*;
 
-/// What [`Store::await_arrival`] found.
+/// The result of [`Store::await_arrival`].
 pub(crate) enum Begun {
     Held,
     Arriving(ArrivalReader),
     Absent,
 }
 
-/// An announced object: how far it has come, for those who read behind its writer.
+/// An announced object: its progress, for those who read behind its writer.
 pub(super) struct Arrival {
-    /// Bytes of the whole.
+    /// Bytes of the whole object.
     size: u64,
     progress: Mutex<Progress>,
     moved: Condvar,
-    /// While there are none, the writer need not hurry to put small pieces on disk.
+    /// While there are no readers, the writer need not hurry to put small pieces on disk.
     n_readers: AtomicUsize,
 }
 
 #[derive(Clone)]
 pub(crate) struct Progress {
-    /// Bytes, from the start, that can be read from `file`.
+    /// The number of bytes, from the start, that can be read from `file`.
     pub(crate) readable: u64,
     /// `None` before the first byte.
     pub(crate) file: Option<Arc<File>>,
@@ -32,16 +32,16 @@ pub(crate) struct Progress {
 /// How an arrival ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArrivalEnd {
-    /// The whole was verified and is in the store.
+    /// The whole object was verified and is in the store.
     Stored,
-    /// It is complete and its digest is not the announced one.
+    /// The object is complete, but its digest is not the announced one.
     Corrupt,
-    /// It was given up: what could be read so far may be good.
+    /// The object was given up; the bytes that could be read so far may be good.
     GivenUp,
 }
 
 impl Arrival {
-    /// Of an object of `size` bytes, the first `readable` of which are in `file`.
+    /// An object of `size` bytes, the first `readable` of which are in `file`.
     pub(super) fn new(size: u64, readable: u64, file: Option<Arc<File>>) -> Arrival {
         Arrival {
             size,
@@ -64,7 +64,7 @@ impl Arrival {
     }
 }
 
-/// Reads an object behind the one who writes it.
+/// Reads an object behind its writer.
 pub(crate) struct ArrivalReader(Arc<Arrival>);
 
 impl ArrivalReader {
@@ -95,7 +95,7 @@ impl Drop for ArrivalReader {
     }
 }
 
-/// Tells whether somebody reads an announced object while it arrives.
+/// Says whether an announced object is being read while it arrives.
 #[derive(Clone, Default)]
 pub(crate) struct Watched(pub(super) Option<Arc<Arrival>>);
 

@@ -1,12 +1,12 @@
-//! An object on its way into the store: its bytes are written and hashed as they come, and it is kept only if the whole is
-//! what it should be.
+//! An object on its way into the store: its bytes are written and hashed as they arrive, and it is kept only
+//! if its digest is the expected one.
 
 use super::*;
 
-/// Blocks between the thread that gets them and the one that writes.
+/// Blocks between the thread that gets them and the thread that writes them.
 const WRITE_BEHIND_BLOCKS: usize = 4;
 
-/// Below this size asking for a reflink costs more than copying.
+/// Below this size, asking for a reflink costs more than copying.
 const REFLINK_BYTES_MIN: u64 = 64 << 10;
 
 /// An object that is arriving. Bytes are hashed as they are written; dropping it removes them.
@@ -15,7 +15,7 @@ pub struct Incoming {
     written: u64,
     /// Made at the first byte: ten thousand announced objects must not need ten thousand open files.
     open: Option<Box<OpenFile>>,
-    /// A write failed, so what is on disk is not what was hashed.
+    /// A write failed, so the bytes on disk are not the bytes that were hashed.
     failed: bool,
     announced: Option<(Digest, Arc<Arrival>)>,
 }
@@ -23,13 +23,14 @@ pub struct Incoming {
 /// Which thread of [`Incoming::append_behind`] hashes.
 #[derive(Clone, Copy)]
 pub(crate) enum HashedBy {
-    /// The one that gets the blocks: reading a file takes less time than writing one.
+    /// The thread that gets the blocks: reading a file takes less time than writing one.
     Source,
-    /// The one that writes: receiving from a socket takes longer, as the kernel's side of it happens there too.
+    /// The thread that writes: receiving from a socket takes longer, as the kernel's part of it happens
+    /// there, too.
     Writer,
 }
 
-/// Bytes that lie in the file of an object that is arriving, as part of all such bytes of the store.
+/// Bytes in the file of an arriving object, counted among all such bytes of the store.
 struct OnDisk {
     shared: Arc<Shared>,
     bytes: AtomicU64,
@@ -48,7 +49,8 @@ impl Drop for OnDisk {
     }
 }
 
-/// Where the bytes of [`Incoming::append_behind`] go: to the file, to those who read behind, and into the hash.
+/// Where the bytes of [`Incoming::append_behind`] go: to the file, to the readers behind the writer, and into
+/// the hash.
 struct Sink<'a> {
     file: &'a File,
     counted: &'a OnDisk,
@@ -77,9 +79,10 @@ impl Sink<'_> {
 
 /// Takes the bytes of [`Incoming::append_behind`].
 ///
-/// A second thread, started when the first block is given to it, pays where the source is faster than storing. Where
-/// the source has to wait for its bytes anyway it only costs wake-ups, and a way for the bytes from one
-/// processor's cache to another's: so who has waited, and finds the writer idle, appends here.
+/// A second thread, started when it is given the first block, pays if the source is faster than storing. If
+/// the source has to wait for its bytes anyway, the thread only costs wake-ups, and a transfer of the bytes
+/// from one processor's cache to another's. So a source that has waited, and finds the writer idle, appends
+/// here.
 pub(crate) struct Behind<'scope, 'env> {
     scope: &'scope thread::Scope<'scope, 'env>,
     sink: &'env Sink<'env>,
@@ -87,7 +90,7 @@ pub(crate) struct Behind<'scope, 'env> {
     writer: Option<Writer<'scope>>,
     room_bytes: u64,
     n_bytes: u64,
-    /// More than what was reserved: so many bytes, of which none was written.
+    /// The number of bytes that exceeded the reservation; none of them was written.
     too_many: Option<u64>,
     failure: Option<io::Error>,
 }
@@ -108,7 +111,7 @@ impl Writer<'_> {
 }
 
 impl<'scope> Behind<'scope, '_> {
-    /// Whether all that was given to the writer has been written.
+    /// Whether everything that was given to the writer has been written.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.writer.as_mut().is_none_or(|writer| {
             writer.spare.extend(writer.written.try_iter());
@@ -134,7 +137,7 @@ impl<'scope> Behind<'scope, '_> {
         }
     }
 
-    /// A block to fill for [`Behind::append`]; waits for one. `None`: storing has failed.
+    /// A block to fill for [`Behind::append`]; waits until one is free. `None`: storing has failed.
     pub(crate) fn spare(&mut self) -> Option<Vec<u8>> {
         if self.writer.is_none() {
             match self.start() {
@@ -146,7 +149,7 @@ impl<'scope> Behind<'scope, '_> {
             }
         }
         let writer = self.writer.as_mut().expect("started above");
-        // The writer hangs up when it fails.
+        // The writer closes the channel when it fails.
         writer.spare.pop().or_else(|| writer.written.recv().ok())
     }
 
@@ -192,7 +195,7 @@ impl<'scope> Behind<'scope, '_> {
 }
 
 struct OpenFile {
-    /// Shared with those who read behind the writer.
+    /// Shared with the readers behind the writer.
     file: Arc<File>,
     path: PathBuf,
     hasher: blake3::Hasher,
@@ -204,17 +207,17 @@ impl Incoming {
         Incoming { reservation, written: 0, open: None, failed: false, announced: None }
     }
 
-    /// Bytes that have arrived; where a resumed transfer goes on.
+    /// Bytes that have arrived; a resumed transfer continues from there.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Lets peers read the object, said to be `digest` of `size` bytes, while it arrives. They see the end that it
-    /// takes: put into place, found to be something else, or dropped.
+    /// Lets peers read the object, announced as `digest` of `size` bytes, while it arrives. They see how it
+    /// ends: put into place, found to have another digest, or dropped.
     ///
-    /// [`crate::PeerClient`] announces what it receives; whoever fills an `Incoming` from elsewhere and knows its
-    /// digest beforehand does it here, at any time. Of several arrivals of one object the first is the one that is
-    /// read; for an object that is held nothing happens.
+    /// [`crate::PeerClient`] announces what it receives. Code that fills an `Incoming` from elsewhere and
+    /// knows its digest before may call this at any time. If one object arrives several times at once, the
+    /// first arrival is the one that is read; for an object that is held nothing happens.
     pub fn announce(&mut self, digest: Digest, size: u64) {
         if self.announced.is_some() {
             return;
@@ -238,7 +241,7 @@ impl Incoming {
         Watched(self.announced.as_ref().map(|(_, arrival)| Arc::clone(arrival)))
     }
 
-    /// Drops an object whose bytes are known to be wrong, and tells those who read it while it arrived.
+    /// Drops an object whose bytes are known to be wrong, and informs those who read it while it arrived.
     pub(crate) fn condemn(mut self) {
         self.end_arrival(ArrivalEnd::Corrupt);
     }
@@ -274,12 +277,12 @@ impl Incoming {
         self.written_or_failed(bytes.len() as u64, result)
     }
 
-    /// Appends what `source` gives to the [`Behind`] it is called with, which can write in a second thread, so that a
-    /// large object does not take the sum of all steps; `hashed_by` says which of the two has the time to hash as
-    /// well.
+    /// Appends the blocks that `source` gives to the [`Behind`] it is called with, which can write in a
+    /// second thread, so that a large object does not take the sum of all steps. `hashed_by` says which of
+    /// the two threads also has the time to hash.
     ///
-    /// Outer error: storing, as in [`Incoming::append`]. Inner error: what `source` said; all bytes before are kept.
-    /// `source` shall end when it is told that storing has failed.
+    /// Outer error: storing, as in [`Incoming::append`]. Inner error: the error of `source`; all bytes before
+    /// it are kept. `source` shall end when it finds that storing has failed.
     pub(crate) fn append_behind(
         &mut self,
         hashed_by: HashedBy,
@@ -313,8 +316,8 @@ impl Incoming {
 
     /// Appends the whole of `from`, starting at its beginning. Returns the bytes appended.
     ///
-    /// A large file is shared by reflink where the file system can; what is hashed is then read back from the
-    /// clone, so that the digest is of the bytes stored even if `from` changes meanwhile.
+    /// A large file is shared by reflink if the file system supports that. Then the clone is read and hashed,
+    /// so that the digest is of the bytes stored even if `from` changes meanwhile.
     pub fn fill_from_file(&mut self, from: &File) -> Result<u64> {
         let fail = |e| Error::io("read a file into the cache", "the source", e);
         let size = from.metadata().map_err(fail)?.len();
@@ -326,7 +329,7 @@ impl Incoming {
                 let result = hash_into(&mut open.hasher, &open.file, &halt);
                 let bytes = result.as_ref().copied().unwrap_or(0);
                 open.on_disk.add(bytes);
-                // The source may have grown since it was looked at.
+                // The source may have grown since its size was read.
                 let fits = self.room_for(bytes);
                 self.failed |= fits.is_err();
                 fits?;
@@ -334,8 +337,8 @@ impl Incoming {
                 return Ok(bytes);
             }
         }
-        // Read and write beat copy_file_range here: the bytes have to come by for hashing anyway, and a block
-        // that is still in the second-level cache is hashed and copied from there.
+        // Read and write are faster than copy_file_range here: the bytes have to be read for hashing anyway,
+        // and a block that is still in the second-level cache is hashed and copied from there.
         let mut at = 0;
         let mut read = |block: &mut Vec<u8>| {
             block.resize(BLOCK_BYTES.min(usize::try_from(size).unwrap_or(BLOCK_BYTES).max(1)), 0);
@@ -364,7 +367,7 @@ impl Incoming {
 
     /// Completes the object and puts it into place.
     ///
-    /// Errors: `DigestMismatch` if it is not `expected`; the bytes are removed then.
+    /// Errors: `DigestMismatch` if the digest is not `expected`; then the bytes are removed.
     pub fn finish(mut self, expected: Option<Digest>) -> Result<Stored> {
         const OPERATION: &str = "store an object";
         if self.failed {
@@ -428,7 +431,7 @@ impl Incoming {
             let n = shared.next_incoming.fetch_add(1, Ordering::Relaxed);
             let path = shared.root.join("incoming").join(n.to_string());
             let file = match new_file(&path, OBJECT_MODE) {
-                // Somebody has cleared the folder away.
+                // The folder was removed meanwhile.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     fs::create_dir_all(shared.root.join("incoming"))
                         .and_then(|()| new_file(&path, OBJECT_MODE))
@@ -495,7 +498,7 @@ fn in_words(bytes: u64) -> String {
     if bytes == 1 { "1 byte".into() } else { format!("{bytes} bytes") }
 }
 
-/// Removes an unfinished file. If that fails, the next start does it.
+/// Removes an unfinished file. If that fails, the next start removes it.
 fn discard(open: &OpenFile) {
     let _ = fs::remove_file(&open.path);
 }

@@ -3,13 +3,16 @@
 
 use super::TaskStory;
 use crate::error::{Error, ErrorKind};
-use crate::lines::{Entry, Lines, find};
-use eyas_core::array::TaskSpec;
+use crate::fold::{Change, End, Fold};
+use crate::lines::{Entry, find, name_of};
+use eyas_core::TaskPhase;
+use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::event::*;
 use eyas_core::log::{Line, PRINTED_FILE, PrintedLine, What};
 use eyas_core::pattern::{Evidence, stage_of_task};
 use eyas_core::types::*;
 use eyas_text::{shown, shown_path};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::Path;
@@ -42,66 +45,50 @@ pub fn story_from_dir(dir: &Path, name: &str, run: Option<RunId>) -> Result<Task
 type Found = (TaskId, RunId, Timestamp, TaskSpec, String);
 
 fn find_task(dir: &Path, name: &str, number: Option<u64>, of: Option<RunId>) -> Result<Option<Found>, Error> {
-    // Submissions into runs, and into which.
-    let mut into: BTreeMap<RunId, RunId> = BTreeMap::new();
-    let mut lines = Lines::open(dir)?;
-    // By run; a later life tells the same again, and a refused submission leaves nothing.
+    // By submission; a later life repeats the same, and a refused submission leaves nothing.
     let mut found: BTreeMap<RunId, Found> = BTreeMap::new();
-    let (mut next_task, mut id) = (0u64, String::new());
-    let wanted = |text: &[u8]| {
-        let head = &text[..text.len().min(64)];
-        let words = [&b"array_added"[..], b"run_aborted", b"refuse_run", b"run_opened", b"tasks_numbered"];
-        words.iter().any(|n| find(head, n).is_some())
+    let mut id = String::new();
+    let mut find = |base: u64, array: &TaskArray| match number {
+        Some(n) => n.checked_sub(base).filter(|i| *i < u64::from(array.n_tasks)).map(|i| i as u32),
+        None => (0..array.n_tasks).find(|i| {
+            id.clear();
+            array.fill_into(&array.template.id, *i, &mut id);
+            id == name
+        }),
     };
-    while let Some(entry) = lines.next_if(wanted)? {
-        match entry {
-            Entry::Header(_) => next_task = 0,
-            Entry::In(_, Event::TasksNumbered { n_tasks }) => next_task = next_task.max(n_tasks),
-            Entry::In(t, Event::ArrayAdded { run, array }) => {
-                let hit = match number {
-                    Some(n) => {
-                        n.checked_sub(next_task).filter(|i| *i < u64::from(array.n_tasks)).map(|i| i as u32)
+    let is_wanted = |line: &[u8]| {
+        let numbers: [Option<&[u8]>; 2] = [Some(b"array_added"), Some(b"tasks_numbered")];
+        Fold::takes_of_runs(line) || numbers.contains(&name_of(line))
+    };
+    let mut fold = Fold::of_runs();
+    fold.read(dir, is_wanted, |_, entry, changes| {
+        for change in changes {
+            match change {
+                Change::ArrayAdded { base, run, array, .. } => {
+                    if let Some(i) = find(base, array) {
+                        let task = TaskId(base + u64::from(i));
+                        let stage = || stage_of_task(array, i);
+                        found.entry(run).or_insert_with(|| (task, run, entry.t(), array.expand(i), stage()));
                     }
-                    None => (0..array.n_tasks).find(|i| {
-                        id.clear();
-                        array.fill_into(&array.template.id, *i, &mut id);
-                        id == name
-                    }),
-                };
-                if let Some(i) = hit {
-                    let task = TaskId(next_task + u64::from(i));
-                    found
-                        .entry(run)
-                        .or_insert_with(|| (task, run, t, array.expand(i), stage_of_task(&array, i)));
                 }
-                next_task += u64::from(array.n_tasks);
+                Change::RunAborted { run } => drop(found.remove(&run)),
+                _ => {}
             }
-            Entry::In(_, Event::RunAborted { run }) | Entry::Out(_, Action::RefuseRun { run, .. }) => {
-                found.remove(&run);
-            }
-            Entry::In(_, Event::RunOpened { run, into: Some(whole), .. }) => {
-                into.insert(run, whole);
-            }
-            _ => {}
         }
-    }
-    let is_of = |run: &RunId| of.is_none_or(|of| into.get(run).unwrap_or(run) == &of);
+    })?;
+    let is_of = |run: &RunId| of.is_none_or(|of| fold.runs.whole_of(*run) == of);
     Ok(found.into_iter().filter(|(run, _)| is_of(run)).map(|(_, found)| found).next_back())
 }
 
 /// Fills in lines, names and state.
 fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), Error> {
     let needle = format!("\"task\":{}", story.task);
-    let mut lines = Lines::open(dir)?;
-    let mut collector = Collector::new(story, stage);
-    while let Some(entry) = lines.next_if(|text| may_concern(text, needle.as_bytes()))? {
-        match entry {
-            Entry::Header(_) => collector.begin_life(|| lines.text().into_owned()),
-            Entry::In(t, event) => collector.take_event(t, event),
-            Entry::Out(t, action) => collector.take_action(t, action),
-        }
-    }
-    collector.finish();
+    let submission = story.run;
+    let mut fold = Fold::of_task(story.task, submission);
+    let mut collector = Collector { story, stage, submission };
+    let is_wanted = |line: &[u8]| may_concern(line, needle.as_bytes());
+    fold.read(dir, is_wanted, |fold, entry, changes| collector.take(fold, entry, &changes))?;
+    collector.finish(&fold);
     Ok(())
 }
 
@@ -125,173 +112,121 @@ fn may_concern(text: &[u8], needle: &[u8]) -> bool {
     NAMES.iter().any(|name| find(head, name).is_some())
 }
 
-/// Collects the lines of a log that belong to a task's story, and keeps in mind where they leave the task.
+/// Collects the lines of a log that belong to a task's story.
 struct Collector<'a> {
     story: &'a mut TaskStory,
     stage: &'a str,
-    /// The executor that has the task's attempt.
-    holder: Option<ExecutorId>,
-    /// The attempt ended well, and its outputs are on their way home.
-    landing: bool,
-    end: Option<Outcome>,
-    reruns: Vec<AttemptNo>,
-    /// The submission that the task came with is accepted.
-    committed: bool,
-    /// The run that the submission was added to; the submission itself where it is a run.
-    whole: RunId,
-    n_lives: u32,
+    /// The submission that the task came with.
+    submission: RunId,
 }
 
-impl<'a> Collector<'a> {
-    fn new(story: &'a mut TaskStory, stage: &'a str) -> Self {
-        let whole = story.run;
-        Collector {
-            story,
-            stage,
-            holder: None,
-            landing: false,
-            end: None,
-            reruns: vec![],
-            committed: false,
-            whole,
-            n_lives: 0,
-        }
-    }
-
-    fn keep(&mut self, t: Timestamp, what: What) {
-        let line = serde_json::to_string(&Line { t, what }).expect("log lines have string keys");
-        self.story.log_lines.push(line);
-    }
-
-    /// A dispatcher process begins. `header`: its line.
-    fn begin_life(&mut self, header: impl FnOnce() -> String) {
-        self.n_lives += 1;
-        if self.n_lives > 1 && self.holder.is_some() {
-            self.story.log_lines.push(header());
-        }
-    }
-
-    fn take_event(&mut self, t: Timestamp, event: Event) {
-        let task = self.story.task;
-        let is_kept = match &event {
-            Event::ExecutorJoined { .. } => return self.on_executor_joined(t, event),
-            Event::ExecutorLost { executor, .. } => self.take_from(*executor),
-            Event::RunOpened { run, into, .. } => {
-                if let Some(whole) = into.filter(|_| *run == self.story.run) {
-                    self.whole = whole;
+impl Collector<'_> {
+    fn take(&mut self, fold: &Fold, entry: &Entry, changes: &[Change<'_>]) {
+        match entry {
+            // A dispatcher process goes on with an attempt that an earlier process began.
+            Entry::Header(header) => {
+                if fold.lives.len() > 1 && fold.attempts.of(self.story.task).is_some() {
+                    self.keep(header);
                 }
-                false
             }
-            Event::RunStarted { run } | Event::RunCommitted { run } => {
-                self.committed |= *run == self.story.run;
-                false
+            Entry::In(t, Event::ExecutorJoined { executor, offer }) => {
+                self.on_executor_joined(*t, *executor, offer, changes);
             }
-            Event::CancelRequested { run, .. } => self.is_of_run(*run),
-            Event::TaskRestored { task: of, outcome, .. } if *of == task => {
-                self.end = Some(outcome.clone());
-                true
+            Entry::In(t, event) => {
+                if self.is_kept_event(fold, event, changes) {
+                    self.keep(&Line { t: *t, what: What::In(event.clone()) });
+                }
             }
-            Event::AttemptEnded { report, .. } if report.task == task => {
-                self.on_attempt_ended(report);
-                true
+            Entry::Out(_, Action::FoundPattern { run, evidence }) => self.on_pattern(fold, *run, evidence),
+            Entry::Out(t, action) => {
+                if self.is_kept_action(action, changes) {
+                    self.keep(&Line { t: *t, what: What::Out(action.clone()) });
+                }
             }
-            Event::OutputsHome { task: of, .. } => *of == task,
-            _ => false,
-        };
-        if is_kept {
-            self.keep(t, What::In(event));
         }
     }
 
-    fn take_action(&mut self, t: Timestamp, action: Action) {
+    fn keep(&mut self, line: &impl Serialize) {
+        self.story.log_lines.push(serde_json::to_string(line).expect("log lines have string keys"));
+    }
+
+    fn is_kept_event(&self, fold: &Fold, event: &Event, changes: &[Change<'_>]) -> bool {
         let task = self.story.task;
-        let is_kept = match &action {
-            Action::FoundPattern { run, evidence } => {
-                self.on_pattern(*run, evidence);
-                false
-            }
-            Action::ForgetExecutor { executor } => self.take_from(*executor),
-            Action::Assign { executor, assignment } if assignment.task == task => {
-                (self.holder, self.landing, self.end) = (Some(*executor), false, None);
-                true
-            }
-            Action::RerunTask { assignment, .. } if assignment.task == task => {
-                self.reruns.push(assignment.attempt);
-                true
-            }
-            Action::EndTask { task: of, outcome } if *of == task => {
-                (self.holder, self.end) = (None, Some(outcome.clone()));
-                true
-            }
-            Action::ReviveTask { task: of, .. } if *of == task => {
-                self.end = None;
-                true
-            }
-            Action::CancelAttempt { task: of, .. } => *of == task,
+        match event {
+            Event::ExecutorLost { .. } => has_ended_attempt(changes),
+            Event::CancelRequested { run, .. } => self.is_of_run(fold, *run),
+            Event::TaskRestored { task: of, .. } | Event::OutputsHome { task: of, .. } => *of == task,
+            Event::AttemptEnded { report, .. } => report.task == task,
             _ => false,
-        };
-        if is_kept {
-            self.keep(t, What::Out(action));
         }
     }
 
-    /// All names of executors are learnt; the line is kept where the task's attempt comes back or an executor has a new name.
-    fn on_executor_joined(&mut self, t: Timestamp, event: Event) {
-        let Event::ExecutorJoined { executor, offer } = event else { return };
+    fn is_kept_action(&self, action: &Action, changes: &[Change<'_>]) -> bool {
+        let task = self.story.task;
+        match action {
+            Action::ForgetExecutor { .. } => has_ended_attempt(changes),
+            Action::Assign { assignment, .. } | Action::RerunTask { assignment, .. } => {
+                assignment.task == task
+            }
+            Action::EndTask { task: of, .. }
+            | Action::ReviveTask { task: of, .. }
+            | Action::CancelAttempt { task: of, .. } => *of == task,
+            _ => false,
+        }
+    }
+
+    /// The name of the executor is noted. The line is kept where the task's attempt comes back or the executor has a new name.
+    fn on_executor_joined(
+        &mut self,
+        t: Timestamp,
+        executor: ExecutorId,
+        offer: &Offer,
+        changes: &[Change<'_>],
+    ) {
         let has_task = offer.attempts.iter().any(|(of, _)| *of == self.story.task);
-        let returns = has_task || self.holder == Some(executor);
         let renamed = self.story.executors.get(&executor.0).is_some_and(|name| *name != offer.name);
         self.story.executors.entry(executor.0).or_insert(offer.name.clone());
-        if returns {
-            self.holder = has_task.then_some(executor);
-        }
-        if returns || renamed {
-            let offer = Offer { held: vec![], ..offer };
-            self.keep(t, What::In(Event::ExecutorJoined { executor, offer }));
+        if has_task || has_ended_attempt(changes) || renamed {
+            let offer = Offer { held: vec![], ..offer.clone() };
+            self.keep(&Line { t, what: What::In(Event::ExecutorJoined { executor, offer }) });
         }
     }
 
-    /// The executor is gone. `true`: it had the task's attempt.
-    fn take_from(&mut self, executor: ExecutorId) -> bool {
-        self.holder.take_if(|holder| *holder == executor).is_some()
-    }
-
-    fn on_attempt_ended(&mut self, report: &AttemptReport) {
-        if !self.reruns.contains(&report.attempt) {
-            self.landing = report.outcome == Outcome::Done && !report.outputs.is_empty();
-            self.holder = self.holder.filter(|_| self.landing);
-        }
-    }
-
-    fn on_pattern(&mut self, run: RunId, evidence: &Evidence) {
+    fn on_pattern(&mut self, fold: &Fold, run: RunId, evidence: &Evidence) {
         let sentence = evidence.to_string();
         let is_news = !self.story.patterns.contains(&sentence);
-        if self.is_of_run(run) && evidence.concerns(self.stage) && is_news {
+        if self.is_of_run(fold, run) && evidence.concerns(self.stage) && is_news {
             self.story.patterns.push(sentence);
         }
     }
 
-    fn is_of_run(&self, run: RunId) -> bool {
-        run == self.story.run || run == self.whole
+    /// The run of the task, or the submission that it came with.
+    fn is_of_run(&self, fold: &Fold, run: RunId) -> bool {
+        run == self.submission || run == fold.runs.whole_of(self.submission)
     }
 
     /// The log has ended: this is what it says of the task's state.
-    fn finish(self) {
-        let state = match (self.end, self.holder) {
-            (Some(Outcome::Done), _) => "done",
-            (Some(Outcome::Failed(_)), _) => "failed",
-            (Some(Outcome::Cancelled), _) => "cancelled",
-            (None, Some(_)) if self.landing => "landing",
-            (None, Some(_)) => "unfinished",
-            (None, None) if self.committed => "ready",
-            (None, None) => "submitting",
+    fn finish(self, fold: &Fold) {
+        let state = match (fold.tasks.end(self.story.task).0, fold.attempts.of(self.story.task)) {
+            (End::Done, _) => TaskPhase::Done,
+            (End::Failed, _) => TaskPhase::Failed,
+            (End::Cancelled, _) => TaskPhase::Cancelled,
+            (End::Not, Some(held)) if held.is_landing => TaskPhase::Landing,
+            (End::Not, Some(_)) => TaskPhase::Unfinished,
+            (End::Not, None) if fold.runs.is_accepted(self.submission) => TaskPhase::Ready,
+            (End::Not, None) => TaskPhase::Submitting,
         };
-        self.story.state = state.into();
-        self.story.run = self.whole;
-        if state == "ready" {
+        self.story.state = state;
+        self.story.run = fold.runs.whole_of(self.submission);
+        if state == TaskPhase::Ready {
             self.story.reason = Some("no executor had it when the log ended".into());
         }
     }
+}
+
+/// Whether the task lost its attempt with the line that made these changes.
+fn has_ended_attempt(changes: &[Change<'_>]) -> bool {
+    changes.iter().any(|change| matches!(change, Change::AttemptOver { .. }))
 }
 
 /// What a task's attempts printed; nothing when there is no such file.
@@ -319,7 +254,7 @@ pub(crate) fn printed_lines(
         if reader.read_until(b'\n', &mut line).map_err(|e| Error::io(ErrorKind::Read, &path, e))? == 0 {
             return Ok(());
         }
-        // A torn line may stand before this one; what follows it is lost with it.
+        // A torn line may stand before this one; the rest of its line is lost with it.
         let digits = line.strip_prefix(b"{\"task\":").unwrap_or_default();
         let n_digits = digits.iter().take_while(|b| b.is_ascii_digit()).count();
         let task = std::str::from_utf8(&digits[..n_digits]).ok().and_then(|n| n.parse().ok());

@@ -1,4 +1,7 @@
-//! What the lines of a story say of a task, in order: its attempts, and what became of each.
+//! The history of a task by the lines of its story: its attempts in order, and how each ended.
+//!
+//! The lines are excerpts. A live dispatcher gives those that name the task and no others, without joins, losses and headers, so
+//! the rules of [`crate::fold`], which needs a whole log, cannot be applied: an attempt is recognised here by its number alone.
 
 use super::TaskStory;
 use eyas_core::event::*;
@@ -8,7 +11,7 @@ use eyas_text::{line_of, shown};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One attempt as the lines tell it.
+/// One attempt as the lines describe it.
 #[derive(Default)]
 pub(super) struct Attempt {
     pub attempt: AttemptNo,
@@ -20,10 +23,10 @@ pub(super) struct Attempt {
     pub report: Option<Arc<AttemptReport>>,
     /// Outputs home or not, and when.
     pub home: Option<(Timestamp, Result<(), Failure>)>,
-    /// Why it was over, where that is not in the report.
+    /// Why the attempt was over, where its report does not say so.
     pub lost: Option<String>,
     pub cancel_asked: Option<Timestamp>,
-    /// When it was over.
+    /// When the attempt was over.
     pub over: Option<Timestamp>,
     /// By object, in this attempt's life.
     pub objects: BTreeMap<u32, String>,
@@ -36,7 +39,7 @@ impl Attempt {
         self.assignment.as_ref().is_some_and(|assignment| assignment.alone)
     }
 
-    /// Nothing said yet how it ended.
+    /// No line yet says how the attempt ended.
     fn is_open(&self) -> bool {
         self.report.is_none() && self.lost.is_none()
     }
@@ -76,7 +79,7 @@ impl History {
         reader.history
     }
 
-    /// The last attempt, if nothing said yet how it or the task ended.
+    /// The last attempt, if no line yet says how it or the task ended.
     fn open_attempt(&mut self) -> Option<&mut Attempt> {
         self.attempts.last_mut().filter(|a| a.is_open() && self.ended.is_none())
     }
@@ -211,7 +214,7 @@ impl Reader<'_> {
             return reruns.for_each(|rerun| rerun.end = Some(report.outcome.clone()));
         }
         if self.history.attempts.last().is_none_or(|a| a.attempt != report.attempt) {
-            // Its assignment is not among the lines; the report is worth telling all the same.
+            // The assignment is not among the lines; the report is shown all the same.
             self.history.attempts.push(Attempt {
                 attempt: report.attempt,
                 executor,

@@ -1,9 +1,10 @@
-//! Where the dispatchers of a group are, and the connections to them.
+//! The addresses of the dispatchers of a group, and the connections to them.
 //!
-//! Where the members are is kept in `group.json` and told at each connection; a member comes back at the port that it had, if
-//! it can, and tells the others where it is if not.
+//! The members' addresses are kept in `group.json` and sent on each new connection. A restarted member takes
+//! the port that it had, if it can, and otherwise sends its new address to the others.
 //!
-//! Not here: what they tell each other (`eyas-session`), how a submission is split ([`eyas_core::group::split`]).
+//! Not here: the messages between members (`eyas-session`), and how a submission is split
+//! ([`eyas_core::group::split`]).
 
 use super::service::{Arrival, Service};
 use super::{DispatcherError, DispatcherOptions, JOIN_FILE};
@@ -25,25 +26,26 @@ const GROUP_FILE: &str = "group.json";
 /// How long a dispatcher waits before it tries again to reach another one.
 const LINK_WAIT: Duration = Duration::from_millis(200);
 
-/// Which of several dispatchers this one is.
+/// This dispatcher's place among several.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     pub membership: Membership,
-    /// Join file of another member: whose cluster this is, and where that one is. The first member needs none.
+    /// Join file of another member, which names the cluster and that member's address. The first member needs
+    /// none.
     pub join: Option<PathBuf>,
 }
 
-/// What outlives the process.
+/// The data that outlives the process.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     membership: Membership,
-    /// Where each member was last.
+    /// The last known address of each member.
     addresses: Vec<String>,
-    /// Port that this one listened on.
+    /// The port that this member listened on.
     port: u16,
 }
 
-/// `Err`: the directory is a group's, and this dispatcher was not told that it is one of several.
+/// `Err`: the directory belongs to a member of a group, but this dispatcher was started without a group.
 pub(super) fn check_alone(dir: &Path) -> Result<(), DispatcherError> {
     let Some(Kept { membership: Membership { me, n_members }, .. }) = read_kept(dir) else { return Ok(()) };
     let (dir, k) = (shown_path(dir), me.0 + 1);
@@ -52,13 +54,13 @@ pub(super) fn check_alone(dir: &Path) -> Result<(), DispatcherError> {
     Err(DispatcherError::Config(what))
 }
 
-/// The join file that a member was given.
-pub(super) fn read_told(options: &DispatcherOptions) -> Result<Option<Join>, DispatcherError> {
+/// Reads the join file that a member was started with.
+pub(super) fn read_given_join(options: &DispatcherOptions) -> Result<Option<Join>, DispatcherError> {
     let path = options.group.as_ref().and_then(|g| g.join.as_ref());
     match path.map(|path| Join::read(path)).transpose() {
-        // It was here before, and knows the others without that file, whose dispatcher may be away.
+        // This member has run before and knows the others without that file, whose dispatcher may be away.
         Err(_) if read_kept(&options.dir).is_some() => Ok(None),
-        told => Ok(told?),
+        given => Ok(given?),
     }
 }
 
@@ -66,7 +68,7 @@ fn read_kept(dir: &Path) -> Option<Kept> {
     serde_json::from_slice(&std::fs::read(dir.join(GROUP_FILE)).ok()?).ok()
 }
 
-/// A member that was asked for any free port takes the one it had, so that those who know it find it again.
+/// A member that may take any free port takes the port that it had, so that the others find it again.
 pub(super) async fn earlier_listener(options: &DispatcherOptions, dir: &Path) -> Option<TcpListener> {
     options.group.as_ref()?;
     let host = options.listen.strip_suffix(":0")?;
@@ -74,20 +76,20 @@ pub(super) async fn earlier_listener(options: &DispatcherOptions, dir: &Path) ->
     TcpListener::bind(format!("{host}:{}", kept.port)).await.ok()
 }
 
-/// Where the members are, as this one keeps it and passes it on.
+/// The members' addresses, as this member keeps them and passes them on.
 pub(super) struct Whereabouts {
     dir: PathBuf,
     membership: Membership,
     port: u16,
-    /// For those who connect to the members.
-    tell: watch::Sender<Vec<String>>,
+    /// Sends the addresses to the tasks that connect to the members.
+    address_sender: watch::Sender<Vec<String>>,
     join: Join,
 }
 
 impl Whereabouts {
-    /// A member is somewhere else now.
+    /// A member has a new address.
     pub fn changed(&mut self, addresses: &[String]) {
-        let _ = self.tell.send(addresses.to_vec());
+        let _ = self.address_sender.send(addresses.to_vec());
         self.join.members = addresses.to_vec();
         if let Err(e) = self.join.write(&self.dir.join(JOIN_FILE)) {
             eyas_text::say!("eyas: {e}");
@@ -99,7 +101,7 @@ impl Whereabouts {
         let kept = Kept { membership: self.membership, addresses: addresses.to_vec(), port: self.port };
         let (path, fresh) = (self.dir.join(GROUP_FILE), self.dir.join("group.tmp"));
         let bytes = serde_json::to_vec_pretty(&kept).expect("plain values");
-        // What is lost with it is told again by the others.
+        // If the file is lost, the others send the addresses again.
         if std::fs::write(&fresh, bytes).and_then(|()| std::fs::rename(&fresh, &path)).is_err() {
             eyas_text::say!("eyas: cannot write {}", shown_path(&path));
         }
@@ -107,11 +109,11 @@ impl Whereabouts {
 }
 
 impl Service {
-    /// Learns where the others are, and begins to connect to them.
+    /// Learns the addresses of the other members, and begins to connect to them.
     pub fn join_group(
         &mut self,
         options: &GroupOptions,
-        told: Option<&Join>,
+        given: Option<&Join>,
         bound: SocketAddr,
         join: &mut Join,
         inputs: &mpsc::Sender<Arrival>,
@@ -124,15 +126,15 @@ impl Service {
             let what = format!("{dir} is of dispatcher {} of {n_members}", me.0 + 1);
             return Err(DispatcherError::Config(format!("{what}; that does not change")));
         }
-        if let Some(told) = told.filter(|told| told.cluster != join.cluster) {
-            let what = format!("{dir} is of cluster {}, the join file of {}", join.cluster, told.cluster);
+        if let Some(given) = given.filter(|given| given.cluster != join.cluster) {
+            let what = format!("{dir} is of cluster {}, the join file of {}", join.cluster, given.cluster);
             return Err(DispatcherError::Config(what));
         }
         let mut addresses = kept.map_or_else(Vec::new, |kept| kept.addresses);
         addresses.resize(n_members as usize, String::new());
-        if let Some(told) = told {
+        if let Some(given) = given {
             let known =
-                if told.members.is_empty() { std::slice::from_ref(&told.address) } else { &told.members };
+                if given.members.is_empty() { std::slice::from_ref(&given.address) } else { &given.members };
             for (address, known) in addresses.iter_mut().zip(known) {
                 if !known.is_empty() {
                     address.clone_from(known);
@@ -141,13 +143,18 @@ impl Service {
         }
         addresses[me.0 as usize].clone_from(&join.address);
         join.members.clone_from(&addresses);
-        let (tell, hear) = watch::channel(addresses.clone());
+        let (address_sender, addresses_now) = watch::channel(addresses.clone());
         for member in membership.others() {
-            let link = Link { member, membership, addresses: hear.clone(), inputs: inputs.clone() };
+            let link = Link { member, membership, addresses: addresses_now.clone(), inputs: inputs.clone() };
             tokio::spawn(link.keep(join.identity.clone()));
         }
-        let whereabouts =
-            Whereabouts { dir: self.dir.clone(), membership, port: bound.port(), tell, join: join.clone() };
+        let whereabouts = Whereabouts {
+            dir: self.dir.clone(),
+            membership,
+            port: bound.port(),
+            address_sender,
+            join: join.clone(),
+        };
         whereabouts.keep(&addresses);
         self.session.outside_mut().whereabouts = Some(whereabouts);
         self.session.begin_with_addresses(addresses);
@@ -155,7 +162,7 @@ impl Service {
     }
 }
 
-/// Our connection to another dispatcher, made again whenever it breaks.
+/// Our connection to another dispatcher; it is made again whenever it breaks.
 struct Link {
     member: MemberId,
     membership: Membership,
@@ -178,7 +185,7 @@ impl Link {
         }
     }
 
-    /// Connects, and returns when that is over. `None`: nobody listens to us any more.
+    /// Connects, and returns when the connection has ended. `None`: this dispatcher's loop has ended.
     async fn hold(&self, address: &str, addresses: &[String], identity: &Identity) -> Option<()> {
         let Membership { me, n_members } = self.membership;
         let hello = Hello::Member { member: me, n_members, addresses: addresses.to_vec() };
@@ -187,8 +194,8 @@ impl Link {
         };
         match welcome {
             Welcome::Member { addresses, now } => {
-                let told = Input::Addresses { member: self.member, addresses, now };
-                self.inputs.send(Arrival::Session(told)).await.ok()?;
+                let input = Input::Addresses { member: self.member, addresses, now };
+                self.inputs.send(Arrival::Session(input)).await.ok()?;
             }
             Welcome::Refused { reason } => {
                 eyas_text::say!("eyas: the dispatcher at {address} refused: {reason}");
@@ -197,7 +204,7 @@ impl Link {
             _ => return Some(()),
         }
         self.inputs.send(Arrival::LinkUp { member: self.member, writer }).await.ok()?;
-        // It says nothing; this ends when the connection does.
+        // The other side sends nothing; this loop ends when the connection does.
         while let Ok(Some(())) = reader.next::<()>().await {}
         self.inputs.send(Arrival::LinkDown { member: self.member }).await.ok()
     }

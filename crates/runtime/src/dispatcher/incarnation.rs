@@ -1,17 +1,18 @@
-//! Numbers of a dispatcher's processes, and the time that they gave last: both only grow, whatever the clock does.
+//! Numbers of a dispatcher's processes, and the latest time that they gave: both only grow, whatever the
+//! clock does.
 //!
-//! A restarted dispatcher may find the machine's clock earlier than it was. Its *incarnation*, by which executors tell
-//! one process from the other, and the times in its log go on after those of the process before, because both are
-//! kept in its directory:
+//! A restarted dispatcher may find the machine's clock earlier than it was. Its *incarnation*, by which
+//! executors distinguish its processes, and the times in its log continue those of the process before,
+//! because both are kept in its directory:
 //!
 //! ```text
 //! <dir>/incarnation.json   {"incarnation": 18123…, "given_ns": 18123…, "boot": "6f1c…", "monotonic_ns": 523…}
 //! ```
 //!
-//! The file is durable before anybody is welcomed. A process of the same boot goes on where the one before would be now,
-//! as both count by the monotonic clock. After a boot that clock begins anew; then the time in the file, which is
-//! renewed every [`RENEWAL`], is the last one known, and a new process begins that much later, so that no time is given
-//! twice.
+//! The file is durable before any executor is welcomed. A process of the same boot continues at the time that
+//! the process before would have now, as both use the monotonic clock. After a boot that clock begins anew.
+//! Then the time in the file, which is renewed every [`RENEWAL`], is the last one known, and a new process
+//! begins that much later, so that no time is given twice.
 
 use crate::clock;
 use eyas_core::Timestamp;
@@ -26,23 +27,25 @@ const FILE: &str = "incarnation.json";
 /// How often the time in the file is renewed.
 pub const RENEWAL: Duration = Duration::from_secs(10);
 
-/// A clock that is behind by less than this needs no word: a restart within [`RENEWAL`] of the last is no wonder.
+/// A clock that is behind by less than this is not reported: a restart within [`RENEWAL`] of the last is
+/// normal.
 const BEHIND_SAID_NS: u64 = 60_000_000_000;
 
 #[derive(Serialize, Deserialize)]
 struct Kept {
     incarnation: u64,
     given_ns: u64,
-    /// Which boot of which machine it was; empty where that is not known.
+    /// The boot of the machine at that time; empty if it is not known.
     #[serde(default)]
     boot: String,
-    /// What its monotonic clock said when `given_ns` was given.
+    /// The value of its monotonic clock when `given_ns` was given.
     #[serde(default)]
     monotonic_ns: u64,
 }
 
 impl Kept {
-    /// What the clock of the process that kept this may have said until `monotonic_ns` of the boot `boot`.
+    /// The latest time that the process which kept this may have given until `monotonic_ns` of the boot
+    /// `boot`.
     fn last_given(&self, boot: &str, monotonic_ns: u64) -> Timestamp {
         let since_ns = match monotonic_ns.checked_sub(self.monotonic_ns) {
             Some(since_ns) if self.boot == boot && !boot.is_empty() => since_ns,
@@ -52,7 +55,7 @@ impl Kept {
     }
 }
 
-/// Names this boot of this machine. Empty where the system does not say.
+/// The id of this boot of this machine; empty if the system does not say.
 fn boot() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     name.trim().to_owned()
@@ -62,17 +65,17 @@ fn boot() -> String {
 #[derive(Clone)]
 pub struct Incarnation {
     path: PathBuf,
-    /// Larger than that of every earlier process of this directory.
+    /// Larger than the number of every earlier process of this directory.
     pub number: u64,
 }
 
 impl Incarnation {
-    /// Begins a process in the dispatcher's directory `dir`, which it has locked. From now on [`clock::now`] gives
-    /// later times than any earlier process did.
+    /// Begins a process in the dispatcher's directory `dir`, which it has locked. From now on [`clock::now`]
+    /// gives later times than any earlier process gave.
     pub fn begin(dir: &Path) -> io::Result<Incarnation> {
         let path = dir.join(FILE);
         let kept = match fs::read(&path) {
-            // A torn file says nothing; then the wall clock alone makes the number a new one.
+            // A torn file is ignored; then the wall clock alone makes the number a new one.
             Ok(bytes) => serde_json::from_slice::<Kept>(&bytes).ok(),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(e),
@@ -95,7 +98,7 @@ impl Incarnation {
         Ok(incarnation)
     }
 
-    /// Notes that times up to now were given.
+    /// Notes that times up to now have been given.
     pub fn renew(&self) -> io::Result<()> {
         self.keep(false)
     }

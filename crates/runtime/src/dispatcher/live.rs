@@ -1,4 +1,4 @@
-//! What a live dispatcher's session acts on: the journal's file, connections, the event log, tickets.
+//! The effects of a live dispatcher's session: the journal's file, connections, the event log, tickets.
 
 use super::group::Whereabouts;
 use super::printed::{Index, lines_about, printed_by, read_printed};
@@ -18,25 +18,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long an answer waits for the event log where that has to have everything first; the journal has it already.
+/// How long an answer waits for the event log, if the log must first have everything; the journal has it
+/// already.
 const LOGGED_MAX: Duration = Duration::from_secs(10);
-/// A journal that is full for the moment is tried again so often.
+/// How long to wait before the next try when the journal is full for the moment.
 const FULL_WAIT: Duration = Duration::from_millis(1);
 
 /// See the module.
 pub(super) struct Live {
     dir: PathBuf,
     journal: Arc<Journal>,
-    /// A thread is cleaning the journal.
+    /// A thread is cleaning the journal at present.
     is_cleaning: Arc<AtomicBool>,
     ticket_key: TicketKey,
     pub(super) log: Option<EventLog>,
     pub(super) writers: HashMap<u64, Writer>,
     /// Our connections to the other dispatchers of the group.
     pub(super) links: BTreeMap<MemberId, Writer>,
-    /// Where the dispatchers of the group are, and who has to hear of it.
+    /// The addresses of the group's dispatchers, and the tasks that have to be sent them.
     pub(super) whereabouts: Option<Whereabouts>,
-    /// Where in the file the words of each task are.
+    /// Where in the file the output of each task is.
     printed: Arc<Mutex<Index>>,
 }
 
@@ -55,14 +56,14 @@ impl Live {
         }
     }
 
-    /// The dispatcher ends: the event log is written, and what is queued on connections may still leave.
+    /// The dispatcher ends: the event log is written, and messages queued on connections may still leave.
     pub fn into_writers(self) -> Vec<Writer> {
         drop(self.log);
         self.writers.into_values().collect()
     }
 
-    /// Sends what `make` makes of the files in the directory, on a thread of its own, once everything that was said so far is
-    /// in them. `at_most`: a log whose disk hangs delays the answer so long and no longer.
+    /// Sends what `make` makes of the files in the directory, on a thread of its own, once everything logged
+    /// so far is in them. `at_most`: the longest time that a log with a hanging disk may delay the answer.
     fn answer_from_disk(
         &mut self,
         connection: u64,
@@ -74,7 +75,7 @@ impl Live {
         let Some(writer) = self.writers.get(&connection).cloned() else { return };
         let dir = self.dir.clone();
         tokio::task::spawn_blocking(move || {
-            // Should the log have ended, its files have all that they will have.
+            // If the log has ended, its files are complete.
             let _ = match (flushed, at_most) {
                 (Some(flushed), Some(at_most)) => flushed.recv_timeout(at_most).is_ok(),
                 (Some(flushed), None) => flushed.recv().is_ok(),
@@ -91,7 +92,7 @@ impl Live {
     }
 }
 
-/// Takes records out of the journal that are not needed any more.
+/// Removes records from the journal that are not needed any more.
 fn clean(journal: &Journal) -> eyas_journal::Result<()> {
     let covers = journal.begin_segment()?;
     let read = |bytes: &[u8]| Record::from_bytes(bytes).map_err(|why| journal.cannot_read(&why));
@@ -120,7 +121,7 @@ impl Outside for Live {
             match self.journal.append(&bytes) {
                 Ok(seq) => return Ok(seq.0),
                 Err(e) => match self.journal.health() {
-                    // The disk is only slow.
+                    // The journal is not broken, only slow.
                     Health::Good if e.kind == ErrorKind::Full => std::thread::sleep(FULL_WAIT),
                     Health::Stalled(stall) => return Err(stall.to_string()),
                     Health::Good | Health::Closed => return Err(e.to_string()),
@@ -137,13 +138,13 @@ impl Outside for Live {
     }
 
     fn flush(&mut self) {
-        // The journal's notice says what is wrong with the disk.
+        // The journal's notice reports what is wrong with the disk.
         let _ = self.journal.flush();
     }
 
     fn clean_journal(&mut self) {
         if self.is_cleaning.swap(true, Ordering::AcqRel) {
-            return; // what is forgotten since goes the next time
+            return; // runs that were forgotten since go the next time
         }
         let (journal, is_cleaning) = (self.journal.clone(), self.is_cleaning.clone());
         let cleaned = move || {
@@ -198,7 +199,7 @@ impl Outside for Live {
                     let mut tasks = [asked];
                     read_printed(&index, &dir.join(PRINTED_FILE), &mut tasks);
                     let [mut asked] = tasks;
-                    // It may have ended since, and what it printed be in the file.
+                    // The attempt may have ended meanwhile, so that its output is already in the file.
                     let is_there = |l: &Printed| asked.attempts.iter().any(|p| p.attempt == l.attempt);
                     let live = live.filter(|live| !is_there(live));
                     asked.attempts.extend(live);

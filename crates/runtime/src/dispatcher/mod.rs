@@ -1,10 +1,11 @@
 //! The dispatcher's process: a session with connections, journal and event log around it.
 //!
-//! One task (the *loop*, [`service`]) owns the session ([`eyas_session::dispatcher`]) and everything that is decided from it.
-//! Connections, the journal's thread and the clock only send it [`Arrival`]s, which it takes in batches. What the session does
-//! in return, it does through [`live`].
+//! One task (the *loop*, [`service`]) owns the session ([`eyas_session::dispatcher`]) and all decisions.
+//! Connections, the journal's thread and the clock only send it [`Arrival`]s, which it takes in batches. What
+//! the session does in return, it does through [`live`].
 //!
-//! Not here: what is owed to whom (`eyas-session`), who runs what ([`eyas_core::dispatcher`]), how messages look (`eyas-wire`).
+//! Not here: the protocol (`eyas-session`), which task runs where ([`eyas_core::dispatcher`]), the bytes of
+//! messages (`eyas-wire`).
 
 mod group;
 mod incarnation;
@@ -34,12 +35,12 @@ use service::{Arrival, Service};
 pub struct DispatcherOptions {
     /// `host:port`; port 0 picks a free one.
     pub listen: String,
-    /// What executors and clients are told to connect to, if not the address listened on.
+    /// The address that executors and clients should connect to, if it differs from the address listened on.
     pub advertise: Option<String>,
     /// Journal, event log, join file: everything that has to outlive the process.
     pub dir: PathBuf,
     pub config: DispatcherConfig,
-    /// Streams from and to home storage at once, over all executors.
+    /// Streams from and to home storage that may be open at once, over all executors.
     pub home_streams: Option<u32>,
     /// Bytes per second from and to home storage, over all executors.
     pub home_rate_bytes_per_s: Option<u64>,
@@ -47,14 +48,14 @@ pub struct DispatcherOptions {
     pub event_log: bool,
     pub capture_head_bytes: u32,
     pub capture_tail_bytes: u32,
-    /// End when standard input closes: the parent process is gone.
+    /// End when standard input closes, which means that the parent process is gone.
     pub until_stdin_closes: bool,
-    /// It is one of several.
+    /// The dispatcher's place in a group; `None`: it is the only one.
     pub group: Option<GroupOptions>,
 }
 
 impl DispatcherOptions {
-    /// One alone, for this machine only, on a free port, with defaults in all else.
+    /// A single dispatcher for this machine only, on a free port, with defaults in all else.
     pub fn local(dir: &Path) -> DispatcherOptions {
         DispatcherOptions {
             listen: "127.0.0.1:0".into(),
@@ -91,15 +92,16 @@ pub enum DispatcherError {
     Config(String),
 }
 
-/// Ends of tasks wait so long for company on their way to the disk, unless somebody waits for them.
+/// Records of ends wait this long for further records on their way to the disk, unless somebody waits for
+/// them.
 const COMMIT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Connections at a time that have not shown yet that they are members'.
+/// The most connections at a time that have not yet proved to be members.
 const STRANGERS_MAX: usize = 256;
 
 pub const JOIN_FILE: &str = "join.json";
 
-/// Runs a dispatcher until it is told to stop. `join.json` is there as soon as it answers.
+/// Runs a dispatcher until it is asked to stop. `join.json` exists as soon as the dispatcher answers.
 pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     let descriptors = descriptors::raise();
     let dir_error = |source| DispatcherError::Dir { path: options.dir.display().to_string(), source };
@@ -123,14 +125,14 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     let (journal, recovered) = Journal::open(&dir.join("journal"), journal_options)?;
     let is_placed = place::check(&dir)?;
     let incarnation = Incarnation::begin(&dir).map_err(dir_error)?;
-    // One that was killed left its address behind; whoever waits for us must not take it for ours.
+    // A dispatcher that was killed left its join file behind; nobody who waits for us may take it for ours.
     remove_own_join(&join_path);
     let identity_path = dir.join("identity.json");
-    let told = group::read_told(&options)?;
-    if let Some(told) = &told
+    let given_join = group::read_given_join(&options)?;
+    if let Some(given_join) = &given_join
         && !identity_path.exists()
     {
-        told.identity.keep(&identity_path)?;
+        given_join.identity.keep(&identity_path)?;
     }
     let identity = Identity::load_or_generate(&identity_path)?;
     let cluster = cluster_name(&identity);
@@ -138,7 +140,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
         Service::new(&options, dir.clone(), &identity, cluster.clone(), journal, incarnation.number)?;
     service.recover(recovered, is_placed)?;
     if !is_placed {
-        // A full disk is no reason not to start; it is tried again at the next start.
+        // A full disk is no reason not to start; the file is written at the next start.
         let _ = place::keep(&dir).inspect_err(|e| eprintln!("eyas: {e}"));
     }
 
@@ -151,7 +153,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     let address = options.advertise.clone().unwrap_or_else(|| advertised(bound));
     let mut join = Join::new(address, cluster, dir.display().to_string(), identity.clone());
     if let Some(options) = &options.group {
-        service.join_group(options, told.as_ref(), bound, &mut join, &inputs)?;
+        service.join_group(options, given_join.as_ref(), bound, &mut join, &inputs)?;
     }
 
     let server_config = identity.server_config()?;
@@ -176,7 +178,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
         loop {
             interval.tick().await;
             let incarnation = incarnation.clone();
-            // On a full disk the last one stays, which is the better part of what it is for.
+            // On a full disk the last file stays, which serves most of its purpose.
             let _ = tokio::task::spawn_blocking(move || incarnation.renew()).await;
         }
     });
@@ -196,7 +198,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     result
 }
 
-/// A dispatcher that stopped in order takes its join file along, so that nobody waits for it.
+/// A dispatcher that stops in order removes its join file, so that nobody waits for it.
 fn remove_own_join(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
@@ -205,7 +207,7 @@ fn cluster_name(identity: &Identity) -> String {
     blake3::hash(identity.secret()).to_hex()[..8].to_string()
 }
 
-/// An address that others can use: a wildcard is not one.
+/// An address that others can connect to: a wildcard address is none.
 fn advertised(bound: SocketAddr) -> String {
     if bound.ip().is_unspecified() {
         let name = crate::executor::host_name();

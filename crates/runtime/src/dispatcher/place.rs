@@ -1,8 +1,9 @@
-//! Which directory this is: a dispatcher's directory that was copied is noticed.
+//! Detects a dispatcher's directory that was copied.
 //!
-//! Two dispatchers with one journal would each run what is left of it. The journal's lock keeps two processes out of one
-//! directory, but not out of two directories with the same content. So the directory has its own number in the file system
-//! and the name of its machine in `place.json`; a copy has another number, a directory that was renamed the same.
+//! Two dispatchers with the same journal would each run the tasks that are left. The journal's lock keeps two
+//! processes out of one directory, but not out of two directories with the same content. So `place.json`
+//! records the directory's number in the file system and the name of its machine. A copy has another number;
+//! a directory that was renamed has the same.
 
 use super::DispatcherError;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ pub(super) const PLACE_FILE: &str = "place.json";
 struct Place {
     host: String,
     inode: u64,
-    /// For people: what the directory was called.
+    /// The directory's path at that time, for users.
     path: String,
 }
 
@@ -28,7 +29,7 @@ fn place_of(dir: &Path) -> Result<Place, DispatcherError> {
     Ok(Place { host: crate::executor::host_name(), inode, path: dir.display().to_string() })
 }
 
-/// Whether the directory says where it is. `Err`: it says that it is a copy of another one.
+/// Whether the directory has a record of its place. `Err`: by the record, it is a copy of another directory.
 pub(super) fn check(dir: &Path) -> Result<bool, DispatcherError> {
     let path = dir.join(PLACE_FILE);
     let text = match std::fs::read_to_string(&path) {
@@ -53,7 +54,7 @@ pub(super) fn check(dir: &Path) -> Result<bool, DispatcherError> {
     )))
 }
 
-/// Has the directory say where it is.
+/// Writes the record of the directory's place.
 pub(super) fn keep(dir: &Path) -> Result<(), DispatcherError> {
     let (path, fresh) = (dir.join(PLACE_FILE), dir.join("place.tmp"));
     let bytes = serde_json::to_vec_pretty(&place_of(dir)?).expect("plain values");

@@ -1,7 +1,7 @@
-//! What people want to know from the log's files: the lines about a task, and what programs printed.
+//! What users ask from the log's files: the lines about a task, and the output of programs.
 //!
-//! What ended attempts printed lies in `printed.jsonl`; where the words of a task are in it, an index knows that is made when
-//! somebody asks first and grows with the file.
+//! The output of ended attempts is in `printed.jsonl`. An index says where in that file each task's output
+//! is; it is made when somebody first asks, and grows with the file.
 
 use crate::eventlog::{self, task_of};
 #[cfg(test)]
@@ -18,18 +18,19 @@ use std::sync::Mutex;
 /// How many log lines an explanation holds at most.
 const EXPLAIN_LINES_MAX: usize = 200;
 
-/// Where in the file the words of each task are.
+/// Where in the file the output of each task is.
 #[derive(Default)]
 pub(super) struct Index {
-    /// The file that it is of: device and inode. Another one takes its place when the log is cut.
+    /// The device and inode of the file that the index is of. The file is replaced by another when the log is
+    /// cut.
     file: Option<(u64, u64)>,
-    /// All whole lines before are in the index.
+    /// All whole lines before this position are in the index.
     end: u64,
     at: HashMap<TaskId, Vec<u64>>,
 }
 
 impl Index {
-    /// Takes in what was written since the last time.
+    /// Adds to the index what was written since the last call.
     fn grow(&mut self, file: &mut BufReader<File>) -> std::io::Result<()> {
         use std::os::unix::fs::MetadataExt;
         let found = file.get_ref().metadata()?;
@@ -52,7 +53,7 @@ impl Index {
         }
     }
 
-    /// What the attempts of `task` printed.
+    /// The output of the attempts of `task`.
     fn read(&self, file: &mut BufReader<File>, task: TaskId) -> Vec<Printed> {
         let mut found: Vec<Printed> = vec![];
         for at in self.at.get(&task).into_iter().flatten() {
@@ -65,7 +66,7 @@ impl Index {
     }
 }
 
-/// What each of `tasks` printed, in their order, as far as `file` has it.
+/// Adds the output of each of `tasks`, in their order, as far as `file` has it.
 pub(super) fn read_printed(index: &Mutex<Index>, path: &Path, tasks: &mut [TaskPrinted]) {
     let Ok(file) = File::open(path) else { return };
     let mut file = BufReader::new(file);
@@ -76,7 +77,7 @@ pub(super) fn read_printed(index: &Mutex<Index>, path: &Path, tasks: &mut [TaskP
     }
 }
 
-/// The event log's lines that speak of one task.
+/// The event log's lines that mention one task.
 pub(super) fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
     let needle = format!("\"task\":{task}");
     let Ok(file) = std::fs::File::open(path) else { return vec![] };
@@ -91,7 +92,7 @@ pub(super) fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
     found
 }
 
-/// What a task's attempts printed.
+/// The output of a task's attempts.
 pub(super) fn printed_by(path: &Path, task: TaskId) -> Vec<Printed> {
     let prefix = format!("{{\"task\":{task},");
     let Ok(file) = std::fs::File::open(path) else { return vec![] };

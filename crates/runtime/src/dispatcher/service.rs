@@ -1,4 +1,4 @@
-//! The dispatcher's loop: what arrives goes to the session, and the session acts through [`Live`].
+//! The dispatcher's loop: arrivals go to the session, and the session acts through [`Live`].
 
 use super::live::Live;
 use super::place::PLACE_FILE;
@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Inputs taken before anything is sent.
+/// The number of inputs that are taken before messages are sent.
 const BATCH_MAX: usize = 256;
-/// Fewer forgotten tasks are not worth writing the journal anew.
+/// The journal is not written anew for fewer forgotten tasks than this.
 const CLEAN_AFTER_TASKS: u64 = 10_000;
-/// How long the last frames have to leave before the process does.
+/// How long the last frames may take to leave before the process ends.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
-/// What comes to the loop: the session's inputs, some with the connection that they came on.
+/// What arrives at the loop: the session's inputs, some with the connection that they came on.
 pub(super) enum Arrival {
     Connected { connection: u64, peer: SocketAddr, hello: Hello, writer: Writer },
     LinkUp { member: MemberId, writer: Writer },
@@ -83,7 +83,8 @@ impl Service {
         Ok(Service { session, dir })
     }
 
-    /// Brings back what an earlier process had promised. `is_placed`: it is the directory that those processes had.
+    /// Restores what earlier processes had promised. `is_placed`: the directory has a record of its place,
+    /// and it is that place.
     pub fn recover(&mut self, recovered: Recovered, is_placed: bool) -> Result<(), DispatcherError> {
         let read = |_, bytes: &[u8]| self.session.recover(clock::now(), Record::from_bytes(bytes)?);
         let path = self.dir.join("journal").display().to_string();
@@ -94,7 +95,7 @@ impl Service {
         Ok(())
     }
 
-    /// `notices` come on a way of their own, which is never full: the journal must not wait for the loop
+    /// `notices` arrive on a channel of their own that is never full: the journal must not wait for the loop
     /// while the loop waits for the journal.
     pub async fn run(
         mut self,
@@ -121,7 +122,7 @@ impl Service {
         }
         self.session.say_goodbye();
         let writers = self.session.into_outside().into_writers();
-        // One deadline for all peers that do not read.
+        // One deadline for all peers that do not read their messages.
         let leave = async {
             for writer in writers {
                 writer.finish().await;
@@ -160,7 +161,8 @@ fn input_of(notice: Notice) -> Input {
     }
 }
 
-/// It may be meant so, or be a copy without that file, which nobody can tell apart.
+/// Reports that the directory may have been moved or copied without its place file; the two cannot be
+/// distinguished.
 fn say_moved(dir: &Path) {
     eyas_text::say!(
         "eyas: {dir} has a journal and no `{PLACE_FILE}`: its runs go on here, and tasks that executors of an earlier \

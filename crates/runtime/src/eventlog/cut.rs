@@ -1,11 +1,12 @@
-//! The event log without its oldest part, once the runs in it are forgotten.
+//! The event log without its oldest part, after the runs in that part were forgotten.
 //!
-//! The log is kept from the line on that opens the oldest run that is still known. In place of all lines before it stands a
-//! head, from which readers learn what they need of them: a header that says that the life is cut, how many tasks had been
-//! numbered, which executors were there, and which forgotten runs had not ended yet. All these have the time of the first line
-//! that is kept, so that a report of the whole log begins there.
+//! The log is kept from the line on that opens the oldest known run. All lines before it are replaced by a
+//! head, from which readers learn what they need of them: a header that says that the life is cut, how many
+//! tasks had been numbered, which executors were connected, and which forgotten runs had not ended yet. These
+//! lines all have the time of the first line that is kept, so that a report of the whole log begins there.
 //!
-//! In: the log's files as far as they are written. Out: a second file beside each, which [`super::EventLog`] puts in its place.
+//! In: the log's files, as far as they are written. Out: a second file beside each, which [`super::EventLog`]
+//! puts in its place.
 
 use super::Appender;
 use eyas_core::event::{Action, Event};
@@ -16,20 +17,21 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// A log is worth writing anew when this part of it goes.
+/// A log is written anew only if at least this part of it goes.
 const GAIN_MIN: f64 = 0.25;
 
-/// From where on the log is needed: the oldest run that is known, and the smallest number of a known task.
+/// Where the needed part of the log begins: the oldest known run, and the smallest number of a known task.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Needed {
     pub from_run: RunId,
     pub from_task: TaskId,
 }
 
-/// A file that was written beside the log up to a certain byte of that. Dropped, it is removed where it did not take its place.
+/// A file written beside the log, covering the log up to a certain byte. When this is dropped before the file
+/// has taken the log's place, the file is removed.
 pub(super) struct Shortened {
     path: PathBuf,
-    /// What the log had when this was written.
+    /// The bytes of the log that this file covers.
     covered_bytes: u64,
 }
 
@@ -38,9 +40,9 @@ pub(super) struct Shortened {
 struct State {
     header: Option<Header>,
     n_tasks: u64,
-    /// The lines that say that an executor is there, and that it is silent.
+    /// The lines which say that an executor is connected, and that it is silent.
     executors: BTreeMap<ExecutorId, Vec<What>>,
-    /// The lines that opened and accepted runs that have not ended.
+    /// The lines that opened and accepted runs which have not ended.
     runs: BTreeMap<RunId, Vec<What>>,
 }
 
@@ -85,7 +87,7 @@ impl State {
         *self = State { header: Some(header), ..State::default() };
     }
 
-    /// The lines that take the place of all lines before the one of time `t`.
+    /// The lines that replace all lines before the one of time `t`.
     fn head(self, t: Timestamp) -> Option<Vec<u8>> {
         let mut lines = super::Lines::default();
         lines.push(&Header { t, is_cut: true, ..self.header? });
@@ -96,7 +98,7 @@ impl State {
     }
 }
 
-/// Whether a line says something that a [`State`] takes.
+/// Whether a line is one that [`State`] uses.
 fn is_of_state(line: &[u8]) -> bool {
     const NAMES: [&[u8]; 11] = [
         b"array_added",
@@ -114,7 +116,7 @@ fn is_of_state(line: &[u8]) -> bool {
     let name = &line[..line.len().min(64)];
     let name = name.iter().position(|b| *b == b':').map_or(name, |colon| &name[colon + 1..]);
     let mut quoted = name.split(|b| *b == b'"');
-    // The time and a comma, `in` or `out`, a colon and a brace, and the name.
+    // Before the name come the time and a comma, `in` or `out`, a colon and a brace.
     quoted.nth(3).is_some_and(|name| NAMES.contains(&name))
 }
 
@@ -123,7 +125,8 @@ fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
     text.windows(needle.len()).position(|w| w == needle)
 }
 
-/// How the events' file begins from now on, and how many bytes of it that replaces. `None`: it stays as it is.
+/// The new beginning of the events' file, and how many bytes of the file it replaces. `None`: the file stays
+/// as it is.
 fn find_head(file: &mut impl BufRead, end: u64, from_run: RunId) -> io::Result<Option<(Vec<u8>, u64)>> {
     let (mut state, mut line, mut at, mut last) = (State::default(), vec![], 0, Timestamp(0));
     loop {
@@ -132,7 +135,7 @@ fn find_head(file: &mut impl BufRead, end: u64, from_run: RunId) -> io::Result<O
         if n_bytes == 0 || at + n_bytes > end {
             break;
         }
-        // A line that was cut off may stand before a header.
+        // A line that was cut off may precede a header on the same line.
         let header = find(&line, HEADER_START).and_then(|at| serde_json::from_slice(&line[at..]).ok());
         if let Some(header) = header {
             state.begin_life(header);
@@ -155,7 +158,8 @@ fn beside(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
 
-/// A new file for at most `bytes` of the one at `path`, which takes no room that the dispatcher's other files may need.
+/// A new file for at most `bytes` of the file at `path`, if that leaves the room which the dispatcher's other
+/// files may need.
 fn open_new(path: &Path, bytes: u64) -> io::Result<BufWriter<File>> {
     use std::os::unix::fs::OpenOptionsExt;
     if let Some(free_bytes) = eyas_storage::free_bytes(&File::open(path)?)
@@ -168,7 +172,7 @@ fn open_new(path: &Path, bytes: u64) -> io::Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(256 << 10, file))
 }
 
-/// Writes the first `end` bytes of the events' file at `path` anew, without what nobody needs.
+/// Writes the first `end` bytes of the events' file at `path` anew, without lines that are not needed.
 pub(super) fn shorten_events(path: &Path, end: u64, needed: Needed) -> io::Result<Option<Shortened>> {
     let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
     let Some((head, at)) = find_head(&mut file, end, needed.from_run)? else { return Ok(None) };
@@ -181,7 +185,7 @@ pub(super) fn shorten_events(path: &Path, end: u64, needed: Needed) -> io::Resul
     Ok(Some(shortened))
 }
 
-/// The same of what programs printed.
+/// The same for the file of printed output.
 pub(super) fn shorten_printed(path: &Path, end: u64, needed: Needed) -> io::Result<Option<Shortened>> {
     let mut file = BufReader::with_capacity(1 << 20, File::open(path)?.take(end));
     let shortened = Shortened { path: path.into(), covered_bytes: end };
@@ -203,7 +207,7 @@ pub(super) fn shorten_printed(path: &Path, end: u64, needed: Needed) -> io::Resu
 }
 
 impl Shortened {
-    /// Takes the place of the log that `appender` writes, with what came to that since.
+    /// Takes the place of the log that `appender` writes, including what was appended since.
     pub(super) fn replace(self, appender: &mut Appender) -> io::Result<()> {
         appender.file.flush()?;
         let mut old = File::open(&self.path)?;
@@ -223,7 +227,7 @@ impl Drop for Shortened {
     }
 }
 
-/// Removes what a process that was killed had written anew of the file at `path`.
+/// Removes the file beside `path` that a killed process had begun to write anew.
 pub(super) fn discard_new(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(beside(path)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),

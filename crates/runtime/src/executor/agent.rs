@@ -1,4 +1,4 @@
-//! The agent: owns the node's state machine and carries out what it says. See the parent module.
+//! The agent: owns the node's state machine and carries out its actions. See the parent module.
 //!
 //! [`Input`]s come in through one queue, and each of them leads to calls of the state machine. What the state machine asks for is
 //! carried out before the next inputs are looked at; work that takes time has a thread of its own and reports by an [`Input`].
@@ -335,7 +335,7 @@ impl Agent {
         }
     }
 
-    // ------------------------------------------------------------ what the state machine asks for
+    // ------------------------------------------------------------ the actions of the state machine
 
     fn carry_out(&mut self) {
         // Small objects from one peer go in one stream.
@@ -405,7 +405,7 @@ impl Agent {
         size_bytes: u64,
         is_watched: bool,
     ) {
-        // Home gives an object from its beginning, into space of its own.
+        // Home sends an object from its beginning, into space of its own.
         self.peers.forget_begun(object);
         let private = match target {
             Target::Private { task, attempt, input } => Some(self.private.path((task, attempt), input)),
@@ -446,7 +446,7 @@ impl Agent {
         });
     }
 
-    /// Says to the dispatcher what the state machine has to say.
+    /// Sends a message of the state machine to the dispatcher.
     fn tell(&mut self, mut message: NodeMessage) {
         if let NodeMessage::AttemptEnded { report } = &mut message {
             self.complete(Arc::make_mut(report));
@@ -482,7 +482,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Does what is to be done once in a heartbeat, and says how this executor is.
+    /// Does the work of one heartbeat, and reports this executor's status.
     fn on_heartbeat(&mut self) {
         self.objects.flush_origins();
         let n_stopped = self.slots.wake_stopped();
@@ -499,7 +499,7 @@ impl Agent {
         }
     }
 
-    /// Where home is limited, the dispatcher hears how this executor uses it.
+    /// Where home is limited, reports to the dispatcher how this executor uses it.
     fn report_home(&mut self) {
         if self.connection.is_welcomed()
             && let Some(report) = self.home.find_report(self.node.core.n_home_streams())
@@ -546,7 +546,8 @@ fn core_config(options: &ExecutorOptions) -> ExecutorConfig {
 fn start_slots(options: &ExecutorOptions, sandboxes: &Path, inputs: Inputs) -> Result<Slots, ExecutorError> {
     let mut config = runner::SlotConfig::new(sandboxes);
     config.descriptors_max = Some(descriptors::raise().before);
-    // Only programs that may add tasks get the way to the secret, even if this process has it in its own variables.
+    // Only programs that may add tasks get the variables that lead to the secret, even if this process has
+    // them itself.
     config.base_env.retain(|(name, _)| !is_for_adders(name));
     Ok(Slots::start(options.slots, options.exe.clone(), options.slot_args.clone(), config, inputs)?)
 }

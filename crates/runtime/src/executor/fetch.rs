@@ -1,12 +1,12 @@
 //! Fetching objects from one peer, on a thread of its own.
 //!
-//! In: what is wanted, with what an earlier source gave of it before it broke off. Out: each object stored, or why not and
-//! what there is of it by now.
+//! In: the objects wanted, with the bytes that an earlier source sent before it broke off. Out: each object
+//! stored, or the reason why not and the bytes that have arrived so far.
 //!
-//! An object whose parts came from several peers and whose digest is wrong says nothing about the last of them, so it is asked
-//! for again from its beginning.
+//! If an object's parts came from several peers and its digest is wrong, the last peer need not be at fault.
+//! So the object is requested again from its beginning.
 //!
-//! Not here: whom to ask, and whom to ask next.
+//! Not here: which peer to ask, and which to ask next.
 
 use eyas_core::ObjectId;
 use eyas_data::{Error, ErrorKind, FetchEnd, FetchItem, Incoming, PeerClient, Store, Stored, Ticket};
@@ -16,11 +16,11 @@ use std::time::Duration;
 pub(super) struct Wanted {
     pub object: ObjectId,
     pub ticket: Ticket,
-    /// Its first bytes, from another source.
+    /// The object's first bytes, from another source.
     pub begun: Option<Incoming>,
 }
 
-/// Why an object did not come, and its first bytes, if there are any to go on with.
+/// Why an object did not arrive, and its first bytes, if they can be used by the next source.
 pub(super) struct Broken {
     pub error: Error,
     pub begun: Option<Incoming>,

@@ -1,4 +1,5 @@
-//! Bytes between home storage, the cache and private files, hashed on the way; and errors in the words of the core.
+//! Bytes between home storage, the cache and private files, hashed on the way; and errors in the core's
+//! terms.
 
 use eyas_core::event::*;
 use eyas_core::*;
@@ -27,7 +28,8 @@ pub(super) fn given_up() -> TransferError {
     TransferError { kind: TransferErrorKind::GivenUp, message: "the attempt was ended meanwhile".into() }
 }
 
-/// A file that nobody else may read, whatever may be done with what it is a copy of. Not one that is there already.
+/// A file that no other user may read, whatever the rights of the original are. It is never a file that
+/// exists already.
 fn private_file(path: &Path) -> std::io::Result<File> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
@@ -35,7 +37,7 @@ fn private_file(path: &Path) -> std::io::Result<File> {
     }
     let make = || File::options().write(true).create_new(true).mode(0o600).open(path);
     match (make(), path.parent()) {
-        // Somebody has cleared the folder away.
+        // The folder was removed meanwhile.
         (Err(e), Some(folder)) if e.kind() == std::io::ErrorKind::NotFound => {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             make()
@@ -71,10 +73,10 @@ pub(super) fn data_error(e: &eyas_data::Error) -> TransferError {
 
 /// Reads an object from home into the cache or into a private file, hashing on the way.
 ///
-/// `moved` hears how many bytes have come, as they come piece by piece.
+/// `moved` is called with the number of bytes that have arrived, piece by piece.
 ///
-/// Where the digest is known it alone says whether home's bytes changed: a task that runs twice writes the same bytes twice,
-/// and the second time with another stamp. A size that is another one needs no reading.
+/// If the digest is known, it alone decides whether home's bytes changed: a task that runs twice writes the
+/// same bytes twice, with another stamp the second time. If the size differs, nothing need be read.
 #[allow(clippy::too_many_arguments, reason = "one call, each of its own kind")]
 pub(super) fn read_home(
     homes: &Homes,
@@ -145,7 +147,7 @@ pub(super) fn read_home(
             }
             let reservation = store.reserve(size).map_err(|e| data_error(&e))?;
             let mut incoming = store.begin(reservation.until(halt));
-            // What the file was said to have was reserved, so only more than that can be too much.
+            // The file's announced size was reserved, so only more bytes than that can be over the budget.
             let fill_error = |e: &eyas_data::Error| match e.kind {
                 DataErrorKind::OverBudget { .. } => {
                     let message = format!(
@@ -199,7 +201,7 @@ pub(super) fn disk_error(operation: &str, e: &std::io::Error) -> TransferError {
     TransferError { kind, message: format!("cannot {operation} on this node: {e}") }
 }
 
-/// The bytes of a file or of a directory, and how many they are.
+/// The bytes of a file or of a directory, and their number.
 pub(super) fn open_object(path: &Path) -> std::io::Result<(Box<dyn Read>, u64)> {
     if path.is_dir() {
         let tree = Tree::of(path)?;
@@ -240,7 +242,7 @@ pub(super) fn keep_output(
                 return incoming.finish(None).map(fetched).map_err(|e| data_error(&e));
             }
             if n_links > 1 {
-                // Somebody else can still write to this file.
+                // Another process can still write to this file.
                 let file = File::open(path).map_err(|e| disk_error("read an output", &e))?;
                 let mut incoming = store.begin(reservation);
                 incoming.fill_from_file(&file).map_err(|e| data_error(&e))?;

@@ -1,10 +1,11 @@
-//! The way of one output home: read here, hashed on its way, written there under a temporary name. A directory goes as the one object that
-//! it is, and home makes a directory of it again.
+//! Brings one output home: reads it here, hashes it on the way, and writes it there under a temporary name. A
+//! directory travels as one object, and home makes a directory of it again.
 //!
-//! An output with the bytes of an input shares its cached copy, which a program may write to at any moment, also
-//! after a look at it. So what is sent is what is hashed, and a wrong end keeps home from taking any of it.
+//! An output with the same bytes as an input shares its cached copy, which a program may write to at any
+//! moment, also after it was checked. So exactly the bytes that are sent are hashed, and a wrong digest at
+//! the end keeps home from taking any of them.
 //!
-//! Not here: which output goes when ([`eyas_core::executor`]), how home takes it (`eyas-storage`).
+//! Not here: which output goes when ([`eyas_core::executor`]), and how home takes it (`eyas-storage`).
 
 use super::home_io::{disk_error, home_error, open_object, parse, version_of};
 use eyas_core::event::{TransferError, TransferErrorKind};
@@ -14,7 +15,7 @@ use eyas_text::shown;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Whose landing it is.
+/// The properties of one landing.
 pub struct Landing<'a> {
     /// Permission bits that the program gave the file, where they are known.
     pub mode: Option<u32>,
@@ -22,12 +23,12 @@ pub struct Landing<'a> {
     pub fence: &'a dyn Fence,
 }
 
-/// Writes the file or directory `path` to `home`, and gives what home says of it then.
+/// Writes the file or directory `path` to `home`, and gives the version that home reports then.
 ///
-/// * `expected`: the digest that was recorded for it, where there is one.
+/// * `expected`: the digest that was recorded for it, if there is one.
 ///
-/// Errors: `Corrupt` when the bytes sent have another digest than `expected`; home has nothing of them then, and
-/// keeps what it had. `GivenUp` when the fence of `landing` refused. Else as home says.
+/// Errors: `Corrupt` if the bytes sent have another digest than `expected`; home then takes none of them, and
+/// keeps what it had. `GivenUp` if the fence of `landing` refused. Otherwise home's error.
 pub fn bring_home(
     homes: &Homes,
     home: &str,
@@ -51,7 +52,7 @@ pub fn bring_home(
     Ok(version_of(&written.map_err(|e| home_error(&e))?))
 }
 
-/// Reads through; the end is an error when the bytes do not have the digest that is expected.
+/// Reads through; at the end it gives an error if the bytes do not have the expected digest.
 struct Verified<R> {
     source: R,
     hasher: blake3::Hasher,
@@ -79,7 +80,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    /// By somebody who has no rival.
+    /// A landing without a rival.
     fn free() -> Landing<'static> {
         Landing { mode: None, part: Part::default(), fence: &eyas_storage::Open }
     }

@@ -30,10 +30,11 @@ struct Notes {
 }
 
 impl Landings {
-    /// Gives the parts, too, that an earlier process has left. The notes are this process's as long as it has them open.
+    /// Also gives the parts that an earlier process has left. The notes belong to this process as long as it
+    /// has them open.
     pub fn open(dir: &Path) -> io::Result<(Landings, Vec<PathBuf>)> {
         let file = OpenOptions::new().create(true).read(true).append(true).open(dir.join(FILE))?;
-        // Whoever sweeps this directory is done in a moment.
+        // A process that sweeps this directory is done in a moment.
         file.lock()?;
         Landings::read(file)
     }
@@ -44,7 +45,7 @@ impl Landings {
             match line.split_first() {
                 Some((b'+', part)) => left.extend(decode(part)),
                 Some((b'-', part)) => left.retain(|p| Some(p) != decode(part).as_ref()),
-                // A torn last line: what it would have said had not begun.
+                // A torn last line: what it was to announce had not begun.
                 _ => {}
             }
         }
@@ -72,7 +73,8 @@ impl Landings {
         self.notes().under_way.len()
     }
 
-    /// Removes what an earlier process has left. What resists stays noted for the next start.
+    /// Removes what an earlier process has left. A part that cannot be removed stays noted for the next
+    /// start.
     pub fn sweep(&self, homes: &Homes, left: &[PathBuf]) {
         for part in left {
             match homes.remove_part(part) {
@@ -84,8 +86,8 @@ impl Landings {
         }
     }
 
-    /// Removes what an executor that was killed in `dir` has left at home, when `dir` is of no more use. One that still runs
-    /// has the notes open, and removes its own.
+    /// Removes what an executor that was killed in `dir` has left at home, when `dir` is of no more use. An
+    /// executor that still runs has the notes open, and removes its own parts.
     pub fn sweep_dir(dir: &Path) {
         let file = OpenOptions::new().read(true).append(true).open(dir.join(FILE));
         let Some(file) = file.ok().filter(|file| file.try_lock().is_ok()) else { return };
@@ -116,7 +118,8 @@ impl Notes {
     }
 }
 
-/// A path may hold any byte but NUL: newlines, which end a note, and the escape itself are written as two digits.
+/// A path may contain any byte but NUL: newlines, which end a note, and the escape character itself are
+/// written as two digits.
 fn encode(path: &Path) -> Vec<u8> {
     let mut out = vec![];
     for byte in path.as_os_str().as_bytes() {

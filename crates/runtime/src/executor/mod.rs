@@ -5,8 +5,8 @@
 //! the dispatcher only send it [`Input`]s. Bytes move on blocking threads, programs run in slot
 //! processes, so the agent never waits.
 //!
-//! When the connection breaks, the agent goes on with what it has, connects again with the join file as
-//! it is then (a restarted dispatcher has a new port), and tells what the dispatcher has not recorded.
+//! When the connection breaks, the agent goes on with the work that it has. It reads the join file again and
+//! connects anew (a restarted dispatcher has a new port), and repeats what the dispatcher has not recorded.
 //! When no dispatcher answers for the length of the lease, the executor ends itself.
 //!
 //! Not here: which transfer or program comes next ([`eyas_core::executor`]), how a program is run
@@ -44,7 +44,7 @@ pub struct ExecutorOptions {
     pub data_plane: DataPlane,
     /// Directories that are this node's own disk: nothing in them is copied.
     pub home_local: Vec<PathBuf>,
-    /// This binary, to start slot processes from, and the arguments that make it one.
+    /// This binary, from which slot processes are started, and the arguments that make it a slot process.
     pub exe: PathBuf,
     pub slot_args: Vec<String>,
     /// End when standard input closes: the parent process is gone.
@@ -83,7 +83,7 @@ pub enum ExecutorError {
     LeaseEnded { lease_s: u64, last: LastTry },
 }
 
-/// How the last try to reach the dispatcher ended.
+/// The outcome of the last try to reach the dispatcher.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum LastTry {
     /// It may go on for longer than the lease.
@@ -101,10 +101,11 @@ impl std::fmt::Display for LastTry {
     }
 }
 
-/// Runs an executor until the dispatcher ends it, its lease ends, or it is told to stop.
+/// Runs an executor until the dispatcher ends it, its lease ends, or it is asked to stop.
 pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
     let (inputs, queue) = mpsc::unbounded_channel::<Input>();
-    // Old kernels refuse it; what a killed slot process leaves behind is nobody's there.
+    // Old kernels refuse this; there, the processes that a killed slot process leaves behind have no parent
+    // that ends them.
     if let Err(e) = eyas_runner::reaper::become_reaper() {
         eprintln!("eyas: programs may outlive a slot process that is killed: {e}");
     }
@@ -129,8 +130,8 @@ pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
     crate::run_beside_io(agent.run(queue)).await
 }
 
-/// Removes what an executor that was killed in `dir` has left at home. For whoever removes that directory, or does not use
-/// it again; one that still runs there is left alone.
+/// Removes what an executor that was killed in `dir` has left at home. Call it before removing that directory
+/// or giving it up; an executor that still runs there is left alone.
 pub fn sweep_home(dir: &Path) {
     landings::Landings::sweep_dir(dir);
 }

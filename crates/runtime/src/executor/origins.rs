@@ -1,5 +1,5 @@
-//! Where the bytes of the cache came from, in a small file beside it, so that a restarted executor knows the origin of what it
-//! holds.
+//! The origins of the cached bytes, in a small file beside the cache, so that a restarted executor knows
+//! where its objects came from.
 
 use eyas_core::event::Fetched;
 use eyas_core::{Digest, HomeVersion, ObjectId};
@@ -25,7 +25,7 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// Opens the origins file in `dir`, and makes the book of what is `held`.
+    /// Opens the origins file in `dir`, and makes the book of the objects that are `held`.
     pub fn open(
         dir: &Path,
         held: &[(Digest, u64)],
@@ -33,7 +33,7 @@ impl Origins {
         let path: PathBuf = dir.join(ORIGINS_FILE);
         let mut known: HashMap<Digest, (String, HomeVersion)> = HashMap::new();
         if let Ok(file) = File::open(&path) {
-            // A torn last line is what a killed executor leaves; it is one origin less.
+            // A killed executor leaves a torn last line, which costs one origin.
             for line in BufReader::new(file).lines().map_while(Result::ok) {
                 if let Ok(o) = serde_json::from_str::<Origin>(&line) {
                     known.insert(o.digest, (o.location, o.version));
@@ -53,7 +53,7 @@ impl Origins {
         Ok((origins, book, objects))
     }
 
-    /// Remembers over a restart where the bytes came from.
+    /// Notes the origin of bytes, so that it is known after a restart.
     pub fn note(&mut self, location: &str, digest: Digest, version: &HomeVersion) {
         let origin = Origin { digest, location: location.to_string(), version: version.clone() };
         // A full disk costs the name, not the object.

@@ -1,10 +1,11 @@
-//! Whether what an attempt made may still appear at home.
+//! Whether the results of an attempt may still appear at home.
 //!
-//! In: what the agent hears and says (connected, asked, answered), cancels, the end of this process. Out: the [`Fence`]
-//! that home asks while an output is on its way. The rule itself is [`eyas_core::lease::Lease`].
+//! In: connections, sent messages and answers, as the agent reports them; cancellations; the end of this
+//! process. Out: the [`Fence`] that home asks while an output is on its way. The rule itself is
+//! [`eyas_core::lease::Lease`].
 //!
-//! A landing whose right is in doubt waits: the dispatcher's next answer, or its word that the attempt is another's
-//! now, or the end of this executor decides.
+//! A landing whose right is in doubt waits. One of these decides: the dispatcher's next answer, its message
+//! that the attempt now belongs to another executor, or the end of this executor.
 
 use super::landings::Landings;
 use crate::clock;
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// How often a landing that waits looks whether it was given up.
+/// How often a waiting landing checks whether it was given up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The right of one executor process to let results appear at home. Clones share it.
@@ -35,7 +36,7 @@ impl Rights {
         self.lease().connected(lease_ns);
     }
 
-    /// Something is said to the dispatcher that it answers.
+    /// A message is sent to the dispatcher that it will answer.
     pub fn asked(&self) {
         self.lease().asked(now());
     }
@@ -49,7 +50,7 @@ impl Rights {
         self.0.lease.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits until the right holds, or `halt` says that it is of no use any more.
+    /// Waits until the right holds, or until `halt` is set because the landing is of no use any more.
     fn wait(&self, halt: &Halt) -> Result<(), String> {
         let mut lease = self.lease();
         loop {

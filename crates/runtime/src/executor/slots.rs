@@ -1,4 +1,5 @@
-//! The slot processes of an executor, seen from the agent: starts, ends, and what became of each.
+//! The slot processes of an executor, seen from the agent: their starts, their ends, and the programs that
+//! each has.
 
 use super::agent::{Input, Inputs};
 use eyas_runner::protocol::{Decoder, RunSpec, SlotCommand, SlotConfig, SlotReport, encode_frame};
@@ -24,11 +25,11 @@ pub struct Slots {
 
 struct Slot {
     commands: mpsc::UnboundedSender<Vec<u8>>,
-    /// Keys given and not ended, oldest first: the first one runs.
+    /// Keys of the programs that the slot has, oldest first: the first one runs.
     pending: VecDeque<u64>,
     head_since: Instant,
     process: Child,
-    /// Counts lives, so that a late word from an ended process is recognised.
+    /// Counts the processes of this slot, so that a late message from an ended process is recognised.
     life: u64,
 }
 
@@ -87,12 +88,12 @@ impl Slots {
         Ok(Slot { commands, pending: VecDeque::new(), head_since: Instant::now(), process, life })
     }
 
-    /// Whether `index` is still in that life.
+    /// Whether slot `index` still has the process with number `life`.
     pub fn is_current(&self, index: usize, life: u64) -> bool {
         self.slots[index].life == life
     }
 
-    /// Hands a program to the slot with least to do; says which.
+    /// Hands a program to the slot with the fewest programs; gives the slot's index.
     pub fn run(&mut self, spec: RunSpec) -> usize {
         let index = (0..self.slots.len()).min_by_key(|i| (self.slots[*i].pending.len(), *i)).unwrap_or(0);
         let slot = &mut self.slots[index];
@@ -108,15 +109,15 @@ impl Slots {
         send(&mut self.slots[index], &SlotCommand::Cancel { key });
     }
 
-    /// Asks what `key` has printed so far.
+    /// Asks for what the program `key` has printed so far.
     pub fn look(&mut self, index: usize, key: u64) {
         send(&mut self.slots[index], &SlotCommand::Look { key });
     }
 
-    /// The `sandbox` of `key` may go.
+    /// The `sandbox` of the program `key` may be removed.
     pub fn release(&mut self, index: usize, key: u64, sandbox: &Path) {
         if !is_of(sandbox, self.slots[index].process.id()) {
-            // Of a slot process that is gone.
+            // The sandbox was made by a slot process that is gone.
             let sandbox = sandbox.to_path_buf();
             tokio::task::spawn_blocking(move || sandbox::remove_tree(&sandbox));
             return;
@@ -124,14 +125,14 @@ impl Slots {
         send(&mut self.slots[index], &SlotCommand::Release { key });
     }
 
-    /// `key` ended.
+    /// The program `key` ended.
     pub fn ended(&mut self, index: usize, key: u64) {
         let slot = &mut self.slots[index];
         slot.pending.retain(|k| *k != key);
         slot.head_since = Instant::now();
     }
 
-    /// A program that waits behind a long one while another slot has nothing to do, if there is one.
+    /// A program that waits behind a long one while another slot is idle, if there is one.
     pub fn find_stuck(&self, patience: std::time::Duration) -> Option<(usize, u64)> {
         self.slots.iter().find(|s| s.pending.is_empty())?;
         let stuck = |s: &&Slot| s.pending.len() > 1 && s.head_since.elapsed() > patience;
@@ -139,12 +140,12 @@ impl Slots {
         self.slots[index].pending.back().map(|key| (index, *key))
     }
 
-    /// A slot process is gone: ends what it left behind, removes its sandboxes but those in `used`, and starts another
-    /// one in its place; returns what it had.
+    /// A slot process is gone: ends the processes that it left behind, removes its sandboxes except those in
+    /// `used`, and starts another process in its place. Returns the programs that it had.
     pub fn replace(&mut self, index: usize, used: Vec<PathBuf>) -> Result<Vec<u64>, eyas_runner::Error> {
         let gone = &mut self.slots[index].process;
         let _ = gone.kill();
-        // From then on what it leaves is below us.
+        // From then on, its remaining children are children of this process.
         let _ = gone.wait();
         let gone = gone.id();
         let slots: Vec<u32> = self.pids().into_iter().filter(|pid| *pid != gone).collect();
@@ -166,8 +167,8 @@ impl Slots {
         Ok(gone.pending.into_iter().collect())
     }
 
-    /// Lets slot processes go on that somebody has stopped, as a stopped one keeps no walltime and hears of no cancelling. Who wants
-    /// a node to pause stops its executor. Returns how many there were.
+    /// Wakes slot processes that somebody has stopped, because a stopped process neither enforces wall times
+    /// nor receives cancellations. To pause a node, stop its executor instead. Returns how many were woken.
     pub fn wake_stopped(&self) -> usize {
         let busy = self.slots.iter().filter(|slot| !slot.pending.is_empty()).map(|slot| slot.process.id());
         let stopped: Vec<u32> = busy.filter(|pid| is_stopped(*pid)).collect();
@@ -186,7 +187,7 @@ impl Slots {
     pub async fn stop(self) {
         let mut processes = vec![];
         for slot in self.slots {
-            // Closing the stream tells the slot process to kill what it runs, clean up and end.
+            // When the stream closes, the slot process kills the programs that it runs, cleans up and ends.
             drop(slot.commands);
             processes.push(slot.process);
         }
@@ -205,10 +206,10 @@ impl Slots {
     }
 }
 
-/// Whether the process is stopped by a signal, as `/proc` has it.
+/// Whether the process is stopped by a signal, according to `/proc`.
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Its name comes before the state, in parentheses, and may have some of its own.
+    // The process's name comes before the state, in parentheses, and may itself contain parentheses.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 

@@ -1,13 +1,14 @@
 //! Whether a program wrote to an input that it shares with the cache.
 //!
-//! Inputs are hard links to cached objects. A program that may write to them (one of root, or one that changes the mode) can
-//! also set the time stamps back, so no look at the file afterwards shows it; only reading all of it would. Instead
-//! the kernel is asked to tell (inotify): of each write and truncation, by whatever name the file was opened, and of each closing
-//! of a descriptor that could write, which is how writing through a mapping of memory shows. What a process did has been told when
-//! it has been waited for.
+//! Inputs are hard links to cached objects. A program that may write to them (a program of root, or one that
+//! changes the mode) can also set the time stamps back, so a later look at the file does not show the write;
+//! only reading the whole file would. Instead, the kernel is asked to report (inotify) each write and
+//! truncation, by whatever name the file was opened. It also reports each closing of a descriptor that could
+//! write, which is how writing through a memory mapping shows. Everything that a process did has been
+//! reported when the process has been waited for.
 //!
-//! Making and removing links tells nothing, so nothing is told when nothing was written, and a task costs one system call
-//! for each input and one at its end.
+//! Making and removing links is not reported, so there are no reports if nothing was written. A task costs
+//! one system call for each input and one at its end.
 //!
 //! Not here: what follows from a write ([`eyas_data::Store::condemn`], the core). Why not copies, and not the change
 //! time of the file: `docs/decisions/0027-writes-to-inputs.md`.
@@ -20,20 +21,21 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Objects that nobody uses now and that stay watched, so that a name which a program kept elsewhere is not forgotten at once.
+/// Objects that no attempt uses now and that stay watched, so that a link which a program kept elsewhere is
+/// not forgotten at once.
 const N_IDLE_MAX: usize = 256;
 const BUFFER_BYTES: usize = 16 << 10;
 const EVENT_BYTES: usize = size_of::<libc::inotify_event>();
 
-/// One watched file. Not the object: a fresh copy of that is another file.
+/// One watched file. It is not the object: a fresh copy of the object is another file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Watched(i32);
 
-/// What the kernel has told of a file since somebody began to use it.
+/// What the kernel has reported of a file since an attempt began to use it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Written {
     No,
-    /// It was open for writing, and nothing was seen to be written; or some words of the kernel were lost.
+    /// The file was open for writing, but no write was seen; or some of the kernel's reports were lost.
     Perhaps,
     Yes,
 }
@@ -52,7 +54,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Errors: the system lets this user have no more of these (`fs.inotify.max_user_instances`), or knows none.
+    /// Errors: the system allows this user no more inotify instances (`fs.inotify.max_user_instances`), or
+    /// does not have inotify.
     pub fn new() -> io::Result<Watch> {
         // SAFETY: no memory is involved; the descriptor is owned by nobody else.
         let fd = unsafe {
@@ -79,7 +82,7 @@ impl Watch {
         Ok(watched)
     }
 
-    /// An attempt has ended that had begun to use it.
+    /// An attempt that had begun to use the file has ended.
     pub fn end(&mut self, watched: Watched) {
         let Some(entry) = self.entries.get_mut(&watched) else { return };
         entry.n_users -= 1;
@@ -97,12 +100,12 @@ impl Watch {
         }
     }
 
-    /// Whether the file was written to since it is watched.
+    /// Whether the file was written to since it has been watched.
     pub fn written(&self, watched: Watched) -> Written {
         self.entries.get(&watched).map_or(Written::No, |entry| entry.written)
     }
 
-    /// It was read through and found whole: what was told so far is settled.
+    /// The file was read through and found whole, so earlier reports are settled.
     pub fn settle(&mut self, watched: Watched) {
         if let Some(entry) = self.entries.get_mut(&watched)
             && entry.written == Written::Perhaps
@@ -111,7 +114,7 @@ impl Watch {
         }
     }
 
-    /// Takes in what the kernel has to tell. Gives the objects of which it is news.
+    /// Takes in the kernel's reports. Gives the objects whose state changed.
     pub fn read(&mut self) -> Vec<(Digest, Written)> {
         let mut news = vec![];
         if self.entries.is_empty() {
@@ -151,13 +154,14 @@ impl Watch {
             note(entry, Written::Perhaps, news);
         }
         if event.mask & libc::IN_IGNORED != 0 && entry.n_users == 0 {
-            // The file is gone, and its number will not be used again.
+            // The file is gone, and the number of its watch will not be used again.
             self.entries.remove(&Watched(event.wd));
         }
     }
 }
 
-/// A second doubt is news, too: the first one may be settled by now, elsewhere. What was written to stays so.
+/// A second doubt is reported again, because the first one may be settled elsewhere by now. A file that was
+/// written to stays so.
 fn note(entry: &mut Entry, written: Written, news: &mut Vec<(Digest, Written)>) {
     if entry.written != Written::Yes {
         entry.written = written;

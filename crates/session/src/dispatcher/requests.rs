@@ -1,6 +1,7 @@
 //! What clients ask for, but for submissions and printed output.
 
 use super::*;
+use eyas_core::TaskPhase;
 use eyas_core::dispatcher::TaskState;
 
 impl<O: Outside> Session<O> {
@@ -96,30 +97,30 @@ impl<O: Outside> Session<O> {
 
     fn explain(&mut self, connection: u64, number: u64, task: TaskId) {
         let (state, reason) = match self.core.task_state(task) {
-            TaskState::Waiting { .. } => ("waiting", Some(self.core.waits_for(task))),
-            TaskState::Ready { reason } => ("ready", reason),
-            TaskState::Reserved { landing: true, .. } => ("landing", None),
+            TaskState::Waiting { .. } => (TaskPhase::Waiting, Some(self.core.waits_for(task))),
+            TaskState::Ready { reason } => (TaskPhase::Ready, reason),
+            TaskState::Reserved { landing: true, .. } => (TaskPhase::Landing, None),
             TaskState::Reserved { executor, attempt, .. } => {
                 let running = self
                     .executors
                     .get(&executor)
                     .is_some_and(|e| e.status.running.iter().any(|(t, a, _)| (*t, *a) == (task, attempt)));
-                (if running { "running" } else { "reserved" }, None)
+                (if running { TaskPhase::Running } else { TaskPhase::Reserved }, None)
             }
             // Nobody is told of an end before the journal has it.
             TaskState::Done | TaskState::Failed | TaskState::Cancelled if self.is_being_recorded(task) => {
-                ("ending", None)
+                (TaskPhase::Ending, None)
             }
-            TaskState::Done => ("done", None),
-            TaskState::Failed => ("failed", None),
-            TaskState::Cancelled => ("cancelled", None),
-            TaskState::Submitting => ("submitting", None),
+            TaskState::Done => (TaskPhase::Done, None),
+            TaskState::Failed => (TaskPhase::Failed, None),
+            TaskState::Cancelled => (TaskPhase::Cancelled, None),
+            TaskState::Submitting => (TaskPhase::Submitting, None),
         };
         let mut explained = Explained {
             task,
             run: self.core.run_of(task),
             user_id: self.core.user_id(task),
-            state: state.into(),
+            state,
             reason,
             executors: self.executor_names.iter().map(|(id, n)| (*id, n.clone())).collect(),
             patterns: self.core.patterns_of(task).iter().map(|e| e.to_string()).collect(),

@@ -21,7 +21,8 @@
 //! | `measured` | what was measured |
 //! | `whole` | whether what was read is a whole run, and what it amounts to |
 //!
-//! Not here: reports for people (`eyas-report`), and what a node spends on its own account.
+//! Not here: how lines become runs, tasks and attempts (`eyas_report::fold`), reports for people (`eyas-report`), and what a node
+//! spends on its own account.
 
 mod measured;
 #[cfg(test)]
@@ -31,13 +32,12 @@ mod whole;
 pub use measured::{Level, Measured, MeasuredNode, MeasuredTransfers, Spread, TaskMeasured};
 
 use super::*;
-use eyas_core::dispatcher::DispatcherConfig;
-use eyas_core::event::{Action, AttemptReport, Event, Offer};
+use eyas_core::event::{AttemptReport, Offer};
 use eyas_core::location::Location;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::types::*;
-use eyas_report::lines::{Entry, Lines};
-use eyas_report::read::{End, Requests, Tally};
+use eyas_report::fold::{Array, Change, End, Fold, Held};
+use eyas_report::read::Requests;
 use eyas_text::shown_path;
 use measured::Transfer;
 use std::collections::BTreeMap;
@@ -82,20 +82,11 @@ impl Trace {
             let context = e.context.clone();
             Error { status, source: Some(Box::new(e)), ..Error::new(kind, READ, context) }
         };
-        let mut lines = Lines::open(&dir).map_err(foreign)?;
-        let mut reader = Reader::default();
-        while let Some(entry) = lines.next_if(is_wanted).map_err(foreign)? {
-            match entry {
-                Entry::Header(header) => {
-                    reader.eyas_version = header.eyas_version;
-                    reader.config = Some(header.config);
-                    reader.on_header();
-                }
-                Entry::In(t, event) => reader.on_event(t, event),
-                Entry::Out(t, action) => reader.on_action(t, action),
-            }
-        }
-        reader.finish(&dir, lines.is_torn(), config)
+        let (mut fold, mut reader) = (Fold::whole(), Reader::default());
+        let torn = fold
+            .read(&dir, is_wanted, |fold, entry, changes| reader.take(fold, entry.t(), changes))
+            .map_err(foreign)?;
+        reader.finish(fold, &dir, torn, config)
     }
 
     /// The same tasks again.
@@ -159,25 +150,16 @@ fn find_dir(path: &Path) -> Result<PathBuf, Error> {
     Err(Error::new(ErrorKind::Open, READ, context).hint("name the folder that a run was given with --dir"))
 }
 
-/// Whether a line can matter here; the others, most of all what caches told, are not parsed.
+/// Whether a line can matter here. Other lines, most of them reports of caches, are not parsed.
 fn is_wanted(text: &[u8]) -> bool {
     let head = &text[..text.len().min(64)];
     let has = |needle: &str| head.windows(needle.len()).any(|w| w == needle.as_bytes());
     !(has(r#""in":{"replicas_changed""#) || has(r#""in":"ticked""#) || has(r#""out":{"drop_replicas""#))
 }
 
-struct Recorded {
-    base: u64,
-    run: RunId,
-    at: Timestamp,
-    array: Arc<TaskArray>,
-}
-
-impl Recorded {
-    /// What is known of one of its tasks at first.
-    fn submitted(&self) -> TaskMeasured {
-        TaskMeasured { submitted: self.at, cpus: self.array.template.cpus, ..TaskMeasured::default() }
-    }
+/// What is known at first of a task of `a`.
+fn submitted(a: &Array) -> TaskMeasured {
+    TaskMeasured { submitted: a.submitted, cpus: a.array.template.cpus, ..TaskMeasured::default() }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -187,31 +169,14 @@ enum Way {
     HomeOut,
 }
 
-struct RunTold {
-    name: String,
-    opened: Timestamp,
-    committed: bool,
-    aborted: bool,
-}
-
-/// All times as they are in the log.
+/// What the changes of the log amount to beside the fold's own states. All times as they are in the log.
 #[derive(Default)]
 struct Reader {
-    eyas_version: String,
-    config: Option<DispatcherConfig>,
-    n_lives: u32,
-    arrays: Vec<Recorded>,
-    next_task: u64,
-    runs: BTreeMap<RunId, RunTold>,
-    /// Submissions into runs, and into which.
-    into: BTreeMap<RunId, RunId>,
     nodes: Vec<MeasuredNode>,
-    /// Executors of this life.
-    rows: FxHashMap<ExecutorId, u32>,
-    /// Tasks of which something is known beside their submission.
+    /// The node of each executor, by its row. An executor that was lost and joined again is the same node.
+    node_of: Vec<u32>,
+    /// Tasks of which an attempt ended well.
     tasks: FxHashMap<TaskId, TaskMeasured>,
-    /// Attempts that were given out and have not ended: where and when.
-    open: FxHashMap<(TaskId, AttemptNo), (u32, Timestamp)>,
     sizes: FxHashMap<String, u64>,
     requests: BTreeMap<RunId, Requests>,
     n_attempts: BTreeMap<RunId, u64>,
@@ -219,159 +184,26 @@ struct Reader {
 }
 
 impl Reader {
-    fn on_header(&mut self) {
-        self.n_lives += 1;
-        self.next_task = 0;
-        self.rows.clear();
-    }
-
-    fn on_event(&mut self, t: Timestamp, event: Event) {
-        match event {
-            Event::RunOpened { run, name, into, .. } => {
-                self.into.extend(into.map(|whole| (run, whole)));
-                let told = RunTold { name, opened: t, committed: false, aborted: false };
-                self.runs.entry(run).or_insert(told).aborted = false;
-            }
-            Event::ArrayAdded { run, array } => {
-                let base = self.next_task;
-                self.next_task += u64::from(array.n_tasks);
-                // A later life tells again what an earlier one had.
-                let whole = self.into.get(&run).copied().unwrap_or(run);
-                if self.arrays.iter().any(|a| a.base == base && (a.run == run || a.run == whole)) {
-                    return;
+    fn take(&mut self, fold: &Fold, t: Timestamp, changes: Vec<Change<'_>>) {
+        for change in changes {
+            match change {
+                // The earlier life's journal did not keep the tasks that had these numbers.
+                Change::ArrayAdded { base, replaces: true, .. } => self.tasks.retain(|task, _| task.0 < base),
+                Change::ExecutorCame { row, offer } => self.on_came(t, row, offer),
+                Change::ExecutorLost { row } => self.nodes[self.node_of[row] as usize].n_losses += 1,
+                // Late ones used the links, too.
+                Change::AttemptReported { held, report, .. } | Change::LateReport { held, report } => {
+                    self.on_reported(fold, t, held, report)
                 }
-                let n_before = self.arrays.len();
-                self.arrays.retain(|a| a.base + u64::from(a.array.n_tasks) <= base);
-                if self.arrays.len() < n_before {
-                    // The earlier life's journal did not keep them, so their numbers are given again.
-                    self.tasks.retain(|task, _| task.0 < base);
-                }
-                self.arrays.push(Recorded { base, run, at: t, array });
+                Change::OutputsHome { task } => self.on_outputs_home(fold, t, task),
+                _ => {}
             }
-            Event::TasksNumbered { n_tasks } => self.next_task = self.next_task.max(n_tasks),
-            Event::RunCommitted { run } if self.into.contains_key(&run) => {
-                // Its tasks are that run's now.
-                self.runs.remove(&run);
-                let whole = self.into[&run];
-                self.arrays.iter_mut().filter(|a| a.run == run).for_each(|a| a.run = whole);
-            }
-            Event::RunCommitted { run } => {
-                self.runs
-                    .entry(run)
-                    .and_modify(|r| r.committed = true)
-                    .or_insert(RunTold { name: String::new(), opened: t, committed: true, aborted: false })
-                    .aborted = false
-            }
-            Event::RunAborted { run } => {
-                if let Some(told) = self.runs.get_mut(&run) {
-                    told.aborted = true;
-                }
-            }
-            Event::TaskRestored { task, outcome, .. } => self.end_task(t, task, &outcome),
-            Event::ExecutorJoined { executor, offer } => self.on_joined(t, executor, &offer),
-            Event::ExecutorLost { executor, .. } => self.on_lost(executor),
-            Event::AttemptEnded { executor, report } => self.on_attempt_ended(t, executor, &report),
-            Event::OutputsHome { executor, task, attempt, result: Ok(()) } => {
-                let known = self.rows.contains_key(&executor);
-                if let Some(measured) = self.tasks.get(&task).filter(|m| known && m.output_bytes > 0) {
-                    let begin_ns = measured.reported.0;
-                    let wait_ns = t.since_ns(measured.reported);
-                    let transfer = Transfer { begin_ns, wait_ns, bytes: measured.output_bytes };
-                    let run = self.find_array(task).map(|a| a.run);
-                    self.transfers.extend(run.map(|run| (run, Way::HomeOut, transfer)));
-                }
-                self.open.remove(&(task, attempt));
-            }
-            Event::TaskRevived { task } => self.revive(task),
-            Event::OutputsHome { .. }
-            | Event::ExecutorSilent { .. }
-            | Event::ExecutorDraining { .. }
-            | Event::ReplicasChanged { .. }
-            | Event::CancelRequested { .. }
-            | Event::PrefetchFailed { .. }
-            | Event::CacheResized { .. }
-            | Event::InputMoved { .. }
-            | Event::PartsRemoved { .. }
-            | Event::HomeUsed { .. }
-            | Event::Ticked
-            | Event::RunStarted { .. }
-            | Event::Recovered
-            | Event::RunForgotten { .. }
-            | Event::AllPartsEnded { .. }
-            | Event::Began { .. }
-            | Event::AttemptGivenUp { .. }
-            | Event::RunRestored { .. }
-            | Event::RunLinked { .. }
-            | Event::RunPatterns { .. }
-            | Event::MemberConnected { .. }
-            | Event::MemberSilent { .. }
-            | Event::MemberTold { .. }
-            | Event::MemberLoadChanged { .. } => {}
         }
     }
 
-    fn on_action(&mut self, t: Timestamp, action: Action) {
-        match action {
-            Action::Assign { executor, assignment } => {
-                if let Some(&row) = self.rows.get(&executor) {
-                    self.open.insert((assignment.task, assignment.attempt), (row, t));
-                }
-            }
-            Action::EndTask { task, outcome } => self.end_task(t, task, &outcome),
-            Action::RefuseRun { run, .. } => {
-                if let Some(told) = self.runs.get_mut(&run) {
-                    told.aborted = true;
-                }
-            }
-            Action::ForgetExecutor { executor } => self.on_lost(executor),
-            Action::ReviveTask { task, .. } => self.revive(task),
-            Action::RerunTask { .. }
-            | Action::CancelAttempt { .. }
-            | Action::RecallAttempt { .. }
-            | Action::NameObjects { .. }
-            | Action::DropReplicas { .. }
-            | Action::RemoveParts { .. }
-            | Action::ShareHome { .. }
-            | Action::RecordGivenUp { .. }
-            | Action::ForgetRun { .. }
-            | Action::Prefetch { .. }
-            | Action::CancelPrefetch { .. }
-            | Action::FoundPattern { .. }
-            | Action::EndCollective { .. }
-            | Action::EndRun { .. }
-            | Action::TellMember { .. }
-            | Action::SendAway { .. } => {}
-        }
-    }
-
-    /// It was done, and runs again.
-    fn revive(&mut self, task: TaskId) {
-        if let Some(measured) = self.tasks.get_mut(&task) {
-            measured.end = End::Not;
-        }
-    }
-
-    fn end_task(&mut self, t: Timestamp, task: TaskId, outcome: &Outcome) {
-        let Some(array) = self.find_array(task) else { return };
-        let submitted = array.submitted();
-        let measured = self.tasks.entry(task).or_insert(submitted);
-        let end = match outcome {
-            Outcome::Done => End::Done,
-            Outcome::Failed(_) => End::Failed,
-            Outcome::Cancelled => End::Cancelled,
-        };
-        if measured.end == End::Not {
-            measured.ended = t;
-        }
-        measured.end = end;
-    }
-
-    fn on_joined(&mut self, t: Timestamp, executor: ExecutorId, offer: &Offer) {
-        if self.rows.contains_key(&executor) {
-            return;
-        }
-        let row = self.nodes.iter().position(|n| n.name == offer.name);
-        let row = row.unwrap_or_else(|| {
+    fn on_came(&mut self, t: Timestamp, row: usize, offer: &Offer) {
+        let node = self.nodes.iter().position(|n| n.name == offer.name);
+        let node = node.unwrap_or_else(|| {
             self.nodes.push(MeasuredNode {
                 name: offer.name.clone(),
                 slots: offer.slots,
@@ -383,79 +215,61 @@ impl Reader {
             });
             self.nodes.len() - 1
         });
-        self.rows.insert(executor, row as u32);
-        // A restarted dispatcher takes over what they still have.
-        for id in &offer.attempts {
-            self.open.insert(*id, (row as u32, t));
-        }
+        self.node_of.resize(self.node_of.len().max(row + 1), 0);
+        self.node_of[row] = node as u32;
     }
 
-    fn on_lost(&mut self, executor: ExecutorId) {
-        if let Some(row) = self.rows.remove(&executor) {
-            self.nodes[row as usize].n_losses += 1;
-        }
+    /// All outputs of an attempt are one transfer.
+    fn on_outputs_home(&mut self, fold: &Fold, t: Timestamp, task: TaskId) {
+        let Some(measured) = self.tasks.get(&task).filter(|m| m.output_bytes > 0) else { return };
+        let transfer = Transfer {
+            begin_ns: measured.reported.0,
+            wait_ns: t.since_ns(measured.reported),
+            bytes: measured.output_bytes,
+        };
+        self.transfers.extend(fold.tasks.find(task).map(|a| (a.run, Way::HomeOut, transfer)));
     }
 
-    fn find_array(&self, task: TaskId) -> Option<&Recorded> {
-        let at = self.arrays.partition_point(|a| a.base <= task.0).checked_sub(1)?;
-        Some(&self.arrays[at]).filter(|a| task.0 - a.base < u64::from(a.array.n_tasks))
-    }
-
-    fn on_attempt_ended(&mut self, t: Timestamp, executor: ExecutorId, report: &AttemptReport) {
-        let Some(&row) = self.rows.get(&executor) else { return };
-        let Some(&(node, assigned)) = self.open.get(&(report.task, report.attempt)) else { return };
-        let Some(recorded) = self.find_array(report.task) else { return };
-        let (submitted, Recorded { base, run, array, .. }) = (recorded.submitted(), recorded);
-        if node != row {
-            return;
-        }
-        let (run, array, i) = (*run, array.clone(), (report.task.0 - base) as u32);
+    fn on_reported(&mut self, fold: &Fold, t: Timestamp, held: Held, report: &AttemptReport) {
+        let Some(recorded) = fold.tasks.find(report.task) else { return };
+        let (run, array, i) = (recorded.run, &recorded.array, (report.task.0 - recorded.base) as u32);
         *self.n_attempts.entry(run).or_default() += 1;
         let mut measured = TaskMeasured {
-            assigned,
+            assigned: held.since,
             received: report.times.received,
             inputs_ready: report.times.inputs_ready,
             started: report.times.started,
             exited: report.times.exited,
             reported: t,
-            node,
+            node: self.node_of[held.row],
             output_bytes: report.outputs.iter().map(|o| o.size_bytes).sum(),
             cpu_ns: report.cpu_ns,
-            ..self.tasks.get(&report.task).copied().unwrap_or(submitted)
+            ..submitted(recorded)
         };
-        (measured.local_bytes, measured.peer_bytes, measured.home_bytes) = (0, 0, 0);
-        measured.landed_bytes = 0;
         let requests = self.requests.entry(run).or_default();
         for input in &report.inputs {
-            let (tally, way) = match input.outcome {
-                CacheOutcome::LocalHit => (&mut requests.local_hit, None),
-                CacheOutcome::Joined => (&mut requests.joined, None),
-                CacheOutcome::InPlace => (&mut requests.in_place, None),
-                CacheOutcome::RemoteHit { .. } => (&mut requests.remote_hit, Some(Way::Peer)),
-                CacheOutcome::Miss => (&mut requests.miss, Some(Way::HomeIn)),
-                CacheOutcome::Direct => (&mut requests.direct, Some(Way::HomeIn)),
-            };
+            requests.count(input);
             let (bytes, wait_ns) = (input.size_bytes, input.wait_ns);
-            *tally = Tally {
-                n_requests: tally.n_requests + 1,
-                bytes: tally.bytes + bytes,
-                wait_ns: tally.wait_ns + wait_ns,
-            };
-            match way {
-                Some(Way::Peer) => {
+            let way = match input.outcome {
+                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
+                    measured.local_bytes += bytes;
+                    continue;
+                }
+                CacheOutcome::RemoteHit { .. } => {
                     measured.peer_bytes += bytes;
                     measured.peer_wait_ns = measured.peer_wait_ns.max(wait_ns);
+                    Way::Peer
                 }
-                Some(_) => {
+                CacheOutcome::Miss | CacheOutcome::Direct => {
                     measured.home_bytes += bytes;
                     measured.home_wait_ns = measured.home_wait_ns.max(wait_ns);
+                    Way::HomeIn
                 }
-                None => measured.local_bytes += bytes,
-            }
+            };
             let transfer = Transfer { begin_ns: report.times.received.0, wait_ns, bytes };
-            self.transfers.extend(way.map(|way| (run, way, transfer)));
+            self.transfers.push((run, way, transfer));
         }
-        // An attempt that ended well tells all its inputs, in the order of the template.
+        // An attempt that ended well reports all its inputs, in the order of the template.
         if report.outcome != Outcome::Done {
             return;
         }

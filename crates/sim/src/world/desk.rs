@@ -1,7 +1,7 @@
 //! The dispatcher's desk: what came for the dispatcher waits here until it has time, and what it decides leaves from here.
 //!
-//! It handles one event after the other, and each task that it gives out takes its time. What one event makes it say to one
-//! node travels together. There is no journal here: what the core wants recorded is recorded at once.
+//! The dispatcher handles one event after the other, and each task that it gives out takes some time. All messages to one node
+//! that follow from one event travel together. There is no journal here: what the core wants recorded counts as recorded at once.
 
 use super::nodes::Nodes;
 use super::record::Record;
@@ -20,12 +20,12 @@ pub(super) struct Desk {
     core: Dispatcher,
     inbox: VecDeque<Event>,
     free_at: u64,
-    /// It was put down that the desk has time again.
+    /// An [`Ev::Dispatch`] is on the agenda.
     is_due: bool,
-    /// When the dispatcher is told the time because it asked for that.
+    /// The time of the [`Ev::Wake`] that is on the agenda.
     wake_due: Option<Timestamp>,
     outbox: Outbox,
-    /// Kept for their memory.
+    /// An empty list, kept so that its memory is used again.
     actions: Vec<Action>,
 }
 
@@ -67,7 +67,7 @@ impl Desk {
         self.look(time, work, nodes, record);
     }
 
-    /// The time has come that the dispatcher asked for, unless it has thought better of it.
+    /// The dispatcher asked to hear the time now, and hears it unless it has taken that back since.
     pub fn on_woken(&mut self, time: &mut Time, work: &Work, nodes: &mut Nodes, record: &mut Record) {
         self.wake_due = None;
         if self.core.wake_at().is_some_and(|at| at <= time.now) {
@@ -147,27 +147,20 @@ impl Desk {
             Action::CancelPrefetch { executor, objects } => {
                 self.outbox.put(executor, NodeEvent::PrefetchCancelled { objects })
             }
-            Action::EndTask { task, outcome } => {
-                record.n_ended += 1;
-                record.still_since = now;
-                record.recorder.ended(now, work.batch_of(task).at, &outcome);
-            }
-            Action::ReviveTask { .. } => record.n_ended -= 1,
-            Action::EndRun { .. } => record.is_over = true,
-            Action::RefuseRun { message, .. } => {
-                record.recorder.refused = Some(message);
-                record.is_over = true;
-            }
+            Action::EndTask { task, outcome } => record.task_ended(now, work.batch_of(task).at, &outcome),
+            Action::ReviveTask { .. } => record.task_revived(),
+            Action::EndRun { .. } => record.run_ended(),
+            Action::RefuseRun { message, .. } => record.run_refused(message),
             Action::RecordGivenUp { task, attempt } => {
                 self.inbox.push_back(Event::AttemptGivenUp { task, attempt })
             }
-            // They are for the event log.
+            // These actions are only for the event log.
             Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
             // Simulated clusters keep all runs.
             Action::ForgetRun { .. } => {}
             // Executors know the dispatcher's numbers here, and have no connections that could be forgotten.
             Action::NameObjects { .. } | Action::ForgetExecutor { .. } => {}
-            // Home has no halves of files here, and its limits are part of the machine.
+            // Simulated home storage has no half-written files, and the machine has its limits.
             Action::RemoveParts { .. } | Action::ShareHome { .. } => {}
             // There is one dispatcher.
             Action::TellMember { .. } | Action::SendAway { .. } => {}
@@ -175,14 +168,14 @@ impl Desk {
     }
 }
 
-/// What is said to nodes because of one event.
+/// The messages to nodes that follow from one event.
 #[derive(Default)]
 struct Outbox {
     messages: Vec<(u32, Vec<NodeEvent>)>,
 }
 
 impl Outbox {
-    /// How many messages are looked through for one to the same node.
+    /// Among so many of the last messages one to the same node is looked for.
     const LOOKED_AT: usize = 8;
 
     /// Messages to one node travel together.
@@ -194,7 +187,7 @@ impl Outbox {
         }
     }
 
-    /// All of it arrives then.
+    /// All messages arrive at `at_ns`.
     fn send(&mut self, at_ns: u64, time: &mut Time) {
         for (node, events) in self.messages.drain(..) {
             time.at(at_ns, Ev::ToNode { node, events });

@@ -10,7 +10,7 @@ use eyas_core::rng::Rng;
 use eyas_core::{ObjectId, Timestamp};
 use std::collections::BTreeSet;
 
-/// A node's list of flows is looked through when it gets longer than that.
+/// Ended flows are taken out of a node's list when the list has so many entries, or more.
 const FLOWS_MIN: usize = 64;
 
 /// What a flow is for.
@@ -19,7 +19,16 @@ pub(super) enum Purpose {
     Fetch { node: u32, transfer: u32 },
     Read { node: u32, attempt: AttemptId },
     Write { node: u32, attempt: AttemptId },
-    Land { node: u32, attempt: AttemptId, output: u32, object: ObjectId },
+    Land { node: u32, output: LandedOutput },
+}
+
+/// An output on its way home.
+#[derive(Clone, Copy)]
+pub(super) struct LandedOutput {
+    pub attempt: AttemptId,
+    /// Its place among the outputs of the task.
+    pub output: u32,
+    pub object: ObjectId,
 }
 
 /// A place in the machine, taken by one node after the other.
@@ -36,9 +45,9 @@ pub(super) struct Place {
 
 /// The flows of one node.
 pub(super) struct Flows {
-    /// Those that go on, and some that have ended.
+    /// All flows that go on, and some that have ended.
     flows: Vec<FlowId>,
-    /// At that many those that have ended are thrown out.
+    /// At so many entries the ended flows are taken out.
     n_max: usize,
 }
 
@@ -59,7 +68,7 @@ impl Operations {
         Operations { each_ns: per_s.map(|n| (super::S as f64 / n) as u64), free_at: 0 }
     }
 
-    /// When one that is asked for now is done. `None`: there is no limit.
+    /// When an operation that is asked for now is done. `None`: there is no limit.
     fn done_at(&mut self, now: Timestamp) -> Option<u64> {
         self.free_at = self.free_at.max(now.0) + self.each_ns?;
         Some(self.free_at)
@@ -71,7 +80,7 @@ pub(super) struct Hardware<'a> {
     pub machine: &'a Machine,
     fluid: Fluid<Purpose>,
     pub home: ResourceId,
-    /// Operations of home, where the machine bounds them.
+    /// Home's operations, which take time only where the machine limits them: opening a file, and making a scratch directory.
     opens: Operations,
     scratch: Operations,
     places: Vec<Place>,
@@ -113,7 +122,7 @@ impl<'a> Hardware<'a> {
         self.places_free.pop_first().map(|number| self.places[number as usize])
     }
 
-    /// The node is gone, and with it all that flowed for it.
+    /// The node is gone: its place is free, and its flows end.
     pub fn give_back(&mut self, now: Timestamp, place: Place, flows: Flows) {
         self.places_free.insert(place.number);
         let mut flows = flows.flows;
@@ -133,7 +142,7 @@ impl<'a> Hardware<'a> {
         self.scratch.done_at(now)
     }
 
-    /// Bytes begin to flow for the node whose `flows` these are.
+    /// Begins a flow of `bytes` through the resources `crossed`. `flows` are those of the node that it belongs to.
     pub fn begin(
         &mut self,
         now: Timestamp,
@@ -172,7 +181,7 @@ impl<'a> Hardware<'a> {
         self.fluid.next_ns()
     }
 
-    /// Flows up to then; adds those that ended to `ended`.
+    /// Moves all flows up to `now`, and adds the purposes of those that ended to `ended`.
     pub fn advance(&mut self, now: Timestamp, ended: &mut Vec<Purpose>) {
         self.fluid.advance(now.0, ended);
     }

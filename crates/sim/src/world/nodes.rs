@@ -5,8 +5,9 @@ use super::programs::Slots;
 use super::record::Record;
 use crate::machine::Machine;
 use eyas_core::cache::CacheConfig;
+use eyas_core::dispatcher::Dispatcher;
 use eyas_core::executor::{Executor, ExecutorConfig};
-use eyas_core::{ExecutorId, ObjectId};
+use eyas_core::{ExecutorId, NodeState, ObjectId, Timestamp};
 use std::collections::BTreeSet;
 
 pub(super) struct Node {
@@ -15,18 +16,34 @@ pub(super) struct Node {
     pub core: Executor,
     pub place: Place,
     pub slots: Slots,
-    /// Slots' worth of tasks that the dispatcher has given it, as the dispatcher knows.
+    /// Slots that the tasks need which the dispatcher has given to this node and not seen end.
     cpus_given: u32,
     pub flows: Flows,
     /// Objects that are coming into the cache.
-    pub receiving: BTreeSet<ObjectId>,
-    pub is_draining: bool,
+    receiving: BTreeSet<ObjectId>,
+}
+
+impl Node {
+    /// Whether the object is coming into the cache.
+    pub fn is_receiving(&self, object: ObjectId) -> bool {
+        self.receiving.contains(&object)
+    }
+
+    /// The object begins to come into the cache.
+    pub fn begin_receiving(&mut self, object: ObjectId) {
+        self.receiving.insert(object);
+    }
+
+    /// The object has come into the cache, or comes no more.
+    pub fn end_receiving(&mut self, object: ObjectId) {
+        self.receiving.remove(&object);
+    }
 }
 
 /// See the module.
 pub(super) struct Nodes {
     slots_per_node: u32,
-    /// By executor number; `None`: it has left.
+    /// By executor number. `None`: the node has left.
     nodes: Vec<Option<Box<Node>>>,
     n_there: u32,
 }
@@ -55,7 +72,6 @@ impl Nodes {
             cpus_given: 0,
             flows: Flows::new(),
             receiving: BTreeSet::new(),
-            is_draining: false,
         })));
         self.n_there += 1;
     }
@@ -79,10 +95,15 @@ impl Nodes {
         self.find(number).is_some()
     }
 
-    /// Nodes that were asked to leave and have nothing left.
-    pub fn drained(&self) -> Vec<u32> {
-        let drained = self.nodes.iter().flatten().filter(|node| node.is_draining && node.core.is_idle());
-        drained.map(|node| node.number).collect()
+    /// Nodes that were asked to leave and may do so, by the same rule as live: the dispatcher needs nothing of them any more,
+    /// and each attempt's end has been acknowledged.
+    pub fn drained(&self, now: Timestamp, dispatcher: &Dispatcher) -> Vec<u32> {
+        let draining = dispatcher.executors().filter(|(.., state)| *state == NodeState::Draining);
+        let drained = draining.map(|(executor, ..)| executor).filter(|executor| {
+            let is_idle = self.find(executor.0).is_some_and(|node| node.core.is_idle());
+            is_idle && dispatcher.may_leave(now, *executor)
+        });
+        drained.map(|executor| executor.0).collect()
     }
 
     pub fn n_busy_slots(&self) -> u32 {
@@ -92,10 +113,10 @@ impl Nodes {
     /// Whether `peer` has `object`, or sends on what it still receives of it.
     pub fn serves(&self, peer: ExecutorId, object: ObjectId, awaits: bool) -> bool {
         let Some(node) = self.find(peer.0) else { return false };
-        node.core.cache().is_ready(object) || awaits && node.receiving.contains(&object)
+        node.core.cache().is_ready(object) || awaits && node.is_receiving(object)
     }
 
-    /// The tasks that the dispatcher has given to a node have changed, if it is there.
+    /// Changes how many slots the tasks need that the dispatcher has given to a node, if the node is there.
     pub fn count_given(&mut self, node: ExecutorId, record: &mut Record, change: impl FnOnce(u32) -> u32) {
         let slots = self.slots_per_node;
         if let Some(held) = self.find_mut(node.0) {

@@ -1,7 +1,8 @@
-//! Programs on a node: each waits for a slot, reads what is cached, computes and writes its outputs.
+//! Programs on a node: each waits for a slot, reads its cached inputs, computes and writes its outputs. The node then brings the
+//! outputs home.
 
 use super::AttemptId;
-use super::hardware::{Hardware, Purpose};
+use super::hardware::{Hardware, LandedOutput, Purpose};
 use super::nodes::Node;
 use super::record::Record;
 use super::time::{Ev, Time};
@@ -19,7 +20,7 @@ struct Program {
 /// The slots of one node.
 pub(super) struct Slots {
     n_idle: u32,
-    /// Programs that were handed over ahead of a slot, and what they will read.
+    /// Programs that were handed over before a slot was free, and how many bytes each of them will read.
     handed: VecDeque<(AttemptId, u64)>,
     programs: FxHashMap<AttemptId, Program>,
 }
@@ -73,7 +74,7 @@ impl Node {
         }
     }
 
-    /// The program reads what is cached, then computes.
+    /// The program reads its cached inputs, then computes.
     pub fn read(
         &mut self,
         attempt: AttemptId,
@@ -99,7 +100,8 @@ impl Node {
         }
     }
 
-    /// The program has computed, and writes its outputs. What the executor hears of that: `None` if it still writes.
+    /// The program has computed, and writes its outputs. Gives the event that tells the executor of its end; `None` while it still
+    /// writes.
     pub fn on_computed(
         &mut self,
         attempt: AttemptId,
@@ -118,7 +120,7 @@ impl Node {
         None
     }
 
-    /// The program has ended. What the executor hears of that: `None` if somebody had ended it before.
+    /// The program has ended. Gives the event that tells the executor so; `None` if the program was killed before.
     pub fn on_written(
         &mut self,
         attempt: AttemptId,
@@ -139,8 +141,8 @@ impl Node {
         Some(NodeEvent::ProgramEnded { task, attempt, exit })
     }
 
-    /// Ends a program. What it was reading or writing goes on without it, as a page cache would. What the executor hears of
-    /// that: `None` if there is no such program.
+    /// Kills a program. Its reading or writing goes on without it, as in a page cache. Gives the event that tells the executor so;
+    /// `None` if there is no such program.
     pub fn kill(
         &mut self,
         attempt: AttemptId,
@@ -158,6 +160,20 @@ impl Node {
         let failure = Failure { kind: FailureKind::Signal(9), message: "it was ended".into() };
         let (task, attempt) = attempt;
         Some(NodeEvent::ProgramEnded { task, attempt, exit: exit(Err(failure), time.now, time.now) })
+    }
+
+    /// Brings an output home. The cost of writing there is taken for the whole way: home is the slowest part of it.
+    pub fn bring_home(
+        &mut self,
+        output: LandedOutput,
+        size_bytes: u64,
+        time: &Time,
+        hardware: &mut Hardware<'_>,
+    ) {
+        let bytes = (size_bytes as f64 * hardware.machine.costs.home_write) as u64;
+        let crossed = [self.place.disk, self.place.link_out, self.place.client, hardware.home];
+        let purpose = Purpose::Land { node: self.number, output };
+        hardware.begin(time.now, &mut self.flows, bytes, &crossed, purpose);
     }
 
     /// The next program that was handed over takes the slot.

@@ -1,9 +1,9 @@
 //! What is kept of a simulated run: the event log, the figures of the summary, and whether the run goes on.
 
 use crate::outcome::{Recorder, Summary};
-use eyas_core::Timestamp;
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{Header, Line, What};
+use eyas_core::{Outcome, Timestamp};
 use serde::Serialize;
 use std::io::Write;
 
@@ -14,13 +14,15 @@ pub(super) struct Record {
     /// Why a line of the log could not be written: the first one.
     log_failure: Option<String>,
     /// The run has ended, or was refused.
-    pub is_over: bool,
+    is_over: bool,
     /// Tasks that have ended.
-    pub n_ended: u64,
-    /// Since then nothing has happened.
-    pub still_since: Timestamp,
-    pub n_events: u64,
-    pub n_losses: u64,
+    n_ended: u64,
+    /// The last moment at which there was work under way, as far as anybody looked.
+    last_work: Timestamp,
+    /// Events that the simulation has handled.
+    n_events: u64,
+    /// Nodes that were lost.
+    n_losses: u64,
 }
 
 impl Record {
@@ -31,7 +33,7 @@ impl Record {
             log_failure: None,
             is_over: false,
             n_ended: 0,
-            still_since: Timestamp(0),
+            last_work: Timestamp(0),
             n_events: 0,
             n_losses: 0,
         }
@@ -68,6 +70,59 @@ impl Record {
             Some(log) => log.flush().map_err(|e| format!("the event log cannot be written: {e}")),
             None => Ok(()),
         }
+    }
+
+    /// The simulation handles one more event.
+    pub fn count_event(&mut self) {
+        self.n_events += 1;
+    }
+
+    /// A node was lost.
+    pub fn count_loss(&mut self) {
+        self.n_losses += 1;
+    }
+
+    /// A task that arrived at `arrived` has ended.
+    pub fn task_ended(&mut self, now: Timestamp, arrived: Timestamp, outcome: &Outcome) {
+        self.n_ended += 1;
+        self.recorder.ended(now, arrived, outcome);
+        self.saw_work(now);
+    }
+
+    /// A task that was done runs again.
+    pub fn task_revived(&mut self) {
+        self.n_ended -= 1;
+        self.recorder.revived();
+    }
+
+    /// Tasks that have ended.
+    pub fn n_ended(&self) -> u64 {
+        self.n_ended
+    }
+
+    pub fn run_ended(&mut self) {
+        self.is_over = true;
+    }
+
+    /// The dispatcher has refused the run, and says why.
+    pub fn run_refused(&mut self, why: String) {
+        self.recorder.refused(why);
+        self.is_over = true;
+    }
+
+    /// Whether the run has ended, or was refused.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Work is under way.
+    pub fn saw_work(&mut self, now: Timestamp) {
+        self.last_work = now;
+    }
+
+    /// How long no work has been under way.
+    pub fn still_ns(&self, now: Timestamp) -> u64 {
+        now.since_ns(self.last_work)
     }
 
     pub fn finish(self, now: Timestamp) -> Result<Summary, String> {

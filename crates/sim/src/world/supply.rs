@@ -55,13 +55,13 @@ impl<'a> Supply<'a> {
     pub fn decide(&mut self, now: Timestamp, core: &Dispatcher, nodes: &Nodes) -> Vec<ProvisionAction> {
         let Some(provisioner) = &mut self.provisioner else {
             let n_there = nodes.n_there() + self.n_pending;
-            // Lost ones are replaced.
+            // Lost nodes are replaced.
             let n_nodes = self.machine.nodes.saturating_sub(n_there);
             return if n_nodes > 0 { vec![ProvisionAction::Request { n_nodes }] } else { vec![] };
         };
         let mut views = vec![];
         let demand = core.demand(self.n_pending, &mut views);
-        // As live: an executor knows its cache best.
+        // As live, the executor itself says how much its cache holds.
         let cached_bytes =
             |view: &NodeView| nodes.find(view.executor.0).map_or(0, |node| node.core.cache().used_bytes());
         let views: Vec<NodeView> =
@@ -95,7 +95,7 @@ impl<'a> Supply<'a> {
     /// Draws when a node that joins now is lost, if nodes are lost at all.
     pub fn draw_loss(&mut self, node: u32, time: &mut Time) {
         if self.losses_per_node_hour > 0.0 {
-            // Exponential, by its inverse; the logarithm is not the C library's.
+            // The inverse of the exponential distribution. The logarithm is not the C library's, which differs between machines.
             let u = (self.rng.below(1 << 53) as f64 + 1.0) / (1u64 << 53) as f64;
             let hours = -libm::log(u) / self.losses_per_node_hour;
             time.at(time.now.0.saturating_add((hours * 3600e9) as u64), Ev::Lose { node });

@@ -1,6 +1,7 @@
 //! The virtual clock, and what is to happen when.
 
 use super::AttemptId;
+use super::hardware::LandedOutput;
 use crate::agenda::Agenda;
 use crate::fluid::FlowId;
 use eyas_core::event::{NodeEvent, NodeMessage};
@@ -26,7 +27,7 @@ pub(super) enum Ev {
         node: u32,
         transfer: u32,
     },
-    /// It is time to say how far a watched fetch has come.
+    /// The dispatcher is to hear how far a watched fetch has come.
     Moved {
         node: u32,
         transfer: u32,
@@ -37,7 +38,7 @@ pub(super) enum Ev {
         node: u32,
         transfer: u32,
     },
-    /// Home has made the scratch directory of a program that now reads so many bytes.
+    /// Home has made the scratch directory of a program, which now reads `input_bytes`.
     ScratchMade {
         node: u32,
         attempt: AttemptId,
@@ -46,16 +47,14 @@ pub(super) enum Ev {
     /// Home has created the file of an output.
     Created {
         node: u32,
-        attempt: AttemptId,
-        output: u32,
-        object: ObjectId,
+        output: LandedOutput,
     },
     /// The source of a fetch is asked again whether it has begun to receive the object.
     Awaited {
         node: u32,
         transfer: u32,
     },
-    /// All bytes that the source had to send on are sent, as far as it has them.
+    /// The receiver looks again whether its source, which is still receiving the object itself, has all of it.
     SentOn {
         node: u32,
         transfer: u32,
@@ -65,7 +64,7 @@ pub(super) enum Ev {
         attempt: AttemptId,
     },
     Tick,
-    /// The dispatcher asked to be told the time.
+    /// The dispatcher asked to hear the time now.
     Wake,
     /// Requested nodes are there.
     Join {

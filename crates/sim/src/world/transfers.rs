@@ -1,7 +1,7 @@
 //! Transfers into nodes, from home and from peers.
 //!
-//! A peer may be asked for what it is only about to receive, and sends on what it receives. The latency of a transfer's first
-//! byte is paid at its end, where it delays the task and makes no difference to other flows.
+//! A peer may be asked for an object that it is only about to receive, and sends it on while it receives it. The latency of a
+//! transfer's first byte is added at the transfer's end, where it delays the task and does not change other flows.
 
 use super::hardware::{Hardware, Purpose};
 use super::nodes::Nodes;
@@ -10,7 +10,7 @@ use crate::fluid::{FlowId, ResourceId};
 use eyas_core::event::{InputMoved, NodeEvent, Source, Target, WATCH_NS_MIN};
 use eyas_core::{ExecutorId, ObjectId, Timestamp};
 
-/// How long, and how often, a source is asked for what it is about to receive, as live.
+/// As live, a source is asked for an object that it is about to receive for so long, and so often.
 const AWAIT_NS_MAX: u64 = 30 * super::S;
 const AWAIT_STEP_NS: u64 = 5_000_000;
 /// How often a receiver looks whether its source has sent on the last byte.
@@ -22,9 +22,9 @@ pub(super) struct Ask {
     pub source: Source,
     pub object: ObjectId,
     pub size_bytes: u64,
-    /// The source may only be about to receive it.
+    /// The source may only be about to receive the object.
     pub awaits: bool,
-    /// The dispatcher wants to know how it comes along.
+    /// The dispatcher wants to hear how far the transfer has come.
     pub watched: bool,
 }
 
@@ -34,7 +34,7 @@ struct Transfer {
     object: ObjectId,
     flow: Option<FlowId>,
     size_bytes: u64,
-    /// Until then the source may only be about to receive it.
+    /// Until this moment the source may only be about to receive the object.
     patience_ends: Timestamp,
     watched: bool,
     since: Timestamp,
@@ -45,11 +45,11 @@ pub(super) struct Ended {
     pub target: Target,
     pub source: Source,
     pub object: ObjectId,
-    /// The object is here; else the source does not have it any more.
+    /// The object has come. `false`: the source did not have it any more.
     pub is_here: bool,
 }
 
-/// See the module. A transfer's number is another one's after its end.
+/// See the module. The number of a transfer that has ended is given to a new one.
 #[derive(Default)]
 pub(super) struct Transfers {
     transfers: Vec<Option<Transfer>>,
@@ -119,16 +119,16 @@ impl Transfers {
                     time.after(WATCH_NS_MIN, Ev::Moved { node: number, transfer, flow });
                 }
                 if cached {
-                    node.receiving.insert(asked.object);
+                    node.begin_receiving(asked.object);
                 }
             }
             None if awaits => time.after(AWAIT_STEP_NS, Ev::Awaited { node: number, transfer }),
-            // It has gone from there: one question and its answer.
+            // The source does not have it any more. Learning that takes one question and its answer.
             None => time.after(2 * hardware.machine.message_ns, Ev::Fetched { node: number, transfer }),
         }
     }
 
-    /// What the executor hears of how far a watched transfer has come, if that goes on.
+    /// The event that tells the executor how far a watched transfer has come. `None`: the transfer has ended.
     pub fn on_moved(
         &self,
         number: u32,
@@ -144,7 +144,7 @@ impl Transfers {
         let moving_ns = time.now.since_ns(since);
         let moved_bytes = size_bytes.saturating_sub(left as u64);
         let moved = InputMoved { target, object, source, moved_bytes, size_bytes, moving_ns, is_all: false };
-        // It is said again each time that it has gone on for twice as long.
+        // The next report comes when the transfer has taken twice as long.
         time.after(moving_ns.max(WATCH_NS_MIN), Ev::Moved { node: number, transfer, flow });
         Some(NodeEvent::TransferMoved { moved })
     }
@@ -161,9 +161,9 @@ impl Transfers {
         let &Transfer { source, object, .. } =
             self.transfers[transfer as usize].as_ref().expect("it is under way");
         if let Source::Peer(peer) = source
-            && nodes.find(peer.0).is_some_and(|peer| peer.receiving.contains(&object))
+            && nodes.find(peer.0).is_some_and(|peer| peer.is_receiving(object))
         {
-            // It was sent on while it came: the last byte cannot be here before it is there.
+            // The source sends the object on while it receives it, so it cannot have sent the last byte before it has that byte.
             return time.after(SENT_ON_STEP_NS, Ev::SentOn { node: number, transfer });
         }
         let latency_ns = match source {
@@ -173,7 +173,7 @@ impl Transfers {
         time.after(latency_ns, Ev::Fetched { node: number, transfer });
     }
 
-    /// The transfer is over, well or not.
+    /// The transfer is over, whether the object has come or not.
     pub fn end(&mut self, number: u32, transfer: u32, nodes: &mut Nodes) -> Ended {
         let ended = self.transfers[transfer as usize].take().expect("each transfer ends once");
         self.free.push(transfer);
@@ -181,12 +181,12 @@ impl Transfers {
         if flow.is_some()
             && let Some(node) = nodes.find_mut(number)
         {
-            node.receiving.remove(&object);
+            node.end_receiving(object);
         }
         Ended { target, source, object, is_here: flow.is_some() }
     }
 
-    /// A node is gone: what others were taking from it breaks off.
+    /// A node is gone: transfers from it to other nodes break off.
     pub fn break_off(&mut self, peer: u32, time: &mut Time, hardware: &mut Hardware<'_>) {
         for (transfer, of) in self.transfers.iter_mut().enumerate() {
             if let Some(of) = of

@@ -9,9 +9,9 @@ use eyas_core::dispatcher::Dispatcher;
 use eyas_core::{HomeVersion, ObjectId, TaskId, Timestamp, placement};
 use std::sync::Arc;
 
-/// Tasks that were submitted together: one array of the dispatcher's.
+/// Tasks that were submitted together, as one array.
 pub(super) struct Batch {
-    /// The number of its first task: a run's tasks are numbered in the order in which they come.
+    /// The number of the first task. A run's tasks are numbered in the order in which they come.
     first: u64,
     pub at: Timestamp,
     pub array: Arc<TaskArray>,
@@ -25,9 +25,9 @@ pub(super) struct Work {
     batches: Vec<Batch>,
     n_tasks: u64,
     sizes: Sizes,
-    /// By object, as the catalog numbers them.
+    /// The size of each object, by its number in the catalog.
     size_of: Vec<Option<u64>>,
-    /// Of all versions at home.
+    /// The stamp of all versions at home: files do not change here.
     stamp: Arc<str>,
 }
 
@@ -64,12 +64,12 @@ impl Work {
         !self.batches.is_empty()
     }
 
-    /// Tasks that have come.
+    /// How many tasks have come.
     pub fn n_tasks(&self) -> u64 {
         self.n_tasks
     }
 
-    /// The next tasks have come.
+    /// Takes the next tasks, which have come.
     pub fn take_next(&mut self, recorder: &mut Recorder) -> Result<Arc<TaskArray>, String> {
         let next = self.submissions.next().expect("the caller has seen it");
         self.watch.check(&next, &self.sizes).map_err(|e| e.to_string())?;
@@ -118,7 +118,7 @@ impl Work {
         self.size_of[i]
     }
 
-    /// Home's word for a file of that size: files do not change here.
+    /// The version that home gives for a file of `size_bytes`.
     pub fn version_of(&self, size_bytes: u64) -> HomeVersion {
         HomeVersion { size_bytes, stamp: self.stamp.clone() }
     }

@@ -1,10 +1,10 @@
-//! What has to hold, while the world lives and when it ends.
+//! The promises that must hold, while the world lives and when it ends.
 
 use super::*;
 
 impl World {
-    /// Promise of the design, beside those of the worlds: whatever is done at which dispatcher, each knows the patterns that one
-    /// dispatcher finds in the whole run.
+    /// A promise in addition to those of the other worlds: whatever is done at which dispatcher, each
+    /// dispatcher knows the patterns that a single dispatcher finds in the whole run.
     pub(super) fn check_patterns(&self) {
         for (whole, plan) in self.plans.iter().enumerate().filter(|(_, p)| p.into.is_none()) {
             let PlanState::Accepted(run) = plan.state else { continue };
@@ -270,7 +270,7 @@ impl World {
     }
 }
 
-/// The patterns that a dispatcher finds which has all of these tasks, as sentences in order.
+/// The patterns that a single dispatcher with all of these tasks finds, as sentences in order.
 fn patterns_of_one(arrays: &[TaskArray]) -> Vec<String> {
     let mut core = Dispatcher::new(DispatcherConfig::default()).expect("a known policy");
     let run = RunId(1);
@@ -284,7 +284,7 @@ fn patterns_of_one(arrays: &[TaskArray]) -> Vec<String> {
     sentences(out.iter(), run)
 }
 
-/// What a task makes of its inputs.
+/// The bytes that a task makes from its inputs.
 pub fn made(name: &str, inputs: &[Digest], output: usize) -> Digest {
     digest_of(&format!("{name} {inputs:?} {output}"))
 }

@@ -1,25 +1,26 @@
 //! Clients of the world: each tries to have one plan accepted, with the session of a live client.
 //!
-//! A client has a connection to each dispatcher, which breaks and is made again, or never: it may go away at any time. What
-//! becomes of it then is for the next one to find out. Who submits a run asks the first dispatcher what became of it; who adds to a run
-//! says the same again, with the same token.
+//! A client has a connection to each dispatcher. It breaks and is made again, or not: a client may go away at
+//! any time. The next client then has to find out what became of the submission. A client that submits a run
+//! asks the first dispatcher whether the run was accepted; a client that adds to a run repeats the submission
+//! with the same token.
 
 use super::*;
 use eyas_session::client::{Input, No, Output, Submission};
 use eyas_wire::message::{Addition, ReplyBody, RequestBody};
 
-/// How long until a client connects again, or somebody tries again.
+/// How long until a client connects again, or another client tries again.
 const RETRY_NS: u64 = S / 4;
 
 /// One try at a plan.
 pub struct Client {
     pub plan: usize,
     submission: Submission,
-    /// To each member, while there is one.
+    /// The connection to each member, while there is one.
     lines: Vec<Option<u64>>,
 }
 
-/// A request, in few words for the trace.
+/// A request, printed shortly in the trace.
 #[derive(Clone)]
 pub struct Asks(RequestBody);
 
@@ -35,19 +36,19 @@ impl std::fmt::Debug for Asks {
     }
 }
 
-/// What a client does next of its own accord.
+/// What a client does next by itself.
 #[derive(Clone, Debug)]
 pub enum Next {
     Commit,
     Abort,
-    /// It is gone.
+    /// The client goes away.
     Leave,
 }
 
 impl World {
     // ------------------------------------------------------------ tries
 
-    /// Somebody submits a plan, if it is time to; else later.
+    /// A client submits a plan, if it is time to; otherwise later.
     pub(super) fn on_plan(&mut self, plan: usize) {
         match self.plans[plan].state {
             PlanState::Waits => {}
@@ -90,22 +91,22 @@ impl World {
         self.tell_client(c, Input::Begin { is_here });
     }
 
-    /// Whether the run is accepted; nobody knows that while the first member is away, or has not decided.
+    /// Whether the run was accepted; `None` while the first member is away or has not decided.
     fn what_became_of(&self, plan: usize, run: RunId) -> Option<bool> {
         let process = self.members[0].process.as_ref()?;
         let core = process.core();
         let name = name_of_try(plan, self.plans[plan].n_tries);
         if process.journal().was_forgotten_as(run, &name) {
-            return Some(true); // it has ended, too
+            return Some(true); // The run has ended, too.
         }
-        // After a restart the number may have been given again.
+        // After a restart the run's number may have been given again.
         match core.find_run(run).filter(|r| r.name == name) {
             Some(_) => core.is_accepted(run).then_some(true),
             None => Some(false),
         }
     }
 
-    /// Whether a task of the plan reads a result that nobody was asked to make: it would fail.
+    /// Whether a task of the plan reads a result that no task was asked to make, so that it would fail.
     fn reads_in_vain(&self, plan: usize) -> bool {
         let p = &self.plans[plan];
         let accepted = self.plans.iter().filter(|other| other.is_accepted());
@@ -136,7 +137,7 @@ impl World {
         }
     }
 
-    // ------------------------------------------------------------ what it hears and says
+    // ------------------------------------------------------------ the client's inputs and outputs
 
     pub(super) fn tell_client(&mut self, c: u64, input: Input) {
         let Some(mut client) = self.clients.remove(&c) else { return };
@@ -156,7 +157,7 @@ impl World {
                             .into_iter()
                             .for_each(|life| self.client_says(member, life, 0, body.clone()));
                     }
-                    // Long enough to be killed in the meantime.
+                    // Long enough to be killed meanwhile.
                     Output::Split(splitting) => {
                         let takes = self.lasts(S);
                         let parts = splitting.compute();
@@ -213,7 +214,8 @@ impl World {
         self.tell_client(c, Input::Lost { member });
     }
 
-    /// Connections of clients to a member break, and are not made again for a while. It notices later.
+    /// Connections of clients to a member break, and are not made again for a while. The clients notice that
+    /// later.
     pub(super) fn cut_clients(&mut self, m: usize) {
         let lasts = self.lasts(self.o.away_ns_max);
         self.clients_cut_until.insert(m, self.now.plus_ns(lasts));
@@ -228,7 +230,7 @@ impl World {
         self.clients.values().filter_map(|client| client.lines[m]).collect()
     }
 
-    /// The client is gone, and with it its connections.
+    /// The client is gone, and its connections with it.
     fn leave(&mut self, c: u64) {
         let client = self.clients.remove(&c).expect("it is there");
         for (m, line) in client.lines.into_iter().enumerate() {
@@ -252,7 +254,7 @@ impl World {
         let takes = self.lasts(S);
         self.after(takes, Ev::ClientNext { c, next });
         if leaves {
-            // Whoever sends tasks may be killed at any step after that, too.
+            // A client that sends tasks may be killed at any step after that, too.
             let takes = self.lasts(3 * S);
             self.after(takes, Ev::ClientNext { c, next: Next::Leave });
         }
@@ -270,7 +272,7 @@ impl World {
         self.try_again(plan, run);
     }
 
-    // ------------------------------------------------------------ what comes of it
+    // ------------------------------------------------------------ the results of submissions
 
     /// A try has broken off.
     fn try_again(&mut self, plan: usize, run: RunId) {
@@ -309,7 +311,7 @@ impl World {
                 if self.is_rightly_refused(plan, &reason) {
                     self.plans[plan].state = PlanState::Refused;
                 } else {
-                    // What is left of an earlier try is in its way. It is given up in a moment.
+                    // The rest of an earlier try is in the way. It is given up in a moment.
                     let own = self.plans[plan].is_own_clash(&reason);
                     assert!(
                         own && self.plans[plan].into.is_none() && self.plans[plan].n_tries > 1,
@@ -321,7 +323,7 @@ impl World {
         }
     }
 
-    /// Whether what was said of a submission that is not accepted is so.
+    /// Whether the reason for refusing a submission is true.
     fn is_rightly_refused(&self, plan: usize, reason: &str) -> bool {
         let p = &self.plans[plan];
         let Some(whole) = p.into else { return false };
@@ -362,7 +364,7 @@ impl World {
         false
     }
 
-    /// The tasks that a run was accepted with, and those that were added to it since.
+    /// The tasks that a run was accepted with, and the tasks that were added to it since.
     pub(super) fn tasks_of(&self, whole: usize) -> Vec<TaskSpec> {
         let of_run = |(i, p): &(usize, &Plan)| {
             (*i == whole || p.into == Some(whole)) && p.kind == Kind::Good && p.is_accepted()
@@ -380,7 +382,7 @@ fn name_of_try(plan: usize, n_tries: u64) -> String {
     format!("plan {plan}, try {n_tries}")
 }
 
-/// What came of splitting, without its tasks in the trace.
+/// The result of splitting, without its tasks in the trace.
 #[derive(Clone)]
 pub struct Parts(pub Result<Vec<Part>, String>);
 

@@ -67,7 +67,7 @@ impl World {
             return;
         }
         member.n_processes += 1;
-        // Names of processes differ over all members, as times do.
+        // The incarnations of processes differ between all members, as times do.
         let incarnation = member.n_processes * u64::from(self.o.n_members) + m as u64;
         let process = Process::start(&member.config, incarnation, self.now, &mut member.journal);
         for (task, run) in &member.promised {

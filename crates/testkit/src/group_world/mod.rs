@@ -4,16 +4,18 @@
 //! [`crate::process`] and [`crate::node`]; network, programs, journals and time are models, and all chance comes from
 //! the seed.
 //!
-//! Clients submit runs in parts, and add tasks to them, by the session that live clients have; their connections break and
-//! they go away in the middle of it, and somebody tries again. Some programs end when others have added what was promised. Executors
-//! look for their dispatcher at every address there is. While faults come and go nothing wrong may happen; then they
+//! Clients submit runs in parts, and add tasks to them, with the session of live clients. Their connections
+//! break and they go away in the middle of it, and another client tries again. Some programs end only when
+//! others have added what was promised. Executors look for their dispatcher at every address. While faults
+//! come and go, nothing wrong may happen; then the faults stop, and every task has to end.
 //! stop, and every task has to end.
 //!
 //! Checked, over all members, by the numbers of the promises:
 //!   1. a task that is said to be done has its outputs at home, is done after every restart of its dispatcher, and is not
 //!      given out again unless a file that it left on a node was lost; an accepted run is not lost at any member, and neither is what
 //!      was added to it; what is said twice with one token is added once;
-//!   2. it is done by an attempt whose program was *this* task's, and every output has the bytes of a plain run;
+//!   2. it is done by an attempt whose program was *this* task's, and every output has the bytes of a plain
+//!      run;
 //!   4. every task of every run, and all that was added to it, ends well, as nothing in this world makes one fail; what is refused is
 //!      refused for a cause that is there, and what clashes with the run, is read in vain or waits for itself is refused.
 //!
@@ -25,8 +27,8 @@
 //!
 //! | module | has |
 //! |---|---|
-//! | [`options`] | what a world is drawn from |
-//! | `plans`, `clients` | what is submitted, and those who do |
+//! | `plans`, `clients` | the submissions, and the clients that make them |
+//! | `dispatchers`, `nodes` | the surroundings of the real state machines |
 //! | `dispatchers`, `nodes` | what there is of each around the real machines |
 //! | `checks` | the promises |
 //!
@@ -66,11 +68,11 @@ use std::fmt::Write;
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const LEASE_NS: u64 = 15 * S;
-/// How long after the last fault everything has to have ended.
+/// How long after the last fault every task must have ended.
 const LIVENESS_NS: u64 = 2_000 * S;
 /// How long after the last end files may still be kept on nodes.
 const SETTLE_NS: u64 = 200 * S;
-/// Events of one world, at most: a world that goes round in circles ends.
+/// The most events of one world, so that a world that goes in circles ends.
 const EVENTS_MAX: u64 = 3_000_000;
 const LINES_KEPT: usize = 20_000;
 const OUTPUT_BYTES: u64 = 10;
@@ -124,7 +126,7 @@ enum Ev {
         n: usize,
         epoch: u64,
     },
-    /// A node, or a dispatcher, notices that their connection is gone.
+    /// A node or a dispatcher notices that their connection is gone.
     NodeCut {
         n: usize,
         life: u64,
@@ -169,7 +171,7 @@ enum Ev {
         epoch: u64,
         work: Work,
     },
-    /// Somebody submits the plan, or looks what became of it.
+    /// A client submits the plan, or asks what became of it.
     Plan {
         plan: usize,
     },
@@ -211,15 +213,15 @@ struct Member {
     n_scheduled: usize,
     durable_at: u64,
     n_processes: u64,
-    /// Tasks that somebody was told are done, and their runs.
+    /// Tasks that were reported to a client as done, and their runs.
     promised: BTreeMap<TaskId, RunId>,
 }
 
-/// What an attempt was given, by the node that has it.
+/// An attempt's assignment, as its node has it.
 #[derive(Clone, Debug)]
 struct Given {
     member: usize,
-    /// As the user named the task, with its run.
+    /// The user's name for the task, with its run.
     name: String,
     outputs: Vec<(String, Digest)>,
 }
@@ -246,13 +248,14 @@ struct World {
     next_life: u64,
     /// The node and the dispatcher of each connection.
     lives: BTreeMap<u64, (usize, usize)>,
-    /// By sender and receiver: the connection on which the one tells the other, while it is up.
+    /// By sender and receiver: the connection for messages in that direction, while it is up.
     links: BTreeMap<(usize, usize), u64>,
     links_cut_until: BTreeMap<(usize, usize), Timestamp>,
     /// When the last message of each connection and direction arrives.
     arrives: BTreeMap<(u64, bool), u64>,
     plans: Vec<Plan>,
-    /// Tasks that end when all additions to a run are decided, and those that promised files, with their plan.
+    /// Tasks that end only when all additions to a run are decided, and tasks that promised files, each with
+    /// its plan.
     holds: BTreeMap<String, usize>,
     promises: BTreeMap<String, (usize, Vec<String>)>,
     clients: BTreeMap<u64, Client>,
@@ -262,9 +265,10 @@ struct World {
     clients_cut_until: BTreeMap<usize, Timestamp>,
     /// Tasks that have ended well, also if they run again.
     ever_done: BTreeSet<String>,
-    /// By the present process of each node.
+    /// Assignments of the present process of each node.
     given: BTreeMap<(usize, TaskId, AttemptNo), Given>,
-    /// What each member's attempts ran, by member and node. A word of it may come when its node is another process.
+    /// The task of each member's attempts, by member and node. A report of an attempt may come when its node
+    /// has another process.
     ran: BTreeMap<(usize, usize, TaskId, AttemptNo), String>,
     home: BTreeMap<String, Digest>,
     n_revivals: u64,
@@ -281,7 +285,7 @@ impl World {
                 group,
                 lease_ns: LEASE_NS,
                 collectives: if o.n_blocks == 0 { CollectiveMode::Off } else { CollectiveMode::Auto },
-                // Nothing in this world is a task's own fault.
+                // In this world no failure is a task's own fault.
                 losses_max: 10_000,
                 weather_max: 10_000,
                 keep_runs: o.keep_runs,
@@ -365,7 +369,7 @@ impl World {
         self.next_seq += 1;
     }
 
-    /// How long a message of one connection takes: none overtakes another of the same connection.
+    /// When a message of one connection arrives: no message overtakes another one of the same connection.
     fn arrival(&mut self, life: u64, back: bool) -> u64 {
         let takes = self.lasts(self.o.message_ns_max);
         let at = self.arrives.entry((life, back)).or_default();

@@ -1,4 +1,4 @@
-//! Nodes of the world: where they look for a dispatcher, and what they do for it.
+//! Nodes of the world: where they look for a dispatcher, and the work that they do for it.
 
 use super::*;
 
@@ -67,7 +67,7 @@ impl World {
                 ToNode::Welcome(welcome) => match &**welcome {
                     Welcome::Executor { .. } => self.searches[n].n_tries = 0,
                     turned_away => {
-                        // It leaves, and looks where it was sent, or further.
+                        // The node leaves, and looks where it was sent, or at further addresses.
                         let search = &mut self.searches[n];
                         (search.known, search.n_tries) = match turned_away {
                             Welcome::Redirected { member, .. } => (Some(member.0 as usize), 0),
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// A node that is to go to another dispatcher says goodbye when nothing is left.
+    /// A node that is to go to another dispatcher says goodbye when it has no work left.
     fn go_elsewhere(&mut self, n: usize) {
         let Some((member, life, words)) = self.nodes[n].go() else { return };
         let epoch = self.nodes[n].epoch;
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// A program begins: what it makes follows from its task and the bytes that it reads.
+    /// A program begins: its outputs follow from its task and the bytes that it reads.
     fn start(&mut self, n: usize, id: AttemptId, staged: &[Staged]) {
         let node = &mut self.nodes[n];
         node.contexts.get_mut(&id).expect("what starts was assigned").runs = true;
@@ -213,7 +213,7 @@ impl World {
         self.ran.insert((given.member, n, id.0, id.1), given.name.clone());
     }
 
-    /// Something that a node began is over.
+    /// A piece of work that a node began is over.
     pub(super) fn on_done(&mut self, n: usize, work: Work) {
         let error = |kind, message: &str| TransferError { kind, message: message.into() };
         let event = match work {

@@ -1,10 +1,10 @@
-//! What a world of several dispatchers is made of, and what goes wrong in it.
+//! The properties and faults of a world with several dispatchers.
 
 use super::{MS, S};
 use eyas_core::dispatcher::KeepRuns;
 use eyas_core::rng::Rng;
 
-/// Printed before a world begins; with the seed inside it says all.
+/// Printed before a world begins; with the seed in it, it describes the world completely.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GroupOptions {
     pub seed: u64,
@@ -13,12 +13,12 @@ pub struct GroupOptions {
     pub slots: Vec<u32>,
     /// Memory of each node.
     pub memory_bytes: Vec<u64>,
-    /// Of the tasks, how many of a thousand ask for slots and memory that only some nodes have.
+    /// Of a thousand tasks, how many ask for slots and memory that only some nodes have.
     pub task_is_large: u64,
     pub n_runs: u64,
     /// Tasks of each run, at most.
     pub n_tasks_max: u64,
-    /// Of the outputs, how many of a thousand go home.
+    /// Of a thousand outputs, how many go home.
     pub output_lands: u64,
     pub program_ns_max: u64,
     pub transfer_ns_max: u64,
@@ -27,19 +27,21 @@ pub struct GroupOptions {
     /// How often each of these happens before the faults are over.
     pub n_member_kills: u64,
     pub n_node_kills: u64,
-    /// Of connections between nodes and dispatchers, and among dispatchers.
+    /// Broken connections between nodes and dispatchers, and among dispatchers.
     pub n_node_cuts: u64,
     pub n_link_cuts: u64,
     /// How long a dispatcher stays away, or a connection broken, at most; beyond the lease nodes are lost.
     pub away_ns_max: u64,
     pub faults_until_ns: u64,
-    /// Of each run: blocks of tasks that scatter, read one file together and gather. Where there are any, collectives are on.
+    /// For each run: blocks of tasks that scatter, read one file together and gather. If there are any,
+    /// collectives are on.
     pub n_blocks: u64,
-    /// Submissions into each run while it goes on, about, beside those that have to be refused.
+    /// The approximate number of submissions into each run while it goes on, besides submissions that must be
+    /// refused.
     pub n_additions: u64,
     /// How often all connections between clients and a dispatcher break.
     pub n_client_cuts: u64,
-    /// Of the submissions, how many of a thousand lose their client at some step.
+    /// Of a thousand submissions, how many lose their client at some step.
     pub clients_leave: u64,
     /// Which ended runs are kept, and how often somebody wants one to be forgotten. No fault, but it comes when it comes.
     pub keep_runs: Option<KeepRuns>,
@@ -47,7 +49,7 @@ pub struct GroupOptions {
 }
 
 impl GroupOptions {
-    /// No faults, and something to do.
+    /// No faults, but some work.
     pub fn calm(seed: u64) -> GroupOptions {
         GroupOptions {
             n_member_kills: 0,
@@ -107,7 +109,7 @@ impl GroupOptions {
         [self.n_member_kills, self.n_node_kills, self.n_node_cuts, self.n_link_cuts, self.n_client_cuts]
     }
 
-    /// What can be added to a world.
+    /// The kinds that can be added to a world.
     pub const KINDS: [&str; 2] = ["uneven", "forget"];
 
     /// The same world with one of [`GroupOptions::KINDS`] added. `None`: there is no such kind.
@@ -142,7 +144,7 @@ impl GroupOptions {
         let mut one_of = |of: &[u64]| of[r.below(of.len() as u64) as usize];
         let slots = (0..n_nodes).map(|_| one_of(&[1, 1, 2, 8]) as u32).collect();
         let memory_bytes = (0..n_nodes).map(|_| one_of(&[1000, 1000, 2000, 8000])).collect();
-        // A node that nobody has seen for longer than tasks wait for a larger one is rightly taken not to be there.
+        // If a node is away for longer than tasks wait for a larger node, it rightly counts as absent.
         let away_ns_max = self.away_ns_max.min(4 * S);
         GroupOptions { slots, memory_bytes, task_is_large: one_of(&[50, 200, 600]), away_ns_max, ..self }
     }

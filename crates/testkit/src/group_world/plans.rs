@@ -1,50 +1,50 @@
-//! What is submitted: runs, and what is added to them.
+//! The submissions: runs, and additions to them.
 
 use super::*;
 
-/// What is wrong with a plan, or is not.
+/// Whether a plan must be refused, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Good,
-    /// It has been added before, with its token.
+    /// The plan was submitted before with the same token.
     Again,
-    /// Its token was used for other tasks.
+    /// The plan's token was used for other tasks.
     OtherTasks,
-    /// It writes what a task of the run does.
+    /// The plan writes a file that a task of the run writes.
     Clash,
-    /// It reads what nobody writes.
+    /// The plan reads a file that nobody writes.
     Vain,
-    /// Its tasks would wait for themselves.
+    /// The plan's tasks would wait for themselves.
     Circle,
 }
 
-/// How far a submission is.
+/// The state of a submission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlanState {
     Waits,
-    /// A client is at it.
+    /// A client is submitting it.
     Tries,
-    /// The client that was at this run is gone.
+    /// The client that submitted this run is gone.
     Unknown(RunId),
     /// These tasks are in this run.
     Accepted(RunId),
     Refused,
 }
 
-/// Something to be submitted.
+/// A run or an addition to be submitted.
 pub struct Plan {
     pub arrays: Vec<TaskArray>,
     pub state: PlanState,
     pub kind: Kind,
     /// The tasks are added to the run of this plan.
     pub into: Option<usize>,
-    /// These are to be decided first, as they have files in common.
+    /// Plans that must be decided first, because they share files with this one.
     pub after: Vec<usize>,
-    /// Whose token and tasks an addition names.
+    /// The plans whose token and tasks an addition uses.
     pub token_of: usize,
     pub digest_of: usize,
     pub n_tries: u64,
-    /// Tasks that each member got at the latest try.
+    /// The tasks that each member got at the latest try.
     pub shares: Vec<Vec<String>>,
 }
 
@@ -75,7 +75,7 @@ impl Plan {
         matches!(self.state, PlanState::Accepted(_))
     }
 
-    /// Whether its tasks were added to a run, and are not those of another plan.
+    /// Whether the plan's tasks were added to a run and are its own.
     pub fn is_added(&self) -> bool {
         self.into.is_some() && self.kind == Kind::Good && self.is_accepted()
     }
@@ -84,7 +84,7 @@ impl Plan {
         self.is_accepted() || self.state == PlanState::Refused
     }
 
-    /// Whether a refusal is of a task of this plan beside itself.
+    /// Whether a refusal names a task of this plan.
     pub fn is_own_clash(&self, reason: &str) -> bool {
         let ids = self.arrays.iter().map(|array| array.expand(0).id);
         let mut own = ids.map(|id| format!("tasks `{id}` and `{id}` both write"));
@@ -101,14 +101,14 @@ fn files_of(arrays: &[TaskArray]) -> (BTreeSet<String>, BTreeSet<String>) {
 }
 
 impl World {
-    /// Tasks that read files of home and of tasks before them, at whatever member those are.
+    /// Tasks that read files at home and files of earlier tasks, at whatever member these are.
     fn make_run(&mut self, plan: usize) -> Vec<TaskArray> {
         let mut made: Vec<String> = vec![];
         let mut arrays = vec![];
         for i in 0..1 + self.rng.below(self.o.n_tasks_max) {
             let mut task = build::task(&format!("p{plan}t{i}"));
             if self.o.task_is_large > 0 && self.rng.below(1000) < self.o.task_is_large {
-                // Some node is large enough, wherever it is.
+                // Some node is large enough, at whatever member it is.
                 let n = self.rng.below(self.o.slots.len() as u64) as usize;
                 let cpus = 1 + self.rng.below(u64::from(self.o.slots[n])) as u32;
                 task = task.cpus(cpus).memory(self.rng.below(self.o.memory_bytes[n] + 1));
@@ -135,7 +135,7 @@ impl World {
         arrays
     }
 
-    /// All that is to be submitted.
+    /// Makes everything that is to be submitted.
     pub(super) fn make_plans(&mut self) {
         self.plans = (0..self.o.n_runs as usize).map(|plan| Plan::new(plan, vec![])).collect();
         (0..self.plans.len()).for_each(|whole| self.plan_run(whole));
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// A run, and what is added to it.
+    /// Makes a run, and the additions to it.
     fn plan_run(&mut self, whole: usize) {
         let mut arrays = self.make_run(whole);
         let mut rng = Rng::new(self.o.seed ^ (whole as u64) << 32 ^ 0x7061_7274);
@@ -161,7 +161,7 @@ impl World {
             arrays.extend(make_block(&mut rng, &format!("p{whole}b{block}")));
         }
         if self.o.n_additions > 0 && rng.below(3) > 0 {
-            // It runs until all is decided, so that nothing comes too late.
+            // This task runs until all additions are decided, so that no addition comes too late.
             let hold = build::task(&format!("p{whole}hold"));
             self.holds.insert(hold.id.clone(), whole);
             arrays.push((*hold.array()).clone());
@@ -179,7 +179,7 @@ impl World {
             let plan = self.plans.len();
             self.plans.push(Plan { into: Some(whole), after, ..Plan::new(plan, arrays) });
             if rng.below(4) == 0 {
-                // Somebody says it again, or says something else with its token.
+                // A client repeats the submission, or submits something else with its token.
                 let (kind, digest_of) =
                     if rng.below(2) == 0 { (Kind::Again, plan) } else { (Kind::OtherTasks, usize::MAX) };
                 let again = Plan::new(plan, self.plans[plan].arrays.clone());
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// Whether the program of a task may end: who is to add tasks has added them.
+    /// Whether the program of a task may end: a program that is to add tasks must have added them.
     pub(super) fn may_end(&self, task: &str) -> bool {
         if let Some(whole) = self.holds.get(task) {
             return self.plans.iter().all(|p| p.into != Some(*whole) || p.is_decided());
@@ -207,8 +207,8 @@ impl World {
     }
 }
 
-/// One task writes many files, each of which another one reads, all together with one file; one task gathers what they make.
-/// Which of it is a collective is wished for in half of the blocks.
+/// One task writes many files; each is read by another task together with one common file; one task gathers
+/// their outputs. In half of the blocks, hints say which of these should be collectives.
 fn make_block(rng: &mut Rng, name: &str) -> Vec<TaskArray> {
     let n = 8 + rng.below(8);
     let hints = match rng.below(2) {
@@ -223,7 +223,7 @@ fn make_block(rng: &mut Rng, name: &str) -> Vec<TaskArray> {
     for i in 0..n {
         split = split.writes(&file("part", i));
         merge = merge.reads(&file("found", i));
-        // Some go to a stage of their own.
+        // Some readers get a stage of their own.
         let label = format!("{name}{}", if rng.below(4) == 0 { "scan" } else { "search" });
         let reader = build::task(&format!("{name}read{i}")).label(&label).hints(hints);
         tasks.push(reader.reads(&file("part", i)).reads(&file("query", 0)).writes(&file("found", i)));
@@ -233,8 +233,8 @@ fn make_block(rng: &mut Rng, name: &str) -> Vec<TaskArray> {
     tasks.map(|task| (*task.array()).clone()).collect()
 }
 
-/// Cuts `rest` into what is added, one after the other. Of what is added some tasks are promised, to readers that are there
-/// from the beginning.
+/// Cuts `rest` into additions, one after the other. Some of the added tasks are promised, to readers that are
+/// in the run from the beginning.
 fn with_additions(rng: &mut Rng, first: &mut Vec<TaskArray>, rest: Vec<TaskArray>) -> Vec<Vec<TaskArray>> {
     let mut later: Vec<Vec<TaskArray>> = vec![];
     let mut is_open = false;
@@ -242,7 +242,7 @@ fn with_additions(rng: &mut Rng, first: &mut Vec<TaskArray>, rest: Vec<TaskArray
         let spec = array.expand(0);
         let outputs = spec.outputs.iter().map(|(_, l)| l.clone());
         let stays: Vec<String> = outputs.filter(|l| Location::of(l).stays()).collect();
-        // Nobody knows whether something else that it reads is there still.
+        // It is not known whether its other inputs still exist.
         let can_be_promised = !stays.is_empty() && spec.inputs.iter().all(|(_, l)| l.starts_with("in/"));
         if can_be_promised && rng.below(3) > 0 {
             let promises =
@@ -272,7 +272,7 @@ fn with_additions(rng: &mut Rng, first: &mut Vec<TaskArray>, rest: Vec<TaskArray
     later
 }
 
-/// What has to be refused by a run with these tasks.
+/// Additions that a run with these tasks must refuse.
 fn bad_additions(rng: &mut Rng, whole: usize, arrays: &[TaskArray]) -> Vec<(Kind, Vec<TaskArray>)> {
     let tasks: Vec<TaskSpec> = arrays.iter().map(|array| array.expand(0)).collect();
     let written: Vec<&String> = tasks.iter().flat_map(|task| &task.outputs).map(|(_, l)| l).collect();
@@ -289,7 +289,7 @@ fn bad_additions(rng: &mut Rng, whole: usize, arrays: &[TaskArray]) -> Vec<(Kind
         let location = run_file(format_args!("p{whole}nobody"));
         add(Kind::Vain, build::task(&format!("p{whole}vain")).reads(&location));
     }
-    // It writes what was promised, and reads what is made of that.
+    // The addition writes a promised file, and reads what is made from that file.
     let promised: BTreeSet<&String> = tasks.iter().flat_map(|task| &task.promises).collect();
     let waits = |task: &&TaskSpec| task.inputs.iter().any(|(_, l)| promised.contains(l));
     let made_of = |task: &TaskSpec| Some((task.inputs[0].1.clone(), task.outputs.first()?.1.clone()));

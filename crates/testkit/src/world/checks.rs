@@ -1,9 +1,9 @@
-//! The promises, looked at.
+//! Checks of the promises.
 
 use super::*;
 
 impl World {
-    /// Nothing fails that this world gives no cause to.
+    /// Checks that a failure has a cause in this world.
     pub(super) fn check_failure(&self, process: &Process, task: TaskId, failure: &Failure) {
         let o = &self.o;
         let bad_transfers = o.transfer_fails + o.n_home_outages > 0;
@@ -18,40 +18,41 @@ impl World {
             FailureKind::Node => bad_transfers || self.is_disk_tight(),
             FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
             FailureKind::NeverFits => o.task_is_wide + o.task_has_memory > 0 || self.is_tight(),
-            // Damage is weather, like much else, and what is named is only the last of it.
+            // Damage is weather, like many other things, and only the last failure is named.
             FailureKind::InputModified => o.task_writes_input + o.n_corruptions > 0,
-            // A disk that refuses bytes makes the cache smaller for a while.
+            // When a disk refuses bytes, the cache is smaller for a while.
             FailureKind::CacheFull => self.is_tight() || o.transfer_fails > 0,
             FailureKind::CacheTooSmall => self.is_tight(),
             FailureKind::DiskTooSmall => self.is_disk_tight(),
-            // It is tried with the disk to itself in the end.
+            // In the end the task is tried with the disk to itself.
             FailureKind::DiskShared => false,
             _ => false,
         };
         assert!(is_caused, "promise 4: {task:?} fails without a cause in this world: {failure:?}");
     }
 
-    /// Some cache may be too small for a task, or for what has to stay.
+    /// Whether some cache may be too small for a task, or for the files that have to stay.
     pub(super) fn is_tight(&self) -> bool {
         self.o.cache_bytes < 1_000_000 || self.o.disk_bytes > 0 || self.has_made_much()
     }
 
-    /// What tasks have made so far to stay on the nodes might fill most of some cache, all of it together.
+    /// Whether the files that stay on the nodes might together fill most of some cache.
     pub(super) fn has_made_much(&self) -> bool {
         let largest = |digests: &BTreeSet<Digest>| digests.iter().map(|d| self.output_bytes(*d)).max();
         let made_bytes: u64 = self.made.values().filter_map(largest).sum();
         self.nodes.iter().any(|node| made_bytes >= node.config.cache.budget_bytes / 4 * 3)
     }
 
-    /// Some disk may have no room for the inputs of one task, or for those that are read for one attempt alone.
+    /// Whether some disk may have no room for the inputs of one task, or for those that are read for one
+    /// attempt alone.
     pub(super) fn is_disk_tight(&self) -> bool {
-        // Each task fits alone there, but for what stays on the nodes.
+        // Each task alone fits there, apart from files that stay on the nodes.
         let fits_alone = self.o.scratch_bytes_max > 0 && self.o.n_layers_max == 0 && !self.o.small;
         let is_small = self.o.disk_bytes < 100 * self.o.object_bytes_max || self.o.n_disk_fills > 0;
         self.o.disk_bytes > 0 && (is_small || self.o.scratch_bytes_max > 0) && !fits_alone
     }
 
-    /// Whether the dispatcher has it that the task is done, or that its run has ended and is forgotten.
+    /// Whether the dispatcher counts the task as done, or its run has ended and is forgotten.
     pub(super) fn is_done(&self, process: &Process, task: TaskId) -> bool {
         match process.core().has_task(task) {
             true => process.core().task_state(task) == TaskState::Done,
@@ -62,7 +63,7 @@ impl World {
         }
     }
 
-    /// Files of runs that have ended and that are still on nodes although nobody will read them.
+    /// Files of ended runs that are still on nodes although no task will read them.
     pub(super) fn files_left(&self) -> Option<String> {
         let Some(process) = &self.process else { return None };
         let is_left = |location: CatalogLocation<'_>| {
@@ -77,7 +78,8 @@ impl World {
                 let _ = writeln!(text, "  {} in the catalog, on {holders:?}", catalog.location(object));
             }
         }
-        // A cache that outlived its executor holds bytes without names; they go when space is needed.
+        // A cache that outlived its executor holds bytes without names; they are removed when space is
+        // needed.
         let all = self.o.loses_nothing();
         for (n, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_up) {
             for (object, _) in node.book.held() {
@@ -90,7 +92,8 @@ impl World {
         (!text.is_empty()).then_some(text)
     }
 
-    /// The file of a task that is done is not written again by another attempt at it, wherever that was meanwhile.
+    /// Checks that the file of a done task is not written again by another attempt, wherever that attempt was
+    /// meanwhile.
     pub(super) fn check_landing(&self, n: usize, id: AttemptId, location: &str) {
         if self.o.n_stops == 0 || !self.promised.contains(&id.0) {
             return;
@@ -115,7 +118,7 @@ impl World {
         }
     }
 
-    /// Disk and books agree.
+    /// Checks that disk and book agree.
     pub(super) fn check_store(&self, n: usize) {
         let node = &self.nodes[n];
         let held: BTreeMap<ObjectId, Fetched> = node.core.held().into_iter().collect();
@@ -133,7 +136,7 @@ impl World {
                 "node {n}: {object:?} lies on disk and is in no book"
             );
         }
-        // Of what has just been stored the word may be on its way.
+        // The event about bytes that have just been stored may be on its way.
         let mut of_objects: BTreeSet<Digest> = in_book.into_iter().map(|(_, digest)| digest).collect();
         of_objects.extend(self.queue.values().filter_map(|ev| match ev {
             Ev::Done { n: of, epoch, work: Work::Word { digest, .. } } => {
@@ -156,8 +159,9 @@ impl World {
         }
     }
 
-    /// A ready task starts if a node has been idle and large enough for it for a while. Some policies keep a task for the
-    /// node that has its files: these may wait for as long as that, or any other that is large enough, has something to do.
+    /// Checks that a ready task starts if a node has been idle and large enough for it for a while. Some
+    /// policies keep a task for the node that has its files: such tasks may wait as long as that node, or any
+    /// other that is large enough, has work.
     pub(super) fn check_starving(&mut self) {
         let Some(process) = &self.process else { return };
         let core = process.core();
@@ -178,7 +182,7 @@ impl World {
         let mut ready = BTreeMap::new();
         for task in core.tasks() {
             let TaskState::Ready { reason: Some(reason) } = core.task_state(task) else { continue };
-            // Who is not looked at waits for those before it.
+            // A task that the policy does not look at waits for the tasks before it.
             if reason.contains("before it in the queue") || reason.contains("just restarted") {
                 continue;
             }

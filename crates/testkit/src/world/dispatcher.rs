@@ -1,14 +1,15 @@
-//! The dispatcher process in a world: its messages, its ends, and how it is killed and started again.
+//! The dispatcher process in a world: its messages, the ends that it reports, and how it is killed and
+//! restarted.
 
 use super::*;
 
 impl World {
     pub(super) fn with_process(&mut self, act: impl FnOnce(&mut Process, Timestamp)) {
         let Some(mut process) = self.process.take() else { return };
-        let now = self.told_by(self.ahead_ns);
+        let now = self.clock_time(self.ahead_ns);
         assert!(now >= self.given, "the dispatcher's time goes back");
         self.given = now;
-        // Put back when something panics? The world ends then, and only its trace is looked at.
+        // The process is not put back when something panics: the world ends then, and only its trace is used.
         act(&mut process, now);
         let News { ended, revived, accepted, durable, to_nodes, closed, .. } = process.settle(now);
         for (task, outcome, by) in ended {
@@ -43,7 +44,7 @@ impl World {
         let wakes_at = process.wake_at().filter(|_| self.o.uneven);
         let n_records = process.journal().records.len();
         self.process = Some(process);
-        // As the live driver: as soon as it may be, never in the past.
+        // Like the live driver: as soon as it may be, never in the past.
         let true_time = |at: Timestamp| Timestamp(at.0.saturating_add_signed(-self.ahead_ns));
         if let Some(at) = wakes_at.map(|at| true_time(at).max(self.now.plus_ns(1)))
             && self.wakes_at != Some(at)
@@ -68,7 +69,7 @@ impl World {
         }
     }
 
-    /// How long a message of one connection takes: none overtakes another of the same connection.
+    /// When a message of one connection arrives: no message overtakes another one of the same connection.
     pub(super) fn arrival(&mut self, life: u64, to_node: bool) -> u64 {
         let takes = self.lasts(self.o.message_ns_max);
         let at = self.arrives.entry((life, to_node)).or_default();
@@ -117,7 +118,7 @@ impl World {
         self.ended_by.insert(task, (n, attempt));
     }
 
-    /// A task that was done runs again: only when a file of it is gone that somebody has yet to read.
+    /// A done task runs again: allowed only if one of its files is gone that some task has yet to read.
     pub(super) fn on_revived(&mut self, process: &Process, task: TaskId, lost: ObjectId) {
         assert!(!self.o.loses_nothing(), "{task:?} runs again although nothing is ever lost");
         self.n_revivals += 1;
@@ -139,10 +140,10 @@ impl World {
         self.idle_since.clear();
         self.ahead_ns = self.wrong_clock();
         if self.o.clocks && self.given > Timestamp(0) {
-            let behind_ns = self.given.plus_ns(RENEWAL_NS).since_ns(self.told_by(self.ahead_ns));
+            let behind_ns = self.given.plus_ns(RENEWAL_NS).since_ns(self.clock_time(self.ahead_ns));
             self.ahead_ns += behind_ns as i64;
         }
-        let now = self.told_by(self.ahead_ns);
+        let now = self.clock_time(self.ahead_ns);
         let process = Process::start(&self.config, incarnation, now, &mut self.journal);
         for task in &self.promised {
             assert!(self.is_done(&process, *task), "promise 1: {task:?} was done before the restart");

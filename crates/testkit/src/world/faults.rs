@@ -1,4 +1,4 @@
-//! Faults, as they come.
+//! The faults of a world.
 
 use super::*;
 
@@ -13,7 +13,7 @@ impl World {
                 let lasts = S + self.upto(self.o.stop_ns_max);
                 self.after(lasts, Ev::Fault(Fault::Continue(n)));
                 self.nodes[n].stopped = Some(vec![]);
-                // Nothing is heard of it, until the dispatcher gives the connection up.
+                // Nothing is heard of the node until the dispatcher gives the connection up.
                 if let Some(life) = self.nodes[n].life
                     && lasts > 3 * S
                 {
@@ -74,7 +74,7 @@ impl World {
                     let core = process.core();
                     let of_run: Vec<TaskId> = core.tasks().filter(|t| core.run_of(*t) == run).collect();
                     if of_run.is_empty() {
-                        return; // it is forgotten
+                        return; // the run is forgotten
                     }
                     let task = (!whole).then(|| of_run[(pick % of_run.len() as u64) as usize]);
                     process.cancel(now, run, task);

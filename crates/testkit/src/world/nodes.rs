@@ -1,4 +1,4 @@
-//! The nodes of a world: their processes, connections, disks and clocks, and what their executors ask for.
+//! The nodes of a world: their processes, connections, disks and clocks, and the actions of their executors.
 
 use super::*;
 
@@ -9,7 +9,7 @@ impl World {
         }
         let survives = self.chance(self.o.cache_survives);
         let ahead_ns = self.wrong_clock();
-        let now = self.told_by(ahead_ns);
+        let now = self.clock_time(ahead_ns);
         let actions = self.nodes[n].start(now, survives);
         self.nodes[n].ahead_ns = ahead_ns;
         self.nodes[n].last_contact = self.now;
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// As the live executor does once a second.
+    /// Measures as the live executor does once a second.
     pub(super) fn measure_space(&mut self, n: usize) {
         if self.disk_of(n) > 0 {
             let (_, beside) = self.nodes[n].bytes_on_disk();
@@ -103,13 +103,13 @@ impl World {
         }
     }
 
-    /// What is free on the disk of a node.
+    /// The free bytes on the disk of a node.
     pub(super) fn free_bytes(&self, n: usize) -> u64 {
         let (cached, beside) = self.nodes[n].bytes_on_disk();
         self.disk_of(n).saturating_sub(cached + beside)
     }
 
-    /// Whether so many bytes more lie on the disk of a node, but for what they replace there.
+    /// Whether this many bytes more fit on the disk of a node, not counting bytes that they replace.
     pub(super) fn has_space(&self, n: usize, more_bytes: u64) -> bool {
         let (cached, beside) = self.nodes[n].bytes_on_disk();
         self.disk_of(n) == 0 || cached + beside + more_bytes <= self.disk_of(n)
@@ -134,19 +134,20 @@ impl World {
         self.act(n, actions, corrupt);
     }
 
-    /// Now, as the node believes.
+    /// The present time in the node's view.
     pub(super) fn clock_of(&self, n: usize) -> Timestamp {
-        self.told_by(self.nodes[n].ahead_ns).plus_ns(self.nodes[n].clock_ahead_ns)
+        self.clock_time(self.nodes[n].ahead_ns).plus_ns(self.nodes[n].clock_ahead_ns)
     }
 
-    /// What the node takes for the dispatcher's clock is wrong by another amount.
+    /// The node's estimate of the dispatcher's clock becomes wrong by another amount.
     pub(super) fn set_clock(&mut self, n: usize) {
         if self.o.clock_ahead_ns_max > 0 {
             self.nodes[n].clock_ahead_ns = self.upto(self.o.clock_ahead_ns_max);
         }
     }
 
-    /// Carries out what a state machine wants. `corrupt`: bytes may go although somebody needs them.
+    /// Carries out the actions of a state machine. `corrupt`: bytes may be dropped although an attempt needs
+    /// them.
     pub(super) fn act(&mut self, n: usize, actions: Vec<NodeAction>, corrupt: bool) {
         let ended: Vec<AttemptId> = actions
             .iter()

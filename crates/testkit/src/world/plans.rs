@@ -1,4 +1,4 @@
-//! What is submitted: runs, workflows and what is added to them, and those who do.
+//! The submissions: runs, workflows and additions to them, and the clients that make them.
 
 use super::*;
 
@@ -94,7 +94,8 @@ impl World {
         tasks.iter().map(|task| task.array()).collect()
     }
 
-    /// Tasks that are added to runs later. They read files of the run, also such that are dropped by then.
+    /// Plans tasks that are added to runs later. They read files of the run, including files that are dropped
+    /// by then.
     pub(super) fn plan_additions(&mut self) {
         let mut rng = Rng::new(self.o.seed ^ 0x0061_6464_6974_696f);
         for whole in 0..self.plans.len() {
@@ -160,7 +161,7 @@ impl World {
                 self.run_since.insert(run, self.now);
                 PlanState::Submitted(run)
             }
-            // Who is refused as the journal is full tries again later.
+            // A client that is refused because the journal is full tries again later.
             Err(why) if why.contains(NO_SPACE) => return self.after(S, Ev::Submit { plan }),
             Err(why) => panic!("promise 4: a submission is refused that clashes with nothing: {why}"),
         };
@@ -173,7 +174,7 @@ impl World {
                 self.plans[plan].state = PlanState::Refused;
                 return;
             }
-            // Later; when the faults are over every tick tries it.
+            // Later; when the faults are over, every tick tries again.
             _ => return,
         };
         let arrays = self.plans[plan].arrays.clone();
@@ -213,7 +214,8 @@ impl World {
         }
     }
 
-    /// Tasks cannot be added to a run: it is over, a file is gone that they read, or they clash with others.
+    /// Tasks cannot be added to a run, because it is over, a file that they read is gone, or they clash with
+    /// other tasks.
     pub(super) fn refused(&mut self, plan: usize, why: &str) {
         let late = ["has ended", "was cancelled", "was dropped", "was forgotten"];
         let is_late = late.iter().any(|part| why.contains(part));

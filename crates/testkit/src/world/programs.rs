@@ -1,4 +1,4 @@
-//! What a node does with time: programs, transfers, and the files that they read, write and spoil.
+//! The work of a node that takes time: programs, transfers, and the files that they read, write and spoil.
 
 use super::*;
 
@@ -46,7 +46,7 @@ impl World {
         self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
     }
 
-    /// Something that a node began is over.
+    /// A piece of work that a node began is over.
     pub(super) fn on_done(&mut self, n: usize, work: Work) {
         let error = |kind, message: &str| TransferError { kind, message: message.into() };
         let event = match work {
@@ -136,11 +136,12 @@ impl World {
                 let was_damaged = self.damaged.contains(&(n, object));
                 assert!(is_there || was_damaged, "promise 3: the last copy of {location} is gone");
                 let node = &self.nodes[n];
-                // What was told to stop may be at home a moment before it hears of it.
+                // An output that was asked to stop may be at home a moment before the request arrives.
                 let halted = node.contexts.get(&id).is_some_and(|c| c.halted);
                 let has_fence = self.o.n_stops > 0;
                 if has_fence && !halted && is_there && !node.lease.holds(self.now) {
-                    // Right before the name would appear: until the dispatcher has said that the attempt is still wanted.
+                    // Right before the name would appear: wait until the dispatcher has confirmed that the
+                    // attempt is still wanted.
                     let epoch = node.epoch;
                     let work = Work::Land { id, output, object, cached };
                     return self.after(S / 5, Ev::Done { n, epoch, work });
@@ -162,7 +163,8 @@ impl World {
         self.feed(n, event);
     }
 
-    /// The driver hears of bytes that were stored for the cache: at once, or after a moment in which others may be dropped.
+    /// The driver receives the event about bytes that were stored for the cache: at once, or after a moment
+    /// in which other bytes may be dropped.
     pub(super) fn pass_word(&mut self, n: usize, object: ObjectId, digest: Digest, event: NodeEvent) {
         if !self.o.equal {
             let event = self.nodes[n].take_word(object, event);
@@ -176,7 +178,7 @@ impl World {
         u64::from(digest.0[0]) * self.o.object_bytes_max / 256
     }
 
-    /// As the live executor reads: the version is looked at first, and again at the end.
+    /// Reads as the live executor does: the version is checked first, and again at the end.
     pub(super) fn read_home(
         &mut self,
         n: usize,
@@ -190,7 +192,7 @@ impl World {
             return error(TransferErrorKind::Temporary, "home is down");
         }
         let content = match (began, self.home.find(self.nodes[n].book.location(object))) {
-            // Results land by a rename: who reads the old file meanwhile reads all of it.
+            // Results land by a rename: a reader of the old file reads all of it.
             (Some(began), Some(now)) if began.digest == now.digest => began,
             (None, _) | (_, None) => return error(TransferErrorKind::Unavailable, "it does not exist"),
             _ => return error(TransferErrorKind::Changed, "it changed while it was read"),
@@ -208,7 +210,7 @@ impl World {
         })
     }
 
-    /// What a task's program writes: some much, most little.
+    /// The number of bytes that a task's program writes: much for some tasks, little for most.
     pub(super) fn scratch_bytes(&self, task: TaskId) -> u64 {
         let drawn = hash(self.o.seed, format!("scratch {}", task.0).as_bytes());
         (self.o.scratch_bytes_max >> (drawn % 4)).max(1)
@@ -232,13 +234,13 @@ impl World {
         context.runs = false;
         let context = context.clone();
         let failed = self.fault(self.o.task_fails) || context.had_no_room;
-        // It leaves nothing behind, so who looks now may find room.
+        // The program leaves nothing behind, so a check of the disk now may find room.
         self.nodes[n].scratch.remove(&id);
         let (mut inputs_modified, mut written) = (vec![], None);
         if !context.assignment.private_inputs && self.fault(self.o.task_writes_input) {
             for (i, input) in context.assignment.inputs.iter().enumerate() {
                 let (location, digest, _) = &context.seen[i];
-                // Only what is linked from the cache can be written to.
+                // Only inputs that are linked from the cache can be written to.
                 if self.nodes[n].private.contains_key(&(id, i as u32)) || location.starts_with("local/") {
                     continue;
                 }
@@ -279,13 +281,13 @@ impl World {
             }),
         };
         self.feed(n, NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit });
-        // What else has these bytes has lost them, too.
+        // All other objects with these bytes have lost them, too.
         if let Some(digest) = written {
             self.find_corrupt(n, digest);
         }
     }
 
-    /// Which inputs of an attempt are links to the cached file of these bytes.
+    /// The inputs of an attempt that are links to the cached file of these bytes.
     pub(super) fn linked_inputs(&self, n: usize, id: AttemptId, digest: Digest) -> Vec<u32> {
         let node = &self.nodes[n];
         let context = &node.contexts[&id];
@@ -299,7 +301,7 @@ impl World {
         }
     }
 
-    /// A cached file changes on disk; whoever runs with a link to it has wrong bytes.
+    /// A cached file changes on disk; every program that runs with a link to it has wrong bytes.
     pub(super) fn spoil(&mut self, n: usize, digest: Digest) {
         let running = self.nodes[n].contexts.iter().filter(|(_, c)| c.runs).map(|(id, _)| *id);
         for id in running.collect::<Vec<_>>() {
@@ -309,7 +311,7 @@ impl World {
         }
     }
 
-    /// The driver sees that a cached file is not what it was: all objects of these bytes are lost.
+    /// The driver notices that a cached file has changed: all objects with these bytes are lost.
     pub(super) fn find_corrupt(&mut self, n: usize, digest: Digest) {
         for object in self.nodes[n].book.objects_with(digest) {
             self.damaged.insert((n, object));

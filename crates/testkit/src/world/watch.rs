@@ -1,11 +1,11 @@
-//! A limit for worlds: one that panics or hangs is a violation, with what it did last.
+//! A limit for worlds: a world that panics or hangs is a violation, reported with its last events.
 
 use super::{LOOK, Violation};
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The last lines of a world's trace, which whoever waits for the world can read while it lives.
+/// The last lines of a world's trace, which the thread that waits for the world can read while it lives.
 pub(super) type Lines = Arc<Mutex<VecDeque<String>>>;
 
 fn kept(lines: &Lines) -> Vec<String> {
@@ -60,7 +60,8 @@ fn thread_id() -> Option<String> {
 fn cpu_s(thread: &str) -> Option<f64> {
     const TICKS_PER_S: f64 = 100.0;
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
-    // The name of the thread, in brackets, may hold anything. User and system time are the fields 14 and 15.
+    // The name of the thread, in brackets, may contain anything. User and system time are the fields 14 and
+    // 15.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
     Some((ticks()? + ticks()?) as f64 / TICKS_PER_S)

@@ -34,7 +34,7 @@ impl Collectives {
                 && let Source::Peer(peer) = source
                 && self.n_into.contains_key(&(collective, peer))
             {
-                // It has some of it: all goes on together when all is there.
+                // The peer has some of the objects: they go on together when all are there.
                 self.blocked_in.entry(peer).or_default().push(id);
                 continue;
             }
@@ -52,8 +52,9 @@ impl Collectives {
         }
     }
 
-    /// Objects that the next batch of a queue may have. Requests get shorter towards the end, so that all streams of the
-    /// receiver end at about the same time, but not so short that asking takes a good part of them.
+    /// The number of objects that the next batch of a queue may have. Requests get shorter towards the end,
+    /// so that all streams of the receiver end at about the same time, but not so short that asking takes a
+    /// large part of the time.
     pub(super) fn batch_len(&self, id: QueueId, in_rounds: bool) -> usize {
         let n_max = self.config.batch_objects_max as usize;
         let (collective, rank, receiver, source) = id;
@@ -71,11 +72,12 @@ impl Collectives {
         n_left.div_ceil(2 * n_streams).max(worth_asking).max(SPLIT_OBJECTS_MIN as usize).min(n_max)
     }
 
-    /// What of a queue can be asked for in one request. What cannot come from there any more is placed anew.
+    /// Takes the wants of a queue that can be asked for in one request. Wants that cannot come from there any
+    /// more are placed anew.
     pub(super) fn take_batch(&mut self, id: QueueId, n_max: usize, catalog: &Catalog) -> Vec<ObjectId> {
         let (.., receiver, source) = id;
         let (mut objects, mut bytes) = (vec![], 0u64);
-        // Of what is streamed: the source's batch, and how far it was followed.
+        // For streamed objects: the source's batch, and the position in it that was reached.
         let mut followed: Option<(BatchId, usize)> = None;
         while objects.len() < n_max && bytes < self.config.batch_bytes_max {
             let Some(object) = self.queues.get_mut(&id).and_then(VecDeque::pop_front) else { break };
@@ -89,7 +91,7 @@ impl Collectives {
             };
             if is_there {
                 bytes = bytes.saturating_add(want.item.size_bytes);
-                // At once: it may stand in the queue twice.
+                // The state is set at once, because the want may be in the queue twice.
                 self.set_state(pair, State::Issued(BatchId(self.n_batches), source));
                 objects.push(object);
                 continue;
@@ -100,7 +102,8 @@ impl Collectives {
                 _ => {
                     self.place(pair, catalog);
                     if self.wants.get(&pair).is_some_and(|w| w.state == State::Ready(source)) {
-                        // The planned source again, which has nothing: let the next tick see.
+                        // The only source is the planned one again, which does not have the object: try again
+                        // at the next tick.
                         self.set_state(pair, State::Nowhere);
                         self.retry.insert(pair);
                     }
@@ -165,7 +168,7 @@ impl Collectives {
             objects,
         };
         batch.deadline = now.plus_ns(self.patience_ns(&batch, n_tries));
-        // Who streams from a node cannot be ahead of it.
+        // A batch that is streamed from a node cannot end before that node's own batch.
         if let Some(above) = above.and_then(|above| self.batches.get(&above)) {
             batch.deadline = batch.deadline.max(above.deadline);
         }
@@ -199,7 +202,8 @@ impl Collectives {
         (patience_ns * f64::from(1u32 << n_tries.min(16))) as u64
     }
 
-    /// An issued want is issued no more (it is `Nowhere` then); the batch's streams are free when it was the last.
+    /// Takes a want out of its batch (its state is then `Nowhere`). If it was the last of the batch, the
+    /// batch's streams are free.
     pub(super) fn unissue(&mut self, pair: Pair) {
         let Some(want) = self.wants.get_mut(&pair) else { return };
         let State::Issued(id, source) = want.state else { return };

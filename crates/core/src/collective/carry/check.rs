@@ -1,9 +1,10 @@
-//! The invariants of the header of [`super`], looked at one by one.
+//! Checks the invariants of the header of [`super`] one by one.
 
 use super::*;
 
 impl Collectives {
-    /// Checks the module's invariants; panics when one is broken. For tests. The catalog's replicas have all been handed in.
+    /// Checks the module's invariants; panics when one is broken. For tests. All replicas of the catalog must
+    /// have been reported to [`Collectives::handle`].
     pub fn sanity_check(&self, catalog: &Catalog) {
         let (mut n_in, mut n_out) = (BTreeMap::<_, u32>::new(), BTreeMap::<_, u32>::new());
         for (id, batch) in &self.batches {

@@ -1,4 +1,4 @@
-//! What happens to wants and batches when something came, failed, was made, was given up or took too long.
+//! What happens to wants and batches when an object arrived, failed, was made or given up, or took too long.
 
 use super::*;
 
@@ -40,7 +40,7 @@ impl Collectives {
         let batch = self.batches.get_mut(&id).expect("an issued want has a batch");
         batch.n_arrived += 1;
         if batch.n_arrived == batch.n_asked && batch.above.is_none() && source != Source::Home {
-            // Those that came after it count, too.
+            // Batches that were issued after this one count, too.
             let at_end = self.n_in[&pair.0].max(self.n_out[&source]);
             self.observed.push(Observation {
                 n_objects: batch.n_asked,
@@ -51,7 +51,7 @@ impl Collectives {
         }
     }
 
-    /// Collective gathers wait for it no more.
+    /// The object has been made, so collective gathers no longer wait for it.
     pub(super) fn made(&mut self, object: ObjectId, catalog: &Catalog) {
         let mut begun = vec![];
         for live in self.live.values_mut() {
@@ -79,7 +79,7 @@ impl Collectives {
         catalog: &Catalog,
         out: &mut Vec<CollectiveAction>,
     ) {
-        // Of a batch that was replaced: the other one is still under way.
+        // The failure is of a batch that was replaced; its successor is still under way.
         let Some(State::Issued(current, source)) = self.wants.get(&pair).map(|w| w.state) else { return };
         if current != batch {
             return;
@@ -122,7 +122,7 @@ impl Collectives {
         let last = (executor, ObjectId(u32::MAX));
         let received: Vec<Pair> = self.wants.range(first..=last).map(|(pair, _)| *pair).collect();
         for pair in received {
-            // Nobody is there to be told to cancel.
+            // The receiver is gone, so there is nobody to send a cancellation to.
             self.wants.get_mut(&pair).expect("it was just seen").asked = false;
             self.give_up(now, pair, catalog, out);
         }
@@ -201,7 +201,7 @@ impl Collectives {
         }
         let late: Vec<BatchId> =
             self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, batch)| *batch).collect();
-        // Former sources of what was moved just now: those below are judged by what was.
+        // The former sources of wants that were moved just now; wants below them are judged by these.
         let mut moved: BTreeMap<Pair, Source> = BTreeMap::new();
         for id in late {
             let Some(batch) = self.batches.get(&id) else { continue };
@@ -222,7 +222,8 @@ impl Collectives {
                             _ => moved.get(&(parent, object)).copied(),
                         };
                         match above {
-                            // The parent still receives: it is at fault if its own source has everything.
+                            // The parent still receives: the parent is at fault if its own source has
+                            // everything.
                             Some(Source::Peer(above)) => catalog.holds(above, object),
                             Some(Source::Home) => true,
                             None => !self.wants.contains_key(&(parent, object)),
@@ -241,7 +242,7 @@ impl Collectives {
                 }
             }
             if let Some(batch) = self.batches.get(&id) {
-                // What stays gets more time.
+                // The wants that stay in the batch get more time.
                 let n_tries = batch.objects.iter().filter_map(|o| self.wants.get(&(executor, *o)));
                 let n_tries = n_tries.map(|w| w.n_tries).max().unwrap_or(0);
                 let deadline = now.plus_ns(self.patience_ns(batch, n_tries));

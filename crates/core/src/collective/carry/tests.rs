@@ -110,7 +110,7 @@ impl World {
         self.tell(CollectiveEvent::Ticked);
     }
 
-    /// Who was asked to get `object`, and from whom first.
+    /// Which executors were asked to get `object`, and from which source first.
     fn flow(&self, object: u32) -> Vec<(u32, Option<u32>)> {
         let of_it = self.asked.iter().filter(|((_, o), _)| o.0 == object);
         of_it
@@ -149,7 +149,7 @@ fn who_holds_an_object_unheard_of_closes_no_circle() {
     };
     w.tell(failed);
     assert_eq!(w.flow(0)[0], (1, Some(2)), "it comes from the new holder, which was to have it from there");
-    // Whoever asks now whether 3 gets it from 6 walks over both.
+    // The search whether 3 gets the object from 6 now passes both.
     let plan = plan::multicast(&[item(0)], &ids(6..7), &ids(3..4), Way::Pipelined { arity: 1 }, |_| 0);
     w.begin(&plan);
     w.tell(CollectiveEvent::ReplicaAdded { executor: ExecutorId(2), object: ObjectId(0) });
@@ -247,7 +247,7 @@ fn below_a_slow_node_only_its_child_moves_along() {
     // 2 hangs; so 3 to 5 are late too.
     w.tick(10_000_000_000);
     let flow = w.flow(0);
-    // 1 might have been at fault, so 2 asks 0; 3 asks those who have it; 4 and 5 get theirs through 3.
+    // 1 might have been at fault, so 2 asks 0; 3 asks a holder; 4 and 5 get their objects through 3.
     assert_eq!(flow, [(2, Some(0)), (3, Some(1)), (4, Some(3)), (5, Some(4))]);
     for e in [3, 4, 5, 2] {
         w.arrive(e, 0);

@@ -1,4 +1,4 @@
-//! The states of wants: where each shall come from, and what becomes of those behind it.
+//! The states of wants: which source each shall come from, and what happens to the wants behind it.
 
 use super::*;
 
@@ -7,14 +7,14 @@ impl Collectives {
         self.wanting.get(&object).map_or(vec![], |r| r.iter().copied().collect())
     }
 
-    /// Finds out where a want comes from and queues it there.
+    /// Finds out which source a want comes from, and queues it there.
     pub(super) fn place(&mut self, pair: Pair, catalog: &Catalog) {
         if let Some(state) = self.find_source(pair, None, catalog) {
             return self.set_state(pair, state);
         }
         let Some(want) = self.wants.get_mut(&pair) else { return };
         if !want.avoid.is_empty() {
-            // All that have it failed: they are asked again later, as often as tries are left.
+            // All holders failed: they are asked again later, as often as tries are left.
             want.avoid.clear();
             self.retry.insert(pair);
         }
@@ -37,14 +37,14 @@ impl Collectives {
                 *self.n_queued.entry(source).or_default() += 1;
                 let queue = self.queues.entry(id).or_default();
                 queue.push_back(pair.1);
-                // A queue that is blocked is tried too; it is blocked again at once.
+                // A blocked queue is tried as well; it becomes blocked again at once.
                 self.open.insert(id);
             }
             State::Held | State::Nowhere | State::Issued(..) => {}
         }
     }
 
-    /// `Ready` or `Below`; `None`: nobody whom it may come from. Never `except`.
+    /// `Ready` or `Below`; `None` if no node can be the source. Never `except`.
     pub(super) fn find_source(
         &self,
         pair: Pair,
@@ -83,7 +83,7 @@ impl Collectives {
             return Some(State::Ready(Source::Peer(holder)));
         }
         let others = self.wanting.get(&object).into_iter().flatten().copied().filter(may);
-        // Somebody who is about to read home counts, so that home is read once.
+        // A node that is about to read home counts as well, so that home is read once.
         let will_have = |e: &ExecutorId| {
             let state = self.wants.get(&(*e, object)).map(|w| w.state);
             matches!(state, Some(State::Issued(..) | State::Ready(Source::Home)))
@@ -94,12 +94,13 @@ impl Collectives {
         want.item.at_home.then_some(State::Ready(Source::Home))
     }
 
-    /// Whether `from` gets the object, over however many others, from `to`.
+    /// Whether `from` gets the object from `to`, directly or through other nodes.
     ///
-    /// A holder gets it from nobody. Its want may still be here: the catalog has all replicas of a message at once, and this
-    /// hears of them one by one. Two that were planned below each other, and hold what both wanted, would be a circle until
-    /// then. The walk passes each receiver at most once, so it is over after as many steps as there are receivers; a way
-    /// that is longer is a circle, and nobody joins one.
+    /// A holder gets it from no node. Its want may still exist, because the catalog has all replicas of a
+    /// message at once, while they are reported here one by one. Two nodes that were planned below each other
+    /// and hold what both wanted would look like a circle until then. The walk passes each receiver at most
+    /// once, so it is over after as many steps as there are receivers; a longer path is a circle, and no want
+    /// joins a circle.
     pub(super) fn leads_to(
         &self,
         from: ExecutorId,
@@ -126,7 +127,7 @@ impl Collectives {
         true
     }
 
-    /// Those that waited for `pair` look again: it begins, is there, or will not come.
+    /// Wants that waited for `pair` are placed again: its transfer begins, has ended, or will not happen.
     pub(super) fn place_below(&mut self, pair: Pair, catalog: &Catalog) {
         for receiver in self.below.remove(&pair).unwrap_or_default() {
             let child = (receiver, pair.1);
@@ -136,7 +137,7 @@ impl Collectives {
         }
     }
 
-    /// Takes a want out of everything.
+    /// Removes a want from all collections.
     pub(super) fn leave(&mut self, pair: Pair) -> Option<Want> {
         self.unissue(pair);
         let want = self.wants.remove(&pair)?;
@@ -172,7 +173,7 @@ impl Collectives {
         for id in want.collectives {
             if let Some(live) = self.live.get_mut(&id) {
                 live.n_left -= 1;
-                // Nobody tells us any more when it is made.
+                // The making of the object will no longer be reported here.
                 if live.unmade.remove(&pair.1) && live.unmade.is_empty() {
                     begun.extend_from_slice(&live.wants);
                 }
@@ -182,7 +183,7 @@ impl Collectives {
         self.place_held(begun, catalog);
     }
 
-    /// `gone` will not have the object: its children get its parent.
+    /// `gone` will not have the object, so its children get its parent.
     pub(super) fn rehang(&mut self, gone: Pair, parent: Option<ExecutorId>, catalog: &Catalog) {
         let (executor, object) = gone;
         for receiver in self.receivers_of(object) {

@@ -3,16 +3,16 @@
 use super::*;
 use std::cmp::Reverse;
 
-/// How long an executor has been idle before it goes elsewhere.
+/// How long an executor must have been idle before it goes to another dispatcher.
 const IDLE_NS: u64 = 2_000_000_000;
-/// Sizes of tasks that others are told at most.
+/// The largest number of task sizes that are reported to other dispatchers.
 const SIZES_MAX: usize = 32;
 
 fn size_of_offer(offer: &Offer) -> Size {
     Size { cpus: offer.slots, memory_bytes: offer.memory_bytes }
 }
 
-/// Adds `size` to those of which none is within another one.
+/// Adds `size` to `sizes`, none of which is contained in another one.
 fn add_largest(sizes: &mut Vec<Size>, size: Size) {
     if !sizes.iter().any(|other| size.is_within(*other)) {
         sizes.retain(|other| !other.is_within(size));
@@ -21,14 +21,14 @@ fn add_largest(sizes: &mut Vec<Size>, size: Size) {
 }
 
 impl Exchange {
-    /// What the executors of the other dispatchers have.
+    /// The sizes of the executors at the other dispatchers.
     pub(in crate::dispatcher) fn offers_elsewhere(&self) -> impl Iterator<Item = Size> {
         self.loads.values().flat_map(|load| load.offers.iter().copied())
     }
 }
 
 impl Dispatcher {
-    /// What the other dispatchers should know of this one.
+    /// The load that is reported to the other dispatchers.
     pub fn load(&self) -> MemberLoad {
         let (mut n_slots, mut takes, mut offers): (u64, Vec<Size>, Vec<Size>) = (0, vec![], vec![]);
         for e in self.executors.by_id.values().filter(|e| !e.draining) {
@@ -51,17 +51,18 @@ impl Dispatcher {
         MemberLoad { n_slots, n_ready, unfit, offers }
     }
 
-    /// Whether an executor of another dispatcher is, or may be, large enough for a task that none is here.
+    /// Whether another dispatcher has, or may have, an executor large enough for a task that fits none here.
     pub(in crate::dispatcher) fn may_come(&self, (cpus, memory_bytes): (u32, u64)) -> bool {
         let size = Size { cpus, memory_bytes };
-        // Of one that cannot be reached nobody knows what it has.
+        // A dispatcher that cannot be reached may have any executor.
         let may = |load: &MemberLoad| load.can_take(size);
         let loads = &self.exchange.loads;
         self.config.group.is_some_and(|group| group.others().any(|m| loads.get(&m).is_none_or(may)))
     }
 
-    /// Sends an executor that has had nothing to do for a while, and that no task here waits for, to a dispatcher which has
-    /// more to do than slots, or tasks that none of its own executors is large enough for.
+    /// Sends an executor away that has been idle for a while and that no task here waits for. It goes to a
+    /// dispatcher that has more ready tasks than slots, or that has tasks too large for all its own
+    /// executors.
     pub(in crate::dispatcher) fn balance(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         let Some(group) = self.config.group else { return };
         if self.attempts.hold_until.is_some() {
@@ -103,14 +104,16 @@ impl Dispatcher {
             let offer = size_of_offer(&self.executors.by_id[&executor].offer);
             let n_sole = n_sole(&executor);
             for (member, load) in &self.exchange.loads {
-                // Whose tasks would wait for ever goes first.
+                // A dispatcher whose tasks would wait for ever goes first.
                 let unfit = load.unfit.iter().filter(|size| size.is_within(offer));
                 let is_starving = unfit.clone().next().is_some();
                 if !is_starving && (load.n_ready <= load.n_slots || n_taking == 1 && has_more) {
                     continue;
                 }
-                // Files that nobody else has are made again where nothing else helps: not where another member has more slots
-                // and nothing to do with them. Executors that go in circles would take the files along each time.
+                // The executor may be the only holder of some files, and these would have to be made again.
+                // That is accepted only where nothing else helps: not where another member has more slots and
+                // no ready tasks. Otherwise executors that go in circles would take the files along each
+                // time.
                 let is_richer = |(m, l): (&MemberId, &MemberLoad)| {
                     (l.n_slots, *m) > ours
                         && l.n_ready == 0
@@ -131,7 +134,7 @@ impl Dispatcher {
         let e = self.executors.by_id.get_mut(&executor).expect("it was found above");
         (e.draining, e.moving_to) = (true, Some(to));
         self.update_room(executor);
-        // One at a time: what it changes is to be seen first.
+        // One executor at a time: the effect of this move should be seen before the next one.
         self.exchange.idle_since = Some(now);
         out.push(Action::SendAway { executor, member: to });
     }

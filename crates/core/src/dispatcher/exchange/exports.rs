@@ -3,7 +3,7 @@
 use super::*;
 
 impl Exchange {
-    /// Nobody will make a file that was promised, perhaps.
+    /// Notes that a promised file may never be made.
     pub(in crate::dispatcher) fn touch_promised(&mut self, run: RunId, object: ObjectId) {
         if self.exports.contains_key(&(run, object)) {
             self.dirty.insert((run, object));
@@ -15,7 +15,7 @@ impl Exchange {
         self.exports.range(range).next().is_some()
     }
 
-    /// After a restart: whatever executors came back with is known now.
+    /// After a restart: all files that executors still hold are known now.
     pub(in crate::dispatcher) fn touch_all_exports(&mut self) {
         let keys: Vec<Key> = self.exports.keys().copied().collect();
         self.dirty.extend(keys);
@@ -33,8 +33,8 @@ impl Dispatcher {
             return None;
         };
         let export = self.exchange.exports.entry(key).or_default();
-        export.told.insert(member, None);
-        let n_foreign = export.told.len() as u32;
+        export.last_sent.insert(member, None);
+        let n_foreign = export.last_sent.len() as u32;
         if self.catalog.location(key.1).stays() {
             let file = self.intermediates.files.entry(key.1).or_default();
             file.n_foreign = n_foreign;
@@ -46,8 +46,8 @@ impl Dispatcher {
 
     pub(super) fn unsubscribed(&mut self, member: MemberId, key: Key, out: &mut Vec<Action>) {
         let Some(export) = self.exchange.exports.get_mut(&key) else { return };
-        export.told.remove(&member);
-        let n_foreign = export.told.len() as u32;
+        export.last_sent.remove(&member);
+        let n_foreign = export.last_sent.len() as u32;
         if n_foreign == 0 {
             self.exchange.exports.remove(&key);
         }
@@ -57,14 +57,15 @@ impl Dispatcher {
         }
     }
 
-    /// `run` may be a submission into another one, that is part of it already or is not yet.
+    /// `member` knows all its tasks of `run`, which may be a submission into another run, before or after it
+    /// has become part of that run.
     pub(super) fn settled(&mut self, member: MemberId, run: RunId, out: &mut Vec<Action>) {
         let whole = self.exchange.added.get(&run).copied().unwrap_or(run);
         let Some(linked) = self.runs.get_mut(&whole).and_then(|r| r.linked.as_mut()) else { return };
         if !linked.unsettled.remove(&(run, member)) || !linked.is_settled() {
             return;
         }
-        if std::mem::take(&mut linked.drops_nothing) {
+        if std::mem::take(&mut linked.has_dropped_nothing) {
             let arrays = self.runs[&whole].arrays.clone();
             self.drop_all_unread(whole, &arrays, out);
         }
@@ -72,7 +73,7 @@ impl Dispatcher {
         self.drop_unread(&unread, out);
     }
 
-    /// The state of an export may have changed.
+    /// Notes that the state of an export may have changed.
     pub(in crate::dispatcher) fn touch_export(&mut self, object: ObjectId) {
         if self.exchange.exports.is_empty() {
             return;
@@ -84,7 +85,7 @@ impl Dispatcher {
         }
     }
 
-    /// `task` has ended, or runs again.
+    /// `task` has ended or runs again, so the state of its exports may have changed.
     pub(in crate::dispatcher) fn touch_exports_of(&mut self, task: TaskId) {
         if self.exchange.exports.is_empty() {
             return;
@@ -99,7 +100,8 @@ impl Dispatcher {
         }
     }
 
-    /// An executor is silent, or heard again: what it holds can be had, or not.
+    /// An executor has become silent or is heard again, so the files that it holds can no longer or can again
+    /// be fetched.
     pub(in crate::dispatcher) fn touch_exports_on(&mut self, executor: ExecutorId) {
         if self.exchange.exports.is_empty() {
             return;
@@ -109,7 +111,8 @@ impl Dispatcher {
         }
     }
 
-    /// All tasks of `run`, or of the submission `run` into `whole`, are known here: what nobody makes will never be.
+    /// All tasks of `run`, or of the submission `run` into `whole`, are known here, so a file without a maker
+    /// will never be made.
     pub(in crate::dispatcher) fn settle_exchange(&mut self, run: RunId, whole: RunId) {
         let Some(group) = self.config.group else { return };
         if self.runs[&whole].linked.is_none() {
@@ -123,7 +126,7 @@ impl Dispatcher {
         self.exchange.dirty.extend(keys);
     }
 
-    /// Who makes a file that `task` waits for, where another dispatcher does.
+    /// The other dispatcher that makes a file which `task` waits for; `None` if no other dispatcher does.
     pub(in crate::dispatcher) fn awaited_import(&self, task: TaskId, object: ObjectId) -> Option<MemberId> {
         let import = self.exchange.imports.get(&(self.tasks.run_of(task), object))?;
         import.waiters.contains(&task).then_some(import.owner)
@@ -134,8 +137,14 @@ impl Dispatcher {
         stays.or_else(|| self.exchange.home_makers.get(&key).copied())
     }
 
-    /// How it is with an export. `told` is what `member` heard of it last: holders that are still good stay.
-    pub(super) fn state_of_export(&self, key: Key, member: MemberId, told: Option<&FileState>) -> FileState {
+    /// The state of an export. `last_sent` is the state that was last sent to `member`: holders that are still
+    /// good stay named.
+    pub(super) fn state_of_export(
+        &self,
+        key: Key,
+        member: MemberId,
+        last_sent: Option<&FileState>,
+    ) -> FileState {
         let (run, object) = key;
         let Some(maker) = self.maker_of_export(key) else {
             if self.runs.get(&run).is_some_and(|r| !r.committed) {
@@ -143,7 +152,8 @@ impl Dispatcher {
             }
             return match self.find_promise(object) {
                 Some(Ok(())) => FileState::Expected,
-                // It is told from where it is now: readers hear of that with what was added.
+                // Another dispatcher has the file now and reports its state; readers learned of the new owner
+                // with the added tasks.
                 Some(Err(_)) if self.owner_elsewhere(run, object).is_some() => FileState::Expected,
                 Some(Err(by)) => FileState::Never {
                     message: self.broken_promise(object, by),
@@ -170,9 +180,9 @@ impl Dispatcher {
         let heard = |e: &ExecutorId| self.executors.by_id.get(e).is_some_and(|e| e.silent_since.is_none());
         let mut holders: Vec<ExecutorId> = self.catalog.holders_of(object).filter(heard).collect();
         holders.extend(self.exchange.lent_to(object));
-        let missed = &self.exchange.exports[&key].missed;
-        if let Some(FileState::Held { digest: before, holders: named, .. }) = told {
-            let good = |h: &ExecutorId| holders.contains(h) && !missed.contains(h);
+        let failed_holders = &self.exchange.exports[&key].failed_holders;
+        if let Some(FileState::Held { digest: before, holders: named, .. }) = last_sent {
+            let good = |h: &ExecutorId| holders.contains(h) && !failed_holders.contains(h);
             if *before == digest && named.iter().all(good) && named.len() >= SOURCES_MAX.min(holders.len()) {
                 return FileState::Held { digest, size_bytes, holders: named.clone() };
             }
@@ -180,15 +190,16 @@ impl Dispatcher {
         if holders.is_empty() {
             return FileState::Expected;
         }
-        // Each member begins with another one; those that were in vain come last.
+        // Each member gets another holder first; holders that were found without the file come last.
         let n = holders.len();
         holders.rotate_left((member.0 as usize).wrapping_add(object.0 as usize) % n);
-        holders.sort_by_key(|h| missed.contains(h));
+        holders.sort_by_key(|h| failed_holders.contains(h));
         holders.truncate(SOURCES_MAX);
         FileState::Held { digest, size_bytes, holders }
     }
 
-    /// Has files made again that other dispatchers read and nobody has any more. Gives whether there were any.
+    /// Has files made again that other dispatchers read and that no executor holds any more. Gives whether
+    /// there were any.
     pub(in crate::dispatcher) fn revive_exports(&mut self, now: Timestamp, out: &mut Vec<Action>) -> bool {
         if self.attempts.hold_until.is_some() {
             return false;

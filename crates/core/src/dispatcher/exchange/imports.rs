@@ -4,7 +4,7 @@
 use super::*;
 
 impl Exchange {
-    /// Whom of another dispatcher's executors `executor` may ask for `object`.
+    /// Adds to `sources` the executors of another dispatcher that `executor` may ask for `object`.
     pub(in crate::dispatcher) fn foreign_sources(
         &self,
         executor: ExecutorId,
@@ -16,7 +16,7 @@ impl Exchange {
         let FileState::Held { holders, .. } = &import.state else { return };
         let skip = (executor.0 as usize).wrapping_add(object.0 as usize) % holders.len().max(1);
         let n_more = SOURCES_MAX.saturating_sub(sources.len()).min(holders.len());
-        // One that has moved here is asked as one of ours, if at all.
+        // A holder that has moved to this dispatcher is already among `sources`, if it can be asked at all.
         let elsewhere = holders.iter().cycle().skip(skip).take(n_more).filter(|h| !sources.contains(h));
         let found: Vec<ExecutorId> = elsewhere.copied().collect();
         sources.extend(found);
@@ -31,7 +31,7 @@ impl Exchange {
         self.lent.get(&object).into_iter().flatten().copied()
     }
 
-    /// An executor came here with a copy of another dispatcher's file.
+    /// Notes that an executor came here with a copy of another dispatcher's file.
     pub(in crate::dispatcher) fn note_brought(&mut self, executor: ExecutorId, object: ObjectId) {
         self.brought.insert((executor, object));
     }
@@ -46,8 +46,8 @@ impl Exchange {
 }
 
 impl Dispatcher {
-    /// Counts `task` among the readers of a file that another dispatcher makes. `Ok(true)`: it waits for it.
-    /// `Err`: it will never be there.
+    /// Counts `task` among the readers of a file that another dispatcher makes. `Ok(true)`: the task waits
+    /// for the file. `Err`: the file will never be made.
     pub(in crate::dispatcher) fn read_import(
         &mut self,
         task: TaskId,
@@ -73,7 +73,7 @@ impl Dispatcher {
         }
     }
 
-    /// `task` has ended: it reads its imports no more.
+    /// `task` has ended and no longer reads its imports.
     pub(in crate::dispatcher) fn release_imports(&mut self, task: TaskId, out: &mut Vec<Action>) {
         if self.exchange.imports.is_empty() {
             return;
@@ -97,7 +97,8 @@ impl Dispatcher {
         self.drop_unread(&unread, out);
     }
 
-    /// What a ready task lacks of other dispatchers' files although they were there once. `Err`: one will never be there.
+    /// The files of other dispatchers that a ready task lacks although they existed once. `Err`: one of them
+    /// will never be made again.
     pub(in crate::dispatcher) fn missing_imports(&mut self, task: TaskId) -> Result<Vec<ObjectId>, String> {
         if self.exchange.imports.is_empty() {
             return Ok(vec![]);
@@ -124,7 +125,7 @@ impl Dispatcher {
         }
     }
 
-    /// Whether executors of another dispatcher have `object`, as its owner says.
+    /// Whether executors of another dispatcher hold `object`, according to the file's owner.
     pub(in crate::dispatcher) fn is_held_elsewhere(&self, object: ObjectId) -> bool {
         if self.exchange.imports.is_empty() {
             return false;
@@ -134,7 +135,8 @@ impl Dispatcher {
         import.is_some_and(|import| matches!(import.state, FileState::Held { .. }))
     }
 
-    /// `executor` goes to another dispatcher with these: what is still wanted of them need not be made again.
+    /// `executor` goes to another dispatcher and takes `objects` along: those that are still wanted need not
+    /// be made again.
     pub(in crate::dispatcher) fn lend(&mut self, executor: ExecutorId, objects: &[ObjectId]) {
         for object in objects {
             let file = self.intermediates.files.get(object);
@@ -145,7 +147,7 @@ impl Dispatcher {
         }
     }
 
-    /// Nobody elsewhere has a copy of our file that is of use.
+    /// No executor of another dispatcher has a useful copy of our file any more.
     pub(in crate::dispatcher) fn forget_lent(&mut self, object: ObjectId) {
         if self.exchange.lent.remove(&object).is_some() {
             self.touch_export(object);
@@ -159,7 +161,7 @@ impl Dispatcher {
         }
     }
 
-    /// No source had an input of `task`: owners are asked for others.
+    /// No source had an input of `task`: the inputs' owners are asked for other sources.
     pub(in crate::dispatcher) fn ask_owners(&mut self, task: TaskId) {
         let run = self.tasks.run_of(task);
         for object in self.foreign_inputs(task) {
@@ -176,7 +178,7 @@ impl Dispatcher {
         }
     }
 
-    /// The owner says how it is with a file.
+    /// The owner reports the state of a file.
     pub(super) fn on_file(
         &mut self,
         now: Timestamp,
@@ -187,7 +189,7 @@ impl Dispatcher {
     ) {
         let Some(key) = self.find_shared(file) else { return };
         let Some(import) = self.exchange.imports.get_mut(&key).filter(|i| i.owner == from) else {
-            return; // nobody reads it any more; that was said on another connection
+            return; // no task here reads the file any more; the owner was told so on another connection
         };
         let was_held = matches!(import.state, FileState::Held { .. });
         import.state = state.clone();
@@ -203,7 +205,7 @@ impl Dispatcher {
                 self.moves.arrived(object, gatherers);
             }
             if self.catalog.digest(object) != Some(digest) {
-                // It was made anew, and not as before.
+                // The file was made anew, with other bytes.
                 for holder in self.catalog.holders_of(object).collect::<Vec<_>>() {
                     self.drop_replica(holder, object);
                     out.push(Action::DropReplicas { executor: holder, objects: vec![object] });

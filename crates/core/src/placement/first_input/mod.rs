@@ -1,14 +1,16 @@
-//! `first-input` and `first-input-steal`: each node has a queue of its own, idle nodes may take from their neighbours'.
+//! `first-input` and `first-input-steal`: each node has its own queue; idle nodes may take tasks from their
+//! neighbours' queues.
 //!
 //! Source: Zhang12 §V-I. "A task with multiple input files will be dispatched to where the first input file is. Thus, a
 //! starving situation might occur, where some AME workers are busy and have extra tasks in their queues, while other AME
 //! workers are idle with empty queues. [...] When a AME worker is idle, it will try to steal a task from its neighbors."
 //! §VI-B2a: "we limit stealing to a compute node's neighbors (on BG/P, we choose neighbors on the 3D torus network)".
 //!
-//! Not the default, as a task is bound to a node before anybody knows how long the others there take: without stealing
-//! slots idle while tasks queue elsewhere, with it they idle where all neighbours are idle too. Only the first input
-//! counts, however small it is beside the others. `affinity` binds a task when there is a slot for it, by bytes. It is here to
-//! be compared with (`eyas sim stealing`, decision 0023).
+//! Not the default, because a task is bound to a node before anybody knows how long the other tasks there
+//! take. Without stealing, slots are idle while tasks queue elsewhere; with stealing, slots are idle when all
+//! neighbours are idle, too. Only the first input counts, however small it is beside the others. `affinity`
+//! binds a task when there is a slot for it, and looks at bytes. This policy is here for comparison (`eyas
+//! sim stealing`, decision 0023).
 //!
 //! Readings:
 //!   - *when*: a task is bound when it becomes ready, so that what another task writes is held by then. Bound stays bound,
@@ -28,8 +30,8 @@
 //!   - *ahead* (not in the paper): a node is given tasks ahead of free slots from its own queue only. Its queue is here and not with the node,
 //!     so that what it has been given ahead cannot be stolen; near the end of the work nothing is given ahead.
 //!
-//! Invariants, checked by `sanity_check` in tests: every task is in one queue, of a node that is large enough for it, or
-//! in none where no such node is here; all counts equal their recomputation.
+//! Invariants, checked by `sanity_check` in tests: every task is in the queue of a node that is large enough
+//! for it, or in no queue if there is no such node; all counts equal their recomputation.
 //!
 //! Cost: logarithmic in the queue, times the different sizes (cpus, memory) of its tasks; entering costs one step per holder. A
 //! node that joins costs one step per task that was dealt in turn.
@@ -68,15 +70,16 @@ pub struct FirstInput {
     seat_of: FxHashMap<ExecutorId, Seat>,
     n_slots_total: u64,
     n_slots_idle: u64,
-    /// The seat that the next task dealt in turn goes to, or one of the next.
+    /// The seat that the next task dealt in turn goes to; if it is not usable, one of the next.
     turn: u32,
-    /// A node has joined: what was dealt in turn is dealt anew.
+    /// A node has joined, so the tasks that were dealt in turn are dealt anew.
     deals_again: bool,
-    /// Executors in the order of seats, and the place of each seat among them; empty when it has to be made anew.
+    /// Executors in the order of seats, and the place of each seat in that order; empty when the order has to
+    /// be computed again.
     ranks: Vec<Seat>,
     rank_of: Vec<u32>,
     torus: Torus,
-    /// Nodes that may have something to do which they have not been asked about.
+    /// Nodes that may have a task to run and have not been tried.
     has_work: SeatSet,
     may_steal: SeatSet,
     has_ahead: SeatSet,
@@ -87,7 +90,7 @@ struct Task {
     first: Option<ObjectId>,
     size: Size,
     at: Option<Seat>,
-    /// It was dealt in turn.
+    /// The task was dealt in turn.
     dealt: bool,
 }
 
@@ -144,7 +147,7 @@ impl fmt::Debug for FirstInput {
 }
 
 impl FirstInput {
-    /// * `steals`: idle nodes take from their neighbours' queues.
+    /// * `steals`: idle nodes take tasks from their neighbours' queues.
     /// * `capacity`: tasks that are looked at, at least 1. The nodes' queues together hold no more.
     /// * `n_tasks_max`: tasks given to a node from its own queue by one decision, at least 1.
     pub fn new(steals: bool, capacity: usize, n_tasks_max: usize) -> FirstInput {
@@ -180,13 +183,13 @@ impl FirstInput {
 
     // ---- binding
 
-    /// Whether the node is large enough for the task, when it has nothing else to do.
+    /// Whether the node is large enough for the task, when it has no other task.
     fn is_able(&self, seat: Seat, (cpus, memory_bytes): Size) -> bool {
         let room = &self.executor_at(seat).room;
         cpus.max(1) <= room.slots_total && memory_bytes <= room.memory_total_bytes
     }
 
-    /// Puts a task that is in no queue into one, if there is a node for it.
+    /// Puts a task that is in no queue into a queue, if there is a node for it.
     fn bind(&mut self, catalog: &Catalog, key: QueueKey) {
         let task = &self.tasks[&key];
         let (size, first) = (task.size, task.first);
@@ -232,7 +235,7 @@ impl FirstInput {
         keys.iter().for_each(|key| self.bind(catalog, *key));
     }
 
-    /// After a node has joined, or has become larger or smaller.
+    /// Deals tasks anew after a node has joined, or has become larger or smaller.
     fn deal_again(&mut self, catalog: &Catalog) {
         if std::mem::take(&mut self.deals_again) {
             let is_misplaced = |t: &Task| t.dealt || t.at.is_none_or(|seat| !self.is_able(seat, t.size));
@@ -258,14 +261,14 @@ impl FirstInput {
         }
     }
 
-    /// In the order in which they are asked.
+    /// The neighbours, in the order in which they are asked.
     fn neighbours_of(&self, seat: Seat) -> impl Iterator<Item = Seat> + use<'_> {
         let ranks = self.torus.neighbours_of(self.rank_of[seat.0 as usize]);
         ranks.map(|rank| self.ranks[rank as usize])
     }
 
     fn neighbours_may_steal(&mut self, seat: Seat) {
-        // Without ranks everybody is asked, when they are made.
+        // Without ranks, all nodes are asked when the ranks are computed.
         if self.steals && !self.ranks.is_empty() {
             let neighbours: Vec<Seat> = self.neighbours_of(seat).collect();
             neighbours.into_iter().for_each(|seat| {
@@ -295,13 +298,13 @@ impl FirstInput {
         Pick { key, n_hits, n_inputs: inputs.len() as u32, rule: Rule::FirstInput { policy, reason }, stage }
     }
 
-    /// From the node's own queue.
+    /// Takes tasks from the node's own queue.
     fn take_own(&self, catalog: &Catalog, seat: Seat, stage: Stage, picks: &mut Vec<Pick>) {
         let seated = self.executor_at(seat);
         let mut room = seated.room;
         let mut after: Option<QueueKey> = None;
         while picks.len() < self.n_tasks_max {
-            // What is behind the last one; what was before it and did not fit does not fit now.
+            // Look only behind the last task: a task before it that did not fit does not fit now either.
             let next = |keys: &BTreeSet<QueueKey>| match after {
                 None => keys.first().copied(),
                 Some(key) => {
@@ -317,7 +320,7 @@ impl FirstInput {
         }
     }
 
-    /// From a neighbour's queue.
+    /// Takes a task from a neighbour's queue.
     fn steal(&self, catalog: &Catalog, seat: Seat, picks: &mut Vec<Pick>) {
         let thief = self.executor_at(seat);
         for victim in self.neighbours_of(seat).map(|s| self.executor_at(s)) {
@@ -457,7 +460,8 @@ impl Queue for FirstInput {
     fn replica_added(&mut self, _catalog: &Catalog, _executor: ExecutorId, _object: ObjectId) {}
     fn replica_dropped(&mut self, _catalog: &Catalog, _executor: ExecutorId, _object: ObjectId) {}
 
-    /// First every node from its own queue, then who is still idle from its neighbours', then what goes ahead.
+    /// First every node takes from its own queue, then nodes that are still idle take from their neighbours'
+    /// queues, then tasks are given ahead.
     fn place(
         &mut self,
         catalog: &Catalog,

@@ -6,7 +6,7 @@ use crate::location::CatalogLocation;
 use crate::types::TaskId;
 use proptest::prelude::*;
 
-/// The same policy, told in loops.
+/// The same policy, written as loops.
 #[derive(Default)]
 struct Naive {
     steals: bool,

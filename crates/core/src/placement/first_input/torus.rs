@@ -9,7 +9,8 @@ pub struct Torus {
 }
 
 impl Torus {
-    /// The one of `n_nodes` that is nearest to a cube: with the least sum of its edges. O(sqrt(n) * sqrt(sqrt(n))).
+    /// The torus of `n_nodes` that is nearest to a cube: with the least sum of its edges. O(sqrt(n) *
+    /// sqrt(sqrt(n))).
     pub fn of(n_nodes: u32) -> Torus {
         let n = n_nodes.max(1);
         let divisors = |n: u32| (1..=n.isqrt()).filter(move |d| n.is_multiple_of(*d));

@@ -15,7 +15,7 @@ pub(super) struct Attempt {
     pub(super) run: RunId,
     pub(super) inputs: Vec<ObjectId>,
     pub(super) outputs: Vec<ObjectId>,
-    /// What slot processes call the attempt.
+    /// The number by which slot processes know the attempt.
     pub(super) key: u64,
     /// The slot that runs the program, or ran it last.
     pub(super) slot: Option<usize>,
@@ -28,7 +28,7 @@ pub(super) struct Attempt {
     pub(super) cached_outputs: Vec<u32>,
     /// The program was taken back from its slot, and another slot is to run it.
     pub(super) is_withdrawn: bool,
-    /// What the slot was told to run. `None`: the program has ended, or must not begin anew.
+    /// The run that the slot was asked for. `None`: the program has ended, or must not begin anew.
     pub(super) run_spec: Option<runner::RunSpec>,
     /// The bytes that programs of this node were known to have written when this program was handed to a slot.
     pub(super) written_before_bytes: u64,
@@ -54,7 +54,8 @@ impl Attempt {
         self.sandbox.as_deref()
     }
 
-    /// Where the program left an output, and by how many names that file is known. `None`: there is no such output.
+    /// Where the program left an output, and how many names (hard links) that file has. `None`: there is no
+    /// such output.
     pub(super) fn output_path(&self, output: u32) -> Option<(PathBuf, u64)> {
         match self.output_states.get(output as usize)? {
             runner::OutputState::File { path, n_links, .. } => {
@@ -133,7 +134,7 @@ impl Attempts {
         self.by_id.get_mut(&id)
     }
 
-    /// The attempt that slot processes call `key`.
+    /// The attempt that slot processes know as `key`.
     pub(super) fn find_id(&self, key: u64) -> Option<AttemptId> {
         self.by_key.get(&key).copied()
     }

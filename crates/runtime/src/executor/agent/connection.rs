@@ -1,6 +1,7 @@
-//! The connection to the dispatcher: when to connect and to whom, how long the lease lasts, and messages gathered into batches.
+//! The connection to the dispatcher: when and where to connect, how long the lease lasts, and how messages
+//! are gathered into batches.
 //!
-//! Which messages there are, and in which order, is the session's ([`eyas_session::executor::DispatcherLink`]).
+//! The messages and their order are the session's ([`eyas_session::executor::DispatcherLink`]).
 
 use super::input::{Input, Inputs};
 use super::node::Node;
@@ -17,23 +18,23 @@ use std::time::{Duration, Instant};
 
 /// How long after a failure the next attempt to connect begins.
 const RECONNECT_WAIT: Duration = Duration::from_millis(250);
-/// How long messages to the dispatcher wait for further ones while the slots have work. Waking it for each short task costs
-/// several times what it does for the task.
+/// How long messages to the dispatcher wait for further messages while the slots have work. Waking the
+/// dispatcher for each short task costs several times what the dispatcher does for the task.
 const HOLD: Duration = Duration::from_millis(20);
-/// So many messages wait for no further ones.
+/// When this many messages wait, they are sent at once.
 const HOLD_N_MAX: usize = 128;
 /// How long the end of this process waits for its last messages to leave.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
 
 /// See the module.
 pub(super) struct Connection {
-    /// What is said, and what the dispatcher knows.
+    /// The messages to be sent, and what the dispatcher knows.
     session: DispatcherLink,
     about: About,
     identity: Identity,
     /// The join file, which has the dispatcher's address.
     join: PathBuf,
-    /// The way on which messages leave. `None`: there is no connection.
+    /// The sending end of the connection. `None`: there is no connection.
     writer: Option<Writer>,
     /// Counts connections, so that a late message of an earlier one is recognised.
     life: u64,
@@ -86,7 +87,8 @@ impl Connection {
         &self.about
     }
 
-    /// What the dispatcher said last of leases and captured output, or what holds before it has said anything.
+    /// The dispatcher's latest settings for leases and captured output, or the defaults before it has sent
+    /// any.
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -100,7 +102,7 @@ impl Connection {
         self.session.incarnation()
     }
 
-    /// Whether a message of connection `life` comes from the one that there is now.
+    /// Whether a message of connection `life` comes from the present connection.
     pub(super) fn is_current(&self, life: u64) -> bool {
         self.life == life
     }
@@ -168,8 +170,8 @@ impl Connection {
         });
     }
 
-    /// The dispatcher has answered the hello. Gives what this executor has to report again, if it was taken in; otherwise
-    /// it tries elsewhere. Errors: the dispatcher refuses it for good.
+    /// The dispatcher has answered the hello. If this executor was accepted, gives the messages that it has
+    /// to repeat; otherwise it tries elsewhere. Errors: the dispatcher refuses it for good.
     pub(super) fn on_welcome(
         &mut self,
         welcome: Welcome,
@@ -199,16 +201,17 @@ impl Connection {
         Ok(Some(again))
     }
 
-    /// The dispatcher that answered is not the one whose work this executor has. The right one may be at this address later,
-    /// or at another address; when the lease ends before, this executor ends with what it has.
+    /// The dispatcher that answered is not the one whose work this executor has. The right one may come to
+    /// this address later, or be at another address. If the lease ends before that, this executor ends with
+    /// the work that it has.
     fn look_elsewhere(&mut self, why: &str) {
         self.life += 1;
         self.disconnect();
         self.try_again(why.into());
     }
 
-    /// Goes to the dispatcher of the group that this executor belongs to, which is at `address`. Empty: nobody here knows
-    /// where that dispatcher is.
+    /// Goes to the dispatcher of the group that this executor belongs to, which is at `address`. Empty: the
+    /// dispatcher that answered does not know that address.
     fn go_to(&mut self, address: String) {
         self.life += 1;
         self.disconnect();
@@ -219,7 +222,8 @@ impl Connection {
         self.connect(wait);
     }
 
-    /// Goes to the dispatcher that this one has named, once nothing is left to do here or to be recorded.
+    /// Goes to the dispatcher that the present one has named, once no work is left here and nothing is left
+    /// to be recorded.
     pub(super) fn go_elsewhere(&mut self, core: &mut Executor) {
         let Some((_, address, words)) = self.session.go(core) else { return };
         if let Some(writer) = &self.writer {
@@ -250,12 +254,12 @@ impl Connection {
 
     // ------------------------------------------------------------ time
 
-    /// Goes to another dispatcher if it is time to. Errors: no dispatcher has answered for the length of the lease.
     /// Forgets the names of objects that nothing needs here, once there are many.
     pub(super) fn forget_names(&self, core: &Executor, book: &mut Book) {
         self.session.forget_names(core, book, NAMES_MIN);
     }
 
+    /// Goes to another dispatcher if it is time to. Errors: no dispatcher has answered for the length of the lease.
     pub(super) fn on_tick(&mut self, core: &mut Executor) -> Result<(), ExecutorError> {
         if self.session.is_going() {
             self.go_elsewhere(core);
@@ -265,7 +269,7 @@ impl Connection {
             return Err(ExecutorError::LeaseEnded { lease_s: lease.as_secs(), last: self.last_try.clone() });
         }
         if self.session.is_welcomed() && self.last_contact.elapsed() > lease {
-            // The network swallows what is sent: the connection counts as broken, and a new one is made.
+            // Messages are lost on the network: the connection counts as broken, and a new one is made.
             self.disconnect();
             self.last_try = LastTry::Failed("the dispatcher fell silent".into());
             self.life += 1;
@@ -291,7 +295,7 @@ impl Connection {
         self.last_contact = Instant::now();
     }
 
-    /// What a message of the dispatcher asks for; see [`DispatcherLink::hear`].
+    /// The actions that a message of the dispatcher asks for; see [`DispatcherLink::hear`].
     pub(super) fn hear(
         &mut self,
         message: ToExecutor,
@@ -303,12 +307,12 @@ impl Connection {
         self.session.hear(message, core, book, home_streams_max, has_attempt)
     }
 
-    /// Says what the state machine has to say.
+    /// Sends a message of the state machine.
     pub(super) fn tell(&mut self, book: &Book, message: NodeMessage) {
         self.session.tell(book, message);
     }
 
-    /// Says anything else. `false`: no dispatcher hears it now.
+    /// Sends any other message. `false`: there is no dispatcher to receive it now.
     pub(super) fn say(&mut self, message: FromExecutor) -> bool {
         self.session.say(message)
     }
@@ -318,7 +322,7 @@ impl Connection {
         self.send_by
     }
 
-    /// Sends what waits: now or, while the slots have more to do than this takes, a little later.
+    /// Sends the waiting messages: now or, while the slots have more to do than this takes, a little later.
     pub(super) fn flush_or_hold(&mut self, n_attempts: usize) {
         let n_words = self.session.n_words();
         let is_busy = n_attempts > 4 * self.about.slots as usize;
@@ -354,8 +358,8 @@ impl Connection {
     }
 }
 
-/// Where to look for the dispatcher: first where it was, then where the join file says, in a group also at other members,
-/// which know where it is now.
+/// The address at which to look for the dispatcher: first its last known address, then the one in the join
+/// file; in a group also other members, which know its present address.
 fn address_to_try(join: &Join, member: Option<MemberId>, known: Option<String>, n_tries: usize) -> String {
     if join.members.is_empty() && member.is_none() {
         return join.address.clone();

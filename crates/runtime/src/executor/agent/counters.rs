@@ -14,7 +14,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// An input has come.
+    /// An input has arrived.
     pub(super) fn fetched(&mut self, source: Source, size_bytes: u64) {
         match source {
             Source::Home => self.home_read_bytes += size_bytes,

@@ -1,4 +1,4 @@
-//! What the end of a program means for its task, in words for people.
+//! What the end of a program means for its task, in words for users.
 
 use super::runner;
 use eyas_core::array::TaskSpec;
@@ -75,7 +75,7 @@ fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure
     Err(Failure { kind, message })
 }
 
-/// Names the things that the state machine knows only by number.
+/// Replaces numbers in the failure's message by names, as the state machine knows only numbers.
 pub(super) fn explain_failure(failure: &mut Failure, task: &TaskSpec) {
     if failure.kind == FailureKind::InputModified && task.inputs.len() == 1 {
         failure.message = format!(
@@ -85,14 +85,14 @@ pub(super) fn explain_failure(failure: &mut Failure, task: &TaskSpec) {
     }
 }
 
-/// What there is to know of the disk of a sandbox whose program failed, or could not be started. `written_before_bytes`: what
-/// programs of this node had written before.
+/// What is known of the disk of a sandbox whose program failed or could not be started.
+/// `written_before_bytes`: the bytes that programs of this node had written before.
 pub(super) fn disk_of(report: &runner::RunReport, written_before_bytes: u64) -> Option<DiskSeen> {
     use runner::{ExitKind, SetupKind};
     if matches!(report.exit, ExitKind::SetupFailed { kind: SetupKind::NoSpace, .. }) {
         return Some(DiskSeen { free_bytes: 0, is_full: true, wrote_bytes: None, is_said: true });
     }
-    // Where the free bytes are not known, nothing follows from what was written.
+    // If the free bytes are not known, nothing follows from the written bytes.
     let wrote_bytes = report.all_written_bytes.zip(report.free_bytes);
     Some(DiskSeen {
         free_bytes: report.free_bytes?,
@@ -102,8 +102,8 @@ pub(super) fn disk_of(report: &runner::RunReport, written_before_bytes: u64) -> 
     })
 }
 
-/// Whether a program's own words, or its end, say that there was no room. A write to a mapped file for whose page the disk has no
-/// room is a bus error.
+/// Whether the program's output, or the way it ended, shows that there was no room. Writing to a page of a
+/// mapped file for which the disk has no room is a bus error.
 fn is_said_full(report: &runner::RunReport) -> bool {
     const SAYINGS: [&[u8]; 3] = [b"no space left on device", b"disk quota exceeded", b"errno 28"];
     let says = |text: &[u8]| {

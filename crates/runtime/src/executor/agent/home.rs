@@ -30,7 +30,7 @@ pub(super) struct HomeRead {
     pub(super) size_bytes: u64,
     /// Where a private copy goes. `None`: the object goes into the cache.
     pub(super) private: Option<PathBuf>,
-    /// Whether somebody wants to know how far the transfer has come.
+    /// Whether the transfer's progress is to be reported.
     pub(super) is_watched: bool,
 }
 
@@ -55,11 +55,11 @@ pub(super) struct Home {
     homes: Homes,
     /// Whether outputs may appear at home.
     pub(super) rights: Rights,
-    /// What lies at home unfinished.
+    /// Notes of unfinished outputs at home.
     landings: Landings,
-    /// What the dispatcher lets this executor use of home.
+    /// This executor's share of home, as the dispatcher sent it.
     share: HomeShare,
-    /// What the dispatcher knows of this executor's use.
+    /// What was reported to the dispatcher about this executor's use.
     used: HomeUse,
     /// The cluster's secret, from which the names of unfinished outputs follow.
     secret: Vec<u8>,
@@ -69,7 +69,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Begins to remove what an earlier process has `left_at_home`.
+    /// Begins to remove what an earlier process has left at home (`left_at_home`).
     pub(super) fn open(
         options: &ExecutorOptions,
         landings: Landings,
@@ -98,11 +98,12 @@ impl Home {
 
     // ------------------------------------------------------------ what the dispatcher allows and knows
 
-    /// A dispatcher has welcomed this executor. It knows nothing of the executor's use yet, and has said nothing of a share.
+    /// A dispatcher has welcomed this executor. It knows nothing of the executor's use yet, and has sent no
+    /// share.
     pub(super) fn was_welcomed(&mut self, lease_ns: u64) {
         self.rights.connected(lease_ns);
         self.share.number = 0;
-        self.used.forget_told();
+        self.used.forget_report();
     }
 
     pub(super) fn set_share(&mut self, share: HomeShare) {
@@ -110,10 +111,11 @@ impl Home {
         self.share = share;
     }
 
-    /// What the dispatcher has to hear of this executor's use, if anything: where home is limited, it divides home by who
-    /// uses it. `n_streams`: transfers from and to home that are under way.
+    /// The report on this executor's use of home that the dispatcher needs now, if any. Where home is
+    /// limited, the dispatcher divides it among the executors that use it. `n_streams`: transfers from and to
+    /// home that are under way.
     pub(super) fn find_report(&mut self, n_streams: u32) -> Option<HomeReport> {
-        // Until a dispatcher has said something about its shares, a report would answer another dispatcher.
+        // Until the dispatcher has sent a share, a report would answer another dispatcher's share.
         if self.share.number == 0 {
             return None;
         }
@@ -154,12 +156,13 @@ impl Home {
                 read_home(&homes, &store, &location, known, size_bytes, private, by_file, &halt, &mut seen)
             };
             let result = match read() {
-                // The file was perhaps only touched while it was read: the digest of a second reading tells.
+                // The file may only have been touched while it was read: a second reading and its digest
+                // decide.
                 Err(e) if e.kind == TransferErrorKind::Changed && known.is_some() => read(),
                 result => result,
             };
             if let (Err(_), Some(path)) = (&result, &private) {
-                // What was written of the copy must take no room. Often it was not even begun.
+                // The part of the copy that was written must take no room. Often it was not even begun.
                 let _ = std::fs::remove_file(path);
             }
             send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
@@ -194,8 +197,8 @@ impl Home {
         });
     }
 
-    /// Removes what attempts of other executors, which are gone, have left at home. `incarnation`: the dispatcher process that
-    /// asks for it.
+    /// Removes what attempts of other executors, which are gone, have left at home. `incarnation`: the
+    /// dispatcher process that asked for this.
     pub(super) fn remove_parts(&self, attempts: Vec<(TaskId, AttemptNo, Vec<String>)>, incarnation: u64) {
         let (homes, inputs, secret) = (self.homes.clone(), self.inputs.clone(), self.secret.clone());
         tokio::task::spawn_blocking(move || {
@@ -225,8 +228,8 @@ impl Home {
         });
     }
 
-    /// Waits until landings that were stopped have removed what they have at home so far. A landing that hangs leaves that for
-    /// the next start.
+    /// Waits until landings that were stopped have removed their files at home. A landing that hangs leaves
+    /// its file to the next start.
     pub(super) async fn await_landings(&self) {
         let deadline = Instant::now() + LAST_LANDINGS_MAX;
         while self.landings.n_under_way() > 0 && Instant::now() < deadline {
@@ -235,18 +238,18 @@ impl Home {
     }
 }
 
-/// Names the bringing home of one output in a cluster, whichever executor does it.
+/// A number for the landing of one output, the same for every executor of the cluster.
 fn work_of(secret: &[u8], task: TaskId, location: &str) -> u64 {
     let mut hasher = blake3::Hasher::new_derive_key("eyas: parts of one output at home");
     hasher.update(secret).update(&task.0.to_le_bytes()).update(location.as_bytes());
     u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("eight bytes")) | 1
 }
 
-/// Says of a transfer how far it has come: after a moment, and each time that it has gone on for twice as long.
+/// Reports the progress of a transfer: after a moment, and each time that it has gone on for twice as long.
 struct Progress {
     begun: Instant,
     moved_bytes: u64,
-    /// When to say it next. `None`: nobody wants to know.
+    /// The time of the next report. `None`: the transfer is not watched.
     next: Option<Duration>,
 }
 

@@ -1,4 +1,5 @@
-//! What the agent hears: from the connection to the dispatcher, from slot processes, and from threads that work for it.
+//! The agent's inputs: from the connection to the dispatcher, from slot processes, and from threads that work
+//! for it.
 
 use super::runner;
 use super::{NetError, Writer, net};
@@ -9,11 +10,11 @@ use eyas_data::{Digest, Incoming};
 use eyas_wire::message::{ToExecutor, Welcome};
 use tokio::sync::mpsc;
 
-/// The way to the agent, for everything that runs on a thread or a task of its own.
+/// The sending end of the agent's queue, for everything that runs on a thread or a task of its own.
 pub type Inputs = mpsc::UnboundedSender<Input>;
 
 pub enum Input {
-    /// The bytes that all programs of this node had written, seen when `n_lives` slot processes had been replaced.
+    /// The bytes that all programs of this node had written when `n_lives` slot processes had been replaced.
     ProgramsWrote {
         bytes: u64,
         n_lives: u64,
@@ -46,21 +47,21 @@ pub enum Input {
         index: usize,
         life: u64,
     },
-    /// A program has ended, and the inputs that it may have written to were read through. `whole` are those that have the
-    /// right bytes.
+    /// A program has ended, and the inputs that it may have written to were read through. `whole`: the inputs
+    /// that have the right bytes.
     Looked {
         report: Box<runner::RunReport>,
         whole: Vec<Watched>,
     },
     /// Work on a thread of its own is over.
     Event(NodeEvent),
-    /// A transfer broke off. The next source need not send the bytes again that have come.
+    /// A transfer broke off. The next source need not send the bytes again that have arrived.
     BrokenOff {
         object: ObjectId,
         begun: Incoming,
         event: NodeEvent,
     },
-    /// What attempts of these tasks had left at home is gone.
+    /// The files that attempts of these tasks had left at home are removed.
     PartsRemoved {
         tasks: Vec<TaskId>,
     },

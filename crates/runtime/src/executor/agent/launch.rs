@@ -1,4 +1,4 @@
-//! What a slot process is told of a program that it shall run.
+//! What a slot process needs to know to run a program.
 
 use super::attempts::Attempt;
 use super::directory::PrivateCopies;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const JOIN_VARIABLE: &str = "EYAS_JOIN";
 const RUN_VARIABLE: &str = "EYAS_RUN";
 
-/// Whether only programs that may add tasks have the variable `name`, as it leads to the cluster's secret.
+/// Whether only programs that may add tasks get the variable `name`, as it leads to the cluster's secret.
 pub(super) fn is_for_adders(name: &[u8]) -> bool {
     [JOIN_VARIABLE, RUN_VARIABLE].iter().any(|v| v.as_bytes() == name)
 }
@@ -34,7 +34,7 @@ pub(super) struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// `None`: the task has no program. It is its inputs and outputs; benchmarks use that.
+    /// `None`: the task has no program, only inputs and outputs; benchmarks use such tasks.
     pub(super) fn find_spec(&self) -> Option<runner::RunSpec> {
         let task = &self.attempt.spec;
         Some(runner::RunSpec {
@@ -83,10 +83,10 @@ impl Launch<'_> {
     /// Whether the sandbox links input `i` or copies it.
     fn mode(&self, i: u32, location: &str, staged: &Staged) -> runner::InputMode {
         let may_be_linked = match staged {
-            // A write through the link has to be noticed.
+            // Linked only if writes through the link are noticed.
             Staged::Cached(_) => self.attempt.watched.iter().any(|(input, _)| *input == i),
             Staged::Private => true,
-            // What lies at home must never be written through a link.
+            // Files at home must never be written through a link.
             Staged::InPlace(_) => false,
         };
         match self.has_private_inputs || !may_be_linked && !is_directory(location) {
@@ -129,7 +129,8 @@ pub(super) fn is_program(task: &TaskSpec, name: &str) -> bool {
     }
 }
 
-/// What the slot process calls an input or an output: it knows directories by their names, as we know them by their locations.
+/// The slot process's name of an input or output: a directory's name ends in `/` there, as its location does
+/// here.
 fn runner_name(name: &str, location: &str) -> runner::ByteString {
     match is_directory(location) {
         true => bytes(&format!("{name}/")),

@@ -23,7 +23,7 @@ pub(super) struct Objects {
     pub(super) book: Book,
     pub(super) store: Store,
     origins: Origins,
-    /// Cached bytes that nobody needs and that the disk refused to remove.
+    /// Cached bytes that are not needed and that the disk refused to remove.
     unremoved: Vec<Digest>,
     inputs: Inputs,
 }
@@ -97,7 +97,8 @@ impl Objects {
         }
     }
 
-    /// Removes bytes from the cache. What the disk refuses to remove, as when it takes no writes, is tried again later.
+    /// Removes bytes from the cache. If the disk refuses, for example because it takes no writes, the removal
+    /// is tried again later.
     fn remove(&mut self, digest: Digest) {
         match self.store.remove(&digest.0.into()) {
             Ok(_) => {}
@@ -118,14 +119,14 @@ impl Objects {
         }
     }
 
-    /// Writes down where the bytes came from that came since the last time.
+    /// Writes down the origins of bytes that arrived since the last call.
     pub(super) fn flush_origins(&mut self) {
         self.origins.flush();
     }
 
     // ------------------------------------------------------------ damage
 
-    /// The cached bytes of `object` are not those that were stored: nobody gets them any more.
+    /// The cached bytes of `object` are not those that were stored, so no attempt gets them any more.
     pub(super) fn drop_damaged(&self, object: ObjectId, node: &mut Node) {
         eyas_text::say!(
             "eyas: the cached copy of {location} was changed; it is dropped, the next task fetches it again",
@@ -151,7 +152,7 @@ impl Objects {
             let opened = self.find_digest(*object).map(|digest| self.store.open_object(&digest.0.into()));
             match opened {
                 Some(Ok(_)) => {}
-                // That a copy cannot be looked at says nothing about its bytes.
+                // A copy that cannot be read says nothing about its bytes.
                 Some(Err(error)) if !error.is_damage() => unseen = Some(error),
                 None | Some(Err(_)) if damaged.contains(object) => {}
                 None | Some(Err(_)) => damaged.push(*object),
@@ -173,8 +174,8 @@ impl Objects {
         true
     }
 
-    /// Positions of the attempt's inputs whose cached copy somebody has written to, as the cache's seal shows. The slot
-    /// process notices only a change of the very file that it linked, while the program ran.
+    /// Positions of the attempt's inputs whose cached copy was written to, as the cache's seal shows. The
+    /// slot process notices only a change of the very file that it linked, while the program ran.
     pub(super) fn damaged_inputs(&self, attempt: &Attempt) -> Vec<u32> {
         let is_damaged = |object: &ObjectId| {
             let digest = self.find_digest(*object);
@@ -183,8 +184,9 @@ impl Objects {
         (0..).zip(&attempt.inputs).filter(|(_, object)| is_damaged(object)).map(|(i, _)| i).collect()
     }
 
-    /// Reads cached bytes through that the program of `report` may have written to, on a thread of its own, and says which of
-    /// them are whole. The bytes may be right, as when a tool opens for writing, too, what it only reads.
+    /// Reads through, on a thread of its own, the cached bytes that the program of `report` may have written
+    /// to, and reports which are whole. The bytes may be right, for example if a tool opens a file for
+    /// writing that it only reads.
     pub(super) fn read_through(
         &self,
         doubted: Vec<(Digest, Watched)>,

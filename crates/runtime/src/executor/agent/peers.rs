@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// Objects up to this size share a stream with others; a larger one has its own.
 const SMALL_BYTES_MAX: u64 = 1 << 20;
-/// How long a peer is given to begin to receive what it shall send on.
+/// How long to wait for a peer to begin to receive an object that it is to send on.
 const AWAIT_MAX: Duration = Duration::from_secs(30);
 
 /// See the module.
@@ -103,7 +103,8 @@ impl Peers {
         self.data_id
     }
 
-    /// Where the cache is served, as a dispatcher hears it. Without a host where any address of this node does.
+    /// The address at which the cache is served, as a dispatcher is told. Without a host if any address of
+    /// this node works.
     pub(super) fn data_address(&self) -> String {
         match self.bound.ip().is_unspecified() {
             true => format!(":{}", self.bound.port()),
@@ -122,7 +123,7 @@ impl Peers {
         self.permits.extend(permits);
     }
 
-    /// Permits name executors by the numbers of one dispatcher process, and there is another one now.
+    /// Permits name executors by the numbers of one dispatcher process, and now there is another process.
     pub(super) fn forget_permits(&mut self) {
         self.permits.clear();
     }
@@ -141,9 +142,9 @@ impl Peers {
         self.begun.retain(|object, _| core.is_fetching(*object));
     }
 
-    /// Fetches `objects` from `peer`. What cannot even be asked for fails at once.
+    /// Fetches `objects` from `peer`. An object that cannot even be requested fails at once.
     ///
-    /// * `awaits`: the peer may only be about to receive them.
+    /// * `awaits`: the peer may only be about to receive the objects.
     pub(super) fn fetch(
         &mut self,
         peer: ExecutorId,
@@ -191,7 +192,7 @@ impl Peers {
         Some((resolved, *data_id))
     }
 
-    /// Fetches all that is `wanted` one after the other, on a thread of its own.
+    /// Fetches everything in `wanted` one after the other, on a thread of its own.
     fn open_stream(
         &self,
         peer: ExecutorId,

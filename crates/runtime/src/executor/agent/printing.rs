@@ -1,6 +1,8 @@
-//! What programs print: so far, for people who ask while they run, and in the end, for the dispatcher.
+//! The output of programs: the output so far, for users who ask while they run, and the final output, for the
+//! dispatcher.
 //!
-//! What programs printed while no dispatcher listened is kept. It is bounded, and the oldest goes first.
+//! The output of programs that ended while no dispatcher was connected is kept. It is bounded, and the oldest
+//! goes first.
 
 use super::attempts::Attempts;
 use super::connection::Connection;
@@ -9,7 +11,7 @@ use crate::executor::slots::Slots;
 use eyas_wire::message::{Captured, FromExecutor, Printed};
 use std::collections::{HashMap, VecDeque};
 
-/// So many printed texts are kept for a dispatcher that is away.
+/// The number of outputs that are kept for a dispatcher that is away.
 const PRINTED_KEPT: usize = 1024;
 
 /// The ends of standard output and of standard error.
@@ -20,12 +22,12 @@ type Streams = Box<(runner::Captured, runner::Captured)>;
 pub(super) struct Printing {
     /// Questions of the dispatcher that a slot process has not answered yet, by the key of the attempt, in their order.
     asks: HashMap<u64, Vec<u64>>,
-    /// What programs printed while no dispatcher listened.
+    /// Output of programs that ended while no dispatcher was connected.
     unheard: VecDeque<Printed>,
 }
 
 impl Printing {
-    /// The dispatcher wants to know what an attempt has printed so far: asks the slot process that runs it.
+    /// The dispatcher asks for the output of an attempt so far: asks the slot process that runs it.
     pub(super) fn ask(
         &mut self,
         ask: u64,
@@ -68,14 +70,14 @@ impl Printing {
         }
     }
 
-    /// A program has ended that printed this. Takes the texts out of `report`.
+    /// A program with this output has ended. Takes the texts out of `report`.
     pub(super) fn ended(
         &mut self,
         (task, attempt): AttemptId,
         report: &mut runner::RunReport,
         connection: &mut Connection,
     ) {
-        // That a later attempt printed nothing has to be known where an earlier one printed something.
+        // An empty output is reported only if an earlier attempt may have printed something.
         if report.stdout.total_bytes + report.stderr.total_bytes == 0 && attempt.0 <= 1 {
             return;
         }
@@ -91,7 +93,7 @@ impl Printing {
         self.unheard.push_back(printed);
     }
 
-    /// A dispatcher listens again.
+    /// A dispatcher is connected again: sends it the outputs that were kept.
     pub(super) fn say_unheard(&mut self, connection: &mut Connection) {
         for printed in self.unheard.drain(..) {
             connection.say(FromExecutor::Printed(Box::new(printed)));

@@ -141,7 +141,8 @@ impl Agent {
         self.node.feed(NodeEvent::ProgramEnded { task, attempt, exit });
     }
 
-    /// A slot process ended of itself. Another one takes its place, and what it had to run fails on this node.
+    /// A slot process ended by itself. Another one takes its place, and the programs that it had to run fail
+    /// on this node.
     pub(super) fn on_slot_gone(&mut self, index: usize) -> Result<(), ExecutorError> {
         let keys = self.slots.replace(index, self.attempts.sandboxes())?;
         self.space.slot_replaced(index);

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// See the module. Where the kernel does not count what processes write, nothing seems to be written.
+/// See the module. Where the kernel does not count what processes write, the counts stay at zero.
 pub(super) struct Space {
-    /// A look at the disks is under way.
+    /// A measurement of the disks is under way.
     is_measuring: Arc<AtomicBool>,
     /// Bytes written by each slot process and by its programs that have ended, as the slot process reported them last.
     written_by_slot: BTreeMap<usize, u64>,
-    /// The highest sum over all slot processes that live, programs that still run among them, that was known.
+    /// The highest known sum over all present slot processes, including programs that still run.
     written_bytes: u64,
     /// How many slot processes were replaced.
     n_slot_lives: u64,
@@ -31,8 +31,8 @@ impl Space {
         }
     }
 
-    /// Looks at the room for the cache `store`, and at what the processes `slots` and their programs have written. The look
-    /// has a thread of its own, because a disk may be slow to say.
+    /// Measures the room for the cache `store`, and what the processes `slots` and their programs have
+    /// written. The measurement has a thread of its own, because a disk may be slow to answer.
     pub(super) fn measure(&self, store: &Store, slots: Vec<u32>) {
         if self.is_measuring.swap(true, Ordering::AcqRel) {
             return;
@@ -55,7 +55,8 @@ impl Space {
         self.written_bytes
     }
 
-    /// A look found that `bytes` were written. It counts if no slot process was replaced since it began.
+    /// A measurement found that `bytes` were written. It counts if no slot process was replaced since it
+    /// began.
     pub(super) fn programs_wrote(&mut self, bytes: u64, n_lives: u64) {
         if n_lives == self.n_slot_lives {
             self.note(bytes);
@@ -68,7 +69,8 @@ impl Space {
         self.note(self.written_by_slot.values().sum());
     }
 
-    /// A slot process was replaced. Nobody sees any more what it had written, so less is known from now on.
+    /// A slot process was replaced. What it had written can no longer be counted, so less is known from now
+    /// on.
     pub(super) fn slot_replaced(&mut self, slot: usize) {
         self.n_slot_lives += 1;
         self.written_by_slot.remove(&slot);

@@ -1,7 +1,8 @@
 //! Whether programs write to cached inputs that they share with the cache and with each other.
 //!
-//! In: which inputs an attempt links, and when it ends. Out: which cached bytes are not to be trusted any more, and which
-//! inputs an attempt may have written to. How the kernel tells of writes: [`crate::executor::watch`].
+//! In: the inputs that an attempt links, and when it ends. Out: which cached bytes can no longer be trusted,
+//! and which inputs an attempt may have written to. How the kernel reports writes:
+//! [`crate::executor::watch`].
 
 use super::attempts::Attempt;
 use super::launch::is_program;
@@ -14,7 +15,7 @@ use std::path::Path;
 
 /// See the module.
 pub(super) struct Writes {
-    /// `None`: the system does not tell who writes to inputs, so all of them are copied.
+    /// `None`: the system does not report writes to inputs, so all inputs are copied.
     watch: Option<Watch>,
 }
 
@@ -31,13 +32,13 @@ impl Writes {
         Writes { watch: watch.ok() }
     }
 
-    /// Asks the kernel to tell of writes to the cached objects that will be linked for `attempt`. Inputs for which this does
-    /// not work are copied, too.
+    /// Asks the kernel to report writes to the cached objects that will be linked for `attempt`. Inputs for
+    /// which this does not work are copied, too.
     pub(super) fn begin(&mut self, attempt: &mut Attempt, staged: &[Staged], objects: &Objects) {
         let Some(watch) = &mut self.watch else { return };
         for (i, ((name, location), staged)) in attempt.spec.inputs.iter().zip(staged).enumerate() {
             let Staged::Cached(object) = staged else { continue };
-            // A program is copied, as it needs another mode, and a directory is made anew.
+            // A program is copied because it needs another mode, and a directory is made anew.
             if is_program(&attempt.spec, name) || is_directory(location) {
                 continue;
             }
@@ -49,8 +50,8 @@ impl Writes {
         }
     }
 
-    /// Takes in what the kernel has to tell, and marks the bytes in the `store` that were written to. What all processes did
-    /// that have been waited for is among it.
+    /// Takes in the kernel's reports, and marks the bytes in the `store` that were written to. The reports
+    /// include everything that was done by processes which have been waited for.
     pub(super) fn hear(&mut self, store: &Store) {
         let Some(watch) = &mut self.watch else { return };
         for (digest, written) in watch.read() {
@@ -62,7 +63,7 @@ impl Writes {
         }
     }
 
-    /// Inputs of `attempt` that somebody had open for writing, and did perhaps not change.
+    /// Inputs of `attempt` that a process had open for writing, but may not have changed.
     pub(super) fn doubted(&self, attempt: &Attempt, objects: &Objects) -> Vec<(Digest, Watched)> {
         let doubted = self.inputs_with(attempt, |written| written == Written::Perhaps);
         doubted
@@ -77,7 +78,7 @@ impl Writes {
         }
     }
 
-    /// Positions of the inputs of `attempt` that somebody wrote to, or may have written to.
+    /// Positions of the inputs of `attempt` that were, or may have been, written to.
     pub(super) fn written(&self, attempt: &Attempt) -> impl Iterator<Item = u32> {
         self.inputs_with(attempt, |written| written != Written::No).map(|(i, _)| i)
     }

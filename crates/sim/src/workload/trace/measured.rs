@@ -2,7 +2,8 @@
 
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::types::*;
-use eyas_report::read::{End, Requests};
+use eyas_report::fold::End;
+use eyas_report::read::Requests;
 use std::collections::BinaryHeap;
 
 /// Transfers below this say what a request costs, those from it on how fast bytes come.
@@ -20,7 +21,7 @@ pub struct Measured {
     pub n_done: u64,
     pub n_failed: u64,
     pub n_cancelled: u64,
-    /// Attempts that ended, well or not, as far as executors told.
+    /// Attempts that ended, well or not, as far as executors reported them.
     pub n_attempts: u64,
     /// From the first submission to the last end.
     pub makespan_ns: u64,
@@ -219,7 +220,7 @@ pub struct TaskMeasured {
     pub inputs_ready: Timestamp,
     pub started: Timestamp,
     pub exited: Timestamp,
-    /// The dispatcher was told of the program's end.
+    /// The report of the program's end reached the dispatcher.
     pub reported: Timestamp,
     /// Index into [`Measured::nodes`].
     pub node: u32,

@@ -2,6 +2,7 @@
 
 use super::*;
 use eyas_core::array::{Part, Piece};
+use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::event::*;
 use eyas_core::log::{Header, LOG_VERSION, Line, What};
 

@@ -2,15 +2,23 @@
 
 use super::measured::starts;
 use super::*;
+use eyas_report::fold::RunRecord;
 use std::collections::BTreeSet;
 
 impl Reader {
     /// `torn`: the log breaks off in the middle of a line.
-    pub(super) fn finish(self, dir: &Path, torn: bool, config: &TraceConfig) -> Result<Trace, Error> {
+    pub(super) fn finish(
+        self,
+        fold: Fold,
+        dir: &Path,
+        torn: bool,
+        config: &TraceConfig,
+    ) -> Result<Trace, Error> {
         let log = dir.join(EVENTS_FILE);
         let log = shown_path(&log);
-        let kept = |r: &RunTold| r.committed && !r.aborted;
-        let known: Vec<RunId> = self.runs.iter().filter(|(_, r)| kept(r)).map(|(id, _)| *id).collect();
+        let runs = fold.runs.records();
+        let is_kept = |r: &RunRecord| r.is_complete && !r.aborted;
+        let known: Vec<RunId> = runs.iter().filter(|(_, r)| is_kept(r)).map(|(id, _)| *id).collect();
         let chosen: Vec<RunId> = match config.run {
             None => known.clone(),
             Some(run) => known.iter().copied().filter(|id| id.0 == run).collect(),
@@ -29,17 +37,19 @@ impl Reader {
             return Err(Error::new(ErrorKind::Incomplete, READ, context));
         }
         let chosen_set: BTreeSet<RunId> = chosen.iter().copied().collect();
-        let arrays: Vec<&Recorded> = self.arrays.iter().filter(|a| chosen_set.contains(&a.run)).collect();
-        let zero = chosen.iter().map(|id| self.runs[id].opened).min().unwrap_or_default();
+        let zero = chosen.iter().map(|id| runs[id].opened).min().unwrap_or_default();
 
         let (mut tasks, mut submissions) = (vec![], vec![]);
-        for a in arrays {
+        for a in fold.tasks.arrays().iter().filter(|a| chosen_set.contains(&a.run)) {
             let n = u64::from(a.array.n_tasks);
             let positions = (tasks.len() as u64..tasks.len() as u64 + n).collect();
             let numbers = (a.base..a.base + n).map(TaskId);
-            tasks.extend(numbers.map(|task| self.tasks.get(&task).copied().unwrap_or(a.submitted())));
+            tasks.extend(numbers.map(|task| {
+                let (end, ended) = fold.tasks.end(task);
+                TaskMeasured { end, ended, ..self.tasks.get(&task).copied().unwrap_or(submitted(a)) }
+            }));
             submissions.push(Submission {
-                at: Timestamp(a.at.since_ns(zero)),
+                at: Timestamp(a.submitted.since_ns(zero)),
                 array: a.array.clone(),
                 compute: Compute::Each(positions),
             });
@@ -106,10 +116,11 @@ impl Reader {
         chosen.iter().filter_map(|id| self.requests.get(id)).for_each(|r| requests.add(r));
         let mut nodes = self.nodes;
         nodes.iter_mut().for_each(|n| n.joined = Timestamp(n.joined.since_ns(zero)));
+        let life = fold.lives.last().expect("a log begins with its header");
         let measured = Measured {
-            eyas_version: self.eyas_version,
-            config: self.config.expect("a log begins with its header"),
-            n_lives: self.n_lives,
+            eyas_version: life.eyas_version.clone(),
+            config: life.config.clone(),
+            n_lives: fold.lives.len() as u32,
             n_tasks,
             n_done,
             n_failed,
@@ -128,7 +139,7 @@ impl Reader {
             tasks,
         };
         let name = match chosen.as_slice() {
-            [one] if !self.runs[one].name.is_empty() => self.runs[one].name.clone(),
+            [one] if !runs[one].name.is_empty() => runs[one].name.clone(),
             _ => dir.display().to_string(),
         };
         Ok(Trace { name, measured, sizes, read_bytes, ordered, run_median_ns })

@@ -1,0 +1,128 @@
+//! The transfers of one node that wait for a place, in the order in which they were asked for.
+//!
+//! Where the inputs of an attempt come one after the other ([`ExecutorConfig::inputs_in_turn`]), the transfers that one attempt
+//! asked for first stand in a line of their own: a walk along the queue passes over the line of an attempt that has an input on
+//! its way, and does not look at each transfer in it. Elsewhere all transfers stand in one line.
+//!
+//! Not here: which transfer may begin (`transfers`).
+
+use super::*;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The attempt that asked for a transfer first; `None`: no attempt waits for it, or lines do not matter.
+pub(super) type Line = Option<AttemptId>;
+
+/// Where a transfer stands in the queue. Places are ordered as the transfers were asked for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place {
+    number: u64,
+    line: Line,
+}
+
+impl Place {
+    pub fn line(&self) -> Line {
+        self.line
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct TransferQueue {
+    next_number: u64,
+    /// No line is empty.
+    lines: BTreeMap<Line, BTreeMap<u64, Target>>,
+}
+
+impl TransferQueue {
+    /// The transfer to `target` stands behind all others.
+    pub fn put(&mut self, line: Line, target: Target) -> Place {
+        let place = Place { number: self.next_number, line };
+        self.next_number += 1;
+        self.lines.entry(line).or_default().insert(place.number, target);
+        place
+    }
+
+    pub fn remove(&mut self, place: Place) -> Target {
+        let line = self.lines.get_mut(&place.line).expect("a transfer with a place is in the queue");
+        let target = line.remove(&place.number).expect("a transfer with a place is in the queue");
+        if line.is_empty() {
+            self.lines.remove(&place.line);
+        }
+        target
+    }
+
+    /// Another attempt is now the first to wait for the transfer at `place`. Its place in the order stays.
+    pub fn change_line(&mut self, place: Place, line: Line) -> Place {
+        let target = self.remove(place);
+        self.lines.entry(line).or_default().insert(place.number, target);
+        Place { number: place.number, line }
+    }
+
+    pub fn target(&self, place: Place) -> Target {
+        self.lines[&place.line][&place.number]
+    }
+
+    /// A walk along all places, in order.
+    pub fn walk(&self) -> Walk {
+        let first = |(line, targets): (&Line, &BTreeMap<u64, Target>)| {
+            let (number, _) = targets.first_key_value().expect("no line is empty");
+            Reverse(Step { place: Place { number: *number, line: *line }, goes_on: true })
+        };
+        Walk { heads: self.lines.iter().map(first).collect() }
+    }
+
+    /// The place behind this one in its line.
+    fn next_in_line(&self, place: Place) -> Option<Place> {
+        let line = self.lines.get(&place.line)?;
+        let (number, _) = line.range(place.number + 1..).next()?;
+        Some(Place { number: *number, ..place })
+    }
+
+    /// Where transfers to `target` stand; for tests and checks.
+    pub fn places_of(&self, target: Target) -> Vec<Place> {
+        let places = self.lines.iter().flat_map(|(line, targets)| {
+            let of_target = targets.iter().filter(move |(_, t)| **t == target);
+            of_target.map(|(number, _)| Place { number: *number, line: *line })
+        });
+        places.collect()
+    }
+}
+
+/// A place that a walk has come to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Step {
+    pub place: Place,
+    /// The walk goes on along the line of this place.
+    goes_on: bool,
+}
+
+/// A walk along the queue. Only the place that it stands at may be removed meanwhile, and nothing may be put in.
+pub(super) struct Walk {
+    /// The next place of each line that the walk goes along.
+    heads: BinaryHeap<Reverse<Step>>,
+}
+
+impl Walk {
+    /// The next place in the order.
+    pub fn next(&mut self) -> Option<Step> {
+        self.heads.pop().map(|Reverse(step)| step)
+    }
+
+    /// The walk goes on along the line of the place that it stands at. It is called before that place is removed.
+    pub fn go_on(&mut self, step: Step, queue: &TransferQueue) {
+        if step.goes_on
+            && let Some(place) = queue.next_in_line(step.place)
+        {
+            self.heads.push(Reverse(Step { place, ..step }));
+        }
+    }
+
+    /// Of the line of the place that the walk stands at, it only goes to those of `places` that it has not passed.
+    pub fn pass_over(&mut self, step: Step, places: impl Iterator<Item = Place>) {
+        if step.goes_on {
+            let ahead = places.filter(|place| place.number > step.place.number);
+            self.heads.extend(ahead.map(|place| Reverse(Step { place, goes_on: false })));
+        }
+    }
+}

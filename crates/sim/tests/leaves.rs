@@ -1,0 +1,103 @@
+//! Nodes that leave, or are lost, while only they hold a file that a task still has to read.
+
+use eyas_core::Timestamp;
+use eyas_core::array::{Command, Pattern, TaskArray, TaskForm};
+use eyas_core::event::{Action, Event};
+use eyas_core::log::{Line, What};
+use eyas_core::provisioning::{ProvisionConfig, growth};
+use eyas_sim::machine::{Faults, Machine, preset};
+use eyas_sim::outcome::Summary;
+use eyas_sim::workload::{Compute, Sizes, Submission, Workload};
+use eyas_sim::world::{Scheduling, simulate};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+const S: u64 = 1_000_000_000;
+const FILE_BYTES: u64 = 100_000_000;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// All lines after the header.
+    fn lines(&self) -> Vec<Line> {
+        let bytes = self.0.lock().unwrap();
+        let text = std::str::from_utf8(&bytes).unwrap();
+        text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn task(id: &str, inputs: &[&str], output: &str, compute_ns: u64) -> Submission {
+    let file = |name: &&str| (Pattern::literal(*name), Pattern::literal(format!("run:{name}")));
+    let template = TaskForm {
+        inputs: inputs.iter().map(file).collect(),
+        outputs: vec![file(&output)],
+        ..TaskForm::new(Pattern::literal(id), Command::Exec(vec![Pattern::literal("program")]))
+    };
+    let array = Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] });
+    Submission { at: Timestamp(0), array, compute: Compute::Same(compute_ns) }
+}
+
+/// A short task and a long one, and a third that reads the file of each.
+fn workload() -> Workload {
+    let submissions =
+        vec![task("short", &[], "a", S), task("long", &[], "b", 60 * S), task("both", &["a", "b"], "c", S)];
+    Workload {
+        name: "a file waits for another".into(),
+        n_tasks: 3,
+        ideal_ns: 0,
+        read_bytes: 2 * FILE_BYTES,
+        sizes: Sizes::Same(FILE_BYTES),
+        submissions: Box::new(submissions.into_iter()),
+    }
+}
+
+fn live(scheduling: &Scheduling, faults: &Faults, seed: u64) -> (Summary, Vec<Line>) {
+    let machine = Machine { nodes: 2, slots_per_node: 1, ..preset("this-machine").unwrap() };
+    let log = Log::default();
+    let summary =
+        simulate(&machine, scheduling, faults, workload(), seed, Some(Box::new(log.clone()))).unwrap();
+    (summary, log.lines())
+}
+
+#[test]
+fn a_released_node_stays_until_what_only_it_holds_is_copied() {
+    let provision = ProvisionConfig {
+        policy: growth::ALL_AT_ONCE.into(),
+        nodes_max: 2,
+        release_idle_ns: Some(2 * S),
+        ..ProvisionConfig::default()
+    };
+    let scheduling = Scheduling { provision: Some(provision), ..Scheduling::default() };
+    let (summary, lines) = live(&scheduling, &Faults::default(), 1);
+    let left = |line: &&Line| matches!(line.what, What::In(Event::ExecutorLost { .. }));
+    let left = lines.iter().find(left).expect("the short task's node was idle for most of the run");
+    assert!(left.t < Timestamp(30 * S), "it does not wait for the long task: {left:?}");
+    let revived = lines.iter().find(|line| matches!(line.what, What::Out(Action::ReviveTask { .. })));
+    assert!(revived.is_none(), "the node left with the only copy: {revived:?}");
+    assert_eq!(summary.moved_peer_bytes, FILE_BYTES, "the file was copied once");
+    assert_eq!((summary.n_done, summary.n_losses), (3, 0));
+}
+
+#[test]
+fn a_task_that_runs_again_for_a_lost_file_counts_once() {
+    let faults = Faults { losses_per_node_hour: 60.0, ..Faults::default() };
+    let mut n_revived = 0;
+    for seed in 0..20 {
+        let (summary, lines) = live(&Scheduling::default(), &faults, seed);
+        let revived = |line: &&Line| matches!(line.what, What::Out(Action::ReviveTask { .. }));
+        n_revived += lines.iter().filter(revived).count();
+        // Where nodes are lost that often, a task may also fail for good.
+        assert_eq!(summary.n_done + summary.n_failed, 3, "seed {seed}: {summary:?}");
+    }
+    assert!(n_revived > 0, "no seed lost a file that was needed again");
+}
